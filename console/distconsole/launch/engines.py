@@ -16,8 +16,8 @@ from distconsole.model.names import HostName
 T = TypeVar("T")
 
 GLOO, MPI = "gloo", "mpi"
-OPEN_MPI = "Open MPI"
-HYDRA_FAMILIES = ("MPICH", "Intel MPI")
+OPEN_MPI, INTEL_MPI = "Open MPI", "Intel MPI"
+HYDRA_FAMILIES = ("MPICH", INTEL_MPI)
 
 INSTALL_MPI = (
     "install it (Debian: apt install openmpi-bin; RHEL: dnf install openmpi), or give --setup what "

@@ -178,15 +178,22 @@ def test_root_gives_its_consent_and_it_is_said() -> None:
     assert "OMPI_ALLOW_RUN_AS_ROOT" not in plan(LauncherName.MPI).nodes[0].env
 
 
-@pytest.mark.parametrize("family", ["MPICH", "Intel MPI"])
-def test_the_mpich_family_has_words_of_its_own(family: str) -> None:
+@pytest.mark.parametrize(
+    ("family", "hosts"),
+    [
+        ("MPICH", ("10.0.0.1:2,10.0.0.2:1",)),
+        ("Intel MPI", ("10.0.0.1,10.0.0.1,10.0.0.2", "-ppn", "1")),
+    ],
+)
+def test_the_mpich_family_has_words_of_its_own(family: str, hosts: tuple[str, ...]) -> None:
     made = plan(LauncherName.MPI, build=MpiBuild(family, "4.1"), uid=0)
     argv = made.nodes[0].ranks[0].argv
-    assert argv[:15] == (
-        *("mpirun", "-hosts", "10.0.0.1:2,10.0.0.2:1", "-n", "3", "-localhost", "10.0.0.1"),
+    expected = (
+        *("mpirun", "-hosts", *hosts, "-n", "3", "-localhost", "10.0.0.1"),
         *("-launcher", "ssh", "-launcher-exec", "{run_dir}/remote", "-disable-x", "-genvnone"),
         *("sh", "-c"),
     )
+    assert argv[: len(expected)] == expected
     assert made.nodes[1].env["MPICH_INTERFACE_HOSTNAME"] == "10.0.0.2"
     assert made.notes == ()
     assert not any(name.startswith("OMPI_") for name in made.nodes[0].env)

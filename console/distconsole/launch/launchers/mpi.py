@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 from distconsole.errors import PlanError
-from distconsole.launch.engines import HYDRA_FAMILIES
+from distconsole.launch.engines import HYDRA_FAMILIES, INTEL_MPI
 from distconsole.launch.job import (
     MPI_NAMES,
     PORT,
@@ -128,13 +129,12 @@ def _plan_node(job: Job, node: PlacedNode) -> NodePlan:
 
 def _mpirun(job: Job, env: dict[str, str]) -> RankPlacement:
     command = _command(job)
-    first, *others = (f"{node.endpoint.address}:{node.slots}" for node in job.nodes)
     size = str(job.world_size)
     # mpirun cannot hand a node's own number to all ranks alike.
     own = ("OMPI_", "PRTE_", "GROUP_RANK")
     names = tuple(name for name in env if not name.startswith(own))
     if _is_hydra(job):
-        words = ["mpirun", "-hosts", ",".join((first, *others)), "-n", size]
+        words = ["mpirun", *_hydra_hosts(job), "-n", size]
         words += ["-localhost", job.master.endpoint.address]
         ours = [
             "-launcher",
@@ -147,8 +147,9 @@ def _mpirun(job: Job, env: dict[str, str]) -> RankPlacement:
         exported = ["-genvlist", ",".join(names)]
     else:
         # Open MPI 5.0.7 and 5.0.8 know no other address of mpirun's own machine in --host.
-        hosts = ",".join((f"127.0.0.1:{job.master.slots}", *others))
-        words = ["mpirun", "--host", hosts, "-np", size, "--map-by", "slot", "--bind-to", "none"]
+        addresses = ["127.0.0.1", *(node.endpoint.address for node in job.nodes[1:])]
+        words = ["mpirun", "--host", _with_slots(job, addresses), "-np", size]
+        words += ["--map-by", "slot", "--bind-to", "none"]
         ours = ["--leave-session-attached"]
         exported = [word for name in names for word in ("-x", name)]
     return RankPlacement(
@@ -158,6 +159,20 @@ def _mpirun(job: Job, env: dict[str, str]) -> RankPlacement:
         env={},
         by_hand=(*words, *exported, "sh", "-c", f'{TORCH_NAMES}exec "$@"', "sh", *command),
     )
+
+
+def _with_slots(job: Job, addresses: Sequence[str]) -> str:
+    slots = (node.slots for node in job.nodes)
+    return ",".join(f"{address}:{n}" for address, n in zip(addresses, slots, strict=True))
+
+
+def _hydra_hosts(job: Job) -> list[str]:
+    addresses = [node.endpoint.address for node in job.nodes]
+    if _family(job) == INTEL_MPI:
+        # It takes no number of slots in -hosts: it fills every host as far as it has cores.
+        once_a_rank = [node.endpoint.address for node in job.nodes for _ in range(node.slots)]
+        return ["-hosts", ",".join(once_a_rank), "-ppn", "1"]
+    return ["-hosts", _with_slots(job, addresses)]
 
 
 def _rank_script(job: Job) -> str:
@@ -232,5 +247,9 @@ def _subnet(node: PlacedNode) -> str:
 
 
 def _is_hydra(job: Job) -> bool:
+    return _family(job) in HYDRA_FAMILIES
+
+
+def _family(job: Job) -> str:
     build = job.master.facts.engines.mpi
-    return build is not None and build.family in HYDRA_FAMILIES
+    return build.family if build is not None else ""
