@@ -1,7 +1,7 @@
-"""MPI's library as engine of a short collective job, by Open MPI's or MPICH's ABI.
+"""MPI's library as engine of a short collective job, by the standard ABI, Open MPI's or MPICH's.
 
-The library is the one that a program linked with MPI would get here, so one of another MPI than
-mpirun's shows as it would there: every rank is alone.
+The library is that of the mpirun that started this rank. One of another MPI, which the linker would
+give to a program, is reported beside it: every rank of that program is alone.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ import re
 import shutil
 import signal
 import socket
+import subprocess
 from array import array
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from distconsole_agent.probes.collectives.values import (
     ITEM_BYTES,
@@ -27,7 +29,17 @@ from distconsole_agent.probes.collectives.values import (
     signs,
 )
 
-LIBRARIES = ("libmpi.so.40", "libmpi.so.12", "libmpich.so.12", "libmpi.so")
+OPEN_MPIS, MPICHS = ("libmpi.so.40",), ("libmpi.so.12", "libmpich.so.12")
+STANDARD = "libmpi_abi.so.1"
+FOLDERS = ("lib", "lib64", "lib/release", "lib/*")
+"""Below the prefix of an MPI; Intel MPI's debug library lies beside ``release``."""
+
+STARTERS = re.compile(
+    r"(?:mpirun|orterun|orted|prte|prterun|prted|mpiexec\.hydra|hydra_pmi_proxy|pmi_proxy)"
+)
+MAX_ANCESTORS = 32
+LINKER_SECONDS = 10
+
 TYPECODES = {"float32": "f", "float64": "d", "int64": "q"}
 OPEN_MPI = {
     "world": "ompi_mpi_comm_world",
@@ -48,6 +60,16 @@ MPICH = {
     "max": 0x58000001,
 }
 """Handles are numbers (MPICH's mpi.h, fixed by the MPICH ABI initiative)."""
+
+STANDARD_ABI = {
+    "world": 0x101,
+    "float32": 0x210,
+    "float64": 0x214,
+    "int64": 0x258,
+    "sum": 0x21,
+    "max": 0x23,
+}
+"""Handles are pointers of these values (the ABI of MPI 5.0)."""
 
 STATUS_BYTES = 256
 VERSION_BYTES = 8192
@@ -107,11 +129,16 @@ class ByteValues:
 
 
 class Mpi:
-    """MPI_COMM_WORLD, joined when made, or SIGALRM ends us after ``timeout_seconds``; raises OSError."""
+    """MPI_COMM_WORLD, joined when made, or SIGALRM ends us after ``timeout_seconds``; raises OSError.
 
-    def __init__(self, timeout_seconds: float) -> None:
-        self._library = load()
-        self._open_mpi = hasattr(self._library, "ompi_mpi_comm_world")
+    ``linked``: by the library that the linker gives to a program, be it another MPI's than mpirun's.
+    """
+
+    def __init__(self, timeout_seconds: float, linked: bool = False) -> None:
+        self._loaded = load(linked)
+        self._library = self._loaded.library
+        self._standard = os.path.basename(find_library()).startswith("libmpi_abi.")
+        self._open_mpi = not self._standard and hasattr(self._library, "ompi_mpi_comm_world")
         self._world = self._handle("world")
         signal.setitimer(signal.ITIMER_REAL, timeout_seconds)
         self.call("MPI_Init", None, None)
@@ -131,8 +158,10 @@ class Mpi:
             "pid": os.getpid(),
             "backend": "mpi",
             "library": find_library(),
-            "mpirun": shutil.which("mpirun") or "",
-            "version": self._version(),
+            "mpirun": find_mpirun(),
+            "own": self._loaded.own,
+            "linked": self._loaded.linked,
+            "version": version_of(self._library),
             "device": "cpu",
         }
 
@@ -187,47 +216,149 @@ class Mpi:
         self.call("MPI_Finalize")
 
     def _handle(self, name: str) -> Any:
-        table: dict[str, Any] = OPEN_MPI if self._open_mpi else MPICH
+        tables: tuple[dict[str, Any], ...] = (MPICH, OPEN_MPI, STANDARD_ABI)
+        table = tables[2 if self._standard else self._open_mpi]
         if name not in table:
             raise NotImplementedError(f"MPI has no {name}")
-        if not self._open_mpi:
-            return ctypes.c_int(table[name])
-        return ctypes.c_void_p(ctypes.addressof(ctypes.c_char.in_dll(self._library, table[name])))
+        if self._open_mpi:
+            symbol = ctypes.c_char.in_dll(self._library, table[name])
+            return ctypes.c_void_p(ctypes.addressof(symbol))
+        return ctypes.c_void_p(table[name]) if self._standard else ctypes.c_int(table[name])
 
     def _number(self, name: str) -> int:
         found = ctypes.c_int(-1)
         self.call(name, self._world, ctypes.byref(found))
         return found.value
 
-    def _version(self) -> str:
-        text, length = ctypes.create_string_buffer(VERSION_BYTES), ctypes.c_int()
-        with contextlib.suppress(AttributeError, RuntimeError):
-            self.call("MPI_Get_library_version", text, ctypes.byref(length))
-        return " ".join(text.value.decode("utf-8", "replace").split())[:120]
+
+class Loaded(NamedTuple):
+    """The MPI library of this process.
+
+    Attributes:
+        own: Whether it was found where mpirun is installed.
+        linked: Path and version of another MPI's that the linker gives to a program; empty for none.
+    """
+
+    library: ctypes.CDLL
+    own: bool = False
+    linked: str = ""
 
 
-def load() -> ctypes.CDLL:
-    """Return the MPI library: where the linker looks, else beside mpirun; OSError if it is nowhere."""
-    mpirun = shutil.which("mpirun")
-    prefix = os.path.dirname(os.path.dirname(os.path.realpath(mpirun))) if mpirun else ""
-    beside = [
-        path
-        for name in LIBRARIES
-        for folder in ("lib", "lib64", "lib/*")
-        for path in sorted(glob.glob(os.path.join(glob.escape(prefix), folder, name)))
-        if prefix
-    ]
-    for path in (*LIBRARIES, *beside):
+def load(linked: bool = False) -> Loaded:
+    """Return the library of mpirun, else, or if ``linked``, that of the linker; OSError if there is none."""
+    names = _native_names()
+    for path in () if linked else _own_libraries(names):
         with contextlib.suppress(OSError):
+            # Before: what this process has loaded, the linker finds first.
+            other = _ask_linker(path, names)
             # Open MPI's own plugins look for its symbols among the global ones.
-            return ctypes.CDLL(path, ctypes.RTLD_GLOBAL)
+            library = ctypes.CDLL(path, ctypes.RTLD_GLOBAL)
+            return Loaded(library, True, "" if version_of(library) in other else other)
+    for name in dict.fromkeys((*names, STANDARD, *OPEN_MPIS, *MPICHS, "libmpi.so")):
+        with contextlib.suppress(OSError):
+            return Loaded(ctypes.CDLL(name, ctypes.RTLD_GLOBAL))
     raise OSError("no libmpi can be loaded, neither where the linker looks nor beside mpirun")
+
+
+def _native_names() -> tuple[str, ...]:
+    """Return how programs of the MPI that started this rank call their library."""
+    if "OMPI_COMM_WORLD_SIZE" in os.environ:
+        return OPEN_MPIS
+    return MPICHS if "PMI_SIZE" in os.environ else (*OPEN_MPIS, *MPICHS)
+
+
+def _own_libraries(names: Sequence[str]) -> Iterator[str]:
+    """Yield the libraries where mpirun is installed, then where its wrapper of the compiler looks."""
+    mpirun = find_mpirun()
+    path = os.path.realpath(mpirun)
+    prefixes = dict.fromkeys(os.path.dirname(os.path.dirname(each)) for each in (mpirun, path))
+    for prefix in filter(None, prefixes):
+        for folder in FOLDERS:
+            for place in sorted(glob.glob(os.path.join(glob.escape(prefix), folder))):
+                yield from _libraries_in(place, names)
+    for place in _ask_wrapper(mpirun) if mpirun else ():
+        yield from _libraries_in(place, names)
+
+
+def _libraries_in(folder: str, names: Sequence[str]) -> Iterator[str]:
+    others = {*OPEN_MPIS, *MPICHS}.difference(names)
+    shared = any(os.path.exists(os.path.join(folder, name)) for name in others)
+    # Where two MPIs share a folder, the standard ABI's library may be of either.
+    for name in names if shared else (STANDARD, *names):
+        path = os.path.join(folder, name)
+        if os.path.exists(path):
+            yield path
+
+
+def _ask_wrapper(mpirun: str) -> list[str]:
+    """Return where mpicc beside mpirun has programs look for their libraries."""
+    mpicc = os.path.join(os.path.dirname(mpirun), "mpicc")
+    option = "--showme:link" if "OMPI_COMM_WORLD_SIZE" in os.environ else "-show"
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(
+            [mpicc, option], capture_output=True, text=True, timeout=LINKER_SECONDS, check=False
+        )
+        return re.findall(r"-L ?(/[^\s'\"]+)", done.stdout)
+    return []
+
+
+def _ask_linker(own: str, names: Sequence[str]) -> str:
+    """Return path and version of the library that a program of this MPI gets, unless it is ``own``."""
+    found = next((name for name in names if _is_beside(own, name)), None)
+    if found is None:
+        return ""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(LINKER_SECONDS)
+        with contextlib.suppress(BaseException):
+            library = ctypes.CDLL(found, ctypes.RTLD_GLOBAL)
+            path = find_library()
+            if not _is_beside(own, path):
+                os.write(writing, os.fsencode(f"{path} ({version_of(library)})"))
+        os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        told = os.fsdecode(pipe.read())
+    os.waitpid(child, 0)
+    return told
+
+
+def _is_beside(own: str, other: str) -> bool:
+    folder = os.path.dirname(own)
+    path = os.path.realpath(os.path.join(folder, other))
+    return os.path.exists(path) and os.path.dirname(path) == os.path.dirname(os.path.realpath(own))
+
+
+def find_mpirun() -> str:
+    """Return the mpirun that started this rank, by its process or daemon; else the one on the PATH."""
+    process = os.getppid()
+    for _ in range(MAX_ANCESTORS):
+        with contextlib.suppress(OSError):
+            folder, name = os.path.split(os.readlink(f"/proc/{process}/exe"))
+            mpirun = os.path.join(folder, "mpirun")
+            if STARTERS.fullmatch(name) and os.path.exists(mpirun):
+                return mpirun
+        try:
+            with open(f"/proc/{process}/stat", "rb") as file:
+                process = int(file.read().rpartition(b")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            break
+    return shutil.which("mpirun") or ""
+
+
+def version_of(library: ctypes.CDLL) -> str:
+    """Return what the library says of itself, in a line; empty if it says nothing."""
+    text, length = ctypes.create_string_buffer(VERSION_BYTES), ctypes.c_int()
+    with contextlib.suppress(AttributeError):
+        library.MPI_Get_library_version(text, ctypes.byref(length))
+    return " ".join(text.value.decode("utf-8", "replace").split())[:120]
 
 
 def find_library() -> str:
     """Return the path of the MPI library that this process has loaded."""
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
-        found = re.search(r"(/\S*/libmpi(?:ch)?\.so\S*)", file.read())
+        found = re.search(r"(/\S*/libmpi(?:ch|_abi)?\.so\S*)", file.read())
     return found[1] if found else ""
 
 

@@ -3,7 +3,7 @@
 ``collective_worker.py SECONDS ENGINE JOB``; who the rank is and where the others are is in the
 environment, as the engine wants it. ENGINE is ``gloo``, ``nccl``, ``horovod`` or ``mpi``. JOB is
 JSON: ``{"seed", "timeout_seconds", "cases": [{"op", "dtype", "elements", "iterations"}], "sweep":
-{"ops", "bytes", "dtype", "case_seconds", "seconds"} | null}``. Each line printed is a mark and an
+{"ops", "bytes", "dtype", "case_seconds", "seconds"} | null, "linked": by the linker's MPI}``. Each line printed is a mark and an
 object: ``stage`` (how far the rank came), ``group`` (what it finds itself to be), ``case`` (one
 verified case), ``left_out`` (cases for which the time was too short), ``took`` (the ways between ranks).
 """
@@ -44,10 +44,11 @@ LACKS = (
 Measure = Callable[[Any, Case, int, float], Any]
 
 
-def join_ranks(name: str, timeout_seconds: float, seed: int) -> tuple[Any, Any]:
+def join_ranks(name: str, job: dict[str, Any]) -> tuple[Any, Any]:
     """Return the engine, once all ranks have met, and what its ranks compute with."""
+    timeout_seconds, seed = float(job["timeout_seconds"]), int(job["seed"])
     if name == "mpi":
-        mpi = Mpi(timeout_seconds)
+        mpi = Mpi(timeout_seconds, bool(job.get("linked")))
         return mpi, ByteValues(mpi.world, seed)
     engine = Horovod() if name == "horovod" else Torch(name, timeout_seconds)
     return engine, TensorValues(engine.torch, engine.world, seed)
@@ -134,7 +135,7 @@ def main(seconds: float, name: str, job: dict[str, Any]) -> None:
     stage("started")
     words = record_nccl() if name == "nccl" else None
     try:
-        engine, values = join_ranks(name, float(job["timeout_seconds"]), int(job["seed"]))
+        engine, values = join_ranks(name, job)
         signal.setitimer(signal.ITIMER_REAL, seconds + 5.0)
         stage("joined the group")
         say(group={**engine.place(), "limits": limits()})
