@@ -18,7 +18,7 @@ SHELL := bash
 .DELETE_ON_ERROR:
 # What is compiled once is not compiled again by each worker and each run.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo test campaign permutations platforms check man package pages docs bench league screenshots gallery fuzz clean horovod system
+.PHONY: help demo test campaign permutations platforms check man package pages docs bench league screenshots gallery fuzz clean horovod mpich system
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -39,7 +39,7 @@ help: ## Show this
 demo: $(DONE)/demo ## Check two embedded nodes, then watch them train
 	@$(BIN)/distconsole demo --torch $(ARGS)
 
-test: system $(DONE)/dev horovod ## Run every test; what this machine lacks is skipped by name
+test: system $(DONE)/dev horovod mpich ## Run every test; what this machine lacks is skipped by name
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --reruns $(RERUNS) $(TESTS)
 
 campaign: system $(DONE)/dev horovod ## Runs with a random fault each, on simulated hosts: the table of docs/reliability.md
@@ -120,3 +120,11 @@ $(DONE)/horovod: $(DONE)/dev .ci/horovod-wheel
 	@$(PIP) setuptools wheel packaging cffi cloudpickle psutil pyyaml </dev/null
 	@wheel=$$(.ci/horovod-wheel $(BIN)/python) && $(PIP) "$$wheel" </dev/null
 	@touch $@
+
+# A second MPI, for the tests of hosts that have two. Its mpirun must be on no PATH but theirs.
+mpich: $(DONE)/dev
+	@$(MAKE) --no-print-directory $(DONE)/mpich || echo "set-up: going on without a second MPI" >&2
+
+$(DONE)/mpich: $(DONE)/dev
+	@rm -rf $@.part && $(PIP) --no-deps --no-warn-script-location --prefix $@.part mpich </dev/null
+	@mv $@.part $@

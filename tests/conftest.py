@@ -36,7 +36,17 @@ LONG = (
 )
 """Files with the longest tests: they begin first, or the others would wait for them at the end."""
 
-CONDITIONAL = ("testbed", "torch_ranks", "horovod", "mpi", "gpu", "tmux", "slurm", "browser")
+CONDITIONAL = (
+    "testbed",
+    "torch_ranks",
+    "horovod",
+    "mpi",
+    "mpich",
+    "gpu",
+    "tmux",
+    "slurm",
+    "browser",
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

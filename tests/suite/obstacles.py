@@ -12,6 +12,9 @@ from pathlib import Path
 
 import testbed
 
+MPICH = Path(__file__).resolve().parents[2] / ".make/mpich"
+"""Where make installs MPICH, beside the system's MPI."""
+
 
 @cache
 def obstacle(marker: str) -> str:
@@ -25,6 +28,10 @@ def obstacle(marker: str) -> str:
             return needs_module("torch", "make test installs it") or needs_horovod()
         case "mpi":
             return "" if shutil.which("mpirun") else "needs mpirun (Debian: openmpi-bin)"
+        case "mpich":
+            return (
+                "" if (MPICH / "bin/mpirun").exists() else "needs a second MPI (make test gets it)"
+            )
         case "gpu":
             return needs_gpu()
         case "tmux":

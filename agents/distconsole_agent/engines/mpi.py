@@ -21,14 +21,20 @@ from distconsole_agent.coordination.blame import BY_ENGINE, MAX_ERROR_CHARS, Fai
 from distconsole_agent.coordination.peer import Peer
 from distconsole_agent.coordination.restarts import Restart
 from distconsole_agent.node_folder.folders import remove_tree
-from distconsole_agent.supervisor.failures import describe_exit, read_raised, read_tail
+from distconsole_agent.supervisor.failures import (
+    TAIL_BYTES,
+    describe_exit,
+    first_reason,
+    read_raised,
+    read_tail,
+)
 from distconsole_agent.supervisor.postmortem import RAISED_EXIT_CODE
 from distconsole_agent.supervisor.processes import Places, RankProcess, exit_of_shell, make_rank
 from distconsole_agent.supervisor.proctree import descendants
 from distconsole_agent.supervisor.shim import Shim
 from distconsole_agent.supervisor.spawning import Command, login_shell
 from distconsole_agent.system import steady
-from distconsole_agent.system.kernel_files import read_foreign
+from distconsole_agent.system.kernel_files import end_of, read_foreign
 from distconsole_agent.system.line_pipe import LinePipe
 from distconsole_agent.system.loop import Loop, Timer
 
@@ -65,7 +71,7 @@ exit "$code"
 """Stays until the command has ended: mpirun takes an earlier end for a failure. Slurm signals it too."""
 
 SUSPECT_SECONDS = 0.3
-"""How much later the rank may end whose MPI_Abort has mpirun end the others."""
+"""How much later the rank may end whose MPI_Abort has mpirun end the others, or mpirun that ended a daemon."""
 
 RAISED_SECONDS = 0.5
 """How long a rank may live on after an exception that nobody caught: at its exit MPI_Finalize waits
@@ -145,7 +151,8 @@ class MpiRanks:
         over = {number for number, rank in self._ranks.items() if rank.ended is not None}
         ranks = self.spec.nodes[self.spec.node_index].ranks
         missing = [number for number in ranks if number not in over]
-        if ended.exit_code == 0 and not missing:
+        foreign = [number for number in sorted(self._ranks) if number not in ranks]
+        if ended.exit_code == 0 and not missing and not foreign:
             return None
         if (aborted := self._aborting(process)) is not None:
             return aborted
@@ -158,13 +165,21 @@ class MpiRanks:
         if found is not None:
             rank, exit_code, number = int(found[1]), int(found[2]) & 0xFF or 1, None
             error = f"MPI_Abort with code {int(found[2])}"
+        elif ended.exit_code == 0 and foreign:
+            rank = foreign[0]
+            error = f"mpirun started rank {rank} on {self.spec.host}, not on the host of the plan"
         elif ended.exit_code == 0:
             error = f"mpirun ended, and rank {rank} had not said how it ended"
         else:
             words = describe_exit(ended.exit_code, ended.signal, None)
             program = os.path.basename(process.spec.argv[0])
             name = f"mpirun's daemon on {self.spec.host}" if self.spec.node_index else program
-            error = f"{name} {words}"
+            paths = (process.command.stderr_path, process.command.stdout_path)
+            logs = (
+                end_of(p, TAIL_BYTES, process.logged.get(os.path.basename(p), 0)) for p in paths
+            )
+            reason = next(filter(None, map(first_reason, logs)), "")
+            error = f"{name} {words}: {reason}" if reason else f"{name} {words}"
         if process.spawn_failure is not None:
             error = process.spawn_failure.error
         how = (exit_code, number, error[:MAX_ERROR_CHARS], told.traceback)
@@ -365,7 +380,16 @@ class MpiShim(Shim):
         if name is not None and isinstance(self._link, Peer):
             self._link.command_ended(name, rank.ended.exit_code)
         failure = self._engine.failure(rank, self._teardown.begun)
-        if failure is not None:
+        if failure is not None and name is not None and not failure.traceback:
+            # mpirun, which ends its daemons when it refuses, may still say why.
+            self._loop.call_later(
+                SUSPECT_SECONDS, partial(self._fail_late, failure, self._restart)
+            )
+        elif failure is not None:
+            self._fail(failure)
+
+    def _fail_late(self, failure: Failure, restart: int) -> None:
+        if not self._teardown.begun and restart == self._restart:
             self._fail(failure)
 
     def _command_ended(self, _node: int, name: str, exit_code: int) -> None:

@@ -26,6 +26,7 @@ PAST = "past"
 
 TAIL_BYTES = 64 * 1024
 TAIL_LINES = 20
+MAX_REASON_CHARS = 300
 TRACEBACK_HEAD = "Traceback (most recent call last):"
 CHAINED = " above exception"
 """In both lines that Python puts between the tracebacks of one chain."""
@@ -52,6 +53,14 @@ _BROUGHT = re.compile(
 """torch/_utils.py and torch/multiprocessing/spawn.py, the same since torch 1.5."""
 _FRAME = re.compile(r'^  File "([^"\n]{1,4096})", line (\d{1,9})', re.MULTILINE)
 _LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python", "<")
+
+
+_RULE = re.compile(r"^[ \t]*[-=*]{8,}[ \t]*$", re.MULTILINE)
+"""Above and below a help text of Open MPI."""
+_NO_REASON = re.compile(r"\W*warning\b", re.IGNORECASE)
+_HYDRA = re.compile(r"^\[(?:mpiexec|proxy)[^]\n]*\] \w+ \([^)\n]*:\d+\): ")
+"""Where in its source a program of the MPICH family says something."""
+_SENTENCE = re.compile(r".+?(?:[.!?](?=\s|$)|:?(?=\n[ \t]*(?:\n|$))|:?$)", re.DOTALL)
 
 
 class Raised(NamedTuple):
@@ -145,6 +154,21 @@ def _last_lines(lines: list[str]) -> Told:
     tail = "\n".join(told)[-MAX_TRACEBACK_CHARS:]
     error = next((line.strip() for line in reversed(told) if not _WARNS.match(line)), "")
     return Told(error[:MAX_ERROR_CHARS], tail)
+
+
+def first_reason(text: str) -> str:
+    """Return why mpirun refused, in a line: its first sentence that is no warning; of a traceback the exception."""
+    if TRACEBACK_HEAD in text:
+        return told_in(text).error
+    parts = enumerate(_RULE.split("\n".join(_lines_of(text))))
+    told = [(number % 2 == 1, part.strip()) for number, part in parts if part.strip()]
+    told = [each for each in told if not _NO_REASON.match(each[1])] or told
+    if not told:
+        return ""
+    framed, part = told[0]
+    found = _SENTENCE.match(part) if framed else None
+    sentence = found[0] if found else _HYDRA.sub("", part.splitlines()[0])
+    return " ".join(sentence.split()).rstrip(":")[:MAX_REASON_CHARS]
 
 
 def read_engine_summary(path: str, since: int = 0) -> list[EngineSaid]:

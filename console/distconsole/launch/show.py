@@ -15,6 +15,7 @@ from distconsole.grammar.secrets import mask_env, may_be_secret
 from distconsole.launch.choose import Choice, command_lines
 from distconsole.launch.job import OUTPUT_ENV, PORT, RUN_DIR, Job, option_pairs
 from distconsole.launch.launchers.horovod import AGENT
+from distconsole.launch.launchers.mpi import PYTHON
 from distconsole.launch.launchers.single import fill_place
 from distconsole.launch.plan import PreparedLaunch
 from distconsole.launch.slurm.submit import read_options, words_of
@@ -47,10 +48,10 @@ TORCH_NAMES = {
         "GROUP_RANK": "$SLURM_NODEID",
     },
     EmitKind.MPIRUN: {
-        "RANK": "$OMPI_COMM_WORLD_RANK",
-        "LOCAL_RANK": "$OMPI_COMM_WORLD_LOCAL_RANK",
-        "WORLD_SIZE": "$OMPI_COMM_WORLD_SIZE",
-        "LOCAL_WORLD_SIZE": "$OMPI_COMM_WORLD_LOCAL_SIZE",
+        "RANK": "${OMPI_COMM_WORLD_RANK-$PMI_RANK}",
+        "LOCAL_RANK": "${OMPI_COMM_WORLD_LOCAL_RANK-$MPI_LOCALRANKID}",
+        "WORLD_SIZE": "${OMPI_COMM_WORLD_SIZE-$PMI_SIZE}",
+        "LOCAL_WORLD_SIZE": "${OMPI_COMM_WORLD_LOCAL_SIZE-$MPI_LOCALNRANKS}",
     },
     EmitKind.TORCHRUN: {
         "TORCHELASTIC_USE_AGENT_STORE": "False",
@@ -65,7 +66,10 @@ in it the addresses of ranks that are gone.
 
 NODE_NAMES = {
     EmitKind.SBATCH: {"NODE_RANK": "$SLURM_NODEID", "NNODES": "$SLURM_NNODES"},
-    EmitKind.MPIRUN: {"NODE_RANK": "$OMPI_COMM_WORLD_RANK", "NNODES": "$OMPI_COMM_WORLD_SIZE"},
+    EmitKind.MPIRUN: {
+        "NODE_RANK": "${OMPI_COMM_WORLD_RANK-$PMI_RANK}",
+        "NNODES": "${OMPI_COMM_WORLD_SIZE-$PMI_SIZE}",
+    },
 }
 """The same for one process a node, which spawns its ranks."""
 
@@ -183,8 +187,16 @@ class _Source:
     @property
     def python(self) -> str:
         """The interpreter as a word for a shell."""
-        planned = "python3" if self.plan is None else self.plan.nodes[0].ranks[0].argv[0]
-        return path_word(self.request.where.python or planned)
+        return path_word(self.request.where.python or self._planned_python())
+
+    def _planned_python(self) -> str:
+        if self.plan is None:
+            return "python3"
+        node = self.plan.nodes[0]
+        words = node.ranks[0].by_hand or node.ranks[0].argv
+        if words[0] == "mpirun":  # the rank's own words are behind those of its shell
+            words = words[words.index("sh", words.index("-c")) + 1 :]
+        return node.env.get(PYTHON, words[0])
 
 
 def emit(kind: EmitKind, launch: PreparedLaunch, folder: str, plan: LaunchPlan | None) -> str:
@@ -309,29 +321,40 @@ def _nic(nic: str | None) -> str:
 def _mpirun(what: _Source) -> str:
     plan = _require_plan(what, EmitKind.MPIRUN)
     counts = [1 if what.one_a_node else len(node.world_ranks) for node in plan.nodes]
-    hosts = ",".join(f"{node.host}:{n}" for node, n in zip(plan.nodes, counts, strict=True))
+    names, size = [node.host for node in plan.nodes], sum(counts)
+    slots = [f"{name}:{n}" for name, n in zip(names, counts, strict=True)]
+    once_a_rank = [name for name, n in zip(names, counts, strict=True) for _ in range(n)]
     nics = {node.nic for node in plan.nodes}
     nic = nics.pop() if len(nics) == 1 else None
     named = ["MASTER_ADDR", "MASTER_PORT", *OUTPUT_ENV, *what.env]
-    interface = ""
+    open_mpi = (
+        f"--host {','.join((f'127.0.0.1:{counts[0]}', *slots[1:]))} -np {size} --bind-to none"
+    )
+    interfaces = ""
     if nic is not None:
-        interface = f"    --mca oob_tcp_if_include {nic} --mca btl_tcp_if_include {nic} \\\n"
+        open_mpi += f" --mca oob_tcp_if_include {nic} --mca btl_tcp_if_include {nic}"
         named += ["GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"]
-    interfaces = f"export {_nic(nic).partition('export ')[2]}\n" if nic else ""
-    passed = " ".join(f"-x {name}" for name in dict.fromkeys(named))
+        interfaces = f"export {_nic(nic).partition('export ')[2]}\n"
+    named = list(dict.fromkeys(named))
+    setup = f"{plan.nodes[0].setup}\n" if plan.nodes[0].setup else ""
     return f"""#!/bin/bash
 # {_title(what)}
-# Run it on {plan.nodes[0].host}, which must reach the other hosts by ssh without a password.
-{_exports(what)}
+# Run it on {names[0]}, which must reach the other hosts by ssh without a password.
+{setup}{_exports(what)}
 export MASTER_ADDR={plan.nodes[0].address} MASTER_PORT={SHOWN_PORT}
 {interfaces}if [ "$(id -u)" = 0 ]; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
 fi
 
 {_rank_script(what, EmitKind.MPIRUN)}
-exec mpirun -np {sum(counts)} --host {hosts} --bind-to none \\
-{interface}    {passed} \\
-    bash -c "$rank_script"
+case $(mpirun --version 2>&1) in
+    *"Intel(R) MPI"*) words="-hosts {",".join(once_a_rank)} -ppn 1 -n {size} -genvlist {",".join(named)}" ;;
+    *HYDRA*) words="-hosts {",".join(slots)} -n {size} -genvlist {",".join(named)}" ;;
+    *) words="{open_mpi} {" ".join(f"-x {name}" for name in named)}" ;;
+esac
+# shellcheck disable=SC2086
+exec mpirun $words bash -c "$rank_script"
 """
 
 

@@ -195,6 +195,9 @@ def test_the_mpich_family_has_words_of_its_own(family: str, hosts: tuple[str, ..
     )
     assert argv[: len(expected)] == expected
     assert made.nodes[1].env["MPICH_INTERFACE_HOSTNAME"] == "10.0.0.2"
+    by_hand = made.nodes[0].ranks[0].by_hand
+    assert "MASTER_ADDR" in by_hand[by_hand.index("-genvlist") + 1]
+    assert "MPICH_INTERFACE_HOSTNAME" not in by_hand[by_hand.index("-genvlist") + 1]
     assert made.notes == ()
     assert not any(name.startswith("OMPI_") for name in made.nodes[0].env)
 

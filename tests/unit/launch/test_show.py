@@ -103,7 +103,10 @@ def test_named_hosts_are_the_nodes_and_unequal_ones_no_job_of_srun() -> None:
     )
     with pytest.raises(PlanError, match="as many ranks"):
         emit(EmitKind.SBATCH, *to_emit(request, placed=plan(2, 1)))
-    assert "--host n1:2,n2:1" in emit(EmitKind.MPIRUN, *to_emit(request, placed=plan(2, 1)))
+    text = emit(EmitKind.MPIRUN, *to_emit(request, placed=plan(2, 1)))
+    assert "--host 127.0.0.1:2,n2:1 -np 3" in text
+    assert "-hosts n1:2,n2:1 -n 3" in text  # MPICH
+    assert "-hosts n1,n1,n2 -ppn 1 -n 3" in text  # Intel MPI
 
 
 def test_what_a_starter_cannot_do_is_refused() -> None:

@@ -246,18 +246,22 @@ class Loaded(NamedTuple):
 
 def load(linked: bool = False) -> Loaded:
     """Return the library of mpirun, else, or if ``linked``, that of the linker; OSError if there is none."""
-    names = _native_names()
+    names, refused = _native_names(), None
     for path in () if linked else _own_libraries(names):
-        with contextlib.suppress(OSError):
-            # Before: what this process has loaded, the linker finds first.
-            other = _ask_linker(path, names)
+        # Before: what this process has loaded, the linker finds first.
+        other = _ask_linker(path, names)
+        try:
             # Open MPI's own plugins look for its symbols among the global ones.
             library = ctypes.CDLL(path, ctypes.RTLD_GLOBAL)
+        except OSError as error:
+            refused = refused or error
+        else:
             return Loaded(library, True, "" if version_of(library) in other else other)
-    for name in dict.fromkeys((*names, STANDARD, *OPEN_MPIS, *MPICHS, "libmpi.so")):
+    for name in names if refused else (*names, STANDARD, *OPEN_MPIS, *MPICHS, "libmpi.so"):
         with contextlib.suppress(OSError):
             return Loaded(ctypes.CDLL(name, ctypes.RTLD_GLOBAL))
-    raise OSError("no libmpi can be loaded, neither where the linker looks nor beside mpirun")
+    lacks = "no libmpi can be loaded, neither where the linker looks nor beside mpirun"
+    raise refused or OSError(lacks)
 
 
 def _native_names() -> tuple[str, ...]:

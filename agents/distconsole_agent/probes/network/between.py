@@ -21,6 +21,7 @@ from distconsole_agent.probes.environment import session_environment
 from distconsole_agent.probes.programs import Ended, run_program
 from distconsole_agent.probes.scripts import worker_script
 from distconsole_agent.probes.software.engines import after_setup
+from distconsole_agent.supervisor.failures import first_reason
 
 CONNECT_SECONDS = 3
 TRY_SECONDS = 8.0
@@ -183,10 +184,16 @@ def mpirun(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     hydra = read.text(args, "family", "") in ("MPICH", "Intel MPI")
     words = _hydra(hosts) if hydra else _open_mpi(hosts, own)
     ended = run_program([path, *words, *rank, json.dumps(job)], seconds, env=env)
-    lines = [line for line in ended.err.splitlines() if line.strip("-*= ")]
+    found = list(groups(ended.out))
+    # Ranks that met print only to the standard output.
+    told = ended.err if ended.err.strip() or found else ended.out
+    lines = [line for line in told.splitlines() if line.strip("-*= ")]
+    reason = first_reason(told)
+    if len(lines) > MAX_ERROR_LINES and reason:
+        lines = [reason, *lines[1 - MAX_ERROR_LINES :]]
     return {
         "exit_code": ended.exit_code,
-        "groups": list(groups(ended.out)),
+        "groups": found,
         "said": [line[:300] for line in lines[-MAX_ERROR_LINES:]],
     }
 

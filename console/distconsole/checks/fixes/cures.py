@@ -101,9 +101,9 @@ def prefix_of(mpirun: str) -> str:
     return folder.removesuffix("/bin") if folder.endswith("/bin") else ""
 
 
-def library_first(prefix: str) -> str:
-    """Return the line of shell that lets programs find this MPI's libraries first."""
-    return f"export LD_LIBRARY_PATH={prefix}/lib${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"
+def libraries_first(folder: str) -> str:
+    """Return the line of shell that lets programs find the libraries of ``folder`` first."""
+    return f"export LD_LIBRARY_PATH={shlex.quote(folder)}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"
 
 
 def by_run(view: View, names: Iterable[str], words: str) -> str:

@@ -133,7 +133,7 @@ def _by_library(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | Non
     if len(hosts) < 2:
         return None
     change = changes(findings, hosts)
-    return _compare_ranks(bench, LauncherName.MPI, hosts, change, by_hand=False)
+    return _compare_ranks(bench, LauncherName.MPI, hosts, change, by_hand=False, linked=True)
 
 
 def _by_variables(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None:
@@ -171,13 +171,14 @@ def _compare_ranks(
     change: Mapping[str, HostCure],
     *,
     by_hand: bool,
+    linked: bool = False,
     without: Trial | None = None,
     words: str = "",
 ) -> ProofOnHosts | None:
     """Compare ranks with the ``change`` and ones without, or another trial ``without``."""
     if not hosts or bench.start is None:
         return None
-    trial = partial(_run_ranks, bench, launcher, hosts, by_hand=by_hand)
+    trial = partial(_run_ranks, bench, launcher, hosts, by_hand=by_hand, linked=linked)
     by = "mpirun" if launcher is LauncherName.MPI else "Gloo"
     ran = f"all-reduce by {by}{words} as {'by hand' if by_hand else '`run` starts it'}"
     return bench.compare(ran, hosts, without or partial(trial, {}), partial(trial, change))
@@ -248,8 +249,12 @@ def _run_ranks(
     enough: threading.Event,
     *,
     by_hand: bool,
+    linked: bool = False,
 ) -> TrialResult:
-    """Sum over a rank a host by torch and Gloo or by mpirun, with ``change``; ``by_hand``: on any network."""
+    """Sum over a rank a host by torch and Gloo or by mpirun, with ``change``.
+
+    ``by_hand``: on any network; ``linked``: by the MPI library that the linker finds.
+    """
     context, seconds = bench.context, bench.seconds
     began = context.clock()
     by_torch = launcher is LauncherName.TORCH
@@ -257,7 +262,7 @@ def _run_ranks(
         launcher,
         "gloo" if by_torch else "mpi",
         tuple(_change_host(context, host, change.get(host.name, HostCure())) for host in hosts),
-        _work(len(hosts), seconds),
+        {**_work(len(hosts), seconds), "linked": linked},
         seconds,
         env_of(context),
         change,

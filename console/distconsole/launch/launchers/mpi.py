@@ -131,7 +131,7 @@ def _mpirun(job: Job, env: dict[str, str]) -> RankPlacement:
     command = _command(job)
     size = str(job.world_size)
     # mpirun cannot hand a node's own number to all ranks alike.
-    own = ("OMPI_", "PRTE_", "GROUP_RANK")
+    own = ("OMPI_", "PRTE_", "GROUP_RANK", "MPICH_INTERFACE_HOSTNAME")
     names = tuple(name for name in env if not name.startswith(own))
     if _is_hydra(job):
         words = ["mpirun", *_hydra_hosts(job), "-n", size]

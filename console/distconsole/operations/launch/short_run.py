@@ -23,7 +23,14 @@ from distconsole.model.findings import HostCure
 from distconsole.model.job import LaunchPlan, NodePlan, ScriptTraits
 from distconsole.model.requests import LauncherName, Run
 from distconsole.operations.launch.planner import ask_engines, collect_facts, plan_launch
-from distconsole.rpc.frames import EndEntry, JournalEntry, LogEntry, StateEntry
+from distconsole.rpc.frames import (
+    EndEntry,
+    FailedFirst,
+    JournalEntry,
+    LogEntry,
+    StateEntry,
+    VerdictEntry,
+)
 from distconsole.rpc.link import NodeLink
 from distconsole.rpc.pack import rank_script
 from distconsole.session import Session, on_every
@@ -66,7 +73,7 @@ def short_run(session: Session, job: EngineJob) -> EngineAnswer:
             node.host: tuple(journals[node.host].report(rank) for rank in node.world_ranks)
             for node in plan.nodes
         },
-        said=tuple(first.lines(None, "err")[-MAX_ERROR_LINES:]),
+        said=first.engine_words(),
     )
 
 
@@ -130,6 +137,7 @@ class _NodeJournal:
 
     ended: bool = False
     began: float | None = None
+    refusal: str = ""
     _states: dict[int, StateEntry] = field(default_factory=dict)
     _logs: dict[tuple[int | None, str], list[str]] = field(
         default_factory=lambda: defaultdict(list)
@@ -145,6 +153,9 @@ class _NodeJournal:
                 self._logs[entry.rank, entry.stream].append(entry.text)
             case StateEntry():
                 self._states[entry.rank] = entry
+            case VerdictEntry(first_failure=FailedFirst(error=str(error))):
+                # Of an engine, not of a rank (``engines.mpi`` of the agent).
+                self.refusal = error if error.startswith("mpirun") else ""
             case EndEntry():
                 self.ended = True
             case _:
@@ -154,6 +165,13 @@ class _NodeJournal:
         """Return the lines that a rank, or the engine, printed."""
         text = "".join(self._logs.get((rank, stream), ()))
         return [line[:500] if stream == "err" else line for line in text.splitlines()]
+
+    def engine_words(self) -> tuple[str, ...]:
+        """Return the engine's last lines; of one that refused the reason, and its first lines."""
+        lines = self.lines(None, "err")
+        if self.refusal:
+            return (self.refusal, *lines[: MAX_ERROR_LINES - 1])
+        return tuple(lines[-MAX_ERROR_LINES:])
 
     def report(self, rank: int) -> RankReport:
         """Return what became of a rank; one that was killed by us has no exit code."""

@@ -150,7 +150,8 @@ ABORTED_5 = (
     ("code", "number", "said", "rank", "exit_code", "error"),
     [
         (137, 9, "", 0, 137, "mpirun killed by SIGKILL (for memory? that is not known)"),
-        (213, None, "no slots\n", 0, 213, "mpirun exited with code 213"),
+        (213, None, "no slots\n", 0, 213, "mpirun exited with code 213: no slots"),
+        (213, None, "", 0, 213, "mpirun exited with code 213"),
         (9, None, ABORTED_4, 2, 9, "MPI_Abort with code 9"),
         (9, None, ABORTED_5, 2, 9, "MPI_Abort with code 9"),
         (0, None, "", 0, 1, "mpirun ended, and rank 0 had not said how it ended"),
@@ -180,6 +181,18 @@ def test_a_rank_that_mpich_killed_for_its_abort_is_blamed(node: Node, stopping: 
 def test_an_mpirun_whose_ranks_all_ended_is_no_failure(node: Node) -> None:
     node.say("started 0 0 50", "started 1 1 51", "exited 0 0", "exited 1 0")
     assert node.engine.failure(node.mpirun(0), stopping=False) is None
+
+
+def test_a_rank_on_another_host_than_planned_is_a_failure_once_mpirun_has_ended(
+    node: Node,
+) -> None:
+    """Its own host waits for it, and the run would have no end."""
+    node.say(*(f"started {rank} {rank} 5{rank}" for rank in range(3)))
+    node.say(*(f"exited {rank} 0" for rank in range(3)))
+    failure = node.engine.failure(node.mpirun(0), stopping=False)
+    assert failure is not None
+    assert (failure.rank, failure.exit_code) == (2, 1)
+    assert failure.error == "mpirun started rank 2 on a, not on the host of the plan"
 
 
 def test_what_an_engine_left_is_not_in_the_way_of_another(tmp_path: Path, node: Node) -> None:

@@ -13,6 +13,7 @@ from distconsole_agent.coordination.blame import MAX_ERROR_CHARS, MAX_TRACEBACK_
 from distconsole_agent.supervisor.failures import (
     EngineSaid,
     describe_exit,
+    first_reason,
     read_engine_summary,
     read_raised,
     read_tail,
@@ -450,3 +451,86 @@ def test_without_the_hook_the_log_tells_what_a_worker_raised(tmp_path: Path) -> 
         told = read_tail(str(tmp_path / "err"))
         assert told.error == "ValueError: bad sample"
         assert told.traceback == BY_WORKER.rstrip()
+
+
+RULE = "-" * 74
+SLOTS = f"""{RULE}
+There are not enough slots available in the system to satisfy the 3
+slots that were requested by the application:
+
+  echo
+
+Either request fewer slots for your application, or make more slots
+available for use.
+
+  4. If none of a hostfile, the --host command line parameter, or an
+     RM is present, Open MPI defaults to the number of processor cores
+{RULE}
+"""
+FILE = f"""{RULE}
+mpirun was unable to find the specified executable file, and therefore
+did not launch the job.  This error was first reported for process
+rank 0; it may have occurred for other processes as well.
+{RULE}
+"""
+WARNED = f"""{RULE}
+WARNING: No preset parameters were found for the device.
+
+  Local host: node1
+{RULE}
+{FILE}"""
+MPICH = """\
+[mpiexec@node1] match_arg (/mpich-4.0.3/src/pm/hydra/utils/args/args.c:166): unrecognized argument x
+[mpiexec@node1] HYDU_parse_array (/mpich-4.0.3/src/pm/hydra/utils/args/args.c:181): argument matching returned error
+"""
+INTEL = (
+    "[proxy:0:0@node1] HYD_spawn (../src/pm/i_hydra/libhydra/spawn/hydra_spawn.c:177): "
+    "execvp error on file nosuchprog (No such file or directory)\n"
+)
+SSH = f"""ssh: connect to host 10.90.130.2 port 22: Connection refused
+{RULE}
+ORTE was unable to reliably start one or more daemons.
+This usually is caused by:
+{RULE}
+"""
+RAISED = """Traceback (most recent call last):
+  File "train.py", line 1, in <module>
+ValueError: boom
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            SLOTS,
+            "There are not enough slots available in the system to satisfy the 3 slots that were "
+            "requested by the application",
+        ),
+        (
+            FILE,
+            "mpirun was unable to find the specified executable file, and therefore did not launch "
+            "the job.",
+        ),
+        (
+            WARNED,
+            "mpirun was unable to find the specified executable file, and therefore did not launch "
+            "the job.",
+        ),
+        (MPICH, "unrecognized argument x"),
+        (INTEL, "execvp error on file nosuchprog (No such file or directory)"),
+        (SSH, "ssh: connect to host 10.90.130.2 port 22: Connection refused"),
+        (
+            "mpirun: Error: unknown option \"--x\"\nType 'mpirun --help' for usage.\n",
+            'mpirun: Error: unknown option "--x"',
+        ),
+        (RAISED, "ValueError: boom"),
+        (f"{RULE}\nWARNING: only that.\n{RULE}\n", "WARNING: only that."),
+        (f"\n{RULE}\n", ""),
+    ],
+)
+def test_an_mpiruns_reason_is_its_first_sentence_that_says_something(
+    text: str, reason: str
+) -> None:
+    """As Open MPI 4.1 to 5.0.11, MPICH 4 and Intel MPI print them."""
+    assert first_reason(text) == reason

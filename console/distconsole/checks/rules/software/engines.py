@@ -7,7 +7,7 @@ from distconsole.checks.engine.rule import HostView, hint, host_rule, only_where
 from distconsole.checks.facts.evidence import View, once_a_view
 from distconsole.checks.facts.gpu import AMD, GpuFacts
 from distconsole.checks.facts.node import HorovodFacts, MpiFacts, PythonFacts, TorchFacts
-from distconsole.checks.fixes.cures import in_setup, library_first, prefix_of
+from distconsole.checks.fixes.cures import in_setup, libraries_first, prefix_of
 from distconsole.checks.rules.wording import differ, dissent, list_some, name_hosts, these_have
 from distconsole.model.findings import Cure
 from distconsole.model.names import is_whole, join_some
@@ -248,7 +248,7 @@ def _horovod_mpi(host: HostView) -> RuleResults:
             f"Horovod on {host} uses another MPI than mpirun's",
             seen=f"{libraries[0]}; mpirun: {mpi.mpirun}",
             hint=f"export LD_LIBRARY_PATH={prefix}/lib, or rebuild with {prefix}/bin on the PATH",
-            cure=in_setup((str(host),), library_first(prefix)),
+            cure=in_setup((str(host),), libraries_first(f"{prefix}/lib")),
         )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distconsole.checks.engine.results import NotApplicable, RuleResults, fail, info, warn
 from distconsole.checks.facts.evidence import NO_GROUP, Outcome, View, by_key
 from distconsole.checks.facts.jobs import CollFacts, RankReport
-from distconsole.checks.fixes.cures import library_first, prefix_of
+from distconsole.checks.fixes.cures import libraries_first, prefix_of
 from distconsole.checks.rules.wording import MAX_LISTED, name_hosts
 from distconsole.model.findings import Cure, Finding, HostCure
 from distconsole.model.names import is_whole
@@ -33,6 +34,12 @@ HINTS = {
     "os.hostname_bindable",
 }
 """Words of an engine, and what mends it."""
+
+
+OTHER_LIBRARY = (
+    "the MPI library is not that of mpirun: put one MPI first by --setup, e.g.\n"
+    "--setup 'export PATH=/opt/openmpi/bin:$PATH LD_LIBRARY_PATH=/opt/openmpi/lib'"
+)
 
 
 def last_stage(rank: RankReport) -> str:
@@ -195,6 +202,7 @@ def judge_places(job: Job) -> RuleResults:
     if job.alone:
         yield _all_alone(job)
         return
+    yield from _find_linked(job.groups)
     ranks = [int(group["rank"]) for _, group in groups]
     twice = sorted({rank for rank in ranks if ranks.count(rank) > 1})
     if twice:
@@ -254,9 +262,48 @@ def _all_alone(job: Job) -> Finding:
         job.hosts,
         seen="\n".join(f"{name}: {library}" for name, library in libraries.items()),
         expected=f"size {world} at every rank",
-        hint=job.mend,
+        hint=OTHER_LIBRARY if _is_foreign(job) else job.mend,
         cure=_library_of_mpirun(job.groups),
     )
+
+
+def _is_foreign(job: Job) -> bool:
+    return any(group.get("library") and not group.get("own") for _, group in job.groups)
+
+
+def _find_linked(groups: Sequence[tuple[str, Group]]) -> RuleResults:
+    """Ranks that met by mpirun's own library, where the linker gives a program another MPI's."""
+    linked = {name: group for name, group in groups if group.get("linked")}
+    if not linked:
+        return
+    folders = {name: str(group["library"]).rpartition("/")[0] for name, group in linked.items()}
+    hosts = {name: HostCure(setup=libraries_first(each)) for name, each in folders.items()}
+    # Releases of Open MPI may not go together, libraries by MPICH's ABI do. The system's folder first would
+    # change other libraries, too.
+    serious = all(
+        _release(str(group["linked"])) != _release(str(group.get("version")))
+        and not folders[name].startswith(("/usr/lib", "/lib"))
+        for name, group in linked.items()
+    )
+    name, line = next((name, cure.setup) for name, cure in hosts.items())
+    yield (warn if serious else info)(
+        f"programs that are linked with MPI load another MPI's library than mpirun's on "
+        f"{name_hosts(tuple(linked))}",
+        linked,
+        seen="\n".join(
+            f"{name}: {group['linked']}; mpirun: {group.get('mpirun')}, its own: {group['library']}"
+            for name, group in linked.items()
+        ),
+        expected="mpirun's own library, with which the ranks of this check met",
+        hint=f"on {name}: {line}" if serious else "look at LD_LIBRARY_PATH, in --setup",
+        cure=Cure(hosts=hosts) if serious else None,
+    )
+
+
+def _release(version: str) -> str:
+    """Return the part of Open MPI's version that says what goes together; empty for other MPIs."""
+    found = re.search(r"Open MPI v(\d+\.\d+)", version)
+    return found[1] if found else ""
 
 
 def _library_of_mpirun(groups: Sequence[tuple[str, Group]]) -> Cure | None:
@@ -265,7 +312,7 @@ def _library_of_mpirun(groups: Sequence[tuple[str, Group]]) -> Cure | None:
     for name, group in groups:
         prefix = prefix_of(str(group.get("mpirun") or ""))
         if prefix not in ("", "/usr") and not str(group.get("library")).startswith(f"{prefix}/"):
-            hosts[name] = HostCure(setup=library_first(prefix))
+            hosts[name] = HostCure(setup=libraries_first(f"{prefix}/lib"))
     return Cure(hosts=hosts) if hosts else None
 
 

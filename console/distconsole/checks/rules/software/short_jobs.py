@@ -305,8 +305,8 @@ def _by_mpi(view: View) -> RuleResults:
 
 MPI_RULES = _judge_job(
     MpiCollFacts,
-    "the MPI library is not that of the mpirun on the PATH: put one MPI first by --setup, e.g.\n"
-    "--setup 'export PATH=/opt/openmpi/bin:$PATH LD_LIBRARY_PATH=/opt/openmpi/lib'",
+    "look at the variables OMPI_*, PRTE_*, PMIX_*, PMI_*, HYDRA_* and I_MPI_* of the hosts: does --setup "
+    "change them?",
     (
         "mpi.launch",
         "mpirun, as `run --launcher mpi` starts it (no ssh between hosts), does not start its ranks: "
@@ -315,7 +315,7 @@ MPI_RULES = _judge_job(
     ),
     (
         "mpi.rank_size",
-        "MPI says size 1 everywhere: the library is another MPI's than mpirun.",
+        "MPI says size 1 everywhere, or a linked program would: the library is another MPI's than mpirun.",
         "Put the right MPI first on PATH and LD_LIBRARY_PATH.",
     ),
     (
@@ -353,7 +353,7 @@ def _soft_limits(rank: RankReport) -> dict[str, int | None] | None:
 
 
 MPI_HINTS = {
-    "orted": "the daemon is not on the PATH that ssh gives: move the export of PATH to the top of "
+    r"\b(?:orted|prted|hydra_pmi_proxy)\b.*(?:not found|No such file)": "the daemon is not on the PATH that ssh gives: move the export of PATH to the top of "
     "~/.bashrc (ssh.path_noninteractive), or mpirun --prefix",
     "exchange_identification: Connection closed": "an sshd dropped the connection before its version, as for a penalty "
     "(PerSourcePenalties) or when too many log in (MaxStartups); its log says: journalctl -u ssh | grep 'drop connection'",
@@ -382,5 +382,7 @@ def _mpi(host: HostView) -> RuleResults:
         facts.hosts,
         seen="\n".join((f"ranks: {places}", *facts.said)),
         expected=f"ranks 0 to {size - 1} of {size}",
-        hint=next((hint for words, hint in MPI_HINTS.items() if words in text), NEEDED_BY),
+        hint=next(
+            (hint for words, hint in MPI_HINTS.items() if re.search(words, text)), NEEDED_BY
+        ),
     )
