@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 
@@ -173,6 +174,86 @@ def test_grandchildren_in_sessions_of_their_own_do_not_stay(tmp_path: Path, end:
         if not end:
             assert verdict["state"] == "succeeded"
             assert run.shims[0].event("note")["check"] == "run.leftover"
+
+
+SLOW_FORKSERVER = """
+import multiprocessing
+if __name__ == '__main__':
+    context = multiprocessing.get_context('forkserver')
+    context.set_forkserver_preload(['ends_late'])
+    worker = context.Process(target=print, args=('worker',))
+    worker.start()
+    worker.join()
+"""
+ENDS_LATE = """
+import atexit, pathlib, time
+def end():
+    time.sleep(1.2)
+    pathlib.Path(__file__).with_name('forkserver ended').touch()
+atexit.register(end)
+"""
+
+
+@pytest.mark.parametrize("daemons", ["", DAEMON])
+def test_a_forkserver_that_ends_by_itself_is_neither_named_nor_signalled(
+    tmp_path: Path, daemons: str
+) -> None:
+    script(tmp_path, ENDS_LATE, "ends_late.py")
+    slow = script(
+        tmp_path,
+        (daemons and f"if __name__ == '__main__':\n{indent(daemons, '  ')}") + SLOW_FORKSERVER,
+    )
+    with RunUnderTest(tmp_path, [PY, slow, str(tmp_path)], grace=3.0) as run:
+        run.start()
+        assert run.verdict()["state"] == "succeeded"
+        assert (tmp_path / "forkserver ended").exists()
+        named = [note["summary"].partition(": ")[2] for note in run.shims[0].events("note")]
+        pids = sorted(int((tmp_path / name).read_text()) for name in ("polite", "deaf") if daemons)
+        assert named == ([", ".join(map(str, pids))] if daemons else [])
+
+
+SHARES_BY_FILE = """
+import os, sys, time
+import torch
+torch.multiprocessing.set_sharing_strategy('file_system')
+shared = torch.ones(1000).share_memory_()
+print(shared.untyped_storage()._share_filename_cpu_()[1].decode(), flush=True)
+if sys.argv[1] == 'ends':
+    os._exit(0)
+time.sleep(600)
+"""
+
+
+@pytest.mark.torch_ranks
+@pytest.mark.parametrize("how", ["ends", "is stopped", "is killed"])
+def test_torch_removes_what_ranks_shared_by_files(tmp_path: Path, how: str) -> None:
+    shares = script(tmp_path, SHARES_BY_FILE)
+    with RunUnderTest(tmp_path, [PY, shares, how]) as run:
+        run.start()
+        shim = run.shims[0]
+        wait_until("a file", lambda: shim.log(0).endswith("\n"))
+        if how != "ends":
+            shim.ask(op="stop", reason="user") if how == "is stopped" else shim.ask(op="kill")
+        run.verdict()
+        assert not Path("/dev/shm" + shim.log(0).strip()).exists()
+        assert shim.events("note") == []
+
+
+def test_an_idle_helper_of_a_package_is_ended_and_not_named(tmp_path: Path) -> None:
+    worker = [
+        PY,
+        "-c",
+        "import time; time.sleep(600)",
+        "torch/_inductor/compile_worker/__main__.py",
+    ]
+    leaves = script(
+        tmp_path, f"import subprocess; print(subprocess.Popen({worker}).pid, flush=True)"
+    )
+    with RunUnderTest(tmp_path, [PY, leaves]) as run:
+        run.start()
+        assert run.verdict()["state"] == "succeeded"
+        assert gone(int(run.shims[0].log(0)))
+        assert run.shims[0].events("note") == []
 
 
 def test_ranks_die_with_a_killed_shim_and_the_rest_is_found_by_its_environment(

@@ -102,7 +102,8 @@ gap on each node and run, ``t`` is UNIX seconds on the node's clock. Kinds:
 ``roll_call``  ``rank, why: "asked" | "stalled" | "stop", call: CALL``: where a rank is. All
              ranks of the node are called together; they are when a rank has stalled, when the set
              of those that have changes, before a stop while one has, and when a console asks.
-``end``      ``state, exit_code, seconds``: the last entry; nothing of the run is left here.
+``end``      ``state, exit_code, seconds``: the last entry; nothing of the run is left here. ``seconds``
+             go from the start of the first rank to the end of the last one, where the run succeeded.
 
 ``journal`` names the writer of the last entry of an item; it is empty where that is an agent of the
 first version. A node that loses its power may lose the end of its journal, and gives the numbers of

@@ -74,9 +74,10 @@ class ShimEventReducer:
         self._failures: list[blame.Failure] = []
         self._stops: list[blame.Stop] = []
         self._newest_ns = 0
+        self._last_exit: float | None = None
         self._tellers: dict[str, Callable[[Entry, float], list[Entry]]] = {
             "started": lambda event, _t: ranks.started(event),
-            "exited": lambda event, _t: ranks.exited(event),
+            "exited": self._exited,
             "failed": self._failed,
             "stopping": self._stopping,
             "note": self._note,
@@ -120,6 +121,10 @@ class ShimEventReducer:
         """Return the last entry of a run whose shim is gone."""
         known = self._verdict or {"state": "lost", "exit_code": 1}
         return self._end_entry(t, known["state"], known["exit_code"])
+
+    def _exited(self, event: Entry, t: float) -> list[Entry]:
+        self._last_exit = max(t, self._last_exit or t)
+        return self._ranks.exited(event)
 
     def _failed(self, event: Entry, t: float) -> list[Entry]:
         fields: dict[str, Any] = {name: event.get(name) for name in blame.Failure._fields}
@@ -168,7 +173,9 @@ class ShimEventReducer:
 
     def _end_entry(self, t: float, state: str, exit_code: int) -> Entry:
         begun = self._ranks.first_started_ns / 1e9
-        seconds = round(max(0.0, t - begun), 6) if begun else 0.0
+        # What the ranks of a good run have left may end seconds after them: that is no time of theirs.
+        over = self._last_exit if state == "succeeded" and self._last_exit is not None else t
+        seconds = round(max(0.0, over - begun), 6) if begun else 0.0
         return {"t": t, "kind": "end", "state": state, "exit_code": exit_code, "seconds": seconds}
 
 

@@ -33,12 +33,26 @@ KILL_SECONDS = 5.0
 LISTINGS, LISTING_SECONDS = 5, 0.02
 """How often /proc is listed again, and after how long, where no descriptor or memory was left for it."""
 
-TIDY_SECONDS = 1.0
+TIDY_SECONDS = 4.0
 """How long a process that removes what killed ones left has for it."""
 
-TIDIES = b"multiprocessing.resource_tracker"
-"""Python's, which ends by itself after those that it serves and removes their semaphores and
-shared memory; killed with them it would leave those in /dev/shm until the next boot."""
+SHM_MANAGER = "torch_shm_manag"
+"""The kernel's name of torch's ``torch_shm_manager``, in a session of its own. 2 s after the last process that shares
+tensors by files it removes these files and ends; SIGTERM ends it before it does."""
+
+TRACKER = b".resource_tracker import main"
+"""In the command line of the resource trackers of multiprocessing, multiprocess and loky. They end by themselves after
+those that they serve and remove their semaphores and shared memory, and ignore SIGTERM. One that is killed with those
+leaves them in /dev/shm until the next boot."""
+
+ENDING = (b".forkserver import main", b"/wandb-core\0")
+"""In the command lines of other helpers that end as soon as they see that the process that started them has ended: the
+forkserver (with the script's modules loaded, for more than 1 s on busy processors) and the one that writes what
+wandb records."""
+
+IDLE = (b"torch/_inductor/compile_worker/", b"/wandb-symon\0")
+"""In the command lines of helpers of torch and wandb that look for the end of the process that started them only now
+and then (4 to 60 s), and hold nothing that a signal would lose."""
 
 MAX_FILE_BYTES = 1 << 20
 
@@ -52,12 +66,16 @@ _hanging: dict[str, threading.Thread] = {}
 
 
 class Stat(NamedTuple):
-    """What /proc/PID/stat says; ``starttime`` in clock ticks since boot tells a reused pid apart."""
+    """What /proc/PID/stat says; ``starttime`` in clock ticks since boot tells a reused pid apart.
+
+    ``name`` is the kernel's, of at most 15 characters.
+    """
 
     state: str
     ppid: int
     pgid: int
     starttime: int
+    name: str
 
     def is_of(self, other: Stat | None) -> bool:
         """Return whether both are of one process, of which the pid is the same."""
@@ -72,10 +90,12 @@ def read_stat(pid: int) -> Stat | None:
     except OSError:
         return None
     # The command, field 2, is in parentheses and may hold anything, also parentheses (proc(5)).
-    fields = text[text.rfind(b")") + 2 :].split()
+    name, _, rest = text.rpartition(b")")
+    fields = rest.split()
     if len(fields) < 20:
         return None
-    return Stat(fields[0].decode("ascii"), int(fields[1]), int(fields[2]), int(fields[19]))
+    state, ppid, pgid, began = fields[0].decode("ascii"), fields[1], fields[2], fields[19]
+    return Stat(state, int(ppid), int(pgid), int(began), os.fsdecode(name[name.find(b"(") + 1 :]))
 
 
 def owner_of(pid: int) -> int | None:
@@ -195,7 +215,7 @@ def kill_run(run_dir: str) -> list[int]:
         left = pids_of_run(run_dir)
         patient = time.monotonic() < begun + TIDY_SECONDS
         for pid, stat in left.items():
-            if not (patient and tidies_up(pid)):
+            if not (patient and tidies_up(pid, stat)):
                 send(pid, stat, signal.SIGKILL)
         if not left or time.monotonic() >= deadline:
             return list(left)
@@ -224,9 +244,34 @@ def _pids_marked(mark: bytes) -> dict[int, Stat]:
     }
 
 
-def tidies_up(pid: int) -> bool:
+def tidies_up(pid: int, stat: Stat) -> bool:
     """Return whether a process removes what others leave, and then ends by itself."""
-    return TIDIES in _read(f"/proc/{pid}/cmdline")
+    return stat.name == SHM_MANAGER or TRACKER in _read(f"/proc/{pid}/cmdline")
+
+
+class Helpers(NamedTuple):
+    """The pids of helpers that packages start; none has to be ended by the script that uses them.
+
+    Attributes:
+        ending: They end by themselves within seconds after the process that started them.
+        idle: They would stay longer, and do nothing.
+    """
+
+    ending: set[int]
+    idle: set[int]
+
+
+def find_helpers(processes: dict[int, Stat]) -> Helpers:
+    """Return which of ``processes`` are helpers that outlive the process that started them."""
+    texts = read_in_time([f"/proc/{pid}/cmdline" for pid in processes])
+    found = Helpers(set(), set())
+    for (pid, stat), text in zip(processes.items(), texts.values()):
+        words = text or b""
+        if stat.name == SHM_MANAGER or any(each in words for each in (TRACKER, *ENDING)):
+            found.ending.add(pid)
+        elif any(each in words for each in IDLE):
+            found.idle.add(pid)
+    return found
 
 
 def send(pid: int, stat: Stat, number: int) -> None:

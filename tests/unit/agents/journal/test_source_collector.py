@@ -45,17 +45,20 @@ def test_ranks_that_wait_for_others_to_meet_them_are_called(run: Run) -> None:
     assert [each["rank"] for each in run.entries("roll_call")] == [0, 1]
 
 
-def test_the_end_is_the_last_entry(run: Run) -> None:
+@pytest.mark.parametrize(("state", "seconds"), [("succeeded", 2.5), ("stopped", 4.0)])
+def test_the_end_is_the_last_entry(run: Run, state: str, seconds: float) -> None:
+    """The time of a good run is that of its ranks, without what they left and took longer."""
     run.start(0)
-    run.exit(0)
-    run.shim("verdict", state="succeeded", exit_code=0, first_failure=None)
-    run.log(0, "x" * 200_000)
     run.now += 2.5
+    run.exit(0)
+    run.shim("verdict", state=state, exit_code=0, first_failure=None)
+    run.log(0, "x" * 200_000)
+    run.now += 1.5
     run.shim("ended")
     run.tick()
     last = run.entries()[-1]
-    assert (last["kind"], last["state"], last["exit_code"]) == ("end", "succeeded", 0)
-    assert last["seconds"] == 2.5
+    assert (last["kind"], last["state"], last["exit_code"]) == ("end", state, 0)
+    assert last["seconds"] == seconds
     assert run.text(0) == "x" * 200_000
     assert run.collector.over
     assert [entry["seq"] for entry in run.entries()] == list(range(1, run.journal.last_seq + 1))
