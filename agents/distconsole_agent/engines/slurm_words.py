@@ -26,7 +26,7 @@ _NODE_FAILED = re.compile(r"^srun: error: Node failure on (\S+)", re.MULTILINE)
 _COMPLAINT = re.compile(
     r"^(?:(?:srun|slurmstepd[^:]*):|\[[^\]]+\]) (?:error|fatal): |^(?=/\S*sh: )"
 )
-"""slurmstepd of 25.05 and newer has a time before its messages in place of its name, as others where LogTimeFormat says so."""
+"""From 25.05 on, and with LogTimeFormat=format_stderr, slurmstepd begins with the time in place of its name."""
 
 _KILLED = re.compile(r"^\S*sh: line \d+: +\d+ \S.* srun ", re.MULTILINE)
 """bash's own words on a child that a signal ended: its ``$?`` may as well be srun's own exit code."""

@@ -23,9 +23,13 @@ CONFIGURATIONS = (
 """Where Slurm's commands look without SLURM_CONF; the last is slurmd's or sackd's own, where it has none."""
 
 CLIENT_VARIABLES = (
-    *("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_SACK_SOCKET", "SLURM_CLUSTER_NAME"),
+    "SLURM_CLUSTER_NAME",
+    "SLURM_CONF",
+    "SLURM_CONF_SERVER",
+    "SLURM_JWT",
+    "SLURM_SACK_SOCKET",
 )
-"""Variables that say where Slurm is and who asks it; the others are options of its commands."""
+"""Variables that say where Slurm is and who asks it; most others are options of its commands."""
 
 MUNGE = "auth/munge"
 
