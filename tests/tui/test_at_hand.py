@@ -11,7 +11,7 @@ from distconsole.model import requests as ask
 from distconsole.tui.prompt.keys import VIEWS
 from distconsole.tui.widgets.line_table import LineTable
 from fakes import scenes
-from fakes.stage import ATTACH, SMALL, on_screen, screen_text, settled, staged, typed
+from fakes.stage import ATTACH, SMALL, on_screen, screen_text, settled, staged, typed, until
 
 SCENES = {
     ask.Attach: scenes.straggling,
@@ -31,6 +31,8 @@ async def test_a_terminal_may_have_any_size_while_a_run_goes_on() -> None:
             sizes = SIZES if view in ("cluster", "run", "logs") else SIZES[1:3]
             for number, size in enumerate(sizes):
                 await pilot.resize_terminal(*size)
+                # A resize reaches the screen by a timer.
+                await until(pilot, lambda size=size: app.screen._compositor.size == size)
                 task = app.session.shown_run()
                 assert task is not None
                 task.fold(scenes.window(0, 600 + number, scenes.MINUTE_LATER))

@@ -1,6 +1,6 @@
 """What a newcomer types wrongly: each line has a message, a cure and an exit code, and no traceback.
 
-Nothing here starts a rank or reaches a host: the answer comes before that.
+Nothing here starts a rank, and but for a plan nothing reaches a host: the answer comes before that.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from distconsole.__main__ import run
+from distconsole.config.paths import user_config_file
+from fakes.agents import AgentNode
 
 HELP = "--help'"
 HERE = "such as: gpu[01-08]"
@@ -77,7 +79,6 @@ SCRIPTS = [
     ("run train.py --nproc 2", "--nproc stands behind the script", "put it before the script"),
     ("run --slurm -N2 train.py --nproc 2", "--nproc stands behind the script", "put it before"),
     ("run --workdir /no/such train.py", "the folder /no/such of --workdir does not exist", "one"),
-    ("run --emit sbatch -o /no/such/x train.py", "cannot be written: No such file", "name a file"),
     ("check -- torchrun", "torchrun without a script", "such as: torchrun train.py"),
     (
         "check run train.py",
@@ -333,6 +334,20 @@ def test_a_wrong_line_says_what_is_wrong_and_what_to_type(
         for line, message, cure in LINES[group]
     ]
     assert list(filter(None, answers)) == []
+
+
+def test_a_file_of_emit_that_cannot_be_written_is_an_error_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # The plan is made first, which asks this machine: by an agent in a folder of the test's own.
+    user_config_file().parent.mkdir(parents=True)
+    user_config_file().write_text(f'node_dir = "{tmp_path}/node"\n')
+    line = "run --emit sbatch -o /no/such/x train.py"
+    said = ("cannot be written: No such file", "name a file", lambda: capsys.readouterr().err)
+    try:
+        assert wrong_answer(shlex.split(line), *said) == ""
+    finally:
+        AgentNode(tmp_path / "node").close()
 
 
 def test_a_wrong_configuration_says_where_and_what(
