@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from distconsole.config.schema import Config
-from distconsole.errors import UsageError
+from distconsole.errors import ConsoleError, UsageError
 from distconsole.model.events import CheckEnded, Narration
 from distconsole.model.requests import Prepare
 from distconsole.operations import SessionSource
@@ -24,6 +24,7 @@ from distconsole.operations.setup.installation import look
 from distconsole.session import Session
 from distconsole.ssh.embedded import EmbeddedCluster
 from suite.driving import Operator
+from suite.horovod_source import COMPILES, FIRST_ERROR, WRONG, pack_source
 
 pytestmark = [pytest.mark.horovod, pytest.mark.torch_ranks]
 
@@ -91,3 +92,17 @@ def test_horovod_is_brought_to_hosts_that_lack_it(
         assert len(look(session, [host.name for host in session.cluster.hosts]).fine) == 2
     proof = "import horovod, sys; sys.exit(not horovod.__file__.startswith(sys.prefix))"
     subprocess.run([python, "-c", proof], check=True)
+
+
+def test_a_build_that_fails_shows_the_compilers_first_error(
+    sessions: SessionSource, home: Path, tmp_path: Path
+) -> None:
+    request = Prepare(yes=True, source=str(pack_source(tmp_path, COMPILES % WRONG)))
+    with (
+        Operator(request, sessions) as failed,
+        pytest.raises(ConsoleError, match="Horovod could not be built") as caught,
+    ):
+        failed.finish(180)
+    assert FIRST_ERROR in str(caught.value)
+    (log,) = (home / ".cache" / "distconsole" / "wheels").glob("horovod*/build.log")
+    assert f"all of it is in {log}" in str(caught.value)
