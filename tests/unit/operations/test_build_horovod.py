@@ -16,7 +16,14 @@ from distconsole.operations.setup.node_programs.build_horovod import Pace, reaso
 from distconsole.operations.setup.plan import BuildFacts
 from distconsole.rpc.wire import decode_as
 from distconsole_agent.probes import run
-from suite.horovod_source import COMPILES, FIRST_ERROR, WRONG, pack_source
+from suite.packages import (
+    COMPILES,
+    FIRST_ERROR,
+    WRONG,
+    pack_source,
+    pack_wheel,
+    python_without,
+)
 
 PROGRAM = Path(build_horovod.__file__)
 SLOW = """\
@@ -46,10 +53,12 @@ def environment(tmp_path: Path, *programs: str) -> dict[str, str]:
     }
 
 
-def build(tmp_path: Path, source: str, variables: dict[str, str]) -> subprocess.Popen[str]:
+def build(
+    tmp_path: Path, source: str, variables: dict[str, str], python: str = sys.executable
+) -> subprocess.Popen[str]:
     program = shutil.copy(PROGRAM, tmp_path)
     return subprocess.Popen(
-        [sys.executable, str(program), source, "kind"],
+        [python, str(program), source, "kind"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -148,6 +157,19 @@ def test_a_build_that_fails_shows_the_first_error_of_the_compiler_with_its_file(
     log = tmp_path / ".cache" / "distconsole" / "wheels" / "kind" / "build.log"
     assert err.splitlines() == [FIRST_ERROR, f"all of it is in {log}"]
     assert "'nothing' was not declared" in log.read_text()
+
+
+def test_distutils_is_there_for_cmake_where_setuptools_is_brought(tmp_path: Path) -> None:
+    python = python_without(("setuptools", "_distutils_hack"), tmp_path)
+    pack_wheel("setuptools", tmp_path, tag="py3-none-any")
+    asks = "from distutils.sysconfig import get_python_inc as get; print(get())"
+    setup = f"import subprocess, sys\nsubprocess.check_call([sys.executable, '-c', '{asks}'])\n"
+    archive = pack_source(tmp_path, setup + COMPILES % "").name
+    variables = environment(tmp_path, "g++", "as", "ld", "cmake", "env", "sh")
+    with build(tmp_path, archive, variables, python) as process:
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert "bringing setuptools for the build alone" in out.splitlines()
 
 
 def test_stopping_it_ends_the_compiler_and_leaves_nothing(tmp_path: Path) -> None:
