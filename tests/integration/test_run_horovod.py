@@ -134,6 +134,24 @@ def test_names_that_mean_loopback_are_refused_before_anything_starts(
     assert f"{standing_bed.hosts[0].address} in /etc/hosts on node1" in caught.value.hint
 
 
+def test_a_name_without_an_address_is_refused_though_the_ranks_are_on_one_host(
+    standing_bed: Testbed, tmp_path: Path
+) -> None:
+    asked = request(standing_bed, tmp_path, "")
+    alone = replace(asked, where=replace(asked.where, hosts="node1:2"))
+    node1 = standing_bed.hosts[0]
+    node1.wrong_etc_hosts("127.0.0.1 localhost\n")
+    try:
+        with (
+            Operator(alone, open_session) as run,
+            pytest.raises(PlanError, match="node1: its own name has no address") as caught,
+        ):
+            run.finish()
+    finally:
+        node1.mend_etc_hosts()
+    assert f"{node1.address} in /etc/hosts on node1" in caught.value.hint
+
+
 def test_a_host_without_horovod_is_named(standing_bed: Testbed, tmp_path: Path) -> None:
     node2 = standing_bed.hosts[1]
     asked = request(standing_bed, tmp_path, "", setup="export PYTHONPATH=~/hides")

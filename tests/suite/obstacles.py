@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+import socket
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterable
@@ -25,7 +26,11 @@ def obstacle(marker: str) -> str:
         case "torch_ranks":
             return needs_module("torch", "make test installs it")
         case "horovod":
-            return needs_module("torch", "make test installs it") or needs_horovod()
+            return (
+                needs_module("torch", "make test installs it")
+                or needs_horovod()
+                or needs_own_name()
+            )
         case "mpi":
             return "" if shutil.which("mpirun") else "needs mpirun (Debian: openmpi-bin)"
         case "mpich":
@@ -58,6 +63,15 @@ def needs_horovod() -> str:
     folders = spec.submodule_search_locations if spec else None
     built = any(next(Path(folder).glob("torch/mpi_lib*.so"), None) for folder in folders or ())
     return "" if built else "needs Horovod built for torch (make test builds it)"
+
+
+def needs_own_name() -> str:
+    """Look for an address of this machine's own name: Horovod's Gloo crashes without one."""
+    try:
+        socket.getaddrinfo(socket.gethostname(), None)
+    except OSError:
+        return "needs this machine's own name in /etc/hosts (make test writes it there)"
+    return ""
 
 
 def needs_gpu() -> str:

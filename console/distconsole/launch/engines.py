@@ -64,12 +64,18 @@ class MpiBuild(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Engines:
-    """What one host has of the engines ``asked`` for; ``own_addresses``: what its own name means to it."""
+    """What one host has of the engines ``asked`` for.
+
+    Attributes:
+        own_addresses: What its own name means to it.
+        own_name_error: Why that name has no address; empty if it has one, or is not known.
+    """
 
     asked: tuple[str, ...] = ()
     horovod: HorovodBuild | None = None
     mpi: MpiBuild | None = None
     own_addresses: tuple[str, ...] = ()
+    own_name_error: str = ""
 
 
 def engines_of(answer: Mapping[str, Any], asked: Sequence[str]) -> Engines:
@@ -80,6 +86,7 @@ def engines_of(answer: Mapping[str, Any], asked: Sequence[str]) -> Engines:
         horovod=_build(answer.get("horovod"), HorovodBuild),
         mpi=_build(answer.get("mpi"), MpiBuild),
         own_addresses=tuple(map(str, own)) if isinstance(own, list) else (),
+        own_name_error=str(answer.get("own_name_error") or "")[:200],
     )
 
 
@@ -133,16 +140,26 @@ def refuse_mpi(engines: Mapping[HostName, Engines]) -> None:
 def refuse_own_name(
     engines: Mapping[HostName, Engines], addresses: Mapping[HostName, frozenset[str]]
 ) -> None:
-    """Refuse hosts whose own name leads elsewhere: Horovod 0.28 listens for the others there.
+    """Refuse hosts whose own name has no address or leads elsewhere: Horovod 0.28 listens there.
 
     It binds the sockets of its process sets to ``gethostbyname(gethostname())`` whatever
     ``HOROVOD_GLOO_IFACE`` says (gloo_context.cc), and ends in ``hvd.init()`` where somebody has to
     connect there. One host alone reaches it, and where no other's address is higher nobody tries.
+    Where the name has no address, Gloo reads memory that nothing was written to (device.cc).
 
     ``addresses`` are each host's own, without loopback; none for hosts that meet there.
 
     Raises PlanError, naming the host and the line of /etc/hosts that mends it.
     """
+    for host, each in engines.items():
+        if "horovod" in each.asked and each.own_name_error:
+            address = min(addresses.get(host, ()), default="127.0.1.1")
+            raise PlanError(
+                f"{host}: its own name has no address ({each.own_name_error}), and Horovod's Gloo "
+                "crashes there",
+                f"give that name the address {address} in /etc/hosts on {host}; or, where Horovod "
+                "has MPI: --env HOROVOD_CONTROLLER=mpi",
+            )
     if len(engines) < 2:
         return
     for host, each in engines.items():

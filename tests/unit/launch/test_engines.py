@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -99,6 +100,19 @@ def test_a_name_that_leads_elsewhere_is_refused_between_hosts(own: tuple[str, ..
     refuse_own_name(hosts, {A: addresses[A]})  # they meet on loopback
 
 
+def test_a_name_without_an_address_is_refused_on_any_host() -> None:
+    build = HorovodBuild("0.28.1")
+    lost = replace(horovod(build), own_name_error="Name or service not known")
+    with pytest.raises(
+        PlanError, match=r"a: its own name has no address \(Name or .* crashes"
+    ) as it:
+        refuse_own_name({A: lost}, {})
+    assert "127.0.1.1 in /etc/hosts on a" in it.value.hint
+    with pytest.raises(PlanError, match="b: its own name") as it:
+        refuse_own_name({A: horovod(build), B: lost}, {B: frozenset({"172.16.0.2"})})
+    assert "172.16.0.2 in /etc/hosts on b" in it.value.hint
+
+
 def test_one_name_on_loopback_is_refused_only_where_another_rank_would_connect_to_it() -> None:
     build = HorovodBuild("0.28.1")
     addresses = {name: frozenset({f"10.0.0.{at}"}) for at, name in enumerate((A, B, C), 1)}
@@ -133,11 +147,15 @@ def test_what_a_node_says_is_read_and_nonsense_in_it_means_nothing() -> None:
         },
         "mpi": {"present": True, "family": "Open MPI", "version": "4.1.4", "daemon": "/bin/orted"},
         "own_addresses": ["10.0.0.1"],
+        "own_name_error": "",
     }
     engines = engines_of(said, ("horovod", "mpi"))
     assert engines.horovod == HorovodBuild("0.28.1", "2.13.0", "2.13.0", True, BOTH)
     assert engines.mpi == MpiBuild("Open MPI", "4.1.4", daemon=True)
     assert engines.own_addresses == ("10.0.0.1",)
+    assert engines.own_name_error == ""
+    lost = engines_of({**said, "own_name_error": "no such name"}, ("horovod",))
+    assert lost.own_name_error == "no such name"
     nonsense = engines_of({"horovod": 7, "mpi": {"present": True, "version": 4}}, ("mpi",))
     assert nonsense.horovod is None
     assert nonsense.mpi is None

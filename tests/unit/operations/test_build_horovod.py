@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import pytest
 
 from distconsole.operations.setup.node_programs import build_horovod
 from distconsole.operations.setup.node_programs.build_horovod import Pace, reason
+from distconsole.operations.setup.plan import BuildFacts
+from distconsole.rpc.wire import decode_as
+from distconsole_agent.probes import run
+from suite.packages import (
+    COMPILES,
+    FIRST_ERROR,
+    WRONG,
+    pack_source,
+    pack_wheel,
+    python_without,
+)
 
 PROGRAM = Path(build_horovod.__file__)
 SLOW = """\
@@ -44,27 +53,18 @@ def environment(tmp_path: Path, *programs: str) -> dict[str, str]:
     }
 
 
-def build(tmp_path: Path, source: str, variables: dict[str, str]) -> subprocess.Popen[str]:
+def build(
+    tmp_path: Path, source: str, variables: dict[str, str], python: str = sys.executable
+) -> subprocess.Popen[str]:
     program = shutil.copy(PROGRAM, tmp_path)
     return subprocess.Popen(
-        [sys.executable, str(program), source, "kind"],
+        [python, str(program), source, "kind"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=variables,
     )
-
-
-def source(tmp_path: Path, setup: str) -> str:
-    """Write an archive as Horovod's is, with this setup.py."""
-    name = "horovod-0.28.1"
-    with tarfile.open(tmp_path / f"{name}.tar.gz", "w:gz") as archive:
-        for file, text in (("setup.py", setup), ("PKG-INFO", "Name: horovod\nVersion: 0.28.1\n")):
-            entry = tarfile.TarInfo(f"{name}/{file}")
-            entry.size = len(text)
-            archive.addfile(entry, io.BytesIO(text.encode()))
-    return f"{name}.tar.gz"
 
 
 def test_how_far_it_is_is_what_make_counts_and_the_rest_is_at_its_pace() -> None:
@@ -90,6 +90,7 @@ def test_how_far_it_is_is_what_make_counts_and_the_rest_is_at_its_pace() -> None
         ("c++: fatal error: Killed signal terminated program cc1plus", "memory ran out"),
         ("ERROR: No matching distribution found for horovod==0.28.1", "--source"),
         ("x.cc:3:1: error: expected unqualified-id", "expected unqualified-id"),
+        ("x.cc:(.text+0x5): undefined reference to `f'", "x.cc:(.text+0x5): undefined reference"),
     ],
 )
 def test_what_stood_in_the_way_is_one_line(line: str, said: str) -> None:
@@ -102,6 +103,7 @@ def test_what_stood_in_the_way_is_one_line(line: str, said: str) -> None:
     ("programs", "said"),
     [
         ((), "there is no C++ compiler: install g++"),
+        (("g++",), "g++ cannot make an empty program: "),
         (("g++", "as", "ld"), "there is no cmake here, and pip reaches no package index: install"),
     ],
 )
@@ -125,11 +127,56 @@ def test_a_disk_without_room_is_said_before_anything_is_compiled(
         build_horovod.build("horovod==0.28.1", tmp_path, tmp_path / "log")
 
 
+def test_what_newer_compilers_refuse_in_horovod_is_compiled(tmp_path: Path) -> None:
+    code = """
+std::string name;
+uint8_t bytes[] = {1};
+#if __cplusplus < 201703L
+#error C++14
+#endif
+#if __cplusplus >= 202002L and not defined(FLATBUFFERS_USE_STD_SPAN)
+#error FlatBuffers with a span of its own
+#endif
+"""
+    archive = pack_source(tmp_path, COMPILES % code).name
+    variables = environment(tmp_path, "g++", "as", "ld", "cmake", "env", "sh")
+    with build(tmp_path, archive, variables) as process:
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert '"wheel": "kind/horovod-0.28.1-py3-none-any.whl"' in out.splitlines()[-1]
+
+
+def test_a_build_that_fails_shows_the_first_error_of_the_compiler_with_its_file(
+    tmp_path: Path,
+) -> None:
+    archive = pack_source(tmp_path, COMPILES % WRONG).name
+    variables = environment(tmp_path, "g++", "as", "ld", "cmake", "env", "sh")
+    with build(tmp_path, archive, variables) as process:
+        _, err = process.communicate(timeout=120)
+    assert process.returncode == 1
+    log = tmp_path / ".cache" / "distconsole" / "wheels" / "kind" / "build.log"
+    assert err.splitlines() == [FIRST_ERROR, f"all of it is in {log}"]
+    assert "'nothing' was not declared" in log.read_text()
+
+
+def test_distutils_is_there_for_cmake_where_setuptools_is_brought(tmp_path: Path) -> None:
+    python = python_without(("setuptools", "_distutils_hack"), tmp_path)
+    pack_wheel("setuptools", tmp_path, tag="py3-none-any")
+    asks = "from distutils.sysconfig import get_python_inc as get; print(get())"
+    setup = f"import subprocess, sys\nsubprocess.check_call([sys.executable, '-c', '{asks}'])\n"
+    archive = pack_source(tmp_path, setup + COMPILES % "").name
+    variables = environment(tmp_path, "g++", "as", "ld", "cmake", "env", "sh")
+    with build(tmp_path, archive, variables, python) as process:
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert "bringing setuptools for the build alone" in out.splitlines()
+
+
 def test_stopping_it_ends_the_compiler_and_leaves_nothing(tmp_path: Path) -> None:
     variables = environment(tmp_path, "g++", "as", "ld", "cmake")
     began = tmp_path / "began"
     os.mkfifo(began)
-    archive = source(tmp_path, SLOW % str(began))
+    archive = pack_source(tmp_path, SLOW % str(began)).name
     with build(tmp_path, archive, variables) as process:
         assert began.read_text() == "x"  # it waits for setup.py
         (work,) = (tmp_path / "run").iterdir()
@@ -150,3 +197,32 @@ def environments() -> list[str]:
         except OSError:
             continue
     return found
+
+
+def development_wheel(tmp_path: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    program = Path(__file__).resolve().parents[3] / ".ci" / "horovod-wheel"
+    return subprocess.run(
+        [program, sys.executable],
+        env={**os.environ, "DISTCONSOLE_DEV_CACHE": str(tmp_path), **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+@pytest.mark.torch_ranks
+def test_the_wheel_of_the_tests_is_kept_by_all_that_it_depends_on(tmp_path: Path) -> None:
+    facts = decode_as(run("build", {"python": sys.executable}, 60.0), BuildFacts)
+    folder = tmp_path / "wheels" / facts.wheel_folder
+    folder.mkdir(parents=True)
+    (folder / "horovod-0.28.1.whl").touch()
+    ended = development_wheel(tmp_path)
+    assert Path(ended.stdout.strip()) == folder / "horovod-0.28.1.whl", ended.stderr
+
+
+@pytest.mark.torch_ranks
+def test_a_wheel_of_the_tests_that_cannot_be_built_shows_why(tmp_path: Path) -> None:
+    ended = development_wheel(tmp_path, CXX="false")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "false cannot make an empty program: exit code 1" in ended.stderr.splitlines()

@@ -92,9 +92,10 @@ def after_setup(setup: str | None, seconds: float) -> dict[str, str]:
 
 
 def look_before_run(args: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Return ``{"horovod": …, "mpi": …, "own_addresses": [...]}``, each null unless asked for.
+    """Return ``{"horovod": …, "mpi": …, "own_addresses": […], "own_name_error": …}``, null unless asked for.
 
-    ``own_addresses`` is what the node's own name means to itself.
+    ``own_addresses`` are IPv4 addresses of the node's own name, as the node resolves it;
+    ``own_name_error`` is the resolver's message if the name has no address of any family.
 
     Args:
         args: ``engines``: some of ``horovod`` and ``mpi``; ``python``: the ranks' interpreter;
@@ -103,9 +104,9 @@ def look_before_run(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     asked = read.items(args, "engines")
     if not set(asked) <= {"horovod", "mpi"}:
         raise bad_arguments("engines is a list of horovod and mpi")
-    facts: dict[str, Any] = dict.fromkeys(("horovod", "mpi", "own_addresses"))
+    facts: dict[str, Any] = dict.fromkeys(("horovod", "mpi", "own_addresses", "own_name_error"))
     engines: dict[str, Callable[[], dict[str, Any]]] = {
-        "horovod": lambda: {"horovod": _horovod(args, seconds), "own_addresses": _own_addresses()},
+        "horovod": lambda: {"horovod": _horovod(args, seconds), **_own_name()},
         "mpi": lambda: {"mpi": _mpi_or_none(args, seconds)},
     }
     for found in look_at_once(lambda name: engines[name](), sorted(set(asked))):
@@ -132,13 +133,14 @@ def _horovod(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     }
 
 
-def _own_addresses() -> list[str]:
-    """Return the IPv4 addresses of this node's own name, in the order in which they are tried."""
+def _own_name() -> dict[str, Any]:
+    """Resolve this node's own name; the addresses are in the order in which they are tried."""
     try:
-        found = socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET, socket.SOCK_STREAM)
-    except OSError:
-        return []
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+        found = socket.getaddrinfo(socket.gethostname(), None, 0, socket.SOCK_STREAM)
+    except OSError as error:
+        return {"own_addresses": [], "own_name_error": error.strerror or str(error)}
+    by_ipv4 = (str(entry[4][0]) for entry in found if entry[0] == socket.AF_INET)
+    return {"own_addresses": list(dict.fromkeys(by_ipv4)), "own_name_error": ""}
 
 
 def look_before_build(args: dict[str, Any], seconds: float) -> dict[str, Any]:

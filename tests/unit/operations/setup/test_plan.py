@@ -55,6 +55,7 @@ def test_who_can_build_it_with_mpi_does() -> None:
         {"torch": {"version": "2.12.0"}},
         {"tag": "cpython-312-x86_64-linux-gnu"},
         {"libc": "glibc-2.28"},
+        {"libstdcxx": "libstdc++.so.6.0.33"},
         {"mpi": {"present": True, "family": "Open MPI", "version": "5.0.1"}},
         {"mpi": {"present": False}},
         {"torch": {"version": "2.13.0", "cuda": "12.9"}},

@@ -153,6 +153,10 @@ def bring_tools(work: Path, environment: dict[str, str]) -> None:
         cmake = "install cmake (Debian: apt install cmake)"
         how = cmake if "cmake" in missing else "pip install"
         raise BuildError(f"there is no {names} here, and pip reaches no package index: {how}")
+    # setuptools gives distutils, which Horovod's CMake files import, by a .pth file.
+    (tools / "sitecustomize.py").write_text(
+        "import os, site\n\nsite.addsitedir(os.path.dirname(__file__))\n", encoding="utf-8"
+    )
     for name, folder in (("PYTHONPATH", tools), ("PATH", tools / "bin")):
         before = environment.get(name, os.defpath if name == "PATH" else "")
         environment[name] = os.pathsep.join(filter(None, (str(folder), before)))

@@ -7,8 +7,12 @@ import sys
 from importlib import util
 from pathlib import Path
 
-NEEDS = {**{name: name for name in ("cloudpickle", "psutil", "packaging")}, "yaml": "pyyaml"}
-"""What Horovod imports when it runs, and what brings it."""
+NEEDS = {
+    **{name: name for name in ("cloudpickle", "psutil", "packaging")},
+    "yaml": "pyyaml",
+    "distutils": "setuptools",
+}
+"""What Horovod imports when it runs, and what brings it (distutils: from Python 3.12 on)."""
 
 PROOF = """\
 import horovod.torch as hvd

@@ -70,3 +70,9 @@ def test_what_a_build_needs_is_told_without_importing_torch() -> None:
     assert facts["pip"] is True
     assert facts["cpus"] >= 1
     assert facts["site_id"]
+    (loaded,) = {
+        Path(path).resolve().name
+        for line in Path("/proc/self/maps").read_text().splitlines()
+        if "/libstdc++.so" in (path := line.split()[-1])
+    }
+    assert facts["libstdcxx"] == loaded  # torch loads it here, too
