@@ -26,6 +26,9 @@ ENV_JOB, SLURM_JOB = "DISTCONSOLE_SLURM_JOB", "SLURM_JOB_ID"
 """The Slurm job of a rank, as it was when it was started: what the rank submits inherits the first of them, and gets a
 job of its own in the second."""
 
+EMBEDDED = "DISTCONSOLE_EMBEDDED"
+"""Set by a console that embeds nodes in its own machine: what carries another value is not of this node."""
+
 MAX_ENVIRON_BYTES = 1 << 20
 RETRY_SECONDS = 0.05
 KILL_SECONDS = 5.0

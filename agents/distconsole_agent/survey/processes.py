@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from distconsole_agent.supervisor.proctree import read_in_time
+from distconsole_agent.supervisor.proctree import EMBEDDED, read_in_time
 from distconsole_agent.system.command_lines import is_ours, read_target, split_words
 from distconsole_agent.system.procfs import Process, all_processes
 from distconsole_agent.telemetry.mapping import VISIBLE
@@ -45,7 +45,7 @@ KEPT = frozenset(
         *("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE"),
         *("HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT", "PMI_PORT"),
         *("OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE", "SLURM_JOB_ID", "SLURM_STEP_ID"),
-        *("TORCH_WORKER_SERVER_SOCKET", "DISTCONSOLE_RUN_DIR", *VISIBLE),
+        *("TORCH_WORKER_SERVER_SOCKET", "DISTCONSOLE_RUN_DIR", EMBEDDED, *VISIBLE),
     )
 )
 """An environment holds secrets: whatever is not named here is forgotten as it is read."""
@@ -128,8 +128,13 @@ def read_processes(root: str = "/proc") -> tuple[Tree, dict[int, Seen]]:
             seen[each.pid] = Seen(each, words, {})
     looked = [one.pid for one in seen.values() if one.is_python or _launched(one, tree, seen)]
     texts = read_in_time([f"{root}/{pid}/environ" for pid in looked])
+    node = os.environ.get(EMBEDDED)
     for pid, text in zip(looked, texts.values()):
-        seen[pid] = seen[pid]._replace(told=_keep(text or b""))
+        told = _keep(text or b"")
+        if node is not None and told.get(EMBEDDED) != node:
+            del seen[pid]
+        else:
+            seen[pid] = seen[pid]._replace(told=told)
     return tree, seen
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from distconsole_agent.node_folder.folders import SHARED_MEMORY
 from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.network.own_network import listeners
-from distconsole_agent.supervisor.proctree import ENV_RUN_DIR, MAX_ENVIRON_BYTES
+from distconsole_agent.supervisor.proctree import EMBEDDED, ENV_RUN_DIR, MAX_ENVIRON_BYTES
 from distconsole_agent.system.command_lines import is_ours, split_words
 from distconsole_agent.system.kernel_files import entries_of
 from distconsole_agent.system.procfs import (
@@ -47,9 +47,6 @@ _INIT = re.compile(r"systemd|init|tini|dumb-init|docker-init|catatonit|runit|s6-
 _GPU = re.compile(r"/dev/nvidia(\d+)$")
 _CUDA = "/dev/nvidia-uvm"
 """What a process with a CUDA context has open, and one that only asks NVML has not."""
-
-EMBEDDED = "DISTCONSOLE_EMBEDDED"
-"""Set by a console that embeds nodes in its own machine: what carries another value is not of this node."""
 
 MAX_ENTRIES = 4096
 MAX_TOLD = 64

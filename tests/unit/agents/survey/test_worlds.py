@@ -229,6 +229,19 @@ def test_of_an_environment_only_what_says_which_rank_it_is_is_kept(tmp_path: Pat
     assert "hunter" not in repr(find_jobs(tree, seen)[0].key)
 
 
+def test_an_embedded_node_has_only_the_ranks_that_were_started_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISTCONSOLE_EMBEDDED", "m-node1")
+    marked = {
+        name: {**elastic(0, 0), "DISTCONSOLE_EMBEDDED": f"m-{name}"} for name in ("node1", "node2")
+    }
+    envs = (marked["node2"], elastic(0, 0), marked["node1"])
+    record(tmp_path, [P(10 + at, 1, "python3 train.py", env) for at, env in enumerate(envs)])
+    (job,) = find_jobs(*read_processes(str(tmp_path)))
+    assert ranks(job) == {0: 12}
+
+
 @pytest.mark.parametrize(
     "line",
     [
