@@ -27,6 +27,7 @@ from distconsole_agent.probes.collectives.values import (
     limit_of,
     magnitudes,
     signs,
+    stage,
 )
 
 OPEN_MPIS, MPICHS = ("libmpi.so.40",), ("libmpi.so.12", "libmpich.so.12")
@@ -136,6 +137,7 @@ class Mpi:
 
     def __init__(self, timeout_seconds: float, linked: bool = False) -> None:
         self._loaded = load(linked)
+        stage("loaded MPI")
         self._library = self._loaded.library
         self._standard = os.path.basename(find_library()).startswith("libmpi_abi.")
         self._open_mpi = not self._standard and hasattr(self._library, "ompi_mpi_comm_world")
@@ -213,7 +215,12 @@ class Mpi:
         return all_.value
 
     def close(self) -> None:
+        # Open MPI 5.0.7 leaves the segment of a rank that finds itself alone.
+        left = _mapped(r"/\S*/sm_segment\.\S+") if self.world == 1 else set()
         self.call("MPI_Finalize")
+        for path in left:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
 
     def _handle(self, name: str) -> Any:
         tables: tuple[dict[str, Any], ...] = (MPICH, OPEN_MPI, STANDARD_ABI)
@@ -361,9 +368,12 @@ def version_of(library: ctypes.CDLL) -> str:
 
 def find_library() -> str:
     """Return the path of the MPI library that this process has loaded."""
+    return min(_mapped(r"/\S*/libmpi(?:ch|_abi)?\.so\S*"), default="")
+
+
+def _mapped(pattern: str) -> set[str]:
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
-        found = re.search(r"(/\S*/libmpi(?:ch|_abi)?\.so\S*)", file.read())
-    return found[1] if found else ""
+        return set(re.findall(pattern, file.read()))
 
 
 def _pointer(buffer: bytearray) -> Any:
