@@ -15,6 +15,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -215,12 +216,10 @@ class Mpi:
         return all_.value
 
     def close(self) -> None:
-        # Open MPI 5.0.7 leaves the segment of a rank that finds itself alone.
-        left = _mapped(r"/\S*/sm_segment\.\S+") if self.world == 1 else set()
+        alone = _mapped(r"/\S*/sm_segment\.\S+") if self.world == 1 else set()
         self.call("MPI_Finalize")
-        for path in left:
-            with contextlib.suppress(OSError):
-                os.unlink(path)
+        for segment in alone:
+            _remove_left(segment)
 
     def _handle(self, name: str) -> Any:
         tables: tuple[dict[str, Any], ...] = (MPICH, OPEN_MPI, STANDARD_ABI)
@@ -374,6 +373,16 @@ def find_library() -> str:
 def _mapped(pattern: str) -> set[str]:
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
         return set(re.findall(pattern, file.read()))
+
+
+def _remove_left(segment: str) -> None:
+    """Remove what Open MPI 5.0.7 leaves of a rank that is alone: its shared memory, and its empty folders."""
+    name, job, _ = os.path.basename(segment).rsplit(".", 2)
+    folder = os.path.join(tempfile.gettempdir(), name.replace("sm_segment", "ompi", 1))
+    with contextlib.suppress(OSError, ValueError):
+        os.unlink(segment)
+        for path in (os.path.join("jf.0", str(int(job, 16))), "jf.0", ""):
+            os.rmdir(os.path.join(folder, path))
 
 
 def _pointer(buffer: bytearray) -> Any:
