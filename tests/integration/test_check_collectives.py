@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from suite.obstacles import obstacle
 from testbed import Testbed
 
 pytestmark = [pytest.mark.testbed, pytest.mark.torch_ranks]
@@ -53,18 +54,20 @@ def test_healthy_hosts_verify_their_collectives_and_exit_0(bed: Testbed) -> None
     assert largest["correct"] is True
     assert largest["busbw_gbs"] == pytest.approx(4 / 3 * largest["algbw_gbs"])
     engines = {(entry["launcher"], entry["backend"]) for entry in report["collectives"]}
-    assert engines == {("torch", "gloo"), ("horovod", "gloo"), ("mpi", "mpi")}
+    horovod = set() if obstacle("horovod") else {("horovod", "gloo")}
+    assert engines == {("torch", "gloo"), ("mpi", "mpi"), *horovod}
     assert all(entry["correct"] for entry in report["collectives"])
     ways = {(way["engine"], way["from"], way["to"]): way for way in report["ways"]}
     assert ways["Gloo", "node1", "node2"]["devices"] == ["eth0"]
     assert ways["Open MPI", "node2", "node1"]["via"] == ["tcp"]
-    assert ways["Open MPI", "node1", "node1"]["via"] == ["vader"]
+    assert ways["Open MPI", "node1", "node1"]["via"] in (["vader"], ["sm"])  # of Open MPI 4 and 5
     for host in bed.hosts:
         runs = host.exec(["sh", "-c", "ls /tmp/distconsole-*/runs /dev/shm/distconsole-*"])
         assert [line for line in runs.stdout.split() if not line.endswith(":")] == []
         assert not [each for each in host.processes() if "distconsole-rank" in " ".join(each.argv)]
 
 
+@pytest.mark.horovod
 def test_a_rank_that_horovod_waits_for_in_vain_is_named(bed: Testbed) -> None:
     setup = '[ "${HOROVOD_RANK-}" != 1 ] || exit 7'
     code, report, stderr = distconsole(bed, "--only", "horovod.init", "--setup", setup)
@@ -87,6 +90,7 @@ def test_a_rank_whose_torch_does_not_import_is_named(bed: Testbed, tmp_path: Pat
     assert "libcudart.so.12: gone" in found["summary"]
 
 
+@pytest.mark.horovod
 def test_bench_collectives_sweeps_what_horovod_has(bed: Testbed) -> None:
     words = ("--launcher", "horovod", "--ops", "all_reduce,reduce,barrier", "--sizes", "4,64K")
     done = subprocess.run(

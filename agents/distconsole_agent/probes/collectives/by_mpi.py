@@ -15,6 +15,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -27,6 +28,7 @@ from distconsole_agent.probes.collectives.values import (
     limit_of,
     magnitudes,
     signs,
+    stage,
 )
 
 OPEN_MPIS, MPICHS = ("libmpi.so.40",), ("libmpi.so.12", "libmpich.so.12")
@@ -136,6 +138,7 @@ class Mpi:
 
     def __init__(self, timeout_seconds: float, linked: bool = False) -> None:
         self._loaded = load(linked)
+        stage("loaded MPI")
         self._library = self._loaded.library
         self._standard = os.path.basename(find_library()).startswith("libmpi_abi.")
         self._open_mpi = not self._standard and hasattr(self._library, "ompi_mpi_comm_world")
@@ -213,7 +216,10 @@ class Mpi:
         return all_.value
 
     def close(self) -> None:
+        alone = _mapped(r"/\S*/sm_segment\.\S+") if self.world == 1 else set()
         self.call("MPI_Finalize")
+        for segment in alone:
+            _remove_left(segment)
 
     def _handle(self, name: str) -> Any:
         tables: tuple[dict[str, Any], ...] = (MPICH, OPEN_MPI, STANDARD_ABI)
@@ -361,9 +367,22 @@ def version_of(library: ctypes.CDLL) -> str:
 
 def find_library() -> str:
     """Return the path of the MPI library that this process has loaded."""
+    return min(_mapped(r"/\S*/libmpi(?:ch|_abi)?\.so\S*"), default="")
+
+
+def _mapped(pattern: str) -> set[str]:
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
-        found = re.search(r"(/\S*/libmpi(?:ch|_abi)?\.so\S*)", file.read())
-    return found[1] if found else ""
+        return set(re.findall(pattern, file.read()))
+
+
+def _remove_left(segment: str) -> None:
+    """Remove what Open MPI 5.0.7 leaves of a rank that is alone: its shared memory, and its empty folders."""
+    name, job, _ = os.path.basename(segment).rsplit(".", 2)
+    folder = os.path.join(tempfile.gettempdir(), name.replace("sm_segment", "ompi", 1))
+    with contextlib.suppress(OSError, ValueError):
+        os.unlink(segment)
+        for path in (os.path.join("jf.0", str(int(job, 16))), "jf.0", ""):
+            os.rmdir(os.path.join(folder, path))
 
 
 def _pointer(buffer: bytearray) -> Any:

@@ -17,8 +17,8 @@ from distconsole.model.names import is_whole
 JOINED = "joined the group"
 DONE = "done"
 NOT_STARTED = "not started"
-STAGES = (NOT_STARTED, "started", "imported torch", "imported Horovod")
-MEETING_FROM = {"torch": "imported torch", "horovod": "imported Horovod", "mpi": "started"}
+STAGES = (NOT_STARTED, "started", "imported torch", "imported Horovod", "loaded MPI")
+MEETING_FROM = {"torch": "imported torch", "horovod": "imported Horovod", "mpi": "loaded MPI"}
 """Where a rank waits for the others. One that got no further than before kept them waiting; it is
 not they who did not come."""
 
@@ -174,7 +174,7 @@ def _hint(rank: RankReport, job: CollFacts) -> str:
             return hint
     if last_stage(rank) == NOT_STARTED and job.launcher != "torch":
         return f"see the commands: distconsole run --launcher {job.launcher} --dry-run SCRIPT"
-    if _is_early(rank, job):
+    if _is_early(rank, job) and job.launcher != "mpi":
         module = "horovod.torch" if last_stage(rank) == "imported torch" else "torch"
         return (
             f"importing it failed or took too long: try `python -c 'import {module}'` on the host"
