@@ -395,7 +395,9 @@ def test_a_torch_that_cannot_be_imported(runner: Runner, tmp_path: Path) -> None
     own = tmp_path / "own" / "torch"
     own.mkdir(parents=True)
     (own / "__init__.py").write_text(
-        "import warnings\nwarnings.warn('old', UserWarning, stacklevel=2)\nimport torch._nothing\n"
+        "import warnings\nwarnings.warn('old', UserWarning, stacklevel=2)\nprint('imported')\n"
+        "import torch._nothing\n"
     )
     for line in ("import torch", "import importlib\nimportlib.import_module('torch')"):
-        runner.unchanged(line, path=str(own.parent))
+        ended = runner.unchanged(line, path=str(own.parent))
+        assert [each["message"] for each in ended.errors] == ["No module named 'torch._nothing'"]

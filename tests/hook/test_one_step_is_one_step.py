@@ -61,7 +61,8 @@ def test_steps_samples_loss_and_times(runner: Runner) -> None:
         runner,
         """
 for epoch in range(2):
-    for batch in DataLoader(data, batch_size=5, num_workers=epoch):
+    start = "fork" if epoch else None
+    for batch in DataLoader(data, batch_size=5, num_workers=epoch, multiprocessing_context=start):
         optimizer.zero_grad()
         loss = loss_of(batch)
         loss.backward()
@@ -690,8 +691,8 @@ def test_an_inference_is_told_by_its_batches(runner: Runner) -> None:
         runner,
         """
 with torch.inference_mode():
-    for workers in (0, 1):
-        for batch in DataLoader(data, batch_size=5, num_workers=workers):
+    for workers, start in ((0, None), (1, "fork")):
+        for batch in DataLoader(data, batch_size=5, num_workers=workers, multiprocessing_context=start):
             model(batch[0])
 """,
     )

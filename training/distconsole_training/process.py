@@ -183,15 +183,12 @@ def _note(error: BaseException, time_ns: int) -> None:
 def _encode(pid: int, rank: int, time_ns: int, error: BaseException) -> bytes:
     """Return the file's JSON, at most ``MAX_ERROR_BYTES``: of a longer traceback the end is kept."""
     import json
-    import traceback
 
     from distconsole_training.records import MAX_ERROR_BYTES
 
-    kind = type(error)
-    lines = traceback.format_exception(kind, error, error.__traceback__)
-    text = "".join(lines)[-MAX_ERROR_BYTES:]
-    message = "".join(traceback.format_exception_only(kind, error)).strip()
-    name = kind.__name__
+    text, message = _format(error)
+    text = text[-MAX_ERROR_BYTES:]
+    name = type(error).__name__
     said, colon, rest = message.partition(": ")
     if isinstance(error, SyntaxError):  # its lines of source stand in the traceback
         message = str(error)
@@ -214,6 +211,24 @@ def _encode(pid: int, rank: int, time_ns: int, error: BaseException) -> bytes:
         report["traceback"] = text
         encoded = json.dumps(report).encode("ascii")
     return encoded
+
+
+def _format(error: BaseException) -> tuple[str, str]:
+    """Return the traceback of ``error`` and its last lines."""
+    import traceback
+
+    kind = type(error)
+    # Python 3.15 looks for a missing module in its package, which it imports a second time for that.
+    if sys.version_info < (3, 15) or not issubclass(kind, ModuleNotFoundError):
+        try:
+            lines = traceback.format_exception(kind, error, error.__traceback__)
+            last = traceback.format_exception_only(kind, error)
+            return "".join(lines), "".join(last).strip()
+        except Exception:  # noqa: BLE001, S110 - that import, for a cause of the error
+            pass
+    calls = "".join(traceback.format_tb(error.__traceback__))
+    message = f"{kind.__name__}: {error}"
+    return f"Traceback (most recent call last):\n{calls}{message}\n", message
 
 
 def _will_begin_again() -> bool:

@@ -57,6 +57,9 @@ IDLE = (b"torch/_inductor/compile_worker/", b"/wandb-symon\0")
 """In the command lines of helpers of torch and wandb that look for the end of the process that started them only now
 and then (4 to 60 s), and hold nothing that a signal would lose."""
 
+PF_EXITING = 0x4
+"""Of a process's flags (proc(5)): it ends. Giving back much memory may take seconds."""
+
 MAX_FILE_BYTES = 1 << 20
 
 PATIENCE_SECONDS = 1.0
@@ -71,7 +74,7 @@ _hanging: dict[str, threading.Thread] = {}
 class Stat(NamedTuple):
     """What /proc/PID/stat says; ``starttime`` in clock ticks since boot tells a reused pid apart.
 
-    ``name`` is the kernel's, of at most 15 characters.
+    ``name`` is the kernel's, of at most 15 characters; ``flags`` are its, too.
     """
 
     state: str
@@ -79,6 +82,12 @@ class Stat(NamedTuple):
     pgid: int
     starttime: int
     name: str
+    flags: int
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the process has ended, or ends: it has no memory, and so no command line, any more."""
+        return self.state in "ZX" or bool(self.flags & PF_EXITING)
 
     def is_of(self, other: Stat | None) -> bool:
         """Return whether both are of one process, of which the pid is the same."""
@@ -97,8 +106,14 @@ def read_stat(pid: int) -> Stat | None:
     fields = rest.split()
     if len(fields) < 20:
         return None
-    state, ppid, pgid, began = fields[0].decode("ascii"), fields[1], fields[2], fields[19]
-    return Stat(state, int(ppid), int(pgid), int(began), os.fsdecode(name[name.find(b"(") + 1 :]))
+    return Stat(
+        state=fields[0].decode("ascii"),
+        ppid=int(fields[1]),
+        pgid=int(fields[2]),
+        starttime=int(fields[19]),
+        name=os.fsdecode(name[name.find(b"(") + 1 :]),
+        flags=int(fields[6]),
+    )
 
 
 def owner_of(pid: int) -> int | None:
@@ -256,7 +271,8 @@ class Helpers(NamedTuple):
     """The pids of helpers that packages start; none has to be ended by the script that uses them.
 
     Attributes:
-        ending: They end by themselves within seconds after the process that started them.
+        ending: They end by themselves within seconds after the process that started them. Any process that the
+            kernel is ending is among them.
         idle: They would stay longer, and do nothing.
     """
 
@@ -270,7 +286,9 @@ def find_helpers(processes: dict[int, Stat]) -> Helpers:
     found = Helpers(set(), set())
     for (pid, stat), text in zip(processes.items(), texts.values()):
         words = text or b""
-        if stat.name == SHM_MANAGER or any(each in words for each in (TRACKER, *ENDING)):
+        now = stat if words else read_stat(pid)
+        is_known = stat.name == SHM_MANAGER or any(each in words for each in (TRACKER, *ENDING))
+        if now is None or now.is_over or is_known:
             found.ending.add(pid)
         elif any(each in words for each in IDLE):
             found.idle.add(pid)
