@@ -20,7 +20,7 @@ AGENT = "pyz agent"
 """Stays beside ssh sessions: it serves whoever comes next."""
 
 BESIDE = re.compile(
-    r"(?:\S*/)?(?:sshd(?:-session|-auth)?|munged|slurmctld|slurmd|slurmscriptd)\b.*"
+    r"(?:\S*/|: )?(?:sshd(?:-session|-auth)?|munged|slurmctld|slurmd|slurmscriptd)\b.*"
 )
 """By the titles that they give themselves, too: ``sshd: root@notty``."""
 

@@ -316,8 +316,8 @@ SHIM = r"\S+python\S* .*pyz shim"
 TORCHRUN = Engine(r"\S+ -m torch\.distributed\.run", "torchrun killed by SIGKILL")
 PARENT = Engine(r"\S+ \S+train\.py", "killed by SIGKILL")
 KILLED = "killed by SIGKILL (for memory? that is not known)"
-MPIRUN = Engine("mpirun --host", f"mpirun {KILLED}")
-ORTED = Engine("orted ", f"mpirun's daemon on node2 {KILLED}")
+MPIRUN = Engine(r"(mpirun|\S*prterun) .*--host", f"mpirun {KILLED}")
+ORTED = Engine(r"\S*(orted|prted) ", f"mpirun's daemon on node2 {KILLED}")
 SRUN = Engine("srun --jobid", "srun was killed by SIGKILL")
 
 STARTERS = {

@@ -38,6 +38,9 @@ MAX_TRACEBACK_CHARS = 8000
 BY_ENGINE = ", perhaps by mpirun"
 """Said of a rank below mpirun that died of a SIGTERM which no shim sent."""
 
+ENDED_EARLY = "mpirun ended, and rank"
+"""How the failure of an mpirun begins that ended with 0 before its ranks, as Open MPI 5 does where a daemon is lost."""
+
 NODE_LOST = ", after a node was lost"
 """Said of a rank that was ended because its round of an elastic job went over a node that is gone."""
 
@@ -49,7 +52,7 @@ _CONSEQUENCE = re.compile(
     r"|watchdog (caught|thread terminated)|collective operation timeout|wait timeout"
     r"|gloo.{0,80}(timed out|transport)|Application timeout caused pair closure"
     r"|Horovod has been shut down|HorovodInternalError|HorovodAllreduce.{0,40}failed"
-    rf"|{BY_ENGINE}|{NODE_LOST}|^mpirun exited with code"
+    rf"|{BY_ENGINE}|{NODE_LOST}|^mpirun exited with code|^{ENDED_EARLY}"
     r"|TCPStore.{0,80}(unreachable|timed? ?out)|No route to host|Connection timed out",
     re.IGNORECASE | re.DOTALL,
 )

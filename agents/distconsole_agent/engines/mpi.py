@@ -17,7 +17,7 @@ from functools import partial
 from typing import Callable
 
 from distconsole_agent.contract.runspec import RankSpec, RunSpec
-from distconsole_agent.coordination.blame import BY_ENGINE, MAX_ERROR_CHARS, Failure
+from distconsole_agent.coordination.blame import BY_ENGINE, ENDED_EARLY, MAX_ERROR_CHARS, Failure
 from distconsole_agent.coordination.peer import Peer
 from distconsole_agent.coordination.restarts import Restart
 from distconsole_agent.node_folder.folders import remove_tree
@@ -169,7 +169,7 @@ class MpiRanks:
             rank = foreign[0]
             error = f"mpirun started rank {rank} on {self.spec.host}, not on the host of the plan"
         elif ended.exit_code == 0:
-            error = f"mpirun ended, and rank {rank} had not said how it ended"
+            error = f"{ENDED_EARLY} {rank} had not said how it ended"
         else:
             words = describe_exit(ended.exit_code, ended.signal, None)
             program = os.path.basename(process.spec.argv[0])
@@ -380,12 +380,14 @@ class MpiShim(Shim):
         if name is not None and isinstance(self._link, Peer):
             self._link.command_ended(name, rank.ended.exit_code)
         failure = self._engine.failure(rank, self._teardown.begun)
-        if failure is not None and name is not None and not failure.traceback:
+        if failure is None:
+            return
+        if name is not None and failure.signal is None and not failure.traceback:
             # mpirun, which ends its daemons when it refuses, may still say why.
             self._loop.call_later(
                 SUSPECT_SECONDS, partial(self._fail_late, failure, self._restart)
             )
-        elif failure is not None:
+        else:
             self._fail(failure)
 
     def _fail_late(self, failure: Failure, restart: int) -> None:

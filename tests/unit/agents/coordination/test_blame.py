@@ -80,6 +80,8 @@ def test_clocks_are_corrected_before_times_are_compared() -> None:
         "torch.distributed.DistNetworkError: failed to recv, got 0 bytes",
         "RuntimeError: [1] is setting up NCCL communicator: Broken pipe",
         "horovod.common.exceptions.HorovodInternalError: HorovodAllreduce failed",
+        "mpirun exited with code 1",
+        "mpirun ended, and rank 0 had not said how it ended",
     ],
 )
 def test_a_victim_does_not_take_the_blame_though_it_noticed_first(error: str) -> None:
