@@ -3,7 +3,7 @@
 # samples twice with which the last batch was filled up.
 #
 # Package:  accelerate 1.15.0 with torch 2.13.0, 2 processes on CPU.
-# Expected: gather_for_metrics: "Gathers input_or_data and potentially drops duplicates in the last batch if on a
+# Expected: gather_for_metrics: "Gathers `input_data` and potentially drops duplicates in the last batch if on a
 #           distributed system. Should be used for gathering the inputs and targets for metric calculation"
 #           (https://huggingface.co/docs/accelerate/v1.15.0/package_reference/accelerator).
 # Seen:     10 samples, batches of 2 on 2 processes: 10 come back from the whole loader; after skip_first_batches(…, 1),

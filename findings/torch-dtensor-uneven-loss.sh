@@ -4,8 +4,8 @@
 # Package:  torch 2.13.0, torch.distributed.tensor on gloo, 2 ranks.
 # Expected: "DTensor … provides single-device like abstraction" and sharding by "the torch.chunk(dim) semantic, where
 #           the last few shards … might be empty when the tensor dimension is not evenly divisible", which is marked
-#           experimental (https://docs.pytorch.org/docs/2.13/distributed.tensor.html). mse_loss: "the operation …
-#           averages over all the elements, and divides by n" (torch.nn.MSELoss).
+#           experimental (https://docs.pytorch.org/docs/2.13/distributed.tensor.html). torch.nn.MSELoss: "The
+#           mean operation still operates over all the elements, and divides by n".
 # Seen:     of 3 rows on 2 ranks, mse_loss, smooth_l1_loss, huber_loss, soft_margin_loss and
 #           binary_cross_entropy_with_logits weigh the one row of the last rank like the two rows of the first. l1_loss
 #           and DTensor.mean are right.
