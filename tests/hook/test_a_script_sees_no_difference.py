@@ -398,6 +398,12 @@ def test_a_torch_that_cannot_be_imported(runner: Runner, tmp_path: Path) -> None
         "import warnings\nwarnings.warn('old', UserWarning, stacklevel=2)\nprint('imported')\n"
         "import torch._nothing\n"
     )
-    for line in ("import torch", "import importlib\nimportlib.import_module('torch')"):
-        ended = runner.unchanged(line, path=str(own.parent))
-        assert [each["message"] for each in ended.errors] == ["No module named 'torch._nothing'"]
+    missing = "No module named 'torch._nothing'"
+    caused = "try: import torch\nexcept ImportError as error: raise ValueError('none') from error"
+    for text, message in (
+        ("import torch", missing),
+        ("import importlib\nimportlib.import_module('torch')", missing),
+        (caused, "none"),
+    ):
+        ended = runner.unchanged(text, path=str(own.parent))
+        assert [each["message"] for each in ended.errors] == [message]

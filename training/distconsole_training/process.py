@@ -218,17 +218,30 @@ def _format(error: BaseException) -> tuple[str, str]:
     import traceback
 
     kind = type(error)
-    # Python 3.15 looks for a missing module in its package, which it imports a second time for that.
-    if sys.version_info < (3, 15) or not issubclass(kind, ModuleNotFoundError):
+    if not _imports_again(error):
         try:
             lines = traceback.format_exception(kind, error, error.__traceback__)
             last = traceback.format_exception_only(kind, error)
             return "".join(lines), "".join(last).strip()
-        except Exception:  # noqa: BLE001, S110 - that import, for a cause of the error
+        except Exception:  # noqa: BLE001, S110 - Python 3.15, of a missing module in what is no package
             pass
     calls = "".join(traceback.format_tb(error.__traceback__))
     message = f"{kind.__name__}: {error}"
     return f"Traceback (most recent call last):\n{calls}{message}\n", message
+
+
+def _imports_again(error: BaseException) -> bool:
+    """Return whether Python would import a package that has failed again, to give advice about a module that it lacks."""
+    of: BaseException | None = error if sys.version_info >= (3, 15) else None
+    seen: set[int] = set()
+    while of is not None and id(of) not in seen:
+        seen.add(id(of))
+        name = of.name if isinstance(of, ModuleNotFoundError) else None
+        package = (name or "").rpartition(".")[0]
+        if package and package not in sys.modules:
+            return True
+        of = of.__cause__ or of.__context__
+    return False
 
 
 def _will_begin_again() -> bool:
