@@ -243,13 +243,22 @@ def _horovod_mpi(host: HostView) -> RuleResults:
     prefix = prefix_of(mpi.mpirun)
     if not libraries or not mpi.present:
         yield NotApplicable("no MPI" if libraries else "no Horovod with MPI")
-    elif prefix not in ("", "/usr") and not libraries[0].startswith(prefix + "/"):
+    elif prefix and not _belongs_to(mpi, prefix, libraries[0]):
+        mend = f"rebuild with {prefix}/bin on the PATH"
+        line = libraries_first(f"{prefix}/lib")
         yield warn(
             f"Horovod on {host} uses another MPI than mpirun's",
             seen=f"{libraries[0]}; mpirun: {mpi.mpirun}",
-            hint=f"export LD_LIBRARY_PATH={prefix}/lib, or rebuild with {prefix}/bin on the PATH",
-            cure=in_setup((str(host),), libraries_first(f"{prefix}/lib")),
+            hint=mend if prefix == "/usr" else f"export LD_LIBRARY_PATH={prefix}/lib, or {mend}",
+            cure=None if prefix == "/usr" else in_setup((str(host),), line),
         )
+
+
+def _belongs_to(mpi: MpiFacts, prefix: str, library: str) -> bool:
+    """Return whether a library is of this mpirun: by its place, and by its name where that tells the family."""
+    places = ("/usr/lib", "/lib") if prefix == "/usr" else (f"{prefix}/",)
+    families = ("Open MPI",) if ".so.40" in library else ("MPICH", "Intel MPI")
+    return library.startswith(places) and mpi.family in ("", *families)
 
 
 @hint("Install one MPI everywhere.")

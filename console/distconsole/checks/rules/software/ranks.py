@@ -29,6 +29,8 @@ HINTS = {
     "load openmpi)",
     "Data unpack would read past end of buffer": "the MPIs of the hosts differ: look at mpi.version, "
     "and put one first on PATH by --setup",
+    "couldn't open the help file": "this Open MPI lies at another place than it was built for: export "
+    "OPAL_PREFIX=FOLDER (that has its bin and lib) in --setup",
     "not found": "add the folder of mpirun and its daemon to PATH with --setup",
     "Unable to find address for": "the host's own name must mean an address of its own: look at "
     "os.hostname_bindable",
