@@ -146,6 +146,16 @@ uint8_t bytes[] = {1};
     assert '"wheel": "kind/horovod-0.28.1-py3-none-any.whl"' in out.splitlines()[-1]
 
 
+def test_the_calls_of_nvcc_reach_the_compiler_as_they_are(tmp_path: Path) -> None:
+    """nvcc parses what the compiler preprocessed, and fails on headers of another standard."""
+    wrapper = build_horovod.compiler_for(tmp_path)
+    source = tmp_path / "kernel.cpp"
+    source.write_text("#if __cplusplus != 201402L or defined(_GLIBCXX_STRING)\n#error\n#endif\n")
+    words = [wrapper, "-std=c++14", "-fsyntax-only", source]
+    subprocess.run([*words, "-D__CUDA_ARCH_LIST__=900"], check=True)
+    assert subprocess.run(words, stderr=subprocess.DEVNULL, check=False).returncode == 1
+
+
 def test_a_build_that_fails_shows_the_first_error_of_the_compiler_with_its_file(
     tmp_path: Path,
 ) -> None:

@@ -63,6 +63,10 @@ _COMPILER_ERROR = re.compile(
 _PERCENT = re.compile(r"\[ *(\d{1,3})%\]")
 _COMPILER = """\
 #!/bin/sh
+# nvcc's calls stay as they are: it parses by its own standard, and has preprocessed text compiled.
+for word; do
+    case $word in -D__CUDACC__ | -D__CUDA_ARCH*) exec {compiler} "$@" ;; esac
+done
 for word; do
     case $word in -std=c++11 | -std=c++14 | -std=gnu++11 | -std=gnu++14) word=-std={standard} ;; esac
     set -- "$@" "$word"
