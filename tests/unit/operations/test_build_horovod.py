@@ -90,6 +90,7 @@ def test_how_far_it_is_is_what_make_counts_and_the_rest_is_at_its_pace() -> None
         ("c++: fatal error: Killed signal terminated program cc1plus", "memory ran out"),
         ("ERROR: No matching distribution found for horovod==0.28.1", "--source"),
         ("x.cc:3:1: error: expected unqualified-id", "expected unqualified-id"),
+        ("/usr/bin/ld.bfd: cannot find -lc10: No such file", "ld.bfd: cannot find -lc10"),
         ("x.cc:(.text+0x5): undefined reference to `f'", "x.cc:(.text+0x5): undefined reference"),
     ],
 )

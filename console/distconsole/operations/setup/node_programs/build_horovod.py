@@ -57,7 +57,7 @@ _NO_INDEX = re.compile(
     "Max retries exceeded|Temporary failure in name resolution"
 )
 _COMPILER_ERROR = re.compile(
-    r"\S: (?:fatal |internal compiler )?error: |: undefined reference to |\bld: cannot find "
+    r"\S: (?:fatal |internal compiler )?error: |: undefined reference to |\bld(?:\.\w+)?: cannot find "
 )
 """Of compilers and linkers; those of make, pip and setup.py, which follow from it, begin otherwise."""
 _PERCENT = re.compile(r"\[ *(\d{1,3})%\]")
