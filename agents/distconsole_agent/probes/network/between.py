@@ -29,10 +29,10 @@ AT_ONCE = 8
 MAX_TARGETS = 256
 MAX_ERROR_LINES = 12
 AGAIN_SECONDS = 5.0
-"""A login that failed is not tried again for so long: sshd counts so many seconds for it (PerSourcePenalties)."""
+"""Seconds between a login that failed and the next one to the same host: what sshd adds for it (PerSourcePenalties)."""
 
-_FAILED: dict[str, tuple[float, dict[str, Any]]] = {}
-"""By name the last login that failed, and when (monotonic)."""
+_FAILED: dict[str, float] = {}
+"""Name of a host -> when the last login there failed (monotonic)."""
 
 QUIET = (
     "BatchMode=yes",
@@ -119,14 +119,15 @@ def _login(
     }
     login["seconds"] = 0.0
     for name in names:
-        failed_at, failed = _FAILED.get(name, (0.0, {}))
-        age = time.monotonic() - failed_at
-        if failed and age < AGAIN_SECONDS:
-            return {**failed, "target": target, "said": f"{failed['said']} ({age:.1f} s ago)"}
+        if name in _FAILED:
+            wait = _FAILED.pop(name) + AGAIN_SECONDS - time.monotonic()
+            wait = min(wait, seconds - CONNECT_SECONDS)
+            time.sleep(max(wait, 0.0))
+            seconds -= max(wait, 0.0)
         login.update(name=name, **_try(client, name, seconds, env))
         login["seconds"] = round(login["seconds"], 3)
         if login["error"] not in ("", "resolve", "dropped"):
-            _FAILED[name] = time.monotonic(), dict(login)
+            _FAILED[name] = time.monotonic()
         if login["error"] != "resolve":
             break
     return login

@@ -126,3 +126,34 @@ def test_mpich_takes_the_hosts_in_its_own_words(programs: Path) -> None:
 def test_no_host_becomes_an_option_of_mpirun() -> None:
     with pytest.raises(ProbeError):
         probes.run("mpi.ssh", {"hosts": ["a", "--prefix=/x"]}, 12.0)
+
+
+class Clock:
+    """Time that only passes while something waits."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_a_login_that_failed_is_tried_again_after_what_sshd_adds_for_it(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(between, "time", clock)
+    monkeypatch.setattr(between, "_FAILED", {})
+
+    def look() -> tuple[bool, float]:
+        began, asked = clock.now, {"targets": [{"name": "c", "as": ["locked"]}]}
+        (login,) = between.look(asked, 10.0)["logins"]
+        return login["ok"], clock.now - began
+
+    assert look() == (False, 0.0)
+    (programs / "ssh").write_text("#!/bin/sh\n")  # the key is accepted now
+    assert look() == (True, between.AGAIN_SECONDS)
+    assert look() == (True, 0.0)
