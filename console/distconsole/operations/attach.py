@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from distconsole.errors import ConsoleError, RunNotFoundError
@@ -60,7 +60,7 @@ def follow_run(
     sessions: SessionSource,
     store: RunStore,
     control: Control | None = None,
-) -> Iterator[Event]:
+) -> Generator[Event, None, None]:
     """Yield a run's events to its end or until ``control`` leaves; without ``control`` up to this moment.
 
     Of a run without an end its hosts are asked for what is new. Where they do not answer, what is

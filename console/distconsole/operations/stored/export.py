@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -60,7 +60,8 @@ def export(
     said: SimpleQueue[Narration] = SimpleQueue()
     outlet = make_outlet(request, said)
     try:
-        with _flush_regularly(outlet, live=request.follow) as lock:
+        # Closed here also if the outlet raises: it holds the run's file, and its hosts.
+        with closing(events), _flush_regularly(outlet, live=request.follow) as lock:
             for event in events:
                 if isinstance(event, RunEvent):
                     with lock:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from queue import SimpleQueue
 
+import psutil
 import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
@@ -167,6 +168,8 @@ def test_a_collector_that_is_not_there_is_said(
     with pytest.raises(UnavailableError, match="does not take") as caught:
         done(ask.Export("last", ExportFormat.OTLP))
     assert "OTEL_EXPORTER_OTLP_ENDPOINT" in caught.value.hint
+    held = [each.path for each in psutil.Process().open_files()]
+    assert not [path for path in held if path.startswith(str(failed.folder))]
 
 
 @pytest.mark.parametrize("form", [ExportFormat.WANDB, ExportFormat.MLFLOW, ExportFormat.OTLP])
