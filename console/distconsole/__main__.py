@@ -38,7 +38,19 @@ def main() -> None:
     except KeyboardInterrupt:
         # Before there was anything to stop: at first everything is imported, hence nothing above.
         code = INTERRUPTED
+        _say_interrupted()
     sys.exit(code)
+
+
+def _say_interrupted() -> None:
+    """Print it, where a login has asked a question behind that: hosts are connected while the rest is imported."""
+    from contextlib import suppress  # noqa: PLC0415
+
+    from distconsole.ssh.asking import PERSON  # noqa: PLC0415
+
+    PERSON.leave()
+    with suppress(OSError, KeyboardInterrupt), PERSON.turn():
+        sys.stderr.write("interrupted\n")
 
 
 def _condition_fields(verb: str) -> Mapping[str, str]:
@@ -142,15 +154,16 @@ def _headless(request: Request, config: Config | None = None) -> int:
         if isinstance(request, ask.Run) and request.slurm is not None:
             where = request.submits_from  # the nodes are not known yet
         ahead = SessionAhead(where, config) if where is not None else None
-    from distconsole.cli.main import perform_headless  # noqa: PLC0415
-
-    gc.enable()
-    if ahead is None:
-        return perform_headless(request, began=BEGAN)
     try:
+        from distconsole.cli.main import perform_headless  # noqa: PLC0415
+
+        gc.enable()
+        if ahead is None:
+            return perform_headless(request, began=BEGAN)
         return perform_headless(request, sessions=ahead, began=BEGAN)
     finally:
-        ahead.close()
+        if ahead is not None:
+            ahead.close()
 
 
 def _print(text: str = "", notes: Iterable[str] = ()) -> int:

@@ -28,6 +28,18 @@ main.perform = perform
 sys.exit(main.perform_headless(Top(once=True)))
 """
 
+INTERRUPTED_EARLY = """
+import signal, sys
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "distconsole.cli.main":
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+sys.argv = ["distconsole", "top", "--once"]
+from distconsole.__main__ import main
+main()
+"""
+
 
 @contextmanager
 def pipe() -> Iterator[tuple[TextIO, TextIO]]:
@@ -143,12 +155,12 @@ def test_an_error_that_cannot_be_told_keeps_its_exit_code(home: Path) -> None:
     assert (done.returncode, done.stdout) == (2, "")
 
 
-def test_who_interrupts_is_answered() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTED], stderr=subprocess.PIPE, text=True
-    ) as program:
-        assert program.communicate(timeout=60)[1] == "interrupted\n"
-    assert program.returncode == 130
+@pytest.mark.parametrize("program", [INTERRUPTED, INTERRUPTED_EARLY], ids=["late", "early"])
+def test_who_interrupts_is_answered(program: str) -> None:
+    words = [sys.executable, "-c", program]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as ended:
+        assert ended.communicate(timeout=60)[1] == "interrupted\n"
+    assert ended.returncode == 130
 
 
 def test_a_status_counts_on_while_nothing_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
