@@ -56,8 +56,13 @@ CLAIMS = {
     ),
     **{
         f"first failure: {name}": (f"{LAUNCHER}[{name}]",)
-        for name in ("torch", "torchrun", "single", "horovod", "mpi", "slurm")
+        for name in ("torch", "torchrun", "single", "horovod", "slurm")
     },
+    # Without Horovod, which is built for one MPI.
+    "first failure: mpi": (
+        "tests/integration/test_run_mpi.py::test_torch_ranks_find_each_other",
+        "tests/integration/test_run_mpi.py::test_the_rank_that_failed_is_blamed_and_everything_ends[sys.exit(7)-7-exited with code 7]",
+    ),
     "killed rank: torch": (
         "tests/integration/test_every_launcher.py::test_the_rank_that_breaks_is_blamed_and_ends_all[torch-is killed-137-killed by SIGKILL]",
     ),
