@@ -39,7 +39,7 @@ BY_ENGINE = ", perhaps by mpirun"
 """Said of a rank below mpirun that died of a SIGTERM which no shim sent."""
 
 ENDED_EARLY = "mpirun ended, and rank"
-"""How the failure of an mpirun begins that ended with 0 before its ranks, as Open MPI 5 does where a daemon is lost."""
+"""First words of the failure of an mpirun that exits with 0 before its ranks: Open MPI 5 does so when it loses a daemon."""
 
 NODE_LOST = ", after a node was lost"
 """Said of a rank that was ended because its round of an elastic job went over a node that is gone."""

@@ -71,7 +71,8 @@ exit "$code"
 """Stays until the command has ended: mpirun takes an earlier end for a failure. Slurm signals it too."""
 
 SUSPECT_SECONDS = 0.3
-"""How much later the rank may end whose MPI_Abort has mpirun end the others, or mpirun that ended a daemon."""
+"""Seconds by which the cause may end after its effect: a rank that called MPI_Abort after the ranks that mpirun then
+ends, mpirun after a daemon that it ends."""
 
 RAISED_SECONDS = 0.5
 """How long a rank may live on after an exception that nobody caught: at its exit MPI_Finalize waits

@@ -220,20 +220,8 @@ def stacks_by_py_spy(pid: int, python: str, state: str, seconds: float) -> list[
             "py-spy is not on this node's PATH, in ~/.local/bin, nor beside the run's Python or the agent's: "
             "pip install py-spy there, or the extra distconsole[diagnosis]"
         )
-    try:
-        done = subprocess.run(
-            [program, "dump", "--nonblocking", "--json", "--pid", str(pid)],
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            timeout=max(seconds, 0.1),
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise RefusedError(
-            f"py-spy did not answer within {seconds:.1f} s (state {state})"
-        ) from None
-    except OSError as error:
-        raise RefusedError(f"{program}: {error.strerror}") from None
+    command = [program, "dump", "--nonblocking", "--json", "--pid", str(pid)]
+    done = _run_reader(command, "py-spy", state, seconds)
     if done.returncode != 0:
         words = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it failed"]
         if "ermission" in words[0]:
@@ -267,22 +255,8 @@ def stacks_by_python(pid: int, state: str, seconds: float) -> list[Thread] | Non
 def _read_with(python: str, pid: int, state: str, seconds: float) -> list[Thread]:
     libraries = read_environ(pid).get(b"LD_LIBRARY_PATH")
     env = {**os.environb, **({b"LD_LIBRARY_PATH": libraries} if libraries else {})}
-    try:
-        done = subprocess.run(
-            [python, "-I", "-S", "-c", READER, str(pid)],
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            timeout=max(seconds, 0.1),
-            check=False,
-            cwd="/",
-            env=env,
-        )
-    except subprocess.TimeoutExpired:
-        raise RefusedError(
-            f"{python} did not answer within {seconds:.1f} s (state {state})"
-        ) from None
-    except OSError as error:
-        raise RefusedError(f"{python}: {error.strerror}") from None
+    command = [python, "-I", "-S", "-c", READER, str(pid)]
+    done = _run_reader(command, python, state, seconds, cwd="/", env=env)
     if done.returncode != 0:
         words = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it failed"]
         if words[-1] == "PermissionError":
@@ -292,6 +266,33 @@ def _read_with(python: str, pid: int, state: str, seconds: float) -> list[Thread
         return _some(parse_python(done.stdout.decode("utf-8", "replace"), own_number(pid) or pid))
     except (ValueError, RecursionError):
         raise RefusedError(f"{python} gave no stacks") from None
+
+
+def _run_reader(
+    command: list[str],
+    name: str,
+    state: str,
+    seconds: float,
+    cwd: str | None = None,
+    env: Mapping[bytes, bytes] | None = None,
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a program that reads another process; raises RefusedError if it does not start, or end in time."""
+    try:
+        return subprocess.run(
+            command,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=max(seconds, 0.1),
+            check=False,
+            cwd=cwd,
+            env=env,
+        )
+    except subprocess.TimeoutExpired:
+        raise RefusedError(
+            f"{name} did not answer within {seconds:.1f} s (state {state})"
+        ) from None
+    except OSError as error:
+        raise RefusedError(f"{command[0]}: {error.strerror}") from None
 
 
 def find_py_spy(python: str) -> str | None:

@@ -116,14 +116,14 @@ def _login(
         "ok": False,
         "error": "resolve",
         "said": "",
+        "seconds": 0.0,
     }
-    login["seconds"] = 0.0
     for name in names:
         if name in _FAILED:
             wait = _FAILED.pop(name) + AGAIN_SECONDS - time.monotonic()
-            wait = min(wait, seconds - CONNECT_SECONDS)
-            time.sleep(max(wait, 0.0))
-            seconds -= max(wait, 0.0)
+            wait = max(0.0, min(wait, seconds - CONNECT_SECONDS))
+            time.sleep(wait)
+            seconds -= wait
         login.update(name=name, **_try(client, name, seconds, env))
         login["seconds"] = round(login["seconds"], 3)
         if login["error"] not in ("", "resolve", "dropped"):
