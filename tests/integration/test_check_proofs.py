@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from suite.obstacles import mpirun_is
 from testbed import Testbed
 from testbed.host import Host
 from testbed.injecting import lost_between
@@ -90,13 +91,15 @@ def test_a_way_that_loses_everything_is_proven_by_a_connection_and_ranks_elsewhe
 
 
 @pytest.mark.mpi
-def test_docker0_hangs_an_mpirun_typed_by_hand_and_the_network_mends_it(
+def test_docker0_breaks_an_mpirun_typed_by_hand_and_the_network_mends_it(
     bed: Testbed, tmp_path: Path
 ) -> None:
     for host in bed.hosts:
         host.add_docker_bridge()
     found = the_finding(checked(bed, tmp_path, "--only", "net.iface_matrix"), "net.iface_matrix")
-    assert "hang" in found["proof"]["before"]
+    # Open MPI 4 hangs; 5.0 does, or has a rank abort with MPI_ERR_UNKNOWN.
+    before = found["proof"]["before"]
+    assert "hang" in before or (": exit code 14 after" in before and not mpirun_is("4.1"))
     assert found["proof"]["cured"] is True
     network = bed.hosts[0].address.rpartition(".")[0] + ".0/24"
     assert found["cure"]["mca"]["btl_tcp_if_include"] == network

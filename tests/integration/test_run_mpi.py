@@ -1,4 +1,4 @@
-"""Real Open MPI on two hosts of the testbed that cannot ssh to each other: what is its alone.
+"""Real mpirun (Open MPI here) on two hosts of the testbed that cannot ssh to each other: what is its alone.
 
 What every launcher does is in ``test_every_launcher``.
 """
@@ -18,6 +18,7 @@ from distconsole.operations.control import StopReason
 from distconsole.session import open_session
 from suite.blame import ENDED, assert_rank_2_is_blamed
 from suite.driving import Operator
+from suite.obstacles import mpirun_is
 from suite.remains import gone
 from testbed import Testbed
 
@@ -62,7 +63,8 @@ def test_torch_ranks_find_each_other(standing_bed: Testbed, tmp_path: Path) -> N
     }
     ended = {(e.rank, e.state, e.exit_code) for e in run.of(RankChanged) if e.state in ENDED}
     assert ended == {(rank, RankState.EXITED, 0) for rank in range(WORLD)}
-    assert any("OMPI_ALLOW_RUN_AS_ROOT=1" in said.text for said in run.of(Narration))
+    allowed = any("OMPI_ALLOW_RUN_AS_ROOT=1" in said.text for said in run.of(Narration))
+    assert allowed == mpirun_is("Open MPI")
     assert not gone(*standing_bed.hosts)
 
 

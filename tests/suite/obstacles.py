@@ -83,6 +83,16 @@ def needs_gpu() -> str:
     return "" if "GPU 0" in listing.stdout else "needs an NVIDIA GPU"
 
 
+@cache
+def mpirun_is(words: str) -> bool:
+    """Return whether the mpirun that is first on the PATH calls itself so, as ``Open MPI`` or ``4.1``."""
+    program = shutil.which("mpirun") or "false"
+    told = subprocess.run(
+        [program, "--version"], capture_output=True, text=True, check=False, timeout=60
+    )
+    return words in told.stdout
+
+
 def by_reason(skipped: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     """Group skipped tests, given as (test, reason), by reason; the largest group first."""
     groups = defaultdict(list)

@@ -79,7 +79,7 @@ def _master_port(host: HostView) -> RuleResults:
 @hint("Include the real network by its subnet, exclude the virtual interface by name.")
 @rule("net.iface_matrix", "net", Level.QUICK, NetFacts, SshFacts)
 def _iface_matrix(view: View) -> RuleResults:
-    """The same address on several hosts, such as docker0's 172.17.0.1: Open MPI connects to itself and hangs for ever."""
+    """The same address on several hosts, such as docker0's 172.17.0.1: Open MPI connects to itself: it hangs for ever, or (5.0) fails at its first message."""
     # Whoever picks that interface talks to itself (ompi#6377).
     machine_of, networks = machines(view), shared_networks(view)
     owners: dict[str, dict[str, str]] = defaultdict(dict)
