@@ -102,6 +102,8 @@ def make_root(debian: str, log: BinaryIO) -> Path:
     policy.write_text("#!/bin/sh\nexit 101\n")
     policy.chmod(0o755)
     (root / "etc/apt/apt.conf.d/90any-age").write_text('Acquire::Check-Valid-Until "false";\n')
+    # Not every release has a package that writes it.
+    (root / "etc/hosts").write_text("127.0.0.1 localhost\n::1 localhost ip6-localhost\n")
     (root / ".made").touch()
     return root
 

@@ -1,0 +1,1 @@
+"""Test suites of other projects and programs of our own, run bare and watched; every test must end alike."""

@@ -1,0 +1,59 @@
+"""Lightning's Trainer: one process, two by subprocess, two by spawn, two by fork; validation, checkpoints, logging."""
+
+import sys
+
+import lightning as L
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+
+class Small(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+
+    def training_step(self, batch, at):
+        loss = self.layer(batch[0]).square().mean()
+        self.log("loss", loss, on_epoch=True, sync_dist=True)
+        return loss
+
+    def validation_step(self, batch, at):
+        self.log("check", self.layer(batch[0]).mean(), sync_dist=True)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.05)
+
+
+def main():
+    L.seed_everything(1)
+    data = DataLoader(TensorDataset(torch.arange(64.0).reshape(16, 4) / 64), batch_size=4)
+    strategies = (
+        [("auto", 1), ("ddp_spawn", 2), ("ddp_fork", 2)]
+        if "LOCAL_RANK" not in __import__("os").environ
+        else []
+    )
+    for strategy, devices in [*strategies, ("ddp", 2)]:
+        trainer = L.Trainer(
+            accelerator="cpu",
+            strategy=strategy,
+            devices=devices,
+            max_epochs=2,
+            logger=False,
+            enable_progress_bar=False,
+            default_root_dir=sys.argv[1] if sys.argv[1:] else None,
+        )
+        model = Small()
+        trainer.fit(model, data, data)
+        if trainer.is_global_zero:
+            print(
+                strategy,
+                {
+                    name: f"{value.item():.6f}"
+                    for name, value in sorted(trainer.callback_metrics.items())
+                },
+                trainer.global_step,
+            )
+
+
+if __name__ == "__main__":
+    main()
