@@ -38,8 +38,10 @@ def jobs(standing_bed: Testbed, tmp_path: Path) -> Iterator[Testbed]:
     at_once.append((bed.host_names[1], f"{AS_ROOT} mpirun -np 2 python3 {tmp_path}/mpi.py"))
     for at, (name, line) in enumerate(at_once):
         bed.ssh(name, f"({line}) >{tmp_path}/{at}.log 2>&1 </dev/null &")
-    logs = [tmp_path / f"{at}.log" for at in range(3)]
-    assert wait_for(lambda: all(log.read_text().split().count("up") == 2 for log in logs), 60)
+    assert wait_for(
+        lambda: [log.read_text().split().count("up") for log in tmp_path.glob("*.log")] == [2] * 3,
+        60,
+    )
     yield bed
     end_all(bed, str(tmp_path))
     assert not gone(*bed.hosts)
