@@ -8,6 +8,7 @@
 #   BENCH=…                  which figures, and how many rounds:  make bench BENCH="--quick --only start"
 #   CAMPAIGN=…               how long, which cases:  make campaign CAMPAIGN="--minutes 30 --only mpi"
 #   LEAGUE=…                 which cases, and where to:  make league LEAGUE="--quick --only hang"
+#   DIFFERENTIAL=…           which suites, and where to:  make differential DIFFERENTIAL="--only horovod"
 #   PLATFORMS=…              which platforms:  make platforms PLATFORMS="--only trixie --page docs/compatibility.md"
 #   FUZZ=…                   which targets, how long, and from where on:  make fuzz FUZZ="--only hostfile --seconds 60 --resume"
 #   DISTCONSOLE_DEV_CACHE=…  where the Horovod wheel is kept (~/.cache/distconsole-dev)
@@ -18,7 +19,7 @@ SHELL := bash
 .DELETE_ON_ERROR:
 # What is compiled once is not compiled again by each worker and each run.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo test campaign permutations platforms check man package pages docs bench league screenshots gallery fuzz clean horovod mpich system
+.PHONY: help demo test campaign permutations platforms differential check man package pages docs bench league screenshots gallery fuzz clean horovod mpich system
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -50,6 +51,9 @@ permutations: ## Run every test, also the permutations that no change needs: TIM
 
 platforms: system $(DONE)/dev ## Try the same claims on other Debians, Pythons, torches and MPIs (hours): the table of docs/compatibility.md
 	PYTHONPATH=tests $(BIN)/python -m platforms $(PLATFORMS)
+
+differential: system $(DONE)/dev horovod ## Run other people's test suites bare and watched: the table of docs/reference/hook.md
+	PYTHONPATH=tests $(BIN)/python -m differential $(DIFFERENTIAL)
 
 check: $(DONE)/dev ## Format, lint, types, layers
 	$(BIN)/ruff format --check .

@@ -1,4 +1,4 @@
-"""Runs other people's test suites bare and watched, and writes the table of docs/differential.md.
+"""Runs other people's test suites bare and watched, and writes the table of docs/reference/hook.md.
 
 ``make differential`` runs all; ``python -m differential`` (with tests/ on PYTHONPATH) takes the options below.
 Every suite runs twice bare and once watched. A test whose two bare runs differ is compared by its outcome

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -38,5 +39,5 @@ def pytest_sessionfinish() -> None:
 
 
 def _write(test: str, outcome: str, words: list[str]) -> None:
-    with open(FILE, "a") as file:
+    with Path(FILE).open("a") as file:
         file.write(json.dumps([test, outcome, "\n".join(words)]) + "\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -119,4 +118,3 @@ PACKAGES = (
     "scipy",
     "cloudpickle",
 )
-PYTHON_HERE = sys.executable

@@ -1,13 +1,14 @@
 """Lightning's Trainer: one process, two by subprocess, two by spawn, two by fork; validation, checkpoints, logging."""
 
-import sys
+import os
+import tempfile
 
-import lightning as L
+import lightning
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 
-class Small(L.LightningModule):
+class Small(lightning.LightningModule):
     def __init__(self):
         super().__init__()
         self.layer = torch.nn.Linear(4, 1)
@@ -25,22 +26,20 @@ class Small(L.LightningModule):
 
 
 def main():
-    L.seed_everything(1)
+    lightning.seed_everything(1)
     data = DataLoader(TensorDataset(torch.arange(64.0).reshape(16, 4) / 64), batch_size=4)
     strategies = (
-        [("auto", 1), ("ddp_spawn", 2), ("ddp_fork", 2)]
-        if "LOCAL_RANK" not in __import__("os").environ
-        else []
+        [("auto", 1), ("ddp_spawn", 2), ("ddp_fork", 2)] if "LOCAL_RANK" not in os.environ else []
     )
     for strategy, devices in [*strategies, ("ddp", 2)]:
-        trainer = L.Trainer(
+        trainer = lightning.Trainer(
             accelerator="cpu",
             strategy=strategy,
             devices=devices,
             max_epochs=2,
             logger=False,
             enable_progress_bar=False,
-            default_root_dir=sys.argv[1] if sys.argv[1:] else None,
+            default_root_dir=tempfile.gettempdir(),
         )
         model = Small()
         trainer.fit(model, data, data)
