@@ -107,14 +107,14 @@ def _checkout(suite: Suite, place: Path) -> Path | str:
         folder = place / "empty"
         folder.mkdir(exist_ok=True)
         return folder
-    url, tag = suite.checkout
+    url, tag, within = suite.checkout
     folder = place / f"{url.rpartition('/')[2]}-{tag}"
     if not folder.exists():
         words = ["git", "clone", "-q", "--depth", "1", "--branch", tag, url, str(folder)]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         if done.returncode:
             return done.stderr.strip().splitlines()[-1]
-    return folder / "tests" if (folder / "tests/unittests").exists() else folder
+    return folder / within
 
 
 def _run(
@@ -167,7 +167,7 @@ def _run(
 
 VOLATILE = (
     (re.compile(r"0x[0-9a-f]+"), "0x"),
-    (re.compile(r"\b[WIEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ "), ""),
+    (re.compile(r"\b[WIEF]\d{4} \d\d:\d\d:\d\d\.\d+ +(\d+ )?"), ""),
     (re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[.,\d]*"), "TIME"),
     (re.compile(r"\b\d+(\.\d+)? ?(s|ms|seconds?|it/s|steps/s|samples/s)\b"), "TIME"),
     (re.compile(r"\b(tmp|torchelastic_|none_|pymp-)[a-z0-9_]{8}\b"), r"\1NAME"),

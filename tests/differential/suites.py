@@ -25,10 +25,11 @@ TORCHRUN = (PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-
 
 
 class Checkout(NamedTuple):
-    """A tag of a public repository, where a package ships no tests."""
+    """A tag of a public repository, where a package ships no tests, and the folder in it that these are run in."""
 
     url: str
     tag: str
+    folder: str
 
 
 class Suite(NamedTuple):
@@ -94,15 +95,15 @@ SUITES = {
                 "2",
                 "--gloo",
                 *PYTEST,
-                "test/parallel/test_torch.py",
+                "test_torch.py",
             )
         },
-        Checkout("https://github.com/horovod/horovod", "v0.28.1"),
+        Checkout("https://github.com/horovod/horovod", "v0.28.1", "test/parallel"),
     ),
     "torchmetrics": Suite(
         "torchmetrics",
         {"": (*PYTEST, "unittests/bases", "unittests/wrappers/test_tracker.py")},
-        Checkout("https://github.com/Lightning-AI/torchmetrics", "v1.9.0"),
+        Checkout("https://github.com/Lightning-AI/torchmetrics", "v1.9.0", "tests"),
         {"USE_PYTEST_POOL": "1"},
     ),
     "lightning": Suite("lightning", own("lightning_*.py")),

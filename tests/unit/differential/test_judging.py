@@ -18,6 +18,7 @@ FAILED = ["failed", "three lines"]
 @pytest.mark.parametrize(
     ("bare", "watched", "again", "found"),
     [
+        (["passed", "one\ntwo"], ["passed", "onetwo\n"], ["passed", "one\ntwo"], "same"),
         (ALIKE, ALIKE, ALIKE, "same"),
         (ALIKE, OTHER, OTHER, "same"),
         (ALIKE, OTHER, ALIKE, "different"),
@@ -41,6 +42,8 @@ def test_what_differs_from_run_to_run_is_taken_out(tmp_path: Path) -> None:
     )
     second = f"b\n[rank0]:W1129 00:48:35.1 815 torch/x.py:12] at 0x7f02 {tmp_path}/tmpxyz12345"
     assert differential.plain(first, tmp_path) == differential.plain(second, tmp_path)
+    times = ["[W1128 23:59:37.015128951 x.cpp:1] a", "[W1129 03:01:31.8 x.cpp:1] a"]
+    assert len({differential.plain(each, tmp_path) for each in times}) == 1
     assert "packages" in differential.plain("site-packages/torch: three lines", tmp_path)
 
 
