@@ -369,23 +369,37 @@ def workdir(job: dict[str, Any]) -> None:
 
 
 def git_state(folder: str) -> dict[str, Any]:
-    """The commit that is checked out, and whether tracked files differ from it."""
-    quiet = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-C", folder)
-    env = dict(os.environ, GIT_OPTIONAL_LOCKS="0", GIT_TERMINAL_PROMPT="0")
-    said: list[str] = []
-    for words in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no")):
-        try:
-            told = subprocess.check_output(
-                ["git", *quiet, *words],
-                stdin=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                timeout=GIT_SECONDS,
-                env=env,
-            )
-        except (OSError, subprocess.SubprocessError):
-            return {"head": said[0] if said else "", "dirty": None}
-        said.append(told.decode("utf-8", "replace").strip())
-    return {"head": said[0][:64], "dirty": bool(said[1])}
+    """The commit that is checked out, and whether tracked files differ from it: None without its own filters."""
+    head, dirty = "", None
+    status = ("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty")
+    # Git compares a file by the program that a filter names; those of the user's own files may run.
+    named = ("config", "--show-scope", "-z", "--name-only", "--get-regexp", r"^filter\.")
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        head = ask_git(folder, "rev-parse", "HEAD").strip()[:64]
+        listed = ask_git(folder, *named, codes=(0, 1)).split("\0")
+        own = {"local", "worktree"}.isdisjoint(listed[::2])
+        dirty = bool(ask_git(folder, *status).strip()) if own else None
+    return {"head": head, "dirty": dirty}
+
+
+def ask_git(folder: str, *words: str, codes: tuple[int, ...] = (0,)) -> str:
+    """Return what Git prints; the repository's settings have it start no monitor, hook or fetch."""
+    quiet = ("-c", "core.fsmonitor=", "-c", "core.hooksPath=/dev/null", "-C", folder)
+    env = dict(
+        os.environ, GIT_OPTIONAL_LOCKS="0", GIT_NO_LAZY_FETCH="1", GIT_ALLOW_PROTOCOL="none"
+    )
+    done = subprocess.run(
+        ["git", *quiet, *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        timeout=GIT_SECONDS,
+        env=env,
+        check=False,
+    )
+    if done.returncode not in codes:
+        done.check_returncode()
+    return done.stdout.decode("utf-8", "replace")
 
 
 def main(seconds: float, **job: Any) -> None:
