@@ -20,7 +20,6 @@ from distconsole_agent.probes.programs import Ended, run_program
 from distconsole_agent.probes.software.container import find_way, run_inside
 from distconsole_agent.probes.standalone.reporting import FACTS, LAST
 from distconsole_agent.supervisor.containers import Inside, script_text
-from distconsole_agent.supervisor.spawning import wrap_in_setup
 
 SHARE = 0.8
 """Of the time, for what a program looks at; the rest is for the interpreter's start and end."""
@@ -154,11 +153,9 @@ def run_script(
     descriptor = os.memfd_create("distconsole-probe")
     try:
         os.write(descriptor, source.encode())
-        argv: tuple[str, ...] = (python, *flags, f"/dev/fd/{descriptor}")
-        if setup is not None:
-            argv = wrap_in_setup(setup, argv)
+        argv = (python, *flags, f"/dev/fd/{descriptor}")
         fds = (descriptor,)
-        return run_program(argv, seconds, env=env, pass_fds=fds, stop=stop, last=last)
+        return run_program(argv, seconds, setup, env=env, pass_fds=fds, stop=stop, last=last)
     except OSError as error:
         raise probe_failure(f"{python} cannot be started: {error.strerror or error}") from None
     finally:
