@@ -26,6 +26,12 @@ SHARE = 0.8
 
 _END = "distconsole-end-of-source"
 _FUTURE = "from __future__ import annotations\n"
+_OWN_PATH = (
+    "import os, sys; PATH = globals().get('PATH') or [each for each in sys.path if each and "
+    "not each.startswith('/dev/fd')]; sys.path.sort(key=lambda each: "
+    "not each.startswith(os.path.dirname(os.__file__)) or '-packages' in each)\n"
+)
+"""While a program loads, Python's own modules are found before others; ``PATH`` is what a rank searches."""
 _IMPORT = re.compile(
     r"^from distconsole_agent\.probes\.((?:standalone|collectives)\.\w+) import (?:\([^)]*\)|.*)\n",
     re.MULTILINE,
@@ -168,7 +174,7 @@ def script_source(name: str) -> str:
     The interpreter that runs it may have no package of ours. Raises ProbeError if the package was
     built without it.
     """
-    return _FUTURE + _inline_imports(name, set())
+    return _FUTURE + _OWN_PATH + _inline_imports(name, set())
 
 
 def _inline_imports(name: str, there: set[str]) -> str:
@@ -187,7 +193,7 @@ def _inline_imports(name: str, there: set[str]) -> str:
 def worker_script() -> str:
     """Return the script that is a rank of a collective job: a few KiB, for ``python -c`` too."""
     packed = base64.b64encode(zlib.compress(script_source("collectives.worker").encode(), 9))
-    return f"import base64,zlib;exec(zlib.decompress(base64.b64decode({packed!r})))"
+    return f"{_OWN_PATH}import base64,zlib;exec(zlib.decompress(base64.b64decode({packed!r})))"
 
 
 def _read_parts(out: str) -> dict[str, Any]:

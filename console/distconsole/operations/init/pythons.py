@@ -28,6 +28,7 @@ MAX_BYTES = 4 * 1024 * 1024
 MARK = "distconsole-init"
 
 FINDER = """
+cd /
 look() {
     [ -n "$2" ] && [ -x "$2" ] && [ $n -lt 24 ] || return 0
     case $seen in *"|$2|"*) return 0 ;; esac
