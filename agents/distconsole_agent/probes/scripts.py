@@ -33,7 +33,8 @@ _OWN_PATH = (
 )
 """While a program loads, Python's own modules are found before others; ``PATH`` is what a rank searches."""
 _IMPORT = re.compile(
-    r"^from distconsole_agent\.probes\.((?:standalone|collectives)\.\w+) import (?:\([^)]*\)|.*)\n",
+    r"^from distconsole_agent\.((?:probes\.(?:standalone|collectives)|contract)\.\w+) import "
+    r"(?:\([^)]*\)|.*)\n",
     re.MULTILINE,
 )
 
@@ -120,7 +121,7 @@ def ask_script(
         ProbeError: if the interpreter cannot be started.
     """
     call = f"\nmain({seconds * share!r}, **{dict(job)!a})\n"
-    source = script_source(f"standalone.{name}") + call
+    source = script_source(f"probes.standalone.{name}") + call
     ended = run_script(source, seconds, interpreter, stop=stop, last=LAST.encode())
     return Answer(_read_parts(ended.out), ended)
 
@@ -169,7 +170,7 @@ def run_script(
 
 
 def script_source(name: str) -> str:
-    """Return the text of a module of probes, with those of the modules that it imports in place.
+    """Return the text of a module of ours, with those of the modules that it imports in place.
 
     The interpreter that runs it may have no package of ours. Raises ProbeError if the package was
     built without it.
@@ -183,7 +184,7 @@ def _inline_imports(name: str, there: set[str]) -> str:
         return ""
     there.add(name)
     path = name.replace(".", "/")
-    source = pkgutil.get_data("distconsole_agent.probes", f"{path}.py")
+    source = pkgutil.get_data("distconsole_agent", f"{path}.py")
     if source is None:
         raise probe_failure(f"{path}.py is missing from the agent")
     text = source.decode("utf-8").replace(_FUTURE, "")
@@ -192,7 +193,9 @@ def _inline_imports(name: str, there: set[str]) -> str:
 
 def worker_script() -> str:
     """Return the script that is a rank of a collective job: a few KiB, for ``python -c`` too."""
-    packed = base64.b64encode(zlib.compress(script_source("collectives.worker").encode(), 9))
+    packed = base64.b64encode(
+        zlib.compress(script_source("probes.collectives.worker").encode(), 9)
+    )
     return f"{_OWN_PATH}import base64,zlib;exec(zlib.decompress(base64.b64decode({packed!r})))"
 
 

@@ -173,7 +173,7 @@ def rank_script() -> str:
 @lru_cache(maxsize=1)
 def python_script() -> str:
     """Return the Python text that says what its interpreter has: a line with the JSON pair of ``facts``."""
-    return str(_scripts().script_source("standalone.inspect_python"))
+    return str(_scripts().script_source("probes.standalone.inspect_python"))
 
 
 @lru_cache(maxsize=1)
