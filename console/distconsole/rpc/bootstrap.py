@@ -27,6 +27,7 @@ from distconsole.rpc.pack import INSTALLER, Pack, joining_script
 from distconsole.rpc.wire import start_refusal
 from distconsole.ssh.plain import quote
 from distconsole.ssh.transport import Channel, Connection
+from distconsole_agent.contract.masking import mask_text
 
 BRIDGE_WORD = b"distconsole-bridge 1 "
 START_SECONDS = 30.0
@@ -348,7 +349,7 @@ class _Start:
             )
         return AgentError(
             f"{self.host.name}: the setup command failed with exit code {code}{said}",
-            f"it was: {self.host.setup}{before}",
+            f"it was: {mask_text(self.host.setup or '')}{before}",
         )
 
     def _python(self) -> str:
@@ -357,7 +358,7 @@ class _Start:
     def _said(self) -> str:
         """The last lines of stderr, in one."""
         lines = [line.strip() for line in self.channel.stderr_tail().splitlines() if line.strip()]
-        return f": {' / '.join(lines[-3:])[:400]}" if lines else ""
+        return f": {mask_text(' / '.join(lines[-3:]))[:400]}" if lines else ""
 
 
 def _code(code: int | None) -> str:
