@@ -262,9 +262,11 @@ def locate(module: str) -> str:
     return next(iter(spec.submodule_search_locations or ()), "namespace")
 
 
-def modules_of(walk: Walk) -> dict[str, Any]:
-    """Where the interpreter finds each module that is not ours, and its version."""
-    owners, library = owners_of(set(walk.modules)), os.path.dirname(os.__file__) + "/"
+def modules_of(walk: Walk, folders: list[str]) -> dict[str, Any]:
+    """Where the interpreter finds each module that is not ours, and its version; ``folders`` it searches first."""
+    owners = owners_of(set(walk.modules), [*folders, *sys.path])
+    library = os.path.dirname(os.__file__) + "/"
+    sys.path[:0] = folders  # only now: what we import ourselves is not the script's
     found = {}
     for module, needed in sorted(walk.modules.items()):
         place = locate(module)
@@ -281,14 +283,14 @@ def modules_of(walk: Walk) -> dict[str, Any]:
     return found
 
 
-def owners_of(modules: set[str]) -> dict[str, Any]:
+def owners_of(modules: set[str], path: list[str]) -> dict[str, Any]:
     """By module the name and version of the distribution that it belongs to."""
     found: dict[str, Any] = {}
     if not modules:
         return found
     import importlib.metadata as metadata
 
-    for each in metadata.distributions():
+    for each in metadata.distributions(path=path):
         try:
             name = next(iter(each.metadata.get_all("Name", [])), "")
             version = str(each.version)
@@ -358,7 +360,7 @@ def script(job: dict[str, Any]) -> None:
     told = {"files": walk.files, "problem": walk.problem, "cut": walk.cut}
     say("code", dict(told, own_path=walk.own_path))
     if job["imports"]:
-        say("modules", modules_of(walk))
+        say("modules", modules_of(walk, [] if job["sources"] else [root]))
 
 
 def workdir(job: dict[str, Any]) -> None:
@@ -405,8 +407,6 @@ def ask_git(folder: str, *words: str, codes: tuple[int, ...] = (0,)) -> str:
 def main(seconds: float, **job: Any) -> None:
     """Look at everything at once; ``job`` is as ``probes/software/script.py`` describes it."""
     ends = begin(seconds)
-    if not job["sources"]:
-        sys.path.insert(0, job["root"])
     version = ".".join(map(str, sys.version_info[:3]))
     say("python", {"executable": sys.executable, "version": version})
     parts = [Part("script", script, job), Part("workdir", workdir, job)]

@@ -228,6 +228,18 @@ def test_folders_are_measured_and_nothing_is_left_in_them(tmp_path: Path) -> Non
     assert [each["touch"]["error"] for each in usual.values()] == [""]
 
 
+@pytest.mark.parametrize("name", ["csv", "email", "zipfile", "importlib_metadata"])
+def test_a_module_of_the_script_is_not_taken_for_one_that_the_probe_needs(
+    tmp_path: Path, name: str
+) -> None:
+    write(
+        tmp_path, train="import torch, nosuch", **{name: f"open({str(tmp_path / 'mark')!r}, 'w')"}
+    )
+    found = look(tmp_path, imports=True)["modules"]
+    assert found["nosuch"]["found"] is False
+    assert not (tmp_path / "mark").exists()
+
+
 def test_the_commit_is_told_and_no_program_that_a_repository_names_is_started(
     tmp_path: Path,
 ) -> None:
