@@ -34,11 +34,8 @@ for pid in filter(str.isdigit, os.listdir("/proc")):
 """
 ARGUMENTS = (
     *("--lr", "1", "+logger.api_key=xmarkx-1", "--api-key=xmarkx-2", "--auth-token", "xmarkx-3"),
-    *(
-        '{"password": "xmarkx-4", "lr": 1}',
-        "https://u:xmarkx-5@host/x",
-        "sh -c 'MY_PASS=xmarkx-6 x'",
-    ),
+    *('{"password": "xmarkx-4", "lr": 1}', "https://u:xmarkx-5@host/x"),
+    "sh -c 'MY_PASS=xmarkx-6 x'",
 )
 SETUP = "export OWN_JWT=xmarkx-8 SLURM_JWT=xmarkx-9 OMPI_MCA_pass=xmarkx-10; : password=xmarkx-11"
 
@@ -58,7 +55,7 @@ def command_lines() -> Iterator[set[bytes]]:
     over = threading.Event()
 
     def look() -> None:
-        while not over.wait(0.002):
+        while not over.wait(0.01):
             for file in Path("/proc").glob("[0-9]*/cmdline"):
                 with suppress(OSError):
                     seen.add(file.read_bytes())
@@ -100,6 +97,7 @@ def test_a_secret_is_in_nothing_that_others_may_read(
     for folder in (project, config):
         folder.mkdir(parents=True)
     (project / "train.py").write_text(SCRIPT)
+    (project / "fails.py").write_text("raise SystemExit(9)")
     (project / "env").write_text("DB_PASSWORD=xmarkx-12\n")
     (config / "distconsole.toml").write_text(CONFIG)
     for name in ("CONFIG", "STATE", "CACHE"):
@@ -108,6 +106,8 @@ def test_a_secret_is_in_nothing_that_others_may_read(
     where = ("--env", "A_TOKEN=xmarkx-13", "--env-file", "env", "--setup", SETUP, "--sync")
     job = ("train.py", *ARGUMENTS)
     with command_lines() as seen:
+        out.run("run", host, *where, "fails.py", *ARGUMENTS, code=9)
+        assert "the webhook cannot be reached" in out.told[-1][1]
         out.run("run", host, *where, "--json", *job)
         out.run("run", host, *where, *job)
         out.run(
@@ -116,18 +116,14 @@ def test_a_secret_is_in_nothing_that_others_may_read(
         out.run("check", host, "--setup", SETUP, "--json", *job)
         out.run("check", host, "--setup", SETUP, "--details", *job)
         out.run("runs", host, "--json")
-    typed = re.compile(rb"-m\0distconsole\0|train\.py\0--lr\0")
+    typed = re.compile(rb"-m\0distconsole\0|(train|fails)\.py\0--lr\0")
     ours = [line for line in seen if MARKER.encode() in line and not typed.search(line)]
     assert ours == []
     out.run("run", host, *where, "--dry-run", "--json", *job)
     runs = [path.stem for path in (tmp_path / "data" / "distconsole" / "runs").glob("*.db")][:2]
     page = str(tmp_path / "page.html")
     for words in (
-        *(
-            ("runs",),
-            ("runs", "--json"),
-            ("compare", *runs),
-        ),
+        *(("runs",), ("runs", "--json"), ("compare", *runs)),
         *(("compare", *runs, "--json"), ("report", "last", "--output", page)),
         *(("export", "last", "--format", kind) for kind in ("jsonl", "csv", "prometheus")),
         *(("notify",), ("doctor",)),
