@@ -109,7 +109,11 @@ def look(transport: Transport, host: Host) -> Looked:
     looked = read_answer(out.decode("utf-8", "replace"))
     if looked is None:
         why = f": {mask_text(said.splitlines()[-1])}" if said else ""
-        hint = f"it was: {mask_text(host.setup)}" if host.setup else "does ssh to it, with a command, answer?"
+        hint = (
+            f"it was: {mask_text(host.setup)}"
+            if host.setup
+            else "does ssh to it, with a command, answer?"
+        )
         raise AgentError(f"{host.name}: its shell did not look for Python{why}", hint)
     return looked
 

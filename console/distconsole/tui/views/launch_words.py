@@ -152,7 +152,9 @@ HOST_COLUMNS: list[Column[HostChoice]] = [
 def _what(row: LaunchKept) -> Text:
     request = row.request
     words = Text(one_line(request.script.rpartition("/")[2] or request.script))
-    words.append("".join(f" {one_line(word)}" for word in mask_words(request.arguments)), style="faint")
+    words.append(
+        "".join(f" {one_line(word)}" for word in mask_words(request.arguments)), style="faint"
+    )
     return words
 
 
