@@ -113,6 +113,7 @@ def draw(seed: int) -> Case:
     slots = tuple(random.choice((1, 1, 2)) for _ in range(hosts))
     rank = random.randrange(sum(slots))
     host = next(n for n in range(hosts) if rank < sum(slots[: n + 1]))
+    host = 0 if fault == "strangers" else host  # a shim listens on the first host only
     if fault == "power_cut" and moment == "start":
         moment = "run"
     if fault == "strangers" and moment == "start":

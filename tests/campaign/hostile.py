@@ -8,7 +8,6 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 from campaign.cases import Case, FaultError
 from fakes.wall_clock import WallClock
@@ -20,7 +19,6 @@ CLOCK, CLOCK_LIBRARY = "/run/clock", "/run/clock.so"
 HOUR = {"clock_forward": 3600, "clock_back": -3600}
 SHIM, LOGIN = "pyz shim", "sshd: "
 LISTENS = re.compile(r":(\d+)\s.*?pid=(\d+)")
-TALKERS = (SHIM, AGENT, "torch.distributed.run")
 TALK = """
 import random, select, socket, sys, time
 seed, until, address, *ports = sys.argv[1:]
@@ -87,7 +85,7 @@ def one_session(host: Host) -> Iterator[None]:
 
 @contextmanager
 def strangers(case: Case, host: Host, other: Host) -> Iterator[None]:
-    """Let somebody on another host speak to every port of ours, and to the store at which ranks meet."""
+    """Let somebody on another host speak to every port of ours, and to none of torch or of an engine."""
     if not (ports := ours(host)):
         raise FaultError("nothing of ours listens there")
     words = ["python3", "-c", TALK, str(case.seed), str(case.seconds), host.address, *ports]
@@ -101,28 +99,12 @@ def strangers(case: Case, host: Host, other: Host) -> Iterator[None]:
 
 
 def ours(host: Host) -> list[str]:
-    """Return the ports at which agents, shims, launchers and the ranks' store listen on a host."""
+    """Return the ports at which agents and shims listen on a host."""
     argv = {each.host_pid: " ".join(each.argv) for each in host.processes()}
-    stores = {
-        found
-        for each in host.processes("job.py")
-        for found in re.findall(rb"\bMASTER_PORT=(\d+)", _environment(each.pid))
-    }
     listed = host.exec(["ss", "-Hltnp"], cwd="/").stdout
-    return [
-        port
-        for port, pid in LISTENS.findall(listed)
-        if is_ours(argv.get(int(pid), "")) or port.encode() in stores
-    ]
+    return [port for port, pid in LISTENS.findall(listed) if is_ours(argv.get(int(pid), ""))]
 
 
 def is_ours(argv: str) -> bool:
-    """srun has a shim's words, and dies of garbage (Slurm 22.05: SIGSEGV)."""
-    return any(word in argv for word in TALKERS) and "srun" not in argv
-
-
-def _environment(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
-        return b""
+    """Whether a process is a shim or an agent; srun has a shim's words among its own."""
+    return (SHIM in argv or AGENT in argv) and "srun" not in argv

@@ -86,6 +86,21 @@ def test_setup_runs_before_the_rank_in_the_same_process(tmp_path: Path) -> None:
     assert exited["pid"] == pid
 
 
+def test_what_a_setup_says_is_in_no_command_line_and_no_descriptor_of_the_rank(
+    tmp_path: Path,
+) -> None:
+    looked = tmp_path / "looked"
+    setup = f"export TOKEN=marker-0123; cat /proc/[0-9]*/cmdline >{looked}"
+    files = "import os; print(*(os.readlink(f'/proc/self/fd/{n}') for n in (0, 1, 2)), len(os.listdir('/proc/self/fd')))"
+    with RunUnderTest(tmp_path, [PY, "-c", files], setup=setup) as run:
+        run.start()
+        run.verdict()
+        assert run.shims[0].log(0).split()[-1] == "4"  # and that of the listed folder
+    told = looked.read_bytes()
+    assert b"distconsole_setup" in told
+    assert b"marker-0123" not in told
+
+
 def test_a_setup_that_fails_says_so_and_the_rank_goes_on(tmp_path: Path) -> None:
     with RunUnderTest(tmp_path, [PY, "-c", "print('on')"], setup="module load nothing") as run:
         run.start()

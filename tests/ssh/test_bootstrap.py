@@ -198,6 +198,33 @@ def test_the_setup_s_environment_reaches_the_python(server, tmp_path: Path) -> N
         assert line == b"bridge|venv"
 
 
+def test_a_setup_is_in_no_command_line(server, tmp_path: Path) -> None:
+    setup = f"export FROM_SETUP=marker-0123; cat /proc/[0-9]*/cmdline >{tmp_path}/looked"
+    with bridge(server, replace(NODE, setup=setup)) as (_, line):
+        assert line == b"bridge|marker-0123"
+    told = (tmp_path / "looked").read_bytes()
+    assert b"eval" in told
+    assert b"marker-0123" not in told
+
+
+@pytest.mark.parametrize("name", ["json", "select", "hashlib", "pwd", "struct", "zlib"])
+def test_a_module_of_the_home_or_of_pythonpath_stands_in_front_of_none_of_ours(
+    make_server, tmp_path: Path, name: str
+) -> None:
+    mark, own = tmp_path / "mark", tmp_path / "own"
+    own.mkdir()
+    (own / f"{name}.py").write_text(
+        f"open({str(mark)!r}, 'a').write(__file__)\nraise SystemExit(9)\n"
+    )
+    server = make_server(f'ForceCommand cd {own}; exec sh -c "$SSH_ORIGINAL_COMMAND"')
+    node_dir = str(tmp_path / "node")
+    host = replace(NODE, setup=f"cd {own}; export PYTHONPATH={own}", node_dir=node_dir)
+    for each in (host, replace(host, setup=None)):
+        with joined(server, each, agent_pack()):  # it is brought, an agent starts; that is joined
+            pass
+    assert not mark.exists()
+
+
 def test_a_setup_that_fails_says_with_what(server) -> None:
     error = failure(server, replace(NODE, setup="echo no such module >&2; (exit 9)"))
     assert isinstance(error, AgentError)

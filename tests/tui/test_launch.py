@@ -613,6 +613,23 @@ async def test_odd_names_are_shown_as_they_are(size: tuple[int, int]) -> None:
         assert launched(stage) == [], "what cannot be shown is not started"
 
 
+async def test_the_list_of_launches_hides_secrets_among_the_arguments() -> None:
+    def kept() -> Iterator[Event]:
+        for each in scenes.launches():
+            if isinstance(each, LaunchKept):
+                words = ("--lr", "1", "--api-key", "marker", "logger.token=marker")
+                yield LaunchKept(summary=each.summary, request=ask.Run("t.py", words))
+
+    app, stage = staged(SCENES | {ask.Launches: kept})
+    async with on_screen(app, stage, LARGE) as pilot:
+        await opened(app, stage, pilot, "run train.py")
+        await pilot.press("ctrl+o")
+        await settled(app, stage, pilot)
+        text = screen_text(app)
+    assert "t.py --lr 1 --api-key *** " in text
+    assert "marker" not in text
+
+
 async def test_a_planner_that_breaks_costs_the_plan_alone() -> None:
     def broken() -> Iterator[Event]:
         raise ZeroDivisionError("never")

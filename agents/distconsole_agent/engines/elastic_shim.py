@@ -74,7 +74,7 @@ class ElasticShim(Shim):
 
     def _start_driver(self, port: int | None, places: Places) -> None:
         _, *program = this_program().argv
-        own = [word for word in program if word != "-E"]  # it needs PYTHONPATH as the ranks do
+        own = [word for word in program if word != "-I"]  # it needs PYTHONPATH as the ranks do
         words = [
             each
             for word in self._spec.driver

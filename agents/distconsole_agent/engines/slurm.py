@@ -126,7 +126,7 @@ def _begin_step(
     except OSError as error:
         raise storage(f"{folder}: {error.strerror}", "make room on that node") from None
     if held:
-        tell_holder(job, ["/bin/bash", path, "--held"])
+        tell_holder(job, path)
     else:
         runs.start_detached(run, ["/bin/bash", path], environment)
     return {"started": True}
@@ -168,8 +168,8 @@ exec {shlex.join(ended)} --code "$code" "$@"
 """
 
 
-def tell_holder(job: str, words: list[str]) -> None:
-    """Tell the script that holds a job on this node what to become, or raise Refusal."""
+def tell_holder(job: str, script: str) -> None:
+    """Tell the script that holds a job on this node which one to become, or raise Refusal."""
     folder = default_node_dir()
     path = os.path.join(folder, f"slurm-{job}")
     deadline = time.monotonic() + HOLDER_SECONDS
@@ -182,7 +182,7 @@ def tell_holder(job: str, words: list[str]) -> None:
                 if error.errno not in (errno.ENXIO, errno.ENOENT):
                     raise storage(f"{path}: {error.strerror}") from None
             else:
-                os.write(pipe, (shlex.join(words) + "\n").encode())
+                os.write(pipe, os.fsencode(script + "\n"))
                 os.close(pipe)
                 return
         if time.monotonic() > deadline:

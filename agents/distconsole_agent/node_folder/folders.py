@@ -36,13 +36,13 @@ def this_program() -> Program:
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     archive = getattr(spec.loader, "archive", None) if spec is not None else None
     if archive is None:
-        return Program((sys.executable, "-m", "distconsole_agent"), "dev", None)
+        return Program((sys.executable, "-I", "-m", "distconsole_agent"), "dev", None)
     archive = os.path.abspath(archive)
     name = os.path.basename(archive)
     tag = name[len("agent-") : -len(".pyz")] if name.startswith("agent-") else ""
     if not (name.endswith(".pyz") and tag.isalnum() and len(tag) <= 64):
         tag = "unnamed"
-    return Program((sys.executable, "-E", archive), tag, archive)
+    return Program((sys.executable, "-I", archive), tag, archive)
 
 
 class NodeFolders(NamedTuple):

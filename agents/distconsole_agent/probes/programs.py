@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from distconsole_agent.probes.environment import session_environment
+from distconsole_agent.supervisor.spawning import wrap_in_setup
 from distconsole_agent.system.descriptors import UsersProgram
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class Ended(NamedTuple):
 def run_program(
     argv: Sequence[str],
     seconds: float,
+    setup: str | None = None,
     *,
     env: Mapping[str, str] | None = None,
     pass_fds: Sequence[int] = (),
@@ -50,7 +52,7 @@ def run_program(
     last: bytes = b"",
     stdin: int = subprocess.DEVNULL,
 ) -> Ended:
-    """Run ``argv`` and return what it printed; after ``seconds``, or ``stop``, all of it is dead.
+    """Run ``argv``, after ``setup`` in a shell, and return what it printed; after ``seconds``, or ``stop``, all of it is dead.
 
     After ``last``, with which its output ends, it is not waited for: a filesystem that hangs may
     hold up its end. Without ``env`` it has the asking session's environment. Output beyond
@@ -58,16 +60,22 @@ def run_program(
     """
     began = time.monotonic()
     _reap_left()
-    with UsersProgram(
-        list(argv),
-        stdin=stdin,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=dict(session_environment() if env is None else env),
-        cwd="/",
-        pass_fds=tuple(pass_fds),
-        start_new_session=True,
-    ) as process:
+    words, setup_fds = wrap_in_setup(setup, tuple(argv))
+    try:
+        process = UsersProgram(
+            words,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=dict(session_environment() if env is None else env),
+            cwd="/",
+            pass_fds=(*pass_fds, *setup_fds),
+            start_new_session=True,
+        )
+    finally:
+        for descriptor in setup_fds:
+            os.close(descriptor)
+    with process:
         try:
             chunks, in_time = _read(process, began + seconds, stop, last)
             said_all = bool(last) and _ends_with(chunks[0], last)

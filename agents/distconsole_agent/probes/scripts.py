@@ -20,15 +20,21 @@ from distconsole_agent.probes.programs import Ended, run_program
 from distconsole_agent.probes.software.container import find_way, run_inside
 from distconsole_agent.probes.standalone.reporting import FACTS, LAST
 from distconsole_agent.supervisor.containers import Inside, script_text
-from distconsole_agent.supervisor.spawning import wrap_in_setup
 
 SHARE = 0.8
 """Of the time, for what a program looks at; the rest is for the interpreter's start and end."""
 
 _END = "distconsole-end-of-source"
 _FUTURE = "from __future__ import annotations\n"
+_OWN_PATH = (
+    "import os, sys; PATH = globals().get('PATH') or [each for each in sys.path if each and "
+    "not each.startswith('/dev/fd')]; sys.path.sort(key=lambda each: "
+    "not each.startswith(os.path.dirname(os.__file__)) or '-packages' in each)\n"
+)
+"""While a program loads, Python's own modules are found before others; ``PATH`` is what a rank searches."""
 _IMPORT = re.compile(
-    r"^from distconsole_agent\.probes\.((?:standalone|collectives)\.\w+) import (?:\([^)]*\)|.*)\n",
+    r"^from distconsole_agent\.((?:probes\.(?:standalone|collectives)|contract)\.\w+) import "
+    r"(?:\([^)]*\)|.*)\n",
     re.MULTILINE,
 )
 
@@ -115,7 +121,7 @@ def ask_script(
         ProbeError: if the interpreter cannot be started.
     """
     call = f"\nmain({seconds * share!r}, **{dict(job)!a})\n"
-    source = script_source(f"standalone.{name}") + call
+    source = script_source(f"probes.standalone.{name}") + call
     ended = run_script(source, seconds, interpreter, stop=stop, last=LAST.encode())
     return Answer(_read_parts(ended.out), ended)
 
@@ -154,11 +160,9 @@ def run_script(
     descriptor = os.memfd_create("distconsole-probe")
     try:
         os.write(descriptor, source.encode())
-        argv: tuple[str, ...] = (python, *flags, f"/dev/fd/{descriptor}")
-        if setup is not None:
-            argv = wrap_in_setup(setup, argv)
+        argv = (python, *flags, f"/dev/fd/{descriptor}")
         fds = (descriptor,)
-        return run_program(argv, seconds, env=env, pass_fds=fds, stop=stop, last=last)
+        return run_program(argv, seconds, setup, env=env, pass_fds=fds, stop=stop, last=last)
     except OSError as error:
         raise probe_failure(f"{python} cannot be started: {error.strerror or error}") from None
     finally:
@@ -166,12 +170,12 @@ def run_script(
 
 
 def script_source(name: str) -> str:
-    """Return the text of a module of probes, with those of the modules that it imports in place.
+    """Return the text of a module of ours, with those of the modules that it imports in place.
 
     The interpreter that runs it may have no package of ours. Raises ProbeError if the package was
     built without it.
     """
-    return _FUTURE + _inline_imports(name, set())
+    return _FUTURE + _OWN_PATH + _inline_imports(name, set())
 
 
 def _inline_imports(name: str, there: set[str]) -> str:
@@ -180,7 +184,7 @@ def _inline_imports(name: str, there: set[str]) -> str:
         return ""
     there.add(name)
     path = name.replace(".", "/")
-    source = pkgutil.get_data("distconsole_agent.probes", f"{path}.py")
+    source = pkgutil.get_data("distconsole_agent", f"{path}.py")
     if source is None:
         raise probe_failure(f"{path}.py is missing from the agent")
     text = source.decode("utf-8").replace(_FUTURE, "")
@@ -189,8 +193,10 @@ def _inline_imports(name: str, there: set[str]) -> str:
 
 def worker_script() -> str:
     """Return the script that is a rank of a collective job: a few KiB, for ``python -c`` too."""
-    packed = base64.b64encode(zlib.compress(script_source("collectives.worker").encode(), 9))
-    return f"import base64,zlib;exec(zlib.decompress(base64.b64decode({packed!r})))"
+    packed = base64.b64encode(
+        zlib.compress(script_source("probes.collectives.worker").encode(), 9)
+    )
+    return f"{_OWN_PATH}import base64,zlib;exec(zlib.decompress(base64.b64decode({packed!r})))"
 
 
 def _read_parts(out: str) -> dict[str, Any]:

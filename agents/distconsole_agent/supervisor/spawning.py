@@ -82,7 +82,7 @@ def spawn(command: Command) -> tuple[int, int]:
 
     Raises OSError when the system has no process or descriptor left.
     """
-    words = command.argv if command.setup is None else wrap_in_setup(command.setup, command.argv)
+    words, setup_fds = wrap_in_setup(command.setup, command.argv)
     report_read, report_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     parent = os.getpid()
     # Our handlers are in the child until it resets them, and would swallow an early SIGTERM.
@@ -90,33 +90,42 @@ def spawn(command: Command) -> tuple[int, int]:
     try:
         pid = os.fork()
         if pid == 0:
-            _become(command, words, parent, report_write)
+            _become(command, words, parent, report_write, setup_fds)
     except OSError:
         os.close(report_read)
         raise
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        os.close(report_write)
+        for descriptor in (report_write, *setup_fds):
+            os.close(descriptor)
     return pid, report_read
 
 
-def wrap_in_setup(setup: str, argv: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the words that run ``setup`` in a shell and then become ``argv`` in its place.
+def wrap_in_setup(
+    setup: str | None, argv: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Return the words that run ``setup`` in a shell and become ``argv`` then, and descriptors for them alone.
 
-    bash is taken where there is one: what people write here (``source``, ``module load``,
-    ``conda activate``) is bash.
+    It may hold a secret, and anybody may read a command line: the shell reads it from memory. bash is
+    taken where there is one: what people write here (``source``, ``module load``, ``conda activate``)
+    is bash. The caller closes the descriptors. Raises OSError if there is none left.
     """
-    shell = next(
-        (path for path in ("/bin/bash", "/usr/bin/bash") if os.path.exists(path)), "/bin/sh"
-    )
+    if setup is None:
+        return argv, ()
+    shell = next((path for path in (BASH, "/usr/bin/bash") if os.path.exists(path)), "/bin/sh")
+    memory = os.memfd_create("distconsole-setup")
+    os.write(memory, os.fsencode(setup))
+    # Other shells take no number of two digits for a descriptor: they leave it open, and empty.
+    read, close = ("<", f"exec {memory}<&-") if shell.endswith("/bash") else ("cat ", ":")
     script = (
-        f"{setup}\n"
+        f"distconsole_setup=$({read}/dev/fd/{memory}); : >/dev/fd/{memory}\n"
+        f'{close}; eval "$distconsole_setup"\n'
         'distconsole_code=$?; [ "$distconsole_code" = 0 ] || '
         'echo "distconsole: the setup command ended with code $distconsole_code" >&2\n'
         "unset distconsole_code\n"
         'exec "$@"'
     )
-    return (shell, "-c", script, "sh", *argv)
+    return (shell, "-c", script, "sh", *argv), (memory,)
 
 
 def login_shell() -> str:
@@ -142,7 +151,9 @@ def read_failure(report: bytes, command: Command) -> SpawnFailure | None:
     return SpawnFailure(_exit_code(number, index), f"{what}: {os.strerror(number)}", hint)
 
 
-def _become(command: Command, words: tuple[str, ...], parent: int, report_fd: int) -> NoReturn:
+def _become(
+    command: Command, words: tuple[str, ...], parent: int, report_fd: int, kept: tuple[int, ...]
+) -> NoReturn:
     stage = 0
     exit_code = NOT_EXECUTABLE_EXIT_CODE
     try:
@@ -160,7 +171,9 @@ def _become(command: Command, words: tuple[str, ...], parent: int, report_fd: in
         _redirect(command)
         stage = 1
         os.chdir(command.workdir)
-        _close_others(report_fd)
+        _close_others((*kept, report_fd))
+        for descriptor in kept:
+            os.set_inheritable(descriptor, True)
         stage = 3
         os.execvpe(words[0], words, dict(command.env))  # noqa: S606 - this is what it is for
     except OSError as error:
@@ -194,10 +207,11 @@ def _redirect(command: Command) -> None:
             os.close(fd)
 
 
-def _close_others(report_fd: int) -> None:
-    highest = max(int(name) for name in os.listdir("/proc/self/fd"))
-    os.closerange(3, report_fd)
-    os.closerange(report_fd + 1, highest + 1)
+def _close_others(kept: tuple[int, ...]) -> None:
+    first, highest = 3, max(int(name) for name in os.listdir("/proc/self/fd"))
+    for descriptor in (*sorted(kept), highest + 1):
+        os.closerange(first, descriptor)
+        first = descriptor + 1
 
 
 def _prctl(option: int, value: int) -> None:

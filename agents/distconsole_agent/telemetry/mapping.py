@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from distconsole_agent.contract.masking import mask_text
 from distconsole_agent.system.procfs import (
     open_files,
     printable,
@@ -159,7 +160,7 @@ class ProcessTable:
         words = read_head(f"{self._proc}/{pid}/cmdline", 4096) or process.name.encode()
         user = printable(user_name(process.uid).encode(), MAX_COMMAND)
         return ListedProcess(
-            pid, user, printable(words, MAX_COMMAND), used_bytes, self.lineage(pid)
+            pid, user, mask_text(printable(words, MAX_COMMAND)), used_bytes, self.lineage(pid)
         )
 
     def is_same(self, pid: int) -> bool:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
-from distconsole.grammar.secrets import HIDDEN, IN_URL, TOKEN, mask_env, may_be_secret
+from distconsole.grammar.secrets import mask_env, mask_text, mask_words
 from distconsole.model.names import join_some, ranks_text
 from distconsole.model.requests import Run
 from distconsole.model.run_events import PlanMade
@@ -34,7 +33,7 @@ Facts = Mapping[str, Mapping[str, str]]
 def settings_of(plan: PlanMade) -> list[tuple[str, str]]:
     """Return what was asked for, as names and values."""
     hosts = [f"{host.host} ({len(host.ranks)})" for host in plan.hosts]
-    commands = dict.fromkeys(mask_command(host.command) for host in plan.hosts)
+    commands = dict.fromkeys(mask_text(host.command) for host in plan.hosts)
     settings = {
         "run": plan.run,
         "name": plan.name,
@@ -54,39 +53,9 @@ def environment_of(plan: PlanMade) -> list[tuple[str, str]]:
         return []
     first = mask_env(plan.hosts[0].env)
     return [
-        (name, without_secrets(value) + _other_hosts(plan, name, plan.hosts[0].env[name]))
+        (name, value + _other_hosts(plan, name, plan.hosts[0].env[name]))
         for name, value in sorted(first.items())
     ]
-
-
-def mask_command(command: str) -> str:
-    """Return commands, one a line, with hidden what an option's name says is secret."""
-    return "\n".join(map(_mask_line, command.split("\n")))
-
-
-def without_secrets(text: str) -> str:
-    """Return text with passwords in addresses and well-known kinds of tokens hidden."""
-    return TOKEN.sub(HIDDEN, IN_URL.sub(rf"\1:{HIDDEN}@", text))
-
-
-def _mask_line(line: str) -> str:
-    try:
-        words = shlex.split(line)
-    except ValueError:
-        return without_secrets(line)
-    shown: list[str] = []
-    hide_next = False
-    for word in words:
-        name, equals, value = word.partition("=")
-        secret = may_be_secret(name)
-        if hide_next and not word.startswith("-"):
-            shown.append(HIDDEN)
-        elif equals and value and secret:
-            shown.append(f"{name}={HIDDEN}")
-        else:
-            shown.append(without_secrets(word))
-        hide_next = word.startswith("--") and not equals and secret
-    return shlex.join(shown).replace(shlex.quote(HIDDEN), HIDDEN)
 
 
 def _other_hosts(plan: PlanMade, name: str, value: str) -> str:
@@ -103,7 +72,7 @@ def settings_of_run(
     if request is not None:
         found |= _request_settings(request)
     elif plan is not None and plan.hosts:
-        found["command"] = mask_command(plan.hosts[0].command)
+        found["command"] = mask_text(plan.hosts[0].command)
     if names := sorted(set(gpus)):
         found["GPU"] = ", ".join(names)
     return found | _host_settings(facts)
@@ -149,28 +118,27 @@ def _plan_settings(plan: PlanMade) -> dict[str, str]:
     for host in plan.hosts:
         for name, value in mask_env(host.env).items():
             if not PASSING.fullmatch(name):
-                env.setdefault(name, []).append(without_secrets(value))
+                env.setdefault(name, []).append(value)
     for name, values in sorted(env.items()):
         found[f"env {name}"] = _together(values)
     return found
 
 
 def _request_settings(request: Run) -> dict[str, str]:
-    arguments = mask_env(arguments_of(request.arguments))
+    arguments = arguments_of(mask_words(request.arguments))
     found = {
-        f"arg {name}" if name.startswith("-") else name: without_secrets(value)
-        for name, value in arguments.items()
+        f"arg {name}" if name.startswith("-") else name: value for name, value in arguments.items()
     }
     for name in ASKED:
         value = getattr(request, name)
         if value not in (None, "", 0, False):
-            found[name.replace("_", "-")] = str(value)
+            found[name.replace("_", "-")] = mask_text(str(value))
     if request.where.python:
         found["python"] = request.where.python
     if request.where.setup:
-        found["setup"] = without_secrets(request.where.setup)
+        found["setup"] = mask_text(request.where.setup)
     if request.where.container:
-        found["container"] = without_secrets(request.where.container)
+        found["container"] = mask_text(request.where.container)
     return found
 
 

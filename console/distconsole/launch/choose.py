@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from distconsole.errors import PlanError
-from distconsole.grammar.secrets import hide_assigned
+from distconsole.grammar.secrets import mask_text
 from distconsole.launch.engines import MPI, Engines, has_gloo
 from distconsole.model.job import ScriptTraits
 from distconsole.model.names import HostName
@@ -51,7 +51,7 @@ def command_lines(command: Command | None) -> list[str]:
     """Return each option of a command that a launch was read from, and what it becomes, as lines of a comment."""
     if command is None or not command.rows:
         return []
-    rows = [(hide_assigned(typed), hide_assigned(becomes)) for typed, becomes in command.rows]
+    rows = [(mask_text(typed), mask_text(becomes)) for typed, becomes in command.rows]
     width = min(max(len(typed) for typed, _ in rows), MAX_OPTION_WIDTH)
     lines = [f"#   {typed:{width}}  {becomes}" for typed, becomes in rows]
     return [f"# what {command.starter or 'the command'} says, and what it becomes here:", *lines]

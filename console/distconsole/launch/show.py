@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from distconsole.errors import PlanError, UnavailableError
-from distconsole.grammar.secrets import mask_env, may_be_secret
+from distconsole.grammar.secrets import mask_env, mask_text, may_be_secret
 from distconsole.launch.choose import Choice, command_lines
 from distconsole.launch.job import OUTPUT_ENV, PORT, RUN_DIR, Job, option_pairs
 from distconsole.launch.launchers.horovod import AGENT
@@ -108,7 +108,7 @@ def _plan_event_host(node: NodePlan) -> PlannedHost:
     words = [rank.argv for rank in node.ranks]
     if node.driver:
         words.insert(0, tuple(_fill_shown(word) for word in node.driver))
-    commands = dict.fromkeys(shlex.join(each) for each in words)
+    commands = dict.fromkeys(mask_text(shlex.join(each)) for each in words)
     own = node.ranks[0].env if len(node.ranks) == 1 else {}
     return PlannedHost(
         host=node.host,

@@ -244,7 +244,7 @@ def tell_services(services: Sequence[str], notice: Notice, timeout_seconds: floa
         raise NotToldError("need apprise: pip install 'distconsole[notify]'")
     kind = URGENCY.get(notice.kind, "info")
     given = {"services": services, "body": notice.text, "title": notice.title, "notify_type": kind}
-    code, words = _run_program([sys.executable, "-c", APPRISE], given, {}, timeout_seconds)
+    code, words = _run_program([sys.executable, "-P", "-c", APPRISE], given, {}, timeout_seconds)
     if code:
         raise NotToldError(f"did not take it: {words}")
 

@@ -27,6 +27,7 @@ from distconsole.rpc.pack import INSTALLER, Pack, joining_script
 from distconsole.rpc.wire import start_refusal
 from distconsole.ssh.plain import quote
 from distconsole.ssh.transport import Channel, Connection
+from distconsole_agent.contract.masking import mask_text
 
 BRIDGE_WORD = b"distconsole-bridge 1 "
 START_SECONDS = 30.0
@@ -42,11 +43,16 @@ MISSED = re.compile(r"\b(module|conda): (?:command )?not found|(conda) init")
 MAX_NOISE_BYTES = 64 * 1024
 MAX_WORD_BYTES = 64 * 1024
 
+READ_LINE = 'IFS= read -r script || exit 1; eval "$script"'
+"""Has a shell run the next line of its stdin."""
+
 NEWLINE = 'n="$(printf "\\n.")"; n="${n%.}"'
 """Defines what ``_one_line`` writes for a newline."""
 
 READER = """
-import os, sys
+import sys
+sys.path[:] = [each for each in sys.path if each]
+import os
 def read(size):
     parts = []
     while size:
@@ -63,7 +69,8 @@ if sys.version_info >= (3, 9):
 os.execv("/bin/sh", ["sh", "-c", rest])
 """.strip()
 """Usage: ``python -E -S -c READER BYTES BYTES …``, stdin: a script to join an agent, and one of sh for
-where that does not come about. It parses under Python 2, so that an old one is refused in words."""
+where that does not come about. It parses under Python 2, so that an old one, which has no ``-I``, is
+refused in words; the folder of ``-c``, which is the home, is taken off its path."""
 
 NOISE_HINT = (
     "guard what your shell's start-up file prints: put [[ $- == *i* ]] || return "
@@ -128,14 +135,11 @@ def open_bridge(
 
 def login_command(token: str) -> str:
     """Return the command for the login shell: one line, single quotes, no backslash, no ``!``."""
-    return (
-        f"exec sh -c 'echo distconsole-boot {token} ready; "
-        'IFS= read -r script || exit 1; eval "$script"\''
-    )
+    return f"exec sh -c 'echo distconsole-boot {token} ready; {READ_LINE}'"
 
 
 def start_input(host: Host, pack: Pack, token: str, *, closely: bool = False) -> bytes:
-    """Return what the login command reads: a line of POSIX shell, and what the line's Python reads then.
+    """Return what the login command reads: a line of POSIX shell, two with a setup command, and what the line's Python reads then.
 
     That Python joins an agent that runs already. Where there is none, it becomes a shell that checks
     the agent's file and runs it: most sessions need neither, and are spared the time.
@@ -168,20 +172,20 @@ def _slow_steps(pack: Pack, say: str, node_dir: str) -> list[str]:
         f'case "$(ls -ldL "$d")" in ?????w*|????????w*) {say} open; exit 1;; esac; fi',
         'have=$(sha256sum "$f" 2>/dev/null || wc -c 2>/dev/null <"$f")',
         f'case "$have" in {pack.sha256}*|{len(pack.content)}) ;; '
-        f'*) {say} missing; "$p" -E -c {_one_line(INSTALLER)} "$f" {pack.sha256} || exit $? ;; esac',
+        f'*) {say} missing; "$p" -E -s -c {_one_line(INSTALLER)} "$f" {pack.sha256} || exit $? ;; esac',
         f"{say} starting",
-        'exec "$p" -E "$f" bridge' + (f" --node-dir {node_dir}" if node_dir != "''" else ""),
+        'exec "$p" -E -s "$f" bridge' + (f" --node-dir {node_dir}" if node_dir != "''" else ""),
     ]
 
 
 def _after_setup(host: Host, script: str, say: str) -> str:
     if not host.setup:
         return script
-    # The node's bash where there is one: environments are activated with `source`.
-    script = f"{NEWLINE}; {_setup(host.setup, say)}; {script}"
+    # The node's bash where there is one: environments are activated with `source`. It reads the rest, too:
+    # a setup command may hold a secret, and anybody may read a command line.
     return (
-        f"s={shlex.quote(script)}; "
-        'if command -v bash >/dev/null 2>&1; then exec bash -c "$s"; else exec sh -c "$s"; fi'
+        "if command -v bash >/dev/null 2>&1; then s=bash; else s=sh; fi; "
+        f"exec $s -c {shlex.quote(READ_LINE)}\n{NEWLINE}; {_setup(host.setup, say)}; {script}"
     )
 
 
@@ -345,7 +349,7 @@ class _Start:
             )
         return AgentError(
             f"{self.host.name}: the setup command failed with exit code {code}{said}",
-            f"it was: {self.host.setup}{before}",
+            f"it was: {mask_text(self.host.setup or '')}{before}",
         )
 
     def _python(self) -> str:
@@ -354,7 +358,7 @@ class _Start:
     def _said(self) -> str:
         """The last lines of stderr, in one."""
         lines = [line.strip() for line in self.channel.stderr_tail().splitlines() if line.strip()]
-        return f": {' / '.join(lines[-3:])[:400]}" if lines else ""
+        return f": {mask_text(' / '.join(lines[-3:]))[:400]}" if lines else ""
 
 
 def _code(code: int | None) -> str:

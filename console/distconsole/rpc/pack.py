@@ -63,7 +63,9 @@ sys.exit(main())
 """The sources of a zip are compiled anew at every start, hence the compiled file beside it."""
 
 INSTALLER = r"""
-import sys, os, json
+import sys
+sys.path[:] = [each for each in sys.path if each]
+import os, json
 def refuse(code, message, hint):
     sys.stdout.write(json.dumps({"error": {"code": code, "message": message, "hint": hint}}) + "\n")
     sys.stdout.flush()
@@ -125,7 +127,7 @@ try:
 except Exception:
     pass
 """.strip()
-"""Stores the agent's file on a node: ``python -E -c INSTALLER PATH SHA256``, stdin: the length in decimal, a
+"""Stores the agent's file on a node: ``python -E -s -c INSTALLER PATH SHA256``, stdin: the length in decimal, a
 newline, the file deflated. In Python an error is a sentence with its cause, the digest is verified before the
 file gets its name, and no SFTP subsystem is needed. It parses under Python 2, so that an old one is refused in
 words. It also compiles the program, which the agent does otherwise."""
@@ -171,7 +173,7 @@ def rank_script() -> str:
 @lru_cache(maxsize=1)
 def python_script() -> str:
     """Return the Python text that says what its interpreter has: a line with the JSON pair of ``facts``."""
-    return str(_scripts().script_source("standalone.inspect_python"))
+    return str(_scripts().script_source("probes.standalone.inspect_python"))
 
 
 @lru_cache(maxsize=1)

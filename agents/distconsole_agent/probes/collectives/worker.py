@@ -130,7 +130,7 @@ def tell_ways(name: str, words: int | None) -> None:
 def main(seconds: float, name: str, job: dict[str, Any]) -> None:
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, seconds + 5.0)
-    sys.path[:] = [entry for entry in sys.path if entry and not entry.startswith("/dev/fd")]
+    sys.path[:] = globals().get("PATH", sys.path)
     began = time.monotonic()
     stage("started")
     words = record_nccl() if name == "nccl" else None

@@ -27,7 +27,6 @@ from distconsole_agent.supervisor.containers import (
     words_to_start,
 )
 from distconsole_agent.supervisor.proctree import kill_marked
-from distconsole_agent.supervisor.spawning import wrap_in_setup
 
 LOOK_SECONDS = 20.0
 
@@ -222,8 +221,7 @@ def run_inside(
     try:
         os.write(descriptor, f"export {mark}\n{text}".encode("utf-8", "surrogateescape"))
         os.lseek(descriptor, 0, os.SEEK_SET)
-        argv = words if setup is None else wrap_in_setup(setup, words)
-        ended = run_program(argv, seconds, stop=stop, last=last, stdin=descriptor)
+        ended = run_program(words, seconds, setup, stop=stop, last=last, stdin=descriptor)
     except OSError as error:
         raise probe_failure(f"{enter[0]} cannot be started: {error.strerror or error}") from None
     finally:
@@ -234,9 +232,8 @@ def run_inside(
 
 
 def _run(argv: tuple[str, ...], setup: str | None, container: Container) -> Ended:
-    words = argv if setup is None else wrap_in_setup(setup, argv)
     try:
-        return run_program(words, LOOK_SECONDS)
+        return run_program(argv, LOOK_SECONDS, setup)
     except OSError:
         raise _missing(container) from None
 

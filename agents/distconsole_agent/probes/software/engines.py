@@ -18,7 +18,6 @@ from distconsole_agent.probes.programs import run_program
 from distconsole_agent.probes.scripts import ask_python, words_into
 from distconsole_agent.probes.software import python_env
 from distconsole_agent.probes.software.container import run_inside
-from distconsole_agent.supervisor.spawning import wrap_in_setup
 
 _VERSIONS = (
     ("Open MPI", re.compile(r"mpirun \((?:Open MPI|OpenRTE)\) (\S+)")),
@@ -86,7 +85,7 @@ def after_setup(setup: str | None, seconds: float) -> dict[str, str]:
         return dict(session_environment())
     # By its path: after the setup command there may be no PATH left that finds it.
     env = shutil.which("env", path=session_environment().get("PATH")) or "/usr/bin/env"
-    ended = run_program(wrap_in_setup(f"{{ {setup}\n}} >&2", (env, "-0")), seconds)
+    ended = run_program((env, "-0"), seconds, f"{{ {setup}\n}} >&2")
     pairs = (entry.partition("=") for entry in ended.out.split("\0") if entry)
     return {name: value for name, _, value in pairs} or dict(session_environment())
 

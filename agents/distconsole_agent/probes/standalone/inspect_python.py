@@ -11,6 +11,7 @@ import os
 import re
 import sys
 
+from distconsole_agent.contract.masking import mask_text, may_be_secret
 from distconsole_agent.probes.standalone.reporting import FACTS, begin, find_mapped, leave, say
 
 TYPE_CHECKING = False
@@ -24,7 +25,6 @@ PREFIXES = (
     *("OMPI_", "PMIX_", "PRTE_", "FI_", "UCX_", "MASTER_", "RANK", "WORLD_SIZE", "LOCAL_RANK"),
     *("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHON", "SLURM_", "PMI_", "TP_"),
 )
-SECRETS = ("SECRET", "TOKEN", "PASSWORD", "PASSWD", "CREDENTIAL")
 VERSION_NAMES = ("__version__", "cuda", "hip", "git_version", "debug")
 MPI_FILES = ("/etc/openmpi/openmpi-mca-params.conf", "/etc/openmpi-mca-params.conf")
 USERS_MPI_FILE = "~/.openmpi/mca-params.conf"
@@ -245,8 +245,8 @@ def env_facts() -> dict[str, Any]:
     """Variables that steer the engines, without anything that looks like a secret."""
     variables = {}
     for name, value in os.environ.items():
-        if name.startswith(PREFIXES) and not is_secret(name.upper()):
-            variables[name] = value[:2048]
+        if name.startswith(PREFIXES) and not may_be_secret(name):
+            variables[name] = mask_text(value[:2048])
     # Which of them NCCL reads: initEnv in its param.cc.
     nccl = ("/etc/nccl.conf", os.environ.get("NCCL_CONF_FILE") or "~/.nccl.conf")
     return {
@@ -254,10 +254,6 @@ def env_facts() -> dict[str, Any]:
         "files": configuration(nccl),
         "parameters": configuration(mpi_files()),
     }
-
-
-def is_secret(name: str) -> bool:
-    return name.endswith("_KEY") or any(word in name for word in SECRETS)
 
 
 def configuration(paths: tuple[str, ...]) -> dict[str, list[str]]:
@@ -269,7 +265,7 @@ def configuration(paths: tuple[str, ...]) -> dict[str, list[str]]:
                 lines = file.read(65536).decode("utf-8", "replace").splitlines()
         except OSError:
             continue
-        told = [line.strip() for line in lines]
+        told = [mask_text(line.strip()) for line in lines]
         found[path] = [line[:1024] for line in told if line and line[0] != "#"][:200]
     return found
 

@@ -262,9 +262,11 @@ def locate(module: str) -> str:
     return next(iter(spec.submodule_search_locations or ()), "namespace")
 
 
-def modules_of(walk: Walk) -> dict[str, Any]:
-    """Where the interpreter finds each module that is not ours, and its version."""
-    owners, library = owners_of(set(walk.modules)), os.path.dirname(os.__file__) + "/"
+def modules_of(walk: Walk, folders: list[str]) -> dict[str, Any]:
+    """Where the interpreter finds each module that is not ours, and its version; ``folders`` it searches first."""
+    owners = owners_of(set(walk.modules), [*folders, *sys.path])
+    library = os.path.dirname(os.__file__) + "/"
+    sys.path[:0] = folders  # only now: what we import ourselves is not the script's
     found = {}
     for module, needed in sorted(walk.modules.items()):
         place = locate(module)
@@ -281,14 +283,14 @@ def modules_of(walk: Walk) -> dict[str, Any]:
     return found
 
 
-def owners_of(modules: set[str]) -> dict[str, Any]:
+def owners_of(modules: set[str], path: list[str]) -> dict[str, Any]:
     """By module the name and version of the distribution that it belongs to."""
     found: dict[str, Any] = {}
     if not modules:
         return found
     import importlib.metadata as metadata
 
-    for each in metadata.distributions():
+    for each in metadata.distributions(path=path):
         try:
             name = next(iter(each.metadata.get_all("Name", [])), "")
             version = str(each.version)
@@ -358,7 +360,7 @@ def script(job: dict[str, Any]) -> None:
     told = {"files": walk.files, "problem": walk.problem, "cut": walk.cut}
     say("code", dict(told, own_path=walk.own_path))
     if job["imports"]:
-        say("modules", modules_of(walk))
+        say("modules", modules_of(walk, [] if job["sources"] else [root]))
 
 
 def workdir(job: dict[str, Any]) -> None:
@@ -369,30 +371,42 @@ def workdir(job: dict[str, Any]) -> None:
 
 
 def git_state(folder: str) -> dict[str, Any]:
-    """The commit that is checked out, and whether tracked files differ from it."""
-    quiet = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-C", folder)
-    env = dict(os.environ, GIT_OPTIONAL_LOCKS="0", GIT_TERMINAL_PROMPT="0")
-    said: list[str] = []
-    for words in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no")):
-        try:
-            told = subprocess.check_output(
-                ["git", *quiet, *words],
-                stdin=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                timeout=GIT_SECONDS,
-                env=env,
-            )
-        except (OSError, subprocess.SubprocessError):
-            return {"head": said[0] if said else "", "dirty": None}
-        said.append(told.decode("utf-8", "replace").strip())
-    return {"head": said[0][:64], "dirty": bool(said[1])}
+    """The commit that is checked out, and whether tracked files differ from it: None without its own filters."""
+    head, dirty = "", None
+    status = ("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty")
+    # Git compares a file by the program that a filter names; those of the user's own files may run.
+    named = ("config", "--show-scope", "-z", "--name-only", "--get-regexp", r"^filter\.")
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        head = ask_git(folder, "rev-parse", "HEAD").strip()[:64]
+        listed = ask_git(folder, *named, codes=(0, 1)).split("\0")
+        own = {"local", "worktree"}.isdisjoint(listed[::2])
+        dirty = bool(ask_git(folder, *status).strip()) if own else None
+    return {"head": head, "dirty": dirty}
+
+
+def ask_git(folder: str, *words: str, codes: tuple[int, ...] = (0,)) -> str:
+    """Return what Git prints; the repository's settings have it start no monitor, hook or fetch."""
+    quiet = ("-c", "core.fsmonitor=", "-c", "core.hooksPath=/dev/null", "-C", folder)
+    env = dict(
+        os.environ, GIT_OPTIONAL_LOCKS="0", GIT_NO_LAZY_FETCH="1", GIT_ALLOW_PROTOCOL="none"
+    )
+    done = subprocess.run(
+        ["git", *quiet, *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        timeout=GIT_SECONDS,
+        env=env,
+        check=False,
+    )
+    if done.returncode not in codes:
+        done.check_returncode()
+    return done.stdout.decode("utf-8", "replace")
 
 
 def main(seconds: float, **job: Any) -> None:
     """Look at everything at once; ``job`` is as ``probes/software/script.py`` describes it."""
     ends = begin(seconds)
-    if not job["sources"]:
-        sys.path.insert(0, job["root"])
     version = ".".join(map(str, sys.version_info[:3]))
     say("python", {"executable": sys.executable, "version": version})
     parts = [Part("script", script, job), Part("workdir", workdir, job)]

@@ -34,8 +34,7 @@ def begin(seconds: float) -> float:
     """Make this process end whatever becomes of the agent; return the monotonic time of its deadline."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, seconds + SPARE_SECONDS)
-    # A rank's first entry is its script's folder; ours must not shadow anything.
-    sys.path[:] = [entry for entry in sys.path if entry and not entry.startswith("/dev/fd")]
+    sys.path[:] = globals().get("PATH", sys.path)
     return time.monotonic() + seconds
 
 

@@ -18,7 +18,8 @@ from distconsole.formats.figures import bytes_text, number_text
 from distconsole.formats.page import words
 from distconsole.formats.page.heat import heat_map
 from distconsole.formats.page.plots import Plot, plot
-from distconsole.formats.settings import environment_of, settings_of, without_secrets
+from distconsole.formats.settings import environment_of, settings_of
+from distconsole.grammar.secrets import mask_text
 from distconsole.model.run_events import RankState
 from distconsole.model.time_text import duration_text, is_time, utc_text
 from distconsole.runs.rank_view import RankView
@@ -296,7 +297,7 @@ def _clean(value: Any) -> Any:
     if isinstance(value, str) and not isinstance(value, Markup):
         if len(value) > MAX_TEXT_CHARS:
             value = f"{value[:MAX_TEXT_CHARS]} …[{len(value) - MAX_TEXT_CHARS} more characters]"
-        return without_secrets(plain_lines(value))
+        return mask_text(plain_lines(value))
     return value
 
 

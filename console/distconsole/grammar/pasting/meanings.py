@@ -24,7 +24,7 @@ from distconsole.grammar.pasting.starters import (
     starter_of,
     tables,
 )
-from distconsole.grammar.secrets import hide_assigned
+from distconsole.grammar.secrets import mask_text
 from distconsole.model.requests import LauncherName, PassArgs
 
 TASKS = ("ntasks", "gpus-per-task", "tres-per-task")
@@ -114,7 +114,7 @@ def export(found: Pasted, shown: str, word: str, what: str = "") -> Pasted:
         return found.telling(shown, f"nothing: each host has its own; else --env {name}=VALUE")
     if name not in os.environ:
         return found.telling(shown, "nothing: it is not set here")
-    shown_value = hide_assigned(f"{name}={os.environ[name]}")
+    shown_value = mask_text(f"{name}={os.environ[name]}")
     return replace(found, exported=(*found.exported, name)).telling(shown, f"--env {shown_value}")
 
 

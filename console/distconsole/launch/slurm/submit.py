@@ -1,7 +1,7 @@
 """A Slurm job as it is submitted: its script, sbatch's words, what its options ask for.
 
 The job's script only holds the nodes. What to start on them is not known before Slurm has chosen
-them, so the script waits on the first one for words, and becomes what they say.
+them, so the script waits on the first one for the path of a script, and becomes that.
 """
 
 from __future__ import annotations
@@ -90,18 +90,20 @@ def submit_command(
 def job_script(*, requeue: bool = False, unused_seconds: int = UNUSED_SECONDS) -> str:
     """Return what a submitted job runs; its code 75 (EX_TEMPFAIL) says that nothing was started in it.
 
-    Its pipe is where the first node's agent writes the words (``tell_holder`` of ``slurm.py`` there).
+    Its pipe is where the first node's agent writes the path (``tell_holder`` of ``slurm.py`` there); the
+    folder is tested as by ``own_folder`` there.
     """
     return f"""exec bash -c '
 {"" if requeue else NEVER_AGAIN}folder=/tmp/distconsole-$(id -u)
-mkdir -p -m 700 "$folder" && [ -O "$folder" ] || exit 74
+mkdir -m 700 "$folder" 2>/dev/null
+[ "$(find "$folder" -prune -type d -user "$(id -u)" ! -perm /077)" ] || exit 74
 pipe=$folder/slurm-$SLURM_JOB_ID
 rm -f "$pipe"
 mkfifo -m 600 "$pipe" || exit 74
 trap "rm -f $pipe" EXIT
-IFS= read -r -t {unused_seconds} words <>"$pipe" || exit 75
+IFS= read -r -t {unused_seconds} script <>"$pipe" || exit 75
 rm -f "$pipe"
-eval "exec $words"
+exec /bin/bash -- "$script" --held
 '
 """
 

@@ -38,6 +38,10 @@ MAX_FILES = 20_000
 MAX_FILE_BYTES = 32 * 1024 * 1024
 MAX_BYTES = 128 * 1024 * 1024
 GIT_SECONDS = 10.0
+QUIET_GIT = ("git", "--no-pager", "-c", "core.fsmonitor=", "-c", "core.hooksPath=/dev/null")
+QUIET_GIT_ENV = {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
+"""With these the settings of a project have ``git ls-files`` start nothing: monitors, hooks, fetches."""
+
 NAMED = 5
 """Files or folders that an error names."""
 
@@ -143,14 +147,14 @@ class _Walk:
                 inside = ignored or rules.leave_out(below, folder=True)
                 self.folder(below, rules, own, inside)
             elif entry.is_symlink():
-                self._link(below, entry)
+                self._link(below, entry, own)
             elif entry.is_file(follow_symlinks=False):
                 self._file(below, Path(entry.path), entry.stat(follow_symlinks=False))
         if path and not entries:
             self.empty.append(path)
 
-    def _link(self, path: str, entry: os.DirEntry[str]) -> None:
-        """Take a link: one that stays in the project as a link, one to a file elsewhere as a file."""
+    def _link(self, path: str, entry: os.DirEntry[str], own: Rules) -> None:
+        """Take a link that stays in the project as a link, and a file elsewhere if a rule of ours names the link."""
         target = os.readlink(entry.path)  # noqa: PTH115 - text that may be no path of ours
         lands = os.path.normpath(os.path.join(self.real_root, os.path.dirname(path), target))  # noqa: PTH118, PTH120 - as above
         if lands == self.real_root or lands.startswith(self.real_root + os.sep):
@@ -158,13 +162,16 @@ class _Walk:
             self.links.append((path, os.path.relpath(lands, above)))
             return
         place = Path(entry.path)
-        if place.is_file():
+        is_file = place.is_file()
+        if is_file and own.bring_back(path):
             self._file(path, place, place.stat())
             return
+        other = (
+            "or bring that file: '!" + f"/{path}'" if is_file else "and name it by its full path"
+        )
         raise PlanError(
             f"--sync: the link {path} leads out of the project, to {target}",
-            f"leave it out: echo '/{path}' >>{self.root / OWN_IGNORE}, and name that folder by its "
-            "full path",
+            f"leave it out: echo '/{path}' >>{self.root / OWN_IGNORE}, {other}",
         )
 
     def _file(self, path: str, place: Path, found: os.stat_result) -> None:
@@ -181,10 +188,16 @@ def _git_exceptions(root: Path) -> frozenset[str]:
     """Return the files that Git tracks although an ignore file names them (``git add -f``)."""
     if not (root / ".git").exists():
         return frozenset()
-    words = ["git", "ls-files", "-z", "--cached", "--ignored", "--exclude-standard"]
+    words = ["ls-files", "-z", "--cached", "--ignored", "--exclude-standard"]
     try:
         done = subprocess.run(
-            words, cwd=root, capture_output=True, check=True, timeout=GIT_SECONDS, stdin=DEVNULL
+            [*QUIET_GIT, *words],
+            cwd=root,
+            env={**os.environ, **QUIET_GIT_ENV},
+            capture_output=True,
+            check=True,
+            timeout=GIT_SECONDS,
+            stdin=DEVNULL,
         )
     except (OSError, subprocess.SubprocessError):
         return frozenset()  # no Git, or a repository that it refuses: the ignore files alone count

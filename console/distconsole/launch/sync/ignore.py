@@ -37,15 +37,22 @@ class Rules:
 
     def leave_out(self, path: str, *, folder: bool) -> bool:
         """Say whether ``path``, relative to the project's folder, is left out."""
+        rule = self._last_match(path, folder)
+        return rule is not None and not rule.negated
+
+    def bring_back(self, path: str) -> bool:
+        """Say whether a rule with ``!`` decides on this file."""
+        rule = self._last_match(path, folder=False)
+        return rule is not None and rule.negated
+
+    def _last_match(self, path: str, folder: bool) -> Rule | None:
         path = _bytewise(path)
         if self._any.fullmatch(path) is None:
-            return False
+            return None
         for rule in reversed(self._rules):
-            if rule.folders_only and not folder:
-                continue
-            if rule.pattern.fullmatch(path):
-                return not rule.negated
-        return False
+            if (folder or not rule.folders_only) and rule.pattern.fullmatch(path):
+                return rule
+        return None
 
 
 def read_rules(text: str, folder: str = "") -> Rules:

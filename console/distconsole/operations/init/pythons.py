@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from distconsole.checks.facts.node import PythonFacts, TorchFacts, convert
 from distconsole.errors import AgentError
+from distconsole.grammar.secrets import mask_text
 from distconsole.model.cluster import Host, path_word
 from distconsole.model.names import HostName
 from distconsole.rpc.pack import python_script
@@ -28,6 +29,7 @@ MAX_BYTES = 4 * 1024 * 1024
 MARK = "distconsole-init"
 
 FINDER = """
+cd /
 look() {
     [ -n "$2" ] && [ -x "$2" ] && [ $n -lt 24 ] || return 0
     case $seen in *"|$2|"*) return 0 ;; esac
@@ -106,8 +108,12 @@ def look(transport: Transport, host: Host) -> Looked:
         connection.close()
     looked = read_answer(out.decode("utf-8", "replace"))
     if looked is None:
-        why = f": {said.splitlines()[-1]}" if said else ""
-        hint = f"it was: {host.setup}" if host.setup else "does ssh to it, with a command, answer?"
+        why = f": {mask_text(said.splitlines()[-1])}" if said else ""
+        hint = (
+            f"it was: {mask_text(host.setup)}"
+            if host.setup
+            else "does ssh to it, with a command, answer?"
+        )
         raise AgentError(f"{host.name}: its shell did not look for Python{why}", hint)
     return looked
 

@@ -13,6 +13,7 @@ from distconsole.config.paths import code_dir, expand_home
 from distconsole.config.spelling import nearest_script
 from distconsole.errors import PlanError, UsageError
 from distconsole.grammar.mistakes import hosts_meant
+from distconsole.grammar.secrets import mask_text
 from distconsole.launch.script import MAX_SOURCE_BYTES, find_traits, module_files, traits_of
 from distconsole.launch.sync import send
 from distconsole.launch.sync.kept_code import KeptCode
@@ -173,7 +174,7 @@ def refuse_our_flags(request: Run, verb: str = "run") -> None:
     spelled = re.escape(ours.removeprefix("--")).replace(r"\-", "[-_]")
     if not source or len(source) > MAX_SOURCE_BYTES or re.search(rf"\b{spelled}\b", source):
         return
-    line = shlex.join([request.script, *request.arguments])
+    line = mask_text(shlex.join([request.script, *request.arguments]))
     raise UsageError(
         f"{ours} stands behind the script, so {request.script} would get it and not distconsole",
         f"put it before the script; or, if the script wants it: distconsole {verb} … -- {line}",

@@ -15,7 +15,7 @@ from typing import Any
 
 from distconsole.checks.engine.target import HostLaunch, Launch, LaunchPath
 from distconsole.errors import ConsoleError, NodeError, PlanError
-from distconsole.grammar.secrets import hide_assigned
+from distconsole.grammar.secrets import mask_words
 from distconsole.launch.choose import Choice, choose_launcher, starter_of
 from distconsole.launch.job import PORT, RUN_DIR, user_env
 from distconsole.launch.plan import PreparedLaunch
@@ -155,7 +155,7 @@ class Targeting:
         nodes = {node.host: node for node in plan.nodes} if plan is not None else {}
         launcher, why = self._launcher(known, plan)
         return Launch(
-            command=tuple(map(hide_assigned, self.target.command)),
+            command=tuple(mask_words(self.target.command)),
             path=path,
             module=run.module,
             root=root,

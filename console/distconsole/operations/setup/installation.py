@@ -256,7 +256,8 @@ def _fetch_tools(facts: BuildFacts, folder: Path) -> None:
 
 def _download(wanted: Sequence[str], folder: Path) -> None:
     """Have pip put something into ``folder``, without what it needs; nothing where it cannot."""
-    words = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check"]
+    words = [sys.executable, "-P", "-m", "pip", "download", "-q"]
+    words.append("--disable-pip-version-check")
     with suppress(OSError, subprocess.TimeoutExpired):
         subprocess.run(
             [*words, "--no-deps", "-d", str(folder), *wanted],

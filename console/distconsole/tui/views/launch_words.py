@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from msgspec import UNSET
 from rich.text import Text
 
+from distconsole.grammar.secrets import mask_words
 from distconsole.launch.job import PORT, RUN_DIR
 from distconsole.model.cluster import Host
 from distconsole.model.events import LaunchKept
@@ -151,7 +152,9 @@ HOST_COLUMNS: list[Column[HostChoice]] = [
 def _what(row: LaunchKept) -> Text:
     request = row.request
     words = Text(one_line(request.script.rpartition("/")[2] or request.script))
-    words.append("".join(f" {one_line(word)}" for word in request.arguments), style="faint")
+    words.append(
+        "".join(f" {one_line(word)}" for word in mask_words(request.arguments)), style="faint"
+    )
     return words
 
 

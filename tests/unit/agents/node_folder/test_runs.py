@@ -342,8 +342,8 @@ def test_ranks_wait_for_no_disk_that_keeps_where_the_coordinator_listens(
 
 def test_a_shim_starts_without_what_is_installed_beside_its_python() -> None:
     archive = "/home/me/.cache/distconsole/agent-1.pyz"
-    program = Program(("python3", "-E", archive), "1", archive)
-    assert shim_words(program, "/run") == ["python3", "-S", "-E", archive, "shim", "--run", "/run"]
+    program = Program(("python3", "-I", archive), "1", archive)
+    assert shim_words(program, "/run") == ["python3", "-S", "-I", archive, "shim", "--run", "/run"]
 
 
 def test_a_run_whose_supervisor_was_never_started_is_forgotten_at_once(node: Node) -> None:

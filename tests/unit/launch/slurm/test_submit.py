@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 from pathlib import Path
@@ -20,6 +21,7 @@ from distconsole.model.events import TextMade
 from distconsole.model.requests import LauncherName, Run, Where
 from distconsole.model.run_events import PlanMade
 from distconsole.operations import Control, perform
+from distconsole_agent.engines import slurm
 from fakes.sessions import no_session
 
 
@@ -51,6 +53,51 @@ def test_named_hosts_are_exactly_the_jobs_nodes() -> None:
         *("--nodes=2", "--nodelist=n1,n2", "--exclude=n3"),
     ]
     assert words[-2:] == ["--wrap", job_script()]
+
+
+def hold(tmp_path: Path) -> subprocess.Popen[str]:
+    """Start a job's script as user 0's node folder lay in ``tmp_path``."""
+    script = job_script(unused_seconds=30).replace(
+        "/tmp/distconsole-$(id -u)", str(tmp_path / "own")
+    )
+    env = {**os.environ, "SLURM_JOB_ID": "7"}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(["sh", "-c", script], env=env, cwd=tmp_path, stdout=pipe, text=True)
+
+
+def test_a_held_job_becomes_the_script_that_its_agent_names_and_evaluates_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm, "default_node_dir", lambda: str(tmp_path / "own"))
+    script = tmp_path / "a $(touch mark); touch mark"
+    script.write_text("echo became $#: $1\n")
+    with hold(tmp_path) as held:
+        slurm.tell_holder("7", str(script))
+        assert held.communicate(timeout=30)[0] == "became 1: --held\n"
+    assert not (tmp_path / "mark").exists()
+    with hold(tmp_path) as held:
+        slurm.tell_holder("7", "touch mark; touch mark")
+        held.communicate(timeout=30)
+    assert held.returncode == 127
+    assert not (tmp_path / "mark").exists()
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o750, 0o707, None])
+def test_a_job_is_held_only_in_a_folder_that_is_ours_alone(
+    tmp_path: Path, mode: int | None
+) -> None:
+    real = tmp_path / ("real" if mode == 0o700 else "own")
+    if mode is None:
+        real.write_text("")
+    else:
+        real.mkdir()
+        real.chmod(mode)
+    if mode == 0o700:
+        (tmp_path / "own").symlink_to(real)
+    with hold(tmp_path) as held:
+        held.communicate(timeout=10)
+    assert held.returncode == 74
+    assert real.is_file() or not list(real.iterdir())
 
 
 def test_an_open_quote_is_a_usage_error() -> None:

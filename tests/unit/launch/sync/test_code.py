@@ -82,6 +82,34 @@ def test_what_git_tracks_all_the_same_is_code(tmp_path: Path) -> None:
     assert taken(tmp_path) == {"train.py", "data/kept.csv", "mine.log", *ours}
 
 
+def test_no_program_that_the_settings_of_a_project_name_is_started(tmp_path: Path) -> None:
+    root, mark, program = tree(tmp_path / "p", "train.py"), tmp_path / "mark", tmp_path / "program"
+    program.write_text(f"#!/bin/sh\ntouch {mark}\n")
+    program.chmod(0o755)
+    (root / ".gitignore").write_text("*.py\n")
+    (root / ".gitattributes").write_text("* filter=own diff=own\n")
+    for words in (("init", "-q"), ("add", "-f", "."), ("update-index", "--fsmonitor")):
+        subprocess.run(["git", *words], cwd=root, check=True, capture_output=True)
+    names = ("core.fsmonitor", "core.pager", "core.sshCommand", "core.editor", "diff.external")
+    more = (
+        "filter.own.clean",
+        "filter.own.process",
+        "diff.own.textconv",
+        "remote.origin.uploadpack",
+    )
+    for name in (*names, *more, "alias.ls-files"):
+        subprocess.run(["git", "config", name, f"{program}"], cwd=root, check=True)
+    for hook in ("post-index-change", "fsmonitor-watchman"):
+        (root / ".git" / "hooks" / hook).unlink(missing_ok=True)
+        (root / ".git" / "hooks" / hook).symlink_to(program)
+    (root / "train.py").write_text("changed")
+    subprocess.run(["git", "status"], cwd=root, check=False, capture_output=True)
+    assert mark.exists()
+    mark.unlink()
+    assert "train.py" in taken(root)
+    assert not mark.exists()
+
+
 def test_modes_and_empty_folders_are_kept(tmp_path: Path) -> None:
     tree(tmp_path, "run.sh", "train.py")
     (tmp_path / "run.sh").chmod(0o750)
@@ -91,13 +119,14 @@ def test_modes_and_empty_folders_are_kept(tmp_path: Path) -> None:
     assert code.folders == ("logs",)
 
 
-def test_links_inside_stay_links_and_those_to_files_elsewhere_become_files(tmp_path: Path) -> None:
+def test_links_inside_stay_links_and_a_file_elsewhere_is_brought_by_a_rule(tmp_path: Path) -> None:
     root, outside = tree(tmp_path / "p", "a/real.py"), tree(tmp_path / "o", "other.py")
     (root / "link.py").symlink_to("a/real.py")
     (root / "a" / "absolute.py").symlink_to(root / "a" / "real.py")
     (root / "folder").symlink_to("a")
     (root / "dangling").symlink_to("nothing")
     (root / "followed.py").symlink_to(outside / "other.py")
+    (root / ".distconsoleignore").write_text("!/followed.py\n/.distconsoleignore\n")
     code = collected(root)
     assert code.links == (
         ("a/absolute.py", "real.py"),
@@ -108,12 +137,21 @@ def test_links_inside_stay_links_and_those_to_files_elsewhere_become_files(tmp_p
     assert paths(code) == {"a/real.py", "followed.py"}
 
 
-def test_a_link_to_a_folder_elsewhere_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rules", ["", "!/data.txt\n/data.txt\n", "!other\n"])
+@pytest.mark.parametrize("target", ["o", "o/x", "o/none"])
+def test_a_link_to_elsewhere_is_an_error_that_says_what_to_do(
+    tmp_path: Path, target: str, rules: str
+) -> None:
     root = tree(tmp_path / "p", "train.py")
-    (root / "data").symlink_to(tree(tmp_path / "o", "x"))
-    with pytest.raises(PlanError, match=r"link data leads out of the project") as refused:
+    tree(tmp_path / "o", "x")
+    (root / "data").symlink_to(tmp_path / target)
+    (root / ".gitignore").write_text("!/data\n")
+    (root / ".distconsoleignore").write_text(rules)
+    said = f"link data leads out of the project, to {tmp_path / target}$"
+    with pytest.raises(PlanError, match=said) as refused:
         collected(root)
     assert "echo '/data' >>" in refused.value.hint
+    assert ("'!/data'" in refused.value.hint) == (target == "o/x")
 
 
 @pytest.mark.parametrize(

@@ -73,3 +73,15 @@ def test_copies_of_nccl_that_the_loader_finds_first_are_listed(
         tmp_path / "wheel/nvidia/nccl/lib/libnccl.so.2"
     )
     assert inspect_python.nccl_library(f"{tmp_path}/other/torch") is None
+
+
+def test_a_module_of_pythonpath_stands_in_front_of_none_that_a_program_of_ours_loads(
+    tmp_path: Path,
+) -> None:
+    mark = tmp_path / "mark"
+    for name in ("json", "signal", "threading"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(mark)!r}, 'a').write(__name__)\n")
+    (tmp_path / "own-1.0.dist-info").mkdir()
+    facts = probes.run("python_env", {"setup": setup_with(tmp_path)}, 20.0)
+    assert facts["python"]["packages"]["own"] == "1.0"  # what ranks import is still found
+    assert not mark.exists()

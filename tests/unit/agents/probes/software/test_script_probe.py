@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -225,3 +226,43 @@ def test_folders_are_measured_and_nothing_is_left_in_them(tmp_path: Path) -> Non
     assert [path.name for path in tmp_path.iterdir()] == ["shard"]
     usual = run("folders", {"folders": [], "usual": ["temporary"]}, SECONDS)["folders"]
     assert [each["touch"]["error"] for each in usual.values()] == [""]
+
+
+@pytest.mark.parametrize("name", ["csv", "email", "zipfile", "importlib_metadata"])
+def test_a_module_of_the_script_is_not_taken_for_one_that_the_probe_needs(
+    tmp_path: Path, name: str
+) -> None:
+    write(
+        tmp_path, train="import torch, nosuch", **{name: f"open({str(tmp_path / 'mark')!r}, 'w')"}
+    )
+    found = look(tmp_path, imports=True)["modules"]
+    assert found["nosuch"]["found"] is False
+    assert not (tmp_path / "mark").exists()
+
+
+def test_the_commit_is_told_and_no_program_that_a_repository_names_is_started(
+    tmp_path: Path,
+) -> None:
+    mark, program = tmp_path / "mark", tmp_path / "program"
+    program.write_text(f"#!/bin/sh\ntouch {mark}\ncat\n")
+    program.chmod(0o755)
+    root = tmp_path / "project"
+    write(root, train="import json")
+
+    def git(*words: str) -> None:
+        who = ("-c", "user.name=n", "-c", "user.email=n@x")
+        subprocess.run(["git", *who, *words], cwd=root, check=True, capture_output=True)
+
+    for words in (("init", "-q"), ("add", "."), ("commit", "-qm", "x")):
+        git(*words)
+    assert look(root)["git"]["dirty"] is False
+    write(root, train="import os")
+    assert look(root)["git"]["dirty"] is True
+    (root / ".gitattributes").write_text("* filter=own\n")
+    for name in ("core.fsmonitor", "filter.own.clean", "filter.own.process"):
+        git("config", name, str(program))
+    git("status")
+    mark.unlink()
+    told = look(root)["git"]
+    assert (len(told["head"]), told["dirty"]) == (40, None)
+    assert not mark.exists()

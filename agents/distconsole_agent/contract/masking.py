@@ -1,0 +1,131 @@
+"""Which names and words look like secrets, and text with them hidden: for all that others may read.
+
+Its text also stands in programs for other interpreters (``probes.scripts``).
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+HIDDEN = "***"
+"""Stands for a value in what others may read: plans, pages, files."""
+
+_PERHAPS = re.compile(
+    r"(?i)token(?!s|i[sz])|secret|passw|passphrase|credential|private|api_?key|access_?key"
+    r"|auth(?!or(?!i))|_key$|_pat$|(?:^|[_.])(?:pass$|(?:jwt|creds?|pwd)(?:[_.]|$))"
+)
+_HINT = re.compile(r"(?i)token|secret|pass|pwd|cred|private|key|auth|pat|bearer|jwt|://")
+"""Text without it has nothing to hide, but for the shapes of tokens."""
+
+_ALWAYS = {
+    *("secret", "secrets", "password", "passwd", "passphrase", "pwd", "credential", "credentials"),
+    *("apikey", "authorization", "pat", "bearer", "jwt"),
+}
+_OF_TEXT = {
+    *("pad", "eos", "bos", "unk", "mask", "sep", "cls", "start", "end", "stop", "special"),
+    *("image", "per", "max", "num", "first", "last", "next"),
+}
+"""Before ``token`` these make it a piece of text, as language models have it."""
+_OF_KEY = {"api", "access", "private", "secret", "auth", "account", "license", "encryption", "ssh"}
+
+_NAMED = re.compile(r"(?:^|(?<=[\s;=&|\"',{(?])|(?<=^\+))[-+~]{0,2}([A-Za-z_][\w.-]*)=")
+_IN_JSON = re.compile(r"""(["'])([A-Za-z_][\w.-]*)\1(\s*:\s*)(?:"[^"]*"?|'[^']*'?|[^\s,}"']+)""")
+_WORD = re.compile(r"""(?:[^\s'"\\;&|]|\\.|\\$|'[^']*'?|"(?:\\.|[^"\\])*"?)+""", re.DOTALL)
+_QUOTED = re.compile(r"""'([^']*)'?|"((?:\\.|[^"\\])*)"?|\\(.)""", re.DOTALL)
+_IN_URL = re.compile(r"(?<=://)([^/\s:@]*):[^/\s@]+@")
+_TOKEN = re.compile(
+    r"\b(?:(?:sk|pk|rk)[-_](?:live[-_]|proj[-_]|ant[-_])?[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}"
+    r"|hf_[A-Za-z0-9]{20,}|xox[abprs]-[A-Za-z0-9-]{10,}|AKIA[A-Z0-9]{16}|glpat-[A-Za-z0-9_-]{16,}"
+    r"|eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]*)|(?<=[Bb]earer )[\w.~+/-]{8,}"
+)
+"""Well-known shapes of tokens."""
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a name is most likely a secret's: ``HF_TOKEN``, ``db-password``; not ``max_tokens``, ``key``."""
+    parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)
+    low = [part.lower() for part in parts]
+    before = low[-2] if len(low) > 1 else ""
+    if any(part in _ALWAYS for part in low):
+        return True
+    if low[-1:] == ["token"]:
+        return before not in _OF_TEXT
+    if low[-1:] == ["key"]:
+        return before in _OF_KEY or (bool(before) and name.isupper())
+    return False
+
+
+def may_be_secret(name: str) -> bool:
+    """Whether a variable or an option of this name may hold a secret: what others read hides more than a typed line."""
+    return bool(_PERHAPS.search(name.lstrip("-+~").replace("-", "_"))) or is_secret_name(name)
+
+
+def mask_words(
+    words: Sequence[str], mark: str = HIDDEN, is_secret: Callable[[str], bool] = may_be_secret
+) -> list[str]:
+    """Return a command's words with the values hidden of options, ``NAME=VALUE`` and commands in them."""
+    shown: list[str] = []
+    hide = False
+    for word in words:
+        hide = hide and word != "" and not word.startswith("-")
+        shown.append(mark if hide else _mask_word(word, mark, is_secret))
+        hide = word.startswith("-") and "=" not in word and is_secret(word)
+    return shown
+
+
+def mask_text(
+    text: str, mark: str = HIDDEN, is_secret: Callable[[str], bool] = may_be_secret
+) -> str:
+    """Return text, such as lines of a shell, with what looks like a secret hidden."""
+    if _HINT.search(text) is None:
+        return _TOKEN.sub(mark, text)
+    found = list(_WORD.finditer(text))
+    words = [
+        _QUOTED.sub(lambda part: part[1] or part[2] or part[3] or "", word[0]) for word in found
+    ]
+    told, at = "", 0
+    for match, word, masked in zip(found, words, mask_words(words, mark, is_secret)):
+        if masked != word:
+            plain = shlex.quote(masked.replace(mark, "x")) == masked.replace(mark, "x")
+            told += text[at : match.start()] + (masked if plain else shlex.quote(masked))
+            at = match.end()
+    return _mask_shapes(told + text[at:], mark, is_secret)
+
+
+def mask_env(env: Mapping[str, str]) -> dict[str, str]:
+    """Return ``env`` with what may be secret hidden, by the names and in the values."""
+    return {
+        name: HIDDEN if value and may_be_secret(name) else mask_text(value)
+        for name, value in env.items()
+    }
+
+
+def _mask_word(word: str, mark: str, is_secret: Callable[[str], bool]) -> str:
+    for match in _NAMED.finditer(word):
+        if match.end() == len(word) or not is_secret(match[1]):
+            continue
+        if match.start() and " " in word[: match.start()]:
+            return mask_text(word, mark, is_secret)  # a command, in which more follows
+        return word[: match.end()] + mark
+    if " " in word and _HINT.search(word):
+        return mask_text(word, mark, is_secret)
+    return _mask_shapes(word, mark, is_secret)
+
+
+def _mask_shapes(text: str, mark: str, is_secret: Callable[[str], bool]) -> str:
+    """Hide what its shape says is secret, whatever it is called, and values of JSON."""
+
+    def shown(found: re.Match[str]) -> str:
+        value = (
+            f'"{mark}"'
+            if is_secret(found[2])
+            else found[0][len(found[1] * 2 + found[2] + found[3]) :]
+        )
+        return f"{found[1]}{found[2]}{found[1]}{found[3]}{value}"
+
+    return _TOKEN.sub(mark, _IN_URL.sub(rf"\1:{mark}@", _IN_JSON.sub(shown, text)))

@@ -1,0 +1,79 @@
+"""What is hidden of command lines, shell text and variables."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from distconsole_agent.contract.masking import mask_env, mask_text, mask_words, may_be_secret
+
+SECRET = "s3cr'et; \"x"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--api-key", SECRET),
+        ("-token", SECRET),
+        (f"--api-key={SECRET}",),
+        (f"--api_key={SECRET}",),
+        (f"logger.api_key={SECRET}",),
+        (f"+logger.api_key={SECRET}",),
+        (f"++a.b_key={SECRET}",),
+        (f"trainer.logger={{entity:x,api_key={SECRET}}}",),
+        (f"--env=WANDB_API_KEY={SECRET}",),
+        ("sh", "-c", f"cd /x && DB_PASS={shlex.quote(SECRET)} exec python t.py --lr 1"),
+        ("sh", "-c", f"python t.py --auth-token {shlex.quote(SECRET)} --lr 1"),
+        ('{"lr": 1, "api_key": "s3cr x", "n": 2}',),
+        ("--conf", '{"password":"s3cr x"}'),
+        ("https://user:s3cr@host/x",),
+        ("https://h/?a=1&access_token=s3cr",),
+        ("Authorization: Bearer s3cr0123456789",),
+        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0.s3cr",),
+    ],
+)
+def test_a_secret_is_hidden_in_each_spelling(words: tuple[str, ...]) -> None:
+    assert "s3cr" not in " ".join(mask_words(words))
+    line = shlex.join((*words, "--lr", "0.1", "last word"))
+    assert "s3cr" not in mask_text(line)
+    assert mask_text(line).endswith("--lr 0.1 'last word'")
+    assert mask_text(mask_text(line)) == mask_text(line)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "python train.py --max-tokens 10 --tokenizer gpt2 'a b' \"c d\" $HOME",
+        "it's a step; loss=0.1 & more | less",
+        "source ~/venv/bin/activate && module load cuda/12",
+        "https://host/path?page=1",
+        '{"lr": 1, "name": "x"}',
+        "GIT_AUTHOR_NAME=me PATH=/bin",
+    ],
+)
+def test_what_is_no_secret_stays_as_it_is(text: str) -> None:
+    assert mask_text(text) == text
+    assert mask_words([text]) == [text]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["SLURM_JWT", "DB_PASS", "AWS_CREDS", "X_AUTH", "GH_PAT", "--jwt", "OMPI_MCA_pass", "My.Cred"],
+)
+def test_names_of_tokens_are_known(name: str) -> None:
+    assert may_be_secret(name)
+    assert mask_env({name: "x"}) == {name: "***"}
+
+
+def test_names_that_only_look_so_are_shown() -> None:
+    names = (
+        "pass_args",
+        "BYPASS",
+        "SLURM_JOBID",
+        "NCCL_DEBUG",
+        "num_tokens",
+        "compass",
+        "forward_passes",
+    )
+    assert [name for name in names if may_be_secret(name)] == []
