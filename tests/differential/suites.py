@@ -18,6 +18,8 @@ PYTEST = (
     "differential.recorder",
     "-p",
     "no:cacheprovider",
+    "-o",
+    "addopts=",
     "-p",
     "no:xdist",
 )
@@ -116,6 +118,7 @@ PACKAGES = (
     "lightning",
     "torchmetrics",
     "expecttest",
+    "cachier",
     "scipy",
     "cloudpickle",
 )
