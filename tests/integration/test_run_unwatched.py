@@ -1,0 +1,49 @@
+"""Runs that keep the hook out, and runs whose hook cannot be loaded, on embedded nodes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from distconsole.model.requests import Run
+from distconsole.operations import SessionSource
+from suite.driving import Operator
+
+LOOKS = """
+import json, os, sys
+finders = [type(each).__module__ for each in sys.meta_path]
+print(json.dumps({
+    "path": os.environ.get("PYTHONPATH", ""),
+    "finders": [name for name in finders if "sitecustomize" in name],
+    "descriptor": os.path.exists("/proc/self/fd/223"),
+    "told": sorted(set(os.environ) & {"DISTCONSOLE_RINGS", "DISTCONSOLE_ERRORS"}),
+}))
+"""
+
+NONE = {"path": "", "finders": [], "descriptor": False, "told": []}
+OFF = ("DISTCONSOLE_HOOK", "0")
+
+
+@pytest.mark.parametrize("given", ["--env", "the console's environment", "nothing"])
+def test_the_hook_stays_out_where_the_variable_says_so(
+    given: str, sessions: SessionSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    job = tmp_path / "job.py"
+    job.write_text(LOOKS)
+    if given == "the console's environment":
+        monkeypatch.setenv(*OFF)
+    request = Run(str(job), nproc="1", env=(OFF,) if given == "--env" else ())
+    with Operator(request, sessions) as run:
+        run.finish()
+        seen = [json.loads(line) for line in run.lines()]
+    assert len(seen) == 2
+    for each in seen:
+        if given == "nothing":
+            assert "/hook-" in each["path"]
+            assert each["finders"]
+            assert len(each["told"]) == 2
+        else:
+            assert each == NONE
