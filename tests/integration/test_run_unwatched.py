@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from distconsole.model.requests import Run
+from distconsole.model.run_events import RunFinding
 from distconsole.operations import SessionSource
 from suite.driving import Operator
 
@@ -47,3 +48,24 @@ def test_the_hook_stays_out_where_the_variable_says_so(
             assert len(each["told"]) == 2
         else:
             assert each == NONE
+
+
+LOSES_THE_HOOK = """
+import os, sys, time
+if os.environ.pop("PYTHONPATH", ""):
+    os.execv(sys.executable, [sys.executable, *sys.argv])
+import torch
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.05)
+"""
+
+
+@pytest.mark.torch_ranks
+def test_a_run_whose_ranks_lost_the_hook_says_so(sessions: SessionSource, tmp_path: Path) -> None:
+    job, end = tmp_path / "job.py", tmp_path / "end"
+    job.write_text(LOSES_THE_HOOK)
+    with Operator(Run(str(job), (str(end),), nproc="1"), sessions) as run:
+        found = run.see(RunFinding, lambda event: event.check == "run.unwatched")
+        end.touch()
+        run.finish()
+    assert "its PYTHONPATH does not hold /" in found.summary

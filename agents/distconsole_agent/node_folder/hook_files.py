@@ -44,7 +44,8 @@ def unpack_hook(folders: NodeFolders, program: Program) -> str:
     os.makedirs(path, mode=0o700, exist_ok=True)
     for at, name in lacking.items():
         _write_file(at, files[name])
-    os.utime(path)  # in use
+    with contextlib.suppress(OSError):  # it may be whole and read-only
+        os.utime(path)  # in use
     return path
 
 

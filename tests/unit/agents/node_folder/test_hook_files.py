@@ -6,6 +6,8 @@ import fcntl
 import json
 import os
 import shutil
+import subprocess
+import sys
 import time
 import zipfile
 from pathlib import Path
@@ -158,3 +160,20 @@ def test_what_a_cleaner_took_of_a_hook_is_written_again(
     assert unpack_hook(node, program) == str(path)
     assert {each: each.read_bytes() for each in path.rglob("*.*") if each.is_file()} == whole
     assert (path / package.name / "loss.py").stat().st_ino == kept.st_ino
+
+
+def test_a_whole_hook_in_a_read_only_folder_is_used(node: NodeFolders) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to mount a folder read-only in a namespace of its own")
+    path = unpack_hook(node, this_program())
+    asks = (
+        "import sys; from distconsole_agent.node_folder.folders import NodeFolders, this_program\n"
+        "from distconsole_agent.node_folder.hook_files import unpack_hook\n"
+        "print(unpack_hook(NodeFolders(sys.argv[1], '0123'), this_program()))"
+    )
+    mounted = f'mount --bind -o ro {path} {path} && exec "$@"'
+    words = ["unshare", "--mount", "sh", "-c", mounted, "sh"]
+    done = subprocess.run(
+        [*words, sys.executable, "-c", asks, node.node_dir], capture_output=True, text=True
+    )
+    assert (done.stdout.strip(), done.stderr) == (path, "")
