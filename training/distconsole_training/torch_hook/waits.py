@@ -174,14 +174,14 @@ def timed(
             args = (self, *args)
         if is_compiling():
             return original(*args, **kwargs)
-        began = monotonic_ns()
+        began = monotonic_ns() if waits.looks else 0
         try:
             return original(*args, **kwargs)
         except BaseException:
             drop_this_frame()
             raise
         finally:
-            if waits.looks and get_ident() == waits.thread:
+            if began and get_ident() == waits.thread:
                 ended = monotonic_ns()
                 waits.add(began, ended)
                 waits.spent += monotonic_ns() - ended
