@@ -14,7 +14,7 @@ import pytest
 from fakes.shims import RunUnderTest, script
 
 CLEANER = shutil.which("systemd-tmpfiles")
-LIVES = "import signal; signal.pause()"
+LIVES = "import sys; open(sys.argv[1]).read()"
 
 pytestmark = pytest.mark.skipif(CLEANER is None, reason="needs systemd-tmpfiles")
 
@@ -33,7 +33,9 @@ def clean(folder: Path) -> None:
 def test_nothing_of_a_run_that_lives_is_cleaned(tmp_path: Path) -> None:
     folder = tmp_path / "tmp"
     folder.mkdir()
-    argv = [sys.executable, script(tmp_path, LIVES)]
+    end = tmp_path / "end"
+    os.mkfifo(end)
+    argv = [sys.executable, script(tmp_path, LIVES), str(end)]
     with RunUnderTest(folder, argv) as run:
         run.start()
         node, run_dir = folder / "node0", run.shims[0].run_dir
@@ -50,5 +52,7 @@ def test_nothing_of_a_run_that_lives_is_cleaned(tmp_path: Path) -> None:
         clean(folder)
         assert [path for path in needed if not path.exists()] == []
         assert not other.exists(), "the cleaner cleans"
+        end.write_text("")
+        assert run.verdict()["state"] == "succeeded"
     clean(folder)
     assert not needed[0].exists()
