@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from distconsole.grammar.verbs import parse_line
 from distconsole.model.requests import Run
 from distconsole.model.run_events import RunFinding
 from distconsole.operations import SessionSource
@@ -48,6 +50,15 @@ def test_the_hook_stays_out_where_the_variable_says_so(
             assert len(each["told"]) == 2
         else:
             assert each == NONE
+
+
+@pytest.mark.parametrize("page", ["reference/hook.md", "reference/environment.md", "faq.md"])
+def test_the_line_that_a_page_gives_keeps_the_hook_out(page: str) -> None:
+    text = Path(__file__).parents[2].joinpath("docs", page).read_text()
+    (line,) = set(re.findall(r"`(--env DISTCONSOLE_HOOK=\S+)`", text))
+    request = parse_line(f"run {line} train.py")
+    assert isinstance(request, Run)
+    assert request.env == (OFF,)
 
 
 LOSES_THE_HOOK = """

@@ -34,7 +34,8 @@ _going_on: list[_Trace] = []
 
 def trace(recorder: Recorder, step: int) -> None:
     """``step`` has ended: begin, go on with or end the trace that is wanted, but not in a CUDA graph."""
-    if is_capturing(sys.modules["torch"]):
+    torch = sys.modules.get("torch")  # a script that marks its steps may have none
+    if torch is not None and is_capturing(torch):
         return
     if not _going_on:
         process.wanted = wanted = recorder.map[OFFSET_WANTED]
