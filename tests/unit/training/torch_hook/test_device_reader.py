@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from distconsole_training import records
 from distconsole_training.process import Process
 from distconsole_training.torch_hook import torch_loss, torch_verify, tracing
 from distconsole_training.torch_hook.torch_loss import _SLOTS, _DeviceReader
@@ -189,6 +192,15 @@ def test_no_trace_begins_while_a_stream_captures(
     cuda.captures = True
     tracing.trace(SimpleNamespace(map=b""), 3)  # type: ignore[arg-type]
     assert tracing._going_on == []
+
+
+def test_a_script_without_torch_is_asked_for_a_trace(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delitem(sys.modules, "torch")
+    asked = SimpleNamespace(map=bytes(records.OFFSET_WANTED + 1), path=str(tmp_path / "ring"))
+    with pytest.raises(FileNotFoundError, match="ring"):  # goes on to what was asked
+        tracing.trace(asked, 3)  # type: ignore[arg-type]
 
 
 def test_no_batch_is_summed_while_a_stream_captures(
