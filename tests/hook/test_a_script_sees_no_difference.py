@@ -186,6 +186,8 @@ def test_the_hook_can_be_switched_off(trained: Outcome, runner: Runner) -> None:
     ended = runner.watched(TRAINS, env=OFF)
     assert (ended.seen, ended.rings) == (trained.seen, [])
     assert runner.unchanged("raise ValueError", env=OFF).errors == []
+    looks = "import os, sys; print(len(sys.meta_path), os.path.exists('/proc/self/fd/223'))"
+    runner.unchanged(looks, env=OFF)
 
 
 OFF = {"DISTCONSOLE_HOOK": "0"}

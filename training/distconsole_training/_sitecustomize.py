@@ -143,11 +143,13 @@ def _step_aside(folder: str) -> None:
 
 
 _folder = os.path.dirname(os.path.abspath(__file__))
-_wanted = os.environ.get("DISTCONSOLE_HOOK") != "0" and all(
+_off = os.environ.get("DISTCONSOLE_HOOK") == "0"
+_wanted = not _off and all(
     os.environ.get(name) for name in ("DISTCONSOLE_RUN", "DISTCONSOLE_RINGS")
 )
 _finder = _Finder(_folder, listens=_wanted)
-sys.meta_path.insert(0, _finder)
+if not _off:
+    sys.meta_path.insert(0, _finder)
 if _wanted:
     _listen(_finder)
     if os.environ.get("DISTCONSOLE_ROLL_CALL") != "0":

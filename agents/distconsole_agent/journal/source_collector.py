@@ -25,6 +25,7 @@ from distconsole_agent.journal.reader import Mark
 from distconsole_agent.journal.recorders import Recorders
 from distconsole_agent.journal.roll_calls import RollCalls
 from distconsole_agent.journal.shim_events import ShimEventReducer, ShimLines
+from distconsole_agent.journal.unwatched import UnwatchedProcesses
 from distconsole_agent.node_folder.proofs import shim_may_live
 from distconsole_agent.supervisor import notes
 from distconsole_agent.supervisor.failures import forget_exceptions, read_raised
@@ -88,6 +89,7 @@ class SourceCollector:
         )
         self._events = ShimEventReducer(spec, self.ranks)
         self._nccl = NcclLogs(folder, spec)
+        self._unwatched = UnwatchedProcesses(folder, spec.get("hook"))
         self._notices = NodeNotices(folder, spec)
         self._entries: list[Entry] = []
         self._shim_offset = 0
@@ -150,6 +152,8 @@ class SourceCollector:
             self._next_check = now + SHIM_CHECK_SECONDS
             self._say_unkept()
             self._say_ways(now)
+            for note in self._unwatched.take(now, recorded=bool(self._recorders.marks())):
+                self._say(note)
             if self._shim_is_gone() and not self._waits_for_srun(now):
                 self._lose(now)
         self._commit()

@@ -24,29 +24,48 @@ _LEFTOVER = re.compile(r"(agent)-(\w{1,64})\.(?:lock|log|sock)|(hook)-\w{1,64}(?
 
 
 def unpack_hook(folders: NodeFolders, program: Program) -> str:
-    """Return the folder for ``PYTHONPATH``, written with our ``sitecustomize`` if need be; raises OSError."""
-    tag = program.tag
+    """Return the folder for ``PYTHONPATH``; what lacks in it, as after a cleaner of /tmp, is written.
+
+    Raises OSError.
+    """
+    files = {} if program.archive is not None else _from_package()
     if program.archive is not None:
-        path = os.path.join(folders.node_dir, f"hook-{tag}")
-        if _in_place(path):
-            return path
-        files = _from_archive(program.archive)
+        tag, sizes = program.tag, _sizes_in_archive(program.archive)
     else:
-        files = _from_package()
         parts = (name.encode() + b"\0" + files[name] + b"\0" for name in sorted(files))
-        path = os.path.join(folders.node_dir, f"hook-{sha256(b''.join(parts)).hexdigest()[:16]}")
-    if not _in_place(path):
-        _write(path, files)
+        tag = sha256(b"".join(parts)).hexdigest()[:16]
+        sizes = {name: len(files[name]) for name in files}
+    path = os.path.join(folders.node_dir, f"hook-{tag}")
+    places = {os.path.join(path, name): name for name in sizes}
+    places[os.path.join(path, "sitecustomize.py")] = SITE
+    lacking = {at: name for at, name in places.items() if _size_of(at) != sizes[name]}
+    if lacking and program.archive is not None:
+        files = _from_archive(program.archive)
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    for at, name in lacking.items():
+        _write_file(at, files[name])
+    with contextlib.suppress(OSError):  # it may be whole and read-only
+        os.utime(path)  # in use
     return path
 
 
-def _in_place(path: str) -> bool:
-    """Say whether the hook is there, and note that it is in use."""
+def _size_of(path: str) -> int:
+    """Return the size of a file; -1 without one."""
     try:
-        os.utime(path)
+        return os.stat(path).st_size
     except FileNotFoundError:
-        return False
-    return True
+        return -1
+
+
+def _sizes_in_archive(archive: str) -> dict[str, int]:
+    import zipfile
+
+    with zipfile.ZipFile(archive) as packed:
+        return {
+            each.filename: each.file_size
+            for each in packed.infolist()
+            if _is_wanted(each.filename)
+        }
 
 
 def _from_archive(archive: str) -> dict[str, bytes]:
@@ -76,27 +95,13 @@ def _is_wanted(name: str) -> bool:
     return name.startswith(PACKAGE) and name.endswith(".py")
 
 
-def _write(path: str, files: dict[str, bytes]) -> None:
-    """Write everything aside and move it into place, so that no rank sees half of it."""
-    aside = f"{path}.{os.getpid()}"
-    remove_tree(aside)
-    os.mkdir(aside, 0o700)
-    for name, data in files.items():
-        _write_file(os.path.join(aside, name), data)
-    _write_file(os.path.join(aside, "sitecustomize.py"), files[SITE])
-    try:
-        os.rename(aside, path)
-    except OSError:
-        # Another agent was faster.
-        remove_tree(aside)
-        if not os.path.isdir(path):
-            raise
-
-
 def _write_file(path: str, data: bytes) -> None:
+    """Write aside and move into place: another agent may write it, too, and a rank read it."""
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    with open(path, "wb") as file:
+    aside = f"{path}.{os.getpid()}"
+    with open(aside, "wb") as file:
         file.write(data)
+    os.replace(aside, path)
 
 
 def remove_leftovers(folders: NodeFolders, clock: Callable[[], float] = boottime) -> None:

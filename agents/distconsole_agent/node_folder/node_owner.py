@@ -54,6 +54,23 @@ def keep_node_dir(path: str) -> int | None:
     return held
 
 
+def keep_from_cleaners(path: str) -> int | None:
+    """Return a descriptor whose lock has systemd-tmpfiles leave ``path`` alone; None where it cannot be locked.
+
+    A cleaner of /tmp would take what lies there unread for days: what ranks may still import, and a run's spec.
+    """
+    try:
+        held = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(held, fcntl.LOCK_SH)
+    except OSError:
+        os.close(held)
+        return None
+    return held
+
+
 def _is_ours(part: str) -> bool:
     try:
         with open(os.path.join(part, OWNER), encoding="utf-8", errors="replace") as file:

@@ -15,7 +15,7 @@ from distconsole_agent.contract.refusal import Refusal
 from distconsole_agent.node_folder.compiled import keep_compiled
 from distconsole_agent.node_folder.folders import NodeFolders, this_program
 from distconsole_agent.node_folder.hook_files import remove_leftovers
-from distconsole_agent.node_folder.node_owner import take_node_dir
+from distconsole_agent.node_folder.node_owner import keep_from_cleaners, take_node_dir
 from distconsole_agent.node_folder.runs import Runs
 from distconsole_agent.server.answers import Answers
 from distconsole_agent.server.connection import (
@@ -44,6 +44,7 @@ def serve(node_dir: str, idle_seconds: float | None, lock_fd: int | None) -> int
     try:
         program = this_program()
         node_dir, held = take_node_dir(node_dir)
+        kept = keep_from_cleaners(node_dir)
         folders = NodeFolders(node_dir, program.tag)
     except Refusal as refusal:
         complain(f"{refusal.message}: {refusal.hint}")
@@ -54,8 +55,9 @@ def serve(node_dir: str, idle_seconds: float | None, lock_fd: int | None) -> int
     os.set_inheritable(lock, False)
     os.chdir("/")
     Agent(folders, limits.IDLE_SECONDS if idle_seconds is None else idle_seconds).work()
-    os.close(lock)
-    os.close(held)
+    for descriptor in (lock, held, kept):
+        if descriptor is not None:
+            os.close(descriptor)
     return 0
 
 

@@ -143,6 +143,12 @@ def rings_unread(count: int, why: str) -> Note:
     return warn("run.rings_unread", summary, hint)
 
 
+def unwatched(pid: int, why: str) -> Note:
+    summary = f"process {pid} has imported torch without the hook: {why}; its steps are not shown"
+    hint = "let --setup and wrappers keep PYTHONPATH, and a container see the node folder; --no-watch expects no steps"
+    return warn("run.unwatched", summary, hint)
+
+
 def rare_looks(rank: int, milliseconds: int) -> Note:
     summary = f"rank {rank} notes its waits for other ranks every {milliseconds} ms only, to slow nothing"
     hint = "who waits for whom is less exact: it waits very often in a step, or lacks processors"

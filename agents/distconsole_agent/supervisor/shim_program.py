@@ -8,7 +8,7 @@ import sys
 import warnings
 
 from distconsole_agent.contract.runspec import MPI, RunSpec, SpecError, read_spec
-from distconsole_agent.node_folder.node_owner import keep_node_dir
+from distconsole_agent.node_folder.node_owner import keep_from_cleaners, keep_node_dir
 from distconsole_agent.supervisor.runlog import claim
 from distconsole_agent.supervisor.shim import Shim
 from distconsole_agent.supervisor.spawning import become_subreaper
@@ -29,7 +29,8 @@ def main(argv: list[str]) -> int:
     try:
         spec = read_spec(os.path.join(run_dir, "spec.json"))
         # Held open, and so locked, for life.
-        held = (claim(run_dir), keep_node_dir(os.path.dirname(os.path.dirname(run_dir))))
+        node_dir = os.path.dirname(os.path.dirname(run_dir))
+        held = (claim(run_dir), keep_node_dir(node_dir), keep_from_cleaners(node_dir))
         os.chdir(run_dir)
         become_subreaper()
     except (SpecError, OSError) as error:

@@ -39,6 +39,7 @@ FOREIGN_LAUNCHERS = (
 ``TORCHELASTIC_USE_AGENT_STORE`` keeps rank 0 from opening the store that the others wait for."""
 
 VERIFY = "DISTCONSOLE_VERIFY"
+HOOK = "DISTCONSOLE_HOOK"
 """Tells the hook every how many steps a rank checks itself (``distconsole_training.records``)."""
 
 NCCL_SAYS_ITS_WAYS = {

@@ -19,7 +19,7 @@ from distconsole.launch.engines import (
     refuse_mpi,
     refuse_own_name,
 )
-from distconsole.launch.job import RUN_DIR, Job, PlacedNode, asked_env, own_text
+from distconsole.launch.job import HOOK, RUN_DIR, Job, PlacedNode, asked_env, own_text
 from distconsole.launch.launchers import horovod, mpi, single, torch
 from distconsole.launch.slurm.srun import Allocation, below_slurm, is_one_a_node, plan_tasks
 from distconsole.launch.slurm.submit import split_container_words, words_of
@@ -226,6 +226,9 @@ def _assemble(
         notes = (*notes, horovod.elastic_note(job, fewest or len(nodes)))
     elif choice.launcher is LauncherName.MPI:
         notes = (*notes, *mpi.notes(job))
+    watch = request.watch and job.env.get(HOOK) != "0"
+    if request.watch and not watch:
+        notes = (*notes, f"not watched: {HOOK}=0 keeps the hook out; no steps are shown")
     by_tcp = choice.pass_args is PassArgs.INIT_METHOD and choice.launcher is LauncherName.TORCH
     return LaunchPlan(
         run=RunId(job.run),
@@ -238,7 +241,7 @@ def _assemble(
         engine_ranks=engine_ranks,
         grace_seconds=request.grace_seconds,
         lost_after_seconds=request.lost_after_seconds,
-        watch=request.watch,
+        watch=watch,
         # What goes on without a host restarts its ranks itself.
         max_restarts=0 if request.may_lose_hosts else request.max_restarts,
         min_nodes=fewest,

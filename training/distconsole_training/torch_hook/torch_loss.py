@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from distconsole_training.loss import Value
 
 _SLOTS = 256
+_AWAITED = 0x7FEDC0DE
+"""The bits of a NaN that no arithmetic makes."""
 _DIVISIONS = ("DivBackward0", "MulBackward0")
 _MAY_HIDE_ONE = ("Div", "Mul", "Add", "Sub")
 _SUMS = 2
@@ -94,14 +96,24 @@ class _Thinning:
         return True
 
 
+def is_capturing(torch: Any) -> bool:
+    """Whether this thread's work goes into a CUDA graph: nearly any other call to CUDA would invalidate it."""
+    cuda = torch.cuda
+    return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
+
+
 class _DeviceReader:
-    """Copies scalars from CUDA devices into pinned memory, behind the work that is queued there."""
+    """Copies scalars from CUDA devices into pinned memory, behind the work that is queued there.
+
+    A slot holds ``_AWAITED`` until its copy has arrived: to look there calls nothing of CUDA, and is the
+    same for every device and stream.
+    """
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
         self._buffer: Any = None
+        self._bits: Any = None
         self._view: Any = None
-        self._events: list[Any] = []
         self._uses = 0
 
     def read(self, tensor: Any) -> Value:
@@ -109,17 +121,23 @@ class _DeviceReader:
         if torch.cuda.is_current_stream_capturing():
             return None
         if self._buffer is None:
-            self._buffer = torch.empty(_SLOTS, dtype=torch.float32, device="cpu", pin_memory=True)
+            self._buffer = torch.zeros(_SLOTS, dtype=torch.float32, device="cpu", pin_memory=True)
             self._view = (ctypes.c_float * _SLOTS).from_address(self._buffer.data_ptr())
-            self._events = [torch.cuda.Event() for _ in range(_SLOTS)]
+            self._bits = (ctypes.c_uint32 * _SLOTS).from_address(self._buffer.data_ptr())
         use, self._uses = self._uses, self._uses + 1
         slot = use % _SLOTS
-        self._buffer[slot].copy_(tensor.detach().reshape(()), non_blocking=True)
-        self._events[slot].record(torch.cuda.current_stream(tensor.device))
+        if self._bits[slot] == _AWAITED:
+            return None  # its last copy is still to come
+        self._bits[slot] = _AWAITED
+        try:
+            self._buffer[slot].copy_(tensor.detach().reshape(()), non_blocking=True)
+        except BaseException:
+            self._bits[slot] = 0
+            raise
         return _OnItsWay(self, use)
 
     def arrived(self, use: int) -> bool:
-        return self._uses > use + _SLOTS or bool(self._events[use % _SLOTS].query())
+        return self._uses > use + _SLOTS or self._bits[use % _SLOTS] != _AWAITED
 
     def value(self, use: int) -> float | None:
         return None if self._uses > use + _SLOTS else float(self._view[use % _SLOTS])

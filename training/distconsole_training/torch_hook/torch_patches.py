@@ -95,7 +95,12 @@ def _install_into(module: Any) -> None:
     elif module.__name__ == "horovod.torch.mpi_ops":
         _time(module.mpi_lib, "horovod_torch_wait_and_clear")
     elif module.__name__ == "torch.distributed._functional_collectives":
-        _time(module, "wait_tensor")
+        # The function that the operator calls: torch.compile sees the operator, and ``wait_tensor`` as it is.
+        operators: Any = sys.modules["torch"].ops._c10d_functional
+        if hasattr(operators, "wait_tensor"):
+            _time(operators.wait_tensor, "_op")
+        else:
+            _time(module, "wait_tensor")  # before torch 2.2
     else:
         for watch in watching:
             _wrap_scaler(module.ShardedGradScaler, watch)
@@ -171,7 +176,8 @@ def _listen_to_loaders(torch: Any, watch: TorchSteps) -> None:
 
 
 def _listen_to_backward(torch: Any, watch: TorchSteps) -> None:
-    torch.autograd.backward = backward_that_tells(torch.autograd.backward, watch)
+    original = torch.autograd.backward
+    torch.autograd.backward = _as_builtin(original, backward_that_tells(original, watch))
 
 
 def _listen_to_scalers(torch: Any, watch: TorchSteps) -> None:
@@ -225,7 +231,20 @@ def _listen_to_waits(torch: Any, watch: TorchSteps) -> None:
 def _time(home: Any, name: str) -> None:
     """Have the waits know how long the function ``name`` of ``home`` blocks; they do where torch is there."""
     for watch in watching:
-        setattr(home, name, timed(getattr(home, name), watch.waits))
+        original = getattr(home, name)
+        wrapper = _as_builtin(original, timed(original, watch.waits, watch.is_compiling))
+        kind = type(original)
+        # pybind11's methods stay what they are to whoever looks at them, as torch.compile does.
+        setattr(home, name, kind(wrapper) if kind.__name__ == "instancemethod" else wrapper)
+
+
+def _as_builtin(original: Any, wrapper: Any) -> Any:
+    """Return ``wrapper``, which TorchScript takes for the operator that it takes ``original`` for."""
+    table: Any = sys.modules["torch.jit._builtins"]
+    operator = table._find_builtin(original)
+    if operator is not None:
+        table._register_builtin(wrapper, operator)
+    return wrapper
 
 
 def _have_others() -> None:

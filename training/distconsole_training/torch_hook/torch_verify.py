@@ -25,6 +25,7 @@ from distconsole_training import records
 from distconsole_training.guard import guarded
 from distconsole_training.process import process
 from distconsole_training.torch_hook.step_records import write_step
+from distconsole_training.torch_hook.torch_loss import is_capturing
 from distconsole_training.torch_hook.torch_replicas import Replicas
 
 TYPE_CHECKING = False
@@ -88,7 +89,7 @@ class Verifier:
     def arrived(self, iterator: Any, batch: Any) -> None:
         if iterator._num_yielded == 1:
             self._pass_began(iterator)
-        if self._watch is None or self._dispatch_active():
+        if self._watch is None or self._dispatch_active() or is_capturing(self._torch):
             return
         step = self._watch.next_step()
         if step % self._every == 0:
@@ -136,7 +137,7 @@ class Verifier:
         return records.SAME_EPOCH if repeats else 0
 
     def _check(self, step: int, skipped: bool) -> None:
-        if self._capturing():
+        if is_capturing(self._torch):
             return
         replicas, summer = self._replicas, self._summer
         parameters = replicas.parameters()
@@ -162,10 +163,6 @@ class Verifier:
         self._write_names()
         write = partial(self._write, step, flags, replicas.layout, with_gradient)
         process.later(Gathered(self._torch, sums), write)
-
-    def _capturing(self) -> bool:
-        cuda = self._torch.cuda
-        return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
 
     def _write_names(self) -> None:
         """Lay beside the ring what the details are of, where it changed."""
@@ -332,6 +329,7 @@ class Gathered:
 
     def __init__(self, torch: Any, groups: Sequence[Sequence[Number]]) -> None:
         numbers = [number for group in groups for number in group]
+        self._torch = torch
         self._sizes = [len(group) for group in groups]
         self._numbers: list[Any] = numbers
         self._coming: list[tuple[list[int], Any, Any]] = []
@@ -351,6 +349,8 @@ class Gathered:
             self._coming.append((of_device, here, event))
 
     def arrived(self) -> bool:
+        if self._coming and is_capturing(self._torch):
+            return False
         while self._coming and self._coming[0][2].query():
             places, here, _ = self._coming.pop(0)
             self._put(places, here)

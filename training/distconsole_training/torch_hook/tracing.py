@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from _thread import get_ident
 
 from distconsole_training.guard import count_failure
 from distconsole_training.process import process
 from distconsole_training.records import OFFSET_WANTED, TOLD_SUFFIX, WANTED_SUFFIX
+from distconsole_training.torch_hook.torch_loss import is_capturing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +33,10 @@ _going_on: list[_Trace] = []
 
 
 def trace(recorder: Recorder, step: int) -> None:
-    """``step`` has ended: begin, go on with or end the trace that is wanted."""
+    """``step`` has ended: begin, go on with or end the trace that is wanted, but not in a CUDA graph."""
+    torch = sys.modules.get("torch")  # a script that marks its steps may have none
+    if torch is not None and is_capturing(torch):
+        return
     if not _going_on:
         process.wanted = wanted = recorder.map[OFFSET_WANTED]
         _going_on.append(_Trace(recorder.path, wanted))

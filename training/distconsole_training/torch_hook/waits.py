@@ -7,6 +7,7 @@ Of steps that follow each other fast, only some are looked at, which bounds what
 
 from __future__ import annotations
 
+import functools
 from _thread import get_ident
 from bisect import bisect_right
 from time import monotonic_ns, thread_time_ns
@@ -34,6 +35,7 @@ LATE_NS = 1_000_000
 """A step counts as looked at if that began so much later than the step."""
 
 _NS = 1e-9
+_ABSENT = object()
 
 
 class Waits:
@@ -157,23 +159,31 @@ def write_waits(
     recorder.write(records.WAIT, process.last_step + 1, ended_ns, 0, 0, every_ms, *parts)
 
 
-def timed(original: Any, waits: Waits) -> Any:
-    """Return ``original``, a function that blocks until other ranks have done something, timed."""
+def timed(
+    original: Any, waits: Waits, is_compiling: Callable[[], bool] = bool
+) -> Callable[..., Any]:
+    """Return ``original``, a function that blocks until other ranks have done something, timed.
 
-    # Of this name and with ``self``: pybind11 takes it for no override where it calls back.
-    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
-        began = monotonic_ns()
+    torch.compile traces ``original`` in its place: ``is_compiling`` is a constant there.
+    """
+
+    # Of this name and with a first parameter: pybind11 takes it for no override where it calls back.
+    @functools.wraps(original)
+    def wait(self: Any = _ABSENT, /, *args: Any, **kwargs: Any) -> Any:
+        if self is not _ABSENT:
+            args = (self, *args)
+        if is_compiling():
+            return original(*args, **kwargs)
+        began = monotonic_ns() if waits.looks else 0
         try:
-            return original(self, *args, **kwargs)
+            return original(*args, **kwargs)
         except BaseException:
             drop_this_frame()
             raise
         finally:
-            if waits.looks and get_ident() == waits.thread:
+            if began and get_ident() == waits.thread:
                 ended = monotonic_ns()
                 waits.add(began, ended)
                 waits.spent += monotonic_ns() - ended
 
-    wait.__wrapped__ = original  # type: ignore[attr-defined]
-    wait.__doc__ = original.__doc__
     return wait

@@ -15,7 +15,7 @@ from distconsole.errors import PlanError, UsageError
 from distconsole.launch import choose
 from distconsole.launch.addresses import NodeFacts
 from distconsole.launch.engines import Engines, engines_of
-from distconsole.launch.job import new_run_id, user_env
+from distconsole.launch.job import HOOK, new_run_id, user_env
 from distconsole.launch.plan import LaunchHosts, PreparedLaunch, make_plan
 from distconsole.launch.slurm.srun import Allocation, below_slurm, inside
 from distconsole.launch.sync.send import Project
@@ -51,6 +51,8 @@ def prepare_launch(request: Run, again: RunId | None = None) -> PreparedLaunch:
 def read_launch(request: Run, project: Project | None = None) -> PreparedLaunch:
     """Return what the request and the script say of a launch; raises as ``prepare_launch``."""
     env, traits = user_env(request), code_sync.inspect_script(request, project)
+    if os.environ.get(HOOK) == "0":
+        env.setdefault(HOOK, "0")  # other variables of this shell do not travel
     return PreparedLaunch(request, env, traits, choose.choose_launcher(request, traits), project)
 
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
+import subprocess
+import sys
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
 
+import distconsole_training
 from distconsole_agent.contract.limits import KEEP_LEFTOVER_SECONDS
-from distconsole_agent.node_folder.folders import NodeFolders
-from distconsole_agent.node_folder.hook_files import remove_leftovers
+from distconsole_agent.node_folder.folders import NodeFolders, this_program
+from distconsole_agent.node_folder.hook_files import remove_leftovers, unpack_hook
 
 
 @pytest.fixture
@@ -132,3 +137,43 @@ def test_a_clock_that_is_set_removes_nothing_and_keeps_nothing(
     assert hook.exists()
     remove_leftovers(node, lambda: 1000.0 + KEEP_LEFTOVER_SECONDS + 1)
     assert not hook.exists()
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_what_a_cleaner_took_of_a_hook_is_written_again(
+    packed: bool, node: NodeFolders, tmp_path: Path
+) -> None:
+    program, package = this_program(), Path(distconsole_training.__file__).parent
+    if packed:
+        archive = tmp_path / "agent.pyz"
+        with zipfile.ZipFile(archive, "w") as made:
+            for file in package.rglob("*.py"):
+                made.write(file, Path(package.name, file.relative_to(package)))
+        program = program._replace(archive=str(archive))
+    path = Path(unpack_hook(node, program))
+    whole = {each: each.read_bytes() for each in path.rglob("*.*") if each.is_file()}
+    assert whole[path / "sitecustomize.py"]
+    (path / "sitecustomize.py").unlink()
+    (path / package.name / "records.py").write_bytes(b"")
+    shutil.rmtree(path / package.name / "torch_hook")
+    kept = (path / package.name / "loss.py").stat()
+    assert unpack_hook(node, program) == str(path)
+    assert {each: each.read_bytes() for each in path.rglob("*.*") if each.is_file()} == whole
+    assert (path / package.name / "loss.py").stat().st_ino == kept.st_ino
+
+
+def test_a_whole_hook_in_a_read_only_folder_is_used(node: NodeFolders) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to mount a folder read-only in a namespace of its own")
+    path = unpack_hook(node, this_program())
+    asks = (
+        "import sys; from distconsole_agent.node_folder.folders import NodeFolders, this_program\n"
+        "from distconsole_agent.node_folder.hook_files import unpack_hook\n"
+        "print(unpack_hook(NodeFolders(sys.argv[1], '0123'), this_program()))"
+    )
+    mounted = f'mount --bind -o ro {path} {path} && exec "$@"'
+    words = ["unshare", "--mount", "sh", "-c", mounted, "sh"]
+    done = subprocess.run(
+        [*words, sys.executable, "-c", asks, node.node_dir], capture_output=True, text=True
+    )
+    assert (done.stdout.strip(), done.stderr) == (path, "")
