@@ -39,7 +39,8 @@ export PATH
     echo "debian: ${PRETTY_NAME} ($(cat /etc/debian_version))"
     echo "python: $("$venv/bin/python" -c 'import platform; print(platform.python_version())')"
     echo "torch: $torch"
-    echo "mpirun: $(mpirun --version 2>/dev/null | sed -n '/[0-9]\.[0-9]/{s/^ *//;p;q}')"
+    mpirun --version 2>/dev/null | sed -nE 's/^mpirun \((Open MPI)\) ([0-9a-z.]+).*/mpirun: \1 \2/p
+        s/^ *Version: +([0-9.]+).*/mpirun: MPICH \1/p; s/.*(Intel)\(R\) (MPI) Library.* Version ([0-9.]+).*/mpirun: \1 \2 \3/p'
     echo "slurm: $(dpkg-query -W -f '${Version}' slurmd 2>/dev/null)"
     echo "openssh: $(ssh -V 2>&1 | cut -d, -f1)"
     echo "horovod: $([ ! -e "$venv/.horovod" ] || echo 0.28.1)"
