@@ -139,12 +139,13 @@ class Process:
             return
         from distconsole_training.identity import from_environment
         from distconsole_training.recorder import Recorder
+        from distconsole_training.records import HEADER_CHILD
 
         environment: Any = os.environ if self._trusts_environment else {}
         self.identity = from_environment(environment)
-        self.made = recorder = Recorder(
-            folder, self.identity, self.started_ns, self.started_time_ns
-        )
+        started = self.started_ns, self.started_time_ns
+        flags = 0 if self._trusts_environment else HEADER_CHILD
+        self.made = recorder = Recorder(folder, self.identity, *started, flags=flags)
         for name, reached_ns in self._phases:
             recorder.phase(name, reached_ns)
         self._phases.clear()
