@@ -68,7 +68,6 @@ LINE = TRAINS.splitlines().index("    time.sleep(600)  # the line that is named"
 WAYS = [("spawn", "auto"), ("fork", "torch"), ("os.fork", "single")]
 
 
-
 def start(bed: Testbed, folder: Path, launcher: str, *arguments: str) -> Console:
     (folder / "starter.py").write_text(STARTER)
     script = folder / "train.py"

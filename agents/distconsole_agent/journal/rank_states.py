@@ -26,6 +26,8 @@ class RankState:
     def __init__(self, rank: int, local_rank: int) -> None:
         self.rank = rank
         self.local_rank = local_rank
+        self.is_placed = True
+        """Whether ``local_rank`` is known; of a rank that the script started only itself can say it."""
         self.pid: int | None = None
         self.state = ""
         self.started_ns = 0
@@ -227,6 +229,7 @@ class RankStates:
         if rank.pid == pid:
             return []
         rank.pid = pid
+        rank.is_placed = local_rank >= 0 or not (spawned or self._is_own_world)
         if local_rank >= 0:
             rank.local_rank = local_rank
         if spawned:
@@ -235,7 +238,11 @@ class RankStates:
 
     def _is_spawned(self, rank: RankState, header: Header) -> bool:
         """Return whether a process that says to be ``rank`` was started by one of the plan, to be another rank."""
-        if header.pid in self._process_ranks or header.rank != rank.rank or not self._process_ranks:
+        if (
+            header.pid in self._process_ranks
+            or header.rank != rank.rank
+            or not self._process_ranks
+        ):
             return False
         if rank.rank in self._process_ranks.values():
             return header.is_child and (rank.starter is not None or not rank.world)

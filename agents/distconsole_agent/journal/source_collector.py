@@ -158,7 +158,7 @@ class SourceCollector:
     def rank_processes(self) -> list[dict[str, Any]]:
         """Return the processes of this node's ranks, for mapping GPUs."""
         found = {
-            rank.rank: (rank.local_rank, rank.pid)
+            rank.rank: (rank.local_rank if rank.is_placed else -1, rank.pid)
             for rank in list(self.ranks)
             if rank.alive and rank.pid is not None
         }

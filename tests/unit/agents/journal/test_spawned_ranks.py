@@ -50,7 +50,8 @@ def test_ranks_with_rings_are_ranks_and_the_process_that_started_them_is_none(
     spawner.tick(1.0)
     assert seats(spawner) == {2: 62, 3: 63}
     assert spawner.states()[1:] == [(2, "starting"), (2, "running"), (3, "starting"), (3, "running")]  # fmt: skip
-    assert {each["rank"] for each in spawner.collector.rank_processes()} == {2, 3}
+    places = {each["rank"]: each["local_rank"] for each in spawner.collector.rank_processes()}
+    assert places == {2: -1, 3: -1}
 
 
 def test_a_rank_with_the_number_of_the_process_that_started_it_takes_its_place(
