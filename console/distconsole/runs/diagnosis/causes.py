@@ -14,6 +14,7 @@ from distconsole.runs.diagnosis.roll import Roll
 from distconsole.runs.diagnosis.stacks import (
     Does,
     evaluates,
+    is_library,
     operation_of,
     own_place,
     place_text,
@@ -285,7 +286,8 @@ def _lock(call: Call, roll: Roll) -> Cause | None:
     holder = _holder(call, waits.what if waits is not None and told else "")
     hint = "two threads that take two locks in different order wait for ever; look at both stacks"
     does = "waits for a lock"
-    if any(frame.file.endswith("/queue.py") for frame in call.frames[:3]):
+    inner = (frame.file for frame in call.frames[:3] if is_library(frame.file))
+    if any(file.endswith("/queue.py") for file in inner):
         does, hint = "waits for a queue", "look at who is to fill or empty it: another thread?"
     sure = Sure.CERTAIN if told else Sure.LIKELY
     return _at(call, Kind.LOCK, does, hint, holder, sure=sure)
