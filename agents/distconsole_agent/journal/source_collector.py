@@ -88,7 +88,6 @@ class SourceCollector:
         )
         self._events = ShimEventReducer(spec, self.ranks)
         self._nccl = NcclLogs(folder, spec)
-        self._notices = NodeNotices(folder, spec)
         self._entries: list[Entry] = []
         self._shim_offset = 0
         self._unread_told = 0
@@ -99,6 +98,8 @@ class SourceCollector:
         self._srun_until: float | None = None
         self._unborn_since = 0.0
         self._restore()
+        stalled = (rank.rank for rank in self.ranks if rank.state == "stalled")
+        self._notices = NodeNotices(folder, spec, stalled)
 
     @property
     def over(self) -> bool:
