@@ -356,11 +356,14 @@ class SourceCollector:
 
     def _visible_devices(self, rank: int) -> str | None:
         placed = [each for each in self._spec.get("ranks") or () if each.get("rank") == rank]
-        for given in (*(each.get("env") or {} for each in placed), self._spec.get("env") or {}):
-            if (chosen := visible_devices(given)) is not None:
-                return chosen
-        if set(VISIBLE) & set(self._spec.get("unset") or ()):
-            return None
+        unset = set(VISIBLE) & set(self._spec.get("unset") or ())
+        given = self._spec.get("visible_variables") or {}
+        given = {name: value for name, value in given.items() if name not in unset}
+        plan: dict[str, Any] = {}
+        for env in (self._spec.get("env"), *(each.get("env") for each in placed)):
+            plan.update(env or {})
+        if unset or set(VISIBLE) & plan.keys():
+            return visible_devices({**given, **plan})
         visible = self._spec.get("visible_devices")
         return visible if isinstance(visible, str) else None
 
