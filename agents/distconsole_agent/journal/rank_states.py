@@ -217,7 +217,7 @@ class RankStates:
         A process of the plan that starts ranks is one itself only if it asks for a process group.
         """
         pid, local_rank = header.pid, header.local_rank
-        rank = self._ranks.setdefault(number, RankState(number, max(0, local_rank)))
+        rank = self._ranks.get(number) or RankState(number, max(0, local_rank))
         spawned = self.engine_ranks and self._is_spawned(rank, header)
         if spawned:
             rank.starter = self._starter_of(header.parent_pid)
@@ -228,6 +228,7 @@ class RankStates:
             return []
         if rank.pid == pid:
             return []
+        self._ranks[number] = rank
         rank.pid = pid
         rank.is_placed = local_rank >= 0 or not (spawned or self._is_own_world)
         if local_rank >= 0:

@@ -79,6 +79,10 @@ def _without_call(rank: int, roll: Roll) -> Cause:
     if not host:
         hint = "add the host that runs it to --hosts; if one of these did, its process has ended"
         return Cause(Kind.NOT_STARTED, "was not found on these hosts", hint, sure=Sure.LIKELY)
+    if rank in roll.usual_ms:
+        does = "has made steps, but its host does not say where it is now"
+        hint = f"distconsole logs {roll.run} --host {host} shows what is printed there"
+        return Cause(Kind.ELSEWHERE, does, hint, sure=Sure.UNKNOWN)
     return Cause(
         Kind.NOT_STARTED,
         "was never started: its host knows no process of it",
