@@ -86,7 +86,7 @@ def test_the_rank_that_hangs_is_named_whoever_started_it(
 ) -> None:
     first, second = standing_bed.host_names
     with start(standing_bed, tmp_path, launcher, way, "hang") as console:
-        console.see(event="log", line="reading")
+        console.see(150, event="log", line="reading")
         with Console(standing_bed, tmp_path, "why", "--json", console.run) as asked:
             assert asked.wait() == 0, asked.stderr
             (told,) = asked.events
@@ -106,7 +106,7 @@ def test_a_spawned_rank_is_asked_when_the_run_stalls(
     standing_bed: Testbed, tmp_path: Path
 ) -> None:
     with start(standing_bed, tmp_path, "torch", "fork", "hang") as console:
-        found = console.see(90, event="finding", check="run.stall")
+        found = console.see(180, event="finding", check="run.stall")
         with Console(standing_bed, tmp_path, "stop", console.run) as stopped:
             assert stopped.wait() == 0, stopped.stderr
         assert console.wait() == 143
@@ -120,7 +120,7 @@ def test_spawned_ranks_that_train_to_the_end_have_ended_well(
 ) -> None:
     first, second = standing_bed.host_names
     with start(standing_bed, tmp_path, launcher, way, "end") as console:
-        assert console.wait() == 0, console.stderr
+        assert console.wait(180) == 0, console.stderr
     places = {0: first, 1: first, 2: second, 3: second}
     assert last_states(console) == {rank: (host, "exited") for rank, host in places.items()}
     assert console.of("finding") == []
@@ -132,7 +132,7 @@ def test_the_spawned_rank_that_raises_is_the_one_that_is_blamed(
     standing_bed: Testbed, tmp_path: Path
 ) -> None:
     with start(standing_bed, tmp_path, "auto", "spawn", "raise") as console:
-        assert console.wait() == 1
+        assert console.wait(180) == 1
     failure = console.of("end")[0]["first_failure"]
     assert (failure["rank"], failure["host"]) == (3, standing_bed.host_names[1])
     assert "no such layer" in failure["error"]
