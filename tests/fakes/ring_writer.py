@@ -23,6 +23,7 @@ class RingWriter:
         pid: Its process; this one unless given.
         capacity: Records that it holds.
         attempt: Which one of the run its process is of, from 1; 0 as the first version wrote it.
+        flags: Of its header, such as ``HEADER_CHILD``.
         clock_ns: The clock of its records; this machine's, whose zero is the machine's start.
     """
 
@@ -37,6 +38,7 @@ class RingWriter:
         local_rank: int = 0,
         started_ns: int | None = None,
         attempt: int = 0,
+        flags: int = 0,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -53,7 +55,7 @@ class RingWriter:
             self._map = mmap.mmap(file.fileno(), size)
         records.HEADER.pack_into(
             self._map, 0, records.MAGIC, records.RECORD.size, capacity, attempt, self.pid, rank,
-            local_rank, 1, 0, 0, 0, started, clock_ns(), 0, parent_pid, 0, b"test",
+            local_rank, 1, 0, 0, 0, started, clock_ns(), 0, parent_pid, flags, b"test",
         )  # fmt: skip
 
     def close(self) -> None:
@@ -100,8 +102,8 @@ class RingWriter:
         index = self.names.index(name)
         self.put(records.METRIC, step=step, name=index, value=value, samples=samples)
 
-    def phase(self, name: str) -> None:
-        self.put(records.PHASE, name=records.PHASES.index(name))
+    def phase(self, name: str, world: int = 0, rank: float = NAN) -> None:
+        self.put(records.PHASE, name=records.PHASES.index(name), samples=world, value=rank)
 
     def late_loss(self, step: int, value: float) -> None:
         self.put(records.LOSS, step=step, value=value)

@@ -60,12 +60,17 @@ def from_request(
     return Identity(asked[0], -1, max(asked[1], 0))
 
 
-def from_process_group(distributed: Any, known: Identity) -> Identity:
-    """Return what ``torch.distributed`` says, or ``known`` while it is not initialised."""
+def from_process_group(distributed: Any, known: Identity, inherited: str | None) -> Identity:
+    """Return what ``torch.distributed`` says, or ``known`` while it is not initialised.
+
+    ``inherited``: the ``LOCAL_RANK`` of the process that started this one, which is not its own.
+    """
     if not (distributed.is_available() and distributed.is_initialized()):
         return known
     rank = int(distributed.get_rank())
-    local = known.local_rank if known.rank == rank else _number(os.environ.get("LOCAL_RANK"))
+    named = os.environ.get("LOCAL_RANK")
+    own = -1 if named == inherited else _number(named)
+    local = known.local_rank if known.rank == rank else own
     return Identity(rank, local, int(distributed.get_world_size()))
 
 

@@ -45,6 +45,7 @@ class Process:
 
     Attributes:
         identity: Who it is, as far as known; None until the ring was wanted.
+        inherited_local_rank: A child's ``LOCAL_RANK`` as its parent left it; None of another process.
         made: The ring, once it was made.
         grouped: Whether Horovod was initialised.
         late: Values on their way from a device, and where they go.
@@ -66,6 +67,7 @@ class Process:
         self.wanted = 0
         # A child of the script inherits its parent's variables, and so a rank that is not its own.
         self._trusts_environment = not is_child
+        self.inherited_local_rank = os.environ.get("LOCAL_RANK") if is_child else None
         self._pid = os.getpid()
         self.made: Recorder | None = None
         self._may_record = True
@@ -139,12 +141,13 @@ class Process:
             return
         from distconsole_training.identity import from_environment
         from distconsole_training.recorder import Recorder
+        from distconsole_training.records import HEADER_CHILD
 
         environment: Any = os.environ if self._trusts_environment else {}
         self.identity = from_environment(environment)
-        self.made = recorder = Recorder(
-            folder, self.identity, self.started_ns, self.started_time_ns
-        )
+        started = self.started_ns, self.started_time_ns
+        flags = 0 if self._trusts_environment else HEADER_CHILD
+        self.made = recorder = Recorder(folder, self.identity, *started, flags=flags)
         for name, reached_ns in self._phases:
             recorder.phase(name, reached_ns)
         self._phases.clear()

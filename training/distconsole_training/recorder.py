@@ -44,10 +44,11 @@ class Recorder:
         started_ns: int,
         started_time_ns: int,
         capacity: int = records.DEFAULT_CAPACITY,
+        flags: int = 0,
     ) -> None:
         """Create the ring in ``folder``; raises OSError without room, or where it is not ours to write to."""
         self.path = os.path.join(folder, f"{os.getpid()}-{started_time_ns}{records.RING_SUFFIX}")
-        self.capacity = capacity
+        self.capacity, self._flags = capacity, flags
         self.map = _map_file(self.path, records.RECORDS_OFFSET + capacity * records.RECORD.size)
         self.next_sequence = count(1).__next__
         self._names: dict[str, int] = {}
@@ -55,7 +56,7 @@ class Recorder:
         ours = records.MAGIC, records.RECORD.size, capacity, _attempt(), os.getpid()
         counted = 0, 0, tally.errors  # names used, written, guard errors
         started = started_time_ns, started_ns
-        last = zlib.crc32(run), os.getppid(), 0, _title()
+        last = zlib.crc32(run), os.getppid(), flags, _title()
         records.HEADER.pack_into(self.map, 0, *ours, *identity, *counted, *started, *last)
         # The name is the announcement: a reader never sees a ring without its header.
         os.rename(self.path + ".new", self.path)
@@ -125,7 +126,8 @@ class Recorder:
 
     def finish(self) -> None:
         """Store that the process went through its exit handlers."""
-        _INT32.pack_into(self.map, records.OFFSET_FLAGS, records.HEADER_FINISHED)
+        flags = self._flags | records.HEADER_FINISHED
+        _INT32.pack_into(self.map, records.OFFSET_FLAGS, flags)
 
     def _store(self, layout: struct.Struct, *fields: float) -> None:
         sequence = self.next_sequence()

@@ -109,6 +109,8 @@ WRAPPED = 16
 
 HEADER_FINISHED = 1
 """Header flag: the process went through its exit handlers."""
+HEADER_CHILD = 2
+"""Header flag: another Python process of the run forked the process, or started it by multiprocessing."""
 
 PHASES = ("interpreter", "import_torch", "init_process_group", "first_step", "rendezvous")
 """``rendezvous``: the process asks for its process group, and waits for the others."""

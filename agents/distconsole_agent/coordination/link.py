@@ -80,9 +80,13 @@ class LinkEvents(NamedTuple):
 
 
 def read_failure_message(message: dict[str, Any], node: int, spec: RunSpec) -> Failure:
-    """Return the failure in a message from ``node``, which may only tell of its own ranks."""
+    """Return the failure in a message from ``node``, which may only tell of its own ranks.
+
+    A node's only process may have started ranks of any number.
+    """
     rank, own = read_integer(message, "rank"), spec.nodes[node].ranks
-    if rank not in own and (spec.ranks_are_planned or not 0 <= rank < MAX_RANK):
+    planned = spec.ranks_are_planned and len(own) > 1
+    if rank not in own and (planned or not 0 <= rank < MAX_RANK):
         rank = own[0] if own else 0
     signal = message.get("signal")
     return Failure(

@@ -134,12 +134,12 @@ def _count_broken_bytes(data: bytes) -> int:
 
 
 class LogSources:
-    """All logs in one folder; ``number_of`` gives a process's rank for that in its log's name."""
+    """All logs in one folder; ``rank_of`` gives a process's rank, if one prints there, for that in its log's name."""
 
     def __init__(
-        self, folder: str, host: str, number_of: Callable[[int], int] = lambda rank: rank
+        self, folder: str, host: str, rank_of: Callable[[int], int | None] = lambda rank: rank
     ) -> None:
-        self._folder, self._host, self._number_of = folder, host, number_of
+        self._folder, self._host, self._number_of = folder, host, rank_of
         self._logs: dict[str, LogTail] = {}
         self._budget, self._filled_at = float(limits.LOG_COST_AT_ONCE), 0.0
 
@@ -230,11 +230,13 @@ class LogSources:
 
     def _note(self, check: str, summary: str, hint: str, log: LogTail, t: float) -> Entry:
         said = {"check": check, "severity": "warn", "summary": summary, "hint": hint}
-        rank = {} if log.rank is None else {"rank": self._rank_of(log)}
+        number = self._rank_of(log)
+        rank = {} if number is None else {"rank": number}
         return {"t": t, "kind": "note", **said, **rank}
 
     def _who(self, log: LogTail) -> str:
-        return "what starts the ranks" if log.rank is None else f"rank {self._rank_of(log)}"
+        number = self._rank_of(log)
+        return "what starts the ranks" if number is None else f"rank {number}"
 
     def _rank_of(self, log: LogTail) -> int | None:
         return None if log.rank is None else self._number_of(log.rank)

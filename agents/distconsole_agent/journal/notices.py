@@ -7,12 +7,13 @@ goes when the run's end was told. A thread of its own posts: nothing that attend
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import queue
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from distconsole_agent.contract.webhook import NotToldError, post
@@ -21,6 +22,9 @@ from distconsole_agent.supervisor import notes
 from distconsole_agent.system.own_log import complain
 
 FILE = "notify.json"
+KEPT = "notices.jsonl"
+"""Lines, each one of ``notice`` (with the ``check`` of a finding), ``told`` (the index of a notice) and ``first`` (a
+verdict's failure). The agent that tells holds its lock: one that comes tells only what that has left."""
 MAX_NOTICES = 20
 """Of one run, beside its end: a run in trouble must not flood anybody."""
 MAX_CHARS = 400
@@ -29,21 +33,29 @@ OF_OTHERS = ("run.first_failure", "run.stall", "run.restart", notes.NOTICE_UNTOL
 
 
 class NodeNotices:
-    """One run's notices; nobody is told on a node without ``notify.json``."""
+    """One run's notices; nobody is told on a node without ``notify.json``.
 
-    def __init__(self, folder: str, spec: dict[str, Any]) -> None:
-        self._path = os.path.join(folder, FILE)
+    ``stalled``: the ranks that have stalled so far, as the journal knows them.
+    """
+
+    def __init__(self, folder: str, spec: dict[str, Any], stalled: Iterable[int] = ()) -> None:
+        self._path, self._kept = os.path.join(folder, FILE), os.path.join(folder, KEPT)
         self._spec = spec
         self._whom = _read(self._path)
         self._first: dict[str, Any] = {}
-        self._stalled: set[int] = set()
+        self._stalled = set(stalled)
         self._found: set[str] = set()
         self._told = 0
-        self._waiting: queue.SimpleQueue[Entry] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[tuple[int, Entry]] = queue.SimpleQueue()
         self.entries: queue.SimpleQueue[Entry] = queue.SimpleQueue()
         """Notes for the journal."""
         self.thread: threading.Thread | None = None
         if self._whom:
+            for line in _lines(self._kept):
+                self._first = line.get("first", self._first)
+                self._found.add(str(line.get("check")))
+                if "notice" in line:
+                    self._wait(line["notice"])
             self.thread = threading.Thread(target=self._work, name="notices", daemon=True)
             self.thread.start()
 
@@ -53,15 +65,27 @@ class NodeNotices:
             notice = self._notice(entry)
             if notice is None:
                 continue
-            if entry["kind"] == "end":
-                self._waiting.put({**notice, "last": True})
-            elif notice["kind"] in self._whom["on"] and self._told < MAX_NOTICES:
-                self._told += 1
-                self._waiting.put(notice)
+            last = entry["kind"] == "end"
+            if last or (notice["kind"] in self._whom["on"] and self._told < MAX_NOTICES):
+                notice["last"] = last
+                self._keep({"notice": notice, "check": entry.get("check")})
+                self._wait(notice)
 
     def close(self) -> None:
         """Tell of nothing more; what waits is told first. Never blocks."""
-        self._waiting.put({})
+        self._waiting.put((-1, {}))
+
+    def _wait(self, notice: Entry) -> None:
+        self._waiting.put((self._told, notice))
+        self._told += 1
+
+    def _keep(self, line: Entry) -> None:
+        """Append a line; where the disk refuses it, another agent may tell it again."""
+        try:
+            with open(self._kept, "ab", opener=_private) as file:
+                file.write(json.dumps(line).encode() + b"\n")
+        except OSError as error:
+            complain(f"run {self._spec['run']}: {error}")
 
     def _notice(self, entry: Entry) -> Entry | None:
         kind = entry["kind"]
@@ -71,6 +95,7 @@ class NodeNotices:
             return self._finding(entry)
         if kind == "verdict":
             self._first = entry.get("first_failure") or {}
+            self._keep({"first": self._first})
         return self._end(entry) if kind == "end" else None
 
     def _stall(self, entry: Entry) -> Entry | None:
@@ -113,14 +138,22 @@ class NodeNotices:
         return {**told, "text": _plain(text), "t": entry["t"], "run": run, "name": name, **more}
 
     def _work(self) -> None:
-        while notice := self._waiting.get():
-            last = notice.pop("last", False)
-            if notice["kind"] in self._whom["on"]:
-                self._tell(notice)
-            if last:
+        with _locked(self._kept):
+            told = {line["told"] for line in _lines(self._kept) if "told" in line}
+            index, notice = self._waiting.get()
+            while notice:
+                last = notice.pop("last", False)
+                if notice["kind"] in self._whom["on"] and index not in told:
+                    self._tell(notice)
+                    self._keep({"told": index})
+                if last:
+                    break
+                index, notice = self._waiting.get()
+            else:
+                return
+            for path in (self._path, self._kept):
                 with contextlib.suppress(OSError):
-                    os.unlink(self._path)
-                break
+                    os.unlink(path)
 
     def _tell(self, notice: Entry) -> None:
         try:
@@ -141,6 +174,34 @@ def _read(path: str) -> dict[str, Any]:
         return {"address": str(told["address"]), "on": on, "timeout": float(told["timeout"])}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+
+
+def _lines(path: str) -> list[dict[str, Any]]:
+    """Return the whole lines of a file that is there; one that a crash has cut is left out."""
+    found = []
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        for line in file:
+            with contextlib.suppress(ValueError):
+                found.append(json.loads(line))
+    return found
+
+
+@contextlib.contextmanager
+def _locked(path: str) -> Iterator[None]:
+    """Hold the lock of a file, once who holds it has ended; without one where the disk has no room for the file."""
+    try:
+        file = open(path, "ab", opener=_private)  # noqa: SIM115 - where there is one
+    except OSError:
+        yield
+        return
+    with file:
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _plain(text: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from distconsole_agent.contract import limits
-from distconsole_agent.journal.rings import Record
+from distconsole_agent.journal.rings import Header, Record
 from distconsole_training.records import ALONE, PHASES
 
 ENDED = ("exited", "failed", "killed")
@@ -26,9 +26,15 @@ class RankState:
     def __init__(self, rank: int, local_rank: int) -> None:
         self.rank = rank
         self.local_rank = local_rank
+        self.is_placed = True
+        """Whether ``local_rank`` is known; of a rank that the script started only itself can say it."""
         self.pid: int | None = None
         self.state = ""
         self.started_ns = 0
+        self.world = 0
+        """Ranks of the process group that its process asked for; 0 before that."""
+        self.starter: int | None = None
+        """Number in the plan of the process that started this rank's; None if the shim started it."""
         self.ended: Entry | None = None
         """How and when it ended: ``exit_code`` or ``signal``, where they are known, and ``t``."""
 
@@ -66,6 +72,7 @@ class RankStates:
         self.last_exit: tuple[int, int] | None = None
         self._ranks = {rank: RankState(rank, index) for index, rank in enumerate(world_ranks)}
         self._process_ranks: dict[int, int] = {}
+        self._is_own_world = own_numbers
         self._own_numbers = own_numbers and engine_ranks
         self._numbers: dict[int, int] = {}
         """Rank of the plan -> its number in its process group, where that is another one."""
@@ -85,10 +92,13 @@ class RankStates:
     def restore(self, states: dict[str, list[Any]]) -> None:
         """Take over the states of a mark; for after the events so far were told again."""
         for number, (state, pid, local_rank) in states.items():
-            if self._own_numbers and int(number) not in self._planned:
-                self.renumber(min(self._planned), int(number), 0.0)
+            known = self._process_ranks.get(pid)
+            if known is not None and self.engine_ranks and int(number) not in self._planned:
+                self._call(known, int(number))
             rank = self._ranks.setdefault(int(number), RankState(int(number), local_rank))
             rank.state, rank.pid, rank.local_rank = state, pid, local_rank
+            if self.engine_ranks and pid is not None and known is None:
+                rank.starter = self._starter_of(0)
 
     def of_process(self, pid: int, parent_pid: int, told_rank: int) -> int:
         """Return the rank of a process with a recorder, which believes ``told_rank``; -1 while unknown."""
@@ -113,17 +123,42 @@ class RankStates:
         """Return the number of a rank that the plan, and so the shim and the log files, call so."""
         return self._numbers.get(planned, planned)
 
+    def log_rank(self, planned: int) -> int | None:
+        """Return whose the lines in the log of a process are; None if ranks that it started print there, too."""
+        shared = any(rank.starter == planned for rank in list(self))
+        return None if shared else self.number_of(planned)
+
+    def numbers_of(self, planned: int) -> frozenset[int]:
+        """Return the ranks that end with a process of the plan: its own, and those that it started."""
+        started = (rank.rank for rank in self if rank.starter == planned)
+        return frozenset((self.number_of(planned), *started))
+
+    def joins(self, number: int, world: int) -> None:
+        """Take that the process of a rank asks for a process group of ``world`` ranks."""
+        rank = self._ranks.get(number)
+        if rank is not None and rank.starter is None:
+            rank.world = world
+
     def renumber(self, known: int, number: int, t: float) -> list[Entry]:
-        """Take that a process group calls the rank that is ``known`` here by another number."""
+        """Take that a process group calls the rank that is ``known`` here by another number.
+
+        The plan's numbers do not count if it leaves them to the script, or if the group has more ranks.
+        """
         rank = self._ranks.get(known)
-        if not self._own_numbers or rank is None or number in self._ranks or number > MAX_RANK:
+        if rank is None or number in self._ranks or number > MAX_RANK:
             return []
+        larger = self.engine_ranks and rank.world > (self.planned_world or MAX_RANK)
+        if not (self._own_numbers or larger):
+            return []
+        self._call(known, number)
+        return [self._entry(rank, t)] if rank.alive else []
+
+    def _call(self, known: int, number: int) -> None:
         planned = next((p for p, own in self._numbers.items() if own == known), known)
+        self._ranks[number] = rank = self._ranks.pop(known)
         self._numbers[planned] = rank.rank = number
-        self._ranks[number] = self._ranks.pop(known)
         for pid, of in self._process_ranks.items():
             self._process_ranks[pid] = number if of == known else of
-        return [self._entry(rank, t)] if rank.alive else []
 
     def is_engines_own(self, parent_pid: int) -> bool:
         """Return whether a process with this parent was started by an engine: it is a rank itself."""
@@ -138,6 +173,7 @@ class RankStates:
         if self.engine_ranks:
             rank = self._ranks.setdefault(number, RankState(number, 0))
             rank.local_rank = _int(event, "local_rank") or 0
+            rank.world, rank.starter = 0, None
             begun = [rank]
         else:
             begun = list(self)
@@ -160,28 +196,81 @@ class RankStates:
         if number is None or t_ns is None or code is None:
             return []
         self.last_exit = max(self.last_exit or (0, 0), (int(code != 0), code))
-        if self.engine_ranks:
-            rank = self._ranks.get(self.number_of(number))
-            ended = [rank] if rank is not None else []
-        else:
+        own = self._ranks.get(self.number_of(number))
+        if not self.engine_ranks:
             ended = [rank for rank in self if rank.alive and not self.is_nobody(rank)]
+        else:
+            ended = [rank for rank in self if rank.alive and rank.starter == number]
+            if own is not None and own.starter is None and not self.is_nobody(own):
+                ended.insert(0, own)
         entries = []
         for rank in ended:
             how: Entry = {"t_ns": t_ns}
-            if self.engine_ranks or code == 0 or rank.pid == _int(event, "pid"):
+            if not self._is_found(rank) or code == 0 or rank.pid == _int(event, "pid"):
                 how.update(exit_code=code, signal=signal)
             entries.append(self._change(rank, self._end_state(code, signal), t_ns / 1e9, how))
         return entries
 
-    def found(self, number: int, local_rank: int, pid: int, t: float) -> list[Entry]:
-        """Take a rank that an engine started and that was found by its recorder."""
-        rank = self._ranks.setdefault(number, RankState(number, max(0, local_rank)))
-        if self.engine_ranks or rank.pid == pid:
+    def found(self, number: int, header: Header, t: float) -> list[Entry]:
+        """Take a rank that was found by its recorder: an engine started it, or a process of the script did.
+
+        A process of the plan that starts ranks is one itself only if it asks for a process group.
+        """
+        pid, local_rank = header.pid, header.local_rank
+        rank = self._ranks.get(number) or RankState(number, max(0, local_rank))
+        spawned = self.engine_ranks and self._is_spawned(rank, header)
+        if spawned:
+            rank.starter = self._starter_of(header.parent_pid)
+            starter = self._ranks.get(self.number_of(rank.starter))
+            if starter is not None and not starter.world and starter.pid in self._process_ranks:
+                starter.pid = None
+        elif self.engine_ranks and (rank.pid is not None or not rank.world):
             return []
+        if rank.pid == pid:
+            return []
+        self._ranks[number] = rank
         rank.pid = pid
+        rank.is_placed = local_rank >= 0 or not (spawned or self._is_own_world)
         if local_rank >= 0:
             rank.local_rank = local_rank
+        if spawned:
+            rank.started_ns = header.started_time_ns
         return [self._change(rank, "starting", t)]
+
+    def _is_spawned(self, rank: RankState, header: Header) -> bool:
+        """Return whether a process that says to be ``rank`` was started by one of the plan, to be another rank."""
+        if (
+            header.pid in self._process_ranks
+            or header.rank != rank.rank
+            or not self._process_ranks
+        ):
+            return False
+        if rank.rank in self._process_ranks.values():
+            return header.is_child and (rank.starter is not None or not rank.world)
+        starter = self._ranks.get(self.number_of(self._starter_of(header.parent_pid)))
+        return starter is None or starter.world in (0, header.world_size)
+
+    def _starter_of(self, parent_pid: int) -> int:
+        """Return the number in the plan of the process that started a child of ``parent_pid``; -1 if unknown."""
+        number = self._process_ranks.get(parent_pid)
+        if number is None:
+            return min(self._planned) if len(self._planned) == 1 else -1
+        return next((p for p, own in self._numbers.items() if own == number), number)
+
+    def _is_found(self, rank: RankState) -> bool:
+        """Return whether a rank's process is none that the shim started, and so tells of its end."""
+        return not self.engine_ranks or rank.starter is not None
+
+    def watches_ends(self, number: int) -> bool:
+        """Return whether the end of a rank's process is seen by its recorder alone."""
+        rank = self._ranks.get(number)
+        return not self.engine_ranks or (rank is not None and rank.starter is not None)
+
+    def start_of(self, number: int, header: Header) -> int:
+        """Return when the shim started the process of a rank, in UNIX ns; 0 if another process of the script did."""
+        rank = self._ranks.get(number)
+        others = header.is_child or (self._is_own_world and header.pid not in self._process_ranks)
+        return 0 if rank is None or others else rank.started_ns
 
     def trains(self, number: int, t: float) -> list[Entry]:
         """Take a sign that a rank is past its start."""
@@ -191,17 +280,19 @@ class RankStates:
         return [self._change(rank, "running", t)]
 
     def vanished(self, number: int, pid: int, state: str, t: float) -> list[Entry]:
-        """Take the end of a process that an engine started; nobody told us its exit code."""
+        """Take the end of a process that an engine or the script started; nobody told us its exit code."""
         rank = self._ranks.get(number)
-        if self.engine_ranks or rank is None or rank.pid != pid or not rank.alive:
+        if rank is None or not self._is_found(rank) or rank.pid != pid or not rank.alive:
             return []
         return [self._change(rank, state, t)]
 
     def failed(self, event: Entry) -> list[Entry]:
-        """Take who failed with what, which of a rank that an engine started nobody else says."""
+        """Take who failed with what, which of a rank that the shim did not start nobody else says."""
         rank, code = self._ranks.get(_int(event, "rank") or 0), _int(event, "exit_code")
         t_ns, signal = _int(event, "t_ns"), _int(event, "signal")
-        if self.engine_ranks or rank is None or rank.pid is None or code is None or t_ns is None:
+        if rank is None or rank.pid is None or code is None or t_ns is None:
+            return []
+        if not self._is_found(rank):
             return []
         state = "failed" if signal is None else "killed"
         how = {"t_ns": t_ns, "exit_code": code, "signal": signal}

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from distconsole_agent.contract.limits import MAX_RINGS
 from distconsole_agent.journal.rank_states import Entry, RankStates, world_of
-from distconsole_agent.journal.rings import RING_SUFFIX, Record, Ring
+from distconsole_agent.journal.rings import RING_SUFFIX, Header, Record, Ring
 from distconsole_agent.journal.waits import Waits
 from distconsole_agent.journal.windows import Checks, Offset, StepMemory, cut, names_path, window
 from distconsole_agent.supervisor import notes
@@ -179,12 +179,16 @@ class Recorders:
         return recorder.started_ns > ended_ns
 
     def drain(
-        self, rank: int | None = None, *, ended_ns: int | None = None, everybody: bool = False
+        self,
+        ranks: frozenset[int] | None = None,
+        *,
+        ended_ns: int | None = None,
+        everybody: bool = False,
     ) -> list[Entry]:
-        """Return the entries for what was recorded since last time, of one rank or of all.
+        """Return the entries for what was recorded since last time, of some ranks or of all.
 
         Args:
-            rank: Only this rank's.
+            ranks: Only these ranks'.
             ended_ns: Its processes that started before this UNIX time have ended: of these also
                 what is still hidden behind another ring is read, and of no other.
             everybody: All processes of the attempt have ended then.
@@ -200,7 +204,7 @@ class Recorders:
                 continue
             if recorder.rank < 0:
                 recorder.rank = self._rank_of(recorder, final=final)
-            if recorder.rank >= 0 and rank in (None, recorder.rank):
+            if recorder.rank >= 0 and (ranks is None or recorder.rank in ranks):
                 recorder.ended = recorder.ended or final
                 heard.append(recorder)
         self._check_processes(heard)
@@ -210,7 +214,7 @@ class Recorders:
         """Ask which processes have ended, where it matters: the shim tells of those it started."""
         claims = Counter(recorder.rank for recorder in heard)
         for recorder in heard:
-            if claims[recorder.rank] > 1 or not self._ranks.engine_ranks:
+            if claims[recorder.rank] > 1 or self._ranks.watches_ends(recorder.rank):
                 recorder.check_process()
 
     def silent(self, now_monotonic_ns: int) -> list[tuple[int, float, float | None, float]]:
@@ -242,13 +246,10 @@ class Recorders:
             rank for rank, each in active if not each.ended and 0 < each.meets_ns < since
         )
 
-    def gone(self) -> list[tuple[int, int, int, bool]]:
-        """Return rank, pid, own pid, and whether it went through its exit handlers, of ended active processes."""
-        return [
-            (rank, each.ring.header.pid, each.ring.own_pid, each.ring.header.finished)
-            for rank, each in self._active.items()
-            if each.ended
-        ]
+    def gone(self) -> list[tuple[int, int, Header]]:
+        """Return rank, own pid and header of active processes that have ended."""
+        active = self._active.items()
+        return [(rank, each.ring.own_pid, each.ring.header) for rank, each in active if each.ended]
 
     def _restore(self, recorder: Recorder, mark: list[Any]) -> None:
         recorder.restore(mark)
@@ -300,7 +301,7 @@ class Recorders:
             self._active[recorder.rank] = recorder
         header = recorder.ring.header
         began = self._time(recorder, header.started_monotonic_ns)
-        entries += self._ranks.found(recorder.rank, header.local_rank, header.pid, began)
+        entries += self._ranks.found(recorder.rank, header, began)
         return entries + self._read(recorder)
 
     def _replaces(self, recorder: Recorder, current: Recorder) -> bool:
@@ -350,14 +351,15 @@ class Recorders:
         return [{"t": t, "kind": "note", **notes.rare_looks(rank, record[6])}]
 
     def _phases(self, recorder: Recorder, records: list[Record]) -> list[Entry]:
-        rank = self._ranks.get(recorder.rank)
-        begun = rank.started_ns if rank is not None else 0
+        begun = self._ranks.start_of(recorder.rank, recorder.ring.header)
         entries: list[Entry] = []
         for record in records:
             if record[3] == PHASE and record[5] < len(PHASES):
                 t = self._time(recorder, record[2])
                 world = world_of(record, self._ranks.planned_world)
-                entries += self._renumber(recorder, PHASES[record[5]], world, t)
+                if world.get("world") and not recorder.ring.header.is_child:
+                    self._ranks.joins(recorder.rank, world["world"])
+                    entries += self._renumber(recorder, PHASES[record[5]], world, t)
                 seconds = t - (begun or recorder.started_ns) / 1e9
                 entries.append(
                     {
@@ -366,6 +368,7 @@ class Recorders:
                         "rank": recorder.rank,
                         "phase": PHASES[record[5]],
                         "seconds": round(max(0.0, seconds), 6),
+                        **({"child": True} if recorder.ring.header.is_child else {}),
                         **world,
                     }
                 )

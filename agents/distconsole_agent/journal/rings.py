@@ -94,6 +94,11 @@ class Header(NamedTuple):
         """Whether the process went through its exit handlers."""
         return bool(self.flags & records.HEADER_FINISHED)
 
+    @property
+    def is_child(self) -> bool:
+        """Whether another Python process of the run started it, so that only itself knows its rank."""
+        return bool(self.flags & records.HEADER_CHILD)
+
 
 def read_headers(folder: str, enclosed: str | None = None) -> Iterator[tuple[str, Header]]:
     """Yield path and header of each ring in ``folder`` that can be read; ``enclosed`` as for ``Ring``."""

@@ -85,12 +85,11 @@ class SourceCollector:
         self.roll = RollCalls(folder, rings, self.ranks, self._recorders, monotonic)
         self._shim = ShimLines(os.path.join(folder, "shim.jsonl"))
         self._logs = LogSources(
-            os.path.join(folder, "logs"), nodes[index]["host"], self.ranks.number_of
+            os.path.join(folder, "logs"), nodes[index]["host"], self.ranks.log_rank
         )
         self._events = ShimEventReducer(spec, self.ranks)
         self._nccl = NcclLogs(folder, spec)
         self._unwatched = UnwatchedProcesses(folder, spec.get("hook"))
-        self._notices = NodeNotices(folder, spec)
         self._entries: list[Entry] = []
         self._shim_offset = 0
         self._unread_told = 0
@@ -101,6 +100,8 @@ class SourceCollector:
         self._srun_until: float | None = None
         self._unborn_since = 0.0
         self._restore()
+        stalled = (rank.rank for rank in self.ranks if rank.state == "stalled")
+        self._notices = NodeNotices(folder, spec, stalled)
 
     @property
     def over(self) -> bool:
@@ -162,7 +163,7 @@ class SourceCollector:
     def rank_processes(self) -> list[dict[str, Any]]:
         """Return the processes of this node's ranks, for mapping GPUs."""
         found = {
-            rank.rank: (rank.local_rank, rank.pid)
+            rank.rank: (rank.local_rank if rank.is_placed else -1, rank.pid)
             for rank in list(self.ranks)
             if rank.alive and rank.pid is not None
         }
@@ -223,7 +224,9 @@ class SourceCollector:
                 # What a process printed and recorded comes before its end.
                 one = event.get("rank") if kind in ("exited", "failed") else None
                 over = kind in ("ended", "attempt")
-                self._take_everything(now, one, event["t_ns"], over=over, final=kind != "attempt")
+                well = kind == "exited" and not event.get("exit_code")
+                final = kind != "attempt"
+                self._take_everything(now, one, event["t_ns"], over=over, final=final, well=well)
             if kind == "attempt":
                 self._commit()  # the rings go now
             if kind == "ended":
@@ -250,7 +253,14 @@ class SourceCollector:
         self._entries += self._events.tell(event)
 
     def _take_everything(
-        self, now: float, rank: int | None, ended_ns: int, *, over: bool = True, final: bool = True
+        self,
+        now: float,
+        rank: int | None,
+        ended_ns: int,
+        *,
+        over: bool = True,
+        final: bool = True,
+        well: bool = False,
     ) -> None:
         """Take all that a rank (or all ranks) left until it ended, in batches of bounded size.
 
@@ -258,10 +268,9 @@ class SourceCollector:
         """
         self._open_sources()
         only = rank if self.ranks.engine_ranks else None
-        numbered = None if only is None else self.ranks.number_of(only)
+        numbered = None if only is None else self.ranks.numbers_of(only)
         self._entries += self._recorders.drain(numbered, ended_ns=ended_ns, everybody=rank is None)
-        if not self.ranks.engine_ranks:
-            self._take_vanished(self._wall_ns() / 1e9)
+        self._take_vanished(self._wall_ns() / 1e9, over=not well)
         while ends := self._logs.take_ends(now, self._t(), only, over=over, final=final):
             self._entries += ends
             self._commit()
@@ -277,21 +286,27 @@ class SourceCollector:
         for rank, seconds, median, longest in self._recorders.silent(monotonic_ns):
             self._entries += self.ranks.paused(rank, seconds, median, now_ns / 1e9, longest)
         self.roll.watch()
-        if not self.ranks.engine_ranks:
-            self._take_vanished(now_ns / 1e9)
+        self._take_vanished(now_ns / 1e9)
 
-    def _take_vanished(self, t: float) -> None:
+    def _take_vanished(self, t: float, *, over: bool = False) -> None:
+        """Take the ends of processes that the shim did not start; ``over``: what started them has ended badly, too.
+
+        multiprocessing ends a forked child by ``os._exit``, without exit handlers: how, its parent's end says.
+        """
         gone = [
-            (number, pid, own_pid, finished)
-            for number, pid, own_pid, finished in self._recorders.gone()
-            if (rank := self.ranks.get(number)) is not None and rank.alive and rank.pid == pid
+            (number, own_pid, header)
+            for number, own_pid, header in self._recorders.gone()
+            if self.ranks.watches_ends(number)
+            and (rank := self.ranks.get(number)) is not None
+            and (rank.alive and rank.pid == header.pid)
         ]
         if not gone:
             return
         raised = {each.pid for each in read_raised(self._errors, past=True)}
-        for number, pid, own_pid, finished in gone:
-            state = "failed" if own_pid in raised else "exited" if finished else "killed"
-            self._entries += self.ranks.vanished(number, pid, state, t)
+        for number, own_pid, header in gone:
+            state = "failed" if own_pid in raised else "exited" if header.finished else "killed"
+            if over or state != "killed" or not header.is_child:
+                self._entries += self.ranks.vanished(number, header.pid, state, t)
 
     def _shim_is_gone(self) -> bool:
         path = os.path.join(self._folder, "shim.pid")
@@ -345,11 +360,14 @@ class SourceCollector:
 
     def _visible_devices(self, rank: int) -> str | None:
         placed = [each for each in self._spec.get("ranks") or () if each.get("rank") == rank]
-        for given in (*(each.get("env") or {} for each in placed), self._spec.get("env") or {}):
-            if (chosen := visible_devices(given)) is not None:
-                return chosen
-        if set(VISIBLE) & set(self._spec.get("unset") or ()):
-            return None
+        unset = set(VISIBLE) & set(self._spec.get("unset") or ())
+        given = self._spec.get("visible_variables") or {}
+        given = {name: value for name, value in given.items() if name not in unset}
+        plan: dict[str, Any] = {}
+        for env in (self._spec.get("env"), *(each.get("env") for each in placed)):
+            plan.update(env or {})
+        if unset or set(VISIBLE) & plan.keys():
+            return visible_devices({**given, **plan})
         visible = self._spec.get("visible_devices")
         return visible if isinstance(visible, str) else None
 

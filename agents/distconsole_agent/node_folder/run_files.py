@@ -15,6 +15,7 @@ from distconsole_agent.journal.reader import JournalError
 from distconsole_agent.node_folder.proofs import is_unborn
 from distconsole_agent.supervisor.proctree import read_environ
 from distconsole_agent.telemetry.mapping import VISIBLE
+from distconsole_agent.telemetry.mapping import visible_devices as chosen_devices
 
 if TYPE_CHECKING:
     from distconsole_agent.journal.active import ActiveRun
@@ -34,10 +35,10 @@ def check_run_id(run: object) -> str:
 
 def visible_devices(pid: object) -> str | None:
     """Return the GPUs that Slurm gave a process, numbered as on the node; None where it gave none."""
-    given = read_environ(pid) if isinstance(pid, int) else {}
-    names = (b"SLURM_STEP_GPUS", *(name.encode() for name in VISIBLE))
-    shown = next(filter(None, map(given.get, names)), None)
-    return shown.decode("ascii", "replace") if shown else None
+    read = read_environ(pid) if isinstance(pid, int) else {}
+    names = ("SLURM_STEP_GPUS", *VISIBLE)
+    given = {n: read[n.encode()].decode("ascii", "replace") for n in names if read.get(n.encode())}
+    return given.get(names[0]) or chosen_devices(given)
 
 
 def is_run_id(name: str) -> bool:

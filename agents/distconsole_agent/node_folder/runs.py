@@ -42,6 +42,7 @@ from distconsole_agent.server.shim_calls import (
 from distconsole_agent.system.descriptors import UsersProgram
 from distconsole_agent.system.kernel_files import boottime
 from distconsole_agent.system.own_log import complain
+from distconsole_agent.telemetry.mapping import VISIBLE
 from distconsole_agent.telemetry.mapping import visible_devices as chosen_devices
 
 STILL_PREPARING_SECONDS = 60.0
@@ -303,6 +304,7 @@ class Runs:
         spec["hook"] = unpack_hook(self._folders, self.program) if spec.get("watch") else None
         spec["agent_argv"] = [*self.program.argv, "agent", "--node-dir", self._folders.node_dir]
         spec["visible_devices"] = chosen_devices(environment)
+        spec["visible_variables"] = {n: environment[n] for n in VISIBLE if n in environment}
         notify = spec.pop("notify", None)
         if notify is not None:
             write_private(os.path.join(folder, NOTIFY_FILE), notify, sync=False)

@@ -76,7 +76,11 @@ def find_failure(
     assert ended is not None
     if ended.exit_code == 0:
         return None
-    raised = _add_rank(spec, rank, _find_exception(spec, rank, errors_dir))
+    raised = _find_exception(spec, rank, errors_dir)
+    number = -1 if raised is None else _blamed_rank(spec, rank, raised)
+    if raised is not None and number >= 0:
+        # What blames a child of its own is no rank, whatever the plan calls it.
+        raised, spec = raised._replace(rank=number), spec._replace(engine_ranks=False)
     if stopped_ns is not None:
         # Only an engine that restarts ranks itself has dealt with what they raised.
         retried = raised is not None and raised.retried and not spec.max_restarts
@@ -130,15 +134,12 @@ def _make_failure(
     return Failure(node, culprit, rank.pid, t_ns, exit_code, number, error, traceback)
 
 
-def _add_rank(
-    spec: RunSpec, rank: RankProcess, raised: failures.Raised | None
-) -> failures.Raised | None:
-    """Return ``raised`` with the rank that a script's own spawner blames."""
-    if raised is None or raised.rank >= 0 or spec.engine_ranks or spec.rings is None:
-        return raised
-    told = f"{raised.error}\n{raised.traceback}"
-    number = find_child_rank(told, rank.inner, spec.rings)
-    return raised._replace(rank=number) if number >= 0 else raised
+def _blamed_rank(spec: RunSpec, rank: RankProcess, raised: failures.Raised) -> int:
+    """Return the rank that a script's own spawner blames; -1 where none does."""
+    own = rank.is_of(raised.pid, raised.rank) if spec.engine_ranks else raised.rank < 0
+    if not own or spec.rings is None:
+        return -1
+    return find_child_rank(f"{raised.error}\n{raised.traceback}", rank.inner, spec.rings)
 
 
 def _engine_said(rank: RankProcess, raised: failures.Raised | None) -> failures.EngineSaid | None:

@@ -180,7 +180,7 @@ def _gpus(ranks: Sequence[Rank], sample: Sample) -> list[Result | None]:
     processes = [
         {
             "rank": at,
-            "local_rank": max(rank.local, 0),
+            "local_rank": rank.local,
             "pid": rank.seen.pid,
             "cuda_visible_devices": visible_devices(rank.seen.told),
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
@@ -41,13 +42,38 @@ class GpuUnit(NamedTuple):
     gpu_uuid: str | None = None
 
 
-VISIBLE = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-"""Variables that choose GPUs; ROCm's torch knows all three, and the first goes before the second."""
+HIP, CUDA, ROCR, ORDINAL = VISIBLE = (
+    *("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
+    *("ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"),
+)
+"""Variables that choose GPUs. CUDA reads its own alone, ROCm's torch all of them; Slurm may set each, on any host."""
+
+UNKNOWN = "?"
+"""Names no GPU."""
 
 
-def visible_devices(variables: Mapping[str, Any]) -> str | None:
-    """Return what a process's variables choose; None where none of them is set."""
-    return next((str(variables[name]) for name in VISIBLE if name in variables), None)
+def visible_devices(variables: Mapping[str, Any], dev: str = "/dev") -> str | None:
+    """Return what a process's variables choose, as one list of the node's GPUs; None where none of them is set.
+
+    As ROCm's "GPU isolation techniques" has it, the list of HIP (``CUDA_VISIBLE_DEVICES`` where its own is empty)
+    counts in that of ROCr. ``UNKNOWN`` where several are set and it is not certain what they come to.
+    """
+    given = {name: str(variables[name]) for name in VISIBLE if name in variables}
+    kinds = [name for name in ("kfd", "nvidiactl") if os.path.exists(f"{dev}/{name}")]
+    if kinds == ["nvidiactl"]:
+        return given.get(CUDA)
+    if len(given) < 2:
+        return next(iter(given.values()), None)
+    if len(kinds) == 2 or ORDINAL in given:
+        return UNKNOWN
+    inner = given.get(HIP) or given.get(CUDA, "")
+    if ROCR not in given:
+        return inner
+    outer = [word.strip() for word in given[ROCR].split(",")]
+    chosen = [word.strip() for word in inner.split(",")]
+    if not all(word.isdecimal() and int(word) < len(outer) for word in chosen):
+        return UNKNOWN
+    return ",".join(outer[int(word)] for word in chosen)
 
 
 def visible_units(units: Sequence[GpuUnit], cuda_visible_devices: str | None) -> list[GpuUnit]:

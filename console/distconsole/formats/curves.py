@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from msgspec import UNSET
 
+from distconsole.errors import UnavailableError
 from distconsole.formats.settings import settings_of
 from distconsole.model.names import count_text
 from distconsole.model.run_events import (
@@ -28,6 +29,8 @@ MAX_RANKS = 256
 """Ranks with curves of their own; more make any page of them unusable."""
 BATCH = 500
 """Values that a service is sent together, at least."""
+MAX_UNSENT = 200_000
+"""Values kept for a service that takes none; the oldest go first, and are counted."""
 PROJECT = "distconsole"
 """Where runs go unless the service's own variable names another project or experiment."""
 MAX_FINDINGS = 20
@@ -117,7 +120,8 @@ class Value(NamedTuple):
 class Tracker:
     """One run, as a service of curves is told of it; a subclass says it in the service's own words.
 
-    Its ``take``, ``flush`` and ``close`` raise ConsoleError where the service refuses.
+    Its ``take``, ``flush`` and ``close`` raise what the service's package does where it refuses. What was not
+    sent is kept, and sent with what comes next.
     """
 
     place = ""
@@ -128,14 +132,17 @@ class Tracker:
         self._values: list[Value] = []
         self._findings: list[str] = []
         self._end: RunEnded | None = None
+        self._first: RunEvents | None = None
         self._begun = False
-        self._sent = 0
+        self._sent = self._left_out = 0
+        self._due = BATCH
 
     def begin(self, event: RunEvents, name: str, settings: dict[str, str]) -> None:
         """Make the run in the service, of which ``event`` is the first."""
         raise NotImplementedError
 
-    def send(self, values: Sequence[Value]) -> None:
+    def send(self, values: list[Value]) -> None:
+        """Send ``values``; take out of the list what was sent."""
         raise NotImplementedError
 
     def end(self, end: RunEnded | None, note: str) -> None:
@@ -143,33 +150,51 @@ class Tracker:
         raise NotImplementedError
 
     def take(self, event: RunEvents) -> None:
-        if not self._begun:
-            plan = event if isinstance(event, PlanMade) else None
-            self.begin(event, plan.name if plan else "", dict(settings_of(plan)) if plan else {})
-            self._begun = True
+        self._first = self._first or event
         for point in self._curves.of(event):
             self._values.append(Value(_name(point), point.value, point.step, event.t))
         if isinstance(event, RunFinding):
             self._findings.append(finding_text(event))
         elif isinstance(event, RunEnded):
             self._end = event
-        if len(self._values) >= BATCH:
+        surplus = max(0, len(self._values) - MAX_UNSENT)
+        self._left_out += surplus
+        del self._values[:surplus]
+        if not self._begun or len(self._values) >= self._due:
             self.flush()
 
     def flush(self) -> None:
-        values, self._values = self._values, []
-        if values:
-            self.send(values)
-            self._sent += len(values)
+        self._due = (
+            len(self._values) + BATCH
+        )  # so that one that refuses is not tried at each event
+        if not self._begun and self._first is not None:
+            plan = self._first if isinstance(self._first, PlanMade) else None
+            settings = dict(settings_of(plan)) if plan else {}
+            self.begin(self._first, plan.name if plan else "", settings)
+            self._begun = True
+        before = len(self._values)
+        try:
+            if self._values:
+                self.send(self._values)
+        finally:
+            self._sent += before - len(self._values)
+        self._due = BATCH
 
     def close(self) -> str:
-        self.flush()
+        try:
+            self.flush()
+        finally:
+            self._say_end()
+        if self._left_out:
+            raise UnavailableError(f"{count_text(self._left_out, 'value')} left out")
+        return f"{count_text(self._sent, 'value')} written to {self.place}"
+
+    def _say_end(self) -> None:
         words = [end_text(self._end)] if self._end is not None else []
         more = len(self._findings) - MAX_FINDINGS
         words += [*self._findings[:MAX_FINDINGS], *([f"and {more} more"] if more > 0 else [])]
         if self._begun:
             self.end(self._end, "\n\n".join(words)[:MAX_NOTE_CHARS])
-        return f"{count_text(self._sent, 'value')} written to {self.place}"
 
     def abandon(self) -> None:
         """What the service has, it keeps."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,6 +22,8 @@ from distconsole.formats.curves import PROJECT, Tracker, Value
 from distconsole.model.run_events import EndState, RunEnded, RunEvents
 
 MAX_VALUE_CHARS = 500
+METRICS_A_REQUEST = 1000
+"""More are refused by a tracking server."""
 PATIENCE = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "10", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
 """Instead of two minutes and seven tries, unless they are set."""
 STATES = {EndState.SUCCEEDED: "FINISHED", EndState.FAILED: "FAILED", EndState.STOPPED: "KILLED"}
@@ -34,6 +36,7 @@ class MlflowRun(Tracker):
 
     def __init__(self, folder: Path | None) -> None:
         super().__init__()
+        self._id = ""
         logging.getLogger("mlflow").setLevel(logging.ERROR)
         for name, value in PATIENCE.items():
             os.environ.setdefault(name, value)
@@ -52,20 +55,26 @@ class MlflowRun(Tracker):
             known = self._client.get_experiment_by_name(wanted)
             experiment = known.experiment_id if known else self._client.create_experiment(wanted)
             began = int(event.t * 1000)
-            made = self._client.create_run(experiment, began, tags, run_name=name or event.run)
-            self._id: str = made.info.run_id
+            if not self._id:  # else it was made, and what follows was refused
+                made = self._client.create_run(experiment, began, tags, run_name=name or event.run)
+                self._id = made.info.run_id
             self._client.log_batch(self._id, params=params)
         self.place = f"MLflow's experiment {wanted}, run {self._id}"
 
-    def send(self, values: Sequence[Value]) -> None:
-        metrics = [
-            Metric(
-                _UNNAMEABLE.sub("_", each.name)[:250], each.value, int(each.t * 1000), each.step
-            )
-            for each in values
-        ]
-        with _refusals():
-            self._client.log_batch(self._id, metrics=metrics)
+    def send(self, values: list[Value]) -> None:
+        while batch := values[:METRICS_A_REQUEST]:
+            metrics = [
+                Metric(
+                    _UNNAMEABLE.sub("_", each.name)[:250],
+                    each.value,
+                    int(each.t * 1000),
+                    each.step,
+                )
+                for each in batch
+            ]
+            with _refusals():
+                self._client.log_batch(self._id, metrics=metrics)
+            del values[: len(batch)]
 
     def end(self, end: RunEnded | None, note: str) -> None:
         with _refusals():

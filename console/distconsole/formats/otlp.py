@@ -32,6 +32,8 @@ from distconsole.runs.timeline import RunTimeline
 
 POINTS_A_REQUEST = 5_000
 LOGS_A_REQUEST = 500
+MAX_UNSENT_LOGS, MAX_UNSENT_PAGES = 50_000, 60
+"""Kept for a collector that takes none; the oldest go first, and are counted."""
 UNITS = {
     "_samples_per_second": (".samples", "{sample}/s"),
     "_bytes_per_second": ("", "By/s"),
@@ -63,6 +65,9 @@ class OtlpRun:
         self._logs = OTLPLogExporter()
         self._resource: Resource | None = None
         self._records: list[ReadableLogRecord] = []
+        self._unsent: list[list[export.Metric]] = []
+        self._logs_due = LOGS_A_REQUEST
+        self._left_out = 0
         self._told = self._points = self._lines = 0.0
 
     def take(self, event: RunEvents) -> None:
@@ -78,7 +83,10 @@ class OtlpRun:
             self._records.append(ReadableLogRecord(record, self._resource, SCOPE))
         if event.t - self._told >= self._every:
             self._send_gauges(event.t)
-        if len(self._records) >= LOGS_A_REQUEST:
+        surplus = max(0, len(self._records) - MAX_UNSENT_LOGS)
+        self._left_out += surplus
+        del self._records[:surplus]
+        if len(self._records) >= self._logs_due:
             self._send_logs()
 
     def flush(self) -> None:
@@ -88,10 +96,16 @@ class OtlpRun:
         self._send_logs()
 
     def close(self) -> str:
-        self._send_logs()
-        if self._resource is not None:
-            self._send_gauges(self._timeline.last_t or time.time())
+        try:
+            self._send_logs()
+        finally:
+            if self._resource is not None:
+                self._send_gauges(self._timeline.last_t or time.time())
         self.abandon()
+        if self._left_out:
+            raise UnavailableError(
+                f"{count_text(self._left_out, 'log record or page of gauges', 'log records and pages of gauges')} left out"
+            )
         values, lines = count_text(int(self._points), "value"), int(self._lines)
         return f"{values} and {count_text(lines, 'log record')} sent to the collector"
 
@@ -102,18 +116,27 @@ class OtlpRun:
     def _send_gauges(self, t: float) -> None:
         self._told = t
         page = run_page(self._timeline, t)
-        metrics = list(_gauges(page, int(t * 1e9)))
-        scope = export.ScopeMetrics(SCOPE, metrics, "")
-        data = export.MetricsData([export.ResourceMetrics(self._resource, [scope], "")])
-        if self._metrics.export(data) is not export.MetricExportResult.SUCCESS:
-            raise _refusal()
-        self._points += sum(len(metric.data.data_points) for metric in metrics)
+        self._unsent.append(list(_gauges(page, int(t * 1e9))))
+        if len(self._unsent) > MAX_UNSENT_PAGES:
+            self._left_out += 1
+            del self._unsent[0]
+        while self._unsent:
+            metrics = self._unsent[0]
+            scope = export.ScopeMetrics(SCOPE, metrics, "")
+            data = export.MetricsData([export.ResourceMetrics(self._resource, [scope], "")])
+            if self._metrics.export(data) is not export.MetricExportResult.SUCCESS:
+                raise _refusal()
+            del self._unsent[0]
+            self._points += sum(len(metric.data.data_points) for metric in metrics)
 
     def _send_logs(self) -> None:
-        records, self._records = self._records, []
-        if records and self._logs.export(records) is not LogRecordExportResult.SUCCESS:
-            raise _refusal()
-        self._lines += len(records)
+        self._logs_due = len(self._records) + LOGS_A_REQUEST
+        while records := self._records[:LOGS_A_REQUEST]:
+            if self._logs.export(records) is not LogRecordExportResult.SUCCESS:
+                raise _refusal()
+            del self._records[: len(records)]
+            self._lines += len(records)
+        self._logs_due = LOGS_A_REQUEST
 
 
 def _refusal() -> UnavailableError:

@@ -25,6 +25,7 @@ FLUSH_SECONDS = 1.0
 """What follows a run that goes on waits at most so long for a line."""
 MAX_WAITING = 100_000
 """Events that wait for a service; what comes beyond them is left out and counted."""
+MAX_REFUSAL_CHARS = 300
 LEAVING_SECONDS = 15.0
 """A service has so long to take what is left when the run is over."""
 File = TypeVar("File", bound="NewFile")
@@ -146,14 +147,18 @@ class TableFolder(FileFolder[LineFile]):
 class BesideOutlet:
     """An outlet in a thread of its own: who gives it events never waits for the service behind it.
 
-    What the service refuses is said once, and the next events are tried again.
+    What the service refuses is said once; the outlet keeps it, and sends it with the next events or at the end.
     """
 
-    def __init__(self, outlet: Outlet, say: Callable[[str], None]) -> None:
-        self._outlet, self._say = outlet, say
+    def __init__(
+        self, outlet: Outlet, say: Callable[[str], None], service: str = "the service"
+    ) -> None:
+        self._outlet, self._say, self._service = outlet, say, service
         self._waiting: Queue[RunEvents | None] = Queue(MAX_WAITING)
         self._left_out = self._refused = 0
         self._closed = ""
+        self._lacks = False
+        """Whether the service has refused what was left for it at the end."""
         self._thread = threading.Thread(target=self._work, name="export", daemon=True)
         self._thread.start()
 
@@ -176,7 +181,7 @@ class BesideOutlet:
             count_text(self._refused, "refusal"): self._refused,
             f"{count_text(self._left_out, 'event')} left out": self._left_out,
         }
-        if any(lacking.values()):
+        if self._lacks or self._left_out or self._thread.is_alive():
             why = ", ".join(words for words, count in lacking.items() if count)
             raise UnavailableError(f"not all was written to the service: {why}")
         return self._closed
@@ -195,18 +200,35 @@ class BesideOutlet:
             if time.monotonic() >= flush_at:
                 self._try(self._outlet.flush)
                 flush_at = time.monotonic() + FLUSH_SECONDS
-        self._try(self._close)
+        self._lacks = not self._try(self._close)
 
     def _close(self) -> None:
         self._closed = self._outlet.close()
 
-    def _try(self, act: Callable[[], None]) -> None:
+    def _try(self, act: Callable[[], None]) -> bool:
         try:
-            act()
+            with refusals(self._service):
+                act()
         except ConsoleError as error:
             self._refused += 1
             if self._refused == 1:
-                self._say(f"{error.message}; it is tried again: {error.hint}")
+                hint = f": {error.hint}" if error.hint else ""
+                self._say(f"{error.message}; it is tried again{hint}")
+            return False
+        return True
+
+
+@contextmanager
+def refusals(service: str) -> Iterator[None]:
+    """Turn whatever a service's package raises, ImportError apart, into an UnavailableError of one line."""
+    try:
+        yield
+    except (ConsoleError, ImportError):
+        raise
+    except Exception as error:  # noqa: BLE001 - packages of others raise what they like
+        words = " ".join(str(error).split())[:MAX_REFUSAL_CHARS]
+        kind = type(error).__name__
+        raise UnavailableError(f"{service} fails: {kind}{words and f': {words}'}") from None
 
 
 def write_whole(path: Path, content: bytes) -> None:

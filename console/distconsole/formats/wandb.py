@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import netrc
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -66,22 +65,28 @@ class WandbRun(Tracker):
         self.place = str(Path(self._run.dir).parent) if offline else self._run.url
         self.place += "; wandb sync sends it" if offline else ""
 
-    def send(self, values: Sequence[Value]) -> None:
+    def send(self, values: list[Value]) -> None:
         """Send a row a step and second; rows of one step may be several, as ranks come to it."""
-        rows: dict[tuple[int, int], dict[str, float]] = {}
+        rows: dict[tuple[int, int], list[Value]] = {}
         for value in values:
-            row = rows.setdefault((int(value.t), value.step), {})
-            row.setdefault("_timestamp", value.t)
-            own = value.name.startswith("_") or value.name == STEP
-            row[f"metric/{value.name}" if own else value.name] = value.value
-        for (_, step), row in rows.items():
-            self._run.log({**row, STEP: step})
+            rows.setdefault((int(value.t), value.step), []).append(value)
+        try:
+            for (second, step), row in list(rows.items()):
+                named = {_named(value.name): value.value for value in row}
+                self._run.log({"_timestamp": row[0].t, **named, STEP: step})
+                del rows[second, step]
+        finally:
+            values[:] = [value for row in rows.values() for value in row]
 
     def end(self, end: RunEnded | None, note: str) -> None:
         self._run.notes = note
         if end is not None:
             self._run.summary.update({"state": end.state.value, "seconds": end.seconds})
         self._run.finish(exit_code=end.exit_code if end is not None else 0)
+
+
+def _named(name: str) -> str:
+    return f"metric/{name}" if name.startswith("_") or name == STEP else name
 
 
 def _kept_key(base_url: str) -> bool:

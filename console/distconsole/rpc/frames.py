@@ -222,6 +222,7 @@ class PhaseEntry(Entry, frozen=True, kw_only=True, tag="phase"):
     group_rank: Small | None = None
     planned: Small | None = None
     alone: bool = False
+    child: bool = False
 
 
 class Point(NamedTuple):

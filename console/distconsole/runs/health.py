@@ -285,7 +285,12 @@ def _where_called(timeline: RunTimeline, view: RankView) -> str:
 def _others_took(first: RankView, living: list[RankView]) -> float | None:
     """Return how long most others took for the part of the start that ``first`` is in; None if few have it behind them."""
     if first.phase is None:
-        whole = [max(view.phases.values()) for view in living if view.phases]
+        began = first.started_at or 0.0
+        whole = [
+            max(view.phases.values()) + max(0.0, (view.started_at or 0.0) - began)
+            for view in living
+            if view.phases
+        ]
         return median(whole) if len(whole) >= len(living) / 2 else None
     place = PHASE_ORDER.index(first.phase) + 1
     done = PHASE_ORDER[place] if place < len(PHASE_ORDER) else ""

@@ -288,6 +288,8 @@ class RunTimeline:
         view = self._view(event.rank, event.host)
         if event.phase in PHASE_ORDER and math.isfinite(event.seconds):
             view.phases[event.phase] = event.seconds
+            if is_time(event.t):  # a process that the script started counts from its own start
+                view.started_at = max(view.started_at or 0.0, event.t - event.seconds)
             view.phase = max(view.phases, key=PHASE_ORDER.index)
 
     def _window(self, event: Window) -> None:

@@ -361,3 +361,16 @@ def test_what_could_not_be_started_says_why() -> None:
         t=T, run=RUN, state=EndState.FAILED, exit_code=2, seconds=0.0, error="no script"
     )
     assert said(end) == "not started: no script"
+
+
+def test_a_rank_that_is_still_to_be_found_is_not_late_by_those_that_began_later() -> None:
+    ranks = [rank_is(rank, RankState.RUNNING) for rank in range(4)]
+    later = [
+        msgspec.structs.replace(reached(rank, "interpreter"), seconds=0.5, t=T + 20.5)
+        for rank in (1, 2, 3)
+    ]
+    assert said(*ranks, *later, now=T + 21).startswith(
+        "starting, rank 0 on h0 starts, imports or prepares: "
+    )
+    found = msgspec.structs.replace(reached(0, "interpreter"), seconds=0.5, t=T + 20.5)
+    assert said(*ranks, *later, found, now=T + 21).startswith("starting, all import torch: ")

@@ -112,4 +112,5 @@ def refine_identity() -> None:
     """Ask ``torch.distributed`` who we are, where the script has initialised it."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None:
-        process.identify(lambda known: from_process_group(distributed, known))
+        inherited = process.inherited_local_rank
+        process.identify(lambda known: from_process_group(distributed, known, inherited))

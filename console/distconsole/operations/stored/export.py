@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -17,12 +17,13 @@ from distconsole.formats.outlets import (
     LineFile,
     Outlet,
     TableFolder,
+    refusals,
     write_whole,
 )
 from distconsole.formats.tables import CsvLines, JsonLines, Lines, make_table
 from distconsole.model.events import Event, Narration, TextMade
 from distconsole.model.requests import Export, ExportFormat, ExportTable, ReportPage
-from distconsole.model.run_events import RunEvent
+from distconsole.model.run_events import RunEnded, RunEvent
 from distconsole.operations.attach import fold, follow_run
 from distconsole.operations.control import Control
 from distconsole.operations.sessions import SessionSource, drain, warn
@@ -36,6 +37,8 @@ EXTRAS = {
     ExportFormat.OTLP: "opentelemetry-exporter-otlp-proto-http",
 }
 """The package that a format needs."""
+MAX_REFUSALS = 3
+"""So many times a service may refuse a stored run."""
 
 
 def export(
@@ -58,22 +61,33 @@ def export(
         yield from _yield_text(events, _lines(request))
         return
     said: SimpleQueue[Narration] = SimpleQueue()
-    outlet = make_outlet(request, said)
+    outlet, refused = make_outlet(request, said), 0
     try:
         # Closed here also if the outlet raises: it holds the run's file, and its hosts.
-        with closing(events), _flush_regularly(outlet, live=request.follow) as lock:
+        with closing(events), _flush_regularly(outlet, request) as lock:
             for event in events:
-                if isinstance(event, RunEvent):
-                    with lock:
-                        outlet.take(event)
-                else:
+                if not isinstance(event, RunEvent):
                     yield event
+                    continue
+                try:
+                    with lock, _refusals_of(request.format):
+                        outlet.take(event)
+                except UnavailableError as error:
+                    refused += 1
+                    if refused == MAX_REFUSALS or request.format is ExportFormat.TENSORBOARD:
+                        raise
+                    said.put(warn(f"{error.message}; it is tried again"))
                 yield from drain(said)
-        told = outlet.close()
+        with _refusals_of(request.format):
+            told = outlet.close()
         yield from drain(said)
         yield Narration(text=told)
     finally:
         outlet.abandon()
+
+
+def _refusals_of(form: ExportFormat) -> AbstractContextManager[None]:
+    return refusals(form) if form in EXTRAS else nullcontext()
 
 
 def _lines(request: Export) -> Lines:
@@ -108,7 +122,8 @@ def make_outlet(request: Export, said: SimpleQueue[Narration]) -> Outlet:
 
 def _extra(request: Export, path: Path | None, said: SimpleQueue[Narration]) -> Outlet:
     try:
-        outlet = _make_extra(request, path)
+        with refusals(request.format):
+            outlet = _make_extra(request, path)
     except ImportError as error:
         raise UnavailableError(
             f"--format {request.format} needs the package {EXTRAS[request.format]} ({error})",
@@ -120,7 +135,7 @@ def _extra(request: Export, path: Path | None, said: SimpleQueue[Narration]) -> 
     def say(text: str) -> None:
         said.put(warn(text))
 
-    return BesideOutlet(outlet, say)
+    return BesideOutlet(outlet, say, request.format)
 
 
 def _make_extra(request: Export, path: Path | None) -> Outlet:
@@ -147,40 +162,47 @@ def _make_extra(request: Export, path: Path | None) -> Outlet:
 def export_along(events: Iterator[Event], services: Iterable[ExportFormat]) -> Iterator[Event]:
     """Yield the events of a run, and show it in services meanwhile; what goes wrong there is a warning.
 
-    Raises UnavailableError, before anything is started, if a package is missing or nobody has logged in.
+    Raises UnavailableError before anything is started if a package is missing or nobody has logged in, and
+    at the end of a run with exit code 0 if a service lacks some of it.
     """
     said: SimpleQueue[Narration] = SimpleQueue()
     requests = [Export("", service, follow=True) for service in services]
     outlets = [make_outlet(request, said) for request in requests]
+    exit_code = 0
     try:
         for event in events:
             if isinstance(event, RunEvent):
                 for outlet in outlets:
                     outlet.take(event)
+            if isinstance(event, RunEnded):
+                exit_code = event.exit_code
             yield event
             yield from drain(said)
     finally:
-        told = [_close(outlet) for outlet in outlets]
+        lacking = [error for outlet in outlets if (error := _close(outlet, said)) is not None]
     yield from drain(said)
-    yield from told
+    if lacking and not exit_code:
+        raise UnavailableError("; ".join(error.message for error in lacking))
+    yield from (warn(error.message) for error in lacking)
 
 
-def _close(outlet: Outlet) -> Narration:
+def _close(outlet: Outlet, said: SimpleQueue[Narration]) -> ConsoleError | None:
     try:
-        return Narration(text=outlet.close())
+        said.put(Narration(text=outlet.close()))
     except ConsoleError as error:
-        return warn(error.message)
+        return error
+    return None
 
 
 @contextmanager
-def _flush_regularly(outlet: Outlet, *, live: bool) -> Iterator[threading.Lock]:
+def _flush_regularly(outlet: Outlet, request: Export) -> Iterator[threading.Lock]:
     """Flush an outlet that others follow, also while no event comes; give the lock that guards it."""
-    lock, over = threading.Lock(), threading.Event()
+    lock, over, live = threading.Lock(), threading.Event(), request.follow
 
     def flush() -> None:
         while not over.wait(FLUSH_SECONDS):
             # What a full disk refuses stays in memory, and is tried again; the last try says so.
-            with lock, suppress(ConfigError):
+            with lock, suppress(ConfigError, UnavailableError), _refusals_of(request.format):
                 outlet.flush()
 
     thread = threading.Thread(target=flush, name="export-flush", daemon=True)

@@ -112,6 +112,8 @@ class AllRanksWatch:
         """Those that have for long; None once it was told."""
         self._phases: dict[int, dict[str, float]] | None = {}
         """Rank -> phase -> when it was reached, in seconds since the rank was started; None once all have made a step."""
+        self._children: set[int] = set()
+        """Ranks that another process of the script started: what that did before is no part of their start."""
 
     def add(self, window: Window) -> Iterator[RunFinding]:
         """Take one rank's window; yield what there is to say with it."""
@@ -126,9 +128,13 @@ class AllRanksWatch:
         if self._phases is None:
             return
         self._phases.setdefault(phase.rank, {})[phase.phase] = phase.seconds
+        if phase.child:
+            self._children.add(phase.rank)
         begun = {rank for rank, reached in self._phases.items() if "first_step" in reached}
         if phase.phase == "first_step" and begun >= self._ranks.living.keys():
-            phases, self._phases = self._phases, None
+            alike = self._phases.keys() & self._children or self._phases.keys()
+            phases = {rank: self._phases[rank] for rank in alike}
+            self._phases = None
             yield from self._late_starts(phases, t)
 
     def _late_starts(self, phases: dict[int, dict[str, float]], t: float) -> Iterator[RunFinding]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from distconsole.model.run_events import RunFinding
 from distconsole.rpc.frames import PhaseEntry
@@ -67,6 +67,7 @@ class WorldWatch:
     def due(self, t: float) -> Iterator[RunFinding]:
         """Yield what is known at ``t``, in UNIX seconds."""
         living = self._ranks.living.keys()
+        self._forget_world_of_all(living)
         for kind, since in list(self._since.items()):
             come = self._stepped if kind == ALONE else self._asked.keys() | self._stepped
             patience = GATHER_SECONDS if come >= living else SKEW_SECONDS
@@ -90,6 +91,13 @@ class WorldWatch:
         if kind not in self._told:
             self._wrong.setdefault(kind, {})[entry.rank] = entry
             self._since.setdefault(kind, t)
+
+    def _forget_world_of_all(self, living: Set[int]) -> None:
+        """Forget that ranks ask for another world than the plan's where all ranks of it live: a script started them."""
+        found = self._wrong.get(OTHER_WORLD, {})
+        worlds = {entry.world for entry in found.values()}
+        if worlds == {len(living)} and found.keys() >= living:
+            found.clear()
 
     def _tell(self, kind: str, t: float) -> Iterator[RunFinding]:
         found = self._wrong[kind]

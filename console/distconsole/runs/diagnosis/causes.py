@@ -14,6 +14,7 @@ from distconsole.runs.diagnosis.roll import Roll
 from distconsole.runs.diagnosis.stacks import (
     Does,
     evaluates,
+    is_library,
     operation_of,
     own_place,
     place_text,
@@ -78,6 +79,10 @@ def _without_call(rank: int, roll: Roll) -> Cause:
     if not host:
         hint = "add the host that runs it to --hosts; if one of these did, its process has ended"
         return Cause(Kind.NOT_STARTED, "was not found on these hosts", hint, sure=Sure.LIKELY)
+    if rank in roll.usual_ms:
+        does = "has made steps, but its host does not say where it is now"
+        hint = f"distconsole logs {roll.run} --host {host} shows what is printed there"
+        return Cause(Kind.ELSEWHERE, does, hint, sure=Sure.UNKNOWN)
     return Cause(
         Kind.NOT_STARTED,
         "was never started: its host knows no process of it",
@@ -285,7 +290,8 @@ def _lock(call: Call, roll: Roll) -> Cause | None:
     holder = _holder(call, waits.what if waits is not None and told else "")
     hint = "two threads that take two locks in different order wait for ever; look at both stacks"
     does = "waits for a lock"
-    if any(frame.file.endswith("/queue.py") for frame in call.frames[:3]):
+    inner = (frame.file for frame in call.frames[:3] if is_library(frame.file))
+    if any(file.endswith("/queue.py") for file in inner):
         does, hint = "waits for a queue", "look at who is to fill or empty it: another thread?"
     sure = Sure.CERTAIN if told else Sure.LIKELY
     return _at(call, Kind.LOCK, does, hint, holder, sure=sure)

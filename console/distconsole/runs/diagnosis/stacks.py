@@ -12,11 +12,12 @@ from distconsole.model.diagnosis.calls import Call, Place
 from distconsole.model.diagnosis.diagnosis import StackGroup
 
 LIBRARY = re.compile(
-    r"/(site|dist)-packages/|/lib(64)?/python\d[\d.]*/|/distconsole_training/(\w+/)?\w+\.py$|^<|^$|\.so$"
+    r"/(site|dist)-packages/|/lib(64)?/python\d[\d.]*/|/distconsole_training/(\w+/)?\w+\.py$"
+    r"|/torchinductor_[^/]+/|^<|^$|\.so$"
 )
 """Files that are not the script's own."""
 TORCH_WAITS = re.compile(
-    r"torch/(distributed/(?!checkpoint|elastic|launcher|run\b)|nn/parallel/distributed)"
+    r"torch/(distributed/(?!checkpoint|elastic|launcher|tensor/|run\b)|nn/parallel/distributed)"
 )
 OTHER_WAITS = re.compile(r"/(horovod|mpi4py|deepspeed/comm)/")
 BACKWARD = ("_engine_run_backward",)
@@ -34,15 +35,25 @@ PASSED_BY = re.compile(r"torch/(_ops|_compile|utils/_contextlib|autograd/functio
 SAVES = re.compile(
     r"torch/(serialization|distributed/checkpoint/[\w/]*)\.py$|/safetensors/|/h5py/"
 )
+WRITES = re.compile(r"^_?(legacy_|async_)?(save|write|dump|flush|create_dataset|__setitem__)")
+"""Functions of these that do not read."""
 SAVING = re.compile(r"^_?(save|write)_?(checkpoint|model|state|pretrained|ckpt|snapshot)?\w*$")
 EVALUATING = re.compile(r"^_?(eval|evaluate|evaluation|validate|validation|val|test)(_\w+)?$")
-COMPILES = re.compile(r"torch/(_dynamo|_inductor|_functorch)/|/triton/(compiler|runtime/build)")
-IMPORTS = re.compile(r"^<frozen importlib|/importlib/")
-DEBUGS = re.compile(r"/(pdb|bdb|ipdb|pudb|pydevd\w*|debugpy)\b")
+COMPILES = re.compile(
+    r"torch/(_dynamo/convert_frame|_functorch/_aot_autograd/graph_compile"
+    r"|_inductor/(compile_fx\w*|async_compile|codecache|cpp_builder))\.py$|/triton/(compiler|runtime/build)"
+)
+"""What runs while a compiler does; a model that is compiled passes through others of its files at each step."""
+IMPORTS = re.compile(r"^<frozen importlib|/importlib/(__init__|_bootstrap\w*)\.py$")
+DEBUGS = re.compile(
+    r"/lib(64)?/python\d[\d.]*/(pdb|bdb)\.py$|/(site|dist)-packages/(ipdb|pudb)/|/(_?pydevd\w*|debugpy)\b"
+)
 LEAVES = (
     *("destroy_process_group", "_exit_function", "_run_exitfuncs", "_python_exit"),
-    *("_shutdown", "_abort_process_group", "shutdown"),
+    *("_shutdown", "_abort_process_group"),
 )
+SHUTS = re.compile(r"/(horovod|logging)/|torch/distributed/")
+"""Whose ``shutdown`` is the end of a process; that of a pool of threads is not."""
 LOCKS = re.compile(r"/(threading|queue|_weakrefset|multiprocessing/(synchronize|queues))\.py$")
 
 
@@ -91,11 +102,14 @@ def line_text(place: Place) -> str:
 def what_it_does(call: Call) -> Does:
     """Return what the main thread of a rank does."""
     frames = call.frames
-    functions = [frame.function for frame in frames]
-    if any(DEBUGS.search(frame.file) for frame in frames[:12]):
-        return Does.DEBUGS
     library = _above_own(frames)
-    if any(name in LEAVES for name in functions):
+    imports = [at for at, frame in enumerate(library) if IMPORTS.search(frame.file)]
+    if imports:  # the files inside do nothing but load
+        compiles = any(COMPILES.search(frame.file) for frame in library[imports[-1] :])
+        return Does.COMPILES if compiles else Does.IMPORTS
+    if any(DEBUGS.search(frame.file) for frame in library[:12]):
+        return Does.DEBUGS
+    if any(_leaves(frame) for frame in frames):
         return Does.LEAVES
     if any(_is_torch(frame) and frame.function in MEETING for frame in frames):
         return Does.MEETS
@@ -103,7 +117,8 @@ def what_it_does(call: Call) -> Does:
         return Does.LOADS
     if operation_of(frames):
         return Does.WAITS
-    if any(SAVES.search(f.file) for f in library) or _named(frames, SAVING):
+    saves = any(SAVES.search(f.file) and WRITES.match(f.function) for f in library)
+    if saves or _named(frames, SAVING):
         return Does.SAVES
     if any(COMPILES.search(f.file) for f in library):
         return Does.COMPILES
@@ -134,7 +149,7 @@ def operation_of(frames: Sequence[Place]) -> str:
 
 def waits_for_lock(frames: Sequence[Place]) -> bool:
     """Whether the innermost frames are a lock's, a condition's, a queue's or a thread's join."""
-    return bool(frames) and LOCKS.search(frames[0].file) is not None
+    return bool(frames) and is_library(frames[0].file) and LOCKS.search(frames[0].file) is not None
 
 
 def group_stacks(calls: Iterable[Call]) -> tuple[StackGroup, ...]:
@@ -160,6 +175,12 @@ def _alike(frames: tuple[Place, ...]) -> tuple[tuple[str, str], ...]:
     own = own_place(frames)
     line = "" if own is None else str(own.line)
     return (("", line), *((frame.function, frame.file) for frame in frames))
+
+
+def _leaves(frame: Place) -> bool:
+    """Whether a library's function ends the process or its groups, as none of the script's own does."""
+    shuts = frame.function == "shutdown" and SHUTS.search(frame.file) is not None
+    return shuts or (frame.function in LEAVES and is_library(frame.file))
 
 
 def _is_collective(frame: Place) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from distconsole_agent.contract.webhook import post
 from distconsole_agent.journal.notices import FILE, MAX_NOTICES, NodeNotices
 from fakes.webhooks import SECRET, Webhook, serving
 
@@ -112,3 +114,75 @@ def test_without_a_whole_file_nobody_is_told(tmp_path: Path, content: str | None
     notices = NodeNotices(str(tmp_path), SPEC)
     notices.see([state(0, "stalled"), END])
     assert notices.thread is None
+
+
+FAIL = {"kind": "note", "t": 6.0, "check": "run.unkillable", "severity": "fail", "summary": "s"}
+
+
+def come_back(folder: Path, *stalled: int) -> NodeNotices:
+    return NodeNotices(str(folder), SPEC, stalled)
+
+
+def test_an_agent_that_comes_back_tells_nothing_again(tmp_path: Path, webhook: Webhook) -> None:
+    notices = told(tmp_path, webhook, "failure", "stall", "finding")
+    notices.see([state(0, "stalled"), FAIL, {"kind": "verdict", "t": 8.0, "first_failure": FIRST}])
+    await_bodies(webhook, 2)
+    notices.close()
+    again = come_back(tmp_path, 0)
+    again.see([FAIL, state(1, "stalled"), END])
+    end = await_bodies(webhook, 1)[-1]
+    assert again.thread is not None
+    again.thread.join(20)
+    assert [body["kind"] for body in webhook.bodies] == ["stall", "finding", "failure"]
+    assert (end["rank"], end["host"]) == (3, "n2")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_an_agent_did_not_come_to_tell_the_next_one_tells(
+    tmp_path: Path, webhook: Webhook
+) -> None:
+    notices = told(tmp_path, webhook, "failure", "stall")
+    notices.see([state(0, "stalled")])
+    await_bodies(webhook, 1)
+    notices.close()
+    assert notices.thread is not None
+    notices.thread.join(20)
+    notices.see([END])  # in the journal, when the agent was killed
+    again = come_back(tmp_path, 0)
+    assert again.thread is not None
+    again.thread.join(20)
+    assert [body["kind"] for body in webhook.bodies] == ["stall", "failure"]
+
+
+def test_a_notice_that_is_being_told_is_not_told_by_the_next_agent(
+    tmp_path: Path, webhook: Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    posting, go = threading.Event(), threading.Event()
+
+    def slow(*arguments: Any) -> None:
+        posting.set()
+        assert go.wait(20)
+        post(*arguments)
+
+    monkeypatch.setattr("distconsole_agent.journal.notices.post", slow)
+    notices = told(tmp_path, webhook, "stall", "failure")
+    notices.see([state(0, "stalled")])
+    assert posting.wait(20)
+    notices.close()
+    again = come_back(tmp_path, 0)
+    again.see([END])
+    go.set()
+    assert again.thread is not None
+    again.thread.join(20)
+    assert [body["kind"] for body in webhook.bodies] == ["stall", "failure"]
+
+
+def test_a_run_that_had_stalled_is_not_told_to_have_by_another_rank(
+    tmp_path: Path, webhook: Webhook
+) -> None:
+    told(tmp_path, webhook, "stall", "failure").close()
+    again = come_back(tmp_path, 0)
+    again.see([state(1, "stalled"), END])
+    assert again.thread is not None
+    again.thread.join(20)
+    assert [body["kind"] for body in webhook.bodies] == ["failure"]

@@ -5,8 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from distconsole_agent.journal.rank_states import RankStates
+from distconsole_agent.journal.rings import Header
+from distconsole_training.records import MAGIC
 
 SECOND = 10**9
+
+
+def header(rank: int, pid: int, local_rank: int = 0) -> Header:
+    numbers = (0, 0, 0, pid, rank, local_rank, 1, 0, 0, 0, SECOND, SECOND, 0, 0, 0)
+    return Header(MAGIC, *numbers, b"")
 
 
 def started(rank: int, pid: int = 0, t: int = 1) -> dict[str, Any]:
@@ -84,13 +91,13 @@ def test_ranks_of_an_engine_are_found_by_their_recorders() -> None:
     ranks = RankStates([2, 3], engine_ranks=False)
     assert words(ranks.started(started(1, pid=50))) == [(2, "starting"), (3, "starting")]
     assert ranks.get(2) is not None
-    (entry,) = ranks.found(2, 0, 61, 2.0)
+    (entry,) = ranks.found(2, header(2, 61, local_rank=0), 2.0)
     assert (entry["pid"], entry["state"]) == (61, "starting")
-    assert ranks.found(2, 0, 61, 3.0) == []
+    assert ranks.found(2, header(2, 61, local_rank=0), 3.0) == []
     ranks.trains(2, 3.0)
     assert words(ranks.vanished(2, 61, "failed", 4.0)) == [(2, "failed")]
     # The engine starts it again.
-    assert words(ranks.found(2, 0, 71, 5.0)) == [(2, "starting")]
+    assert words(ranks.found(2, header(2, 71, local_rank=0), 5.0)) == [(2, "starting")]
     ended = ranks.exited(exited(1, 0, pid=50))
     assert [(e["rank"], e["state"], e["exit_code"]) for e in ended] == [
         (2, "exited", 0),
@@ -102,7 +109,7 @@ def test_a_number_that_no_spawned_rank_took_does_not_end() -> None:
     ranks = RankStates([1], engine_ranks=False)
     ranks.started(started(1, pid=50))
     for number in (2, 3):
-        ranks.found(number, -1, 60 + number, 2.0)
+        ranks.found(number, header(number, 60 + number, local_rank=-1), 2.0)
     ended = ranks.exited(exited(1, 0, pid=50))
     assert words(ended) == [(2, "exited"), (3, "exited")]
     assert ranks.lose(3.0) == []
@@ -111,7 +118,7 @@ def test_a_number_that_no_spawned_rank_took_does_not_end() -> None:
 def test_the_engines_exit_code_is_not_its_ranks() -> None:
     ranks = RankStates([0], engine_ranks=False)
     ranks.started(started(0, pid=50))
-    ranks.found(0, 0, 61, 2.0)
+    ranks.found(0, header(0, 61, local_rank=0), 2.0)
     (entry,) = ranks.exited(exited(0, 1, pid=50))
     assert entry["state"] == "failed"
     assert "exit_code" not in entry
@@ -137,13 +144,13 @@ def test_the_one_process_of_a_node_is_its_rank() -> None:
 def test_states_survive_the_agent() -> None:
     ranks = RankStates([0, 1], engine_ranks=False)
     ranks.started(started(0, pid=50))
-    ranks.found(0, 0, 61, 2.0)
+    ranks.found(0, header(0, 61, local_rank=0), 2.0)
     ranks.trains(0, 3.0)
     again = RankStates([0, 1], engine_ranks=False)
     again.started(started(0, pid=50))
     again.restore(ranks.states())
     assert again.states() == ranks.states()
-    assert again.found(0, 0, 61, 4.0) == []
+    assert again.found(0, header(0, 61, local_rank=0), 4.0) == []
     assert again.trains(0, 4.0) == []
 
 

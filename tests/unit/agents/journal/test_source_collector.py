@@ -323,6 +323,18 @@ def test_gpus_are_mapped_by_what_the_ranks_were_given(run: Run) -> None:
     ]
 
 
+def test_the_variables_of_the_node_and_of_the_plan_count_together(run: Run) -> None:
+    run.spec["visible_devices"], run.spec["ranks"] = "6,7", []
+    run.spec["visible_variables"] = {"ROCR_VISIBLE_DEVICES": "6,7"}
+    run.start(0)
+    run.tick()
+    assert run.collector.rank_processes()[0]["cuda_visible_devices"] == "6,7"
+    run.spec["env"] = {"HIP_VISIBLE_DEVICES": "1"}
+    assert run.collector.rank_processes()[0]["cuda_visible_devices"] == "7"
+    run.spec["unset"] = ["ROCR_VISIBLE_DEVICES"]
+    assert run.collector.rank_processes()[0]["cuda_visible_devices"] == "1"
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_a_drain_that_is_stopped_anywhere_neither_loses_nor_doubles(run: Run, seed: int) -> None:
     chance = random.Random(seed)

@@ -13,6 +13,7 @@ import pytest
 from distconsole_agent.system.procfs import printable
 from distconsole_agent.telemetry.mapping import (
     MAX_COMMAND,
+    UNKNOWN,
     GpuUnit,
     ProcessTable,
     ranks_by_unit,
@@ -39,10 +40,37 @@ MIXED = (*GPUS[:2], GpuUnit("GPU-l4", 2, "GPU-l4", "NVIDIA L4"))
         ({"ROCR_VISIBLE_DEVICES": "2"}, "2"),
         ({"CUDA_VISIBLE_DEVICES": "1", "HIP_VISIBLE_DEVICES": "3"}, "3"),
         ({"HIP_VISIBLE_DEVICES": ""}, ""),
+        ({"ROCR_VISIBLE_DEVICES": "6,7", "HIP_VISIBLE_DEVICES": "1,0"}, "7,6"),
+        ({"ROCR_VISIBLE_DEVICES": "4, 5,6", "CUDA_VISIBLE_DEVICES": "2"}, "6"),
+        ({"ROCR_VISIBLE_DEVICES": "0,GPU-1aaa", "HIP_VISIBLE_DEVICES": "1"}, "GPU-1aaa"),
+        ({"ROCR_VISIBLE_DEVICES": "1", "HIP_VISIBLE_DEVICES": "1"}, UNKNOWN),
+        ({"ROCR_VISIBLE_DEVICES": "1", "HIP_VISIBLE_DEVICES": "GPU-1aaa"}, UNKNOWN),
+        ({"CUDA_VISIBLE_DEVICES": "0", "GPU_DEVICE_ORDINAL": "1"}, UNKNOWN),
+        ({"HIP_VISIBLE_DEVICES": "", "CUDA_VISIBLE_DEVICES": "2"}, "2"),
     ],
 )
-def test_rocm_knows_three_variables(variables: dict[str, str], chosen: str | None) -> None:
-    assert visible_devices(variables) == chosen
+def test_rocm_counts_one_list_in_another(
+    variables: dict[str, str], chosen: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "kfd").touch()
+    assert visible_devices(variables, str(tmp_path)) == chosen
+    assert visible_units(GPUS, UNKNOWN) == []
+
+
+SLURMS = dict.fromkeys(("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"), "2")  # fmt: skip
+
+
+def test_cuda_reads_its_own_variable_alone(tmp_path: Path) -> None:
+    (tmp_path / "nvidiactl").touch()
+    assert visible_devices(SLURMS, str(tmp_path)) == "2"
+    assert visible_devices({"HIP_VISIBLE_DEVICES": "1"}, str(tmp_path)) is None
+
+
+def test_on_a_host_with_gpus_of_both_kinds_two_variables_say_nothing(tmp_path: Path) -> None:
+    for kind in ("nvidiactl", "kfd"):
+        (tmp_path / kind).touch()
+    assert visible_devices(SLURMS, str(tmp_path)) == UNKNOWN
+    assert visible_devices({"CUDA_VISIBLE_DEVICES": "1"}, str(tmp_path)) == "1"
 
 
 def instance(gpu: int, at: int) -> GpuUnit:

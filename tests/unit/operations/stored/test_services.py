@@ -10,8 +10,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 import psutil
 import pytest
@@ -23,6 +25,7 @@ from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 
 from distconsole.config.paths import runs_dir
 from distconsole.errors import UnavailableError
+from distconsole.formats.curves import Curves, Tracker, Value
 from distconsole.formats.gauges import run_page
 from distconsole.formats.otlp import otel_name
 from distconsole.formats.outlets import BesideOutlet
@@ -205,6 +208,13 @@ class Stuck:
         pass
 
 
+class Refusing(Stuck):
+    """A service that refuses what is left for it at the end, too."""
+
+    def close(self) -> str:
+        raise UnavailableError("it is down", "start it")
+
+
 def test_who_follows_a_run_does_not_wait_for_a_service(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("distconsole.formats.outlets.MAX_WAITING", 10)
     stuck, said = Stuck(), SimpleQueue[str]()
@@ -223,7 +233,7 @@ def test_who_follows_a_run_does_not_wait_for_a_service(monkeypatch: pytest.Monke
 
 def test_a_run_that_never_rests_is_told_regularly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("distconsole.formats.outlets.FLUSH_SECONDS", 0.02)
-    service = Stuck()
+    service = Refusing()
     service.go.set()
     beside = BesideOutlet(service, lambda _: None)
     event = RunFinding(t=1.0, run="r", check="c", severity="warn", summary="s")  # type: ignore[arg-type]
@@ -251,6 +261,84 @@ def test_a_run_shows_itself_while_it_goes_on_and_a_service_that_is_down_is_a_war
     assert "not all was written to the service" in last.text
     assert last.severity == "warn"
     assert said != last
+
+
+def test_a_run_that_ends_well_ends_with_an_error_if_a_service_lacks_some_of_it(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
+    store = RunStore(runs_dir())
+    Journal().write(store)
+    with store.open(store.resolve("last")) as run_file:
+        events = list(stored_events(run_file))
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.01")
+    told: list[object] = []
+    with pytest.raises(UnavailableError, match="not all was written to the service"):
+        told.extend(export_along(iter(events), [ExportFormat.OTLP]))
+    assert [each for each in told if not isinstance(each, Narration)] == events
+
+
+class Takes(Tracker):
+    """A service that takes a few values at a time, and raises ``error`` at every third."""
+
+    def __init__(self, error: Exception, *, heals: bool = True) -> None:
+        super().__init__()
+        self.error, self.heals, self.turn = error, heals, 0
+        self.got: list[Value] = []
+        self.begun = self.ended = 0
+
+    def begin(self, event: RunEvents, name: str, settings: dict[str, str]) -> None:
+        self.begun += 1
+        if self.begun == 1:
+            raise self.error
+
+    def send(self, values: list[Value]) -> None:
+        while values:
+            self.turn += 1
+            if self.turn % 3 == 0 or not self.heals:
+                raise self.error
+            self.got += values[:7]
+            del values[:7]
+
+    def end(self, end: RunEnded | None, note: str) -> None:
+        self.ended += 1
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError("gone"), RuntimeError(), KeyError("x")])
+def test_what_a_service_did_not_take_is_sent_again_and_nothing_twice(
+    failed: RunStore, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("distconsole.formats.curves.BATCH", 20)
+    monkeypatch.setattr("distconsole.formats.outlets.FLUSH_SECONDS", 0.0)
+    with failed.open(failed.resolve("last")) as run_file:
+        events = list(stored_events(run_file))
+    said: list[str] = []
+    service = Takes(error)
+    beside = BesideOutlet(service, said.append, "wandb")
+    for event in events:
+        beside.take(event)
+    curves = Curves()
+    wanted = [point.value for event in events for point in curves.of(event)]
+    with suppress(UnavailableError):  # if it is the last one that is refused
+        beside.close()
+    assert [each.value for each in service.got] == wanted[: len(service.got)]
+    assert len(service.got) >= len(wanted) - 14
+    assert service.ended == 1
+    words = f": {error}" if str(error) else ""
+    assert said == [f"wandb fails: {type(error).__name__}{words}; it is tried again"]
+
+
+def test_a_service_that_takes_nothing_at_the_end_is_an_error(failed: RunStore) -> None:
+    with failed.open(failed.resolve("last")) as run_file:
+        events = list(stored_events(run_file))
+    service = Takes(BrokenPipeError(), heals=False)
+    beside = BesideOutlet(service, lambda _: None)
+    for event in events:
+        beside.take(event)
+    with pytest.raises(UnavailableError, match="not all was written"):
+        beside.close()
+    assert service.ended == 1
 
 
 def test_a_run_that_cannot_be_shown_is_not_started(
@@ -289,6 +377,43 @@ def export_with(packages: Path, *words: str, **variables: str) -> subprocess.Com
     )
 
 
+FAULTY = """
+import runpy
+{patch}
+count = 0
+def faulty(*arguments, **named):
+    global count
+    count += 1
+    if count {when}:
+        raise BrokenPipeError(32, "Broken pipe")
+    return real(*arguments, **named)
+{put}
+runpy.run_module("distconsole", run_name="__main__")
+"""
+WANDB_LOG = {
+    "patch": "import wandb; real = wandb.Run.log",
+    "put": "wandb.Run.log = faulty",
+}
+MLFLOW_LOG = {
+    "patch": "from mlflow.tracking import MlflowClient; real = MlflowClient.log_batch",
+    "put": "MlflowClient.log_batch = faulty",
+}
+
+
+def export_faulty(
+    packages: Path, patch: dict[str, str], when: str, *words: str
+) -> subprocess.CompletedProcess[str]:
+    """As ``export_with``, by a package of which one function raises in some of its calls."""
+    return subprocess.run(
+        [sys.executable, "-c", FAULTY.format(when=when, **patch), "export", "last", *words],
+        env={**os.environ, "PYTHONPATH": str(packages), "WANDB_MODE": "offline"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
 def read_with(packages: Path, program: str, *words: str) -> list[str]:
     ran = subprocess.run(
         [sys.executable, "-c", program, *words],
@@ -311,7 +436,7 @@ print(run.info.status, run.info.end_time > run.info.start_time, run.data.tags["d
 print(run.data.params["launcher"])
 print(run.data.tags["mlflow.note.content"].splitlines()[0])
 loss = client.get_metric_history(run.info.run_id, "loss")
-print(len(loss), loss[0].step, loss[-1].step, {m for m in run.data.metrics if "rank_0003" in m})
+print(len(loss), loss[0].step, loss[-1].step, sorted(m for m in run.data.metrics if "rank_0003" in m))
 """
 
 
@@ -328,6 +453,13 @@ def test_mlflow_reads_a_run_back(failed: RunStore, tmp_path: Path) -> None:
     assert note.startswith("failed, exit code 1")
     assert "step_ms/rank_0003" in loss
     assert int(loss.split()[0]) > 10
+    again = export_faulty(
+        packages, MLFLOW_LOG, "in (1, 3)", "--format", "mlflow", "-o", str(tmp_path / "once")
+    )
+    assert again.returncode == 0, again.stderr
+    assert "MLflow refuses: [Errno 32] Broken pipe; it is tried again" in again.stderr
+    told = read_with(packages, READ_MLFLOW, f"sqlite:///{tmp_path}/once/mlflow.db")
+    assert told == [head, params, note, loss]
 
 
 READ_WANDB = """
@@ -371,10 +503,7 @@ def test_an_offline_run_of_weights_and_biases_reads_back(failed: RunStore, tmp_p
     )
     assert ran.returncode == 0, ran.stderr
     assert "wandb sync sends it" in ran.stderr
-    (kept,) = (tmp_path / "wb" / "wandb").glob("offline-run-*/*.wandb")
-    lines = tmp_path / "records"
-    lines.write_text("\n".join(each.hex() for each in log_records(kept.read_bytes()) if each))
-    told = [json.loads(line) for line in read_with(packages, READ_WANDB, str(lines))]
+    told = wandb_records(packages, tmp_path / "wb")
     runs = [about for kind, about in told if kind == "run"]
     assert (runs[0]["id"], runs[0]["project"]) == (RUN, "distconsole")
     assert json.loads(runs[0]["launcher"]) == "torch"
@@ -385,6 +514,35 @@ def test_an_offline_run_of_weights_and_biases_reads_back(failed: RunStore, tmp_p
     assert {"loss", "loss_lowest", "loss_highest", "step"} <= set(losses[0])
     assert START <= float(losses[0]["_timestamp"]) < START + 60
     assert ["exit", {"code": 1}] in told
+
+    again = export_faulty(
+        packages, WANDB_LOG, "== 4", "--format", "wandb", "-o", str(tmp_path / "once")
+    )
+    assert again.returncode == 0, again.stderr
+    assert "wandb fails: BrokenPipeError: [Errno 32] Broken pipe; it is tried" in again.stderr
+    once = [
+        about for kind, about in wandb_records(packages, tmp_path / "once") if kind == "history"
+    ]
+    assert figures(once) == figures(rows)
+    down = export_faulty(
+        packages, WANDB_LOG, "> 4", "--format", "wandb", "-o", str(tmp_path / "down")
+    )
+    assert down.returncode == 1
+    assert "Traceback" not in down.stderr
+    assert down.stderr.splitlines()[-1].count("wandb fails: BrokenPipeError") == 1
+
+
+def wandb_records(packages: Path, folder: Path) -> list[tuple[str, dict[str, Any]]]:
+    (kept,) = (folder / "wandb").glob("offline-run-*/*.wandb")
+    lines = folder / "records"
+    lines.write_text("\n".join(each.hex() for each in log_records(kept.read_bytes()) if each))
+    return [json.loads(line) for line in read_with(packages, READ_WANDB, str(lines))]
+
+
+def figures(rows: list[dict[str, str]]) -> list[tuple[str, str, str]]:
+    """Return step, name and value of all, however they lie in rows."""
+    kept = ((row["step"], each) for row in rows for each in row.items() if each[0][0] != "_")
+    return sorted((step, *each) for step, each in kept if each[0] != "step")
 
 
 def test_weights_and_biases_without_a_key_asks_nobody(failed: RunStore, home: Path) -> None:

@@ -190,6 +190,25 @@ def test_a_rank_that_all_have_waited_for_at_the_start_is_told_once_all_make_step
     )
 
 
+def test_what_a_process_did_before_it_started_ranks_is_no_part_of_their_start() -> None:
+    """Rank 0 has prepared for 40 s when it forks the others, whose own start begins then."""
+    ranks = Ranks(scenes.RUN)
+    watch, found = AllRanksWatch(ranks, Load(ranks), None), []
+    for rank in range(4):
+        ranks.living[rank] = StateEntry(
+            seq=1, t=0.0, rank=rank, local_rank=0, pid=1, state="running"
+        )
+    for rank in range(4):
+        began = 40.0 if rank == 0 else 0.0
+        for phase, seconds in (("interpreter", 0.1), ("rendezvous", 1.0), ("first_step", 3.0)):
+            seconds += 0.0 if phase == "interpreter" else began
+            entry = PhaseEntry(
+                seq=1, t=0.0, rank=rank, phase=phase, seconds=seconds, child=rank > 0
+            )
+            found += watch.started(entry, scenes.START + 44)
+    assert found == []
+
+
 @pytest.mark.parametrize("phases", [{}, {"import_torch": 3.9}, {"init_process_group": 60.0}])
 def test_a_start_like_the_others_and_a_wait_for_others_are_not_told(
     phases: dict[str, float],

@@ -165,3 +165,12 @@ def test_a_group_that_comes_after_the_first_step_is_one(run: Run) -> None:
     for rank in (0, 1):
         run.joins(rank)
     assert run.after(1000) == []
+
+
+def test_a_world_whose_ranks_all_live_is_the_runs_whatever_was_planned(run: Run) -> None:
+    for rank in range(2):
+        run.asks(rank, 3)
+    run.state(2, "starting")
+    run.asks(2, 3)
+    assert run.after(GATHER_SECONDS) == []
+    assert run.after(SKEW_SECONDS) == []

@@ -1,0 +1,146 @@
+"""Ranks that a process of the plan starts, though the plan takes that process for a rank itself."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distconsole_training.records import HEADER_CHILD
+from fakes.drained_run import Run
+from fakes.ring_writer import RingWriter
+
+
+@pytest.fixture
+def spawner(tmp_path: Path) -> Iterator[Run]:
+    """The plan has one rank for the node, rank 1, whose process is pid 50."""
+    run = Run(tmp_path / "run", ranks=1)
+    run.spec["nodes"][0]["ranks"] = [1]  # type: ignore[index]
+    run.spec["world_size"] = 2
+    run.crash()
+    run.start(1, pid=50)
+    run.tick(1.0)
+    yield run
+    run.close()
+
+
+def child(run: Run, rank: int, pid: int, **more: Any) -> RingWriter:
+    ring = run.ring(rank, pid=pid, parent_pid=50, flags=HEADER_CHILD, local_rank=-1, **more)
+    ring.phase("rendezvous", 4, rank)
+    ring.phase("init_process_group", 4, rank)
+    return ring
+
+
+def seats(run: Run) -> dict[int, int | None]:
+    return {
+        rank.rank: rank.pid
+        for rank in run.collector.ranks
+        if not run.collector.ranks.is_nobody(rank)
+    }
+
+
+def test_ranks_with_rings_are_ranks_and_the_process_that_started_them_is_none(
+    spawner: Run,
+) -> None:
+    for rank, pid in ((2, 62), (3, 63)):
+        child(spawner, rank, pid)
+    spawner.tick(1.0)
+    assert seats(spawner) == {2: 62, 3: 63}
+    assert spawner.states()[1:] == [(2, "starting"), (2, "running"), (3, "starting"), (3, "running")]  # fmt: skip
+    places = {each["rank"]: each["local_rank"] for each in spawner.collector.rank_processes()}
+    assert places == {2: -1, 3: -1}
+
+
+def test_a_rank_with_the_number_of_the_process_that_started_it_takes_its_place(
+    spawner: Run,
+) -> None:
+    child(spawner, 1, 61)
+    spawner.tick(1.0)
+    assert seats(spawner) == {1: 61}
+
+
+@pytest.mark.parametrize(("code", "state"), [(0, "exited"), (1, "killed")])
+def test_how_a_child_without_exit_handlers_ended_says_the_end_of_its_parent(
+    spawner: Run, code: int, state: str
+) -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        child(spawner, 2, process.pid)
+        spawner.tick(1.0)
+    spawner.tick(1.0)
+    assert spawner.states()[-1] == (2, "running")
+    spawner.exit(1, code, pid=50)
+    spawner.tick(1.0)
+    assert spawner.states()[-1] == (2, state)
+
+
+def test_a_process_that_forks_a_rank_and_joins_the_group_stays_a_rank(spawner: Run) -> None:
+    child(spawner, 3, 63)
+    spawner.tick(1.0)
+    assert seats(spawner) == {3: 63}
+    own = spawner.ring(1, pid=50)
+    own.phase("rendezvous", 4, 2)
+    own.phase("init_process_group", 4, 2)
+    spawner.tick(1.0)
+    spawner.tick(1.0)
+    assert seats(spawner) == {2: 50, 3: 63}
+    spawner.exit(1, 3, pid=50)
+    spawner.tick(1.0)
+    ends = {e["rank"]: e for e in spawner.entries("state") if e["state"] == "failed"}
+    assert ends[2]["exit_code"] == 3
+    assert spawner.states()[-2:] == [(3, "killed"), (2, "failed")]
+
+
+def test_a_child_with_a_group_of_its_own_is_not_taken_for_the_rank(spawner: Run) -> None:
+    own = spawner.ring(1, pid=50)
+    own.phase("rendezvous", 2, 1)
+    own.phase("init_process_group", 2, 1)
+    spawner.tick(1.0)
+    child(spawner, 1, 61)
+    child(spawner, 0, 60)
+    spawner.tick(1.0)
+    assert seats(spawner) == {1: 50}
+
+
+def test_the_start_of_a_spawned_rank_is_counted_from_its_own(spawner: Run) -> None:
+    spawner.tick(20.0)
+    child(spawner, 1, 61)
+    child(spawner, 2, 62)
+    spawner.tick(1.0)
+    phases = spawner.entries("phase")
+    assert {each["rank"] for each in phases} == {1, 2}
+    assert all(each["child"] and each["seconds"] < 1 for each in phases)
+
+
+def test_a_spawned_rank_that_ends_alone_has_ended(spawner: Run) -> None:
+    ring = child(spawner, 2, 62)
+    child(spawner, 3, 63)
+    spawner.tick(1.0)
+    ring.finish()
+    spawner.tick(1.0)
+    assert spawner.states()[-1] == (2, "exited")
+
+
+def test_lines_that_several_ranks_print_are_of_none(spawner: Run) -> None:
+    child(spawner, 2, 62)
+    spawner.tick(1.0)
+    spawner.log(1, "hello\n")
+    spawner.tick(1.0)
+    assert spawner.text(None) == "hello\n"
+
+
+def test_an_agent_that_comes_back_knows_who_was_spawned(spawner: Run) -> None:
+    ring = child(spawner, 2, 62)
+    child(spawner, 3, 63)
+    spawner.tick(1.0)
+    spawner.crash()
+    spawner.tick(1.0)
+    assert seats(spawner) == {2: 62, 3: 63}
+    ring.finish()
+    spawner.tick(1.0)
+    assert spawner.states()[-1] == (2, "exited")
+    spawner.exit(1, pid=50)
+    spawner.tick(1.0)
+    assert spawner.states()[-1] == (3, "exited")
