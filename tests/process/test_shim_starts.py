@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from fakes.shims import RunUnderTest, listens, script
@@ -197,6 +198,18 @@ def test_nothing_listens_after_a_run_and_only_node_zero_during_it(tmp_path: Path
         run.shims[1].ask(op="stop", reason="sigint")
         assert run.verdict()["exit_code"] == 130
         assert not listens(first["coordinator"])
+
+
+def test_a_shim_listens_at_the_coordinators_port_alone(tmp_path: Path) -> None:
+    with RunUnderTest(tmp_path, ["sleep", "600"], nodes=2) as run:
+        coordinator = run.shims[0].ask(op="status")["coordinator"]
+        run.start()
+        found = [
+            [each.laddr.port for each in psutil.Process(shim.process.pid).net_connections("tcp")
+             if each.status == psutil.CONN_LISTEN]
+            for shim in run.shims
+        ]  # fmt: skip
+    assert found == [[coordinator["port"]], []]
 
 
 def test_the_shims_socket_is_for_this_user_alone(tmp_path: Path) -> None:
