@@ -357,6 +357,13 @@ def test_a_host_is_reached_through_a_jump_host(make_server, way: str) -> None:
 
 
 @both_ways
+def test_a_host_need_not_allow_forwarding(make_server, way: str) -> None:
+    config = str(make_server("DisableForwarding yes\nAllowTcpForwarding no").ssh_config)
+    with connected(config, way=way) as connection:
+        assert succeeds(connection)
+
+
+@both_ways
 def test_no_agent_is_forwarded(server, agent: Path, way: str) -> None:
     config = server.write_config(f"    IdentityAgent {agent}\n    ForwardAgent yes")
     tell = 'echo "[$SSH_AUTH_SOCK]"'
