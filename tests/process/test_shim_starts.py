@@ -200,16 +200,20 @@ def test_nothing_listens_after_a_run_and_only_node_zero_during_it(tmp_path: Path
         assert not listens(first["coordinator"])
 
 
-def test_a_shim_listens_at_the_coordinators_port_alone(tmp_path: Path) -> None:
-    with RunUnderTest(tmp_path, ["sleep", "600"], nodes=2) as run:
-        coordinator = run.shims[0].ask(op="status")["coordinator"]
+@pytest.mark.parametrize("launcher", ["torch", "horovod"])
+def test_a_shim_listens_for_other_shims_and_horovods_ranks_alone(
+    tmp_path: Path, launcher: str
+) -> None:
+    with RunUnderTest(tmp_path, ["sleep", "600"], nodes=2, launcher=launcher) as run:
+        status = run.shims[0].ask(op="status")
         run.start()
+        shims = [psutil.Process(shim.process.pid) for shim in run.shims]
         found = [
-            [each.laddr.port for each in psutil.Process(shim.process.pid).net_connections("tcp")
-             if each.status == psutil.CONN_LISTEN]
-            for shim in run.shims
-        ]  # fmt: skip
-    assert found == [[coordinator["port"]], []]
+            {each.laddr.port for each in shim.net_connections("tcp") if each.status == "LISTEN"}
+            for shim in shims
+        ]
+    store = {status["master_port"]} if launcher == "horovod" else set()
+    assert found == [{status["coordinator"]["port"]} | store, set()]
 
 
 def test_the_shims_socket_is_for_this_user_alone(tmp_path: Path) -> None:
