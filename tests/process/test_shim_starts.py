@@ -212,6 +212,8 @@ def test_a_shim_listens_for_other_shims_and_horovods_ranks_alone(
             {each.laddr.port for each in shim.net_connections("tcp") if each.status == "LISTEN"}
             for shim in shims
         ]
+        run.shims[0].ask(op="stop", reason="user")
+        assert run.verdict()["state"] == "stopped"
     store = {status["master_port"]} if launcher == "horovod" else set()
     assert found == [{status["coordinator"]["port"]} | store, set()]
 
