@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from fakes.shims import RunUnderTest, listens, script
@@ -212,6 +213,24 @@ def test_nothing_listens_after_a_run_and_only_node_zero_during_it(tmp_path: Path
         run.shims[1].ask(op="stop", reason="sigint")
         assert run.verdict()["exit_code"] == 130
         assert not listens(first["coordinator"])
+
+
+@pytest.mark.parametrize("launcher", ["torch", "horovod"])
+def test_a_shim_listens_for_other_shims_and_horovods_ranks_alone(
+    tmp_path: Path, launcher: str
+) -> None:
+    with RunUnderTest(tmp_path, ["sleep", "600"], nodes=2, launcher=launcher) as run:
+        status = run.shims[0].ask(op="status")
+        run.start()
+        shims = [psutil.Process(shim.process.pid) for shim in run.shims]
+        found = [
+            {each.laddr.port for each in shim.net_connections("tcp") if each.status == "LISTEN"}
+            for shim in shims
+        ]
+        run.shims[0].ask(op="stop", reason="user")
+        assert run.verdict()["state"] == "stopped"
+    store = {status["master_port"]} if launcher == "horovod" else set()
+    assert found == [{status["coordinator"]["port"]} | store, set()]
 
 
 def test_the_shims_socket_is_for_this_user_alone(tmp_path: Path) -> None:

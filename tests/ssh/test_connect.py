@@ -357,6 +357,25 @@ def test_a_host_is_reached_through_a_jump_host(make_server, way: str) -> None:
 
 
 @both_ways
+def test_a_host_need_not_allow_forwarding(make_server, way: str) -> None:
+    config = str(make_server("DisableForwarding yes\nAllowTcpForwarding no").ssh_config)
+    with connected(config, way=way) as connection:
+        assert succeeds(connection)
+
+
+@both_ways
+def test_no_agent_is_forwarded(server, agent: Path, way: str) -> None:
+    config = server.write_config(f"    IdentityAgent {agent}\n    ForwardAgent yes")
+    tell = 'echo "[$SSH_AUTH_SOCK]"'
+    by_hand = subprocess.run(
+        ["ssh", "-F", config, "node", tell], stdout=subprocess.PIPE, check=True
+    )
+    assert by_hand.stdout != b"[]\n"
+    with connected(config, way=way) as connection:
+        assert stdout_of(connection.open(tell, 10)) == b"[]\n"
+
+
+@both_ways
 def test_many_hosts_share_one_connection_to_their_jump_host(make_server, way: str) -> None:
     first, last = make_server(), make_server()
     transport = ChosenTransport(jump_config(first, last))

@@ -257,6 +257,7 @@ async def test_what_was_said_is_saved_and_a_file_is_not_overwritten_unasked(
         await until(pilot, lambda: "saved" in app.session.transcript.text())
         assert "\x1b" not in path.read_text()
         assert path.read_text().startswith("> check\n")
+        assert path.stat().st_mode & 0o777 == 0o600
         path.write_text("mine")
         for line in (f"save {path}", f"check --junit {path}", f"screenshot {path}"):
             await typed(app, stage, pilot, line)

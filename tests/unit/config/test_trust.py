@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from distconsole.config.load import load_config, needs_no_trust, trust_as_it_is
 from distconsole.config.trust import distrust, keys_to_trust, trust_store
 from distconsole.errors import ConfigError, UntrustedError
 from distconsole.model.options import Kind, Option, Trust
+from suite.pages import REPOSITORY
 
 STRANGER = 65534
 EXECUTES = """
@@ -276,6 +278,20 @@ def test_every_key_is_declared_to_need_trust_or_not() -> None:
     }
     with pytest.raises(TypeError, match="trust"):
         Option(Kind.TEXT)  # type: ignore[call-arg]
+
+
+def test_the_page_of_the_configuration_names_every_key_that_needs_trust() -> None:
+    page = (REPOSITORY / "docs/reference/configuration.md").read_text()
+    section = page.partition("\n## Trust\n")[2].partition("\n## ")[0]
+    told = {
+        f"{table}.{key}".lstrip(".")
+        for table, keys in re.findall(
+            r"^\* of (?:`\[(\w+)\]`|hosts): (.+)$", section, re.MULTILINE
+        )
+        for key in re.findall(r"`(\w+)`", keys)
+    }
+    elsewhere = ("hosts.", "clusters.", "notify.")
+    assert told == {name for name in NEED_TRUST if not name.startswith(elsewhere)}
 
 
 @pytest.mark.parametrize("name", sorted({*NEED_TRUST, "keys", "aliases"} - {"setup"}))

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from distconsole.config.load import load_config
-from distconsole.config.notify import NotifySettings, notify_settings
+from distconsole.config.notify import OWN_KEYS, NotifySettings, notify_settings
 from distconsole.errors import ConfigError, UsageError
 from distconsole.model import requests as ask
 from distconsole.model.notices import LOCAL_WAYS, Notice, NoticeKind, Way
@@ -274,7 +274,12 @@ def test_what_cannot_be_meant_is_refused_without_a_secret(
     assert "SECRET" not in raised.value.message
 
 
-def test_a_project_cannot_have_programs_started_here(tmp_path: Path) -> None:
-    (tmp_path / "distconsole.toml").write_text('[notify]\nbell = false\ncommand = ["x"]\n')
-    with pytest.raises(ConfigError, match=r"'command' of \[notify\] is not read from a project's"):
+OF_ITS_KIND = {"command": '["x"]', "allow_http": "true", "node": "true", "services": '["s://x"]'}
+
+
+@pytest.mark.parametrize("key", OWN_KEYS)
+def test_a_project_cannot_have_programs_started_here(key: str, tmp_path: Path) -> None:
+    value = OF_ITS_KIND.get(key, '"https://x"')
+    (tmp_path / "distconsole.toml").write_text(f"[notify]\nbell = false\n{key} = {value}\n")
+    with pytest.raises(ConfigError, match=rf"'{key}' of \[notify\] is not read from a project's"):
         load_config(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import shutil
 import subprocess
 import sys
@@ -54,6 +55,16 @@ def test_nothing_of_the_place_where_it_was_built_is_in_it(tmp_path: Path) -> Non
     digest, file = done.stdout.split()
     assert file.startswith(str(site))
     assert digest == agent_pack().sha256
+
+
+def test_nothing_in_it_asks_for_more_rights() -> None:
+    with zipfile.ZipFile(io.BytesIO(agent_pack().content)) as archive:
+        found = [
+            name
+            for name in archive.namelist()
+            if re.search(rb"sudo|set\w*uid", archive.read(name))
+        ]
+    assert found == []
 
 
 @pytest.mark.parametrize("python", [Path(sys.executable), *PYTHONS], ids=str)

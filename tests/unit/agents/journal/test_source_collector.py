@@ -261,6 +261,16 @@ def test_what_a_ring_lost_and_its_guard_counted_is_dropped(run: Run) -> None:
     assert steps + sum(w["dropped"] for w in windows) == 101 + 3
 
 
+def test_a_rank_that_makes_batches_alone_does_not_stall(run: Run) -> None:
+    run.start(0)
+    ring = run.ring(0)
+    for step in range(5):
+        ring.put(records.BATCH, step=step, time_ns=int(run.now * 1e9), seconds=(0.01,) * 5)
+    for _ in range(60):
+        run.tick(1.0)
+    assert run.states()[-1] == (0, "running")
+
+
 def test_a_rank_that_stops_making_steps_has_stalled(run: Run, monkeypatch: Any) -> None:
     run.start(0)
     ring = run.ring(0)

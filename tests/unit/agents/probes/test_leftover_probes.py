@@ -231,6 +231,20 @@ def test_where_the_time_is_up_nobody_is_called_dead(tmp_path: Path) -> None:
     assert [entry["used"] for entry in facts["entries"]] == [None]
 
 
+def test_what_is_found_goes_on_and_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leftovers, "YOUNG_SECONDS", 0.0)
+    path = Path(f"/dev/shm/sem.loky-4242-{os.getpid()}")  # whose process is gone
+    path.write_bytes(bytes(8192))
+    try:
+        with child("import time", DISTCONSOLE_RUN_DIR="/gone/run-7") as pid:
+            assert of_pid(probes.run("proc", {}, 10.0), pid) is not None
+            assert path.name in json.dumps(probes.run("shm", {}, 10.0))
+            assert read_process(pid) is not None
+            assert path.exists()
+    finally:
+        path.unlink()
+
+
 def test_shared_memory_is_looked_at_where_it_lies() -> None:
     facts = probes.run("shm", {}, 10.0)
     assert facts["error"] == ""

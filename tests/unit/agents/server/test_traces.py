@@ -41,3 +41,12 @@ def test_a_ring_that_went_away_costs_no_other_rank_its_trace(
     errors = {each["rank"]: each["told"]["error"] for each in ended}
     assert "No such file" in errors[0]
     assert errors[1] == traces.LATE
+
+
+def test_a_trace_that_is_larger_than_it_may_be_is_left_out(tmp_path: Path) -> None:
+    written = tmp_path / "0-1-1.json"
+    written.write_bytes(bytes(3 << 20))
+    one = traces._Wanted(0, 1, 1, str(tmp_path / "ring"), str(written))
+    said = traces._pack(one, {}, 2 << 20)
+    assert said["told"] == {"error": "its trace has 3 MiB, more than --max-mib allows"}
+    assert list(tmp_path.iterdir()) == []

@@ -9,19 +9,23 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from distconsole.checks.facts.jobs import RankReport
-from distconsole.checks.fixes import trying
+from distconsole.checks.fixes import proofs, trying
 from distconsole.checks.fixes.cures import add_to_hint, attach_proof, lines_to_type
 from distconsole.checks.fixes.proofs import judge_ranks
 from distconsole.checks.fixes.trying import TrialResult, change_for, conclude, run_both
+from distconsole.checks.gather.context import CheckContext
 from distconsole.config.load import read_config
 from distconsole.config.schema import Config
 from distconsole.errors import PlanError, UsageError
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.findings import Cure, Finding, HostCure, Proof, Severity
 from distconsole.model.names import HostName
+from distconsole.model.requests import Check
 from distconsole.operations.check import profile_path, write_profile
+from distconsole.session import Session
 
 HOSTS = (Host(HostName("a")), Host(HostName("b")))
 CURED = Proof(ran="r", before="refused", after="exact sums", cured=True, seconds=1.0)
@@ -96,6 +100,18 @@ def test_all_cures_of_a_check_are_tried_together() -> None:
         env={"A": "1", "C": "2"}, unset=("B",), nic="eth1", setup="x\ny"
     )
     assert change_for([first], "b") == HostCure(env={"A": "1"})
+
+
+def test_four_checks_are_tried_the_worst_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+    names = [f"x.{number}" for number in range(6)]
+    prover = lambda _, found: tried.append(found[0].check)  # noqa: E731
+    monkeypatch.setattr(proofs, "PROVERS", dict.fromkeys(names, prover))
+    findings = [finding(name, Cure(env={"A": "1"})) for name in names]
+    findings[:5] = [structs.replace(each, severity=Severity.WARN) for each in findings[:5]]
+    with Session(Config(), Cluster(HOSTS)) as session:
+        list(proofs.prove(CheckContext(Check(), session, frozenset()), findings, None))
+    assert tried == ["x.5", "x.0", "x.1", "x.2"]
 
 
 def test_a_trial_that_hangs_ends_soon_after_the_other_has_done_it(

@@ -295,6 +295,15 @@ def test_a_host_that_tells_nothing_any_more_has_no_load() -> None:
     assert len(families["distconsole_host_up"].samples) == 2
 
 
+def test_a_page_has_a_bounded_number_of_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("distconsole.formats.gauges.MAX_LABELLED", 10)
+    page = Page()
+    for number in range(20):
+        page.put("distconsole_test", "Help.", float(number), host=f"node{number}")
+    (family,) = text_string_to_metric_families(page.text())
+    assert [sample.value for sample in family.samples] == [float(n) for n in range(10)]
+
+
 @pytest.mark.parametrize("value", [HOSTILE, "a\nb", "x" * 10_000, "\ud800", "", 'c:\\x"'])
 def test_a_label_is_escaped_and_bounded(value: str) -> None:
     page = Page()

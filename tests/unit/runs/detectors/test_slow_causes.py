@@ -145,6 +145,14 @@ def test_processors_of_two_kinds_among_the_others_explain_nothing(
     assert load.cause_by_host(windows, T) is None, "that was so in each earlier run"
 
 
+def test_errors_of_a_network_are_told_beside_what_is_slow_and_not_alone() -> None:
+    errs = [
+        structs.replace(scenes.node("node2", T + at), net_errors_s=30.0, net_resent_s=400.0)
+        for at in range(20)
+    ]
+    assert list(Load(Ranks(scenes.RUN)).taken(iter(errs))) == errs
+
+
 def test_an_error_of_a_gpu_is_told_once_and_explains_what_is_slow_later() -> None:
     load = Load(Ranks(scenes.RUN))
     told = [

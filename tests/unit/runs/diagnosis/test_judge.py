@@ -83,3 +83,13 @@ def test_nobody_who_waits_where_most_wait_is_blamed(seed: int) -> None:
         ]
         case = {"world": world, "each": waits, **{rank: dice.choice(others) for rank in odd}}
         assert set(judge(roll_of(case)).ranks) <= set(odd), case
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["case"])
+def test_a_backend_that_met_its_timeout_decides_nothing(case: dict[str, Any]) -> None:
+    bare, roll = judge(roll_of(case)), roll_of(case)
+    met = "torch: backend gloo met a timeout or an error"
+    for rank, call in roll.calls.items():
+        roll.calls[rank] = msgspec.structs.replace(call, note=met)
+    found = judge(roll)
+    assert (found.kind, found.ranks, found.sure) == (bare.kind, bare.ranks, bare.sure)

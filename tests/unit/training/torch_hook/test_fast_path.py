@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from distconsole_training.recorder import Recorder
 from distconsole_training.torch_hook import (
     fast_path,
     step_records,
+    torch_loss,
     torch_steps,
     waits,
     wrapped_calls,
@@ -262,3 +264,17 @@ def test_a_step_that_cannot_be_written_is_counted_and_in_the_end_left_alone(
 def test_no_device_is_waited_for_to_know_how_many_samples_there_were() -> None:
     on_device = torch.tensor(3).to("meta")  # whoever asks for its value gets an error
     assert [whole(value) for value in (None, 3, torch.tensor(3), on_device)] == [None, 3, 3, None]
+
+
+@pytest.mark.parametrize("step_ms", [0.1, 1, 7, 16, 29, 100])
+def test_losses_on_a_device_are_read_some_30_times_a_second(
+    step_ms: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0
+    monkeypatch.setattr(torch_loss, "time", SimpleNamespace(monotonic_ns=lambda: now))
+    thinning, steps = torch_loss._Thinning(), int(10_000 / step_ms)
+    kept = []
+    for step in range(2 * steps):
+        now = int(step * step_ms * 1e6)
+        kept.append(thinning.keeps(step))
+    assert 70 <= sum(kept[steps:]) <= 340, "in ten seconds"
