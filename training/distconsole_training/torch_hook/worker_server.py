@@ -9,6 +9,9 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
 
 from distconsole_training.process import process
 from distconsole_training.records import ENV_RINGS, ENV_ROLL_CALL, SERVER_SUFFIX
@@ -57,5 +60,13 @@ def _start(kind: Any, level: ctypes.c_int, folder: str, name: str) -> None:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))
         # The folder is the user's alone, so in between nobody else could reach it.
         os.chmod(name, 0o600, dir_fd=held)
+        # A thread that takes Python's lock while Python ends ends the process by SIGABRT (before 3.14).
+        process.before_finish.append(partial(_take_away, os.getpid(), f"{folder}/{name}"))
     finally:
         os.close(held)
+
+
+def _take_away(pid: int, path: str) -> None:
+    if pid == os.getpid():  # and no fork of it
+        with suppress(OSError):
+            Path(path).unlink()
