@@ -70,7 +70,10 @@ print(json.dumps([
     for each in threads
 ]))
 """
-"""Prints ``[[tid, [[function, file, line], ...]], ...]``, or why not. A process that runs changes under it: three tries."""
+"""Prints ``[[tid, [[function, file, line], ...]], ...]``, or why not."""
+
+READS = 3
+"""A process that runs changes while it is read: py-spy fails in one of ten reads, Python in one of a hundred."""
 
 HELD = "a thread may hold Python's lock"
 MAX_UNANSWERED = 256
@@ -232,7 +235,11 @@ def stacks_by_py_spy(pid: int, python: str, state: str, seconds: float) -> list[
             "pip install py-spy there, or the extra distconsole[diagnosis]"
         )
     command = [program, "dump", "--nonblocking", "--json", "--pid", str(pid)]
-    done = _run_reader(command, "py-spy", state, seconds)
+    until = time.monotonic() + seconds
+    for _ in range(READS):
+        done = _run_reader(command, "py-spy", state, until - time.monotonic())
+        if done.returncode == 0 or b"ermission" in done.stderr:
+            break
     if done.returncode != 0:
         words = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it failed"]
         if "ermission" in words[0]:
