@@ -50,14 +50,17 @@ def python_of(version: str) -> str:
 
 def obstacle_of_asked(case: Case) -> str:
     """Return why a case of this class cannot run here; empty where it can."""
-    needs_torch = case.place == "server" or case.fault == "trains"
-    if not _imports(python_of(case.launcher), "torch" if needs_torch else "ctypes"):
-        return f"needs Python {case.launcher}{' with torch' if needs_torch else ''}"
+    if not _imports(python_of(case.launcher), _needs(case) or "ctypes"):
+        return f"needs Python {case.launcher} {_needs(case)}".rstrip()
     if case.place == "py-spy" and ways.find_py_spy(sys.executable) is None:
         return "needs py-spy"
     if case.place == "python" and int(case.launcher.split(".")[1]) < ways.READS_SINCE:
         return f"Python {case.launcher} cannot read another process"
     return ""
+
+
+def _needs(case: Case) -> str:
+    return "torch" if case.place == "server" or case.fault == "trains" else ""
 
 
 @cache
@@ -108,6 +111,7 @@ class _Rank:
         self._ask, self._rings, self._end = ASKED_BY[case.place], str(rings), folder / "end"
         self._is_there = ways.find_server if case.place == "server" else lambda *_: True
         words = [python_of(case.launcher), str(HERE / "asked_job.py"), case.fault, str(self._end)]
+        words += filter(None, [_needs(case)])
         self._process = subprocess.Popen(
             words,
             env={**os.environ, **environment, "PYTHONPATH": str(hook), "GLOO_SOCKET_IFNAME": "lo"},

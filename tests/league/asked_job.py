@@ -1,7 +1,7 @@
 """A rank that is busy in other threads than its main one, until a file is there; what it works out is the same each time.
 
-``python asked_job.py KIND FILE``. With torch it has joined a process group of one, so that torch's worker server is
-there, too. It prints one line of JSON: the digests of its rounds, of which there should be one.
+``python asked_job.py KIND FILE [torch]``. With ``torch`` it is in a process group of one, and torch's worker server
+is there. It prints one line of JSON: the digests of its rounds, of which there should be one.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cmp_to_key
 from pathlib import Path
 
-try:
+if "torch" in sys.argv:
     import torch
-except ImportError:
-    torch = None  # type: ignore[assignment]
 try:
     import _interpreters as interpreters  # type: ignore[import-not-found]
 except ImportError:
     import _xxsubinterpreters as interpreters  # type: ignore[import-not-found]
+
+
+def compare(one: str, other: str) -> int:
+    return (one > other) - (one < other)
 
 
 def work(number: int) -> str:
@@ -36,7 +38,7 @@ def work(number: int) -> str:
         for at in sorted(range(40), key=lambda at: (at * number) % 41):
             yield "".join(map(lambda word: word[::-1], (str(at), hex(at * number))))  # noqa: C417
 
-    text = json.dumps(sorted(parts(), key=cmp_to_key(lambda a, b: (a > b) - (a < b))))
+    text = json.dumps(sorted(parts(), key=cmp_to_key(compare)))
     return hashlib.sha256(zlib.compress(text.encode())).hexdigest()
 
 
@@ -158,8 +160,8 @@ KINDS: dict[str, Callable[[], list[str]]] = {
 }
 
 
-def main(kind: str, end: str) -> None:
-    if torch is not None:
+def main(kind: str, end: str, *more: str) -> None:
+    if more:
         torch.set_num_threads(1)
         meet = f"file://{Path(end).with_suffix(f'.meet-{os.getpid()}')}"
         torch.distributed.init_process_group("gloo", init_method=meet, rank=0, world_size=1)

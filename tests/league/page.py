@@ -13,7 +13,7 @@ def write_page(
     path: Path, rows: Sequence[Mapping[str, Any]], seed: int, host: Mapping[str, Any], commit: str
 ) -> None:
     """Write the tables of ``rows`` between the page's marks; what a person wrote around them stays, and a table without rows, too."""
-    asked = [row for row in rows if row["case"]["klass"] == "asked"]
+    asked = [dict(row) for row in rows if row["case"]["klass"] == "asked"]
     others = [row for row in rows if row["case"]["klass"] != "asked"]
     text = path.read_text()
     if others:

@@ -236,10 +236,11 @@ def stacks_by_py_spy(pid: int, python: str, state: str, seconds: float) -> list[
         )
     command = [program, "dump", "--nonblocking", "--json", "--pid", str(pid)]
     until = time.monotonic() + seconds
-    for _ in range(READS):
-        done = _run_reader(command, "py-spy", state, until - time.monotonic())
+    done = _run_reader(command, "py-spy", state, seconds)
+    for _ in range(READS - 1):
         if done.returncode == 0 or b"ermission" in done.stderr:
             break
+        done = _run_reader(command, "py-spy", state, until - time.monotonic())
     if done.returncode != 0:
         words = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it failed"]
         if "ermission" in words[0]:
