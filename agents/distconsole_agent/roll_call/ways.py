@@ -73,7 +73,7 @@ print(json.dumps([
 """Prints ``[[tid, [[function, file, line], ...]], ...]``, or why not."""
 
 READS = 3
-"""A process that runs changes while it is read: py-spy fails in one of ten reads, Python in one of a hundred."""
+"""A process that runs changes while it is read: py-spy fails in one of ten reads."""
 
 HELD = "a thread may hold Python's lock"
 MAX_UNANSWERED = 256
