@@ -159,16 +159,17 @@ class _Asker(threading.Thread):
         status = facts.read_status(pid)
         self.call.update(facts.describe_main_thread(pid, status))
         self.call["note"] = ""
+        if before is not None:
+            # Before any rank is read, as the programs that read them want the processors, too.
+            pause = min(before.at + LOOK_SECONDS, (before.at + self._until) / 2)
+            time.sleep(max(0.0, pause - time.monotonic()))
+            self._compare(pid, before)
+        for child in children:
+            child["cpu_s"] = round(max(0.0, facts.cpu_of(child["pid"]) - used[child["pid"]]), 2)
         self._ask(pid)
         self._ask_workers(children)
         stalls = read_stalls(self._seat.log, self.call.get("silent_s") or 0.0)
         self.call["horovod"] = stalls
-        if before is not None:
-            pause = min(before.at + LOOK_SECONDS, self._until) - time.monotonic()
-            time.sleep(max(0.0, pause))
-            self._compare(pid, before)
-        for child in children:
-            child["cpu_s"] = round(max(0.0, facts.cpu_of(child["pid"]) - used[child["pid"]]), 2)
         self.call["children"] = children
 
     def _who_answers(self, pid: int) -> int:
