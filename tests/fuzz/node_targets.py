@@ -248,8 +248,8 @@ def flight_recorder(data: bytes) -> None:
 
 
 def faulthandler(data: bytes) -> None:
-    threads = parse_faulthandler(text_of(data))
-    assert len(threads) <= 32
+    with contextlib.suppress(ValueError):
+        assert len(parse_faulthandler(text_of(data))) <= 32
 
 
 def py_spy(data: bytes) -> None:

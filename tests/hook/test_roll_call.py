@@ -18,6 +18,9 @@ from fakes.shims import wait_until
 if TYPE_CHECKING:
     from conftest import Outcome, Runner
 
+OUTSIDE = {"py-spy", "python"}
+"""The ways that read the memory of a process; which one depends on the version of Python."""
+
 STALLS = """
 import ctypes, os, sys, time, torch
 import torch.distributed as dist
@@ -35,8 +38,8 @@ def join(rank):
     for _ in range(2): dist.all_reduce(tensor)
     with open(f"pid-{rank}.new", "w") as file: file.write(str(os.getpid()))
     os.rename(f"pid-{rank}.new", f"pid-{rank}")
-    if rank == 1: load_image()
     if rank == 2: stuck_in_c()
+    if rank > 0: load_image()
     dist.all_reduce(tensor)
     dist.destroy_process_group()
 
@@ -62,7 +65,9 @@ def functions(call: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.torch_ranks
-def test_a_conditional_collective_shows_who_is_where_and_harms_nobody(runner: Runner) -> None:
+def test_a_conditional_collective_shows_who_is_where_and_harms_nobody(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ended: list[Outcome] = []
     thread = threading.Thread(target=lambda: ended.append(runner.watched(STALLS)))
     thread.start()
@@ -79,23 +84,34 @@ def test_a_conditional_collective_shows_who_is_where_and_harms_nobody(runner: Ru
             return bool(first) and first[0]["seq"] == 3
 
         wait_until("the third collective", waiting)
+        read = called()
+        monkeypatch.setattr(ways, "find_py_spy", lambda _python: None)
+        monkeypatch.setattr(ways, "stacks_by_python", lambda *_: None)
         waits, loads, stuck = called()
+        again = called()[2]
         for rank in range(3):
             path = ways.find_server(rings, seats[rank].pid or 0)
             assert path is not None
             assert Path(path).stat().st_mode & 0o777 == 0o600
-    finally:
-        (here / "go").touch()
         wait_until("the gate", (here / "gate").exists)
         (here / "gate").open("w").close()
+        wait_until("another answer", lambda: called()[2]["way"] == "server")
+        free = called()[2]
+    finally:
+        (here / "go").touch()
         thread.join()
-    assert (waits["way"], loads["way"], stuck["way"]) == ("server", "server", "signal")
+    places = [functions(each)[0] for each in read[1:]]
+    assert ([each["way"] for each in read], places) == (
+        ["py-spy"] * 3,
+        ["load_image", "stuck_in_c"],
+    )
+    assert (waits["way"], loads["way"], stuck["way"]) == ("server", "server", "proc")
     assert "all_reduce" in functions(waits)
     assert functions(loads)[0] == "load_image"
-    assert functions(stuck)[0] == "stuck_in_c"
-    assert stuck["refused"] == [
-        {"way": "server", "why": "no answer in time: the process holds Python's lock"}
-    ]
+    assert {"way": "server", "why": f"no answer within 0.5 s: {ways.HELD}"} in stuck["refused"]
+    owed = next(each["why"] for each in again["refused"] if each["way"] == "server")
+    assert owed.endswith(f" s after a request there is no answer: {ways.HELD}")
+    assert (free["refused"], functions(free)[0]) == ([], "load_image")
     told = [
         (each["collectives"][0]["seq"], each["collectives"][0]["done_seq"])
         for each in (waits, loads, stuck)
@@ -136,5 +152,104 @@ def test_a_worker_of_a_loader_that_is_waited_for_says_where_it_is(runner: Runner
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
     (worker,) = told["children"]
-    assert (told["way"], functions(told)[0]) == ("signal", "get_data")
+    assert (told["way"] in OUTSIDE, functions(told)[0]) == (True, "get_data")
     assert (worker["pid"], worker["frames"][0]["function"]) == (child, "augment")
+
+
+ENDS = """
+import os, sys, time, torch.distributed as dist
+class Late:
+    def __init__(self): self.open, self.read, self.write = os.open, os.read, os.write
+    def __del__(self):
+        # Python is ending; the lock is free while it waits.
+        self.write(1, b"ending\\n")
+        self.read(self.open("gate", os.O_RDONLY), 1)
+os.mkfifo("gate")
+dist.init_process_group("gloo", init_method="file://" + os.path.abspath("meet"), rank=0, world_size=1)
+print("up", flush=True)
+sys.modules["late"] = Late()
+"""
+
+
+@pytest.mark.torch_ranks
+def test_a_rank_whose_python_is_ending_ends_as_if_nobody_had_asked(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ways, "find_py_spy", lambda _python: None)
+    monkeypatch.setattr(ways, "stacks_by_python", lambda *_: None)
+    process, state = runner.begin(ENDS)
+    assert process.stdout is not None
+    lines = [process.stdout.readline() for _ in range(2)]
+    gate = os.open(runner.scripts / "gate", os.O_RDWR)  # waits for no reader
+    try:
+        (told,) = call_ranks([Seat(process.pid, {"rank": 0}, "")], str(state / "rings"), 1.0)
+        os.write(gate, b".")
+        rest = process.communicate(timeout=60)
+    finally:
+        os.close(gate)
+        process.kill()
+        process.communicate()
+    assert (lines, told["alive"], told["way"]) == (["up\n", "ending\n"], True, "proc")
+    assert (process.returncode, *rest) == (0, "", "")
+
+
+PREPARED = """
+import os, resource, sys
+if os.environ.pop("FIRST", ""):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+    os.execv(sys.executable, [sys.executable, __file__])
+def seen():
+    caught = next(line for line in open("/proc/self/status") if line.startswith("SigCgt"))
+    return caught, sorted(os.listdir("/proc/self/fd")), "faulthandler" in sys.modules
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+before = seen()
+for _ in range(3):
+    one = interpreters.create()
+    (getattr(interpreters, "exec", None) or interpreters.run_string)(one, "import sys")
+    interpreters.destroy(one)
+print(before, seen() == before, os.fork() and os.wait()[1])
+"""
+
+
+def test_nothing_is_prepared_in_a_process_that_could_end_it(runner: Runner) -> None:
+    # Neither a handler of a signal nor a descriptor: in forks, other interpreters, with few descriptors.
+    runner.unchanged(PREPARED, env={"FIRST": "1"})
+
+
+FORKS = """
+import os, signal, threading, time
+def sleeps(): time.sleep(600)
+def one(): sleeps()
+def two(): sleeps()
+def three(): sleeps()
+signal.signal(62, lambda *_: os._exit(62))
+for place in (one, two):
+    if os.fork() == 0: place()
+for _ in range(120): threading.Thread(target=sleeps, daemon=True).start()
+print("up", flush=True)
+three()
+"""
+
+
+def test_forked_ranks_and_one_with_many_threads_are_each_where_they_are(runner: Runner) -> None:
+    process, state = runner.begin(FORKS)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        pids = [*map(int, children), process.pid]
+        seats = [Seat(pid, {"rank": rank}, "") for rank, pid in enumerate(pids)]
+        wait_until(
+            "the forks", lambda: all(each["threads"] for each in call_ranks(seats, "", 3.0))
+        )
+        told = call_ranks(seats, str(state / "rings"), 3.0)
+        assert process.poll() is None
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    assert [functions(each)[:2] for each in told] == [
+        ["sleeps", place] for place in ("one", "two", "three")
+    ]

@@ -23,15 +23,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import machine
+from league.asked import obstacle_of_asked, try_asked
 from league.cases import CLASSES, HERE, Case, choose_quick, make_cases
 from league.page import write_page
-from league.scoring import misses, score, table
+from league.scoring import asked_table, misses, score, table
 from league.soak import soak
 from league.trying import HOST_FAULTS, ON_BED, Verdict, as_json, nodes, obstacle_of, try_case
 from suite.environment import scrubbed
 
 SEED = 1
-TOGETHER = {"hang": 3, "dying": 3, "wrong": 3, "healthy": 2, "slow": 1}
+TOGETHER = {"hang": 3, "dying": 3, "wrong": 3, "healthy": 2, "asked": 2, "slow": 1}
 """Class -> how many run at once on two cores: who waits for a fault disturbs nobody, what is measured runs alone."""
 SAMPLE_EVERY = 8
 """Of the hangs: one in so many is looked at by today's tools, too, and the finding that comes by itself waited for."""
@@ -64,6 +65,7 @@ def main() -> int:
     after = read_rows(results)
     rows = rescore(after, cases)
     print(f"\n{table(rows)}\n\n{misses(rows)}\n")
+    print(asked_table(row for row in rows if row["case"]["klass"] == "asked"))
     print(
         f"{len(after) - len(before)} of {len(todo)} cases ran in {(time.monotonic() - began) / 60:.1f} min; {results}"
     )
@@ -120,7 +122,10 @@ def _choose(asked: argparse.Namespace) -> list[Case]:
 
 def _possible(cases: list[Case]) -> list[Case]:
     """Return the cases that this machine can run; name the others, and why not."""
-    obstacles = {case.name: obstacle_of(case) for case in cases}
+    obstacles = {
+        case.name: obstacle_of_asked(case) if case.klass == "asked" else obstacle_of(case)
+        for case in cases
+    }
     for name, why in obstacles.items():
         if why:
             print(f"skipped {name}: {why}")
@@ -177,8 +182,10 @@ def _run_all(
                         return
                     began = time.monotonic()
                     waits = case.name in sample and case.fault not in HOST_FAULTS and not bed
-                    verdict = try_case(
-                        case, scripts, cluster, sessions, sampled=waits, calls=calls
+                    verdict = (
+                        try_asked(case)
+                        if case.klass == "asked"
+                        else try_case(case, scripts, cluster, sessions, sampled=waits, calls=calls)
                     )
                     with writing:
                         row = as_json(case, verdict, score(case, verdict))

@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 SCRIPTS = ("faults.py", "job.py", "slow_import.py")
 NODES = 2
 QUICK_EVERY = 12
-CLASSES = ("hang", "slow", "wrong", "dying", "healthy")
+CLASSES = ("hang", "slow", "wrong", "dying", "healthy", "asked")
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def _cases_of(row: dict[str, Any], marks: dict[str, str], seed: int) -> Iterator
         name = "/".join(str(each) for each in words if each not in ("rank", 0, "none"))
         dice = random.Random(f"{seed} {name}")
         mark = row.get("mark", row["fault"])
-        healthy = row["class"] == "healthy"
+        healthy = row["class"] in ("healthy", "asked")
         blamed = () if healthy else _choose_odd(odd, ranks, dice)
         first = 100 if row["class"] == "slow" else 6
         yield Case(

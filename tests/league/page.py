@@ -6,18 +6,34 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from league.scoring import misses, table
+from league.scoring import asked_table, misses, table
 
 
 def write_page(
     path: Path, rows: Sequence[Mapping[str, Any]], seed: int, host: Mapping[str, Any], commit: str
 ) -> None:
-    """Write the table of ``rows`` between the page's two marks; what a person wrote around them stays."""
-    begin, end = "<!-- league: begin -->", "<!-- league: end -->"
+    """Write the tables of ``rows`` between the page's marks; what a person wrote around them stays, and a table without rows, too."""
+    asked = [dict(row) for row in rows if row["case"]["klass"] == "asked"]
+    others = [row for row in rows if row["case"]["klass"] != "asked"]
     text = path.read_text()
+    if others:
+        text = _put(text, "league", body(others, seed, host, commit))
+    if asked:
+        where = f"{host['time'][:10]}, commit {commit}, {len(asked)} cases"
+        parts = [f"Measured {where}.", asked_table(asked), misses(asked) if _miss(asked) else ""]
+        text = _put(text, "asked", "\n\n".join(filter(None, parts)))
+    path.write_text(text)
+
+
+def _put(text: str, name: str, table: str) -> str:
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
     head, _, rest = text.partition(begin)
     _, _, tail = rest.partition(end)
-    path.write_text(f"{head}{begin}\n{body(rows, seed, host, commit)}\n{end}{tail}")
+    return f"{head}{begin}\n{table}\n{end}{tail}"
+
+
+def _miss(rows: Sequence[Mapping[str, Any]]) -> bool:
+    return not all(row["score"]["all"] for row in rows)
 
 
 def body(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ def score(case: Case, verdict: Verdict) -> Row:
     """Return which parts are right (None: not asked), whether ``all`` are, and who was wrongly ``blamed``."""
     if verdict.error:
         return {"all": False, "named": False, "blamed": False, "failed": True}
-    if case.klass == "healthy":
+    if case.klass in ("healthy", "asked"):
         return {"all": not verdict.alarms, "named": False, "blamed": bool(verdict.alarms)}
     whole = "all" in case.name.split("/")
     any_of = "any" in case.name.split("/")
@@ -47,10 +48,27 @@ def table(rows: Iterable[Row]) -> str:
     rows = list(rows)
     head = "| class | cases | rank named | precision | all parts right | wrongly blamed | median time to name | longest |"
     lines = [head, "|---|---:|---:|---:|---:|---:|---:|---:|"]
-    for klass in CLASSES:
+    for klass in (each for each in CLASSES if each != "asked"):
         own = [row for row in rows if row["case"]["klass"] == klass]
         halves = ((klass, own), *((f"{klass}, {text}", _half(own, held)) for text, held in HALVES))
         lines += [_line(name, some) for name, some in halves if some]
+    return "\n".join(lines)
+
+
+def asked_table(rows: Iterable[Row]) -> str:
+    """Return how often busy ranks were asked by each way under each Python, and what that did to them, as Markdown."""
+    counts: dict[tuple[str, str], Counter[str]] = {}
+    for row in rows:
+        by = row["case"]["place"], row["case"]["launcher"]
+        counts.setdefault(by, Counter()).update({"cases": 1, **(row["verdict"]["asked"] or {})})
+    columns = ("cases", "ranks", "asks", "answers", "deaths", "changed")
+    lines = [
+        "| asked by | Python | kinds of rank | ranks | asks | answers | deaths | changed results |"
+    ]
+    lines.append("|---|---|---:|---:|---:|---:|---:|---:|")
+    for way, version in sorted(counts):
+        told = (f"{counts[way, version][column]:,}" for column in columns)
+        lines.append(f"| {way} | {version} | {' | '.join(told)} |")
     return "\n".join(lines)
 
 
@@ -109,7 +127,7 @@ def misses(rows: Iterable[Row]) -> str:
 
 
 def _truth(case: Row) -> str:
-    if case["klass"] == "healthy":
+    if case["klass"] in ("healthy", "asked"):
         return "nobody"
     ranks = ",".join(map(str, case["odd"]))
     return f"rank {ranks} {case['mark']}".strip()

@@ -60,6 +60,7 @@ class Verdict:
         alarms: Further findings that blame, of a healthy training all of them.
         automatic: Kind, ranks and seconds after the fault of the finding that came by itself, where waited for.
         by_hand: What today's tools tell, where they were tried.
+        asked: Of the class asked: how many asks, answers, processes, deaths and changed results.
         error: Why the case could not be judged.
     """
 
@@ -73,6 +74,7 @@ class Verdict:
     alarms: list[str] = field(default_factory=list)
     automatic: dict[str, Any] | None = None
     by_hand: dict[str, Any] | None = None
+    asked: dict[str, int] | None = None
     evidence: list[str] = field(default_factory=list)
     error: str = ""
 

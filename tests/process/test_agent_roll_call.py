@@ -17,6 +17,8 @@ COUNTS = UP + "while True: pass"
 SLEEPS = UP + "import time; time.sleep(600)"
 HAS_DEAD_CHILD = "import os, time\nif os.fork() == 0: os._exit(3)\n" + SLEEPS
 ENDS = UP
+OUTSIDE = ("py-spy", "python")
+"""The ways that read the memory of a process; which one depends on the version of Python."""
 
 
 def call(bridge: Bridge, run: str) -> dict[int, dict[str, Any]]:
@@ -45,8 +47,7 @@ def test_a_rank_is_described_by_what_its_process_waits_for(bridge: Bridge) -> No
     assert (found[1]["state"], waits(found[1])) == ("R", None)
     assert found[1]["main_cpu_s"] > 0
     assert (found[2]["state"], waits(found[2])) == ("S", None)
-    assert found[2]["way"] == "signal"
-    assert [each["way"] for each in found[2]["refused"]] == ["server"]
+    assert found[2]["way"] in OUTSIDE
     assert [frame["line"] for frame in found[2]["threads"][0]["frames"]] == [2]
     (child,) = found[3]["children"]
     assert (child["state"], child["ended"]) == ("Z", {"exit_code": 3})
@@ -55,8 +56,7 @@ def test_a_rank_is_described_by_what_its_process_waits_for(bridge: Bridge) -> No
 
     os.kill(found[2]["pid"], signal.SIGSTOP)
     wait_until("stopped", lambda: waits(call(bridge, "wait-run")[2]) == "stopped")
-    stopped = call(bridge, "wait-run")[2]
-    assert {"way": "signal", "why": "the process is stopped (state T)"} in stopped["refused"]
+    assert call(bridge, "wait-run")[2]["way"] in OUTSIDE
     os.kill(found[2]["pid"], signal.SIGCONT)
 
     kept = next(each for each in stream if each["kind"] == "roll_call")
@@ -73,14 +73,13 @@ def test_a_run_that_is_over_has_no_ranks_to_call(bridge: Bridge) -> None:
     assert bridge.refused("roll_call", run="no-run", seconds=1) == "no_such_run"
 
 
-def test_a_rank_that_is_not_to_answer_is_sent_no_signal(bridge: Bridge) -> None:
+def test_a_rank_that_is_not_to_answer_is_only_looked_at(bridge: Bridge) -> None:
     env = {"DISTCONSOLE_ROLL_CALL": "0"}
     launch(bridge, spec_of("mute-run", [SLEEPS], watch=True, env=env))
     next(each for each in bridge.follow("mute-run") if each["kind"] == "log")
     found = call(bridge, "mute-run")[0]
     assert found["alive"]
-    assert found["way"] in ("py-spy", "proc")
-    assert {"way": "signal", "why": "the process does not listen to signal 62"} in found["refused"]
+    assert found["way"] in OUTSIDE
     bridge.done("kill", run="mute-run")
     ended = [each for each in bridge.entries("mute-run") if each["kind"] == "state"]
     assert ended[-1]["signal"] == signal.SIGKILL

@@ -82,7 +82,7 @@ def test_ranks_that_nobody_prepared_are_found_asked_and_sent_no_signal(
         assert [first["pid"], second["pid"]] == [rank.pid for rank in ranks]
         assert (first["state"], second["waits_for"]["kind"]) == ("S", "stopped")
         assert first["silent_s"] is None or first["silent_s"] > 0
-        assert [each["way"] for each in first["refused"]][:2] == ["server", "signal"]
+        assert first["way"] in ("py-spy", "python")
         assert "hunter2" not in repr(told)
         logs = {each["path"]: each for each in told["logs"]}
         log = logs[str(tmp_path / "0.log")]

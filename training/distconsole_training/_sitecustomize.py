@@ -35,13 +35,6 @@ UNUSABLE = (ImportError, OSError, SyntaxError, ValueError)
 """What importing our package raises when its folder is gone or damaged; the script goes on."""
 
 
-UNANSWERED = (AttributeError, ImportError, OSError, RuntimeError, ValueError)
-"""What a system without files in memory, without room, or without such a signal raises."""
-
-STACKS_SIGNAL, STACKS_FD = 62, 223
-"""As the agent knows them (``distconsole_agent.roll_call.ways``)."""
-
-
 class _Finder:
     """Finds our package where it lies, and hands what is awaited to ``hook``.
 
@@ -93,29 +86,6 @@ def _listen(finder: _Finder) -> None:
     sys.excepthook = excepthook
 
 
-def _listen_to_signal() -> None:
-    """Have faulthandler write every thread's stack into a file in memory at a signal that nobody uses.
-
-    The handler runs no Python, so it answers while a thread is stuck in C code. Only the agent, which finds
-    the file by its name among our descriptors, sends the signal; ``exec`` takes both away.
-    """
-    try:
-        import faulthandler
-
-        made = os.memfd_create("distconsole-stacks")
-        # Opened once more to append: each answer begins where the agent has cut the file.
-        kept = os.open(f"/proc/self/fd/{made}", os.O_WRONLY | os.O_APPEND)
-        os.close(made)
-        if not os.access(f"/proc/self/fd/{STACKS_FD}", os.F_OK):
-            # Out of the way: the script's first file gets the number that it has without us.
-            os.dup2(kept, STACKS_FD, inheritable=False)
-            os.close(kept)
-            kept = STACKS_FD
-        faulthandler.register(STACKS_SIGNAL, file=kept, all_threads=True, chain=False)
-    except UNANSWERED:
-        return
-
-
 def _note(error: Any) -> None:
     # Ctrl-C is a stop and no failure. And what noting imports evaluates text (namedtuple), upon
     # which CPython forgets that it was about to end by SIGINT.
@@ -152,8 +122,6 @@ if not _off:
     sys.meta_path.insert(0, _finder)
 if _wanted:
     _listen(_finder)
-    if os.environ.get("DISTCONSOLE_ROLL_CALL") != "0":
-        _listen_to_signal()
 _step_aside(_folder)
 
 try:

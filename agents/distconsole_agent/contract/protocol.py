@@ -117,7 +117,7 @@ null. ``local_rank``; ``t`` is UNIX seconds; ``ended`` ``{"exit_code" | "signal"
 uncaught exception that the hook has noted of it, ``Type: message``, empty without one; ``stage`` ``not_started,
 starting, stepping, between`` or ``ended``; ``step`` the last finished one (-1: none), ``silent_s`` since when and
 ``usual_s`` what one takes; ``way`` is that by which the stacks were got: ``server`` (torch's worker server),
-``signal`` (faulthandler), ``py-spy``, ``python`` (the rank's own Python, 3.14 or newer) or ``proc`` (/proc alone,
+``signal`` (of an older agent), ``py-spy``, ``python`` (the rank's own Python, 3.14 or newer) or ``proc`` (/proc alone,
 which knows no stack of Python); ``refused``
 ``[{"way", "why"}]``. ``threads``: ``[{"name", "tid", "main", "frames": [{"function", "file", "line"}]}]``, innermost
 frame first, without values; ``native``: functions of the kernel or of C that the main thread is in. ``state`` is that

@@ -29,7 +29,7 @@ LATE_SECONDS = 0.5
 """So much later than its deadline a rank is given up: the kernel itself does not answer about it."""
 
 SERVER_SECONDS = 0.5
-"""A rank whose server has not answered by then (its GIL is held) is asked by a signal."""
+"""Kept for torch's worker server, which does not answer while Python's lock is held."""
 
 RECORDERS = (
     "fr_trace_json",
@@ -44,7 +44,7 @@ HEALTH, NCCL2 = "c10d_health_check", "fr_trace_json?backend=nccl2"
 CUT = "outer calls of the stack are not known: Python 3.14 reads no further than the first call from C code"
 
 LOADER = "torch/utils/data/dataloader.py"
-MAX_WORKERS, WORKER_SECONDS, WORKER_FRAMES = 16, 0.1, 16
+MAX_WORKERS, WORKER_FRAMES = 16, 16
 
 MAX_BELOW = 32
 """Processes below a rank's first one that are looked at for the one that trains."""
@@ -159,44 +159,49 @@ class _Asker(threading.Thread):
         status = facts.read_status(pid)
         self.call.update(facts.describe_main_thread(pid, status))
         self.call["note"] = ""
-        self._ask(pid, status)
-        self._ask_workers(children)
-        stalls = read_stalls(self._seat.log, self.call.get("silent_s") or 0.0)
-        self.call["horovod"] = stalls
         if before is not None:
-            pause = min(before.at + LOOK_SECONDS, self._until) - time.monotonic()
-            time.sleep(max(0.0, pause))
+            # Before any rank is read, as the programs that read them want the processors, too.
+            pause = min(before.at + LOOK_SECONDS, (before.at + self._until) / 2)
+            time.sleep(max(0.0, pause - time.monotonic()))
             self._compare(pid, before)
         for child in children:
             child["cpu_s"] = round(max(0.0, facts.cpu_of(child["pid"]) - used[child["pid"]]), 2)
+        self._ask(pid)
+        self._ask_workers(children)
+        stalls = read_stalls(self._seat.log, self.call.get("silent_s") or 0.0)
+        self.call["horovod"] = stalls
         self.call["children"] = children
 
     def _who_answers(self, pid: int) -> int:
-        """Return ``pid``, or the first process below it that answers where it does not: it is a wrapper."""
+        """Return ``pid``, or the first process of Python below it where that is a wrapper (bash, uv)."""
         below = sorted(descendants_of(pid, self._processes) - {pid})[:MAX_BELOW]
         for each in (pid, *below):
-            if ways.stacks_descriptor(each) is not None or ways.find_server(self._rings, each):
+            if ways.runs_python(each) or ways.find_server(self._rings, each):
                 return each
         return pid
 
-    def _ask(self, pid: int, status: dict[str, str]) -> None:
-        """Put stacks and collectives into the call, by the best way that is possible."""
+    def _ask(self, pid: int) -> None:
+        """Put stacks and collectives into the call.
+
+        Its memory is read where that is allowed, which nothing in the process notices. torch's worker server runs
+        Python in it, and that ends a process whose Python is ending: only the hook's is asked, which is gone by then.
+        """
         state, server = self.call["state"], ways.find_server(self._rings, pid)
-        server = server or self._seat.server or None
-        python = facts.interpreter_of(pid)
-        soon = min(self._left(), SERVER_SECONDS)
-        asks: tuple[tuple[str, Callable[[], list[Thread] | None]], ...] = (
-            ("server", lambda: ways.stacks_by_server(server, state, soon)),
-            ("signal", lambda: ways.stacks_by_signal(pid, status, state, self._left())),
-            ("py-spy", lambda: ways.stacks_by_py_spy(pid, python, state, self._left())),
-            ("python", lambda: ways.stacks_by_python(pid, state, self._left())),
-        )
-        for way, ask in asks:
+        kept = 0.0 if server is None else SERVER_SECONDS
+        for way, ask in ways.from_outside(pid, state, lambda: self._left() - kept):
             if self._try(way, ask):
                 break
+        is_cut = self.call["way"] == "python" and ends_early(self.call["threads"])
+        if is_cut or self.call["way"] == "proc":
+            soon = min(self._left(), SERVER_SECONDS)
+            if self._try("server", lambda: ways.stacks_by_server(server, state, soon)):
+                self.call["refused"] = []
+            elif is_cut:
+                self._note(CUT)
         if self.call["way"] == "proc" and facts.keeps_its_call(pid):
             why = f"what it waits for in the kernel is not told: {ways.lacking(pid)}"
             self.call["refused"].append({"way": "proc", "why": why[:MAX_WORDS]})
+        server = server or self._seat.server or None
         if server is not None and state not in ("T", "t"):
             self._read_recorder(pid, server)
 
@@ -209,8 +214,6 @@ class _Asker(threading.Thread):
         if threads is None:
             return False
         self.call.update(way=way, threads=threads)
-        if way == "python" and ends_early(threads):
-            self._note(CUT)
         return True
 
     def _read_recorder(self, pid: int, server: str) -> None:
@@ -243,13 +246,11 @@ class _Asker(threading.Thread):
         if not threads or not any(LOADER in frame["file"] for frame in threads[0]["frames"]):
             return
         for child in children[:MAX_WORKERS]:
-            with contextlib.suppress(ways.RefusedError):
-                status, seconds = (
-                    facts.read_status(child["pid"]),
-                    min(self._left(), WORKER_SECONDS),
-                )
-                found = ways.stacks_by_signal(child["pid"], status, child["state"], seconds)
-                child["frames"] = found[0]["frames"][:WORKER_FRAMES]
+            for _, ask in ways.from_outside(child["pid"], child["state"], self._left):
+                with contextlib.suppress(ways.RefusedError):
+                    found = ask() or []
+                    child["frames"] = found[0]["frames"][:WORKER_FRAMES] if found else []
+                    break
 
     def _left(self) -> float:
         return max(0.05, self._until - time.monotonic())

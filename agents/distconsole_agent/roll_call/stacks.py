@@ -24,10 +24,13 @@ Thread = dict[str, Any]
 def parse_faulthandler(text: str) -> list[Thread]:
     """Return the threads of a dump, the main one first; those that run no Python are left out.
 
-    faulthandler lists the newest thread first, and so the main one, which is the oldest, last.
+    faulthandler lists the newest thread first, and so the main one, which is the oldest, last. Raises ValueError
+    when that one is missing: after 100 threads faulthandler ends with ``...``.
     """
     threads: list[Thread] = []
     for line in text.splitlines():
+        if line == "...":
+            raise ValueError("more than 100 threads, and not the main one among them")
         begins = _THREAD.match(line)
         frame = _FRAME.match(line)
         if begins is not None:

@@ -1,6 +1,7 @@
-"""The ways to ask a process where it is: torch's worker server, faulthandler by a signal, py-spy, its own Python.
+"""The ways to ask a process where it is: py-spy and its own Python, which read its memory, and torch's worker server.
 
-Each gives its stacks, or raises ``RefusedError`` with what it lacks.
+Each gives its stacks, or raises ``RefusedError`` with what it lacks. None sends a signal: a handler that walks
+frames meets them half made, and a signal may be one that the script itself listens to.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from distconsole_agent.journal.rings import SERVER_SUFFIX
 from distconsole_agent.roll_call import facts
@@ -22,26 +24,11 @@ from distconsole_agent.roll_call.stacks import (
     parse_py_spy,
     parse_python,
 )
-from distconsole_agent.supervisor.proctree import own_number, read_environ, read_stat, send
+from distconsole_agent.supervisor.proctree import own_number, read_environ
 from distconsole_agent.system import unix
 from distconsole_agent.system.kernel_files import number_of
 
-SIGNAL = 62
-"""SIGRTMAX-2: the hook has faulthandler write all stacks at it (``distconsole_training._sitecustomize``)."""
-
-STACKS_LINK = "/memfd:distconsole-stacks (deleted)"
-STACKS_FD = 223
-"""Into what it writes them: a file in memory, usually under this descriptor."""
-
 MAX_ANSWER_BYTES = 16 << 20
-MAX_STACK_BYTES = 1 << 20
-LATE = "no answer in time"
-POLL_SECONDS = 0.002
-SETTLE_SECONDS, SETTLE_UNSURE_SECONDS = 0.006, 0.05
-"""A dump that has not grown for so long is whole; the longer one where it does not look so."""
-
-MAX_DESCRIPTORS = 65536
-
 CONNECT_SECONDS = 0.5
 
 YAMA = "/proc/sys/kernel/yama/ptrace_scope"
@@ -53,6 +40,7 @@ _SCOPES = {
 }
 
 
+_PYTHON = re.compile(r".*/python(?:3(?:\.(\d+)t?)?)?(?: \(deleted\))?$")
 READS_SINCE = 14
 """Python 3.14 and newer can read the stacks of another process of the same version."""
 
@@ -82,11 +70,18 @@ print(json.dumps([
     for each in threads
 ]))
 """
-"""Prints ``[[tid, [[function, file, line], ...]], ...]``, or why not. A process that runs changes under it: three tries."""
+"""Prints ``[[tid, [[function, file, line], ...]], ...]``, or why not."""
 
-MAX_UNANSWERED = 4096
-_unanswered: set[str] = set()
-"""Sockets by which no stacks came once: each request that waits for Python's lock keeps one of eight threads."""
+READS = 3
+"""A process that runs changes while it is read: py-spy fails in one of ten reads."""
+
+HELD = "a thread may hold Python's lock"
+MAX_UNANSWERED = 256
+_unanswered: dict[str, tuple[socket.socket, float]] = {}
+"""Path of a worker server -> the request for its stacks that it has yet to answer, and when that was sent.
+
+Such a request keeps one of the server's eight threads until Python's lock is free, so no second one is sent.
+"""
 
 
 class RefusedError(Exception):
@@ -95,6 +90,10 @@ class RefusedError(Exception):
 
 class UnknownHandlerError(RefusedError):
     """This version of torch has no such handler."""
+
+
+class LateError(RefusedError):
+    """A request was sent, and no answer came in time."""
 
 
 def find_server(rings: str, pid: int) -> str | None:
@@ -118,8 +117,16 @@ def _server_of(path: str) -> int:
     return 0
 
 
-def ask_server(path: str, handler: str, seconds: float) -> bytes:
-    """Return what a handler of torch's worker server at ``path`` answers, or raise RefusedError."""
+def ask_server(
+    path: str,
+    handler: str,
+    seconds: float,
+    keep: Callable[[socket.socket], None] = lambda _sock: None,
+) -> bytes:
+    """Return what a handler of torch's worker server at ``path`` answers, or raise RefusedError.
+
+    ``keep`` is called with the connection of a request that was not answered in time, before that is closed.
+    """
     until = time.monotonic() + seconds
     request = f"POST /handler/{handler} HTTP/1.1\r\nHost: rank\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
     answer = b""
@@ -128,13 +135,17 @@ def ask_server(path: str, handler: str, seconds: float) -> bytes:
             if unix.peer_uid(sock) != os.getuid():
                 raise RefusedError(f"{path} is another user's")
             sock.sendall(request.encode("ascii"))
-            while chunk := sock.recv(1 << 16):
-                answer += chunk
-                if len(answer) > MAX_ANSWER_BYTES:
-                    break
-                sock.settimeout(max(until - time.monotonic(), 1e-3))
-    except (TimeoutError, socket.timeout):
-        raise RefusedError(f"torch's worker server: {LATE}") from None
+            try:
+                while chunk := sock.recv(1 << 16):
+                    answer += chunk
+                    if len(answer) > MAX_ANSWER_BYTES:
+                        break
+                    sock.settimeout(max(until - time.monotonic(), 1e-3))
+            except socket.timeout:
+                keep(sock)
+                raise
+    except socket.timeout:
+        raise LateError(f"torch's worker server: no answer within {seconds:.1f} s") from None
     except OSError as error:
         raise RefusedError(f"torch's worker server: {error.strerror}") from None
     head, _, body = answer.partition(b"\r\n\r\n")
@@ -161,51 +172,54 @@ def stacks_by_server(path: str | None, state: str, seconds: float) -> list[Threa
             "the process has no worker server of torch: it starts with a process group, from torch 2.4 on"
         )
     _check_runs(state)
-    held = RefusedError("no answer in time: the process holds Python's lock")
-    if path in _unanswered:
-        raise held
+    owed = _seconds_owed(path)
+    if owed is not None:
+        raise RefusedError(f"{owed:.0f} s after a request there is no answer: {HELD}")
     try:
-        body = ask_server(path, "dump_traceback", seconds)
-    except RefusedError as refused:
-        if not str(refused).endswith(LATE):
-            raise
-        if len(_unanswered) < MAX_UNANSWERED:
-            _unanswered.add(path)
-        raise held from None
-    return _some(parse_faulthandler(body.decode("utf-8", "replace")))
+        body = ask_server(path, "dump_traceback", seconds, partial(_keep, path))
+    except LateError:
+        raise RefusedError(f"no answer within {seconds:.1f} s: {HELD}") from None
+    try:
+        return _some(parse_faulthandler(body.decode("utf-8", "replace")))
+    except ValueError as error:
+        raise RefusedError(f"torch's worker server: {error}") from None
 
 
-def stacks_by_signal(
-    pid: int, status: Mapping[str, str], state: str, seconds: float
-) -> list[Thread]:
-    """Return the stacks that faulthandler writes at ``SIGNAL``, or raise RefusedError without having sent it."""
-    _check_runs(state)
-    if state == "D":
-        raise RefusedError(
-            "the process is in an uninterruptible wait (state D): no signal reaches it"
-        )
-    if status.get("TracerPid", "0") != "0":
-        raise RefusedError(f"a debugger (pid {status['TracerPid']}) would stop it at a signal")
-    number = stacks_descriptor(pid)
-    stat = read_stat(pid)
-    if number is None and not os.access(f"/proc/{pid}/fd", os.R_OK):
-        raise RefusedError(f"its descriptors may not be read: {lacking(pid)}")
-    if number is None or stat is None or not _catches(status):
-        raise RefusedError(f"the process does not listen to signal {SIGNAL}")
+def _keep(path: str, sock: socket.socket) -> None:
+    """Keep a second descriptor of a request without an answer; of ranks that are gone none is kept."""
+    for other in list(_unanswered):
+        _seconds_owed(other)
+    if len(_unanswered) < MAX_UNANSWERED:
+        kept = sock.dup()
+        kept.setblocking(False)
+        _unanswered[path] = kept, time.monotonic()
+
+
+def _seconds_owed(path: str) -> float | None:
+    """Return the age in seconds of the request that the server at ``path`` has not answered; None without one."""
+    sock, sent = _unanswered.get(path, (None, 0.0))
+    if sock is None:
+        return None
     try:
-        fd = os.open(f"/proc/{pid}/fd/{number}", os.O_RDWR | os.O_CLOEXEC)
-    except OSError as error:
-        raise RefusedError(f"its stacks cannot be read: {error.strerror}") from None
-    try:
-        os.ftruncate(fd, 0)
-        send(pid, stat, SIGNAL)
-        text = _await_dump(fd, seconds)
-        os.ftruncate(fd, 0)
-    finally:
-        os.close(fd)
-    if not text:
-        raise RefusedError(f"no answer to signal {SIGNAL} within {seconds:.1f} s")
-    return _some(parse_faulthandler(text))
+        sock.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return time.monotonic() - sent
+    except OSError:
+        pass
+    if _unanswered.pop(path, None) is not None:
+        sock.close()
+    return None
+
+
+def from_outside(
+    pid: int, state: str, left: Callable[[], float]
+) -> tuple[tuple[str, Callable[[], list[Thread] | None]], ...]:
+    """Return the ways that only read the memory of ``pid``, by name; ``left`` returns how many seconds they may take."""
+    python = facts.interpreter_of(pid)
+    return (
+        ("py-spy", lambda: stacks_by_py_spy(pid, python, state, left())),
+        ("python", lambda: stacks_by_python(pid, state, left())),
+    )
 
 
 def stacks_by_py_spy(pid: int, python: str, state: str, seconds: float) -> list[Thread]:
@@ -221,7 +235,12 @@ def stacks_by_py_spy(pid: int, python: str, state: str, seconds: float) -> list[
             "pip install py-spy there, or the extra distconsole[diagnosis]"
         )
     command = [program, "dump", "--nonblocking", "--json", "--pid", str(pid)]
+    until = time.monotonic() + seconds
     done = _run_reader(command, "py-spy", state, seconds)
+    for _ in range(READS - 1):
+        if done.returncode == 0 or b"ermission" in done.stderr:
+            break
+        done = _run_reader(command, "py-spy", state, until - time.monotonic())
     if done.returncode != 0:
         words = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it failed"]
         if "ermission" in words[0]:
@@ -242,7 +261,7 @@ def stacks_by_python(pid: int, state: str, seconds: float) -> list[Thread] | Non
         python, same = os.readlink(f"/proc/{pid}/exe"), os.stat(f"/proc/{pid}/exe")
     except OSError:
         return None
-    named = re.match(r"python(?:3(?:\.(\d+)t?)?)?(?: \(deleted\))?$", os.path.basename(python))
+    named = _PYTHON.match(python)
     if named is None or int(named[1] or READS_SINCE) < READS_SINCE:
         return None
     with contextlib.suppress(OSError):
@@ -293,6 +312,14 @@ def _run_reader(
         ) from None
     except OSError as error:
         raise RefusedError(f"{command[0]}: {error.strerror}") from None
+
+
+def runs_python(pid: int) -> bool:
+    """Return whether the program of ``pid`` is called as Python is."""
+    try:
+        return _PYTHON.match(os.readlink(f"/proc/{pid}/exe")) is not None
+    except OSError:
+        return False
 
 
 def find_py_spy(python: str) -> str | None:
@@ -350,42 +377,3 @@ def _check_runs(state: str) -> None:
         raise RefusedError("the process is stopped (state T)")
     if state == "t":
         raise RefusedError("a debugger holds the process (state t)")
-
-
-def _catches(status: Mapping[str, str]) -> bool:
-    """Return whether a handler is there for ``SIGNAL``, and the process would not end by it."""
-    try:
-        return bool(int(status.get("SigCgt", "0"), 16) >> SIGNAL - 1 & 1)
-    except ValueError:
-        return False
-
-
-def stacks_descriptor(pid: int) -> int | None:
-    """Return the descriptor into which ``pid`` writes its stacks; None where it has none."""
-    folder = f"/proc/{pid}/fd"
-    try:
-        names = [str(STACKS_FD), *os.listdir(folder)]
-    except OSError:
-        return None
-    for name in names[:MAX_DESCRIPTORS]:
-        with contextlib.suppress(OSError):
-            if os.readlink(f"{folder}/{name}") == STACKS_LINK:
-                return int(name)
-    return None
-
-
-def _await_dump(fd: int, seconds: float) -> str:
-    """Return what was written to ``fd`` once it is whole; what there is after ``seconds``."""
-    until = time.monotonic() + seconds
-    seen, since = 0, time.monotonic()
-    while (now := time.monotonic()) < until:
-        size = os.fstat(fd).st_size
-        if size != seen:
-            seen, since = size, now
-        elif size and now - since > SETTLE_SECONDS:
-            text = os.pread(fd, MAX_STACK_BYTES, 0).decode("utf-8", "replace")
-            looks_whole = text.endswith((" in <module>\n", "  ...\n", "<no Python frame>\n"))
-            if looks_whole or now - since > SETTLE_UNSURE_SECONDS:
-                return text
-        time.sleep(POLL_SECONDS)
-    return os.pread(fd, MAX_STACK_BYTES, 0).decode("utf-8", "replace")

@@ -33,8 +33,7 @@ RAS_HEADS = ("Errors", "Warnings")
 MAX_LOGS, FIRST_LOG_BYTES = 64, 16 * 1024
 """Files that are read in one answer, and how much of the end of one that is new."""
 _NEEDS = {
-    "server": "nobody has started torch's worker server in it (TORCH_WORKER_SERVER_SOCKET)",
-    "signal": "it runs without distconsole's hook, so it is sent no signal",
+    "server": "only in a run of distconsole's is torch's worker server asked for stacks: that would end a process whose Python ends"
 }
 STREAMS = {1: "out", 2: "err"}
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)")

@@ -13,7 +13,8 @@ from distconsole.model.diagnosis.diagnosis import Diagnosis, Kind, Sure
 from distconsole.model.findings import Severity
 from distconsole.model.run_events import LogLine, RunFinding
 from league.cases import CLASSES, HERE, Case, make_cases
-from league.scoring import misses, score, table
+from league.page import write_page
+from league.scoring import asked_table, misses, score, table
 from league.soak import Heard
 from league.trying import ON_BED, Verdict, obstacle_of, request_of
 
@@ -27,10 +28,10 @@ def a_case(name: str) -> Case:
 def test_there_are_a_hundred_faults_and_twenty_healthy_trainings_each_with_its_truth() -> None:
     count = Counter(case.klass for case in CASES)
     assert set(count) == set(CLASSES)
-    assert sum(count.values()) - count["healthy"] >= 100
+    assert sum(count.values()) - count["healthy"] - count["asked"] >= 100
     assert count["healthy"] >= 20
     assert len({case.name for case in CASES}) == len(CASES)
-    assert all(bool(case.odd) is (case.klass != "healthy") for case in CASES)
+    assert all(bool(case.odd) is (case.klass not in ("healthy", "asked")) for case in CASES)
     assert all(
         case.mark
         for case in CASES
@@ -80,6 +81,32 @@ def test_a_wrong_name_is_blame_and_a_silent_verdict_is_not() -> None:
     ]
     assert "| hang | 4 | 1 (25 %) | 50 % | 1 (25 %) | 1 | 0.3 s | 0.3 s |" in table(rows)
     assert misses(rows).count("\n") == 4
+
+
+def test_a_rank_that_dies_or_works_out_something_else_when_it_is_asked_is_a_miss() -> None:
+    cases = [a_case(f"asked/{kind}/py-spy/none-3.11-1") for kind in ("pools", "prefetch")]
+    unharmed = {"ranks": 4, "asks": 1000, "answers": 990, "deaths": 0, "changed": 0}
+    verdicts = (
+        Verdict("asked", asked=unharmed),
+        Verdict("asked", asked={**unharmed, "deaths": 1}, alarms=["1 deaths"]),
+    )
+    pairs = list(zip(cases, verdicts, strict=True))
+    assert [score(*each)["all"] for each in pairs] == [True, False]
+    rows = [{"case": asdict(case), "verdict": asdict(verdict)} for case, verdict in pairs]
+    assert "| py-spy | 3.11 | 2 | 8 | 2,000 | 1,980 | 1 | 0 |" in asked_table(rows)
+
+
+def test_a_table_is_written_and_the_other_one_stays(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    marks = [f"<!-- {name}: begin -->\nold\n<!-- {name}: end -->" for name in ("league", "asked")]
+    page.write_text("\n".join(marks))
+    case = a_case("asked/pools/server/none-3.13-1")
+    verdict = Verdict("asked", asked={"ranks": 4, "asks": 7})
+    rows = [{"case": asdict(case), "verdict": asdict(verdict), "score": score(case, verdict)}]
+    write_page(page, rows, 1, {"time": "2026-11-29 00:00"}, "abc")
+    before, _, after = page.read_text().partition("<!-- asked: begin -->")
+    assert before == f"{marks[0]}\n"
+    assert "| server | 3.13 | 1 | 4 | 7 | 0 | 0 | 0 |" in after
 
 
 def test_an_alarm_in_a_healthy_training_is_blame() -> None:

@@ -9,6 +9,10 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import time
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
 
 from distconsole_training.process import process
 from distconsole_training.records import ENV_RINGS, ENV_ROLL_CALL, SERVER_SUFFIX
@@ -22,6 +26,10 @@ MAX_PATH_BYTES = 107
 
 LOG_LEVEL, QUIET = "FLAGS_caffe2_log_level", 2
 """What torch's C++ code logs; at this level no warnings, as which the server tells its address."""
+
+DRAIN_SECONDS = 1.0
+LISTENS = b"01"
+"""The state of a socket without a peer in /proc/net/unix (SS_UNCONNECTED)."""
 
 _started_in: list[int] = []
 
@@ -57,5 +65,27 @@ def _start(kind: Any, level: ctypes.c_int, folder: str, name: str) -> None:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))
         # The folder is the user's alone, so in between nobody else could reach it.
         os.chmod(name, 0o600, dir_fd=held)
+        process.before_finish.append(partial(_take_away, os.getpid(), f"{folder}/{name}", path))
     finally:
         os.close(held)
+
+
+def _take_away(pid: int, path: str, bound: str) -> None:
+    """Remove the socket and wait, at most ``DRAIN_SECONDS``, until no request is in the server.
+
+    Before Python 3.14 a thread that takes Python's lock while Python ends ends the process by SIGABRT.
+    """
+    if pid != os.getpid():  # a fork of it
+        return
+    with suppress(OSError):
+        Path(path).unlink()
+        until = time.monotonic() + DRAIN_SECONDS
+        while _is_asked(os.fsencode(bound)) and time.monotonic() < until:
+            time.sleep(0.001)
+
+
+def _is_asked(bound: bytes) -> bool:
+    """Return whether a connection to the socket that was bound to this path is open (unix(7), proc_net_unix)."""
+    with Path("/proc/net/unix").open("rb") as lines:
+        ours = (line.split() for line in lines if line.endswith(b" " + bound + b"\n"))
+        return any(words[5] != LISTENS for words in ours)

@@ -7,7 +7,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from distconsole_agent.contract.protocol import MAX_CALL_BYTES
+from distconsole_agent.roll_call import facts, ways
 from distconsole_agent.roll_call.calling import Seat, bounded, call_ranks
 
 
@@ -34,3 +37,15 @@ def test_a_process_that_is_gone_is_not_alive_and_costs_nobody_anything(tmp_path:
     told = call_ranks(seats, str(tmp_path), 1.0)
     assert [call["alive"] for call in told] == [False, False, True]
     assert [call["rank"] for call in told] == [0, 1, 2]
+
+
+def test_what_a_rank_uses_is_measured_before_others_are_started_to_read_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    order: list[str] = []
+    look = facts.look
+    monkeypatch.setattr(facts, "look", lambda pid: order.append("look") or look(pid))
+    reads = ("py-spy", lambda: order.append("read"))
+    monkeypatch.setattr(ways, "from_outside", lambda *_: (reads,))
+    call_ranks([Seat(os.getpid(), {"rank": 0}, "")], str(tmp_path), 1.0)
+    assert order == ["look", "look", "read"]

@@ -38,6 +38,12 @@ def test_the_main_thread_is_the_last_of_faulthandlers_and_the_first_of_ours() ->
     ]
 
 
+def test_a_dump_that_ends_before_the_main_thread_is_no_answer() -> None:
+    pool = 'Thread 0x1 (most recent call first):\n  File "pool.py", line 3 in work\n\n'
+    with pytest.raises(ValueError, match="not the main one"):
+        parse_faulthandler(pool * 100 + "...\n")
+
+
 def test_a_deep_recursion_keeps_its_innermost_frames() -> None:
     frames = "".join(f'  File "a.py", line {n} in f\n' for n in range(1, 101))
     (main,) = parse_faulthandler(f"Thread 0x1 (most recent call first):\n{frames}")

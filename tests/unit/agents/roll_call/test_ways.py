@@ -22,7 +22,6 @@ from distconsole_agent.roll_call.ways import (
     ask_server_for_any,
     find_server,
     stacks_by_server,
-    stacks_by_signal,
 )
 from distconsole_agent.system import unix
 
@@ -35,7 +34,7 @@ class Server:
     def __init__(self, path: str, answers: dict[str, bytes]) -> None:
         self.path = path
         self.asked: list[str] = []
-        self._answers = answers
+        self.answers = answers
         self._open: list[socket.socket] = []
         self._listener = unix.listen(path, 8)
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -48,6 +47,11 @@ class Server:
         for sock in (self._listener, *self._open):
             sock.close()
 
+    def hang_up(self) -> None:
+        """End the requests that were not answered."""
+        while self._open:
+            self._open.pop().close()
+
     def _serve(self) -> None:
         while True:
             try:
@@ -56,8 +60,8 @@ class Server:
                 return
             handler = sock.recv(4096).split(b" ")[1].decode().removeprefix("/handler/")
             self.asked.append(handler)
-            if handler in self._answers:
-                sock.sendall(b"HTTP/1.1 " + self._answers[handler])
+            if handler in self.answers:
+                sock.sendall(b"HTTP/1.1 " + self.answers[handler])
                 sock.close()
             else:
                 self._open.append(sock)
@@ -83,25 +87,39 @@ def test_an_older_torch_is_asked_by_the_handlers_that_it_has(server: Server) -> 
         ask_server_for_any(server.path, ("new", "new"), 5.0)
 
 
-def test_who_holds_pythons_lock_is_asked_for_its_stacks_once(server: Server) -> None:
-    for _ in range(2):
-        with pytest.raises(RefusedError, match="holds Python's lock"):
-            stacks_by_server(server.path, "R", 0.05)
+def test_a_server_that_owes_an_answer_is_asked_again_once_it_has_given_it(server: Server) -> None:
+    with pytest.raises(RefusedError, match=f"no answer within 0.1 s: {ways.HELD}"):
+        stacks_by_server(server.path, "R", 0.05)
+    with pytest.raises(RefusedError, match=f"0 s after a request there is no answer: {ways.HELD}"):
+        stacks_by_server(server.path, "R", 0.05)
     assert server.asked == ["dump_traceback"]
+    server.answers["dump_traceback"] = b"200 OK\r\n\r\n" + STACK
+    server.hang_up()
+    (thread,) = stacks_by_server(server.path, "R", 5.0)
+    assert thread["frames"] == [{"function": "f", "file": "a.py", "line": 3}]
+    assert server.asked == ["dump_traceback"] * 2
+
+
+def test_no_descriptor_is_kept_of_a_rank_that_is_gone(server: Server, tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match="no answer"):
+        stacks_by_server(server.path, "R", 0.05)
+    server.hang_up()
+    other = Server(str(tmp_path / "8-1.server"), {})
+    try:
+        with pytest.raises(RefusedError, match="no answer"):
+            stacks_by_server(other.path, "R", 0.05)
+        assert (server.path in ways._unanswered, other.path in ways._unanswered) == (False, True)
+        other.hang_up()
+        assert ways._seconds_owed(other.path) is None
+    finally:
+        other.close()
 
 
 @pytest.mark.parametrize(("state", "why"), [("T", "stopped"), ("t", "a debugger")])
 def test_a_process_that_does_not_run_is_not_asked(server: Server, state: str, why: str) -> None:
     with pytest.raises(RefusedError, match=why):
         stacks_by_server(server.path, state, 5.0)
-    with pytest.raises(RefusedError, match=why):
-        stacks_by_signal(1, {}, state, 5.0)
     assert server.asked == []
-
-
-def test_a_process_under_a_debugger_is_sent_no_signal() -> None:
-    with pytest.raises(RefusedError, match=r"a debugger \(pid 9\)"):
-        stacks_by_signal(1, {"TracerPid": "9"}, "S", 5.0)
 
 
 EMPTY = (
@@ -142,7 +160,7 @@ def test_nccls_collectives_of_torch_2_15_are_read_beside_gloos(
         made.close()
     told = [(each["backend"], each["seq"], each["state"]) for each in call["collectives"]]
     assert told == [("nccl2", 41, "scheduled"), ("gloo", 3, "completed")]
-    assert (call["way"], call["note"]) == ("server", note)
+    assert call["note"] == note
 
 
 @pytest.mark.parametrize("lacks", ["c10d_health_check", "fr_trace_json?backend=nccl2"])
@@ -212,8 +230,8 @@ def test_a_refused_look_names_the_permission_that_it_lacks(
 ) -> None:
     way, *refused = called_by_nobody(owner, dumpable)
     told = dict(line.split(" ", 1) for line in refused)
-    assert (way.rstrip(), set(told)) == ("proc", {"server", "signal", "py-spy", "proc"})
-    for each in ("signal", "py-spy", "proc"):
+    assert (way.rstrip(), set(told)) == ("proc", {"server", "py-spy", "proc"})
+    for each in ("py-spy", "proc"):
         assert why in told[each]
         assert told[each].endswith("without CAP_SYS_PTRACE")
 
@@ -301,7 +319,7 @@ def test_a_rank_without_py_spy_is_read_by_its_own_python(
     monkeypatch.setattr(ways, "find_py_spy", lambda _: None)
     with sleeping(python, SORTS) as pid:
         (call,) = call_ranks([Seat(pid, {"rank": 0}, "")], "/nowhere", 5.0)
-    assert (call["way"], [each["way"] for each in call["refused"]][-1]) == ("python", "py-spy")
+    assert (call["way"], next(each["way"] for each in call["refused"])) == ("python", "py-spy")
     main = call["threads"][0]
     places = [(frame["function"], frame["line"]) for frame in main["frames"]]
     assert (main["tid"], main["main"], places[0]) == (pid, True, ("load_image", 5))
