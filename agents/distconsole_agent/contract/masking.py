@@ -39,6 +39,8 @@ _NAMED = re.compile(
 _GIVEN = re.compile(r"(?<![\w.+~-])([-+~]{0,2}[A-Za-z_][\w.-]*)(\+?=|[ \t]*:[ \t]+|[ \t]+)")
 _LINE = re.compile(r"""(?:"[^"\n]*"?|'[^'\n]*'?|[^\s'"][^\n'"]*)""")
 """What follows a colon, as in YAML and HTTP. A name before one is prose as often: ``is_secret_name`` has to know it."""
+_COUNT = re.compile(r"(?i)token[ \t]*:[ \t]+[\d.]{1,12}[a-z/%]{0,3}(?![\w.-])")
+"""Of tokens of text: a number of them, or of what one takes."""
 _COMMAND = re.compile(
     r"""(?:[^\s$`'"]{0,256}(?:`[^`]*`?|\$\("""
     r"""(?:[^()'"\\]|\\.|'[^']*'|"(?:\\.|[^"\\])*"|\([^()]*\))*(?:\)|.*)))+""",
@@ -128,7 +130,7 @@ def _hide_values(text: str, mark: str, is_secret: Callable[[str], bool]) -> str:
         labelled = ":" in given[2]
         if given.start() >= at and (is_secret_name if labelled else is_secret)(given[1]):
             value = (_LINE if labelled else _COMMAND).match(text, given.end())
-            if value:
+            if value and not _COUNT.match(text, given.start()):
                 told, at = told + text[at : given.end()] + mark, value.end()
     return told + text[at:]
 

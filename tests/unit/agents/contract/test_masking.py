@@ -92,6 +92,8 @@ def test_no_text_takes_long(piece: str) -> None:
         "https://host/path?page=1",
         '{"lr": 1, "name": "x"}',
         "GIT_AUTHOR_NAME=me PATH=/bin",
+        "loss per token: 3.21, step 4",
+        "time a token: 5.2ms | loss: 0.1",
         "python t.py \\\n  --lr $(cat lr) \\\n  --tokens `nproc` key: value",
     ],
 )
