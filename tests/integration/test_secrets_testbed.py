@@ -120,6 +120,7 @@ def test_a_secret_is_in_nothing_that_others_may_read(
     ours = [line for line in seen if MARKER.encode() in line and not typed.search(line)]
     assert ours == []
     out.run("run", host, *where, "--dry-run", "--json", *job)
+    out.run("run", host, *where, "--dry-run", *job)
     runs = [path.stem for path in (tmp_path / "data" / "distconsole" / "runs").glob("*.db")][:2]
     page = str(tmp_path / "page.html")
     for words in (

@@ -33,10 +33,24 @@ _OF_TEXT = {
 """Before ``token`` these make it a piece of text, as language models have it."""
 _OF_KEY = {"api", "access", "private", "secret", "auth", "account", "license", "encryption", "ssh"}
 
-_NAMED = re.compile(r"(?:^|(?<=[\s;=&|\"',{(?])|(?<=^\+))[-+~]{0,2}([A-Za-z_][\w.-]*)=")
+_NAMED = re.compile(
+    r"(?:^|(?<=[\s;:=&|\"',{(\[?])|(?<=^\+))[-+~]{0,2}([A-Za-z_][\w.-]*)(?:\+?=|[ \t]*:[ \t]+)"
+)
+_GIVEN = re.compile(r"(?<![\w.+~-])([-+~]{0,2}[A-Za-z_][\w.-]*)(\+?=|[ \t]*:[ \t]+|[ \t]+)")
+_LINE = re.compile(r"""(?:"[^"\n]*"?|'[^'\n]*'?|[^\s'"][^\n'"]*)""")
+"""What follows a colon, as in YAML and HTTP. A name before one is prose as often: ``is_secret_name`` has to know it."""
+_COUNT = re.compile(r"(?i)token[ \t]*:[ \t]+[\d.]{1,12}[a-z/%]{0,3}(?![\w.-])")
+"""Of tokens of text: a number of them, or of what one takes."""
+_COMMAND = re.compile(
+    r"""(?:[^\s$`'"]{0,256}(?:`[^`]*`?|\$\("""
+    r"""(?:[^()'"\\]|\\.|'[^']*'|"(?:\\.|[^"\\])*"|\([^()]*\))*(?:\)|.*)))+""",
+    re.DOTALL,
+)
+"""A value for which a shell runs a command; one that is nested deep is taken to end with the text."""
 _IN_JSON = re.compile(r"""(["'])([A-Za-z_][\w.-]*)\1(\s*:\s*)(?:"[^"]*"?|'[^']*'?|[^\s,}"']+)""")
 _WORD = re.compile(r"""(?:[^\s'"\\;&|]|\\.|\\$|'[^']*'?|"(?:\\.|[^"\\])*"?)+""", re.DOTALL)
 _QUOTED = re.compile(r"""'([^']*)'?|"((?:\\.|[^"\\])*)"?|\\(.)""", re.DOTALL)
+_USER_IN_URL = re.compile(r"(?<=://)[^/\s:@]+(?=:(?:x-oauth-basic)?@)")
 _IN_URL = re.compile(r"(?<=://)([^/\s:@]*):[^/\s@]+@")
 _TOKEN = re.compile(
     r"\b(?:(?:sk|pk|rk)[-_](?:live[-_]|proj[-_]|ant[-_])?[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}"
@@ -70,11 +84,12 @@ def mask_words(
 ) -> list[str]:
     """Return a command's words with the values hidden of options, ``NAME=VALUE`` and commands in them."""
     shown: list[str] = []
-    hide = False
+    hide, last = False, ""
     for word in words:
         hide = hide and word != "" and not word.startswith("-")
         shown.append(mark if hide else _mask_word(word, mark, is_secret))
-        hide = word.startswith("-") and "=" not in word and is_secret(word)
+        names = word.startswith("-") or last == "setenv"
+        hide, last = names and "=" not in word and is_secret(word), word
     return shown
 
 
@@ -84,9 +99,12 @@ def mask_text(
     """Return text, such as lines of a shell, with what looks like a secret hidden."""
     if _HINT.search(text) is None:
         return _TOKEN.sub(mark, text)
-    found = list(_WORD.finditer(text))
+    text = _hide_values(text, mark, is_secret)
+    # A line that goes on ends with a backslash.
+    found = [word for word in _WORD.finditer(text) if word[0].strip("\\\n")]
     words = [
-        _QUOTED.sub(lambda part: part[1] or part[2] or part[3] or "", word[0]) for word in found
+        _QUOTED.sub(lambda part: part[1] or part[2] or (part[3] or "").strip("\n"), word[0])
+        for word in found
     ]
     told, at = "", 0
     for match, word, masked in zip(found, words, mask_words(words, mark, is_secret)):
@@ -103,6 +121,18 @@ def mask_env(env: Mapping[str, str]) -> dict[str, str]:
         name: HIDDEN if value and may_be_secret(name) else mask_text(value)
         for name, value in env.items()
     }
+
+
+def _hide_values(text: str, mark: str, is_secret: Callable[[str], bool]) -> str:
+    """Hide values of several words: up to a line's end, or a command's."""
+    told, at = "", 0
+    for given in _GIVEN.finditer(text):
+        labelled = ":" in given[2]
+        if given.start() >= at and (is_secret_name if labelled else is_secret)(given[1]):
+            value = (_LINE if labelled else _COMMAND).match(text, given.end())
+            if value and not _COUNT.match(text, given.start()):
+                told, at = told + text[at : given.end()] + mark, value.end()
+    return told + text[at:]
 
 
 def _mask_word(word: str, mark: str, is_secret: Callable[[str], bool]) -> str:
@@ -128,4 +158,6 @@ def _mask_shapes(text: str, mark: str, is_secret: Callable[[str], bool]) -> str:
         )
         return f"{found[1]}{found[2]}{found[1]}{found[3]}{value}"
 
-    return _TOKEN.sub(mark, _IN_URL.sub(rf"\1:{mark}@", _IN_JSON.sub(shown, text)))
+    return _TOKEN.sub(
+        mark, _IN_URL.sub(rf"\1:{mark}@", _USER_IN_URL.sub(mark, _IN_JSON.sub(shown, text)))
+    )

@@ -20,6 +20,7 @@ from distconsole_agent.probes.programs import Ended, run_program
 from distconsole_agent.probes.software.container import find_way, run_inside
 from distconsole_agent.probes.standalone.reporting import FACTS, LAST
 from distconsole_agent.supervisor.containers import Inside, script_text
+from distconsole_agent.system.memory import memory_file
 
 SHARE = 0.8
 """Of the time, for what a program looks at; the rest is for the interpreter's start and end."""
@@ -33,7 +34,7 @@ _OWN_PATH = (
 )
 """While a program loads, Python's own modules are found before others; ``PATH`` is what a rank searches."""
 _IMPORT = re.compile(
-    r"^from distconsole_agent\.((?:probes\.(?:standalone|collectives)|contract)\.\w+) import "
+    r"^from distconsole_agent\.((?:probes\.(?:standalone|collectives)|contract|system)\.\w+) import "
     r"(?:\([^)]*\)|.*)\n",
     re.MULTILINE,
 )
@@ -149,7 +150,7 @@ def run_script(
 ) -> Ended:
     """Run Python source with an interpreter of the node.
 
-    The source lies in memory (memfd_create(2)): it is on no disk and in no command line. Raises
+    The source lies in memory: it is on no disk and in no command line. Raises
     ProbeError if the interpreter cannot be started.
     """
     python, setup, env, flags, enter = interpreter
@@ -157,9 +158,8 @@ def run_script(
         inside = Inside("probe", (python, *flags, "-"), env or {}, (), "/")
         text = f"{script_text('', inside).rstrip()} <<'{_END}'\n{source}\n{_END}\n"
         return run_inside(text, seconds, enter, setup, stop=stop, last=last)
-    descriptor = os.memfd_create("distconsole-probe")
+    descriptor = memory_file("distconsole-probe", source.encode())
     try:
-        os.write(descriptor, source.encode())
         argv = (python, *flags, f"/dev/fd/{descriptor}")
         fds = (descriptor,)
         return run_program(argv, seconds, setup, env=env, pass_fds=fds, stop=stop, last=last)

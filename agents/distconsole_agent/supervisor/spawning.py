@@ -15,6 +15,7 @@ from typing import NamedTuple, NoReturn
 from distconsole_agent.node_folder.folders import NodeFolders
 from distconsole_agent.system.descriptors import give_back_limit
 from distconsole_agent.system.loop import Loop, Timer
+from distconsole_agent.system.memory import memory_file
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -83,7 +84,12 @@ def spawn(command: Command) -> tuple[int, int]:
     Raises OSError when the system has no process or descriptor left.
     """
     words, setup_fds = wrap_in_setup(command.setup, command.argv)
-    report_read, report_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        report_read, report_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        for descriptor in setup_fds:
+            os.close(descriptor)
+        raise
     parent = os.getpid()
     # Our handlers are in the child until it resets them, and would swallow an early SIGTERM.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -113,8 +119,7 @@ def wrap_in_setup(
     if setup is None:
         return argv, ()
     shell = next((path for path in (BASH, "/usr/bin/bash") if os.path.exists(path)), "/bin/sh")
-    memory = os.memfd_create("distconsole-setup")
-    os.write(memory, os.fsencode(setup))
+    memory = memory_file("distconsole-setup", os.fsencode(setup))
     # Other shells take no number of two digits for a descriptor: they leave it open, and empty.
     read, close = ("<", f"exec {memory}<&-") if shell.endswith("/bash") else ("cat ", ":")
     script = (
@@ -122,7 +127,7 @@ def wrap_in_setup(
         f'{close}; eval "$distconsole_setup"\n'
         'distconsole_code=$?; [ "$distconsole_code" = 0 ] || '
         'echo "distconsole: the setup command ended with code $distconsole_code" >&2\n'
-        "unset distconsole_code\n"
+        "unset distconsole_code distconsole_setup\n"
         'exec "$@"'
     )
     return (shell, "-c", script, "sh", *argv), (memory,)

@@ -128,17 +128,17 @@ def _host_lines(index: int, node: NodePlan) -> list[str]:
     if node.workdir:
         lines.append(f"cd {shlex.quote(node.workdir)}")
     if node.setup:
-        lines.append(node.setup)
+        lines.append(mask_text(node.setup))
     if node.unset:
         lines.append(f"unset {' '.join(node.unset)}")
     # What lies in the run's folder only a run of ours has.
     env = {k: v for k, v in mask_env(node.env).items() if RUN_DIR not in v}
     lines += [f"export {name}={_word(value)}" for name, value in env.items()]
-    commands = [_rank_line(rank) for rank in node.ranks]
+    commands = [mask_text(_rank_line(rank)) for rank in node.ranks]
     if not commands:
         return [lines[0], "# the first host starts what runs here"]
     if node.driver:
-        driver = shlex.join(_fill_shown(word) for word in node.driver)
+        driver = mask_text(shlex.join(_fill_shown(word) for word in node.driver))
         lines.insert(
             1, f"# in a run of ours ranks are started as this asks, which they lack here: {driver}"
         )

@@ -451,6 +451,15 @@ def test_secrets_are_neither_in_the_event_nor_in_the_dry_run() -> None:
     assert plan_event(made, 0.0).hosts[0].env["LR"] == "1"
 
 
+def test_the_dry_run_hides_secrets_of_the_setup_and_of_the_scripts_arguments() -> None:
+    host = Host(HostName("a"), setup="export HF_TOKEN=s3cr3t; module load cuda")
+    request = Run("train.py", ("--api-key", "s3cr3t", "--lr", "1"))
+    text = dry_run_text(plan(request, host))
+    assert "s3cr3t" not in text
+    assert "module load cuda" in text
+    assert "train.py --api-key *** --lr 1" in text
+
+
 def test_the_dry_run_can_be_pasted(tmp_path: Path) -> None:
     script = tmp_path / "it's here.py"
     script.write_text(

@@ -12,6 +12,8 @@ import os
 import re
 from typing import Any
 
+from distconsole_agent.system.memory import memory_file
+
 MAX_BYTES = 4 << 20
 MAX_LINE = 2048
 MAX_PAIRS, MAX_DEVICES, MAX_TOLD = 512, 64, 8
@@ -152,7 +154,7 @@ def read_nccl(text: str) -> dict[str, Any] | None:
 
 def record_nccl() -> int:
     """Have NCCL in this process write its words into memory; returns the descriptor for ``recorded``."""
-    descriptor = os.memfd_create("nccl-words")
+    descriptor = memory_file("nccl-words")
     os.environ.update(DEBUG, NCCL_DEBUG_FILE=f"/proc/self/fd/{descriptor}")
     return descriptor
 

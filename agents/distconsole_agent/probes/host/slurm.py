@@ -14,6 +14,7 @@ from distconsole_agent.probes.at_once import look_at_once
 from distconsole_agent.probes.environment import session_environment
 from distconsole_agent.probes.programs import Ended, run_program
 from distconsole_agent.system.kernel_files import text_of
+from distconsole_agent.system.memory import memory_file
 
 CONFIGURATIONS = (
     "/etc/slurm/slurm.conf",
@@ -172,9 +173,8 @@ def complaint(ended: Ended) -> str:
 
 def _decode(credential: str, seconds: float) -> Ended:
     """Run unmunge with the credential on its standard input: in no command line, in no file."""
-    descriptor = os.memfd_create("distconsole-probe")
+    descriptor = memory_file("distconsole-probe", credential.encode("ascii", "replace"))
     try:
-        os.write(descriptor, credential.encode("ascii", "replace"))
         argv = ("unmunge", f"--input=/dev/fd/{descriptor}")
         return _run(argv, seconds, _environment(), (descriptor,))
     finally:

@@ -27,6 +27,7 @@ from distconsole_agent.supervisor.containers import (
     words_to_start,
 )
 from distconsole_agent.supervisor.proctree import kill_marked
+from distconsole_agent.system.memory import memory_file
 
 LOOK_SECONDS = 20.0
 
@@ -217,9 +218,9 @@ def run_inside(
     """
     mark = f"DISTCONSOLE_PROBE={os.urandom(8).hex()}"
     words = (*enter, "sh", "-s", mark)
-    descriptor = os.memfd_create("distconsole-probe")
+    script = f"export {mark}\n{text}".encode("utf-8", "surrogateescape")
+    descriptor = memory_file("distconsole-probe", script)
     try:
-        os.write(descriptor, f"export {mark}\n{text}".encode("utf-8", "surrogateescape"))
         os.lseek(descriptor, 0, os.SEEK_SET)
         ended = run_program(words, seconds, setup, stop=stop, last=last, stdin=descriptor)
     except OSError as error:

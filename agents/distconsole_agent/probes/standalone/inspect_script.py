@@ -371,16 +371,19 @@ def workdir(job: dict[str, Any]) -> None:
 
 
 def git_state(folder: str) -> dict[str, Any]:
-    """The commit that is checked out, and whether tracked files differ from it: None without its own filters."""
+    """The commit that is checked out, and whether tracked files differ from it: None where it has filters of its own."""
     head, dirty = "", None
     status = ("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty")
     # Git compares a file by the program that a filter names; those of the user's own files may run.
-    named = ("config", "--show-scope", "-z", "--name-only", "--get-regexp", r"^filter\.")
+    # Only Git 2.26 and later says whose files name one.
+    named = ("-z", "--name-only", "--get-regexp", r"^filter\.")
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         head = ask_git(folder, "rev-parse", "HEAD").strip()[:64]
-        listed = ask_git(folder, *named, codes=(0, 1)).split("\0")
-        own = {"local", "worktree"}.isdisjoint(listed[::2])
-        dirty = bool(ask_git(folder, *status).strip()) if own else None
+        if ask_git(folder, "config", *named, codes=(0, 1)):
+            scopes = ask_git(folder, "config", "--show-scope", *named).split("\0")[::2]
+            if not {"local", "worktree"}.isdisjoint(scopes):
+                return {"head": head, "dirty": None}
+        dirty = bool(ask_git(folder, *status).strip())
     return {"head": head, "dirty": dirty}
 
 

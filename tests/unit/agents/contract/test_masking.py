@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 
 import pytest
 
@@ -30,6 +31,16 @@ SECRET = "s3cr'et; \"x"
         ("https://user:s3cr@host/x",),
         ("https://h/?a=1&access_token=s3cr",),
         ("Authorization: Bearer s3cr0123456789",),
+        ("curl", "-H", "X-Api-Key: s3cr and 's3cr'"),
+        ("AWS_SECRET_ACCESS_KEY: s3cr",),
+        ("error: password: s3cr",),
+        ("Authorization: Basic s3cr",),
+        ("https://s3cr:x-oauth-basic@github.com/x",),
+        ("https://s3cr:@host/x",),
+        ("[token=s3cr]",),
+        ("a:token=s3cr",),
+        (f"HF_TOKEN+={SECRET}",),
+        ("setenv", "HF_TOKEN", SECRET),
         ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0.s3cr",),
     ],
 )
@@ -42,6 +53,37 @@ def test_a_secret_is_hidden_in_each_spelling(words: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("x --token \\\n  s3cr \\\n  --lr 1", "x --token \\\n  *** \\\n  --lr 1"),
+        ("x --auth-\\\ntoken s3cr y", "x --auth-\\\ntoken *** y"),
+        ("HF_TOKEN=a\\\ns3cr x", "HF_TOKEN=*** x"),
+        ("HF_TOKEN=$(echo s3cr) x", "HF_TOKEN=*** x"),
+        ("HF_TOKEN=a$(echo $(cat s3cr) ')' s3cr)b$(s3cr) x", "HF_TOKEN=*** x"),
+        ("X=$(HF_TOKEN=`echo s3cr` y) x", "X=$(HF_TOKEN=*** y) x"),
+        ("x --token $(echo s3cr) y", "x --token *** y"),
+        ("setenv HF_TOKEN `echo s3cr`; x", "setenv HF_TOKEN ***; x"),
+        ("a: 1\npassword: s3cr s3cr\nb: 2", "a: 1\npassword: ***\nb: 2"),
+        ("sent Authorization: Basic s3cr", "sent Authorization: ***"),
+    ],
+)
+def test_a_value_of_several_words_is_hidden_whole(text: str, shown: str) -> None:
+    assert mask_text(text) == shown
+    assert mask_text(shown) == shown
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["token=", "token $(a(", "token: ", "a_token=`", "$(", "x=$(", "'", '"$(', "\\\n", "a ", ":"],
+)
+def test_no_text_takes_long(piece: str) -> None:
+    began = time.process_time()
+    mask_text("token " + piece * 4000)
+    mask_text("token=$(" + piece * 4000)
+    assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "python train.py --max-tokens 10 --tokenizer gpt2 'a b' \"c d\" $HOME",
@@ -50,11 +92,19 @@ def test_a_secret_is_hidden_in_each_spelling(words: tuple[str, ...]) -> None:
         "https://host/path?page=1",
         '{"lr": 1, "name": "x"}',
         "GIT_AUTHOR_NAME=me PATH=/bin",
+        "loss per token: 3.21, step 4",
+        "time a token: 5.2ms | loss: 0.1",
+        "python t.py \\\n  --lr $(cat lr) \\\n  --tokens `nproc` key: value",
     ],
 )
 def test_what_is_no_secret_stays_as_it_is(text: str) -> None:
     assert mask_text(text) == text
     assert mask_words([text]) == [text]
+
+
+def test_what_a_program_complains_of_is_shown() -> None:
+    text = "AuthenticationError: digest sent; tokenizer: gpt2; private-tool: command not found"
+    assert mask_text(text) == text
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -9,17 +10,20 @@ import pytest
 
 from distconsole_agent.probes.programs import run_program
 from distconsole_agent.supervisor import spawning
-from distconsole_agent.supervisor.spawning import login_shell
+from distconsole_agent.supervisor.spawning import Command, login_shell, spawn
 
 
 def test_the_shell_for_a_command_is_one_that_may_be_run() -> None:
     assert os.access(login_shell(), os.X_OK)
 
 
+@pytest.mark.parametrize("memfd", [True, False])
 @pytest.mark.parametrize("bash", [True, False])
 def test_a_setup_is_in_no_command_line(
-    tmp_path: Path, bash: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, bash: bool, memfd: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if not memfd:  # as in a Python that was built against an old C library
+        monkeypatch.delattr(os, "memfd_create")
     if not bash:
         monkeypatch.setattr(
             spawning.os.path,
@@ -32,3 +36,23 @@ def test_a_setup_is_in_no_command_line(
     told = (tmp_path / "looked").read_bytes()
     assert b"distconsole_setup" in told
     assert b"marker 0123" not in told
+
+
+def test_a_setup_leaves_no_variable_of_ours_behind(tmp_path: Path) -> None:
+    # With SHELLOPTS of a user's, bash exports each variable that it sets.
+    env = {**os.environ, "SHELLOPTS": "allexport"}
+    ended = run_program(("env",), 20, "export OWN=1", env=env)
+    assert "OWN=1\n" in ended.out
+    assert "distconsole_" not in ended.out
+
+
+def test_a_spawn_that_fails_leaves_no_descriptor_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(flags: int) -> tuple[int, int]:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    command = Command(("true",), os.environ, "/", "true", "/dev/null", "/dev/null")
+    monkeypatch.setattr(os, "pipe2", refuse)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(OSError, match="Too many open files"):
+        spawn(command)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

@@ -133,10 +133,13 @@ def _format(file: CodeFile | None) -> str:
     return f"has {file.sha256[:12]}, {file.size} bytes of {utc_text(file.modified)}"
 
 
+_CHANGES = {None: ", changes unknown", False: "", True: ", changed"}
+
+
 def _commits(facts: Mapping[str, ScriptFacts]) -> list[str]:
     """Return what is checked out, where that differs."""
     heads = {
-        name: f"{git.head[:10]}{', changed' if git.dirty else ''}"
+        name: f"{git.head[:10]}{_CHANGES[git.dirty]}"
         for name, each in facts.items()
         if (git := each.git) is not None and git.head
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -240,9 +242,17 @@ def test_a_module_of_the_script_is_not_taken_for_one_that_the_probe_needs(
     assert not (tmp_path / "mark").exists()
 
 
+@pytest.mark.parametrize("old", [False, True])
 def test_the_commit_is_told_and_no_program_that_a_repository_names_is_started(
-    tmp_path: Path,
+    tmp_path: Path, old: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if old:  # Git before 2.26
+        real, folder = shutil.which("git"), tmp_path / "bin"
+        folder.mkdir()
+        refuse = 'case " $* " in *" --show-scope "*) exit 129 ;; esac'
+        (folder / "git").write_text(f'#!/bin/sh\n{refuse}\nexec {real} "$@"\n')
+        (folder / "git").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     mark, program = tmp_path / "mark", tmp_path / "program"
     program.write_text(f"#!/bin/sh\ntouch {mark}\ncat\n")
     program.chmod(0o755)
