@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import time
 
 import pytest
 
@@ -76,11 +75,10 @@ def test_a_value_of_several_words_is_hidden_whole(text: str, shown: str) -> None
     "piece",
     ["token=", "token $(a(", "token: ", "a_token=`", "$(", "x=$(", "'", '"$(', "\\\n", "a ", ":"],
 )
-def test_no_text_takes_long(piece: str) -> None:
-    began = time.process_time()
-    mask_text("token " + piece * 4000)
-    mask_text("token=$(" + piece * 4000)
-    assert time.process_time() - began < 2
+def test_every_text_is_read_once(piece: str) -> None:
+    """A pattern that goes back over all of it would not end before the test is given up."""
+    for text in ("token " + piece * 20_000, "token=$(" + piece * 20_000):
+        assert len(mask_text(text)) <= len(text) + 10
 
 
 @pytest.mark.parametrize(
