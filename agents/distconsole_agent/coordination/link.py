@@ -80,13 +80,14 @@ class LinkEvents(NamedTuple):
 
 
 def read_failure_message(message: dict[str, Any], node: int, spec: RunSpec) -> Failure:
-    """Return the failure in a message from ``node``, which may only tell of its own ranks.
+    """Return the failure in a message from ``node``, which may not tell of another node's ranks.
 
-    A node's only process may have started ranks of any number.
+    A process of the plan may have started ranks of any number; a node's only one also of those that are planned elsewhere.
     """
     rank, own = read_integer(message, "rank"), spec.nodes[node].ranks
     planned = spec.ranks_are_planned and len(own) > 1
-    if rank not in own and (planned or not 0 <= rank < MAX_RANK):
+    elsewhere = planned and any(rank in each.ranks for each in spec.nodes)
+    if rank not in own and (elsewhere or not 0 <= rank < MAX_RANK):
         rank = own[0] if own else 0
     signal = message.get("signal")
     return Failure(

@@ -110,6 +110,22 @@ def test_the_longest_failure_fits_into_a_frame(sessions: tuple[Session, Session]
     assert read_failure_message(right.open(text), 1, planless) == failure
 
 
+@pytest.mark.parametrize(
+    ("said", "meant"), [(2, 2), (3, 3), (7, 7), (0, 2), (1, 2), (-1, 2), (1 << 31, 2)]
+)
+def test_a_failure_keeps_its_rank_unless_the_plan_has_it_on_another_node(
+    said: int, meant: int
+) -> None:
+    """A node with ranks 2 and 3 of the plan, whose processes may have started ranks of other numbers."""
+    from distconsole_agent.coordination.blame import Failure
+    from distconsole_agent.coordination.link import read_failure_message
+
+    planned = spec(2, 0, engine_ranks=True)
+    told = Failure(1, said, 9, 1, 1, None, "ValueError: x", "", "").as_json()
+    assert planned.ranks_are_planned
+    assert read_failure_message(told, 1, planned).rank == meant
+
+
 def test_proofs_differ_by_everything_that_both_sides_know() -> None:
     base = Proof(SECRET, "run", 1, fresh_nonce(), fresh_nonce())
     others = [
