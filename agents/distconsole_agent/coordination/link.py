@@ -80,14 +80,14 @@ class LinkEvents(NamedTuple):
 
 
 def read_failure_message(message: dict[str, Any], node: int, spec: RunSpec) -> Failure:
-    """Return the failure in a message from ``node``, which may not tell of another node's ranks.
+    """Return the failure in a message from ``node``, which may only tell of its own ranks.
 
-    A process of the plan may have started ranks of any number; a node's only one also of those that are planned elsewhere.
+    They include ranks that its processes started: of a number outside the plan; of any number if it has one process.
     """
     rank, own = read_integer(message, "rank"), spec.nodes[node].ranks
     planned = spec.ranks_are_planned and len(own) > 1
-    elsewhere = planned and any(rank in each.ranks for each in spec.nodes)
-    if rank not in own and (elsewhere or not 0 <= rank < MAX_RANK):
+    is_of_another = planned and any(rank in each.ranks for each in spec.nodes)
+    if rank not in own and (is_of_another or not 0 <= rank < MAX_RANK):
         rank = own[0] if own else 0
     signal = message.get("signal")
     return Failure(

@@ -26,14 +26,14 @@ KEPT = "notices.jsonl"
 """Lines, each one of ``notice`` (with the ``check`` of a finding), ``told`` (the index of a notice) and ``first`` (a
 verdict's failure). The agent that tells holds its lock: one that comes tells only what that has left."""
 MAX_NOTICES = 20
-"""Of one run, beside its end: a run in trouble must not flood anybody."""
+"""Of one run, beside its end: a run in trouble must not flood a channel."""
 MAX_CHARS = 400
 OF_OTHERS = ("run.first_failure", "run.stall", "run.restart", notes.NOTICE_UNTOLD)
-"""Findings of what is told anyway, of what mends itself, or that nobody can be told of."""
+"""Findings of what is told anyway, of what mends itself, or of a notice that could not be sent."""
 
 
 class NodeNotices:
-    """One run's notices; nobody is told on a node without ``notify.json``.
+    """One run's notices; none is sent on a node without ``notify.json``.
 
     ``stalled``: the ranks that have stalled so far, as the journal knows them.
     """

@@ -307,14 +307,14 @@ class RankStates:
         return [self._change(rank, "running", t)]
 
     def vanished(self, number: int, pid: int, state: str, t: float) -> list[Entry]:
-        """Take the end of a process that an engine or the script started; nobody told us its exit code."""
+        """Take the end of a process that an engine or the script started; its exit code is not known."""
         rank = self._ranks.get(number)
         if rank is None or not self._is_found(rank) or rank.pid != pid or not rank.alive:
             return []
         return [self._change(rank, state, t)]
 
     def failed(self, event: Entry) -> list[Entry]:
-        """Take who failed with what, which of a rank that the shim did not start nobody else says."""
+        """Take the end of a rank that the shim did not start: its failure is the only event that gives it."""
         rank, code = self._ranks.get(_int(event, "rank") or 0), _int(event, "exit_code")
         t_ns, signal = _int(event, "t_ns"), _int(event, "signal")
         if rank is None or rank.pid is None or code is None or t_ns is None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 
+from distconsole_agent.roll_call.ways import runs_python
 from distconsole_agent.supervisor import notes
 from distconsole_agent.supervisor.proctree import pids_of_run, read_environ, read_in_time
 
@@ -11,6 +13,9 @@ FIRST_SECONDS, MOST_SECONDS = 3.0, 60.0
 """A run is looked at when it is so old, and again each time in twice the time, up to each minute."""
 
 TORCH = b"libtorch_python"
+
+OPTIONS = re.compile(rb"-(?=[^-])([^cmWX]*)([cmWX]?)(.*)", re.DOTALL)
+"""Options of Python in one word: those without a value, and one with its value, or the begin of that."""
 
 
 class UnwatchedProcesses:
@@ -50,12 +55,14 @@ class UnwatchedProcesses:
             return ""
         if os.fsencode(hook) not in environment.get(b"PYTHONPATH", b"").split(b":"):
             return f"its PYTHONPATH does not hold {hook}"
-        for word in (told[line] or b"").split(b"\0")[1:]:
-            letters = word[1:] if word[:1] == b"-" and word[:2] != b"--" else b""
-            if not letters or letters[:1] in b"cm":
+        words = (told[line] or b"").split(b"\0")[1:] if runs_python(pid) else []
+        while words and (option := OPTIONS.fullmatch(words[0])) is not None:
+            if set(option[1]) & set(b"IES"):
+                return f"Python was started with {os.fsdecode(words[0])}"
+            if option[2] in (b"c", b"m"):
                 break
-            if set(letters) & set(b"IES"):
-                return f"Python was started with {os.fsdecode(word)}"
+            # The value of -W and -X follows at once, or is the next word.
+            words = words[2 if option[2] and not option[3] else 1 :]
         site = f"{hook}/sitecustomize.py"
         if not os.access(f"/proc/{pid}/root{site}", os.R_OK):
             return f"{site} cannot be read there"

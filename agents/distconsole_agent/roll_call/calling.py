@@ -45,6 +45,8 @@ CUT = "outer calls of the stack are not known: Python 3.14 reads no further than
 
 LOADER = "torch/utils/data/dataloader.py"
 MAX_WORKERS, WORKER_FRAMES = 16, 16
+WORKER_SECONDS = 0.5
+"""At most for each way to read a worker: one that cannot be read leaves time for the others."""
 
 MAX_BELOW = 32
 """Processes below a rank's first one that are looked at for the one that trains."""
@@ -246,7 +248,10 @@ class _Asker(threading.Thread):
         if not threads or not any(LOADER in frame["file"] for frame in threads[0]["frames"]):
             return
         for child in children[:MAX_WORKERS]:
-            for _, ask in ways.from_outside(child["pid"], child["state"], self._left):
+            if time.monotonic() >= self._until:
+                break  # what is known of the rank must not come too late
+            pid, state = child["pid"], child["state"]
+            for _, ask in ways.from_outside(pid, state, lambda: min(self._left(), WORKER_SECONDS)):
                 with contextlib.suppress(ways.RefusedError):
                     found = ask() or []
                     child["frames"] = found[0]["frames"][:WORKER_FRAMES] if found else []

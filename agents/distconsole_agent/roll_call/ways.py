@@ -40,7 +40,7 @@ _SCOPES = {
 }
 
 
-_PYTHON = re.compile(r".*/python(?:3(?:\.(\d+)t?)?)?(?: \(deleted\))?$")
+_PYTHON = re.compile(r".*/python(?:3(?:\.(\d+)[td]*)?)?(?: \(deleted\))?$")
 READS_SINCE = 14
 """Python 3.14 and newer can read the stacks of another process of the same version."""
 
@@ -93,7 +93,7 @@ class UnknownHandlerError(RefusedError):
 
 
 class LateError(RefusedError):
-    """A request was sent, and no answer came in time."""
+    """No answer came in time; the request may not even have been taken."""
 
 
 def find_server(rings: str, pid: int) -> str | None:

@@ -32,9 +32,7 @@ RAS_HEADS = ("Errors", "Warnings")
 
 MAX_LOGS, FIRST_LOG_BYTES = 64, 16 * 1024
 """Files that are read in one answer, and how much of the end of one that is new."""
-_NEEDS = {
-    "server": "only in a run of distconsole's is torch's worker server asked for stacks: that would end a process whose Python ends"
-}
+SERVER_NOT_ASKED = "a survey does not ask torch's worker server for stacks: that can end a process that is just ending"
 STREAMS = {1: "out", 2: "err"}
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)")
 
@@ -153,9 +151,9 @@ def _call(ranks: Sequence[Rank], seconds: float) -> list[Call]:
         server = rank.seen.told.get("TORCH_WORKER_SERVER_SOCKET", "")
         seats.append(Seat(rank.seen.pid, told, log, server))
     calls = call_ranks(seats, os.devnull, seconds)
-    for rank, call in zip(ranks, calls):
-        if "DISTCONSOLE_RUN_DIR" not in rank.seen.told:
-            call["refused"] = [_unprepared(each) for each in call.get("refused") or ()]
+    for refused in (each for call in calls for each in call.get("refused") or ()):
+        if refused["way"] == "server":
+            refused["why"] = SERVER_NOT_ASKED
     lively = [at for at, call in enumerate(calls) if call.get("threads") and not rests[at]]
     for at, again in zip(lively, call_ranks([seats[at] for at in lively], os.devnull, seconds)):
         if again.get("threads") and _place(again) != _place(calls[at]):
@@ -205,13 +203,6 @@ def _rests(pids: Sequence[int]) -> list[float | None]:
         else:
             rests.append(0.0 if now != then else round(max(LOOK_SECONDS, here - now), 2))
     return rests
-
-
-def _unprepared(refused: Result) -> Result:
-    """Return what a way lacks in a job that nobody prepared, other than a permission."""
-    if "CAP_SYS_PTRACE" in refused["why"]:
-        return refused
-    return {**refused, "why": _NEEDS.get(refused["way"], refused["why"])}
 
 
 def _place(call: Call) -> list[tuple[str, int]]:

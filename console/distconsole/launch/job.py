@@ -39,8 +39,9 @@ FOREIGN_LAUNCHERS = (
 ``TORCHELASTIC_USE_AGENT_STORE`` keeps rank 0 from opening the store that the others wait for."""
 
 VERIFY = "DISTCONSOLE_VERIFY"
-HOOK = "DISTCONSOLE_HOOK"
 """Tells the hook every how many steps a rank checks itself (``distconsole_training.records``)."""
+HOOK = "DISTCONSOLE_HOOK"
+"""``0`` keeps the hook out of a run or a process."""
 
 NCCL_SAYS_ITS_WAYS = {
     "NCCL_DEBUG": "INFO",

@@ -227,8 +227,8 @@ def _assemble(
     elif choice.launcher is LauncherName.MPI:
         notes = (*notes, *mpi.notes(job))
     watch = request.watch and job.env.get(HOOK) != "0"
-    if request.watch and not watch:
-        notes = (*notes, f"not watched: {HOOK}=0 keeps the hook out; no steps are shown")
+    if not watch:
+        notes = (*notes, *_note_missing_hook(request, job.traits))
     by_tcp = choice.pass_args is PassArgs.INIT_METHOD and choice.launcher is LauncherName.TORCH
     return LaunchPlan(
         run=RunId(job.run),
@@ -251,6 +251,20 @@ def _assemble(
         slurm_containers=tuple(split_container_words(words_of(request.slurm))[1]),
         notes=notes,
     )
+
+
+def _note_missing_hook(request: Run, traits: ScriptTraits) -> list[str]:
+    """Return notes on what a run without the hook lacks."""
+    notes = []
+    if request.watch:
+        idle = ", and --verify-sync has no effect" if request.verify_sync else ""
+        notes.append(f"not watched: {HOOK}=0 keeps the hook out; no steps are shown{idle}")
+    if traits.reports:
+        notes.append(
+            "the script imports distconsole_training, which comes with the hook: without it the "
+            "import fails on hosts that have not installed distconsole"
+        )
+    return notes
 
 
 def _can_add_arguments(choice: Choice, job: Job) -> bool:

@@ -78,6 +78,7 @@ def traits_of(source: str) -> ScriptTraits:
         rank=_option(seen.options, "rank"),
         world_size=_option(seen.options, "world_size"),
         stdin=seen.stdin,
+        reports=_imports(modules, "distconsole_training"),
         backend=seen.backend,
     )
 

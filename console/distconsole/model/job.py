@@ -22,6 +22,7 @@ class ScriptTraits:
         spawns: It starts its own ranks (``mp.spawn``).
         spawn_flag: The flag without which it does not.
         slurm: It reads ``SLURM_PROCID`` or the like.
+        reports: It imports ``distconsole_training``, which a run brings with the hook.
         backend: The backend of its process group where the source fixes it, in lower case.
     """
 
@@ -42,6 +43,7 @@ class ScriptTraits:
     rank: str = ""
     world_size: str = ""
     stdin: bool = False
+    reports: bool = False
     backend: str = ""
 
     @property

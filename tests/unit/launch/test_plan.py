@@ -19,6 +19,7 @@ from distconsole.launch.execute import node_spec
 from distconsole.launch.job import new_run_id, read_env_file, user_env
 from distconsole.launch.launchers.torch import OWN_LOGS
 from distconsole.launch.plan import LaunchHosts, PreparedLaunch, make_plan
+from distconsole.launch.script import traits_of
 from distconsole.launch.show import dry_run_text, plan_event
 from distconsole.model.addresses import Interface
 from distconsole.model.cluster import Cluster, Host
@@ -375,6 +376,28 @@ def test_the_ranks_are_told_how_often_to_check_themselves(launcher: LauncherName
     checked = plan(Run("t.py", verify_sync=100, launcher=launcher))
     assert {node.env[ENV_VERIFY] for node in checked.nodes} == {"100"}
     assert all(ENV_VERIFY not in node.env for node in plan(Run("t.py")).nodes)
+
+
+@pytest.mark.parametrize(
+    ("request_", "env", "said"),
+    [
+        (Run("t.py"), {}, ""),
+        (Run("t.py", watch=False), {}, "imports distconsole_training"),
+        (Run("t.py"), {"DISTCONSOLE_HOOK": "0"}, "imports distconsole_training"),
+        (Run("t.py", verify_sync=9), {"DISTCONSOLE_HOOK": "0"}, "--verify-sync has no effect"),
+    ],
+)
+def test_what_a_run_without_the_hook_lacks_is_noted(
+    request_: Run, env: dict[str, str], said: str
+) -> None:
+    traits = traits_of(
+        "import torch\ntry:\n    from distconsole_training import report\nfinally: 0"
+    )
+    notes = " ".join(plan(request_, traits=traits, env=env).notes)
+    assert said in notes
+    assert ("distconsole_training" in notes) == bool(said)
+    without = " ".join(plan(request_, env=env).notes)
+    assert "distconsole_training" not in without
 
 
 def test_nccl_writes_into_the_runs_folder_where_it_is_asked_to() -> None:

@@ -240,10 +240,11 @@ def _time(home: Any, name: str) -> None:
 
 def _as_builtin(original: Any, wrapper: Any) -> Any:
     """Return ``wrapper``, which TorchScript takes for the operator that it takes ``original`` for."""
-    table: Any = sys.modules["torch.jit._builtins"]
-    operator = table._find_builtin(original)
-    if operator is not None:
-        table._register_builtin(wrapper, operator)
+    table = sys.modules.get("torch.jit._builtins")
+    find, register = (getattr(table, f"_{name}_builtin", None) for name in ("find", "register"))
+    operator = find and find(original)
+    if register and operator is not None:
+        register(wrapper, operator)
     return wrapper
 
 

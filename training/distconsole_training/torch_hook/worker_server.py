@@ -78,7 +78,8 @@ def _take_away(pid: int, path: str, bound: str) -> None:
     if pid != os.getpid():  # a fork of it
         return
     with suppress(OSError):
-        Path(path).unlink()
+        with suppress(FileNotFoundError):  # a cleaner took it: a request may have come before
+            Path(path).unlink()
         until = time.monotonic() + DRAIN_SECONDS
         while _is_asked(os.fsencode(bound)) and time.monotonic() < until:
             time.sleep(0.001)

@@ -14,6 +14,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from subprocess import DEVNULL
 
@@ -95,7 +96,9 @@ def collect(root: Path, keep: Callable[[bytes], str]) -> Code:
 
     Raises PlanError if it is too large or cannot be read; the message names the largest files.
     """
-    walk = _Walk(root, _git_exceptions(root))
+    # Files that Git tracks although an ignore file names them (``git add -f``). Without Git, or in a
+    # repository that it refuses, the ignore files alone count.
+    walk = _Walk(root, _git_files(root, "--ignored", "--exclude-standard") or frozenset())
     walk.folder("", BUILT_IN, Rules())
     _refuse_large(walk)
     files = []
@@ -147,14 +150,21 @@ class _Walk:
                 inside = ignored or rules.leave_out(below, folder=True)
                 self.folder(below, rules, own, inside)
             elif entry.is_symlink():
-                self._link(below, entry, own)
+                self._link(below, entry)
             elif entry.is_file(follow_symlinks=False):
                 self._file(below, Path(entry.path), entry.stat(follow_symlinks=False))
         if path and not entries:
             self.empty.append(path)
 
-    def _link(self, path: str, entry: os.DirEntry[str], own: Rules) -> None:
-        """Take a link that stays in the project as a link, and a file elsewhere if a rule of ours names the link."""
+    @cached_property
+    def own_rules(self) -> Rules | None:
+        """The rules that bring files from elsewhere; None if Git has their file: it may be of another person."""
+        if _git_files(self.root, "--", OWN_IGNORE) != frozenset():
+            return None
+        return _ignore_file(self.root / OWN_IGNORE, "")
+
+    def _link(self, path: str, entry: os.DirEntry[str]) -> None:
+        """Take a link that stays in the project as a link, and a file elsewhere if an own rule names the link."""
         target = os.readlink(entry.path)  # noqa: PTH115 - text that may be no path of ours
         lands = os.path.normpath(os.path.join(self.real_root, os.path.dirname(path), target))  # noqa: PTH118, PTH120 - as above
         if lands == self.real_root or lands.startswith(self.real_root + os.sep):
@@ -163,15 +173,17 @@ class _Walk:
             return
         place = Path(entry.path)
         is_file = place.is_file()
-        if is_file and own.bring_back(path):
+        if is_file and self.own_rules is not None and self.own_rules.bring_back(path):
             self._file(path, place, place.stat())
             return
-        other = (
-            "or bring that file: '!" + f"/{path}'" if is_file else "and name it by its full path"
-        )
+        file, other = self.root / OWN_IGNORE, "and name it by its full path"
+        if is_file and self.own_rules is not None:
+            other = f"or bring that file: echo '!/{path}' >>{file}"
+        elif is_file:
+            other += f"; no rule brings it while Git tracks {OWN_IGNORE}"
         raise PlanError(
             f"--sync: the link {path} leads out of the project, to {target}",
-            f"leave it out: echo '/{path}' >>{self.root / OWN_IGNORE}, {other}",
+            f"leave it out: echo '/{path}' >>{file}, {other}",
         )
 
     def _file(self, path: str, place: Path, found: os.stat_result) -> None:
@@ -184,14 +196,13 @@ class _Walk:
             )
 
 
-def _git_exceptions(root: Path) -> frozenset[str]:
-    """Return the files that Git tracks although an ignore file names them (``git add -f``)."""
+def _git_files(root: Path, *words: str) -> frozenset[str] | None:
+    """Return those of the files that Git tracks which ``words`` ask for; None if Git cannot answer."""
     if not (root / ".git").exists():
         return frozenset()
-    words = ["ls-files", "-z", "--cached", "--ignored", "--exclude-standard"]
     try:
         done = subprocess.run(
-            [*QUIET_GIT, *words],
+            [*QUIET_GIT, "ls-files", "-z", "--cached", *words],
             cwd=root,
             env={**os.environ, **QUIET_GIT_ENV},
             capture_output=True,
@@ -200,7 +211,7 @@ def _git_exceptions(root: Path) -> frozenset[str]:
             stdin=DEVNULL,
         )
     except (OSError, subprocess.SubprocessError):
-        return frozenset()  # no Git, or a repository that it refuses: the ignore files alone count
+        return None
     return frozenset(os.fsdecode(done.stdout).split("\0")) - {""}
 
 

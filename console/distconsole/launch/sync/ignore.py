@@ -41,9 +41,10 @@ class Rules:
         return rule is not None and not rule.negated
 
     def bring_back(self, path: str) -> bool:
-        """Say whether a rule with ``!`` decides on this file."""
+        """Say whether a rule with ``!`` decides on this file, and names it alone: its whole path, no wildcard."""
         rule = self._last_match(path, folder=False)
-        return rule is not None and rule.negated
+        whole = re.escape(_bytewise(path))
+        return rule is not None and rule.negated and rule.pattern.pattern == whole
 
     def _last_match(self, path: str, folder: bool) -> Rule | None:
         path = _bytewise(path)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from distconsole_agent.coordination.blame import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS, Failure
 from distconsole_agent.coordination.channel import (
     MAX_FRAME_BYTES,
     LinkError,
@@ -20,6 +21,7 @@ from distconsole_agent.coordination.channel import (
     introduce,
     read_greeting,
 )
+from distconsole_agent.coordination.link import MAX_RANK, MAX_WHY_CHARS, read_failure_message
 from distconsole_agent.system.loop import Loop
 from fakes.links import spec
 
@@ -80,13 +82,6 @@ def test_a_message_that_is_too_long_is_not_sent(sessions: tuple[Session, Session
 
 
 def test_the_longest_failure_fits_into_a_frame(sessions: tuple[Session, Session]) -> None:
-    from distconsole_agent.coordination.blame import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS, Failure
-    from distconsole_agent.coordination.link import (
-        MAX_RANK,
-        MAX_WHY_CHARS,
-        read_failure_message,
-    )
-
     planless = spec(
         2, 0, engine_ranks=False
     )  # a rank's node is then known from its own word alone
@@ -110,20 +105,12 @@ def test_the_longest_failure_fits_into_a_frame(sessions: tuple[Session, Session]
     assert read_failure_message(right.open(text), 1, planless) == failure
 
 
-@pytest.mark.parametrize(
-    ("said", "meant"), [(2, 2), (3, 3), (7, 7), (0, 2), (1, 2), (-1, 2), (1 << 31, 2)]
-)
-def test_a_failure_keeps_its_rank_unless_the_plan_has_it_on_another_node(
-    said: int, meant: int
-) -> None:
-    """A node with ranks 2 and 3 of the plan, whose processes may have started ranks of other numbers."""
-    from distconsole_agent.coordination.blame import Failure
-    from distconsole_agent.coordination.link import read_failure_message
-
-    planned = spec(2, 0, engine_ranks=True)
-    told = Failure(1, said, 9, 1, 1, None, "ValueError: x", "", "").as_json()
-    assert planned.ranks_are_planned
-    assert read_failure_message(told, 1, planned).rank == meant
+@pytest.mark.parametrize(("rank", "kept"), [(2, 2), (7, 7), (0, 2), (-1, 2), (2**31, 2)])
+def test_a_failure_keeps_a_rank_that_a_process_of_its_node_started(rank: int, kept: int) -> None:
+    two_nodes = spec(2, 0)
+    assert two_nodes.ranks_are_planned
+    message = {**Failure(1, rank, 7, 9, 1, None, "", "").as_json(), "op": "failed"}
+    assert read_failure_message(message, 1, two_nodes).rank == kept
 
 
 def test_proofs_differ_by_everything_that_both_sides_know() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -31,12 +33,16 @@ def hook(tmp_path: Path) -> Path:
 
 @contextmanager
 def rank(
-    folder: Path, *options: str, maps: str = "libtorch_python.so", **env: str
+    folder: Path,
+    *options: str,
+    maps: str = "libtorch_python.so",
+    program: str = sys.executable,
+    **env: str,
 ) -> Iterator[None]:
     """Run a process of the run in ``folder`` that has mapped a library of torch's name."""
     library = folder / maps
     library.write_text("x")
-    words = [sys.executable, *options, "-c", MAPS_TORCH, str(library)]
+    words = [program, *options, "-c", MAPS_TORCH, str(library)]
     told = {"DISTCONSOLE_RUN_DIR": str(folder), "DISTCONSOLE_RINGS": str(folder), **env}
     with subprocess.Popen(
         words, env=told, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -61,11 +67,26 @@ def test_a_path_without_the_hook_is_told(tmp_path: Path, hook: Path) -> None:
     assert f"without the hook: its PYTHONPATH does not hold {hook}" in said
 
 
-@pytest.mark.parametrize("option", ["-I", "-sE", "-S"])
-def test_an_isolated_python_is_told(option: str, tmp_path: Path, hook: Path) -> None:
-    with rank(tmp_path, option, PYTHONPATH=f"{hook}:/x"):
+@pytest.mark.parametrize(
+    "line", ["-I", "-sE", "-S", "-X dev=0 -E", "-W ignore -I", "-Wignore -bI"]
+)
+def test_an_isolated_python_is_told(line: str, tmp_path: Path, hook: Path) -> None:
+    with rank(tmp_path, *line.split(), PYTHONPATH=f"{hook}:/x"):
         (said,) = look(tmp_path, hook)
-    assert f"Python was started with {option};" in said
+    assert f"Python was started with {line.split()[-1]};" in said
+
+
+@pytest.mark.parametrize("line", ["-Wignore::ImportWarning", "-XISE", "-bXEx"])
+def test_the_value_of_an_option_isolates_no_python(line: str, tmp_path: Path, hook: Path) -> None:
+    with rank(tmp_path, *line.split(), PYTHONPATH=f"{hook}:/x"):
+        assert look(tmp_path, hook) == []
+
+
+def test_another_programs_options_are_not_taken_for_pythons(tmp_path: Path, hook: Path) -> None:
+    other = tmp_path / "trainer"
+    shutil.copy(os.path.realpath(sys.executable), other)
+    with rank(tmp_path, "-E", program=str(other), PYTHONPATH=f"{hook}:/x"):
+        assert look(tmp_path, hook) == []
 
 
 def test_a_hook_that_cannot_be_read_is_told(tmp_path: Path, hook: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,13 @@ import pytest
 
 from distconsole_agent.contract.protocol import MAX_CALL_BYTES
 from distconsole_agent.roll_call import facts, ways
-from distconsole_agent.roll_call.calling import Seat, bounded, call_ranks
+from distconsole_agent.roll_call.calling import (
+    LOADER,
+    WORKER_SECONDS,
+    Seat,
+    bounded,
+    call_ranks,
+)
 
 
 def thread(number: int) -> dict[str, Any]:
@@ -49,3 +56,25 @@ def test_what_a_rank_uses_is_measured_before_others_are_started_to_read_it(
     monkeypatch.setattr(ways, "from_outside", lambda *_: (reads,))
     call_ranks([Seat(os.getpid(), {"rank": 0}, "")], str(tmp_path), 1.0)
     assert order == ["look", "look", "read"]
+
+
+@pytest.mark.parametrize("seconds", [60.0, 0.0])
+def test_workers_of_a_loader_that_cannot_be_read_leave_time_for_others_and_for_the_rank(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seconds: float
+) -> None:
+    given: dict[int, float] = {}
+
+    def from_outside(pid: int, _state: str, left: Any) -> Any:
+        given[pid] = left()
+        frame = {"function": "__next__", "file": f"/x/{LOADER}", "line": 1}
+        return (("py-spy", lambda: [{**thread(0), "frames": [frame]}]),)
+
+    monkeypatch.setattr(ways, "from_outside", from_outside)
+    with subprocess.Popen(["sleep", "600"]) as one, subprocess.Popen(["sleep", "600"]) as other:
+        (call,) = call_ranks([Seat(os.getpid(), {"rank": 0}, "")], str(tmp_path), seconds)
+        one.kill()
+        other.kill()
+    workers = {one.pid, other.pid}
+    assert workers <= {child["pid"] for child in call["children"]}
+    given.pop(os.getpid())
+    assert given == (dict.fromkeys(workers, WORKER_SECONDS) if seconds else {})

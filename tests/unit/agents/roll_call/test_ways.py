@@ -293,6 +293,13 @@ def test_a_python_known_to_be_older_is_not_started() -> None:
         assert ways.stacks_by_python(pid, "S", 5.0) is None
 
 
+@pytest.mark.parametrize("name", ["python3.14t", "python3.13d", "python3.14td"])
+def test_a_build_for_debugging_is_taken_for_python(tmp_path: Path, name: str) -> None:
+    shutil.copy(Path(sys.executable).resolve(), tmp_path / name)
+    with sleeping(tmp_path / name) as pid:
+        assert ways.runs_python(pid)
+
+
 def test_an_interpreter_that_was_replaced_is_not_started(called_3_14: Path) -> None:
     with sleeping(called_3_14) as pid:
         called_3_14.unlink()

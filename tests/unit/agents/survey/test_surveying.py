@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from distconsole_agent.roll_call import ways
 from distconsole_agent.survey.processes import Seen
-from distconsole_agent.survey.surveying import read_errors
+from distconsole_agent.survey.surveying import SERVER_NOT_ASKED, _call, read_errors
 from distconsole_agent.survey.worlds import Rank
 from distconsole_agent.system.procfs import Process
 
@@ -49,3 +51,17 @@ def test_what_is_no_error_of_torch_is_none(tmp_path: Path, text: str) -> None:
         rank_of(4, "here"),
     ]
     assert read_errors(ranks) == {}
+
+
+def test_a_rank_of_a_run_is_not_said_to_lack_the_worker_server_that_a_survey_does_not_ask(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ways, "find_py_spy", lambda _: None)
+    with subprocess.Popen(["sleep", "600"]) as process:
+        rank = rank_of(process.pid, "")
+        rank.seen.told["DISTCONSOLE_RUN_DIR"] = "/nowhere"
+        (call,) = _call([rank], 1.0)
+        process.kill()
+    refused = {each["way"]: each["why"] for each in call["refused"]}
+    assert refused["server"] == SERVER_NOT_ASKED
+    assert "py-spy is not on this node's PATH" in refused["py-spy"]

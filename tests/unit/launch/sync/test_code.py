@@ -137,7 +137,34 @@ def test_links_inside_stay_links_and_a_file_elsewhere_is_brought_by_a_rule(tmp_p
     assert paths(code) == {"a/real.py", "followed.py"}
 
 
-@pytest.mark.parametrize("rules", ["", "!/data.txt\n/data.txt\n", "!other\n"])
+def test_a_rule_in_a_file_that_git_tracks_brings_nothing_from_elsewhere(tmp_path: Path) -> None:
+    root, outside = tree(tmp_path / "p", "train.py"), tree(tmp_path / "o", "key")
+    (root / "notes").symlink_to(outside / "key")
+    (root / ".distconsoleignore").write_text("!/notes\n")
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    assert "notes" in taken(root)
+    subprocess.run(["git", "add", ".distconsoleignore"], cwd=root, check=True)
+    with pytest.raises(PlanError, match="link notes leads out") as refused:
+        collected(root)
+    assert "no rule brings it while Git tracks .distconsoleignore" in refused.value.hint
+
+
+@pytest.mark.parametrize("repository", ["", "gitdir: /nonexistent"])
+def test_where_git_cannot_say_whether_it_tracks_the_rules_they_bring_nothing(
+    tmp_path: Path, repository: str
+) -> None:
+    root, outside = tree(tmp_path / "p", "train.py"), tree(tmp_path / "o", "key")
+    (root / "notes").symlink_to(outside / "key")
+    (root / ".distconsoleignore").write_text("!/notes\n")
+    (root / ".git").write_text(repository)
+    with pytest.raises(PlanError, match="link notes leads out"):
+        collected(root)
+
+
+@pytest.mark.parametrize(
+    "rules",
+    ["", "!/data.txt\n/data.txt\n", "!other\n", "!data\n", "!/dat?\n", "!*\n", "!/data\n!d*\n"],
+)
 @pytest.mark.parametrize("target", ["o", "o/x", "o/none"])
 def test_a_link_to_elsewhere_is_an_error_that_says_what_to_do(
     tmp_path: Path, target: str, rules: str

@@ -31,9 +31,14 @@ def take_away(path: Path) -> threading.Thread:
     return thread
 
 
+@pytest.mark.parametrize("is_there", [True, False], ids=["there", "already removed"])
 @pytest.mark.parametrize("is_accepted", [True, False], ids=["accepted", "not yet accepted"])
 def test_the_end_waits_for_what_was_asked_and_nothing_more_is(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, listener: socket.socket, is_accepted: bool
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    listener: socket.socket,
+    is_accepted: bool,
+    is_there: bool,
 ) -> None:
     monkeypatch.setattr(worker_server, "DRAIN_SECONDS", 600.0)
     path = tmp_path / "7-1.server"
@@ -43,6 +48,8 @@ def test_the_end_waits_for_what_was_asked_and_nothing_more_is(
     asks = socket.socket(socket.AF_UNIX)
     asks.connect(str(path))
     answers = listener.accept()[0] if is_accepted else None
+    if not is_there:
+        path.unlink()
     thread = take_away(path)
     try:
         wait_until("two looks", lambda: len(looks) > 1)
