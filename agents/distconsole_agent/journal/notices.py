@@ -83,7 +83,8 @@ class NodeNotices:
         """Append a line; where the disk refuses it, another agent may tell it again."""
         try:
             with open(self._kept, "ab", opener=_private) as file:
-                file.write(json.dumps(line).encode() + b"\n")
+                # A line that a crash has cut would swallow this one.
+                file.write(b"\n" + json.dumps(line).encode() + b"\n")
         except OSError as error:
             complain(f"run {self._spec['run']}: {error}")
 
@@ -139,6 +140,8 @@ class NodeNotices:
 
     def _work(self) -> None:
         with _locked(self._kept):
+            if not os.path.exists(self._path):
+                return  # the agent that held the lock has told the last notice
             told = {line["told"] for line in _lines(self._kept) if "told" in line}
             index, notice = self._waiting.get()
             while notice:

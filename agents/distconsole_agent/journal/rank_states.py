@@ -1,4 +1,4 @@
-"""Where each rank of this node is in its life, and in which world, folded into ``state`` entries. Pure."""
+"""Where each rank of this node is in its life, and in which world, folded into ``state`` entries."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from typing import Any
 
 from distconsole_agent.contract import limits
 from distconsole_agent.journal.rings import Header, Record
+from distconsole_agent.supervisor.proctree import read_stat
 from distconsole_training.records import ALONE, PHASES
 
 ENDED = ("exited", "failed", "killed")
 
 MAX_RANK = 1_000_000
+
+MAX_ANCESTORS = 8
+"""Between a process of the plan and a rank that it has started; a fork server is one."""
 
 Entry = dict[str, Any]
 
@@ -34,7 +38,7 @@ class RankState:
         self.world = 0
         """Ranks of the process group that its process asked for; 0 before that."""
         self.starter: int | None = None
-        """Number in the plan of the process that started this rank's; None if the shim started it."""
+        """Number in the plan of the process that started this rank's; None if the shim started it, -1 if unknown."""
         self.ended: Entry | None = None
         """How and when it ended: ``exit_code`` or ``signal``, where they are known, and ``t``."""
 
@@ -89,7 +93,17 @@ class RankStates:
             str(rank.rank): [rank.state, rank.pid, rank.local_rank] for rank in self if rank.state
         }
 
-    def restore(self, states: dict[str, list[Any]]) -> None:
+    def origins(self) -> dict[str, list[Any]]:
+        """Return rank -> what a mark keeps of where it comes from, which its process says only once."""
+        return {
+            str(rank.rank): [rank.starter, rank.world, rank.is_placed]
+            for rank in self
+            if rank.state
+        }
+
+    def restore(
+        self, states: dict[str, list[Any]], origins: dict[str, list[Any]] | None = None
+    ) -> None:
         """Take over the states of a mark; for after the events so far were told again."""
         for number, (state, pid, local_rank) in states.items():
             known = self._process_ranks.get(pid)
@@ -97,8 +111,10 @@ class RankStates:
                 self._call(known, int(number))
             rank = self._ranks.setdefault(int(number), RankState(int(number), local_rank))
             rank.state, rank.pid, rank.local_rank = state, pid, local_rank
-            if self.engine_ranks and pid is not None and known is None:
-                rank.starter = self._starter_of(0)
+            if origins and number in origins:
+                rank.starter, rank.world, rank.is_placed = origins[number]
+            elif self.engine_ranks and pid is not None and known is None:
+                rank.starter = self._starter_of(pid)
 
     def of_process(self, pid: int, parent_pid: int, told_rank: int) -> int:
         """Return the rank of a process with a recorder, which believes ``told_rank``; -1 while unknown."""
@@ -181,6 +197,11 @@ class RankStates:
             rank.pid, rank.started_ns = pid if self.engine_ranks else None, t_ns
         return [self._change(rank, "starting", t_ns / 1e9) for rank in begun]
 
+    @property
+    def ended_well(self) -> bool:
+        """Whether processes of the plan have ended, and none of them badly."""
+        return self.last_exit == (0, 0)
+
     def begin_again(self) -> None:
         """Take that every process of these ranks has ended and that they will be started anew."""
         self.stopping = False
@@ -218,6 +239,8 @@ class RankStates:
         """
         pid, local_rank = header.pid, header.local_rank
         rank = self._ranks.get(number) or RankState(number, max(0, local_rank))
+        if rank.pid == pid:
+            return []
         spawned = self.engine_ranks and self._is_spawned(rank, header)
         if spawned:
             rank.starter = self._starter_of(header.parent_pid)
@@ -225,8 +248,6 @@ class RankStates:
             if starter is not None and not starter.world and starter.pid in self._process_ranks:
                 starter.pid = None
         elif self.engine_ranks and (rank.pid is not None or not rank.world):
-            return []
-        if rank.pid == pid:
             return []
         self._ranks[number] = rank
         rank.pid = pid
@@ -253,6 +274,12 @@ class RankStates:
     def _starter_of(self, parent_pid: int) -> int:
         """Return the number in the plan of the process that started a child of ``parent_pid``; -1 if unknown."""
         number = self._process_ranks.get(parent_pid)
+        if number is None and len(self._planned) > 1:
+            for _ in range(MAX_ANCESTORS):
+                stat = read_stat(parent_pid) if parent_pid > 1 else None
+                parent_pid = 0 if stat is None else stat.ppid
+                if (number := self._process_ranks.get(parent_pid)) is not None:
+                    break
         if number is None:
             return min(self._planned) if len(self._planned) == 1 else -1
         return next((p for p, own in self._numbers.items() if own == number), number)

@@ -187,7 +187,7 @@ class SourceCollector:
                     self._shim_offset = offset
         self._shim.offset = self._shim_offset = upto
         self._entries.clear()
-        self.ranks.restore(mark.get("ranks", {}))
+        self.ranks.restore(mark.get("ranks", {}), mark.get("origins", {}))
         self._open_sources()
 
     def _open_sources(self) -> None:
@@ -224,7 +224,11 @@ class SourceCollector:
                 # What a process printed and recorded comes before its end.
                 one = event.get("rank") if kind in ("exited", "failed") else None
                 over = kind in ("ended", "attempt")
-                well = kind == "exited" and not event.get("exit_code")
+                well = (
+                    self.ranks.ended_well
+                    if over
+                    else kind == "exited" and not event.get("exit_code")
+                )
                 final = kind != "attempt"
                 self._take_everything(now, one, event["t_ns"], over=over, final=final, well=well)
             if kind == "attempt":
@@ -270,7 +274,8 @@ class SourceCollector:
         only = rank if self.ranks.engine_ranks else None
         numbered = None if only is None else self.ranks.numbers_of(only)
         self._entries += self._recorders.drain(numbered, ended_ns=ended_ns, everybody=rank is None)
-        self._take_vanished(self._wall_ns() / 1e9, over=not well)
+        unsaid = "killed" if not well else "exited" if rank is None else ""
+        self._take_vanished(self._wall_ns() / 1e9, unsaid, only)
         while ends := self._logs.take_ends(now, self._t(), only, over=over, final=final):
             self._entries += ends
             self._commit()
@@ -288,10 +293,11 @@ class SourceCollector:
         self.roll.watch()
         self._take_vanished(now_ns / 1e9)
 
-    def _take_vanished(self, t: float, *, over: bool = False) -> None:
-        """Take the ends of processes that the shim did not start; ``over``: what started them has ended badly, too.
+    def _take_vanished(self, t: float, unsaid: str = "", starter: int | None = None) -> None:
+        """Take the ends of processes that the shim did not start.
 
         multiprocessing ends a forked child by ``os._exit``, without exit handlers: how, its parent's end says.
+        ``unsaid`` is the state of such a child of ``starter`` (None: of any), empty while its parent lives.
         """
         gone = [
             (number, own_pid, header)
@@ -305,7 +311,11 @@ class SourceCollector:
         raised = {each.pid for each in read_raised(self._errors, past=True)}
         for number, own_pid, header in gone:
             state = "failed" if own_pid in raised else "exited" if header.finished else "killed"
-            if over or state != "killed" or not header.is_child:
+            if state == "killed" and header.is_child:
+                rank = self.ranks.get(number)
+                of_it = starter is None or (rank is not None and rank.starter == starter)
+                state = unsaid if of_it else ""
+            if state:
                 self._entries += self.ranks.vanished(number, header.pid, state, t)
 
     def _shim_is_gone(self) -> bool:
@@ -398,6 +408,7 @@ class SourceCollector:
             "logs": self._logs.marks(),
             "rings": self._recorders.marks(),
             "ranks": self.ranks.states(),
+            "origins": self.ranks.origins(),
         }
         known = self._journal.mark
         return {

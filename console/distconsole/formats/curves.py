@@ -150,7 +150,7 @@ class Tracker:
         raise NotImplementedError
 
     def take(self, event: RunEvents) -> None:
-        self._first = self._first or event
+        is_first, self._first = self._first is None, self._first or event
         for point in self._curves.of(event):
             self._values.append(Value(_name(point), point.value, point.step, event.t))
         if isinstance(event, RunFinding):
@@ -160,7 +160,7 @@ class Tracker:
         surplus = max(0, len(self._values) - MAX_UNSENT)
         self._left_out += surplus
         del self._values[:surplus]
-        if not self._begun or len(self._values) >= self._due:
+        if is_first or len(self._values) >= self._due:
             self.flush()
 
     def flush(self) -> None:

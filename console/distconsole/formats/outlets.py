@@ -157,8 +157,8 @@ class BesideOutlet:
         self._waiting: Queue[RunEvents | None] = Queue(MAX_WAITING)
         self._left_out = self._refused = 0
         self._closed = ""
-        self._lacks = False
-        """Whether the service has refused what was left for it at the end."""
+        self._lacks = True
+        """Whether the service has not taken, or not yet, what is left for it at the end."""
         self._thread = threading.Thread(target=self._work, name="export", daemon=True)
         self._thread.start()
 
@@ -176,12 +176,14 @@ class BesideOutlet:
         with contextlib.suppress(Full):
             self._waiting.put(None, timeout=LEAVING_SECONDS)
         self._thread.join(LEAVING_SECONDS)
+        alive = self._thread.is_alive()
         lacking = {
-            "it does not answer": int(self._thread.is_alive()),
+            "it does not answer": alive,
+            "its package has ended the thread": self._lacks and not (self._refused or alive),
             count_text(self._refused, "refusal"): self._refused,
             f"{count_text(self._left_out, 'event')} left out": self._left_out,
         }
-        if self._lacks or self._left_out or self._thread.is_alive():
+        if self._lacks or self._left_out or alive:
             why = ", ".join(words for words, count in lacking.items() if count)
             raise UnavailableError(f"not all was written to the service: {why}")
         return self._closed
@@ -220,10 +222,10 @@ class BesideOutlet:
 
 @contextmanager
 def refusals(service: str) -> Iterator[None]:
-    """Turn whatever a service's package raises, ImportError apart, into an UnavailableError of one line."""
+    """Turn whatever a service's package raises into an UnavailableError of one line."""
     try:
         yield
-    except (ConsoleError, ImportError):
+    except ConsoleError:
         raise
     except Exception as error:  # noqa: BLE001 - packages of others raise what they like
         words = " ".join(str(error).split())[:MAX_REFUSAL_CHARS]

@@ -17,7 +17,7 @@ DISTRIBUTED_MODELS = {"DistributedDataParallel", "FullyShardedDataParallel", "fu
 NOT_READ = ("sys.stdin.isatty", "sys.stdin.fileno", "sys.stdin.close")
 """What is done with standard input without reading it."""
 STARTER = re.compile(
-    r"^[ \t]*(?:(?:exec|time|nohup|\w+=\S*)[ \t]+)*(?:\S*python[0-9.]*[ \t]+-m[ \t]+)?"
+    r"^[ \t]*(?:(?:exec|time|nohup|\w+=\S*)[ \t]+)*(?:\S*python[0-9.]*[td]*[ \t]+-m[ \t]+)?"
     r"(torchrun|torch\.distributed\.(?:run|launch)|accelerate launch|deepspeed|horovodrun|mpirun|mpiexec|srun)"
     r"(?=[ \t])",
     re.MULTILINE,

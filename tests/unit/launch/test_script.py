@@ -147,6 +147,7 @@ def test_a_script_that_does_not_parse_says_nothing(source: str) -> None:
     [
         ("torchrun --nproc_per_node 4 train.py", "torchrun"),
         ("A=1 exec python3 -m torch.distributed.launch train.py", "torch.distributed.launch"),
+        ("/opt/bin/python3.14t -m torch.distributed.run train.py", "torch.distributed.run"),
         ("  srun python train.py", "srun"),
         ("# torchrun train.py\npython train.py $@", ""),
     ],

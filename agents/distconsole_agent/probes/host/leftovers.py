@@ -38,7 +38,7 @@ SHARE = 0.5
 """Of the probe's time, for looking into processes."""
 
 _TRAINING = re.compile(
-    r"python[\d.]*|pypy[\d.]*|pt_main_thread|pt_elastic|torchrun|accelerate|deepspeed|horovodrun"
+    r"python[\d.]*[td]*|pypy[\d.]*|pt_main_thread|pt_elastic|torchrun|accelerate|deepspeed|horovodrun"
     r"|mpirun|mpiexec.*|orterun|prterun|prun|orted|prted|hydra_.*|ray::.*"
 )
 _LAUNCHER = re.compile(r"mpirun|mpiexec.*|orterun|prterun|prte|srun|slurmstepd|horovodrun")

@@ -121,14 +121,14 @@ def make_outlet(request: Export, said: SimpleQueue[Narration]) -> Outlet:
 
 
 def _extra(request: Export, path: Path | None, said: SimpleQueue[Narration]) -> Outlet:
-    try:
-        with refusals(request.format):
+    with refusals(request.format):
+        try:
             outlet = _make_extra(request, path)
-    except ImportError as error:
-        raise UnavailableError(
-            f"--format {request.format} needs the package {EXTRAS[request.format]} ({error})",
-            f"pip install 'distconsole[{request.format}]'",
-        ) from None
+        except ImportError as error:
+            raise UnavailableError(
+                f"--format {request.format} needs the package {EXTRAS[request.format]} ({error})",
+                f"pip install 'distconsole[{request.format}]'",
+            ) from None
     if not request.follow or request.format is ExportFormat.TENSORBOARD:
         return outlet
 

@@ -12,7 +12,7 @@ from distconsole.model.diagnosis.calls import Call, Place
 from distconsole.model.diagnosis.diagnosis import StackGroup
 
 LIBRARY = re.compile(
-    r"/(site|dist)-packages/|/lib(64)?/python\d[\d.]*/|/distconsole_training/(\w+/)?\w+\.py$"
+    r"/(site|dist)-packages/|/lib(64)?/python\d[\d.]*t?/|/distconsole_training/(\w+/)?\w+\.py$"
     r"|/torchinductor_[^/]+/|^<|^$|\.so$"
 )
 """Files that are not the script's own."""
@@ -44,9 +44,11 @@ COMPILES = re.compile(
     r"|_inductor/(compile_fx\w*|async_compile|codecache|cpp_builder))\.py$|/triton/(compiler|runtime/build)"
 )
 """What runs while a compiler does; a model that is compiled passes through others of its files at each step."""
+NEAR = 8
+"""Innermost frames that say what a rank does, where none is its script's own."""
 IMPORTS = re.compile(r"^<frozen importlib|/importlib/(__init__|_bootstrap\w*)\.py$")
 DEBUGS = re.compile(
-    r"/lib(64)?/python\d[\d.]*/(pdb|bdb)\.py$|/(site|dist)-packages/(ipdb|pudb)/|/(_?pydevd\w*|debugpy)\b"
+    r"/lib(64)?/python\d[\d.]*t?/(pdb|bdb)\.py$|/(site|dist)-packages/(ipdb|pudb)/|/(_?pydevd\w*|debugpy)\b"
 )
 LEAVES = (
     *("destroy_process_group", "_exit_function", "_run_exitfuncs", "_python_exit"),
@@ -103,8 +105,10 @@ def what_it_does(call: Call) -> Does:
     """Return what the main thread of a rank does."""
     frames = call.frames
     library = _above_own(frames)
-    imports = [at for at, frame in enumerate(library) if IMPORTS.search(frame.file)]
-    if imports:  # the files inside do nothing but load
+    # A program without a file of its own, such as ``python -m package``, may train inside an import.
+    near = library if len(library) < len(frames) else library[:NEAR]
+    imports = [at for at, frame in enumerate(near) if IMPORTS.search(frame.file)]
+    if imports and not _waits_in_import(frames[: imports[0]]):  # the files inside only load
         compiles = any(COMPILES.search(frame.file) for frame in library[imports[-1] :])
         return Does.COMPILES if compiles else Does.IMPORTS
     if any(DEBUGS.search(frame.file) for frame in library[:12]):
@@ -122,7 +126,7 @@ def what_it_does(call: Call) -> Does:
         return Does.SAVES
     if any(COMPILES.search(f.file) for f in library):
         return Does.COMPILES
-    if any(IMPORTS.search(f.file) for f in frames[:8]):
+    if any(IMPORTS.search(f.file) for f in frames[:NEAR]):
         return Does.IMPORTS
     return Does.EVALUATES if _named(frames, EVALUATING) else Does.OTHER
 
@@ -175,6 +179,13 @@ def _alike(frames: tuple[Place, ...]) -> tuple[tuple[str, str], ...]:
     own = own_place(frames)
     line = "" if own is None else str(own.line)
     return (("", line), *((frame.function, frame.file) for frame in frames))
+
+
+def _waits_in_import(inside: Sequence[Place]) -> bool:
+    """Whether a file that is imported, other than torch's or another collective library's, waits in a collective."""
+    if not inside or "/torch/" in inside[-1].file or _is_collective(inside[-1]):
+        return False
+    return bool(operation_of(inside))
 
 
 def _leaves(frame: Place) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import threading
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from distconsole_agent.contract.webhook import post
-from distconsole_agent.journal.notices import FILE, MAX_NOTICES, NodeNotices
+from distconsole_agent.journal.notices import FILE, KEPT, MAX_NOTICES, NodeNotices
 from fakes.webhooks import SECRET, Webhook, serving
 
 SPEC = {"run": "r-1", "name": "digits", "node_index": 0, "nodes": [{"host": "n1"}, {"host": "n2"}]}
@@ -186,3 +187,36 @@ def test_a_run_that_had_stalled_is_not_told_to_have_by_another_rank(
     assert again.thread is not None
     again.thread.join(20)
     assert [body["kind"] for body in webhook.bodies] == ["failure"]
+
+
+def test_a_line_that_a_crash_has_cut_takes_no_other_with_it(
+    tmp_path: Path, webhook: Webhook
+) -> None:
+    told(tmp_path, webhook, "stall", "failure").close()
+    with (tmp_path / KEPT).open("ab") as file:
+        file.write(b'{"first": {"rank"')
+    middle = come_back(tmp_path)
+    middle.see([state(0, "stalled")])
+    await_bodies(webhook, 1)
+    middle.close()
+    assert middle.thread is not None
+    middle.thread.join(20)
+    again = come_back(tmp_path, 0)
+    again.see([END])
+    assert again.thread is not None
+    again.thread.join(20)
+    assert [body["kind"] for body in webhook.bodies] == ["stall", "failure"]
+
+
+def test_an_agent_that_waited_while_the_last_notice_was_told_tells_none(
+    tmp_path: Path, webhook: Webhook
+) -> None:
+    with (tmp_path / KEPT).open("ab") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        again = told(tmp_path, webhook, "stall", "failure")
+        again.see([state(0, "stalled"), END])
+        (tmp_path / FILE).unlink()  # as the agent that holds the lock does at the end
+        (tmp_path / KEPT).unlink()
+    assert again.thread is not None
+    again.thread.join(20)
+    assert webhook.bodies == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -144,3 +145,82 @@ def test_an_agent_that_comes_back_knows_who_was_spawned(spawner: Run) -> None:
     spawner.exit(1, pid=50)
     spawner.tick(1.0)
     assert spawner.states()[-1] == (3, "exited")
+
+
+FORKSERVER = """
+import multiprocessing, os
+
+def rank(numbers, go):
+    numbers.put((os.getpid(), os.getppid()))
+    go.wait()
+
+if __name__ == "__main__":
+    method = multiprocessing.get_context("forkserver")
+    numbers, go = method.Queue(), method.Event()
+    child = method.Process(target=rank, args=(numbers, go))
+    child.start()
+    print(*numbers.get(), flush=True)
+    for told in (child.join, input):
+        input()
+        go.set()
+        told()
+        print(flush=True)
+"""
+
+
+@pytest.mark.parametrize("crash", ["", "before its parent", "after its parent"])
+@pytest.mark.parametrize(("code", "state"), [(0, "exited"), (1, "killed")])
+def test_a_rank_of_a_fork_server_ends_with_the_process_of_the_plan_behind_it(
+    tmp_path: Path, code: int, state: str, crash: str
+) -> None:
+    (tmp_path / "train.py").write_text(FORKSERVER)
+    run = Run(tmp_path / "run", ranks=2)
+    with subprocess.Popen(
+        [sys.executable, tmp_path / "train.py"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        pid, server = map(int, process.stdout.readline().split())
+        assert server != process.pid
+        run.start(0, pid=1 << 22)
+        run.start(1, pid=process.pid)
+        ring = run.ring(7, pid=pid, parent_pid=server, flags=HEADER_CHILD, local_rank=-1)
+        ring.phase("rendezvous", 4, 7)
+        run.tick(1.0)
+        if crash == "before its parent":
+            run.crash()
+            run.tick(1.0)
+        process.stdin.write("\n")
+        process.stdout.readline()  # the child has ended
+    run.tick(1.0)
+    if crash == "after its parent":
+        run.crash()
+        run.tick(1.0)
+    run.exit(0, 1 - code, pid=1 << 22)
+    run.tick(1.0)
+    assert run.states()[-1][0] != 7
+    run.exit(1, code, pid=process.pid)
+    run.tick(1.0)
+    assert (7, state) in run.states()[-2:]
+    run.close()
+
+
+def test_a_rank_whose_parent_is_not_known_has_ended_as_the_run_has(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run", ranks=2)
+    run.start(0)
+    run.start(1)
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        child(run, 7, process.pid).set_rank(7)
+        run.tick(1.0)
+    run.exit(0)
+    run.exit(1)
+    run.tick(1.0)
+    assert (7, "exited") not in run.states()
+    run.shim("ended")
+    run.tick(1.0)
+    assert run.states()[-1] == (7, "exited")
+    run.close()

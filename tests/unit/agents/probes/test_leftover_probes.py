@@ -72,6 +72,14 @@ def test_a_process_of_a_run_says_whether_the_run_is_over(
     assert "train" not in found["name"]
 
 
+def test_a_process_of_free_threaded_python_is_a_leftover(tmp_path: Path) -> None:
+    named = "import time; open('/proc/self/comm', 'w').write('python3.14t')"
+    with child(named, DISTCONSOLE_RUN_DIR=str(tmp_path / "run-7")) as pid:
+        found = of_pid(probes.run("proc", {}, 10.0), pid)
+    assert found is not None
+    assert (found["name"], found["run"]) == ("python3.14t", "run-7")
+
+
 def test_an_embedded_node_has_only_what_it_started_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

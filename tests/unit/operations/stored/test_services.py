@@ -341,6 +341,62 @@ def test_a_service_that_takes_nothing_at_the_end_is_an_error(failed: RunStore) -
     assert service.ended == 1
 
 
+FOUND = RunFinding(t=1.0, run="r", check="c", severity="warn", summary="s")  # type: ignore[arg-type]
+
+
+def test_a_service_that_cannot_import_something_while_it_runs_is_said(failed: RunStore) -> None:
+    service = Takes(ImportError("No module named 'zstandard'"), heals=False)
+    with failed.open(failed.resolve("last")) as run_file:
+        events = list(stored_events(run_file))
+    said: list[str] = []
+    beside = BesideOutlet(service, said.append, "wandb")
+    for event in events:
+        beside.take(event)
+    with pytest.raises(UnavailableError, match="not all was written"):
+        beside.close()
+    assert said == ["wandb fails: ImportError: No module named 'zstandard'; it is tried again"]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_service_that_ends_its_thread_has_not_taken_all() -> None:
+    """Whatever passes by the guard of the thread, such as a package's SystemExit."""
+
+    class Leaving(Stuck):
+        def take(self, _event: RunEvents) -> None:
+            raise SystemExit
+
+    beside = BesideOutlet(Leaving(), lambda _: None)
+    beside.take(FOUND)
+    with pytest.raises(UnavailableError, match="its package has ended the thread"):
+        beside.close()
+
+
+def test_a_stored_run_is_tried_again_where_a_service_cannot_import_something(
+    failed: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = Takes(ImportError("No module named 'zstandard'"), heals=False)
+    monkeypatch.setattr("distconsole.operations.stored.export._make_extra", lambda *_: service)
+    with pytest.raises(UnavailableError, match="wandb fails: ImportError: No module"):
+        done(ask.Export("last", ExportFormat.WANDB))
+    assert service.begun > 1
+
+
+def test_a_service_that_refuses_to_begin_is_not_tried_at_every_event() -> None:
+    class Down(Takes):
+        def begin(self, event: RunEvents, name: str, settings: dict[str, str]) -> None:
+            self.begun += 1
+            raise self.error
+
+    service = Down(BrokenPipeError())
+    for _ in range(300):
+        with suppress(BrokenPipeError):
+            service.take(FOUND)
+    assert service.begun == 1
+    with pytest.raises(BrokenPipeError):
+        service.flush()
+    assert service.begun == 2
+
+
 def test_a_run_that_cannot_be_shown_is_not_started(
     failed: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,7 @@ def test_a_script_is_its_own_in_a_folder_with_our_name(file: str) -> None:
 @pytest.mark.parametrize(
     "file",
     [
+        "/usr/lib/python3.13t/threading.py",
         "/tmp/distconsole-0/hook-0af3/distconsole_training/process.py",
         "/tmp/distconsole-0/hook-0af3/distconsole_training/torch_hook/torch_steps.py",
         "/venv/lib/python3.11/site-packages/distconsole_training/recipes/digits.py",
@@ -85,6 +86,7 @@ def call_with(frames: list[tuple[str, str]]) -> Call:
         ([("shutdown", "/usr/lib/python3.12/concurrent/futures/thread.py")], Does.OTHER),
         ([("shutdown", "/v/site-packages/horovod/common/basics.py")], Does.LEAVES),
         ([("interaction", "/usr/lib/python3.12/pdb.py")], Does.DEBUGS),
+        ([("interaction", "/opt/lib/python3.14t/pdb.py")], Does.DEBUGS),
         ([("read", "/home/me/pdb/reader.py")], Does.OTHER),
         ([("shutdown", "/home/me/pool.py")], Does.OTHER),
     ],
@@ -93,6 +95,34 @@ def test_a_file_of_a_library_says_what_a_rank_does_only_by_what_runs_there(
     frames: list[tuple[str, str]], meant: Does
 ) -> None:
     assert does(*frames) is meant
+
+
+PACKAGE = ("<module>", "/v/site-packages/package/train.py")
+REDUCE = ("all_reduce", f"{TORCH}/distributed/distributed_c10d.py")
+RUN = [
+    IMPORT,
+    ("<module>", "/v/site-packages/package/__main__.py"),
+    ("_run_code", "<frozen runpy>"),
+]
+
+
+@pytest.mark.parametrize(
+    ("frames", "meant"),
+    [
+        ([REDUCE, PACKAGE], Does.WAITS),
+        ([("forward", f"{TORCH}/nn/modules/linear.py")] * 8 + [PACKAGE], Does.OTHER),
+        ([PACKAGE], Does.IMPORTS),
+        ([("<module>", f"{TORCH}/nn/__init__.py"), IMPORT, PACKAGE], Does.IMPORTS),
+        (
+            [("f", REDUCE[1]), ("<module>", f"{TORCH}/distributed/tensor/__init__.py"), IMPORT, PACKAGE],
+            Does.IMPORTS,
+        ),
+    ],
+)  # fmt: skip
+def test_a_program_without_a_file_of_its_own_may_train_inside_an_import(
+    frames: list[tuple[str, str]], meant: Does
+) -> None:
+    assert what_it_does(call_with([*frames, *RUN])) is meant
 
 
 def test_a_module_of_the_scripts_with_a_librarys_name_is_no_lock() -> None:
