@@ -15,7 +15,7 @@ from distconsole_agent.contract.runspec import RunSpec
 from distconsole_agent.coordination import blame
 from distconsole_agent.coordination.link import NODE_LOST
 from distconsole_agent.coordination.restarts import Restart
-from distconsole_agent.engines.slurm_words import read_reason, read_srun_death
+from distconsole_agent.engines.slurm_words import has_srun, read_reason, read_srun_death
 from distconsole_agent.supervisor.control import Answer, Reply
 from distconsole_agent.supervisor.processes import SLURMS_SIGNALS, RankProcess
 from distconsole_agent.supervisor.shim import Shim
@@ -25,10 +25,11 @@ from distconsole_agent.system.loop import Loop
 SUSPECT_SECONDS = 0.2
 """How long after a rank's death by SIGTERM the shim's own may come."""
 
-WHY_SECONDS, WHY_PACE_SECONDS = 2.0, 0.02
-"""How long srun, on the first node, may take to say why Slurm ended the step."""
+WHY_SECONDS, SRUN_WHY_SECONDS, WHY_PACE_SECONDS = 2.0, 6.0, 0.02
+"""How long the words may take in which srun, on the first node, says why Slurm ended the step; the second while
+it runs: of a node that failed it hears after the ranks on the others have been told to end."""
 
-ALONE_SECONDS = 4.0
+ALONE_SECONDS = 8.0
 """A node that Slurm ended and that hears nothing from the first one for so long says so itself: the
 first one may still wait for srun."""
 
@@ -122,7 +123,7 @@ class SlurmShim(Shim):
         self._teardown.told = True
         self._begin_stop(blame.FAILURE, self._spec.failure_grace)
         if self._spec.node_index == 0:
-            self._look_for_why(self._loop.clock() + WHY_SECONDS)
+            self._look_for_why(self._loop.clock())
         else:
             self._explained = True
             self._loop.call_later(ALONE_SECONDS, self._explain_alone)
@@ -132,10 +133,11 @@ class SlurmShim(Shim):
             grace_seconds = max(grace_seconds, KILL_WAIT_SECONDS)
         super()._begin_stop(reason, grace_seconds)
 
-    def _look_for_why(self, deadline: float) -> None:
+    def _look_for_why(self, since: float) -> None:
+        seconds = SRUN_WHY_SECONDS if has_srun(self._run_dir) else WHY_SECONDS
         why = read_reason(self._run_dir)
-        if not why and self._loop.clock() < deadline:
-            self._loop.call_later(WHY_PACE_SECONDS, partial(self._look_for_why, deadline))
+        if not why and self._loop.clock() < since + seconds:
+            self._loop.call_later(WHY_PACE_SECONDS, partial(self._look_for_why, since))
             return
         self._explain(why or f"Slurm ended the step on {self._spec.host} (SIGTERM)")
         self._explained = True
