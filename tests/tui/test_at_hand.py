@@ -31,7 +31,7 @@ async def test_a_terminal_may_have_any_size_while_a_run_goes_on() -> None:
             sizes = SIZES if view in ("cluster", "run", "logs") else SIZES[1:3]
             for number, size in enumerate(sizes):
                 await pilot.resize_terminal(*size)
-                # A resize reaches the screen by a timer.
+                # A resize reaches the screen by its queue.
                 await until(pilot, lambda size=size: app.screen._compositor.size == size)
                 task = app.session.shown_run()
                 assert task is not None
@@ -42,6 +42,18 @@ async def test_a_terminal_may_have_any_size_while_a_run_goes_on() -> None:
                 assert max(map(len, text.splitlines()), default=0) <= size[0]
                 assert len(text.splitlines()) <= size[1]
                 assert ("59 x 15: too small, made for 80 x 24" in text) is (size == (59, 15))
+
+
+async def test_a_resize_reaches_the_screen_also_where_the_timer_for_it_never_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app, stage = staged(SCENES, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        set_timer = app.set_timer
+        monkeypatch.setattr(app, "set_timer", lambda _delay, then: set_timer(3600, then))
+        for size in ((100, 30), SMALL):
+            await pilot.resize_terminal(*size)
+            await until(pilot, lambda size=size: app.screen._compositor.size == size)
 
 
 async def test_a_click_on_a_heading_of_the_cluster_sorts_and_another_turns_it_round() -> None:

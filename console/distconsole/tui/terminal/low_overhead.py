@@ -125,6 +125,9 @@ class LowOverheadApp(App[Result]):
     def on_resize(self) -> None:
         """A terminal may keep, move or lose what it showed when its size changes."""
         self._terminal_diff.forget()
+        # Textual (8.2) waits for a timer of 1/120 s, which never ends if the process was not scheduled for so long as
+        # it began: then the screen kept its size for good.
+        self.call_later(self._check_resize)
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Return what is done to every line that is drawn; last, nothing in it is obeyed."""
