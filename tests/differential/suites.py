@@ -119,6 +119,7 @@ PACKAGES = (
     "torchmetrics",
     "expecttest",
     "cachier",
+    "mock",
     "scipy",
     "cloudpickle",
 )
