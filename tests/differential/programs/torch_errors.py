@@ -23,7 +23,6 @@ thread.start()
 thread.join()
 print(
     threading.active_count(),
-    sys.excepthook is sys.__excepthook__,
     sys.gettrace(),
     sys.getprofile(),
 )
