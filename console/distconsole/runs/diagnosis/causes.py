@@ -276,7 +276,11 @@ def _starts(call: Call, roll: Roll) -> Cause | None:
         return _at(call, Kind.FIRST_STEP, "compiles its model", hint)
     if does is Does.MEETS:
         return _at(call, Kind.RENDEZVOUS, "waits in the rendezvous", "")
-    if does is Does.IMPORTS or (call.stage == "starting" and not call.frames):
+    if call.stage == "starting" and not call.frames:
+        # It may be anywhere before its first step.
+        hint = "its stack says where: what that needs is told by each way that was refused"
+        return _at(call, Kind.STARTING, "has made no step yet", hint, sure=Sure.LIKELY)
+    if does is Does.IMPORTS:
         hint = "imports from a slow disk take long: look at where Python and its packages lie"
         return _at(call, Kind.STARTING, "still starts Python or imports", hint)
     return None

@@ -43,6 +43,14 @@ def test_a_rank_whose_steps_are_known_was_started() -> None:
     assert "has made steps, but its host does not say where it is now" in found.summary
 
 
+def test_a_start_without_a_stack_is_not_said_to_import() -> None:
+    calls = {rank: Call(rank=rank, pid=rank + 7, stage="starting") for rank in range(2)}
+    found = judge(Roll("run-1", calls, dict.fromkeys(calls, "n0"), {}))
+    assert found.kind is Kind.STARTING
+    assert "has made no step yet" in found.summary or "have made no step yet" in found.summary
+    assert found.sure.value == "likely"
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_whatever_nodes_tell_a_diagnosis_is_made(seed: int) -> None:
     dice = random.Random(seed)
