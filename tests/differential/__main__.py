@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -66,15 +67,11 @@ def make_environment(place: Path) -> str:
     if not (venv / ".made").exists():
         subprocess.run([sys.executable, "-m", "venv", "--clear", venv], check=True)
         (site,) = venv.glob("lib/python*/site-packages")
-        (site / "tests.pth").write_text(_own_packages())
+        (site / "tests.pth").write_text(sysconfig.get_path("purelib") + "\n")
         held = [f"{name}=={version(name)}" for name in ("torch", "pytest")]
         subprocess.run([python, "-m", "pip", "install", "-q", *PACKAGES, *held], check=True)
         (venv / ".made").touch()
     return str(python)
-
-
-def _own_packages() -> str:
-    return str(Path(str(__import__("torch").__file__)).parent.parent) + "\n"
 
 
 def make_hook(place: Path) -> str:
