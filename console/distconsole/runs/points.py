@@ -86,8 +86,10 @@ class PointReducer:
     left out while complete ones keep coming, because the mean of a changing subset is noise.
     """
 
-    def __init__(self, run: str) -> None:
+    def __init__(self, run: str, hosts: Iterable[str] = ()) -> None:
         self._run = run
+        self._unheard = set(hosts)
+        """Hosts that have not told which ranks they have: those are awaited like any other."""
         self._ranks: dict[int, _RankProgress] = {}
         self._pending: dict[str, dict[int, _Pending]] = {}
         self._most: dict[str, int] = {}
@@ -105,6 +107,13 @@ class PointReducer:
     def has(self, name: str) -> bool:
         """Whether a rank has given the metric."""
         return name in self._pending
+
+    def heard_of(self, host: str, t: float) -> Iterator[Metric]:
+        """Note that a host's ranks are known, or will never be, and yield what nobody else is awaited for."""
+        if host in self._unheard:
+            self._unheard.discard(host)
+            for name in self._pending:
+                yield from self._ready(name, t)
 
     def begin_again(self, t: float) -> Iterator[Metric]:
         """Yield what is left, for every rank starts anew: from step 0, or from that of a checkpoint."""
@@ -176,7 +185,9 @@ class PointReducer:
         for step in sorted(steps):
             entry = steps[step]
             late = t - entry.since > MAX_WAIT_SECONDS or len(steps) > MAX_PENDING_STEPS
-            if not late and self._may_give(self._blocking.get(name, -1), name, step, entry):
+            if not late and (
+                self._unheard or self._may_give(self._blocking.get(name, -1), name, step, entry)
+            ):
                 return  # as after nearly every window
             absent = (rank for rank in self._ranks if rank not in entry.points)
             awaited = [rank for rank in absent if self._may_give(rank, name, step, entry)]

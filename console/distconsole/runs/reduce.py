@@ -72,7 +72,7 @@ class RunReducer:
         self._hosts = frozenset(hosts)
         self._coordinator = hosts[0] if hosts else ""
         self._waiting = set(hosts)
-        self._points = PointReducer(run)
+        self._points = PointReducer(run, hosts)
         self.stragglers = StragglerWatch()
         self._load = Load(self._ranks)
         self._all_ranks = AllRanksWatch(self._ranks, self._load, earlier)
@@ -216,6 +216,7 @@ class RunReducer:
             signal=UNSET if entry.signal is None else entry.signal,
         )
         yield from self._points.rank_is(rank, t, alive=alive)
+        yield from self._points.heard_of(host, t)
         yield from self._sync.rank_is(rank, t, alive=alive)
 
     def _called(self, host: str, entry: frames.RollCallEntry, t: float) -> Iterator[RankCalled]:
@@ -312,6 +313,7 @@ class RunReducer:
         if not self._is_current(host):
             return  # of an attempt that another has followed
         yield from self._points.add(entry.rank, points, t, trained=entry.steps > 0)
+        yield from self._points.heard_of(host, t)
         self._ranks.hosts.setdefault(entry.rank, host)
         yield from self._all_ranks.add(window)
         for straggler in self.stragglers.add(window):
@@ -352,6 +354,7 @@ class RunReducer:
         self._outcome.ended(host, entry)
         self._waiting.discard(host)
         self._sync.heard_of(host)
+        yield from self._points.heard_of(host, t)
         yield from self._lines.flush(t, host)
         yield from self._tell_passed_by(t)
         if not self._waiting and self.ended is None:

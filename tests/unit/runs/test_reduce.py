@@ -76,6 +76,20 @@ def test_a_metric_waits_for_every_living_rank() -> None:
     assert (metric.ranks, metric.samples) == (2, None)
 
 
+def test_a_metric_waits_for_a_host_that_has_not_told_its_ranks() -> None:
+    feed = Feed("a", "b")
+    feed("a", "state", rank=0, local_rank=0, pid=1, state="running")
+    assert only(feed.window(0, {"loss": [[0, 2.0, None]]}), Metric) == []
+    feed("b", "state", rank=1, local_rank=0, pid=2, state="running")
+    (metric,) = only(feed.window(1, {"loss": [[0, 4.0, None]]}, host="b"), Metric)
+    assert (metric.step, metric.value, metric.ranks) == (0, 3.0, 2)
+    late = Feed("a", "b")
+    late("a", "state", rank=0, local_rank=0, pid=1, state="running")
+    late.window(0, {"loss": [[0, 2.0, None]]})
+    (metric,) = only(late.window(0, {"loss": [[1, 1.0, None]]}, at=late.t + 11), Metric)
+    assert (metric.step, metric.ranks) == (0, 1), "not for ever"
+
+
 def two_ranks() -> Feed:
     feed = Feed("a")
     for rank in (0, 1):
