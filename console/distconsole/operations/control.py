@@ -9,7 +9,7 @@ from enum import StrEnum
 from queue import SimpleQueue
 
 from distconsole.model.events import Event
-from distconsole.model.run_events import EndState, RunEnded
+from distconsole.model.run_events import EndState, RunEnded, RunEvents
 from distconsole.runs.timeline import RunTimeline
 
 
@@ -83,6 +83,8 @@ class Control:
         began: When the person began to wait, in monotonic seconds; as a rule when this was made.
         timeline: The fold of the run's events, where the front end keeps one: it has each before it asks for the next.
         behind: Whether more of the run has come already than the operation has told.
+        unordered: Whether what it told was not in the order of time, so that sums over the hosts are wrong.
+        retell: Takes all that it told of the run once more then, in the order of time.
     """
 
     def __init__(self, began: float | None = None) -> None:
@@ -90,7 +92,8 @@ class Control:
         self.ask: Callable[[str], str] | None = None
         self.began = time.monotonic() if began is None else began
         self.timeline: RunTimeline | None = None
-        self.behind = False
+        self.behind = self.unordered = False
+        self.retell: Callable[[Iterator[RunEvents]], None] | None = None
         self._commands: SimpleQueue[Command | None] = SimpleQueue()
         self.asked: Command | None = None
 

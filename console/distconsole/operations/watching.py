@@ -108,23 +108,33 @@ def watch_run(
     carrier = WishCarrier(control, session, hosts, record.run)
     opener = journal_opener(session, record.run)
     demo = session.cluster.demo_folder
-    folded = control.timeline
-    timeline = RunTimeline() if folded is None else folded
+    timeline = RunTimeline()
 
     def is_over() -> bool:
         return over() or (demo is not None and not demo.exists())
 
-    def note(behind: bool) -> None:
-        control.behind = behind
+    def note(behind: bool, unordered: bool) -> None:
+        control.behind, control.unordered = behind, unordered
+
+    def retell(events: Iterator[RunEvents]) -> None:
+        nonlocal timeline
+        if control.retell is not None:
+            control.retell(events)
+            return
+        timeline = RunTimeline()
+        for event in events:
+            timeline.apply(event)
 
     try:
         limit = store_limit(record)
         for event in follow(
-            store, record, opener, lambda: carrier.left, until, is_over, limit, note, whole=whole
+            *(store, record, opener, lambda: carrier.left, until, is_over, limit, note, retell),
+            whole=whole,
         ):
-            if folded is None and not isinstance(event, LogLine):
+            if control.timeline is None and not isinstance(event, LogLine):
                 timeline.apply(event)
             yield event
+        timeline = control.timeline or timeline
         if timeline.end is not None:
             with store.open(record.run) as run_file:
                 keep_whole(run_file, timeline)

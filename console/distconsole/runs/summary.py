@@ -170,6 +170,7 @@ def replay(
     without: tuple[str, ...] = (),
     last: dict[HostName, int] | None = None,
     lines: WaitingLines | None = None,
+    until: Mapping[HostName, int] | None = None,
 ) -> Iterator[RunEvents]:
     """Yield the events of the entries that are stored; those that cannot be read are counted.
 
@@ -180,9 +181,10 @@ def replay(
         without: Kinds of entries that nobody wants; most of them are not even decoded.
         last: Takes the number of the last entry of each of its hosts.
         lines: Takes what was printed, until a host's end, so that all else comes first.
+        until: The number of the last entry of each host that is wanted; None wants all.
     """
     unwanted = re.compile(f'"kind":"(?:{"|".join(without)})"'.encode()) if without else None
-    for stored in run_file.entries():
+    for stored in run_file.entries(until=until):
         if last and stored.host in last:
             last[stored.host] = stored.seq
         if unwanted is not None and unwanted.search(stored.body, 0, KIND_BYTES):
@@ -193,8 +195,8 @@ def replay(
             if spoilt is not None:
                 spoilt[stored.host] += 1
             continue
-        for told in _in_turn(WaitingLine(stored.host, entry, stored.t), lines):
-            for event in reducer.feed(*told):
+        for line in _in_turn(WaitingLine(stored.host, entry, stored.t), lines):
+            for event in reducer.feed(*line):
                 if not isinstance(event, RunEnded):
                     yield event
     if reducer.ended is not None:
@@ -228,23 +230,29 @@ _DECODER: msgspec.json.Decoder[JournalEntry] = msgspec.json.Decoder(threadsafe(J
 
 
 def stored_events(
-    run_file: RunFile, without: tuple[str, ...] = (), reducer: RunReducer | None = None
+    run_file: RunFile,
+    without: tuple[str, ...] = (),
+    reducer: RunReducer | None = None,
+    until: Mapping[HostName, int] | None = None,
 ) -> Iterator[RunEvents]:
-    """Yield a stored run's events, its plan first and its end last if known, ``without`` some kinds of entries."""
+    """Yield a stored run's events, its plan first and its end last if known, as ``replay`` does."""
     record = run_file.record()
     plan = stored_plan(record)
     if plan is not None:
         yield plan
     reducer = reducer or reducer_of(record)
     spoilt: Counter[str] = Counter()
-    yield from replay(run_file, reducer, spoilt, without)
+    yield from replay(run_file, reducer, spoilt, without, until=until)
     seen = run_file.last_seen(record.hosts) or record.started
     damage = damage_finding(record, spoilt, run_file, seen)
     if damage is not None:
         yield damage
     end = stored_end(record)
-    if reducer.ended is None and end is not None:
-        yield end  # of a run whose last host never came back
+    if reducer.ended is None and end is not None:  # a host never came back
+        yield from (
+            each for each in reducer.lost_for_good(end.t) if not isinstance(each, RunEnded)
+        )
+        yield end
 
 
 def damage_finding(

@@ -109,7 +109,8 @@ class RequestTask:
         self.control = Control()
         self.lock = threading.Lock()
         self.run = RunTimeline()
-        self.control.timeline = self.run if self.is_run else None
+        if self.is_run:
+            self.control.timeline, self.control.retell = self.run, self._fold_again
         self.left_behind = LeftBehind()
         folder = runs_dir()
         self.log_buffer = LogBuffer(folder if folder.is_dir() else None)
@@ -188,6 +189,11 @@ class RequestTask:
         late = self._behind_seconds()
         return late if late > FRESH_SECONDS else 0.0
 
+    @property
+    def reads_past(self) -> bool:
+        """Whether one host's past is read later than another's: sums over both would be false."""
+        return self.control.unordered and self.goes_on
+
     def _behind_seconds(self) -> float:
         if not (self.control.behind and self.goes_on and self._told_to):
             return 0.0
@@ -236,6 +242,18 @@ class RequestTask:
         self.left_behind.see(event)
         if isinstance(event, LogLine) and not event.transient:
             self.log_buffer.add(event)
+
+    def _fold_again(self, events: Iterator[RunEvents]) -> None:
+        run, history = RunTimeline(), RankHistory()
+        run.links = self.run.links
+        for event in events:
+            self.input_priority.yield_to_input()
+            run.apply(event)
+            history.apply(event)
+        with self.lock:
+            self.run, self.history = run, history
+            self.control.timeline = run
+            self.version += 1
 
     def _work(self) -> None:
         try:

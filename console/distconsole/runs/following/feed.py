@@ -38,8 +38,8 @@ QUEUED_BATCHES = 3
 CATCH_UP_SECONDS = 3.0
 """Entries older than this are history: held until the other hosts' history is there too."""
 
-HOLD_SECONDS = 2.0
-"""But no longer than this for a host that sends nothing."""
+HOLD_SECONDS, REACH_SECONDS = 2.0, 5.0
+"""But no longer than this for a host that sends nothing, or is still being reached."""
 
 HOLD_LINES_SECONDS = 10.0
 """While the history of a host that was just connected is read its lines wait, so long at most."""
@@ -113,9 +113,12 @@ class HostReader:
         self.unread: int | None = None
         """How many of its entries could not be read and may still show as a gap; None before any."""
         self.waiting: deque[Delivered] = deque()
+        self.begun = 0
+        """So many entries of the first that waits are given out."""
         self.turn = 0
         """The number in the feed's heap that stands for it; others are out of date."""
         self.connected = True
+        self.was_reached = False
         self.done = False
         """Its last entry has come, or never will."""
         self.lost_since: float | None = None
@@ -127,6 +130,30 @@ class HostReader:
         """Monotonic seconds at which it was connected last, and something of it was read."""
         self.read_to = 0.0
         """Time of the last entry that was read."""
+
+    @property
+    def next_t(self) -> float:
+        """Time of the first entry that waits."""
+        return self.waiting[0].times[self.begun]
+
+    def take(self, until: float) -> Delivered:
+        """Take the first entry that waits, and those behind it in the same item that are not after ``until``."""
+        first, begin = self.waiting[0], self.begun
+        end = begin + 1
+        while end < len(first.times) and first.times[end] <= until:
+            end += 1
+        self.begun = end
+        if end == len(first.times):
+            self.waiting.popleft()
+            self.begun = 0
+            if not begin:
+                return first
+        here = slice(begin, end)
+        seq = first.entries[end - 1].seq if self.begun else first.place.seq
+        place = first.place.at(seq, first.place.journal)
+        return Delivered(
+            first.host, first.bodies[here], first.entries[here], first.times[here], place
+        )
 
 
 class JournalFeed:
@@ -187,7 +214,7 @@ class JournalFeed:
                 return self._news.popleft()
             now = time.monotonic()
             first = self._find_first()
-            hold_until = inf if first is None else self._hold_until(first.waiting[0].times[0], now)
+            hold_until = inf if first is None else self._hold_until(first.next_t, now)
             if first is not None and now >= hold_until:
                 return self._take_first(first, now)
             if self._lines and self._heard and now < read_until:
@@ -254,7 +281,7 @@ class JournalFeed:
         if t > time.time() - CATCH_UP_SECONDS:
             return now
         quiet = [
-            reader.quiet_since + HOLD_SECONDS
+            reader.quiet_since + (HOLD_SECONDS if reader.was_reached else REACH_SECONDS)
             for reader in self._quiet
             if reader.connected and not (reader.done or (self._lines and reader.read_to >= t))
         ]
@@ -282,7 +309,11 @@ class JournalFeed:
         return None
 
     def _take_first(self, reader: HostReader, now: float) -> Delivered:
-        delivered = reader.waiting.popleft()
+        heappop(self._ready)
+        other = self._find_first()
+        # An item may hold minutes of history, and another host's lies between its entries.
+        until = inf if other is None else other.next_t
+        delivered = reader.take(inf if until > time.time() - CATCH_UP_SECONDS else until)
         self._queue(reader, now)
         self._heard[reader] = None  # it has room again
         return delivered
@@ -291,7 +322,7 @@ class JournalFeed:
         """Give a host another turn: what waits of it begins with another entry, or nothing does."""
         if reader.waiting:
             reader.turn = self._taken = self._taken + 1  # of equal times the one that came first
-            heappush(self._ready, (reader.waiting[0].times[0], self._taken, reader))
+            heappush(self._ready, (reader.next_t, self._taken, reader))
             self._quiet.pop(reader, None)
         else:
             reader.quiet_since = now
@@ -428,8 +459,10 @@ class JournalFeed:
     def _let_lines_wait(self, reader: HostReader, lines: WaitingLines) -> None:
         """Take lines, and the end behind them, out of what waits of a host."""
         waiting, reader.waiting = reader.waiting, deque()
+        begin, reader.begun = reader.begun, 0
         for delivered in waiting:
-            told = zip(delivered.entries, delivered.times, strict=True)
+            told = zip(delivered.entries[begin:], delivered.times[begin:], strict=True)
+            begin = 0
             records, left_out = lines.sift(reader.host, told)
             if left_out is not None and not self._left_out_told:
                 self._left_out_told = True
@@ -493,7 +526,7 @@ class JournalFeed:
     def _found(self, reader: HostReader) -> None:
         if not reader.connected:
             self._say_link(reader, connected=True)
-        reader.lost_since = None
+        reader.lost_since, reader.was_reached = None, True
         reader.quiet_since = reader.found_at = reader.read_at = time.monotonic()
 
     def _say_link(self, reader: HostReader, *, connected: bool, reason: str = "") -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import threading
 import time
@@ -16,6 +17,7 @@ import msgspec
 
 from distconsole.model.names import HostName
 from distconsole.model.run_events import LinkChanged, RunEvents, RunFinding
+from distconsole.rpc.frames import JournalEntry, LogEntry
 from distconsole.runs.following.feed import Delivered, JournalFeed, OpenStream
 from distconsole.runs.following.findings import full_finding, store_finding
 from distconsole.runs.following.freed_memory import return_freed_memory
@@ -33,7 +35,7 @@ from distconsole.runs.store.run_file import (
     connect,
 )
 from distconsole.runs.store.store import RunStore
-from distconsole.runs.summary import keep_whole, replay, stored_timeline
+from distconsole.runs.summary import keep_whole, replay, stored_events, stored_timeline
 
 POLL_SECONDS = 0.5
 GIVE_UP_SECONDS = 15.0
@@ -42,6 +44,10 @@ MUTE_SECONDS = 120.0
 """How long a host that is connected and tells nothing is awaited then: one that attends to a run tells its load each second."""
 SILENT_SECONDS = 5.0
 """So long a host that was away and says nothing is awaited, once it has been reached or not."""
+UNORDERED_SECONDS = 2.0
+"""What a host tells so much later than another one cannot be added to what is summed already."""
+RETELL_SECONDS, RETELL_SHARE = 10.0, 20
+"""A run is told once more so long after the last time, or so many times what that took, where this is longer."""
 KEPT_SECONDS = 14 * 86400.0
 """Hosts forget a run so long after its end (``KEEP_RUN_SECONDS`` of the agent)."""
 
@@ -69,7 +75,8 @@ def follow(
     until: Mapping[HostName, Place] | None = None,
     over: Callable[[], bool] = lambda: False,
     limit_bytes: int | None = None,
-    note: Callable[[bool], None] = lambda _: None,
+    note: Callable[[bool, bool], None] = lambda _behind, _unordered: None,
+    retell: Callable[[Iterator[RunEvents]], None] | None = None,
     *,
     whole: bool = False,
 ) -> Iterator[RunEvents]:
@@ -83,7 +90,9 @@ def follow(
         until: Host to the place in its journal up to which to read; None reads to the end.
         over: Asked while no host answers: whether the run has ended, as somebody else knows.
         limit_bytes: What may be stored of it; then what ranks print is not, and all else is.
-        note: Called with whether more of it has come already than was yielded.
+        note: Called with whether more of it has come already than was yielded, and whether a host told of
+            what others' events had passed by then, so that sums of what was yielded are wrong.
+        retell: Called then, once all is read, with all events so far in the order of time.
         whole: Every printed line is yielded, each in its place, as it is to ``until``. Else records pass
             lines that the consumer has not taken, and some may be left out, which is said.
     """
@@ -92,7 +101,7 @@ def follow(
     with store.create(record) as run_file:
         # Not what the file has by now: somebody else who follows the run may have written on.
         places, stored = run_file.places(), {HostName(host): 0 for host in record.hosts}
-        note(True)
+        note(True, False)
         lines = None if whole or until is not None else WaitingLines()
         is_long = not record.end and run_file.path.stat().st_size > MOST_BYTES
         yield from replay(run_file, reducer, last=stored, lines=lines if is_long else None)
@@ -106,12 +115,16 @@ def follow(
             feed = JournalFeed(
                 record.run, open_stream, dict(seen), keeping.keep, keeping.know_again, lines
             )
+            fold = _Fold(reducer, retell)
             try:
-                for event in _live(feed, reducer, over, seen):
+                for event in _live(feed, fold, over, seen):
                     if event is not None:
                         yield event
                         continue
-                    note(feed.has_more)
+                    more = feed.has_more and fold.reducer.ended is None
+                    if fold.may_retell and not (more or lines) and keeping.is_whole():
+                        fold.retell(run_file, seen | feed.given_out())
+                    note(more, fold.unordered)
                     yield from keeping.findings(record.run)
                     if left() or (until is not None and _has_reached(seen, until)):
                         break
@@ -119,7 +132,7 @@ def follow(
                 feed.close()
                 keeping.close()
                 # Of a run without an end, attach fetches what is missing.
-                why = keeping.failure or _keep_end(run_file, reducer)
+                why = keeping.failure or _keep_end(run_file, fold.reducer)
         yield from keeping.findings(record.run, why)
 
 
@@ -149,21 +162,60 @@ def _has_reached(seen: Mapping[HostName, Place], until: Mapping[HostName, Place]
     )
 
 
+class _Fold:
+    """The reducer of all that was given out, and whether that was in the order of time."""
+
+    def __init__(
+        self, reducer: RunReducer, retell: Callable[[Iterator[RunEvents]], None] | None
+    ) -> None:
+        self.reducer = reducer
+        self.unordered = False
+        self._retell = retell
+        self._newest, self._host = -math.inf, ""
+        self._not_before = 0.0
+
+    def feed(self, host: HostName, entry: JournalEntry, t: float) -> Iterator[RunEvents]:
+        if t >= self._newest:
+            self._newest, self._host = t, host
+        elif (
+            t < self._newest - UNORDERED_SECONDS
+            and host != self._host
+            and self._retell is not None
+            and not isinstance(entry, LogEntry)  # lines wait for records
+        ):
+            self.unordered = True
+        return self.reducer.feed(host, entry, t)
+
+    @property
+    def may_retell(self) -> bool:
+        """Whether it is time; where a host is always late, it is told again and again."""
+        over = self.reducer.ended is not None
+        return self.unordered and (over or time.monotonic() >= self._not_before)
+
+    def retell(self, run_file: RunFile, seen: Mapping[HostName, Place]) -> None:
+        """Fold what is stored, as far as it was ``seen``, once more, in the order of time."""
+        began, self.unordered = time.monotonic(), False
+        last = {host: place.seq + place.shift for host, place in seen.items()}
+        self.reducer = reducer_of(run_file.record())
+        if self._retell is not None:
+            self._retell(stored_events(run_file, (), self.reducer, last))
+        took = time.monotonic() - began
+        self._not_before = began + max(RETELL_SECONDS, RETELL_SHARE * took)
+
+
 def _live(
-    feed: JournalFeed,
-    reducer: RunReducer,
-    over: Callable[[], bool],
-    seen: dict[HostName, Place],
+    feed: JournalFeed, fold: _Fold, over: Callable[[], bool], seen: dict[HostName, Place]
 ) -> Iterator[RunEvents | None]:
     """Yield events to the run's end; None when for a while nothing came, or after a delivery."""
     heard = time.monotonic()
-    while reducer.ended is None:
+    while (reducer := fold.reducer).ended is None:
         match news := feed.next(POLL_SECONDS):
             case Delivered():
                 heard = time.monotonic()
                 for entry, t in zip(news.entries, news.times, strict=True):
-                    yield from reducer.feed(news.host, entry, t)
-                seen[news.host] = news.place
+                    yield from fold.feed(news.host, entry, t)
+                if news.place is not BEGINNING:  # a line that others have passed is at no place
+                    seen[news.host] = news.place
             case None:
                 seen.update(feed.given_out())
                 mute = reducer.judged and time.monotonic() - heard > MUTE_SECONDS
@@ -240,6 +292,11 @@ class Keeping:
             return f"{self._lock.holder} keeps this run in {self._path} already"
         return self._writer.failure
 
+    def is_whole(self) -> bool:
+        """Whether all that was told is in the file now; waits for it."""
+        self._writer.flush(FLUSH_SECONDS)
+        return not (self.failure or self._writer.left_out or self._writer.is_behind)
+
     def findings(self, run: str, failure: str = "") -> Iterator[RunFinding]:
         """Yield what is not kept, each once; ``failure`` is why the end is not."""
         found = []
@@ -315,7 +372,7 @@ class EntryWriter:
         with self._changed:
             self._hurry = True
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self.failure or not self._is_behind, seconds)
+            self._changed.wait_for(lambda: self.failure or not self.is_behind, seconds)
 
     def close(self) -> None:
         """Write what is left and end; may be called several times."""
@@ -325,13 +382,13 @@ class EntryWriter:
         self._thread.join()
 
     @property
-    def _is_behind(self) -> bool:
+    def is_behind(self) -> bool:
         return bool(self._entries or self._places or self._writing)
 
     def _run(self) -> None:
         try:
             with closing(connect(self._path)) as db:
-                while not self._closed or self._is_behind:
+                while not self._closed or self.is_behind:
                     self._write(db, *self._next_batch())
                     self._set(writing=False)
         except sqlite3.Error as error:
@@ -345,7 +402,7 @@ class EntryWriter:
     def _next_batch(self) -> tuple[list[StoredEntry], dict[HostName, Place]]:
         """Return what came in ``BATCH_SECONDS``, or sooner where it is much or somebody waits for it."""
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._is_behind)
+            self._changed.wait_for(lambda: self._closed or self.is_behind)
             self._changed.wait_for(
                 lambda: self._closed or self._hurry or len(self._entries) >= BATCH_ENTRIES,
                 BATCH_SECONDS,

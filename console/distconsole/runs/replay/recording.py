@@ -14,6 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from distconsole.model.findings import Severity
@@ -94,6 +95,13 @@ class RunState:
         """Fold an event in that is not among the entries."""
         self.timeline.apply(event)
         self.history.apply(event)
+
+    def conclude(self, end: RunEnded) -> Iterator[RunEvents]:
+        """Fold the end in of a run whose last host never came back, and yield what it meant."""
+        left = self._reducer.lost_for_good(end.t)
+        for event in chain((each for each in left if not isinstance(each, RunEnded)), (end,)):
+            self.apply(event)
+            yield event
 
     def checkpoint(self) -> bytes:
         """Return it as bytes for ``restore`` in this process, without its plan."""
@@ -227,9 +235,9 @@ class Recording:
         end = None if self.head.ended else stored_end(self.record)
         if end is not None:
             self.head.t = max(self.head.t, end.t)
-            self.head.apply(end)
-            self._note(end)
-            self._tell(end)
+            for event in self.head.conclude(end):
+                self._note(event)
+                self._tell(event)
         damage = damage_finding(self.record, self._spoilt, self._file, self.end)
         if damage is not None:
             self.head.timeline.apply(damage)

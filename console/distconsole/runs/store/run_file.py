@@ -258,16 +258,20 @@ class RunFile:
             return self._db.execute(oldest, (-far, far)).fetchone()[0] or 0.0
         return 0.0
 
-    def entries(self, after: Mapping[str, int] | None = None) -> Iterator[StoredEntry]:
-        """Yield all entries by time, or those ``after`` a number of each host; of one host in order of
-        their numbers.
+    def entries(
+        self, after: Mapping[str, int] | None = None, until: Mapping[HostName, int] | None = None
+    ) -> Iterator[StoredEntry]:
+        """Yield all entries by time, or those ``after`` a number of each host, or up to one; of one host
+        in order of their numbers.
 
         A host's clock may be set back, so its order is kept by number and only the hosts are merged
         by time. What lies on a damaged part of the file is left out, and ``damage`` says so.
         """
         begun = after or {}
         hosts = [self._of_host(host, begun.get(host, 0)) for host in self._hosts()]
-        yield from heapq.merge(*hosts, key=lambda entry: entry.t)
+        for entry in heapq.merge(*hosts, key=lambda entry: entry.t):
+            if until is None or entry.seq <= until.get(entry.host, 0):
+                yield entry
 
     def places(self) -> dict[HostName, Place]:
         """Return how far the hosts' journals are known; nothing of hosts that the first version followed."""

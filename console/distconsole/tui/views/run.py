@@ -181,7 +181,7 @@ class RunView(Vertical):
             timeline = task.run
             figures = present(timeline, now)
             task.input_priority.give_way()
-            verdict, tiles = verdict_of(task, now, figures), tiles_of(timeline, now, figures)
+            verdict, tiles = verdict_of(task, now, figures), tiles_of(task, now, figures)
             ranks = RankRows(timeline, now, figures, task.history, self.order) if listed else None
             early = starting(timeline)
             shown, filtered = _match_ranks(timeline, ranks or [], self.condition)

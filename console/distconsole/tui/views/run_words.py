@@ -61,7 +61,7 @@ def verdict_of(task: RequestTask, now: float, figures: Present) -> tuple[str, st
     sentence = f"{word}  {health.sentence or ranks}"
     if timeline.restart is not None and timeline.end is None:
         sentence += f", restart {timeline.restart.restart} of {timeline.restart.of}"
-    if late:
+    if late or task.reads_past:
         tone = "note" if tone == "good" else tone
         sentence += ", more is still to be read"
     mark = going if timeline.end is None else ended
@@ -160,9 +160,10 @@ CHANGED_SHARE = 0.1
 ENOUGH_POINTS = 10
 
 
-def tiles_of(timeline: RunTimeline, now: float, figures: Present) -> list[TileData]:
-    """Return the tiles of ``timeline`` at ``now`` (UNIX seconds)."""
-    if timeline.plan is None and not timeline.ranks:
+def tiles_of(task: RequestTask, now: float, figures: Present) -> list[TileData]:
+    """Return the tiles of the run of ``task`` at ``now`` (UNIX seconds); none while its past is read."""
+    timeline = task.run
+    if task.reads_past or (timeline.plan is None and not timeline.ranks):
         return []
     until = timeline.until(now)
     tiles = [_rate(timeline, figures, until), _step_time(timeline, figures, until)]
@@ -242,6 +243,8 @@ STEP, SECONDS = "step", ""
 def plots_of(task: RequestTask, now: float, figures: Present, plots: Plots) -> list[PlotData]:
     """Return what ``plots`` show at ``now`` (UNIX seconds): loss, throughput, step time and GPU use come first."""
     timeline = task.run
+    if task.reads_past:
+        return []
     loss = loss_name_of(timeline)
     metrics = [(name, timeline.metrics[name], STEP) for name in sorted(timeline.metrics)]
     wanted: list[tuple[str, Series, str]] = [

@@ -281,8 +281,12 @@ def test_it_is_noted_whether_more_has_come_than_was_yielded(tmp_path: Path) -> N
     nodes = FakeNodes(a=[[item(1, 2), item(3), item(4)]])
     notes: list[bool] = []
     following = follow(
-        RunStore(tmp_path), record("a"), nodes, left=lambda: notes[-1:] == [False], note=notes.append
-    )  # fmt: skip
+        RunStore(tmp_path),
+        record("a"),
+        nodes,
+        left=lambda: notes[-1:] == [False],
+        note=lambda behind, _: notes.append(behind),
+    )
     assert lines(list(following)) == ["1", "2", "3", "4"]
     assert notes[0]
     assert notes[-1] is False
