@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 from textual.pilot import Pilot
 
 from distconsole.model import requests as ask
@@ -82,6 +83,32 @@ async def test_a_filter_that_cannot_be_read_says_so_and_changes_nothing() -> Non
         await typed(app, stage, pilot, "filter /(/")
         assert "not a regular expression" in screen_text(app)
         assert "epoch 2" in "\n".join(await shown(app, pilot))
+
+
+async def test_a_filter_and_a_search_are_left_behind_with_their_run() -> None:
+    runs = iter([scenes.RUN, "another-run"])
+
+    def talking() -> list[Event]:
+        run = next(runs)
+        return [replace(event, run=run) for event in scenes.talking()]
+
+    app, stage = staged({ask.Attach: talking, ask.Top: tuple}, request=ATTACH)
+    async with on_screen(app, stage, LARGE) as pilot:
+        await typed(app, stage, pilot, "view logs")
+        await typed(app, stage, pilot, "filter 0")
+        await typed(app, stage, pilot, "find epoch 2")
+        lines = await shown(app, pilot)
+        assert "1 error (of rank 2, hidden by the filter)" in lines[0]
+        await pilot.press("x")
+        await settled(app, stage, pilot)
+        assert "the first error, of rank 2, is hidden by the filter" in screen_text(app)
+        await typed(app, stage, pilot, "attach another-run")
+        await typed(app, stage, pilot, "view logs")
+        lines = await shown(app, pilot)
+        assert "1 error (of rank 2)" in lines[0]
+        assert "filter 0" not in lines[1]
+        assert "'epoch 2'" not in lines[1]
+        assert any("Traceback" in line for line in lines)
 
 
 async def test_a_search_finds_while_it_is_typed_counts_and_goes_on() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -31,12 +32,16 @@ class LogCounts:
         self.first = 0.0
         """When the bins begin, UNIX seconds."""
         self.bins = Bins(1.0, [], [])
+        self.first_error = math.inf, 0
+        """When the error was printed that is first by its time (UNIX seconds), and by which speaker."""
 
     def add(self, t: float, speaker: int, level: int) -> None:
         while speaker >= len(self.by_speaker):
             self.by_speaker.append([0] * len(Level))
         self.by_speaker[speaker][level] += 1
         self.by_level[level] += 1
+        if level == Level.ERROR and t < self.first_error[0]:
+            self.first_error = t, speaker
         if not is_time(t):
             return
         if not self.bins.lines:

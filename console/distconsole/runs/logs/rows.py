@@ -82,7 +82,7 @@ class LogRows:
         self.errors = Marks()
         self.first_error: Row | None = None
         """The error that was printed first, by its time."""
-        self._first_error_t = math.inf
+        self.first_error_t = math.inf
         self.lines = 0
         """Lines that the filter let through."""
         self._fold = Fold(numbers=numbers, repeats=True) if fold else None
@@ -178,6 +178,12 @@ class LogRows:
         self.taken = start + len(lines)
         self.version += 1
 
+    @property
+    def hides_first_error(self) -> bool:
+        """Whether the filter leaves out the error that was printed first."""
+        first, _ = self.book.counts.first_error
+        return self._fits is not None and not self.behind and first < self.first_error_t
+
     def _take(self, number: int, line: BufferedLine) -> None:
         self.lines += 1
         joined = self._fold.join(line) if self._fold is not None else None
@@ -204,8 +210,8 @@ class LogRows:
             row.until = max(row.until, until)
 
     def _note_first(self, row: Row, t: float) -> None:
-        if t < self._first_error_t:
-            self.first_error, self._first_error_t = row, t
+        if t < self.first_error_t:
+            self.first_error, self.first_error_t = row, t
 
     def _join_numbers(self, row: Row, line: BufferedLine) -> None:
         head = self.book.get(row.line)
@@ -224,12 +230,16 @@ class LogRows:
             self._searched = row.number + 1
 
 
-def rows_of(lines: Iterable[LogLine], counts: Sequence[tuple[int, float]] = ()) -> LogRows:
-    """Return ``lines`` folded: a few, all there are; ``counts`` as in ``LogRows``."""
+def rows_of(
+    lines: Iterable[LogLine],
+    counts: Sequence[tuple[int, float]] = (),
+    wanted: LogFilter | None = None,
+) -> LogRows:
+    """Return ``lines`` folded: a few, all there are; ``counts`` and ``wanted`` as in ``LogRows``."""
     book = LogBuffer()
     for line in lines:
         book.add(line)
-    rows = LogRows(book, counts=counts)
+    rows = LogRows(book, wanted, counts=counts)
     while not rows.advance(1.0):
         pass
     return rows

@@ -103,14 +103,20 @@ def flood_text(pace: Pace, speakers: Sequence[Speaker]) -> str:
 
 
 def errors_text(rows: LogRows) -> str:
-    """Return how many errors and warnings there are, and who printed the first of the errors that are shown."""
-    book, first = rows.book, rows.first_error
-    errors, warnings = (book.counts.by_level[level] for level in (Level.ERROR, Level.WARN))
+    """Return how many errors and warnings there are, who printed the first error, and whether it is hidden."""
+    counts = rows.book.counts
+    errors, warnings = (counts.by_level[level] for level in (Level.ERROR, Level.WARN))
     said = count_text(errors, "error") if errors else "no errors"
-    line = None if first is None else book.get(first.line)
-    if errors and line is not None:
-        said += f" ({'first ' if errors > 1 else ''}of {_name(book.speakers[line.speaker])})"
+    if errors:
+        hidden = ", hidden by the filter" if rows.hides_first_error else ""
+        said += f" ({'first ' if errors > 1 else ''}of {first_error_text(rows)}{hidden})"
     return f"{said}, {count_text(warnings, 'warning')}" if warnings else said
+
+
+def first_error_text(rows: LogRows) -> str:
+    """Return who printed the first error, of those that the filter hides as well."""
+    _, speaker = rows.book.counts.first_error
+    return _name(rows.book.speakers[speaker])
 
 
 def rate_plot(counts: LogCounts, whole: int, said: str, key: str) -> PlotData:

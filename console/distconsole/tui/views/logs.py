@@ -22,7 +22,13 @@ from distconsole.runs.logs.rows import LogRows
 from distconsole.text.tables import shorten_middle
 from distconsole.tui.replaying import ReplayTask
 from distconsole.tui.tasks import RequestTask
-from distconsole.tui.view_models.logs import Reading, missing_text, rate_plot, reading_verdict
+from distconsole.tui.view_models.logs import (
+    Reading,
+    first_error_text,
+    missing_text,
+    rate_plot,
+    reading_verdict,
+)
 from distconsole.tui.widgets.line_table import NONE_MATCH
 from distconsole.tui.widgets.lines import Verdict, Words
 from distconsole.tui.widgets.log_line import LineStyle, bars_text, rank_colours
@@ -172,7 +178,10 @@ class LogsView(Vertical):
 
     def draw(self, task: RequestTask) -> None:
         if task is not self._shown_task:
-            self._shown_task, self._pace = task, Pace()
+            before, self._shown_task, self._pace = self._shown_task, task, Pace()
+            if before is not None and not (task.run.run and task.run.run == before.run.run):
+                self._filter, self._finding = LogFilter(), ""
+                self._pattern = self.tail.found = None
             self._begin_again(keep_place=False)
         if task.jumps != self._jumps:
             self._jumps, self.tail.follows = task.jumps, True
@@ -273,6 +282,9 @@ class LogsView(Vertical):
             "next": rows.found.after(at),
             "previous": rows.found.before(at),
         }[what]
+        if what == "first-error" and rows.hides_first_error:
+            hidden = f"the first error, of {first_error_text(rows)}, is hidden by the filter"
+            raise ConsoleError(hidden, "'filter' alone shows all lines")
         if place is None:
             raise ConsoleError(*self._nothing(what, rows))
         row, task = rows.row(place), self._shown_task

@@ -12,6 +12,7 @@ from rich.color import Color
 from distconsole.model.findings import Severity
 from distconsole.model.run_events import LogLine, RunFinding
 from distconsole.runs.logs.counts import LogCounts, Pace
+from distconsole.runs.logs.filter import parse_filter
 from distconsole.runs.logs.levels import Level
 from distconsole.runs.logs.rows import rows_of
 from distconsole.tui.view_models.logs import Reading, missing_text, reading_verdict
@@ -39,6 +40,14 @@ def test_the_tone_is_that_of_the_worst_line_and_the_words_say_whose_it_is() -> N
     assert reading_verdict(with_(reading(*BAD), over=True))[0] == "bad"
     later = scenes.log(0, "Killed", scenes.START + 9)
     assert "2 errors (first of rank 1)" in reading_verdict(reading(later, *BAD))[2]
+
+
+def test_an_error_that_the_filter_hides_is_still_the_first() -> None:
+    lines = (scenes.log(0, "error: connection closed", scenes.START + 9), *BAD)
+    at = Reading(rows_of(lines, wanted=parse_filter("0", 0.0)), Pace(), "2 of 5 lines")
+    assert "2 errors (first of rank 1, hidden by the filter)" in reading_verdict(at)[2]
+    at = Reading(rows_of(lines, wanted=parse_filter("1", 0.0)), Pace(), "2 of 5 lines")
+    assert "2 errors (first of rank 1)" in reading_verdict(at)[2]
 
 
 def test_the_line_that_is_read_says_who_printed_it_and_where_to() -> None:
