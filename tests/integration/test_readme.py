@@ -112,13 +112,6 @@ def type_command(command: str, bed: Testbed, until: str | None = None) -> tuple[
         process.wait()
 
 
-@pytest.mark.parametrize("command", [s.command for s in SHOWN if s.command.startswith("make ")])
-def test_a_target_of_make_exists(command: str) -> None:
-    subprocess.run(
-        [*words_of(command), "--dry-run"], cwd=REPOSITORY, check=True, capture_output=True
-    )
-
-
 @pytest.mark.parametrize("command", [s.command for s in SHOWN if s.command.startswith("pip ")])
 def test_an_installation_finds_a_package(command: str) -> None:
     offline = ["--dry-run", "--no-index", "--no-deps", "--no-build-isolation"]

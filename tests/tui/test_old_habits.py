@@ -172,6 +172,7 @@ async def test_who_leaves_a_run_is_asked_and_told_that_it_goes_on() -> None:
         await pilot.press("q")
         await asked(app, stage, pilot)
         assert f"{scenes.RUN} goes on" in screen_text(app)
+        assert "is ended" not in screen_text(app)
         assert "ASK" in screen_text(app)
         await pilot.press("n", "q")
         assert app.query_one(Question).waits

@@ -158,7 +158,7 @@ async def test_runs_are_marked_and_compared_by_two_keys() -> None:
         assert app.main.view == "compare"
         text = screen_text(app)
         assert re.search(
-            r"B is 30 % slower per step \(18.* → 23.* ms\): data wait 2 → 7.4 ms", text
+            r"B takes 30 % longer per step \(18.* → 23.* ms\): data wait 2 → 7.4 ms", text
         ), text
         assert re.search(r"── loss ─+ ━ A 0.1", text)
 

@@ -150,8 +150,9 @@ class PromptVerbs:
             )
             for task in console.session.going
         ]
-        runs = [job for job in self.jobs if job.task.is_run]
-        details += [f"[{job.number}] {job.line} is ended" for job in self.jobs if job not in runs]
+        details += [
+            f"[{job.number}] {job.line} is ended" for job in self.jobs if not job.task.is_run
+        ]
         if details:
             danger = Danger("Leave distconsole?", tuple(dict.fromkeys(details)), "leave")
             console.question.ask(Asked(danger, self._leave_if))

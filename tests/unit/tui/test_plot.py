@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from distconsole.tui.widgets.curves import Curve, columns_of, mean_of, value_scale
+from distconsole.tui.widgets.curves import Curve, columns_of, mean_of, smoothed, value_scale
 
 
 def one_by_one(curve: Curve, scale: float) -> list[tuple[int, list[float], float, float]]:
@@ -82,3 +82,10 @@ def test_only_what_is_no_rate_begins_above_0_and_only_where_its_change_is_small(
     assert value_scale(70.5, 70.5, 8, zero=False).foot == 0
     assert value_scale(0.2, 2.3, 8, zero=False).foot == 0
     assert value_scale(-3.0, 5.0, 8, zero=True).foot <= -3
+    assert 0.01 < value_scale(0.0, 0.0, 8, zero=True).a_row <= 1, "of zeros alone"
+
+
+def test_a_smoothed_line_comes_to_what_it_nears() -> None:
+    line = smoothed([100.0, *[0.0] * 400], 100)
+    assert line[1] > 0
+    assert line[-1] == 0

@@ -210,7 +210,7 @@ def _speed(index: int, runs: Sequence[Compared], figures: Mapping[str, Figure]) 
         else:
             why = ", ".join(_parts(index, figures, now - was))
             behind = f": {why}" if why else ""
-            yield f"{letter} is {_share(ratio)} per step ({_ms(was)} → {_ms(now)} ms){behind}"
+            yield f"{letter} takes {_share(ratio)} per step ({_ms(was)} → {_ms(now)} ms){behind}"
     _, _, times = _of(figures, "samples_s", index)
     if times is not None:
         world, first_world = runs[index].summary.world_size, runs[0].summary.world_size
@@ -325,12 +325,8 @@ def _short(value: str | None) -> str:
 
 def _share(ratio: float) -> str:
     if ratio >= 2:
-        return f"{ratio:.1f} x slower"
-    if ratio > 1:
-        return f"{100 * (ratio - 1):.0f} % slower"
-    if ratio <= 0.5:
-        return f"{1 / ratio:.1f} x faster"
-    return f"{100 * (1 - ratio):.0f} % faster"
+        return f"{ratio:.1f} x as long"
+    return f"{abs(100 * (ratio - 1)):.0f} % {'longer' if ratio > 1 else 'less time'}"
 
 
 def _ms(value: float) -> str:

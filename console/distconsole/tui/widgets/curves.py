@@ -13,6 +13,8 @@ ROWS_A_TICK, TALL, TALL_ROWS_A_TICK = (2, 3, 4), 10, range(2, 9)
 SMALL_SHARE = 0.1
 SMOOTH_SHARE = 25
 """The line is an exponential mean over this part of the columns of dots."""
+GONE_SHARE = 1e-6
+"""What is left of a change is none where it is less than this part of the highest value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ def value_scale(low: float, high: float, rows: int, *, zero: bool) -> Scale:
     """
     zero = low >= 0 and (zero or not SMALL_SHARE * high < high - low < 0.5 * high)
     foot = 0.0 if zero else low
-    span = max(high - foot, 1e-9 * max(abs(high), abs(foot)), 1e-300)
+    span = max(high - foot, 1e-9 * max(abs(high), abs(foot))) or 1.0  # of zeros alone
     power = 10.0 ** math.floor(math.log10(span / rows))
     steps = [factor * 10.0**up * power for up in (0, 1, 2) for factor in (1, 2, 5)]
     ticks = ROWS_A_TICK if rows <= TALL else TALL_ROWS_A_TICK
@@ -108,8 +110,11 @@ def smoothed(values: Sequence[float], columns: int) -> list[float]:
     """Return the exponential mean of ``values``, of which ``columns`` are the whole width; as they are where that is 0."""
     weight = min(1.0, 2 / (1 + columns / SMOOTH_SHARE)) if columns else 1.0
     found: list[float] = []
+    nothing = GONE_SHARE * max(map(abs, values), default=0.0)
     for value in values:
-        found.append(found[-1] + weight * (value - found[-1]) if found else value)
+        change = value - found[-1] if found else 0.0
+        near = not found or abs(change) <= nothing
+        found.append(value if near else found[-1] + weight * change)
     return found
 
 

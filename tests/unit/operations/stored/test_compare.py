@@ -60,7 +60,7 @@ def test_two_stored_runs_are_told_apart() -> None:
     made = found("one-1", "two-1")
     text = "\n".join(comparison_lines(made))
     assert "A succeeded, B failed" in text
-    assert re.search(r"B is 1[23] % slower per step \(.*\): data wait 2 → 5", text)
+    assert re.search(r"B takes 1[23] % longer per step \(.*\): data wait 2 → 5", text)
     differs = {each.name: each.values for each in made.differs}
     assert differs == {
         "env NCCL_DEBUG": ("INFO", "WARN"),

@@ -74,13 +74,20 @@ def test_what_is_slower_and_why_is_said_first() -> None:
         compared(windows(), torch),
         compared(windows(data=9.0), torch | {"torch.version": "2.3"}, run="b-1"),
     )
-    assert found.words[0] == "B is 12 % slower per step (50 → 56 ms): data wait 3 → 9 ms"
+    assert found.words[0] == "B takes 12 % longer per step (50 → 56 ms): data wait 3 → 9 ms"
     assert found.words[-1] == "torch.version 2.1 → 2.3 differs"
     assert found.same == ("launcher", "arg --lr")
     figures = {figure.name: figure for figure in found.figures}
     assert figures["step_ms"].values == pytest.approx((50.0, 56.0)), "the first window is left out"
     assert figures["step_ms"].ratios[1] == pytest.approx(1.12)
     assert figures["data_ms"].values == (3.0, 9.0)
+
+
+def test_a_step_that_takes_half_the_time_is_not_said_to_be_half_as_fast_again() -> None:
+    found = both(compared(windows(data=53.0)), compared(windows(), run="b-1"))
+    assert found.words[0] == "B takes 50 % less time per step (100 → 50 ms): data wait 53 → 3 ms"
+    found = both(compared(windows()), compared(windows(data=53.0), run="b-1"))
+    assert found.words[0] == "B takes 2.0 x as long per step (50 → 100 ms): data wait 3 → 53 ms"
 
 
 def test_runs_that_are_alike_are_said_to_be() -> None:
