@@ -164,7 +164,8 @@ class AgentNode:
         for bridge in self._bridges:
             bridge.close()
         for process in self._processes():
-            process.send_signal(signal.SIGKILL)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGKILL)
             _wait_gone(process)
         runs = self.node_dir / "runs"
         for folder in runs.iterdir() if runs.is_dir() else []:

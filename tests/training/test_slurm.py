@@ -39,7 +39,8 @@ def test_srun_starts_ranks_that_meet_by_name_and_in_a_file(tmp_path: Path) -> No
         said = slurm.login.exec(f"srun -N2 -n3 --overcommit {command}").stdout.splitlines()
         batch = tmp_path / "batch.sh"
         batch.write_text(f"#!/bin/sh\n{command}\n")
-        slurm.login.exec(f"sbatch --wait -N2 -n2 --overcommit -o {tmp_path}/out {batch}")
+        submit = f"sbatch --wait -N2 -n2 --overcommit -o {tmp_path}/out {batch}"
+        slurm.login.exec(submit, timeout=180)  # sbatch looks for the end ever more rarely
     told = sorted(line.split() for line in said)
     assert len(told) == 6
     assert [line[:5] for line in told[::2]] == [line[:5] for line in told[1::2]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 from textual import events
 
@@ -10,6 +12,7 @@ from distconsole.tui.app import ConsoleApp
 from distconsole.tui.chrome import Mode
 from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.prompt.question import Question
+from distconsole.tui.view_models.hosts import Clocks
 from distconsole.tui.views.runs import RunRow
 from distconsole.tui.widgets.line_table import LineTable
 from fakes import scenes
@@ -162,6 +165,17 @@ async def test_rows_are_found_while_words_are_typed_from_where_the_reader_was() 
         assert app.query_one("#prompt", Prompt).placeholder == "'digits-1121-00': 3 of 4"
 
 
+async def test_who_leaves_is_told_once_what_becomes_of_a_run() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, f"attach {scenes.RUN}")
+        app.session.clocks = Clocks(app.session.clocks.unix, count().__next__)  # time goes on
+        await pilot.press("Q")
+        await asked(app, stage, pilot)
+        assert f"{scenes.RUN} goes on" in screen_text(app)
+        assert "is ended" not in screen_text(app)
+
+
 async def test_who_leaves_a_run_is_asked_and_told_that_it_goes_on() -> None:
     app, stage = staged(SCENES, request=ATTACH)
     async with on_screen(app, stage) as pilot:
@@ -172,7 +186,6 @@ async def test_who_leaves_a_run_is_asked_and_told_that_it_goes_on() -> None:
         await pilot.press("q")
         await asked(app, stage, pilot)
         assert f"{scenes.RUN} goes on" in screen_text(app)
-        assert "is ended" not in screen_text(app)
         assert "ASK" in screen_text(app)
         await pilot.press("n", "q")
         assert app.query_one(Question).waits
