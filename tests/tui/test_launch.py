@@ -19,12 +19,15 @@ from distconsole.errors import ConsoleError, PlanError, UnreachableError
 from distconsole.grammar.drafts import draft_of, launch_fields
 from distconsole.grammar.verbs import parse_line
 from distconsole.model import requests as ask
+from distconsole.model.cluster import Cluster, Host
 from distconsole.model.events import Event, LaunchKept, ScriptSought
+from distconsole.model.names import HostName
 from distconsole.model.options import Heading, heading_of
 from distconsole.model.run_events import PlanMade
 from distconsole.operations import Control
 from distconsole.tui.app import ConsoleApp
 from distconsole.tui.chrome import Mode
+from distconsole.tui.launch_form.form import LaunchForm
 from distconsole.tui.launch_form.model import MOST_LOOKS, QUIET_BEATS, LaunchFormModel, PlanPreview
 from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.views.launch import IN_SIGHT, HostTable, LaunchView, Section
@@ -157,6 +160,8 @@ async def test_fields_stand_under_the_headings_of_the_help_in_its_order() -> Non
     app, stage = staged(SCENES)
     async with on_screen(app, stage, LARGE) as pilot:
         await opened(app, stage, pilot)
+        await pilot.click("#launch-more")
+        await settled(app, stage, pilot)
         titles = [each.title_text.split(" ─")[0] for each in app.query(Section)]
         headings = [each.value.capitalize() for each in Heading][
             1:-1
@@ -227,6 +232,40 @@ async def test_a_field_that_is_empty_shows_what_is_taken_now() -> None:
         now = {name: each.placeholder for name, each in told.items() if isinstance(each, Input)}
         assert now == before | {"nproc": "2", "nnodes": "2"}
         assert "auto: torch" in screen_text(app)
+
+
+async def test_what_the_configuration_says_of_the_hosts_is_shown_as_what_holds() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage, LARGE) as pilot:
+        await opened(app, stage, pilot)
+        form = app.query_one(LaunchForm)
+        names = ("cluster", "ssh_config", "python", "nic", "hosts")
+
+        def shown() -> dict[str, str]:
+            return {name: text_taken(field(app, name)) for name in names}
+
+        assert shown()["cluster"] == "none"
+        hosts = [
+            Host(HostName(name), python="/opt/venv/bin/python", nic=f"eth{number}")
+            for number, name in enumerate(("node1", "node2"))
+        ]
+        form.cluster = lambda: Cluster(tuple(hosts), "lab.ssh", "lab")  # type: ignore[method-assign]
+        form.draw()
+        assert shown() == {
+            "cluster": "lab",
+            "ssh_config": "lab.ssh",
+            "python": "/opt/venv/bin/python",
+            "nic": "differs by host",
+            "hosts": "node1,node2",
+        }
+        form.model.take("run --hosts elsewhere train")
+        form.draw()
+        assert shown()["cluster"] == "none", "that is no host of the cluster"
+
+
+def text_taken(row: FieldRow) -> str:
+    editor = row.editor
+    return editor.placeholder if isinstance(editor, Input) else str(getattr(editor, "prompt", ""))
 
 
 def cyclic() -> Iterator[Event]:

@@ -13,7 +13,7 @@ from distconsole.config.load import load_config
 from distconsole.errors import ConsoleError
 from distconsole.grammar.drafts import draft_of
 from distconsole.model import requests as ask
-from distconsole.model.cluster import Host
+from distconsole.model.cluster import Cluster, Host
 from distconsole.model.events import Event, LaunchKept
 from distconsole.operations import Control
 from distconsole.operations.sessions import lasting
@@ -225,6 +225,9 @@ class LaunchForm(LaunchView):
         look = PlanPreview(line, session.request, foresee, launchers=launchers, began=began)
         session.looks = [each for each in session.looks if each.goes_on] + [look]
         return look
+
+    def cluster(self) -> Cluster | None:
+        return None if self._session.own is None else self._session.own.cluster
 
     def known_hosts(self) -> tuple[Host, ...]:
         """The console's own hosts, without a port that the configuration gives to whoever names them."""

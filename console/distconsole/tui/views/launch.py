@@ -28,7 +28,7 @@ from distconsole.grammar.drafts import (
     text_of,
 )
 from distconsole.model import requests as ask
-from distconsole.model.cluster import Host
+from distconsole.model.cluster import Cluster, Host
 from distconsole.model.events import LaunchKept
 from distconsole.model.options import Heading, heading_of
 from distconsole.operations.notifying import usual_ways
@@ -61,7 +61,7 @@ WIDE_COLUMNS = 130
 """From so many cells on the plan stands beside the form."""
 
 TALL_LINES = 40
-"""A screen of so many lines shows all fields at first."""
+"""On a screen of so many lines the last launches stand below the plan."""
 LEAST_PLAN_LINES = 4
 """So many lines the form leaves to the plan below it."""
 EDGE_CELLS = 4
@@ -178,8 +178,6 @@ class LaunchView(Container):
 
     furnished = False
     """Whether there is anything to draw on."""
-    _folded = False
-    """Whether somebody chose which fields are shown."""
     rows: Sequence[FieldRow] = ()
     """The fields, the script first."""
     _notices = ""
@@ -277,7 +275,7 @@ class LaunchView(Container):
             return
         trouble, latest = model.trouble, model.latest
         request = latest.request if latest is not None else None
-        taken = taken_values(model) | {"notify": self._notices}
+        taken = taken_values(model, self.cluster()) | {"notify": self._notices}
         for row in self.rows:
             row.show(model.draft.text(row.field.name))
             # An empty form is no mistake yet.
@@ -312,6 +310,10 @@ class LaunchView(Container):
         title = plan_title(shown.plan) if shown is not None and shown.plan is not None else ""
         self.query_one("#launch-plan-panel", Panel).entitle(state=title)
         self.query_one("#launch-line-panel > Words", Words).show(self.command())
+
+    def cluster(self) -> Cluster | None:
+        """Return the console's own hosts; None before they are known."""
+        raise NotImplementedError
 
     def command(self) -> str:
         """Return the line for a shell that does the same; empty while that is not known."""
@@ -354,14 +356,10 @@ class LaunchView(Container):
         if self.furnished:
             lines = self.size.height - 2 - LEAST_PLAN_LINES
             most = f"{max(3, lines)}" if not self.has_class("-wide") else "100%"
-            form = self.query_one("#launch-form")
-            form.styles.max_height = most
-            if not self._folded:
-                form.set_class(self.has_class("-tall"), "-unfolded")
+            self.query_one("#launch-form").styles.max_height = most
 
     def fold(self) -> None:
-        """Show all fields, or only the usual ones, whatever the size."""
-        self._folded = True
+        """Show all fields, or only the usual ones."""
         self.query_one("#launch-form").toggle_class("-unfolded")
 
     @on(Button.Pressed)

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from distconsole.grammar.secrets import mask_words
 from distconsole.launch.job import PORT, RUN_DIR
-from distconsole.model.cluster import Host
+from distconsole.model.cluster import Cluster, Host
 from distconsole.model.events import LaunchKept
 from distconsole.model.names import count_text, join_some, ranks_text
 from distconsole.model.run_events import GpuSample, NodeSample, PlanMade
@@ -245,9 +245,22 @@ def _plan(shown: PlanPreview, plan: PlanMade) -> Text:
     return text
 
 
-def taken_values(model: LaunchFormModel) -> dict[str, str]:
-    """Return by field what the newest plan takes where the form says nothing."""
-    taken = {"hosts": ",".join(model.chosen_hosts or ())}
+def values_of(cluster: Cluster) -> dict[str, str]:
+    """Return by field what holds for the hosts of ``cluster``, where it is the same for all of them."""
+    held = {"cluster": cluster.name, "ssh_config": cluster.ssh_config}
+    for field in ("python", "setup", "container", "transport", "nic", "node_dir"):
+        values = {getattr(host, field) for host in cluster.hosts}
+        held[field] = values.pop() if len(values) == 1 else "differs by host" if values else None
+    return {field: one_line(value) for field, value in held.items() if value}
+
+
+def taken_values(model: LaunchFormModel, cluster: Cluster | None) -> dict[str, str]:
+    """Return by field what the newest plan takes where the form says nothing, among hosts of ``cluster``."""
+    chosen = model.chosen_hosts or ()
+    others = [*map(model.draft.text, ("cluster", "hostfile"))]
+    own = cluster is not None and not any(others) and all(map(cluster.host, chosen))
+    taken = values_of(cluster) if own and cluster is not None else {}
+    taken["hosts"] = ",".join(chosen)
     plan = model.shown.plan if model.shown is not None and not model.blank else None
     if plan is None or not plan.hosts:
         return taken
@@ -257,7 +270,7 @@ def taken_values(model: LaunchFormModel) -> dict[str, str]:
         "launcher": f"auto: {plan.launcher}",
         "nproc": " to ".join(str(each) for each in dict.fromkeys((ranks[0], ranks[-1]))),
         "nnodes": str(len(plan.hosts)),
-        "nic": f"auto: {one_line(nic)}" if nic else "",
+        "nic": taken.get("nic") or (f"auto: {one_line(nic)}" if nic else ""),
     }
 
 
