@@ -121,15 +121,15 @@ def _list_gaps(context: CheckContext, verdicts: Verdicts, rules: Sequence[Rule])
     request = context.request
     bad = [each for each in verdicts.findings if each.severity in (Severity.FAIL, Severity.WARN)]
     untried = {each.check for each in bad if each.cure is not None and each.proof is None}
-    reasons: dict[str, set[str]] = {}
+    reasons: dict[str, list[str]] = {}  # a check for each of its hosts, as those that passed are counted
     for cells in verdicts.cells.values():
         for check, cell in cells.items():
             if cell.outcome not in (Outcome.PASS, Outcome.WARN, Outcome.FAIL):
-                reasons.setdefault(cell.why or cell.outcome.value, set()).add(check)
+                reasons.setdefault(cell.why or cell.outcome.value, []).append(check)
     told = [f"cures that were not tried ({', '.join(sorted(untried))})"]
     told = told if request.proves and untried else []
     told += [
-        f"{why} ({next(iter(checks)) if len(checks) == 1 else f'{len(checks)} checks'})"
+        f"{why} ({checks[0] if len(set(checks)) == 1 else f'{len(checks)} checks'})"
         for why, checks in sorted(reasons.items(), key=lambda item: -len(item[1]))
     ]
     if request.only or request.skip:
