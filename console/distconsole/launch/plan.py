@@ -10,7 +10,7 @@ from typing import assert_never
 
 from distconsole.errors import PlanError
 from distconsole.launch.addresses import AddressChoice, NodeFacts, choose_addresses
-from distconsole.launch.choose import Choice, starter_of
+from distconsole.launch.choose import Choice, note_shell, starter_of
 from distconsole.launch.engines import (
     GLOO,
     MPI,
@@ -79,6 +79,8 @@ def make_plan(launch: PreparedLaunch, hosts: LaunchHosts, run: RunId, folder: st
     slots, notes = [1] * len(named), _note_spare_numbers(request, named, launch.traits)
     if not one_a_node:
         slots, notes = _count_slots(request, named, facts, in_job=allocation is not None)
+    if one_a_node and launch.traits.shell is not None:
+        notes = [*notes, *note_shell(launch.traits.shell, len(named))]
     nodes = _place_ranks(named, facts, addresses, slots)
     _refuse_engines(launch, nodes)
     job = replace(

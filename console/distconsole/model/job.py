@@ -8,12 +8,49 @@ from distconsole.model.names import HostName, Rank, RunId
 
 
 @dataclass(frozen=True, slots=True)
+class ShellStart:
+    """A command of a shell script that starts ranks: the launcher's name, its line and words.
+
+    Attributes:
+        left: It is left in the background, and the script waits for nothing.
+    """
+
+    name: str
+    line: int
+    words: tuple[str, ...]
+    left: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ShellScript:
+    """What a shell script starts.
+
+    Attributes:
+        unread: Why not all of it could be read; empty where all was.
+        unknown: Commands that only the host knows: variables that the script does not set, scripts that are not here.
+        pythons: Scripts of Python that it starts.
+        beside: Two of ``starts`` (or one twice) that run at the same time on a host.
+        sbatch: The options of its ``#SBATCH`` lines.
+        in_slurm: It uses variables of a Slurm job.
+    """
+
+    starts: tuple[ShellStart, ...] = ()
+    unread: str = ""
+    unknown: tuple[str, ...] = ()
+    pythons: tuple[str, ...] = ()
+    beside: tuple[ShellStart, ...] = ()
+    sbatch: tuple[str, ...] = ()
+    in_slurm: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ScriptTraits:
     """What was found in a script; options are as it declares them, and empty where it does not.
 
     Attributes:
         here: Whether the script lies on this machine.
-        starter: The launcher that a shell script starts, by its name.
+        interpreter: What its first line says that runs it, where that is not Python.
+        shell: What it starts, of a shell script.
         readable: Whether the source could be read and parsed here; nothing below holds if not.
         elastic: It uses elastic Horovod (``hvd.elastic``).
         torch: It imports torch, or something that is built on it.
@@ -27,7 +64,8 @@ class ScriptTraits:
     """
 
     here: bool = False
-    starter: str = ""
+    interpreter: tuple[str, ...] = ()
+    shell: ShellScript | None = None
     readable: bool = False
     horovod: bool = False
     elastic: bool = False

@@ -55,7 +55,8 @@ def inspect_script(request: Run, project: send.Project | None) -> ScriptTraits:
     paths = module_files(request) if path is None else [path]
     for file in project.code.files:
         if Path(project.code.root, file.path) in [each.absolute() for each in paths]:
-            return traits_of(project.kept.read(file.sha256).decode("utf-8", "replace"))
+            source = project.kept.read(file.sha256).decode("utf-8", "replace")
+            return traits_of(source, Path(project.code.root, file.path), request)
     return ScriptTraits()
 
 
