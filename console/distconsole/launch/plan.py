@@ -231,6 +231,7 @@ def _assemble(
     watch = request.watch and job.env.get(HOOK) != "0"
     if not watch:
         notes = (*notes, *_note_missing_hook(request, job.traits))
+    shell = job.traits.shell if choice.launcher is LauncherName.SINGLE else None
     by_tcp = choice.pass_args is PassArgs.INIT_METHOD and choice.launcher is LauncherName.TORCH
     return LaunchPlan(
         run=RunId(job.run),
@@ -248,6 +249,7 @@ def _assemble(
         max_restarts=0 if request.may_lose_hosts else request.max_restarts,
         min_nodes=fewest,
         log_bytes=request.log_limit,
+        starts=shell.starts[0].name if shell is not None and shell.starts else "",
         slurm_job=job.slurm_job,
         slurm_held=held,
         slurm_containers=tuple(split_container_words(words_of(request.slurm))[1]),

@@ -151,6 +151,7 @@ class LaunchPlan:
         slurm_containers: pyxis's options of that step, as ``--slurm`` has them.
         code: The tree that ``--sync`` brings, which becomes ``{run_dir}/code``; None without.
         needs: Scripts that every node must have, or nothing is started.
+        starts: The launcher that the script starts its ranks with; empty where it is not known to.
         max_restarts: How often the shims start ranks that failed anew.
         lost_after_seconds: A node that the others have not heard of for so long is lost.
         min_nodes: The run goes on while so many nodes are left; None ends it with the first lost.
@@ -174,6 +175,7 @@ class LaunchPlan:
     slurm_containers: tuple[str, ...] = ()
     code: str | None = None
     needs: tuple[str, ...] = field(default=())
+    starts: str = ""
     min_nodes: int | None = None
     max_restarts: int = 0
     log_bytes: int | None = None

@@ -215,6 +215,14 @@ LEFT_FIRST = "the other end of a connection was closed"
 
 REMEDIES = (
     (
+        r"^the script ended while",
+        "let the script wait for what it starts: take & and nohup away, or put wait at its end",
+    ),
+    (
+        r"^an error, and the script that started",
+        "let the script end with the launcher's exit code: set -e at its top, or exit $? behind it",
+    ),
+    (
         r"unrecognized arguments:.{0,400}--local[-_]rank",
         "the script wants no --local_rank: leave --pass-args out; it reads LOCAL_RANK",
     ),

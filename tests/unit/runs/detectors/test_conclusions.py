@@ -105,6 +105,14 @@ def test_nobody_but_the_coordinator_blames_while_it_may_be_heard() -> None:
 
 
 SAID = [
+    (
+        "the script ended while torchrun (52) still ran, which was ended with it",
+        "put wait at its end",
+    ),
+    (
+        "an error, and the script that started torchrun ended with 0 all the same",
+        "set -e at its top",
+    ),
     ("train.py: error: unrecognized arguments: --local_rank=1", "--pass-args out"),
     ("train.py: error: unrecognized arguments: --local-rank=0", "--pass-args out"),
     (
