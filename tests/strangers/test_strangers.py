@@ -9,8 +9,8 @@ A file has
 * ``home``: the same in the person's home; ``ssh_config`` stands in ``.ssh/config`` before what the bed says of its hosts;
 * ``nodes``: by host (``all``: each) the files of its home there; ``prepare`` and ``on_nodes``: lines of bash that are
   run before, in the folder and in each node's home;
-* ``typed``: the line of bash; ``{folder}``, ``{node1}``, ``{node2}`` (addresses) and ``{key}`` (a key that the hosts
-  take) are filled in, here and in the files of ``home`` and in ``ssh_config``;
+* ``typed``: the lines of bash; ``{folder}``, ``{node1}``, ``{node2}`` (addresses) and ``{key}`` (a key that the hosts
+  take) are filled in, here, in ``said`` and in the files of ``home`` and in ``ssh_config``;
 * ``exit``: its exit code; ``said`` and ``not_said``: parts of its output, whatever the line breaks;
 * ``within``: seconds from Enter until all of ``said`` was said (5 where nothing else stands; ``end``: whenever).
 """
@@ -102,7 +102,7 @@ def test_a_stranger_is_helped(name: str, bed: Testbed, tmp_path: Path, home: Pat
         return text
 
     prepare(case, bed, folder, home, fill)
-    heard = Heard(case.get("said", []))
+    heard = Heard([fill(each) for each in case.get("said", [])])
     process = subprocess.Popen(
         ["bash", "-c", fill(TYPED + case["typed"])],
         cwd=folder,

@@ -88,6 +88,11 @@ def traits_of(source: str, path: Path | None = None, request: Run | None = None)
         rank=_option(seen.options, "rank"),
         world_size=_option(seen.options, "world_size"),
         stdin=seen.stdin,
+        modules=frozenset(
+            module.partition(".")[0]
+            for module in modules
+            if not any(name.startswith("sys.path") for name in seen.attributes)
+        ),
         reports=_imports(modules, "distconsole_training"),
         backend=seen.backend,
     )
@@ -119,8 +124,14 @@ def _shell_traits(
         values["@"] = list(request.arguments)
     shell = read_shell(source, folders, values)
     below = (read_traits(folder / each) for each in shell.pythons for folder in folders)
-    spawns = not shell.starts and any(each.spawns and not each.spawn_flag for each in below)
-    return ScriptTraits(here=True, interpreter=interpreter, shell=shell, spawns=spawns)
+    found = [each for each in below if each.readable]
+    return ScriptTraits(
+        here=True,
+        interpreter=interpreter,
+        shell=shell,
+        spawns=not shell.starts and any(each.spawns and not each.spawn_flag for each in found),
+        modules=frozenset().union(*(each.modules for each in found)),
+    )
 
 
 class _Seen(ast.NodeVisitor):

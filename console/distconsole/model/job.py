@@ -59,6 +59,7 @@ class ScriptTraits:
         spawns: It starts its own ranks (``mp.spawn``).
         spawn_flag: The flag without which it does not.
         slurm: It reads ``SLURM_PROCID`` or the like.
+        modules: Top-level modules that it imports; none where it changes ``sys.path``.
         reports: It imports ``distconsole_training``, which a run brings with the hook.
         backend: The backend of its process group where the source fixes it, in lower case.
     """
@@ -82,6 +83,7 @@ class ScriptTraits:
     world_size: str = ""
     stdin: bool = False
     reports: bool = False
+    modules: frozenset[str] = field(default=frozenset(), compare=False)
     backend: str = ""
 
     @property

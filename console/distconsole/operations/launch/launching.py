@@ -31,7 +31,7 @@ from distconsole.model.requests import ExportFormat, Foresee, LauncherName, Reru
 from distconsole.model.run_events import EndState, PlanMade, RunEnded
 from distconsole.operations.control import Control, end_before_start
 from distconsole.operations.launch import planner
-from distconsole.operations.launch.code_sync import bring_code
+from distconsole.operations.launch.code_sync import bring_code, seek_own_modules
 from distconsole.operations.notifying import node_notice
 from distconsole.operations.sessions import (
     SessionSource,
@@ -159,6 +159,7 @@ def _start_and_watch(
         except ConsoleError:
             store.remove(plan.run)
             raise
+        yield from seek_own_modules(launch, plan, session)
     except ConsoleError as error:
         yield _end_by_error(plan.run, error)
         raise

@@ -353,6 +353,11 @@ REMEDIES = (
 
 def remedy(error: str, traceback: str) -> str:
     """Return what mends an error, by its last line or else by the traceback's end; nothing where its words are not known."""
+    lacks = re.search(r"No module named '(\w+)", error[:LOOKED_AT_CHARS])
+    script = re.search(r'File "(\S+)\.py", line', traceback)
+    if lacks and script and f"/{lacks[1]}/" in script[1]:
+        module = ".".join((lacks[1], *script[1].rpartition(f"/{lacks[1]}/")[2].split("/")))
+        return f"{lacks[1]} is the package of the script: distconsole run -m {module}, from the folder above it"
     for said in (error[:LOOKED_AT_CHARS], traceback[-LOOKED_AT_CHARS:]):
         for words, hint in REMEDIES:
             if re.search(words, said, re.IGNORECASE):
