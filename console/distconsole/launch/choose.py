@@ -261,14 +261,9 @@ def _note_beside(first: ShellStart, second: ShellStart) -> str:
     where = f"{first.name} (line {first.line})"
     both = where if first == second else f"{where} and {second.name} (line {second.line})"
     note = f"{both} run beside each other on a host, as trainings of their own"
-    ports = [_value_of(each, "master_port", "29500") for each in (first, second)]
-    free = any(
-        "--standalone" in each.words or "$" in port
-        for each, port in zip((first, second), ports, strict=True)
-    )
-    by_torch = all("torch" in each.name for each in (first, second))
-    clash = by_torch and not free and ports[0] == ports[1]
-    return f"{note}, and want the same port, {ports[0]} (--master_port)" if clash else note
+    ports = {_value_of(each, "master_port", "") for each in (first, second)}
+    same = next(iter(ports)) if len(ports) == 1 else ""
+    return f"{note}, and want the same port, {same} (--master_port)" if same.isdecimal() else note
 
 
 def _value_of(start: ShellStart, name: str, default: str) -> str:

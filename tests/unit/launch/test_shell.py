@@ -161,15 +161,18 @@ def test_a_script_that_ends_before_its_training_is_refused(script: str, is_left:
     assert note in note_shell(traits.shell, 1)
 
 
-SAME_PORT = ", and want the same port, 29500 (--master_port)"
+SAME_PORT = ", and want the same port, 29501 (--master_port)"
 TWO = "torchrun (line 1) and torchrun (line 2) run beside each other on a host, as trainings of their own"
 
 
 @pytest.mark.parametrize(
     ("script", "note"),
     [
-        ("torchrun a.py &\ntorchrun b.py &\nwait", TWO + SAME_PORT),
-        ("torchrun a.py &\ntorchrun b.py\nwait", TWO + SAME_PORT),
+        ("torchrun a.py &\ntorchrun b.py &\nwait", TWO),
+        (
+            "torchrun --master_port 29501 a.py &\ntorchrun --master-port=29501 b.py\nwait",
+            TWO + SAME_PORT,
+        ),
         ("torchrun --master-port=1 a.py &\ntorchrun b.py &\nwait", TWO),
         ("torchrun --standalone a.py &\ntorchrun --standalone a.py\nwait", TWO),
         (

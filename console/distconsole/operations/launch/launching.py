@@ -83,6 +83,7 @@ def run(
     elif request.dry_run:
         events = show_submission(request, exclude)
     else:
+        planner.read_launch(request)  # refuses before a job waits in the queue
         events = submit_and_run(request, sessions, control, exclude, then)
     if request.export and not (request.dry_run or request.detach or request.emit):
         # An export takes its time to import, and most runs have none.
