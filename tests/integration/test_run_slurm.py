@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -322,3 +325,56 @@ def test_a_job_that_slurm_refuses_is_one_error(slurm: Slurm, tmp_path: Path) -> 
     with Operator(request, open_session) as run, pytest.raises(UnavailableError, match="sbatch"):
         run.finish()
     assert slurm.queue() == []
+
+
+JOB_FILE = """#!/bin/bash
+#SBATCH --job-name=multi
+#SBATCH --nodes=2
+#SBATCH --ntasks=2   # one each
+ip=$(srun --nodes=1 --ntasks=1 hostname --ip-address)
+srun torchrun --nnodes 2 --nproc_per_node 1 --rdzv_id $RANDOM --rdzv_backend c10d \\
+    --rdzv_endpoint $ip:29503 train.py
+"""
+
+
+@pytest.mark.torch_ranks
+@pytest.mark.parametrize("submits", [False, True])
+def test_the_line_that_answers_a_job_file_of_slurm_starts_its_ranks(
+    slurm: Slurm, tmp_path: Path, submits: bool
+) -> None:
+    (tmp_path / "job.slurm").write_text(JOB_FILE)
+    (tmp_path / "train.py").write_text(
+        "import os; print(os.environ['RANK'], os.environ['WORLD_SIZE'])"
+    )
+    login = ["--slurm-login", slurm.login.name]
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [
+            sys.executable,
+            "-m",
+            "distconsole",
+            "run",
+            "--ssh-config",
+            str(slurm.bed.ssh_config),
+        ]
+        return subprocess.run(
+            [*command, *words],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    options = (
+        ["--slurm", "-N2", *login]
+        if submits
+        else ["--hosts", ",".join(n.name for n in slurm.nodes)]
+    )
+    refused = run(*options, "job.slurm")
+    assert refused.returncode == 2, refused.stderr
+    assert "submitted" not in refused.stderr
+    line = shlex.split(refused.stderr.rpartition("distconsole run ")[2])
+    done = run(*login, *line)
+    assert done.returncode == 0, done.stderr
+    assert sorted(each[-3:] for each in done.stdout.splitlines()) == ["0 2", "1 2"]

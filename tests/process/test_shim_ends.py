@@ -173,7 +173,9 @@ def test_grandchildren_in_sessions_of_their_own_do_not_stay(tmp_path: Path, end:
         assert all(gone(int((tmp_path / name).read_text())) for name in ("deaf", "polite"))
         if not end:
             assert verdict["state"] == "succeeded"
-            assert run.shims[0].event("note")["check"] == "run.leftover"
+            note = run.shims[0].event("note")
+            assert note["check"] == "run.leftover"
+            assert f"{Path(daemons).name} (" in note["seen"]
 
 
 SLOW_FORKSERVER = """

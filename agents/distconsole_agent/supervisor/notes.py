@@ -40,9 +40,10 @@ def supervisor_break(told: str) -> Note:
     return fail("run.supervisor_broke", summary, f"please report this: {told[-2000:]}")
 
 
-def leftover(pids: Sequence[int]) -> Note:
+def leftover(pids: Sequence[int], programs: Sequence[str]) -> Note:
     summary = f"{len(pids)} processes outlived their rank and are being ended: {_join_pids(pids)}"
-    return info("run.leftover", summary, "a script should end what it starts")
+    seen = ", ".join(programs[:MAX_PIDS_NAMED])
+    return info("run.leftover", summary, "a script should end what it starts", seen=seen)
 
 
 def port_stranger(told: str) -> Note:

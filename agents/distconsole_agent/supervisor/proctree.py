@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from distconsole_agent.system.command_lines import read_target, split_words
 from distconsole_agent.system.procfs import read_head
 
 ENV_RUN_DIR = "DISTCONSOLE_RUN_DIR"
@@ -292,6 +293,18 @@ def find_helpers(processes: dict[int, Stat]) -> Helpers:
             found.ending.add(pid)
         elif any(each in words for each in IDLE):
             found.idle.add(pid)
+    return found
+
+
+def program_names(pids: Sequence[int]) -> list[str]:
+    """Return what each process runs, and its pid: of Python the script or the module."""
+    texts = read_in_time([f"/proc/{pid}/cmdline" for pid in pids])
+    found = []
+    for pid, text in zip(pids, texts.values()):
+        words = split_words(text or b"\0")
+        name = os.path.basename(words[0])
+        target = read_target(words).name if name.startswith(("python", "pypy")) else ""
+        found.append(f"{os.path.basename(target) or name or 'a process'} ({pid})")
     return found
 
 

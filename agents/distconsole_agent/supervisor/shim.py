@@ -50,7 +50,7 @@ from distconsole_agent.supervisor.processes import (
     make_places,
     make_rank,
 )
-from distconsole_agent.supervisor.proctree import descendants, send
+from distconsole_agent.supervisor.proctree import descendants, program_names, send
 from distconsole_agent.supervisor.rank_output import RankOutput
 from distconsole_agent.supervisor.runlog import Ending, RunLog, keep_endpoint
 from distconsole_agent.supervisor.spawning import AgentWatch
@@ -371,7 +371,7 @@ class Shim:
 
     def _end_linger(self, left: list[int]) -> None:
         if left and not self._teardown.begun:
-            self._note(notes.leftover(left))
+            self._note(notes.leftover(left, program_names(left)))
         self._end_leftovers()
 
     # Stopping

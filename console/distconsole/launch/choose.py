@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
-from distconsole.errors import PlanError
+from distconsole.errors import PlanError, UsageError
+from distconsole.grammar.pasting.starters import STARTERS, split_options
+from distconsole.grammar.pasting.starters import starter_of as table_of
 from distconsole.grammar.secrets import mask_text
 from distconsole.launch.engines import MPI, Engines, has_gloo
-from distconsole.model.job import ScriptTraits
+from distconsole.model.job import ScriptTraits, ShellScript, ShellStart
 from distconsole.model.names import HostName
 from distconsole.model.requests import Command, LauncherName, PassArgs, Run
 
@@ -38,6 +42,8 @@ def choose_launcher(request: Run, traits: ScriptTraits) -> Choice:
         launcher = LauncherName.SINGLE if spawns else LauncherName.TORCH
         choice = Choice(launcher, f"--pass-args {pass_args} was given", pass_args)
     else:
+        if traits.shell is not None:
+            refuse_shell(request, traits.shell)
         choice = choose_by_traits(traits, request.arguments)
     return _outlive_hosts(choice, request)
 
@@ -71,9 +77,8 @@ def choose_by_traits(traits: ScriptTraits, arguments: Sequence[str] = ()) -> Cho
 
 
 def _choose_engine(traits: ScriptTraits) -> Choice | None:
-    if traits.starter:
-        why = f"the script starts its own ranks ({traits.starter}): one process a node"
-        return Choice(LauncherName.SINGLE, why)
+    if traits.shell is not None:
+        return _choose_for_shell(traits.shell, spawns=traits.spawns)
     if not traits.readable:
         why = "is not Python that can be read here" if traits.here else "is not on this machine"
         return Choice(LauncherName.TORCH, f"the script {why}: env:// ranks")
@@ -83,6 +88,22 @@ def _choose_engine(traits: ScriptTraits) -> Choice | None:
     if traits.horovod:
         return Choice(LauncherName.HOROVOD, "the script imports Horovod")
     return None
+
+
+def _choose_for_shell(shell: ShellScript, *, spawns: bool) -> Choice:
+    """Return once a host, but for a shell script that is known to start no ranks itself."""
+    if shell.starts:
+        why = f"the script starts its own ranks ({shell.starts[0].name})"
+    elif spawns:
+        why = f"the script starts {shell.pythons[0]}, which starts its own ranks (mp.spawn)"
+    elif shell.unread:
+        why = f"whether the shell script starts ranks itself is not known ({shell.unread})"
+    elif shell.unknown and not shell.pythons:
+        why = f"what {shell.unknown[0]} in the shell script starts is not known here"
+    else:
+        why = "the shell script starts no launcher that is known here: env:// ranks, each runs it"
+        return Choice(LauncherName.TORCH, why)
+    return Choice(LauncherName.SINGLE, f"{why}: one process a node")
 
 
 def _choose_spawning(traits: ScriptTraits, arguments: Sequence[str]) -> Choice | None:
@@ -191,3 +212,82 @@ def settle_controller(
 
 def _wants_mpi(env: Mapping[str, str]) -> bool:
     return env.get("HOROVOD_CONTROLLER", "").lower() == MPI
+
+
+def refuse_shell(request: Run, shell: ShellScript) -> None:
+    """Refuse a shell script that is Slurm's, or that ends before its training; raises PlanError with what to type."""
+    if shell.sbatch and (shell.in_slurm or any(each.name == "srun" for each in shell.starts)):
+        raise PlanError(
+            f"{request.script} is a job file of Slurm (#SBATCH), whose commands need its job",
+            f"distconsole submits that job and starts the ranks: {_slurm_line(request, shell)}",
+        )
+    if shell.starts and all(each.left for each in shell.starts):
+        first = shell.starts[0]
+        raise PlanError(
+            f"{request.script} leaves {first.name} in the background (line {first.line}) and ends: "
+            "the run would end with it, before anything is trained",
+            "take nohup and & away, or put a line with wait at the end; a run goes on by itself "
+            "(--detach returns at once). --launcher single starts the script as it is",
+        )
+
+
+def note_shell(shell: ShellScript, hosts: int) -> list[str]:
+    """Return notes on what a shell script that is started once a host does there."""
+    notes = [
+        f"{each.name} (line {each.line}) is left in the background, and ends with the script"
+        for each in shell.starts
+        if each.left
+    ]
+    if shell.sbatch:
+        notes.append("its #SBATCH lines have no effect: run --slurm OPTIONS submits a job")
+    if shell.beside:
+        notes.append(_note_beside(*shell.beside))
+    for start in shell.starts if hosts > 1 else ():
+        table = STARTERS.get(start.name, "torchrun" if "torch" in start.name else "")
+        if table in ("mpirun", "srun", "horovodrun"):
+            notes.append(
+                f"{start.name} (line {start.line}) starts ranks on hosts of its own choice, and each of "
+                f"{hosts} hosts starts one: distconsole run -- {start.name} … starts one for all"
+            )
+        elif table == "torchrun" and _value_of(start, "nnodes", "1") == "1":
+            notes.append(
+                f"{start.name} (line {start.line}) starts the ranks of one host (--nnodes), so each of "
+                f"{hosts} hosts trains for itself: distconsole run -- {start.name} … makes one training of them"
+            )
+    return notes
+
+
+def _note_beside(first: ShellStart, second: ShellStart) -> str:
+    where = f"{first.name} (line {first.line})"
+    both = where if first == second else f"{where} and {second.name} (line {second.line})"
+    note = f"{both} run beside each other on a host, as trainings of their own"
+    ports = {_value_of(each, "master_port", "") for each in (first, second)}
+    same = next(iter(ports)) if len(ports) == 1 else ""
+    return f"{note}, and want the same port, {same} (--master_port)" if same.isdecimal() else note
+
+
+def _value_of(start: ShellStart, name: str, default: str) -> str:
+    """Return what an option of a launcher has, as the script writes it."""
+    for word, behind in zip_longest(start.words, start.words[1:], fillvalue=""):
+        option, equals, value = word.partition("=")
+        if option.startswith("--") and option[2:].replace("-", "_") == name:
+            return value if equals else behind
+    return default
+
+
+def _slurm_line(request: Run, shell: ShellScript) -> str:
+    """Return the line that starts what a job file of Slurm starts, without what its srun and its rendezvous say."""
+    words = list(shell.starts[-1].words) if shell.starts else ["python", *shell.pythons[-1:]]
+    for table in ("srun", "torchrun"):
+        if STARTERS.get(words[0].rpartition("/")[2]) != table:
+            continue
+        try:
+            given, rest = split_options(table_of(table), words[1:])
+        except UsageError:
+            continue
+        known = [
+            word for each in given for word in each.words if not any("$" in w for w in each.words)
+        ]
+        words = rest if table == "srun" else [words[0], *known, *rest]
+    command = " ".join(word if "$" in word else shlex.quote(word) for word in words)
+    return f'distconsole run --slurm "{" ".join(shell.sbatch)}" -- {mask_text(command)}'

@@ -126,7 +126,11 @@ class Job:
         words = (self.script, *added, *self.arguments)
         if self.module:
             return (python, "-m", *words)
-        return ("bash" if self.script.endswith((".sh", ".bash")) else python, *words)
+        # A script that only the hosts have is known by its ending.
+        ending = (
+            ("bash",) if self.script.endswith((".sh", ".bash")) and not self.traits.here else ()
+        )
+        return (*(self.traits.interpreter or ending or (python,)), *words)
 
 
 def new_run_id(script: str, name: str | None) -> RunId:

@@ -10,7 +10,7 @@ from typing import assert_never
 
 from distconsole.errors import PlanError
 from distconsole.launch.addresses import AddressChoice, NodeFacts, choose_addresses
-from distconsole.launch.choose import Choice, starter_of
+from distconsole.launch.choose import Choice, note_shell, starter_of
 from distconsole.launch.engines import (
     GLOO,
     MPI,
@@ -79,6 +79,8 @@ def make_plan(launch: PreparedLaunch, hosts: LaunchHosts, run: RunId, folder: st
     slots, notes = [1] * len(named), _note_spare_numbers(request, named, launch.traits)
     if not one_a_node:
         slots, notes = _count_slots(request, named, facts, in_job=allocation is not None)
+    if one_a_node and launch.traits.shell is not None:
+        notes = [*notes, *note_shell(launch.traits.shell, len(named))]
     nodes = _place_ranks(named, facts, addresses, slots)
     _refuse_engines(launch, nodes)
     job = replace(
@@ -229,6 +231,7 @@ def _assemble(
     watch = request.watch and job.env.get(HOOK) != "0"
     if not watch:
         notes = (*notes, *_note_missing_hook(request, job.traits))
+    shell = job.traits.shell if choice.launcher is LauncherName.SINGLE else None
     by_tcp = choice.pass_args is PassArgs.INIT_METHOD and choice.launcher is LauncherName.TORCH
     return LaunchPlan(
         run=RunId(job.run),
@@ -246,6 +249,7 @@ def _assemble(
         max_restarts=0 if request.may_lose_hosts else request.max_restarts,
         min_nodes=fewest,
         log_bytes=request.log_limit,
+        starts=shell.starts[0].name if shell is not None and shell.starts else "",
         slurm_job=job.slurm_job,
         slurm_held=held,
         slurm_containers=tuple(split_container_words(words_of(request.slurm))[1]),

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
-import re
-from pathlib import Path
+from contextlib import suppress
+from itertools import dropwhile
+from pathlib import Path, PurePosixPath
 
 from distconsole.config.paths import expand_home
+from distconsole.grammar.pasting.read import PYTHON_NAME
+from distconsole.launch.shell import SHELLS, read_shell
 from distconsole.model.job import ScriptTraits
 from distconsole.model.requests import Run
 
@@ -16,20 +19,14 @@ OPENERS = {"init_process_group", "init_device_mesh", "Accelerator"}
 DISTRIBUTED_MODELS = {"DistributedDataParallel", "FullyShardedDataParallel", "fully_shard"}
 NOT_READ = ("sys.stdin.isatty", "sys.stdin.fileno", "sys.stdin.close")
 """What is done with standard input without reading it."""
-STARTER = re.compile(
-    r"^[ \t]*(?:(?:exec|time|nohup|\w+=\S*)[ \t]+)*(?:\S*python[0-9.]*[td]*[ \t]+-m[ \t]+)?"
-    r"(torchrun|torch\.distributed\.(?:run|launch)|accelerate launch|deepspeed|horovodrun|mpirun|mpiexec|srun)"
-    r"(?=[ \t])",
-    re.MULTILINE,
-)
-"""A line of a shell script that starts ranks."""
+SHELL_ENDINGS = (".sh", ".bash", ".slurm", ".sbatch")
 SLURM_NAMES = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NODEID")
 
 
 def find_traits(request: Run) -> ScriptTraits:
     """Return what the script of ``request`` says, as far as it lies on this machine too."""
     if not request.module:
-        return read_traits(expand_home(request.workdir or ".") / request.script)
+        return read_traits(expand_home(request.workdir or ".") / request.script, request)
     found = (read_traits(each) for each in module_files(request) if each.is_file())
     return next(found, ScriptTraits())
 
@@ -40,24 +37,37 @@ def module_files(request: Run) -> list[Path]:
     return [path.with_suffix(".py"), path / "__main__.py"]
 
 
-def read_traits(path: Path) -> ScriptTraits:
+def read_traits(path: Path, request: Run | None = None) -> ScriptTraits:
     """Return what the script at ``path`` says; an unreadable one says nothing."""
     try:
         if path.stat().st_size > MAX_SOURCE_BYTES:
             return ScriptTraits()
-        return traits_of(path.read_text(encoding="utf-8", errors="replace"))
+        return traits_of(path.read_text(encoding="utf-8", errors="replace"), path, request)
     except OSError:
         return ScriptTraits()
 
 
-def traits_of(source: str) -> ScriptTraits:
-    """Return what Python ``source`` says; of another language only what it starts is known."""
-    try:
-        tree, seen = ast.parse(source), _Seen()
-        seen.visit(tree)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        started = STARTER.search(source)
-        return ScriptTraits(here=True, starter=started[1] if started else "")
+def traits_of(source: str, path: Path | None = None, request: Run | None = None) -> ScriptTraits:
+    """Return what the ``source`` at ``path`` says of Python or of a shell; of another language nothing is known.
+
+    Scripts that a shell script starts are read, where they lie here; ``request`` is what it is started with.
+    """
+    suffix = path.suffix if path is not None else ""
+    interpreter = find_interpreter(source, suffix)
+    seen, tree = _Seen(), None
+    with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+        parsed = ast.parse(source)
+        seen.visit(parsed)
+        tree = parsed
+    if interpreter and (tree is None or suffix != ".py"):
+        known = PurePosixPath(interpreter[0]).name in SHELLS
+        return (
+            _shell_traits(source, interpreter, path, request)
+            if known
+            else ScriptTraits(here=True, interpreter=interpreter)
+        )
+    if tree is None:
+        return ScriptTraits(here=True)
     modules = seen.modules
     return ScriptTraits(
         here=True,
@@ -78,8 +88,49 @@ def traits_of(source: str) -> ScriptTraits:
         rank=_option(seen.options, "rank"),
         world_size=_option(seen.options, "world_size"),
         stdin=seen.stdin,
+        modules=frozenset(
+            module.partition(".")[0]
+            for module in modules
+            if not any(name.startswith("sys.path") for name in seen.attributes)
+        ),
         reports=_imports(modules, "distconsole_training"),
         backend=seen.backend,
+    )
+
+
+def find_interpreter(source: str, suffix: str) -> tuple[str, ...]:
+    """Return the words that a script's first line, else its ending, has it run by; none for Python."""
+    first = source.partition("\n")[0].rstrip()
+    words = first[2:].split() if first.startswith("#!") else []
+    if words and PurePosixPath(words[0]).name == "env":
+        words = list(dropwhile(lambda word: "=" in word or word.startswith("-"), words[1:]))
+    if not words:
+        return ("bash",) if suffix in SHELL_ENDINGS else ()
+    name = PurePosixPath(words[0]).name
+    if PYTHON_NAME.fullmatch(name):
+        return ()
+    # bash also runs what sh does, and is found where a host keeps it.
+    return ("bash", *words[1:]) if name in ("bash", "sh") else tuple(words)
+
+
+def _shell_traits(
+    source: str, interpreter: tuple[str, ...], path: Path | None, request: Run | None
+) -> ScriptTraits:
+    folders = [expand_home(request.workdir or ".")] if request is not None else []
+    folders += [path.parent] if path is not None else []
+    values: dict[str, str | list[str]] = dict(request.env) if request is not None else {}
+    if request is not None:
+        values |= {str(at): word for at, word in enumerate(request.arguments, 1)}
+        values["@"] = list(request.arguments)
+    shell = read_shell(source, folders, values)
+    below = (read_traits(folder / each) for each in shell.pythons for folder in folders)
+    found = [each for each in below if each.readable]
+    return ScriptTraits(
+        here=True,
+        interpreter=interpreter,
+        shell=shell,
+        spawns=not shell.starts and any(each.spawns and not each.spawn_flag for each in found),
+        modules=frozenset().union(*(each.modules for each in found)),
     )
 
 

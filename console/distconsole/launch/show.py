@@ -10,6 +10,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from msgspec import UNSET
+
 from distconsole.errors import PlanError, UnavailableError
 from distconsole.grammar.secrets import mask_env, mask_text, may_be_secret
 from distconsole.launch.choose import Choice, command_lines
@@ -88,6 +90,7 @@ def plan_event(plan: LaunchPlan, t: float) -> PlanMade:
         hosts=tuple(_plan_event_host(node) for node in plan.nodes),
         name=plan.name,
         script=plan.script,
+        starts=plan.starts if plan.starts and plan.watch else UNSET,
     )
 
 

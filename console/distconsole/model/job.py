@@ -8,12 +8,49 @@ from distconsole.model.names import HostName, Rank, RunId
 
 
 @dataclass(frozen=True, slots=True)
+class ShellStart:
+    """A command of a shell script that starts ranks: the launcher's name, its line and words.
+
+    Attributes:
+        left: It is left in the background, and the script waits for nothing.
+    """
+
+    name: str
+    line: int
+    words: tuple[str, ...]
+    left: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ShellScript:
+    """What a shell script starts.
+
+    Attributes:
+        unread: Why not all of it could be read; empty where all was.
+        unknown: Commands that only the host knows: variables that the script does not set, scripts that are not here.
+        pythons: Scripts of Python that it starts.
+        beside: Two of ``starts`` (or one twice) that run at the same time on a host.
+        sbatch: The options of its ``#SBATCH`` lines.
+        in_slurm: It uses variables of a Slurm job.
+    """
+
+    starts: tuple[ShellStart, ...] = ()
+    unread: str = ""
+    unknown: tuple[str, ...] = ()
+    pythons: tuple[str, ...] = ()
+    beside: tuple[ShellStart, ...] = ()
+    sbatch: tuple[str, ...] = ()
+    in_slurm: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ScriptTraits:
     """What was found in a script; options are as it declares them, and empty where it does not.
 
     Attributes:
         here: Whether the script lies on this machine.
-        starter: The launcher that a shell script starts, by its name.
+        interpreter: What its first line says that runs it, where that is not Python.
+        shell: What it starts, of a shell script.
         readable: Whether the source could be read and parsed here; nothing below holds if not.
         elastic: It uses elastic Horovod (``hvd.elastic``).
         torch: It imports torch, or something that is built on it.
@@ -22,12 +59,14 @@ class ScriptTraits:
         spawns: It starts its own ranks (``mp.spawn``).
         spawn_flag: The flag without which it does not.
         slurm: It reads ``SLURM_PROCID`` or the like.
+        modules: Top-level modules that it imports; none where it changes ``sys.path``.
         reports: It imports ``distconsole_training``, which a run brings with the hook.
         backend: The backend of its process group where the source fixes it, in lower case.
     """
 
     here: bool = False
-    starter: str = ""
+    interpreter: tuple[str, ...] = ()
+    shell: ShellScript | None = None
     readable: bool = False
     horovod: bool = False
     elastic: bool = False
@@ -44,6 +83,7 @@ class ScriptTraits:
     world_size: str = ""
     stdin: bool = False
     reports: bool = False
+    modules: frozenset[str] = field(default=frozenset(), compare=False)
     backend: str = ""
 
     @property
@@ -113,6 +153,7 @@ class LaunchPlan:
         slurm_containers: pyxis's options of that step, as ``--slurm`` has them.
         code: The tree that ``--sync`` brings, which becomes ``{run_dir}/code``; None without.
         needs: Scripts that every node must have, or nothing is started.
+        starts: The launcher that the script starts its ranks with; empty where it is not known to.
         max_restarts: How often the shims start ranks that failed anew.
         lost_after_seconds: A node that the others have not heard of for so long is lost.
         min_nodes: The run goes on while so many nodes are left; None ends it with the first lost.
@@ -136,6 +177,7 @@ class LaunchPlan:
     slurm_containers: tuple[str, ...] = ()
     code: str | None = None
     needs: tuple[str, ...] = field(default=())
+    starts: str = ""
     min_nodes: int | None = None
     max_restarts: int = 0
     log_bytes: int | None = None

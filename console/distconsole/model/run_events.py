@@ -65,6 +65,8 @@ class PlanMade(RunEvent, frozen=True, kw_only=True, tag="plan"):
     """It was found on its hosts: nobody prepared it, so its steps are not seen; left out otherwise."""
     told_by_node: bool | UnsetType = UNSET
     """Its first node tells the webhook of its end, so that no console does; left out otherwise."""
+    starts: str | UnsetType = UNSET
+    """The launcher that a shell script starts its ranks with, where those are watched; left out otherwise."""
 
 
 class RankChanged(RunEvent, frozen=True, kw_only=True, tag="rank"):

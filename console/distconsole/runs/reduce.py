@@ -13,6 +13,7 @@ from msgspec import UNSET, structs
 from distconsole.model.findings import Severity
 from distconsole.model.names import count_text
 from distconsole.model.run_events import (
+    EndState,
     PhaseReached,
     RankCalled,
     RankChanged,
@@ -36,6 +37,7 @@ from distconsole.runs.detectors.conclusions import (
     restart_finding,
 )
 from distconsole.runs.detectors.ranks import MAX_RANKS, PlanBounds, Ranks
+from distconsole.runs.detectors.script_end import ScriptEndWatch
 from distconsole.runs.detectors.slow_causes import Load
 from distconsole.runs.detectors.stalls import StallWatch
 from distconsole.runs.detectors.stragglers import StragglerWatch, straggler_finding
@@ -56,6 +58,7 @@ class RunReducer:
     Args:
         hosts: The hosts whose ``end`` makes the run's end, in the order of nodes.
         ranks: How many there can be: what a node says of further ones is counted and left out.
+        starts: The launcher that the script starts the ranks with, where it does.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class RunReducer:
         hosts: tuple[str, ...],
         ranks: int = MAX_RANKS,
         earlier: Earlier | None = None,
+        starts: str = "",
     ) -> None:
         self.run = run
         self._ranks = Ranks(run)
@@ -80,6 +84,7 @@ class RunReducer:
         self._splits = SplitWatch(self._ranks)
         self._stalls = StallWatch(self._ranks)
         self._worlds = WorldWatch(self._ranks)
+        self._script = ScriptEndWatch(self._ranks, starts)
         self._lines = PrintedLosses(run, self._points)
         self._lost: set[str] = set()
         self._passed_by: Counter[str] = Counter()
@@ -123,6 +128,7 @@ class RunReducer:
             case frames.StateEntry():
                 yield from self._state(host, entry, t)
             case frames.PhaseEntry(rank=rank, phase=phase, seconds=seconds):
+                self._script.saw_rank()
                 if self._is_current(host):
                     self._worlds.add(entry, t)
                     yield from self._all_ranks.started(entry, t)
@@ -174,6 +180,7 @@ class RunReducer:
             return  # of a newer agent
         alive = state in LIVING
         self._sync.heard_of(host)
+        self._script.rank_is(entry.rank, host, state)
         if host in self._lost if alive else self._ranks.hosts.get(entry.rank, host) != host:
             return  # the others go on without that host, or the rank lives elsewhere now
         if self._ranks.hosts.get(entry.rank, host) != host:
@@ -229,6 +236,7 @@ class RunReducer:
 
     def _note(self, host: str, entry: frames.NoteEntry, t: float) -> Iterator[RunEvents]:
         about = entry.host if entry.host in self._hosts else host
+        self._script.noted(about, entry)
         finding = note_finding(self._ranks, about, entry, t)
         if entry.check != NODE_LOST:
             yield finding
@@ -392,6 +400,13 @@ class RunReducer:
         if first is not None and not self._outcome.has_verdict:
             yield from self._blame(first, t)
         state, exit_code = self._outcome.state(first)
+        if state is EndState.SUCCEEDED:
+            first = self._script.judge()
+            if first is None:
+                yield from self._script.unseen(t)
+            else:
+                state, exit_code = EndState.FAILED, first.exit_code
+                yield first_failure_finding(self._ranks, first, (), t)
         seconds = self._outcome.seconds
         if seconds is None:
             seconds = t - self._started if self._started is not None else 0.0

@@ -277,6 +277,7 @@ def modules_of(walk: Walk, folders: list[str]) -> dict[str, Any]:
         found[module] = {
             "needed": needed,
             "found": place != "",
+            "place": place,
             "package": package,
             "version": version,
         }
@@ -346,7 +347,7 @@ def script(job: dict[str, Any]) -> None:
         sha256=hashlib.sha256(source).hexdigest(),
         binary=b"\0" in source[:65536],
         too_large=len(source) > MAX_SOURCE_BYTES,
-        shell=path.endswith((".sh", ".bash")),
+        shell=is_shell(path, source),
         crlf=source[:2] == b"#!" and source.partition(b"\n")[0].endswith(b"\r"),
     )
     say("script", facts)
@@ -361,6 +362,14 @@ def script(job: dict[str, Any]) -> None:
     say("code", dict(told, own_path=walk.own_path))
     if job["imports"]:
         say("modules", modules_of(walk, [] if job["sources"] else [root]))
+
+
+def is_shell(path: str, source: bytes) -> bool:
+    """Whether a script is no Python, by its first line, else by its ending."""
+    first = source.partition(b"\n")[0] if source[:2] == b"#!" else b""
+    if first and not path.endswith(".py"):
+        return b"python" not in first and b"pypy" not in first
+    return path.endswith((".sh", ".bash", ".slurm", ".sbatch"))
 
 
 def workdir(job: dict[str, Any]) -> None:

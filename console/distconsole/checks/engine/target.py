@@ -52,6 +52,7 @@ class Launch:
         fixed_by: What fixes it.
         address: Where ranks are told to meet, if they are; in the words of the user.
         env: What the user sets in every rank, and ``nic`` the interface that was asked for.
+        own: Modules of the script's project that are not beside it, by name: the folder that has one, and how it is found.
         brought: What ``--sync`` would bring; with it the code is ``sources`` and on no host yet.
         refused: Why ``run`` would not start it.
         hosts: Of those that were reached.
@@ -75,6 +76,7 @@ class Launch:
     nic: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     paths: tuple[LaunchPath, ...] = ()
+    own: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     brought: str = ""
     sources: Mapping[str, str] | None = None
     refused: str = ""

@@ -71,10 +71,11 @@ class CodeFacts(Facts, frozen=True, kw_only=True):
 
 
 class Module(Facts, frozen=True, kw_only=True):
-    """A module that is no local code; ``package`` and ``version`` are those of its distribution."""
+    """A module that is no local code, and its ``place``; ``package`` and ``version`` are those of its distribution."""
 
     needed: bool = True
     found: bool = True
+    place: str = ""
     package: str = ""
     version: str = ""
 

@@ -37,7 +37,7 @@ from distconsole.grammar.pasting.starters import (
 from distconsole.model import requests as ask
 
 ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
-PYTHON_NAME = re.compile(r"(python|pypy)[0-9.]*")
+PYTHON_NAME = re.compile(r"(python|pypy)[0-9.]*[td]*")
 SHELLS = ("bash", "sh")
 """Before a script of theirs they change nothing: it is started by bash."""
 WRAPPERS = {

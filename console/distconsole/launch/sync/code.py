@@ -81,13 +81,13 @@ class Code:
 
 
 def project_root(start: Path) -> Path:
-    """Return the Git work tree around ``start``, unless it is a whole home; else ``start`` itself."""
-    home = Path.home()
-    for folder in (start, *start.parents):
-        if (folder / ".git").exists() and folder != home:
-            return folder
-        if folder == home:
-            break
+    """Return the Git work tree around ``start``, else the package's folder, unless it is a whole home; else ``start``."""
+    folders = [start, *start.parents]
+    folders = folders[: folders.index(Path.home())] if Path.home() in folders else folders
+    for marks in ((".git",), ("pyproject.toml", "setup.py")):
+        for folder in folders:
+            if any((folder / mark).exists() for mark in marks):
+                return folder
     return start
 
 

@@ -31,7 +31,7 @@ from distconsole.model.requests import ExportFormat, Foresee, LauncherName, Reru
 from distconsole.model.run_events import EndState, PlanMade, RunEnded
 from distconsole.operations.control import Control, end_before_start
 from distconsole.operations.launch import planner
-from distconsole.operations.launch.code_sync import bring_code
+from distconsole.operations.launch.code_sync import bring_code, seek_own_modules
 from distconsole.operations.notifying import node_notice
 from distconsole.operations.sessions import (
     SessionSource,
@@ -83,6 +83,7 @@ def run(
     elif request.dry_run:
         events = show_submission(request, exclude)
     else:
+        planner.read_launch(request)  # refuses before a job waits in the queue
         events = submit_and_run(request, sessions, control, exclude, then)
     if request.export and not (request.dry_run or request.detach or request.emit):
         # An export takes its time to import, and most runs have none.
@@ -159,6 +160,7 @@ def _start_and_watch(
         except ConsoleError:
             store.remove(plan.run)
             raise
+        yield from seek_own_modules(launch, plan, session)
     except ConsoleError as error:
         yield _end_by_error(plan.run, error)
         raise

@@ -170,6 +170,7 @@ class Targeting:
             nic=run.nic,
             env=self.env,
             paths=argument_paths(run.arguments, workdir, os.path.exists),
+            own=code_sync.find_own_modules(run),
             brought=project.description if project is not None else "",
             sources=sources,
             refused=refused.message,

@@ -215,6 +215,14 @@ LEFT_FIRST = "the other end of a connection was closed"
 
 REMEDIES = (
     (
+        r"^the script ended while",
+        "let the script wait for what it starts: take & and nohup away, or put wait at its end",
+    ),
+    (
+        r"^an error, and the script that started",
+        "let the script end with the launcher's exit code: set -e at its top, or exit $? behind it",
+    ),
+    (
         r"unrecognized arguments:.{0,400}--local[-_]rank",
         "the script wants no --local_rank: leave --pass-args out; it reads LOCAL_RANK",
     ),
@@ -345,6 +353,11 @@ REMEDIES = (
 
 def remedy(error: str, traceback: str) -> str:
     """Return what mends an error, by its last line or else by the traceback's end; nothing where its words are not known."""
+    lacks = re.search(r"No module named '(\w+)", error[:LOOKED_AT_CHARS])
+    script = re.search(r'File "(\S+)\.py", line', traceback)
+    if lacks and script and f"/{lacks[1]}/" in script[1]:
+        module = ".".join((lacks[1], *script[1].rpartition(f"/{lacks[1]}/")[2].split("/")))
+        return f"{lacks[1]} is the package of the script: distconsole run -m {module}, from the folder above it"
     for said in (error[:LOOKED_AT_CHARS], traceback[-LOOKED_AT_CHARS:]):
         for words, hint in REMEDIES:
             if re.search(words, said, re.IGNORECASE):

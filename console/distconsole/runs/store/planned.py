@@ -42,7 +42,9 @@ def reducer_of(record: RunRecord) -> RunReducer:
     with suppress(msgspec.MsgspecError):
         if record.earlier:
             earlier = msgspec.json.decode(record.earlier, type=threadsafe(Earlier))
-    return RunReducer(record.run, record.hosts, rank_count(stored_plan(record)), earlier)
+    plan = stored_plan(record)
+    starts = plan.starts if plan is not None and plan.starts is not msgspec.UNSET else ""
+    return RunReducer(record.run, record.hosts, rank_count(plan), earlier, starts)
 
 
 def rank_count(plan: PlanMade | None) -> int:

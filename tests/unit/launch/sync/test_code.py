@@ -211,6 +211,8 @@ def test_the_project_is_the_git_work_tree_or_the_scripts_folder(
     assert project_root(inner) == inner
     (tmp_path / ".git").mkdir()  # the home itself under Git: dotfiles, not a project
     assert project_root(inner) == inner
+    (tmp_path / "p/a/pyproject.toml").touch()
+    assert project_root(inner) == tmp_path / "p/a"
     (tmp_path / "p" / ".git").mkdir()
     assert project_root(inner) == tmp_path / "p"
 

@@ -105,6 +105,14 @@ def test_nobody_but_the_coordinator_blames_while_it_may_be_heard() -> None:
 
 
 SAID = [
+    (
+        "the script ended while torchrun (52) still ran, which was ended with it",
+        "put wait at its end",
+    ),
+    (
+        "an error, and the script that started torchrun ended with 0 all the same",
+        "set -e at its top",
+    ),
     ("train.py: error: unrecognized arguments: --local_rank=1", "--pass-args out"),
     ("train.py: error: unrecognized arguments: --local-rank=0", "--pass-args out"),
     (
@@ -297,3 +305,19 @@ def test_a_slow_part_is_no_reason_to_speak_of_heat(part: str) -> None:
     hint = straggler_finding(Ranks("r"), slow, 0.0).hint
     assert "look at" in hint
     assert not any(word in hint for word in ("heat", "clock", "computes slowly", "faster disk"))
+
+
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("/src/pkg/train.py", "distconsole run -m pkg.train, from the folder above it"),
+        ("/src/pkg/a/train.py", "distconsole run -m pkg.a.train, from the folder above it"),
+        ("/src/other/train.py", "compare the hosts' packages"),
+    ],
+)
+def test_a_script_that_lacks_its_own_package_is_to_be_started_as_a_module(
+    path: str, hint: str
+) -> None:
+    trace = f'Traceback (most recent call last):\n  File "{path}", line 2, in <module>\n'
+    assert hint in remedy("ModuleNotFoundError: No module named 'pkg'", trace)
+    assert hint in remedy("ModuleNotFoundError: No module named 'pkg.model'", trace)

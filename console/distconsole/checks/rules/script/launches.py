@@ -221,6 +221,9 @@ def _imports(view: View) -> RuleResults:
                 f"{join_some(own)} {_be(own)} found on no host, but {launch.name} changes sys.path"
             )
         needed = [module for module in lacking if modules[module].needed and module not in own]
+        if code is not None and not code.own_path:
+            yield from _report_own(launch, modules)
+            needed = [module for module in needed if module not in launch.own]
         if needed:
             yield _report_lacking(launch, host, needed, facts)
         for module in lacking:
@@ -228,6 +231,25 @@ def _imports(view: View) -> RuleResults:
                 yield info(f"{module}, which {launch.name} can do without, is not there on {HERE}")
 
     yield from judge_each(judge)(view)
+
+
+def _report_own(launch: Launch, modules: Mapping[str, Module]) -> RuleResults:
+    """Yield modules of the project that a host does not find, or takes from elsewhere, as from an older checkout."""
+    for module in sorted(launch.own.keys() & modules.keys()):
+        (folder, cure), found = launch.own[module], modules[module]
+        if not found.found and found.needed:
+            yield fail(
+                f"{module}, which {launch.name} imports, is in {folder}, where Python does not look on {HERE}",
+                expected="every module that the script imports, on every host",
+                hint=cure,
+            )
+        elif found.place and (launch.brought or not found.place.startswith(f"{folder}/")):
+            yield warn(
+                f"{module}, which {launch.name} imports, is taken from {found.place} on {HERE}, and not "
+                f"from {folder}",
+                expected="the code of the script's own project",
+                hint=cure,
+            )
 
 
 def _report_lacking(
