@@ -198,6 +198,10 @@ class SshChannel:
             except WRITING_ERRORS:
                 raise LinkLostError(f"the connection to {self._peer} takes nothing") from None
 
+    def end_input(self) -> None:
+        with suppress(*WRITING_ERRORS):
+            self._channel.shutdown_write()
+
     def stderr_tail(self) -> str:
         self._drain_stderr()
         return plain_lines(bytes(self.stderr).decode("utf-8", "replace")).strip()
