@@ -7,11 +7,16 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 from fakes.sshd import SSHD, SshServer
 
-FIRST_UID = 4100
+MOST = 20
+FIRST_UID = 40_000 + os.getpid() * MOST % 20_000
+"""Other workers have other users: an agent outlives its link."""
 
 
 class Accounts:
@@ -64,6 +69,10 @@ class Accounts:
     def close(self) -> None:
         for server in self._servers:
             server.stop()
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if FIRST_UID <= process.uids().real < FIRST_UID + MOST:
+                    process.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
