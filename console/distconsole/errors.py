@@ -105,10 +105,14 @@ class OutputError(ConsoleError):
 
 
 class NodeError(ConsoleError):
-    """One node cannot be used. ``kind`` is the stable word for it in JSON and in findings."""
+    """One node cannot be used. ``kind`` is the stable word for it in JSON and in findings.
+
+    ``ssh_may`` is set where paramiko raised it, and the system's ssh may reach the node all the same.
+    """
 
     exit_code = 3
     kind = "node"
+    ssh_may = False
 
 
 class ResolveError(NodeError):

@@ -101,6 +101,9 @@ class SocketChannel:
             except OSError as error:
                 raise LinkLostError(f"the socket is gone: {error}") from None
 
+    def end_input(self) -> None:
+        """No command here waits for its end."""
+
     def stderr_tail(self) -> str:
         return ""
 

@@ -66,7 +66,12 @@ def end_processes_of(folder: Path) -> None:
 
 
 class SshServer:
-    """One sshd with keys of its own, and an ssh_config that reaches it as ``node``; ``lines`` of its configuration win."""
+    """One sshd with keys of its own, and an ssh_config that reaches it as ``node``.
+
+    Args:
+        lines: Of its configuration; they win.
+        matches: Match blocks, which stand behind all else.
+    """
 
     def __init__(
         self,
@@ -74,6 +79,7 @@ class SshServer:
         *,
         host_key: str = "ed25519",
         lines: str = "",
+        matches: str = "",
         program: str | None = SSHD,
         environ: Mapping[str, str] | None = None,
     ) -> None:
@@ -89,7 +95,7 @@ class SshServer:
             self.port = probe.getsockname()[1]
         self.known_hosts = folder / "known_hosts"
         self.known_hosts.write_text(f"[127.0.0.1]:{self.port} {self.host_public}\n")
-        self._lines, self.program = lines, program
+        self._lines, self._matches, self.program = lines, matches, program
         self._environ = {**os.environ, **(environ or {})}
         self._process: subprocess.Popen[bytes] | None = None
         self.ssh_config = folder / "ssh_config"
@@ -131,6 +137,7 @@ KbdInteractiveAuthentication no
 AllowTcpForwarding yes
 {"" if "MaxStartups" in self._lines else "MaxStartups 100:30:200"}
 SetEnv XDG_CACHE_HOME={self.cache} PATH={path}
+{self._matches}
 """
         )
         if os.getuid() == 0:

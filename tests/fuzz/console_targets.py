@@ -43,7 +43,7 @@ from distconsole.runs.logs.slices import LineAssembler
 from distconsole.runs.points import PointReducer
 from distconsole.runs.store.run_file import RunFile
 from distconsole.runs.summary import brief, decode_entry, stored_events, summary_of
-from distconsole.ssh.authentication import KnownHosts
+from distconsole.ssh.known_hosts import KnownHosts
 from distconsole.ssh.multiplexing import ControlSocket, RefusedError
 from distconsole.ssh.openssh_login import failure, offered_and_tried, reached_address
 from distconsole.ssh.plain import log_text, plain_lines, plain_text, without_colours

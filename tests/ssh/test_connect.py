@@ -26,8 +26,8 @@ from distconsole.errors import (
 from distconsole.model.cluster import Host
 from distconsole.model.names import HostName
 from distconsole.ssh import paramiko_transport
-from distconsole.ssh.authentication import add_line
 from distconsole.ssh.choosing import ChosenTransport
+from distconsole.ssh.known_hosts import add_line
 from distconsole.ssh.transport import Channel, Connection
 
 NODE = Host(HostName("node"))

@@ -6,6 +6,7 @@ Formats: Open MPI ``h slots=4 max_slots=8``, Horovod and DeepSpeed ``h slots=4``
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Iterable
 from contextlib import suppress
@@ -22,10 +23,22 @@ MAX_SLOTS = 1024
 
 SETTINGS = ("slots", "max_slots", "user", "port")
 
+BEHIND_SLASH = "a port stands behind a slash"
 LINE = "one host a line, such as: gpu01 slots=4"
 _NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*")
 _NUMBER = re.compile(r"[0-9]{1,9}")
-_IPV6 = re.compile(r"([0-9A-Fa-f:.]{2,45})(?:%[A-Za-z0-9_.-]+)?")
+_WITH_PORT = tuple(
+    map(
+        re.compile,
+        (
+            r"(?:ssh\s+)?-p\s*(?P<port>\d+)\s+(?P<host>[^\s:]+)",
+            r"(?:ssh\s+)?(?P<host>[^\s:]+)\s+(?:-p\s*|port=)?(?P<port>\d{2,5})",
+            r"(?:ssh://)?(?P<host>(?:[^\s@]+@)?\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*\]):(?P<port>\d{2,5})/?",
+            r"(?:ssh://)?(?P<host>[^\s:/]+):(?P<port>\d{2,5})(?:[:/](?P<slots>\d{1,4}))?/?",
+        ),
+    )
+)
+"""A host and its port as other programs, and people, write them."""
 _IGNORED = {"max_slots", "max-slots", "slots_max", "ifhn", "binding", "user_name"}
 """Keys of other launchers that say nothing to us."""
 
@@ -43,6 +56,30 @@ class NamedHost:
 def read_list(text: str) -> list[NamedHost]:
     """Return the hosts of a list ``[user@]host[:slots][/port],…`` with ranges; raises RangeError."""
     return [host for part in split_list(text) for host in _read_element(part)]
+
+
+def suggest_ports(text: str) -> str:
+    """Return a list, or a line of a file, whose ports stand as other programs write them, as it is read here; empty if none does."""
+    with suppress(RangeError):
+        meant = ",".join(_move_port(part) or part for part in split_list(text))
+        if meant != text and read_list(meant):
+            return meant
+    return ""
+
+
+def _move_port(text: str) -> str:
+    """Return ``[user@]host[:slots]/port`` for an element that means nothing here, and has a port; empty for another."""
+    with suppress(RangeError):
+        return text if _read_element(text) else ""
+    found = next((match for each in _WITH_PORT if (match := each.fullmatch(text))), None)
+    if found is None:
+        return ""
+    parts = found.groupdict()
+    name = re.sub(
+        r"\[((?=[^\]]*[A-Za-z.])[\w.-]+)\]", r"\1", parts["host"]
+    )  # [gpu1], as in known_hosts
+    slots = f":{parts['slots']}" if parts.get("slots") else ""
+    return f"{name}{slots}/{parts['port']}"
 
 
 def names_in(lists: Iterable[str]) -> list[str]:
@@ -70,7 +107,9 @@ def read_hostfile(path: Path) -> list[NamedHost]:
         try:
             named = _read_line(line.split("#", 1)[0].strip())
         except RangeError as error:
-            raise ConfigError(f"{path}:{number}: {error}", LINE) from None
+            meant = suggest_ports(re.sub(r"\s*#.*|\s+(max[_-])?slots\s*=.*", "", line).strip())
+            hint = f"{BEHIND_SLASH}: {meant}" if meant else LINE
+            raise ConfigError(f"{path}:{number}: {error}", hint) from None
         for host in named:
             if host.name in lines:
                 raise ConfigError(
@@ -118,6 +157,8 @@ def _add_setting(host: NamedHost, key: str, value: str) -> NamedHost:
 
 
 def _read_element(text: str) -> list[NamedHost]:
+    if text.startswith("ssh://"):
+        return _read_element(re.sub(r":(\d+)$", r"/\1", text[6:].rstrip("/")))
     user, at, rest = text.rpartition("@")
     rest, slash, port = rest.partition("/")
     port_of = _port(port) if slash else None
@@ -132,7 +173,7 @@ def _read_element(text: str) -> list[NamedHost]:
         name, colon, count = rest.partition(":")
         names, slots = expand(name), count if colon else None
     for name in names:
-        if not (_NAME.fullmatch(name) or (":" in name and _IPV6.fullmatch(name))):
+        if not (_NAME.fullmatch(name) or _is_ipv6(name)):
             raise RangeError(f"'{name}' in '{text}' is not a host")
     count_of = None if slots is None else _slots(slots)
     return [NamedHost(name, user or None, count_of, port_of) for name in names]
@@ -144,6 +185,15 @@ def host_text(host: NamedHost) -> str:
     name = f"[{host.name}]" if ":" in host.name and slots else host.name
     port = f"/{host.port}" if host.port else ""
     return f"{f'{host.user}@' if host.user else ''}{name}{slots}{port}"
+
+
+def _is_ipv6(text: str) -> bool:
+    address, percent, zone = text.partition("%")
+    with suppress(ValueError):
+        return bool(ipaddress.IPv6Address(address)) and bool(_NAME.fullmatch(zone)) >= bool(
+            percent
+        )
+    return False
 
 
 def _port(text: str) -> int:

@@ -11,7 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from distconsole.config.hostfile import NamedHost, read_hostfile, read_list
+from distconsole.config.hostfile import (
+    BEHIND_SLASH,
+    NamedHost,
+    read_hostfile,
+    read_list,
+    suggest_ports,
+)
 from distconsole.config.paths import expand_home
 from distconsole.config.ranges import RangeError, expand, split_list
 from distconsole.config.schema import ClusterSettings, Config, HostSettings
@@ -115,8 +121,8 @@ def _meant_list(text: str) -> str:
     with suppress(OSError, ValueError):
         if Path(text.lstrip("@")).is_file():
             return f"did you mean --hostfile {text.lstrip('@')}?"
-    if port := re.fullmatch(r"(?:ssh://)?([^:/]+):(\d{4,5})", text):
-        return f"a port stands behind a slash: {port[1]}/{port[2]}"
+    if meant := suggest_ports(text):
+        return f"{BEHIND_SLASH}: {meant}"
     parts = re.split(r"[\s;]+", text.removeprefix("ssh://").strip(" ;"))
     meant = ",".join(parts) if len({"@" in part for part in parts}) == 1 else text
     with suppress(RangeError):
@@ -138,7 +144,9 @@ def _from_config(name: str, config: Config, what: str) -> _Found:
     try:
         hosts = [host for text in cluster.hosts for host in read_list(text)]
     except RangeError as error:
-        raise ConfigError(f"{files}: [clusters.{name}]: {error}", LIST) from None
+        raise ConfigError(
+            f"{files}: [clusters.{name}]: {error}", _meant_list(",".join(cluster.hosts))
+        ) from None
     twice = _repeated_name(hosts)
     if twice is not None:
         raise ConfigError(

@@ -19,10 +19,10 @@ from distconsole.errors import (
     LinkLostError,
     NodeError,
     PythonError,
-    ShellNoiseError,
     StorageError,
 )
 from distconsole.model.cluster import Host
+from distconsole.rpc.login_shell import READ_LINE, code_text, last_lines, open_shell
 from distconsole.rpc.pack import INSTALLER, Pack, joining_script
 from distconsole.rpc.wire import start_refusal
 from distconsole.ssh.plain import quote
@@ -30,8 +30,8 @@ from distconsole.ssh.transport import Channel, Connection
 from distconsole_agent.contract.masking import mask_text
 
 BRIDGE_WORD = b"distconsole-bridge 1 "
-START_SECONDS = 30.0
-"""From the command to the bridge's first line, without the setup command and the transfer."""
+AGENT_SECONDS = 30.0
+"""From the shell to the bridge's first line, without the setup command and the transfer."""
 SETUP_SECONDS = 60.0
 PUSH_SECONDS = 120.0
 SHELL_FUNCTIONS = {
@@ -40,11 +40,7 @@ SHELL_FUNCTIONS = {
 }
 """What only an interactive shell knows, and the file that defines it for others."""
 MISSED = re.compile(r"\b(module|conda): (?:command )?not found|(conda) init")
-MAX_NOISE_BYTES = 64 * 1024
 MAX_WORD_BYTES = 64 * 1024
-
-READ_LINE = 'IFS= read -r script || exit 1; eval "$script"'
-"""Has a shell run the next line of its stdin."""
 
 NEWLINE = 'n="$(printf "\\n.")"; n="${n%.}"'
 """Defines what ``_one_line`` writes for a newline."""
@@ -71,11 +67,6 @@ os.execv("/bin/sh", ["sh", "-c", rest])
 """Usage: ``python -E -S -c READER BYTES BYTES …``, stdin: a script to join an agent, and one of sh for
 where that does not come about. It parses under Python 2, so that an old one, which has no ``-I``, is
 refused in words; the folder of ``-c``, which is the home, is taken off its path."""
-
-NOISE_HINT = (
-    "guard what your shell's start-up file prints: put [[ $- == *i* ]] || return "
-    "at the top of ~/.bashrc on that node (csh: if (! $?prompt) exit)"
-)
 
 UNSAFE = {
     b"foreign": (
@@ -115,27 +106,19 @@ def open_bridge(
     Args:
         closely: Whether the file is read even where an agent runs already.
 
-    Raises ShellNoiseError if the login shell prints something of its own, PythonError if there is
-    no Python, or one that is too old, StorageError if the file or the node's folder cannot be
-    written, AgentError if the setup command fails, or anything else ends it before it begins,
-    LinkLostError if the connection ended.
+    Raises as ``open_shell``, and PythonError if there is no Python, or one that is too old, StorageError if
+    the file or the node's folder cannot be written, AgentError if the setup command fails, or
+    anything else ends it before it begins.
     """
     token = secrets.token_hex(8)
-    seconds = START_SECONDS + (SETUP_SECONDS if host.setup else 0.0)
-    channel = connection.open(login_command(token), START_SECONDS)
-    start = _Start(channel, host, pack, token)
+    seconds = AGENT_SECONDS + (SETUP_SECONDS if host.setup else 0.0)
+    channel, early = open_shell(connection, host, token)
     try:
-        start.greet()
-        channel.send(start_input(host, pack, token, closely=closely), START_SECONDS)
-        return start.until_bridge(seconds)
+        channel.send(start_input(host, pack, token, closely=closely), AGENT_SECONDS)
+        return _Start(channel, host, pack, token, early).until_bridge(seconds)
     except BaseException:
         channel.close()
         raise
-
-
-def login_command(token: str) -> str:
-    """Return the command for the login shell: one line, single quotes, no backslash, no ``!``."""
-    return f"exec sh -c 'echo distconsole-boot {token} ready; {READ_LINE}'"
 
 
 def start_input(host: Host, pack: Pack, token: str, *, closely: bool = False) -> bytes:
@@ -192,35 +175,14 @@ def _after_setup(host: Host, script: str, say: str) -> str:
 class _Start:
     """Reads what the node says until the bridge speaks."""
 
-    def __init__(self, channel: Channel, host: Host, pack: Pack, token: str) -> None:
+    def __init__(self, channel: Channel, host: Host, pack: Pack, token: str, early: bytes) -> None:
         self.channel = channel
         self.host = host
         self.pack = pack
         self.prefix = f"distconsole-boot {token} ".encode()
-        self.held = bytearray()
+        self.held = bytearray(early)
         self.stage = "ready"
         self.home = ""
-
-    def greet(self) -> None:
-        """Wait for our own first word; whatever comes before it is the shell's."""
-        ready = self.prefix + b"ready\n"
-        deadline = time.monotonic() + START_SECONDS
-        while ready not in self.held:
-            if len(self.held) > MAX_NOISE_BYTES:
-                raise self._noise()
-            try:
-                self.held += self._more(deadline)
-            except TimeoutError:
-                if self.held:
-                    raise self._noise() from None
-                raise AgentError(
-                    f"{self.host.name}: the login shell ran nothing for {START_SECONDS:g} s",
-                    "does ssh to it, with a command, answer? A start-up file may wait for input",
-                ) from None
-        came_first = self.held.startswith(ready)
-        self.held = self.held.replace(ready, b"", 1)
-        if not came_first:
-            raise self._noise()
 
     def until_bridge(self, seconds: float) -> Bridge:
         """Answer the node's words until the bridge's line."""
@@ -284,7 +246,7 @@ class _Start:
             except TimeoutError:
                 raise AgentError(
                     f"{self.host.name}: the agent did not start in time (at: {self.stage})"
-                    f"{self._said()}",
+                    f"{last_lines(self.channel)}",
                     "is the node overloaded, or a file system of it hanging?",
                 ) from None
         line, _, rest = bytes(self.held).partition(b"\n")
@@ -303,44 +265,35 @@ class _Start:
     def _ended(self) -> NodeError:
         """What it means that the command is over before the bridge spoke."""
         code = self.channel.exit_code(2.0)
-        name, said = self.host.name, self._said()
+        name, said = self.host.name, last_lines(self.channel)
         if self.stage == "ready" and self.prefix not in self.held:
             text = f": {quote(bytes(self.held))}" if self.held else ""
             return AgentError(
-                f"{name}: the login shell ended ({_code(code)}) before it ran our command{text}{said}",
-                "does the --setup command end the shell?"
-                if self.host.setup
-                else "is this account allowed to log in and run commands?",
+                f"{name}: the login shell ended ({code_text(code)}) before it ran our command{text}{said}",
+                "does the --setup command end the shell?" if self.host.setup else "",
             )
         if self.stage != "ready" and code in (126, 127):
             return PythonError(f"{name}: {self._python()} cannot be run{said}", PYTHON_HINT)
         if self.stage == "push":
             return StorageError(
-                f"{name}: the agent's file could not be stored ({_code(code)}){said}",
+                f"{name}: the agent's file could not be stored ({code_text(code)}){said}",
                 "see whether ~/.cache on that node can be written",
             )
         return AgentError(
-            f"{name}: the agent ended before it spoke ({_code(code)}){said}",
+            f"{name}: the agent ended before it spoke ({code_text(code)}){said}",
             f"run {self._python()} by hand on that node",
-        )
-
-    def _noise(self) -> ShellNoiseError:
-        return ShellNoiseError(
-            f"{self.host.name}: the login shell prints to stdout when a command is run: "
-            f"{quote(bytes(self.held))}",
-            NOISE_HINT,
         )
 
     def _unexpected(self, line: bytes) -> NodeError:
         return AgentError(
-            f"{self.host.name}: instead of the agent came {quote(line)}{self._said()}",
+            f"{self.host.name}: instead of the agent came {quote(line)}{last_lines(self.channel)}",
             "does the Python, or a sitecustomize of it, print at its start?",
         )
 
     def _setup_failed(self, code: str) -> AgentError:
         # Both streams come by ways of their own: once it has ended, what it said is all here.
         self.channel.exit_code(2.0)
-        said = self._said()
+        said = last_lines(self.channel)
         before = ""
         if missed := MISSED.search(said):
             word = missed[1] or missed[2]
@@ -354,15 +307,6 @@ class _Start:
 
     def _python(self) -> str:
         return self.host.agent_python or "python3"
-
-    def _said(self) -> str:
-        """The last lines of stderr, in one."""
-        lines = [line.strip() for line in self.channel.stderr_tail().splitlines() if line.strip()]
-        return f": {mask_text(' / '.join(lines[-3:]))[:400]}" if lines else ""
-
-
-def _code(code: int | None) -> str:
-    return "no exit code" if code is None else f"exit code {code}"
 
 
 def _path(text: str) -> str:

@@ -6,18 +6,21 @@ it cannot be enough.
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distconsole.config.spelling import nearest
-from distconsole.errors import AuthError, ResolveError
+from distconsole.errors import AuthError, NodeError, ResolveError
 from distconsole.model.cluster import Host, TransportName
 from distconsole.ssh.asking import PERSON, Person
 from distconsole.ssh.jumps import way_to
 from distconsole.ssh.openssh import OpensshTransport, has_master
-from distconsole.ssh.ssh_config import SshConfig, SshOptions
+from distconsole.ssh.ssh_config import UNKNOWN_CRITERION, SshConfig, SshOptions
 from distconsole.ssh.transport import Connection
 
 if TYPE_CHECKING:
@@ -28,6 +31,9 @@ ASKED_FOR = frozenset({"password", "keyboard-interactive"})
 ASK_IN_TERMINAL = "started in a terminal, distconsole asks for the password or the code"
 YES = ("yes", "true")
 KERBEROS = "gssapi-with-mic"
+ALGORITHMS = {"pubkeyacceptedalgorithms", "pubkeyacceptedkeytypes"}
+"""What ssh_config lets a key be used with, such as SHA-1 for old servers."""
+READ_BY_PARAMIKO = re.compile(rb"-----BEGIN (?:OPENSSH|RSA|EC) PRIVATE KEY-----")
 
 
 class ChosenTransport:
@@ -96,28 +102,35 @@ class ChosenTransport:
     def _connect_by_keys(self, host: Host, way: list[SshOptions]) -> Connection:
         try:
             return self._load_paramiko().connect(way[0])
-        except AuthError as error:
-            if host.transport == TransportName.PARAMIKO:
+        except NodeError as error:
+            if host.transport == TransportName.PARAMIKO or shutil.which("ssh") is None:
                 raise
+            if not isinstance(error, AuthError):
+                if not error.ssh_may:
+                    raise
+                return self._connect_by_ssh(host, way)
             by_key = error
         asks = bool(ASKED_FOR & set(by_key.offers))
         if not self._may_help(way, by_key, asks=asks):
             more = f"\n{ASK_IN_TERMINAL}" if asks else ""
             raise AuthError(by_key.message, f"{by_key.hint}{more}", by_key.offers)
         try:
-            connection = self._openssh.connect(host, way[0])
+            return self._connect_by_ssh(host, way)
         except AuthError as error:
             hint = f"{error.hint}\nto be let in by key: {by_key.hint}"
             raise AuthError(error.message, hint, error.offers) from None
+
+    def _connect_by_ssh(self, host: Host, way: list[SshOptions]) -> Connection:
+        connection = self._openssh.connect(host, way[0])
         self._refused.update(each.alias for each in way)
         return connection
 
     def _may_help(self, way: list[SshOptions], error: AuthError, *, asks: bool) -> bool:
-        """Whether the server offers a way that ssh knows, and that somebody or something here can go."""
-        if shutil.which("ssh") is None:
-            return False
+        """Whether ssh has other keys or algorithms, or the server offers a way that somebody or something here can go."""
+        other = error.ssh_may or any(ALGORITHMS & each.login.keys() for each in way)
         ticket = any(each.login.get("gssapiauthentication") in YES for each in way)
-        return (ticket and KERBEROS in error.offers) or (asks and self._person.can_answer())
+        by_ticket = ticket and KERBEROS in error.offers
+        return other or by_ticket or (asks and self._person.can_answer())
 
     def _suggest(self, name: str, error: ResolveError) -> ResolveError:
         """Say which host of ssh_config may have been meant."""
@@ -128,7 +141,7 @@ class ChosenTransport:
 
 
 def is_beyond_paramiko(options: SshOptions) -> bool:
-    """Whether ssh_config asks for another login than by a key that lies in a file or an agent."""
+    """Whether ssh_config asks for another login than by a key in a file or an agent, or for what only ssh finds out."""
     said = options.login
     methods = said.get("preferredauthentications", "publickey")
     return (
@@ -137,5 +150,21 @@ def is_beyond_paramiko(options: SshOptions) -> bool:
         or said.get("hostbasedauthentication") in YES
         or said.get("pubkeyauthentication", "yes") not in (*YES, "unbound", "host-bound")
         or "publickey" not in methods
+        or said.get("canonicalizehostname", "no") not in ("no", "none")
+        or said.get("knownhostscommand", "none") != "none"
+        or said.get("bindinterface", "none") != "none"
+        or said.get("verifyhostkeydns") in YES
+        or said.get("proxyusefdpass") in YES
+        or UNKNOWN_CRITERION in said
         or (options.identities_given and options.identity_files[0].endswith("_sk"))
+        or (options.identity_agent is None and has_foreign_keys_alone(options))
     )
+
+
+def has_foreign_keys_alone(options: SshOptions) -> bool:
+    """Whether no private key here is of a form that paramiko reads (PKCS #8 is none), and there is one."""
+    read = []
+    for path in options.identity_files:
+        with suppress(OSError), Path(path).open("rb") as file:
+            read.append(READ_BY_PARAMIKO.match(file.read(64)) is not None)
+    return bool(read) and not any(read)

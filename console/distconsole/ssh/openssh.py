@@ -42,6 +42,7 @@ QUIET_SECONDS = 300.0
 ALWAYS = {
     "StrictHostKeyChecking": "yes",
     "UpdateHostKeys": "no",
+    "NoHostAuthenticationForLocalhost": "no",
     "ClearAllForwardings": "yes",
     "ForwardAgent": "no",
     "ForwardX11": "no",
@@ -281,5 +282,8 @@ def _find_master(options: SshOptions) -> _Master | None:
 def _master_words(options: SshOptions, *, asks: bool) -> list[str]:
     given = {**ALWAYS, "ConnectTimeout": f"{options.connect_seconds:.0f}"}
     given |= {} if asks else {"BatchMode": "yes"}
+    if options.no_known_hosts:
+        files = (f'"{file}"'.replace("%", "%%") for file in options.user_known_hosts)
+        given["UserKnownHostsFile"] = " ".join(files)
     words = [word for name, value in given.items() for word in ("-o", f"{name}={value}")]
     return ["-M", "-N", "-v", *words]

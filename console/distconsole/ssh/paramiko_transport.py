@@ -9,8 +9,9 @@ from contextlib import suppress
 from functools import cache
 
 from distconsole.errors import AgentError, ConnectError, LinkLostError, NodeError
-from distconsole.ssh.authentication import KnownHosts, Lookup, load_key, log_in
+from distconsole.ssh.authentication import load_key, log_in
 from distconsole.ssh.jumps import Hops, Jumps
+from distconsole.ssh.known_hosts import KnownHosts, Lookup
 from distconsole.ssh.lean_paramiko import paramiko
 from distconsole.ssh.penalties import FailedLogins
 from distconsole.ssh.plain import plain_lines, quote
@@ -98,7 +99,8 @@ class ParamikoTransport:
             options.hostname,
             options.port,
             alias=options.host_key_name,
-            file=next(iter(options.user_known_hosts), "~/.ssh/known_hosts"),
+            file=options.user_known_hosts[0],
+            no_known_hosts=options.no_known_hosts,
         )
 
 
@@ -196,6 +198,10 @@ class SshChannel:
             except WRITING_ERRORS:
                 raise LinkLostError(f"the connection to {self._peer} takes nothing") from None
 
+    def end_input(self) -> None:
+        with suppress(*WRITING_ERRORS):
+            self._channel.shutdown_write()
+
     def stderr_tail(self) -> str:
         self._drain_stderr()
         return plain_lines(bytes(self.stderr).decode("utf-8", "replace")).strip()
@@ -271,9 +277,11 @@ def _hand_shake_error(
     said = stream.first_bytes
     overloaded = "sshd may be overloaded (MaxStartups), or a firewall may be in between"
     if isinstance(error, paramiko.ssh_exception.IncompatiblePeer):
-        return ConnectError(
+        nothing = ConnectError(
             f"{where} and we have no SSH algorithm in common: {error}", "update its sshd"
         )
+        nothing.ssh_may = True
+        return nothing
     if said.startswith(b"SSH-"):
         return ConnectError(
             f"{where} is an SSH server that broke off the key exchange: {_reason(error)}",

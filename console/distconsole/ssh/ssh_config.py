@@ -1,6 +1,7 @@
 """ssh_config(5) as OpenSSH reads it (readconf.c), for the keywords that decide how a host is reached.
 
-``Match`` knows all, final, host, originalhost, user, localuser and exec. Names are not canonicalised.
+``Match`` knows all, final, host, originalhost, user, localuser, tagged and exec. What else there is (names that are
+made canonical, further criteria) is ssh's to read: ``SshOptions.login`` has it.
 """
 
 from __future__ import annotations
@@ -40,8 +41,17 @@ _LOGIN = {
     "pkcs11provider",
     "securitykeyprovider",
 }
-_LOGIN |= {"pubkeyauthentication", "preferredauthentications"}
-_KNOWN |= _LOGIN | {"controlpath"}
+_LOGIN |= {
+    "pubkeyauthentication",
+    "preferredauthentications",
+    "canonicalizehostname",
+    "proxyusefdpass",
+}
+_LOGIN |= {"knownhostscommand", "verifyhostkeydns", "bindinterface"}
+_LOGIN |= {"pubkeyacceptedalgorithms", "pubkeyacceptedkeytypes"}
+_KNOWN |= _LOGIN | {"controlpath", "tag"}
+UNKNOWN_CRITERION = "match"
+"""The key of ``SshOptions.login`` for a criterion of Match that only ssh itself can judge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +64,8 @@ class SshOptions:
         proxy_jump: Hosts to go through, nearest first, each ``[user@]host[:port]``.
         host_key_name: What known_hosts calls it, without a port, when HostKeyAlias says so.
         control_paths: Where a master of the user's own may listen; versions of ssh make ``%C`` in two ways.
-        login: What is said of ways to log in other than by keys, by keyword, all in lower case.
+        login: What is said of ways to log in, and to verify a host, other than by keys, by keyword, all in lower case.
+        no_known_hosts: The UserKnownHostsFile that keeps nothing (/dev/null), in whose place the default files count.
     """
 
     alias: str
@@ -76,6 +87,7 @@ class SshOptions:
     bind_address: str | None
     control_paths: tuple[str, ...] = ()
     login: Mapping[str, str] = field(default_factory=dict)
+    no_known_hosts: str = ""
 
 
 @dataclass(slots=True)
@@ -225,7 +237,10 @@ class SshConfig:
                 return matches_list(patterns, self.local_user)
             case "exec":
                 return _exec_succeeds(_expand(value, self._tokens(reading)))
+            case "tagged":
+                return matches_list(patterns, reading.values.get("tag", ""))
             case _:
+                reading.values.setdefault(UNKNOWN_CRITERION, name)
                 return False
 
     def _hostname(self, reading: _Pass) -> str:
@@ -281,6 +296,10 @@ class SshConfig:
             named = reading.lists.get(keyword, [usual, f"{usual}2"])
             return tuple(paths(text) for text in named if text.lower() != "none")
 
+        known, no_known_hosts = files("userknownhostsfile", "~/.ssh/known_hosts"), ""
+        if not any(map(_keeps_lines, known)):
+            no_known_hosts = " ".join(known) or "none"
+            known = tuple(paths(f"~/.ssh/known_hosts{end}") for end in ("", "2"))
         jump = values.get("proxyjump", "none")
         hops = tuple(_expand(hop.strip(), tokens) for hop in jump.split(","))
         command = values.get("proxycommand", "none")
@@ -296,7 +315,7 @@ class SshConfig:
             identity_agent=self._agent(values.get("identityagent"), paths),
             proxy_jump=() if jump.lower() == "none" else hops,
             proxy_command=None if command.lower() == "none" else _expand(command, tokens),
-            user_known_hosts=files("userknownhostsfile", "~/.ssh/known_hosts"),
+            user_known_hosts=tuple(filter(_keeps_lines, known)),
             global_known_hosts=files("globalknownhostsfile", "/etc/ssh/ssh_known_hosts"),
             host_key_name=values.get("hostkeyalias"),
             connect_seconds=_seconds(values.get("connecttimeout")),
@@ -305,7 +324,12 @@ class SshConfig:
             ),
             bind_address=values.get("bindaddress"),
             control_paths=self._control_paths(values.get("controlpath", "none"), tokens),
-            login={name: values[name].lower() for name in _LOGIN if name in values},
+            login={
+                name: values[name].lower()
+                for name in (*_LOGIN, UNKNOWN_CRITERION)
+                if name in values
+            },
+            no_known_hosts=no_known_hosts,
         )
 
     def _control_paths(self, text: str, tokens: dict[str, str]) -> tuple[str, ...]:
@@ -322,6 +346,10 @@ class SshConfig:
         if value.lower() == "none":
             return None
         return self.environ.get(value[1:]) if value.startswith("$") else paths(value)
+
+
+def _keeps_lines(path: str) -> bool:
+    return not Path(path).is_char_device()
 
 
 def _connection_hash(tokens: dict[str, str], jump: str) -> str:

@@ -57,6 +57,10 @@ class Channel(Protocol):
         """
         ...
 
+    def end_input(self) -> None:
+        """End the command's stdin."""
+        ...
+
     def stderr_tail(self) -> str:
         """Return the end of what the command said on stderr, cleaned for a terminal."""
         ...
@@ -207,6 +211,10 @@ class PipeChannel:
                 except OSError:
                     raise LinkLostError("the command has ended") from None
 
+    def end_input(self) -> None:
+        with self._writing, suppress(OSError):
+            self._stdin.close()
+
     def stderr_tail(self) -> str:
         with self._reading:
             if not self._closed:
@@ -215,8 +223,7 @@ class PipeChannel:
 
     def close(self) -> None:
         self._closed = True
-        with self._writing, suppress(OSError):
-            self._stdin.close()
+        self.end_input()
         with self._reading:
             self.waits_on = ()
             for pipe in (self._stdout, self._errors):

@@ -78,6 +78,8 @@ def test_a_large_range_is_bounded() -> None:
         ),
         ("[fe80::1]:4", [NamedHost("fe80::1", slots=4)]),
         ("me@a/2222", [NamedHost("a", "me", port=2222)]),
+        ("ssh://me@a:22,ssh://b", [NamedHost("a", "me", port=22), NamedHost("b")]),
+        ("ssh://[::1]:2222/,ssh://[::2]", [NamedHost("::1", port=2222), NamedHost("::2")]),
         ("g[1-2]:4/22", [NamedHost("g1", None, 4, 22), NamedHost("g2", None, 4, 22)]),
         ("me@[::1]", [NamedHost("::1", "me")]),
         ("fe80::1%eth0", [NamedHost("fe80::1%eth0")]),
@@ -150,6 +152,34 @@ def test_a_wrong_line_is_named_by_file_and_number(
         read_hostfile(file)
     assert str(file) in caught.value.message
     assert all(word in caught.value.message for word in words)
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("a:2222", "a/2222"),
+        ("a:2222,me@b:2222", "a/2222,me@b/2222"),
+        ("a:4,gpu[1-2]:2222", "a:4,gpu[1-2]/2222"),
+        ("10.0.0.1:6006:1", "10.0.0.1:1/6006"),
+        ("a:2222/2", "a:2/2222"),
+        ("[a]:2222,[10.0.0.1]:2222", "a/2222,10.0.0.1/2222"),
+        ("me@[::1]:2222", "me@[::1]/2222"),
+        ("-p 2222 me@a", "me@a/2222"),
+        ("ssh -p2222 a", "a/2222"),
+        ("a -p 2222", "a/2222"),
+        ("a 2222", "a/2222"),
+    ],
+)
+def test_a_port_in_another_spelling_is_told_as_it_is_read_here(
+    tmp_path: Path, text: str, meant: str
+) -> None:
+    assert read_list(meant)
+    (tmp_path / "hosts").write_text(f"{text}  # mine\n")
+    config = Config(clusters={"c": ClusterSettings(hosts=(text,))})
+    for where in (Where(hosts=text), Where(hostfile=str(tmp_path / "hosts")), Where(cluster="c")):
+        with pytest.raises((UsageError, ConfigError)) as caught:
+            resolve_cluster(where, config, {})
+        assert caught.value.hint == f"a port stands behind a slash: {meant}"
 
 
 def test_a_hostfile_that_is_not_there_is_a_config_error(tmp_path: Path) -> None:

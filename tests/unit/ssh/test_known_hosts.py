@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from distconsole.errors import ConfigError
-from distconsole.ssh.authentication import add_line
+from distconsole.ssh.known_hosts import add_line
 
 
 def test_a_line_is_added_behind_those_that_are_there(tmp_path: Path) -> None:

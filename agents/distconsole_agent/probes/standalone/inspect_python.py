@@ -12,7 +12,14 @@ import re
 import sys
 
 from distconsole_agent.contract.masking import mask_text, may_be_secret
-from distconsole_agent.probes.standalone.reporting import FACTS, begin, find_mapped, leave, say
+from distconsole_agent.probes.standalone.reporting import (
+    FACTS,
+    begin,
+    find_mapped,
+    import_own,
+    leave,
+    say,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -79,9 +86,8 @@ def distributions(folder: str) -> Iterator[tuple[str, str]]:
 
 def read_distributions(folder: str) -> Iterator[tuple[str, str]]:
     """The same by what the metadata says."""
-    import importlib.metadata
-
-    for found in importlib.metadata.distributions(path=[folder]):
+    metadata = import_own("importlib.metadata")
+    for found in metadata.distributions(path=[folder]):
         # [] warns of a name that is missing, and will raise KeyError (importlib.metadata of Python 3.12).
         name = next(iter(found.metadata.get_all("Name", [])), "")
         if name:
@@ -202,8 +208,7 @@ def horovod_facts(packages: dict[str, str], load: bool, controllers: bool) -> di
 
 def list_controllers(path: str) -> list[str]:
     """Which of ``NAMED_BY`` the library at ``path`` has: loading it would bring in all of torch."""
-    import mmap
-
+    mmap = import_own("mmap")
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as library:
         return [name for name, mark in NAMED_BY.items() if library.find(mark) >= 0]
 
@@ -214,20 +219,17 @@ def load_torch_libraries() -> None:
     A wheel that was built in another environment carries no path to this one's torch. Where torch
     itself cannot be loaded, Horovod's own loading says why.
     """
-    import contextlib
-    import ctypes
-
+    ctypes = import_own("ctypes")
     folder = package_folder("torch")
     if folder is None:
         return
-    with contextlib.suppress(OSError):
+    with import_own("contextlib").suppress(OSError):
         ctypes.CDLL(os.path.join(folder, "lib", "libtorch_python.so"), mode=os.RTLD_GLOBAL)
 
 
 def load_facts(path: str) -> dict[str, Any]:
     """Ask the library itself, all symbols resolved: a build for another torch fails right here."""
-    import ctypes
-
+    ctypes = import_own("ctypes")
     load_torch_libraries()
     try:
         library = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)

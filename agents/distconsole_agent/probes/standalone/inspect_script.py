@@ -23,6 +23,7 @@ from typing import Any
 from distconsole_agent.probes.standalone.reporting import (
     Part,
     begin,
+    import_own,
     resolve,
     say,
     wait_and_leave,
@@ -289,8 +290,7 @@ def owners_of(modules: set[str], path: list[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if not modules:
         return found
-    import importlib.metadata as metadata
-
+    metadata = import_own("importlib.metadata")
     for each in metadata.distributions(path=path):
         try:
             name = next(iter(each.metadata.get_all("Name", [])), "")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import _socket
 import errno
+import importlib
 import json
 import os
 import re
@@ -28,6 +29,8 @@ LAST = "over\n"
 SPARE_SECONDS = 5.0
 MAX_ADDRESSES = 16
 PRINTING = threading.Lock()
+OWN_PATH = list(sys.path)
+"""Where Python's own modules are found before others."""
 
 
 def begin(seconds: float) -> float:
@@ -36,6 +39,16 @@ def begin(seconds: float) -> float:
     signal.setitimer(signal.ITIMER_REAL, seconds + SPARE_SECONDS)
     sys.path[:] = globals().get("PATH", sys.path)
     return time.monotonic() + seconds
+
+
+def import_own(name: str) -> Any:
+    """Import a module of Python's own, with what that imports, though the ranks' path may have others of these names."""
+    path = sys.path[:]
+    sys.path[:] = OWN_PATH
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path[:] = path
 
 
 def say(key: str, facts: object) -> None:

@@ -30,9 +30,9 @@ from distconsole.operations.init.pythons import Looked, look, rank_pythons
 from distconsole.operations.sessions import narrate, warn
 from distconsole.rpc.fanout import fan_out
 from distconsole.session import CONNECT_SECONDS, open_session
-from distconsole.ssh.authentication import add_line
 from distconsole.ssh.choosing import ChosenTransport
 from distconsole.ssh.jumps import hop_host
+from distconsole.ssh.known_hosts import add_line
 from distconsole.ssh.ssh_config import SshConfig
 
 IN_A_SCRIPT = "in a script: distconsole init --hosts gpu1,gpu2 --yes"

@@ -7,6 +7,7 @@ The node's ``sh`` looks where environments lie and has each interpreter run the 
 from __future__ import annotations
 
 import json
+import secrets
 import shlex
 import time
 from collections import Counter
@@ -19,6 +20,7 @@ from distconsole.errors import AgentError
 from distconsole.grammar.secrets import mask_text
 from distconsole.model.cluster import Host, path_word
 from distconsole.model.names import HostName
+from distconsole.rpc.login_shell import open_shell
 from distconsole.rpc.pack import python_script
 from distconsole.ssh.plain import plain_text
 from distconsole.ssh.transport import Transport
@@ -92,8 +94,8 @@ def look(transport: Transport, host: Host) -> Looked:
     """Return what ``host`` has, or as much as it tells in time; raises NodeError."""
     connection = transport.connect(host)
     try:
-        channel = connection.open("exec sh -s", LOOK_SECONDS)
-        channel.send(script_for(host).encode(), LOOK_SECONDS)
+        channel, _ = open_shell(connection, host, secrets.token_hex(8))
+        channel.send(f"exec sh -s\n{script_for(host)}".encode(), LOOK_SECONDS)
         out, ends = bytearray(), time.monotonic() + LOOK_SECONDS
         while len(out) < MAX_BYTES:
             try:

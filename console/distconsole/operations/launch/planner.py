@@ -6,7 +6,7 @@ In this order: read the script and choose a launcher, reach the hosts, ask for t
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
@@ -34,6 +34,10 @@ from distconsole.session import Session, on_every, probe, require_all
 
 PROBE_SECONDS = 30.0
 """A Python on a cold network disk takes its time."""
+
+CROWD = 2
+"""More slots than so many a processor were hardly meant."""
+SSH_PORT = 22
 
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
@@ -79,9 +83,23 @@ def reach_hosts(
     if launch.project is None:
         code_sync.refuse_missing_script(launch.request, cluster)
     cluster = yield from connect_hosts(session, cluster, launch.request)
-    return collect_facts(
+    found = collect_facts(
         launch, session, cluster, allocation or inside(os.environ, session.cluster)
     )
+    if found.allocation is None:
+        yield from map(warn, note_crowds(found.cluster.hosts, found.facts))
+    return found
+
+
+def note_crowds(hosts: Sequence[Host], facts: Mapping[HostName, NodeFacts]) -> Iterator[str]:
+    """Yield which hosts were given far more slots than they have processors and GPUs: a port, perhaps."""
+    for host in hosts:
+        node, slots = facts[host.name], host.slots or 0
+        if slots > max(node.gpus, node.cpus * (1 if slots == SSH_PORT else CROWD)):
+            yield (
+                f"{host.name}:{slots} asks for {slots} ranks on {count_text(node.cpus, 'processor')}; "
+                f"a port stands behind a slash: {host.name}/{slots}"
+            )
 
 
 def connect_hosts(

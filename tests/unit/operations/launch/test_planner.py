@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,11 +10,16 @@ import pytest
 
 from distconsole.config.schema import Config
 from distconsole.errors import PlanError, UnreachableError
+from distconsole.launch.addresses import NodeFacts
 from distconsole.model.cluster import Cluster, Host
+from distconsole.model.events import Narration, Severity
 from distconsole.model.names import HostName
 from distconsole.model.requests import EmitKind, Run
 from distconsole.operations.launch.planner import (
     connect_hosts,
+    note_crowds,
+    reach_hosts,
+    read_launch,
     refuse_one_machine,
     visible_gpus,
 )
@@ -83,4 +89,43 @@ def test_two_names_of_one_machine_are_refused_and_two_agents_on_it_are_not(
         with pytest.raises(PlanError, match="a and again are one machine") as caught:
             refuse_one_machine(links)
         assert "a:N" in caught.value.hint
+    end_processes_of(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("slots", "cpus", "gpus", "warns"),
+    [
+        (22, 8, 0, True),
+        (22, 16, 8, True),
+        (22, 64, 0, False),
+        (22, 8, 24, False),
+        (16, 8, 0, False),
+        (17, 8, 0, True),
+        (None, 1, 0, False),
+    ],
+)
+def test_far_more_slots_than_processors_are_a_port_perhaps(
+    slots: int | None, cpus: int, gpus: int, warns: bool
+) -> None:
+    hosts = [Host(HostName("a"), slots=slots)]
+    said = list(note_crowds(hosts, {hosts[0].name: NodeFacts("python3", cpus=cpus, gpus=gpus)}))
+    port = f"a:{slots} asks for {slots} ranks on {cpus} processors; a port stands behind a slash: a/{slots}"
+    assert said == [port] * warns
+
+
+def test_a_host_with_far_too_many_slots_is_warned_of_when_it_is_reached(
+    home: Path, tmp_path: Path
+) -> None:
+    script = tmp_path / "t.py"
+    script.write_text("pass\n")
+    slots = 2 * (os.cpu_count() or 1) + 1
+    host = Host(HostName("a"), local=True, node_dir=str(tmp_path / "node"), slots=slots)
+    with Session(Config(), Cluster((host,))) as session:
+        events = list(reach_hosts(read_launch(Run(str(script))), session))
+    warned = [
+        each.text
+        for each in events
+        if isinstance(each, Narration) and each.severity is Severity.WARN
+    ]
+    assert [f"a:{slots} asks for {slots} ranks" in text for text in warned] == [True]
     end_processes_of(tmp_path)

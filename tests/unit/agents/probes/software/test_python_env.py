@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -85,3 +86,26 @@ def test_a_module_of_pythonpath_stands_in_front_of_none_that_a_program_of_ours_l
     facts = probes.run("python_env", {"setup": setup_with(tmp_path)}, 20.0)
     assert facts["python"]["packages"]["own"] == "1.0"  # what ranks import is still found
     assert not mark.exists()
+
+
+AT_START = {"encodings", "codecs", "io", "abc", "site", "os", "stat", "posixpath", "genericpath"}
+"""Modules without which a Python does not begin at all."""
+
+
+def write_shadows(folder: Path) -> None:
+    """Write a module that fails of each name that Python's own have."""
+    for name in sys.stdlib_module_names - AT_START:
+        if not name.startswith("_"):
+            (folder / f"{name}.py").write_text("raise ImportError(f'not the {__name__} of Python')")
+
+
+def test_modules_of_a_path_stand_in_front_of_none_that_a_probe_needs(tmp_path: Path) -> None:
+    write_shadows(tmp_path)
+    egg = tmp_path / "mine.egg-info"
+    egg.mkdir()
+    (egg / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 7\n")
+    facts = probes.run("python_env", {"setup": setup_with(tmp_path)}, 20.0)
+    assert facts["python"]["packages"]["mine"] == "7"
+    (tmp_path / "torch.py").write_text("import csv\n")
+    facts = probes.run("import", {"setup": setup_with(tmp_path)}, 20.0)
+    assert "not the csv of Python" in facts["error"]

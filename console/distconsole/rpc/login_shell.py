@@ -1,0 +1,289 @@
+"""From a login to a POSIX shell that reads our commands: its first word, or what stands in its way.
+
+That may be a start-up file that prints, waits for input, or starts another shell. A shell on the node runs these files
+once more, as the login did, with a trace. bash and zsh can say where a line stands; of other shells nothing is known.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shlex
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from distconsole.errors import AgentError, LinkLostError, NodeError, ShellNoiseError
+from distconsole.model.cluster import Host
+from distconsole.ssh.plain import plain_text, quote
+from distconsole.ssh.transport import Channel, Connection
+from distconsole_agent.contract.masking import mask_text
+
+START_SECONDS = 30.0
+"""What a login shell may take for its start-up files."""
+SILENT_SECONDS = 2.5
+"""After so long without a word a second login on the connection finds out why."""
+LOOK_SECONDS = 0.1
+MAX_NOISE_BYTES = 64 * 1024
+
+READ_LINE = 'IFS= read -r script || exit 1; eval "$script"'
+"""Has a shell run the next line of its stdin."""
+
+GUARD = "[[ $- == *i* ]] || return"
+NOISE_HINT = (
+    f"guard what your shell's start-up file prints: put {GUARD} "
+    "at the top of ~/.bashrc on that node (csh: if (! $?prompt) exit)"
+)
+ENDED_HINTS = {
+    "currently not available": "its shell is nologin: whoever runs the node can give it another (chsh -s /bin/bash USER)",
+    "sftp connections only": "the account is for SFTP alone (ForceCommand internal-sftp): ask for one that runs commands",
+    "password has expired": "log in to it by ssh in a terminal, and choose a new password",
+}
+ENDED_HINT = f"may this account run commands? does a start-up file end the shell (exit, exec)? {GUARD} goes above that"
+TRACE_SECONDS = 3.0
+MAX_TRACE_BYTES = 1024 * 1024
+
+_BASH = (
+    "PS4='@TOKEN $BASH_SOURCE:$LINENO: '; BASH_XTRACEFD=1; set -x; "
+    'for f in /etc/bash.bashrc ~/.bashrc "$env"; do [ -r "$f" ] && . "$f"; done; echo "@TOKEN end"'
+)
+_ZSH = (
+    "PS4='@TOKEN %x:%I: '; setopt xtrace; "
+    'for f in /etc/zsh/zshenv "${ZDOTDIR:-$HOME}/.zshenv"; do [ -r "$f" ] && . "$f"; done; echo "@TOKEN end"'
+)
+_RC = "PS4='@TOKEN '$f:'$LINENO: '; set -x; . \"$f\""
+# A bash that sshd started reads ~/.bashrc by itself, unless it has a parent shell (SHLVL).
+_STEPS = (
+    'u="${LOGNAME:-$(id -un)}"; s=$(getent passwd "$u" || grep "^$u:" /etc/passwd)',
+    's="${s##*:}"',
+    "b=$(command -v bash || echo sh)",
+    'export f env="$BASH_ENV"; unset BASH_ENV',
+    'for f in ~/.ssh/rc /etc/ssh/sshrc; do if [ -r "$f" ]; then '
+    f'"$b" -c {shlex.quote(_RC)} 2>&1 </dev/null; break; fi; done',
+    f"t() {{ case $s in */bash) SHLVL=3 bash -c {shlex.quote(_BASH)} 2>/dev/null;; "
+    f"*/zsh) zsh -fc {shlex.quote(_ZSH)} 2>&1;; esac; }}",
+    'echo "echo @TOKEN here" | t; echo "@TOKEN over"',
+)
+
+
+def login_command(token: str) -> str:
+    """Return the command for the login shell: one line, single quotes, no backslash, no ``!``."""
+    return f"exec sh -c 'echo distconsole-boot {token} ready; {READ_LINE}'"
+
+
+def open_shell(connection: Connection, host: Host, token: str) -> tuple[Channel, bytes]:
+    """Return a channel on which a POSIX shell runs the next line of its stdin, and what it printed already.
+
+    Raises ShellNoiseError if the login shell prints something of its own, AgentError if it ends, becomes another shell or
+    waits for input before it runs a command, LinkLostError if the connection ended.
+    """
+    channel = connection.open(login_command(token), START_SECONDS)
+    ready = f"distconsole-boot {token} ready\n".encode()
+    try:
+        return channel, _Greeting(connection, channel, host, ready).wait()
+    except BaseException:
+        channel.close()
+        raise
+
+
+class _Greeting:
+    """Waits for our own first word; whatever comes before it is the login shell's."""
+
+    def __init__(self, connection: Connection, channel: Channel, host: Host, ready: bytes) -> None:
+        self._connection, self._channel, self._host = connection, channel, host
+        self._ready = ready
+        self._held = bytearray()
+        self._token = secrets.token_hex(8)
+
+    def wait(self) -> bytes:
+        """Return what came after ``ready``."""
+        began = time.monotonic()
+        due = SILENT_SECONDS
+        while self._ready not in self._held:
+            if len(self._held) > MAX_NOISE_BYTES:
+                raise self._noise()
+            try:
+                data = self._channel.recv(65536, max(0.0, began + due - time.monotonic()))
+            except TimeoutError:
+                if due == START_SECONDS:
+                    raise self._silence() from None
+                due = START_SECONDS
+                self._find_obstacle()
+                continue
+            if not data:
+                raise self._ended(self._channel)
+            self._held += data
+        noise, _, rest = bytes(self._held).partition(self._ready)
+        if noise:
+            self._held = bytearray(noise)
+            raise self._noise_with_line()
+        return rest
+
+    def _find_obstacle(self) -> None:
+        """Return if the login shell is slow and no more; raises AgentError, with what stands in the way."""
+        trace = trace_script(self._token)
+        said = f'echo "@{self._token} $0 $(tr "\\000" " " </proc/$PPID/cmdline)"; {trace}'
+        as_line = f"sh -c {shlex.quote(said)}"
+        try:
+            channel = self._connection.open(f"exec {as_line} ran", LOOK_SECONDS * 20)
+        except (AgentError, LinkLostError):
+            return  # MaxSessions
+        try:
+            channel.send(f"{as_line} other\n".encode(), LOOK_SECONDS * 20)
+            channel.end_input()
+            text = read_trace(channel, self._token, self._still_waits)
+            if found := re.search(rf"^@{self._token} (ran|other) (.*)$", text, re.MULTILINE):
+                self._judge(found[1], found[2].strip(), find_stop(text, self._token))
+            elif self._still_waits() and channel.exit_code(0.5) is not None:
+                raise self._ended(channel)
+        except (TimeoutError, LinkLostError):
+            return
+        finally:
+            channel.close()
+
+    def _judge(self, word: str, shell: str, stop: Culprit | None) -> None:
+        """Raise what it means that our line was run by the ``other`` shell, or came to be run when stdin ended."""
+        name, at = self._host.name, f" ({stop})" if stop else ""
+        above = (
+            f"{GUARD} above line {stop.line} of {stop.file}"
+            if stop
+            else f"{GUARD} at the top of its start-up file"
+        )
+        hint = f"put {above} on that node: only a terminal then gets that far"
+        if word == "other":
+            became = plain_text(mask_text(shell))[:100]
+            raise AgentError(
+                f"{name}: the login shell became another one, {became}, and runs no command{at}",
+                hint,
+            )
+        if self._still_waits():
+            raise AgentError(
+                f"{name}: a start-up file of the login shell waits for input{at}", hint
+            )
+
+    def _still_waits(self) -> bool:
+        with suppress(LinkLostError):
+            self._held += self._channel.read_now(65536) or b""
+        return self._ready not in self._held
+
+    def _silence(self) -> NodeError:
+        if self._held:
+            return self._noise()
+        return AgentError(
+            f"{self._host.name}: the login shell ran nothing for {START_SECONDS:g} s",
+            "does ssh to it, with a command, answer? A start-up file may wait for input",
+        )
+
+    def _ended(self, channel: Channel) -> AgentError:
+        """Return what it means that the command is over before it began."""
+        code = channel.exit_code(2.0)
+        held = f": {quote(bytes(self._held))}" if self._held else ""
+        said = last_lines(channel)
+        words = f"{held}{said}"
+        hint = next((hint for word, hint in ENDED_HINTS.items() if word in words), ENDED_HINT)
+        return AgentError(
+            f"{self._host.name}: the login shell ended ({code_text(code)}) before it ran our command{words}",
+            hint,
+        )
+
+    def _noise_with_line(self) -> ShellNoiseError:
+        """Have the shell that has begun find the line that prints."""
+        line = trace_script(self._token)
+        try:
+            self._channel.send(f"{line}\n".encode(), LOOK_SECONDS * 20)
+        except (TimeoutError, LinkLostError):
+            return self._noise()
+        words = self._held.decode("utf-8", "replace")
+        trace = read_trace(self._channel, self._token, lambda: True)
+        return self._noise(find_printer(trace, self._token, words))
+
+    def _noise(self, printer: Culprit | None = None) -> ShellNoiseError:
+        by, hint = "the login shell", NOISE_HINT
+        if printer is not None:
+            by = f"{printer.file}, which runs at a login,"
+            hint = f"it is {printer}: >&2 behind that command, or {GUARD} above it, on that node"
+            if printer.file.endswith(("/.ssh/rc", "/sshrc")):
+                hint = f"it is {printer}: put >&2 behind that command, on that node"
+        return ShellNoiseError(
+            f"{self._host.name}: {by} prints to stdout when a command is run: {quote(bytes(self._held))}",
+            hint,
+        )
+
+
+def last_lines(channel: Channel) -> str:
+    """Return the last lines of stderr in one, behind a colon; empty if there is none."""
+    lines = [line.strip() for line in channel.stderr_tail().splitlines() if line.strip()]
+    return f": {mask_text(' / '.join(lines[-3:]))[:400]}" if lines else ""
+
+
+def code_text(code: int | None) -> str:
+    return "no exit code" if code is None else f"exit code {code}"
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """A line of a start-up file, and the command that it ran."""
+
+    file: str
+    line: int
+    command: str
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" if self.line else self.file
+        return plain_text(mask_text(f"{place}: {self.command}"))[:300]
+
+
+def trace_script(token: str) -> str:
+    """Return a line for a POSIX shell that traces the start-up files; a shell that one starts says that it is ``here``."""
+    return "; ".join(_STEPS).replace("TOKEN", token)
+
+
+def read_trace(channel: Channel, token: str, wanted: Callable[[], bool]) -> str:
+    """Return what a trace printed, until it is over, takes too long or is not ``wanted`` any more."""
+    text, deadline = bytearray(), time.monotonic() + TRACE_SECONDS
+    while f"@{token} over\n".encode() not in text and len(text) < MAX_TRACE_BYTES:
+        if time.monotonic() > deadline or not wanted():
+            break
+        try:
+            part = channel.recv(65536, LOOK_SECONDS)
+        except TimeoutError:
+            continue
+        except LinkLostError:
+            break
+        if not part:
+            break
+        text += part
+    return text.decode("utf-8", "replace")
+
+
+def find_stop(trace: str, token: str) -> Culprit | None:
+    """Return the line that reads the shell's stdin, by another shell or itself, or behind which nothing runs."""
+    traced: list[Culprit] = []
+    for line in trace.splitlines():
+        if line == f"@{token} here":
+            return traced[-1] if traced else None
+        if found := _traced(line, token):
+            traced.append(found)
+    if f"@{token} end" not in trace and f"@{token} over" in trace:
+        return traced[-1] if traced else None
+    return next((each for each in traced if each.command.startswith("read ")), None)
+
+
+def find_printer(trace: str, token: str, words: str) -> Culprit | None:
+    """Return the line that printed ``words``, or as much at another time (a date); None if no line prints."""
+    printers: dict[str, Culprit] = {}
+    last = None
+    for line in trace.splitlines():
+        if found := _traced(line, token):
+            last = found
+        elif line.strip() and last is not None and not line.startswith(f"@{token}"):
+            printers.setdefault(line.strip(), last)
+    said = [line.strip() for line in words.splitlines() if line.strip()]
+    same = next((printers[line] for line in said if line in printers), None)
+    return same or next(iter(printers.values()), None)
+
+
+def _traced(line: str, token: str) -> Culprit | None:
+    found = re.match(rf"@+{token} (/[^:]*):(\d*): (.*)", line)
+    return Culprit(found[1], int(found[2] or 0), found[3]) if found else None
