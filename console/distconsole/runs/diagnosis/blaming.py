@@ -17,7 +17,7 @@ from distconsole.model.time_text import span_text
 from distconsole.runs.diagnosis.causes import Cause, cause_of
 from distconsole.runs.diagnosis.roll import Roll
 from distconsole.runs.diagnosis.stacks import line_text, operation_of, own_place
-from distconsole.runs.diagnosis.waiting import DEFAULT_GROUPS, WaitGraph
+from distconsole.runs.diagnosis.waiting import WaitGraph, group_text
 
 HARD = (
     *(Kind.OUT_OF_MEMORY, Kind.KILLED, Kind.FAILED, Kind.STOPPED, Kind.DEBUGGER, Kind.INPUT),
@@ -66,7 +66,7 @@ def blame(
     first = min(causes, key=lambda rank: (_hardness(causes[rank]), rank))
     cause = causes[first]
     alike = [rank for rank, each in causes.items() if _same(each, cause)]
-    waiting = what_most_wait_in(graph)
+    waiting = what_most_wait_in(graph, alike)
     there = first in graph.waiting
     if not lead and waiting is not None and set(waiting.ranks) - set(alike):
         lead = waiting_text(waiting, len(roll.world))
@@ -108,10 +108,11 @@ def make_diagnosis(
     text: str,
     evidence: tuple[str, ...] = (),
 ) -> Diagnosis:
-    waiting = what_most_wait_in(graph)
+    waiting = what_most_wait_in(graph, ranks)
     about = [rank for rank in (ranks or sorted(roll.calls)) if rank in roll.calls]
     lasts = roll.rests if cause.kind in PASSING else roll.is_long
     sure = cause.kind in HARD and cause.kind not in PASSING
+    sure = sure or cause.kind is Kind.MISMATCH  # it can never go on
     hang = sure or not about or any(lasts(roll.calls[rank]) for rank in about)
     if not hang:
         evidence = (*evidence, NOT_LONG)
@@ -148,13 +149,6 @@ def _size(span: str) -> int:
     return int(last or first) - int(first) + 1
 
 
-def group_text(name: str) -> str:
-    """Return how a process group is called: ``default_pg`` or ``group tp0``."""
-    if name in DEFAULT_GROUPS:
-        return "default_pg"
-    return f"group {name}" if name else "a group without a name"
-
-
 def payload_text(operation: Operation) -> str:
     """Return ``4 MiB float32``; nothing where it is not known."""
     if not operation.input_sizes or not operation.input_dtypes:
@@ -175,9 +169,9 @@ def size_text(size: int) -> str:
     return f"{size} B"
 
 
-def what_most_wait_in(graph: WaitGraph) -> Waiting | None:
-    """Return what most ranks wait in; None where nobody waits."""
-    wait, ranks = graph.most
+def what_most_wait_in(graph: WaitGraph, about: Iterable[int] = ()) -> Waiting | None:
+    """Return what most ranks wait in, of the waits that concern ``about``; None where there is no such wait."""
+    wait, ranks = graph.most(about)
     if not ranks:
         return None
     first = min(ranks)

@@ -21,6 +21,7 @@ from distconsole.runs.diagnosis.stacks import (
     waits_for_lock,
     what_it_does,
 )
+from distconsole.runs.diagnosis.waiting import family_of, first_pending, group_text, is_pending
 
 BUSY_SHARE = 0.8
 """Of a processor: a worker that uses more computes."""
@@ -318,8 +319,22 @@ def _other_collective(call: Call, roll: Roll) -> Cause | None:
     if what_it_does(call) is not Does.WAITS:
         return None
     op = operation_of(call.frames)
-    hint = "every rank of a group must enter the same collectives in the same order"
+    hint = _HINTS.get(
+        family_of(op), "every rank of a group must enter the same collectives in the same order"
+    )
+    pending = [each for each in call.collectives if not each.p2p and is_pending(each)]
+    if len(pending) == 1 and family_of(op) in ("", family_of(pending[0].op)):
+        op = f"{op} #{first_pending(pending[0])} of {group_text(pending[0].group or pending[0].name)}"
     return _at(call, Kind.OTHER_COLLECTIVE, f"waits in {op}", hint, sure=Sure.LIKELY)
+
+
+_HINTS = {
+    "newgroup": "new_group() has to be called by all ranks of the job, in the same order, also by those that are not in the group",
+    **dict.fromkeys(
+        ("isend", "irecv", "send", "recv"),
+        "a send needs a receive by the rank that it names, and a receive a send, in the same order",
+    ),
+}
 
 
 def _evaluates(call: Call, roll: Roll) -> Cause | None:

@@ -1,0 +1,128 @@
+"""What people bring, as data: each file beside this one is a case, tried by one ``distconsole`` on two real hosts.
+
+A file has
+
+* ``about``: the kind, in a line; ``source``: where such a thing is met;
+* ``needs``: marks of pytest beside ``testbed``, such as ``torch_ranks``;
+* ``files``: path and text of each file in the folder where the command is typed; one that begins with ``#!``
+  and whose name says nothing may be executed. The hosts see the folder under the same path;
+* ``home``: the same in the person's home; ``ssh_config`` stands in ``.ssh/config`` before what the bed says of its hosts;
+* ``nodes``: by host (``all``: each) the files of its home there; ``prepare`` and ``on_nodes``: lines of bash that are
+  run before, in the folder and in each node's home;
+* ``typed``: the line of bash; ``{folder}``, ``{node1}``, ``{node2}`` (addresses) and ``{key}`` (a key that the hosts
+  take) are filled in, here and in the files of ``home`` and in ``ssh_config``;
+* ``exit``: its exit code; ``said`` and ``not_said``: parts of its output, whatever the line breaks;
+* ``within``: seconds from Enter until all of ``said`` was said (5 where nothing else stands; ``end``: whenever).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+import yaml
+
+from testbed import HOME, Testbed
+
+CASES = {
+    path.stem: yaml.safe_load(path.read_text()) for path in Path(__file__).parent.glob("*.yaml")
+}
+WITHIN = 5.0
+LONGEST = 120.0
+TYPED = 'distconsole() { "{python}" -m distconsole "$@"; }; '
+
+
+class Heard:
+    """What a process says, in order, and when all of ``wanted`` had been said."""
+
+    def __init__(self, wanted: list[str]) -> None:
+        self.wanted = [plain(each) for each in wanted]
+        self.text = ""
+        self.seconds = float("inf")
+        self._began = time.monotonic()
+
+    def read(self, stream: IO[bytes]) -> None:
+        for line in stream:
+            self.text += line.decode(errors="replace")
+            said = plain(self.text)
+            if self.seconds == float("inf") and all(each in said for each in self.wanted):
+                self.seconds = time.monotonic() - self._began
+
+
+def plain(text: str) -> str:
+    return " ".join(text.split())
+
+
+def lay_out(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o600 if "/.ssh/" in str(path) else 0o755 if text.startswith("#!") else 0o644)
+
+
+def prepare(case: dict[str, Any], bed: Testbed, folder: Path, home: Path, fill: Any) -> None:
+    lay_out(folder, case.get("files", {}))
+    lay_out(home, {name: fill(text) for name, text in case.get("home", {}).items()})
+    config = f"{fill(case.get('ssh_config', ''))}\nMatch all\n{bed.ssh_config.read_text()}"
+    lay_out(home, {".ssh/config": config})
+    for host in bed.hosts:
+        nodes = case.get("nodes", {})
+        lay_out(host.path(HOME), {**nodes.get("all", {}), **nodes.get(host.name, {})})
+        if "on_nodes" in case:
+            host.exec(case["on_nodes"], timeout=60)
+    if "prepare" in case:
+        subprocess.run(["bash", "-ec", fill(case["prepare"])], cwd=folder, check=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[getattr(pytest.mark, mark) for mark in case.get("needs", [])])
+        for name, case in sorted(CASES.items())
+    ],
+)
+@pytest.mark.testbed
+def test_a_stranger_is_helped(name: str, bed: Testbed, tmp_path: Path, home: Path) -> None:
+    case, folder = CASES[name], tmp_path / "job"
+    folder.mkdir()
+    places = {"folder": folder, "python": sys.executable, "key": bed.identity}
+    places |= {host.name: host.address for host in bed.hosts}
+
+    def fill(text: str) -> str:
+        for place, value in places.items():
+            text = text.replace(f"{{{place}}}", str(value))
+        return text
+
+    prepare(case, bed, folder, home, fill)
+    heard = Heard(case.get("said", []))
+    process = subprocess.Popen(
+        ["bash", "-c", fill(TYPED + case["typed"])],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, "XDG_DATA_HOME": str(tmp_path / "data"), "COLUMNS": "200"},
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    end = threading.Timer(LONGEST, os.killpg, (process.pid, signal.SIGKILL))
+    end.start()
+    with process.stdout:
+        heard.read(process.stdout)
+    code = process.wait()
+    end.cancel()
+    end.join()
+    said = plain(heard.text)
+    assert [each for each in heard.wanted if each not in said] == [], heard.text
+    assert [each for each in case.get("not_said", []) if plain(each) in said] == [], heard.text
+    assert code == case["exit"], heard.text
+    within = case.get("within", WITHIN)
+    assert within == "end" or heard.seconds <= within, heard.text
