@@ -110,10 +110,9 @@ def make_diagnosis(
 ) -> Diagnosis:
     waiting = what_most_wait_in(graph, ranks)
     about = [rank for rank in (ranks or sorted(roll.calls)) if rank in roll.calls]
-    lasts = roll.rests if cause.kind in PASSING else roll.is_long
     sure = cause.kind in HARD and cause.kind not in PASSING
     sure = sure or cause.kind is Kind.MISMATCH  # it can never go on
-    hang = sure or not about or any(lasts(roll.calls[rank]) for rank in about)
+    hang = sure or not about or any(_lasts(roll.calls[rank], cause, roll) for rank in about)
     if not hang:
         evidence = (*evidence, NOT_LONG)
     return Diagnosis(
@@ -131,6 +130,12 @@ def make_diagnosis(
         waiting=waiting,
         evidence=evidence,
     )
+
+
+def _lasts(call: Call, cause: Cause, roll: Roll) -> bool:
+    """Whether a rank does this for longer than it may; before its first step many things take their time."""
+    passing = cause.kind in PASSING and call.step >= 0
+    return roll.rests(call) if passing else roll.is_long(call)
 
 
 def ranks_text(ranks: Sequence[int]) -> str:

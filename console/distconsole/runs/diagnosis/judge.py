@@ -259,6 +259,9 @@ def _by_stacks(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
     outside = roll.world - inside
     if not inside or not outside or len(outside) > len(inside):
         return None
+    going = any(rank in roll.calls and roll.moves(roll.calls[rank]) for rank in outside)
+    if going and len(outside) == len(inside):
+        return None  # those that go on may not even be of the same group
     return structs.replace(blame(outside, roll, graph), sure=Sure.LIKELY)
 
 
