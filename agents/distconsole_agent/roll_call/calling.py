@@ -43,7 +43,8 @@ HEALTH, NCCL2 = "c10d_health_check", "fr_trace_json?backend=nccl2"
 
 CUT = "outer calls of the stack are not known: Python 3.14 reads no further than the first call from C code"
 
-LOADER = "torch/utils/data/dataloader.py"
+LOADER, AT_EXIT = "torch/utils/data/dataloader.py", ("_exit_function", "_python_exit")
+"""A main thread that is in one of these may wait for processes that it has started."""
 MAX_WORKERS, WORKER_FRAMES = 16, 16
 WORKER_SECONDS = 0.5
 """At most for each way to read a worker: one that cannot be read leaves time for the others."""
@@ -255,9 +256,10 @@ class _Asker(threading.Thread):
         self.call["note"] = "; ".join(filter(None, (self.call["note"], text)))[:MAX_WORDS]
 
     def _ask_workers(self, children: list[Call]) -> None:
-        """Ask the workers of a DataLoader that the main thread waits for where they are."""
+        """Ask the processes that the main thread waits for where they are: a DataLoader's workers, or all at its end."""
         threads = self.call["threads"]
-        if not threads or not any(LOADER in frame["file"] for frame in threads[0]["frames"]):
+        frames = threads[0]["frames"] if threads else []
+        if not any(LOADER in each["file"] or each["function"] in AT_EXIT for each in frames):
             return
         for child in children[:MAX_WORKERS]:
             if time.monotonic() >= self._until:

@@ -103,6 +103,13 @@ def _over(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
     return Diagnosis(kind=Kind.HEALTHY, sure=Sure.CERTAIN, hang=False, summary=text)
 
 
+def _kept_alive(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
+    """The script is over on all ranks, and something keeps those that live."""
+    if not roll.script_is_over:
+        return None
+    return blame([rank for rank, call in roll.calls.items() if call.alive], roll, graph)
+
+
 def _by_horovod(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
     """Horovod itself names the ranks that have not submitted a tensor."""
     told = [call.horovod for call in roll.calls.values() if call.horovod is not None]
@@ -401,6 +408,17 @@ def _by_kernel(roll: Roll) -> str:
 
 
 RULES: Sequence[JudgeRule] = (
-    *(_moving, _over, _by_horovod, _mismatch, _crossed, _blocked, _meeting, _hard, _by_stacks),
+    *(
+        _moving,
+        _over,
+        _kept_alive,
+        _by_horovod,
+        _mismatch,
+        _crossed,
+        _blocked,
+        _meeting,
+        _hard,
+        _by_stacks,
+    ),
     *(_other_operation, _all_wait, _same_phase, _standing, _minority, _undecided),
 )

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from distconsole.model.diagnosis.calls import Call
+from distconsole.runs.diagnosis.stacks import is_over
 from distconsole.runs.pace import fresh_seconds
 
 STALL_SECONDS, STALL_STEPS = 30.0, 10.0
@@ -80,6 +81,15 @@ class Roll:
         """For how long ranks have made steps that go on, as far as their number tells."""
         going = (call for call in self.calls.values() if self.moves(call))
         return max((call.step * self.usual_s(call.rank) for call in going), default=0.0)
+
+    @cached_property
+    def script_is_over(self) -> bool:
+        """Whether every rank that lives has come to the end of the script, and every other one has ended well."""
+        living = [call for call in self.calls.values() if call.alive]
+        gone = (call.ended for call in self.calls.values() if not call.alive)
+        well = all(ended is not None and ended.exit_code == 0 for ended in gone)
+        told = self.world == frozenset(self.calls)
+        return told and bool(living) and well and all(map(is_over, living))
 
     @cached_property
     def unheard(self) -> frozenset[int]:
