@@ -99,6 +99,10 @@ CALL_SECONDS, MIN_CALL_SECONDS, MAX_CALL_SECONDS = 1.5, 0.1, 30.0
 MEET_SECONDS = 30.0
 """Ranks that wait so long for the others of their process group are called, too."""
 
+LEFT_BEHIND_SECONDS, LONG_START_SECONDS = 10.0, 60.0
+"""Ranks without a step are asked where they are this long after their process group was made or another rank of the node
+made its first step, and this long after their start; then after twice as long each time."""
+
 CALL_AGAIN_SECONDS, PATIENT_CALL_SECONDS = 30.0, 5.0
 """Ranks that have stalled are called at most so often without being asked for; with this deadline, as nobody waits."""
 

@@ -100,9 +100,10 @@ gap on each node and run, ``t`` is UNIX seconds on the node's clock. Kinds:
              and after so many seconds the ranks will be started anew, for the ``restart``-th time.
 ``attempt``  ``restart, of, checkpoint``: on every node: all that follows is of this attempt. The
              ranks count their steps from 0 again.
-``roll_call``  ``rank, why: "asked" | "stalled" | "stop", call: CALL``: where a rank is. All
+``roll_call``  ``rank, why: "asked" | "stalled" | "stop" | "start", call: CALL``: where a rank is. All
              ranks of the node are called together; they are when a rank has stalled, when the set
-             of those that have changes, before a stop while one has, and when a console asks.
+             of those that have changes, before a stop while one has, and when a console asks. For
+             ``start`` only those are that have made no step for long, by ways that run nothing in them.
 ``end``      ``state, exit_code, seconds``: the last entry; nothing of the run is left here. ``seconds``
              go from the start of the first rank to the end of the last one, where the run succeeded.
 

@@ -44,7 +44,7 @@ class Recorder:
         self.lost_told = 0
         self.was_alive = False
         self.ended = False
-        self.meets_ns = 0
+        self.meets_ns = self.met_ns = self.first_step_ns = 0
         self.checks = Checks(path)
         self.waits = Waits()
 
@@ -246,6 +246,25 @@ class Recorders:
             rank for rank, each in active if not each.ended and 0 < each.meets_ns < since
         )
 
+    def left_behind(self, now_monotonic_ns: int) -> dict[int, float]:
+        """Return the ranks without a step or a batch that others wait for or train without, and seconds since.
+
+        That is since their process group was made, or since another rank of this node made its first step.
+        """
+        active = list(self._active.items())
+        begun = [each.first_step_ns for _, each in active if each.first_step_ns and not each.ended]
+        first = min(begun, default=0)
+        waiting = (
+            (rank, [ns for ns in (each.met_ns, first) if ns])
+            for rank, each in active
+            if not each.ended and (self._memory.get(rank) or StepMemory()).last_step < 0
+        )
+        return {rank: (now_monotonic_ns - min(ns)) / 1e9 for rank, ns in waiting if ns}
+
+    def has_steps(self, rank: int) -> bool:
+        """Whether a rank has made a step or a batch in this attempt."""
+        return (self._memory.get(rank) or StepMemory()).last_step >= 0
+
     def gone(self) -> list[tuple[int, int, Header]]:
         """Return rank, own pid and header of active processes that have ended."""
         active = self._active.items()
@@ -373,6 +392,10 @@ class Recorders:
                     }
                 )
                 recorder.meets_ns = record[2] if PHASES[record[5]] == "rendezvous" else 0
+                if PHASES[record[5]] == "init_process_group":
+                    recorder.met_ns = record[2]
+                elif PHASES[record[5]] == "first_step":
+                    recorder.first_step_ns = record[2]
                 if PHASES[record[5]] in LIVE_PHASES:
                     entries += self._ranks.trains(recorder.rank, t)
         return entries

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 from distconsole_agent.contract import limits
@@ -69,20 +69,27 @@ class RollCalls:
         self._last: tuple[float, list[Call]] = (float("-inf"), [])
         self._stalled: frozenset[int] = frozenset()
         self._next = float("-inf")
+        self._start_seconds = limits.LEFT_BEHIND_SECONDS
+        """For so long ranks must have been without a first step to be asked next."""
 
-    def call(self, seconds: float, why: str) -> list[Call]:
-        """Return a CALL of each rank of this node, which the journal gets, too."""
+    def call(self, seconds: float, why: str, only: Container[int] | None = None) -> list[Call]:
+        """Return a CALL of each rank of this node, which the journal gets, too.
+
+        ``only`` these ranks, of which memory alone is read: nothing is asked that would have to run in them.
+        """
         with self._turn:
-            if self._monotonic() - self._last[0] < REUSE_SECONDS:
+            if only is None and self._monotonic() - self._last[0] < REUSE_SECONDS:
                 return self._last[1]
             there = [rank for rank in list(self._ranks) if not self._ranks.is_nobody(rank)]
             raised = {each.pid: each.error for each in read_raised(self._errors, past=True)}
             found = {}
             if any(rank.alive and rank.pid is None for rank in there):
                 found = find_ranks(self._folder)
+            there = [rank for rank in there if only is None or rank.rank in only]
             seats = [self._seat(rank, raised, found) for rank in there]
-            calls = call_ranks(seats, self._rings, seconds)
-            self._last = (self._monotonic(), calls)
+            calls = call_ranks(seats, self._rings, seconds, outside=only is not None)
+            if only is None:
+                self._last = (self._monotonic(), calls)
         told = {"kind": "roll_call", "why": why}
         self.entries.extend(
             {"t": call["t"], **told, "rank": call["rank"], "call": call} for call in calls
@@ -95,25 +102,40 @@ class RollCalls:
             self.call(limits.CALL_SECONDS, "stop")
 
     def watch(self) -> None:
-        """Have the ranks called in a thread where other ones than before stand still."""
+        """Have ranks called in a thread: all where other ones than before stand still, else those that are late to start."""
         now = self._monotonic()
         stalled = self._stuck()
         if not stalled:
             self._stalled = stalled
+            self._watch_start(now)
         if stalled == self._stalled or now < self._next:
             return
-        thread = threading.Thread(
-            target=self.call,
-            args=(limits.PATIENT_CALL_SECONDS, "stalled"),
-            name="roll call",
-            daemon=True,
-        )
         self._next = now + limits.CALL_AGAIN_SECONDS
+        if self._begin_call("stalled"):  # else no thread is left: the next time again
+            self._stalled = stalled
+
+    def _watch_start(self, now: float) -> None:
+        """Have the ranks called that have made no step for long, where steps are to be expected."""
+        late = self._recorders.left_behind(int(now * 1e9))
+        scale = limits.LEFT_BEHIND_SECONDS / limits.LONG_START_SECONDS
+        for rank in list(self._ranks):
+            if rank.alive and rank.started_ns and not self._recorders.has_steps(rank.rank):
+                since = max(0.0, time.time() - rank.started_ns / 1e9) * scale
+                late[rank.rank] = max(late.get(rank.rank, 0.0), since)
+        longest = max(late.values(), default=0.0)
+        if longest < limits.LEFT_BEHIND_SECONDS:
+            self._start_seconds = limits.LEFT_BEHIND_SECONDS
+        elif longest >= self._start_seconds and self._begin_call("start", frozenset(late)):
+            self._start_seconds = 2 * longest
+
+    def _begin_call(self, why: str, only: Container[int] | None = None) -> bool:
+        arguments = (limits.PATIENT_CALL_SECONDS, why, only)
+        thread = threading.Thread(target=self.call, args=arguments, name="roll call", daemon=True)
         try:
             thread.start()
-        except RuntimeError:  # no thread is left: the next time again
-            return
-        self._stalled = stalled
+        except RuntimeError:
+            return False
+        return True
 
     def _stuck(self) -> frozenset[int]:
         """Return the ranks that have stalled, or wait for others to meet them."""

@@ -43,7 +43,8 @@ HEALTH, NCCL2 = "c10d_health_check", "fr_trace_json?backend=nccl2"
 
 CUT = "outer calls of the stack are not known: Python 3.14 reads no further than the first call from C code"
 
-LOADER = "torch/utils/data/dataloader.py"
+LOADER, AT_EXIT = "torch/utils/data/dataloader.py", ("_exit_function", "_python_exit")
+"""A main thread that is in one of these may wait for processes that it has started."""
 MAX_WORKERS, WORKER_FRAMES = 16, 16
 WORKER_SECONDS = 0.5
 """At most for each way to read a worker: one that cannot be read leaves time for the others."""
@@ -77,15 +78,18 @@ SPAN_RANKS = 64
 """From so many consecutive ranks on, a group is sent as its first and last rank; a smaller one as a list."""
 
 
-def call_ranks(seats: Sequence[Seat], rings: str, seconds: float) -> list[Call]:
+def call_ranks(
+    seats: Sequence[Seat], rings: str, seconds: float, *, outside: bool = False
+) -> list[Call]:
     """Return one CALL (``protocol``) for each seat, in their order.
 
     Args:
         rings: The folder where ranks leave their sockets.
         seconds: Each rank's deadline; all together take hardly longer.
+        outside: Only the ways that read a rank's memory, never one that runs in it.
     """
     processes = all_processes()
-    askers = [_Asker(seat, rings, processes, seconds) for seat in seats]
+    askers = [_Asker(seat, rings, processes, seconds, outside) for seat in seats]
     for asker in askers:
         asker.begin()
     until = time.monotonic() + seconds + LATE_SECONDS
@@ -128,9 +132,15 @@ class _Asker(threading.Thread):
     """Asks one rank; ``call`` holds what is known so far."""
 
     def __init__(
-        self, seat: Seat, rings: str, processes: dict[int, Process], seconds: float
+        self,
+        seat: Seat,
+        rings: str,
+        processes: dict[int, Process],
+        seconds: float,
+        outside: bool,
     ) -> None:
         super().__init__(daemon=True, name="roll call")
+        self._outside = outside
         self._seat = seat
         self._rings = rings
         self._processes = processes
@@ -188,7 +198,8 @@ class _Asker(threading.Thread):
         Its memory is read where that is allowed, which nothing in the process notices. torch's worker server runs
         Python in it, and that ends a process whose Python is ending: only the hook's is asked, which is gone by then.
         """
-        state, server = self.call["state"], ways.find_server(self._rings, pid)
+        state = self.call["state"]
+        server = None if self._outside else ways.find_server(self._rings, pid)
         kept = 0.0 if server is None else SERVER_SECONDS
         for way, ask in ways.from_outside(pid, state, lambda: self._left() - kept):
             if self._try(way, ask):
@@ -196,14 +207,16 @@ class _Asker(threading.Thread):
         is_cut = self.call["way"] == "python" and ends_early(self.call["threads"])
         if is_cut or self.call["way"] == "proc":
             soon = min(self._left(), SERVER_SECONDS)
-            if self._try("server", lambda: ways.stacks_by_server(server, state, soon)):
+            if not self._outside and self._try(
+                "server", lambda: ways.stacks_by_server(server, state, soon)
+            ):
                 self.call["refused"] = []
             elif is_cut:
                 self._note(CUT)
         if self.call["way"] == "proc" and facts.keeps_its_call(pid):
             why = f"what it waits for in the kernel is not told: {ways.lacking(pid)}"
             self.call["refused"].append({"way": "proc", "why": why[:MAX_WORDS]})
-        server = server or self._seat.server or None
+        server = None if self._outside else server or self._seat.server or None
         if server is not None and state not in ("T", "t"):
             self._read_recorder(pid, server)
 
@@ -243,9 +256,10 @@ class _Asker(threading.Thread):
         self.call["note"] = "; ".join(filter(None, (self.call["note"], text)))[:MAX_WORDS]
 
     def _ask_workers(self, children: list[Call]) -> None:
-        """Ask the workers of a DataLoader that the main thread waits for where they are."""
+        """Ask the processes that the main thread waits for where they are: a DataLoader's workers, or all at its end."""
         threads = self.call["threads"]
-        if not threads or not any(LOADER in frame["file"] for frame in threads[0]["frames"]):
+        frames = threads[0]["frames"] if threads else []
+        if not any(LOADER in each["file"] or each["function"] in AT_EXIT for each in frames):
             return
         for child in children[:MAX_WORKERS]:
             if time.monotonic() >= self._until:

@@ -26,7 +26,7 @@ from distconsole_agent.roll_call.stacks import (
 )
 from distconsole_agent.supervisor.proctree import own_number, read_environ
 from distconsole_agent.system import unix
-from distconsole_agent.system.kernel_files import number_of
+from distconsole_agent.system.kernel_files import first_line_of, number_of
 
 MAX_ANSWER_BYTES = 16 << 20
 CONNECT_SECONDS = 0.5
@@ -282,7 +282,11 @@ def _read_with(python: str, pid: int, state: str, seconds: float) -> list[Thread
             raise RefusedError(f"{python} may not look into it: {lacking(pid)}")
         raise RefusedError(f"{python}: {words[-1][:200]}")
     try:
-        return _some(parse_python(done.stdout.decode("utf-8", "replace"), own_number(pid) or pid))
+        threads = parse_python(done.stdout.decode("utf-8", "replace"), own_number(pid) or pid)
+        for thread in threads:  # since 3.14 the kernel knows the names of Python's threads
+            name = first_line_of(f"/proc/{pid}/task/{thread['tid']}/comm")
+            thread["name"] = "" if thread["main"] else name or ""
+        return _some(threads)
     except (ValueError, RecursionError):
         raise RefusedError(f"{python} gave no stacks") from None
 

@@ -244,7 +244,7 @@ class RunFinding(RunEvent, frozen=True, kw_only=True, tag="finding"):
 
 
 class RankCalled(RunEvent, frozen=True, kw_only=True, tag="roll_call"):
-    """Where a rank is: asked as it has stalled, before a stop, or by a person (``why``: stalled, stop, asked)."""
+    """Where a rank is: asked as it stalled or starts for long, before a stop, or by a person (``why``: stalled, start, stop, asked)."""
 
     rank: int
     host: str

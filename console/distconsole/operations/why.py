@@ -16,8 +16,8 @@ from distconsole.model.events import Diagnosed, Event, Narration
 from distconsole.model.names import HostName, RunId, count_text
 from distconsole.model.outcome import Failed
 from distconsole.model.requests import Why
-from distconsole.model.run_events import LogLine, RankCalled, RunEvents, Window
-from distconsole.model.time_text import ms_text
+from distconsole.model.run_events import EndState, LogLine, RankCalled, RunEvents, Window
+from distconsole.model.time_text import ms_text, span_text
 from distconsole.operations.attach import find_record, fold, follow_run, open_run
 from distconsole.operations.jobs import CALL_SECONDS, why_found
 from distconsole.operations.sessions import SessionSource, warn
@@ -168,7 +168,10 @@ def _kept(request: Why, sessions: SessionSource, store: RunStore) -> Iterator[Ev
     timeline = lately.timeline
     newest = max((called.t for called in timeline.calls.values()), default=None)
     if newest is None:
-        yield Diagnosed(t=time.time(), run=timeline.run, live=False, diagnosis=_never(timeline))
+        never = _never(timeline)
+        yield Diagnosed(
+            t=time.time(), run=timeline.run, live=False, diagnosis=never, ended=_end_t(timeline)
+        )
         return
     of_then = {
         rank: called
@@ -179,13 +182,34 @@ def _kept(request: Why, sessions: SessionSource, store: RunStore) -> Iterator[Ev
     calls = {rank: called.call for rank, called in of_then.items()}
     hosts = {rank: host for rank, host in hosts.items() if rank in calls or rank < timeline.world}
     roll = Roll(timeline.run, calls, hosts, {}, lately.usual_ms, _before(lately))
+    found = judge(roll)
+    if timeline.end is not None and timeline.end.state is EndState.SUCCEEDED:
+        found = _went_on(found)
     yield Diagnosed(
         t=newest,
         run=timeline.run,
         live=False,
-        diagnosis=judge(roll),
+        diagnosis=found,
         calls=_by_host(of_then),
-        ended=timeline.end.t if timeline.end is not None else None,
+        ended=_end_t(timeline),
+    )
+
+
+def _end_t(timeline: RunTimeline) -> float | None:
+    return None if timeline.end is None else timeline.end.t
+
+
+def _went_on(found: Diagnosis) -> Diagnosis:
+    """Return what ranks were found to do that went on by themselves, as their run succeeded."""
+    summary = f"the run succeeded, so nothing hung; its ranks were asked then: {found.summary}"
+    return structs.replace(
+        found,
+        kind=Kind.HEALTHY,
+        sure=Sure.CERTAIN,
+        hang=False,
+        summary=summary,
+        hint="",
+        evidence=(),
     )
 
 
@@ -205,6 +229,11 @@ def _never(timeline: RunTimeline) -> Diagnosis:
     """Return what is to be said of a run whose ranks were never asked."""
     end = timeline.end
     text = "no rank of this run has stalled while it was watched, so none was asked where it is"
+    if end is not None and end.state is EndState.SUCCEEDED:
+        text = f"the run succeeded after {span_text(end.seconds)}, and none of its ranks stalled while it was watched"
+        return Diagnosis(
+            kind=Kind.HEALTHY, sure=Sure.CERTAIN, hang=False, summary=text, short=text
+        )
     if end is not None:
         how = f"; the run {end.state.value}"
         first = end.first_failure

@@ -16,7 +16,10 @@ from distconsole.model.run_events import EndState, RankState, RunEnded
 from distconsole.model.time_text import span_text, unusual_text
 from distconsole.runs.detectors import slowness
 from distconsole.runs.detectors.stragglers import costs_text, who_text
-from distconsole.runs.diagnosis.stacks import own_place, place_text
+from distconsole.runs.diagnosis.blaming import plural
+from distconsole.runs.diagnosis.causes import cause_of
+from distconsole.runs.diagnosis.roll import NEVER_STEPPED_SECONDS, Roll
+from distconsole.runs.diagnosis.stacks import own_place
 from distconsole.runs.pace import is_late, phase_seconds
 from distconsole.runs.present import (
     Present,
@@ -41,6 +44,9 @@ PARTS_IN_WORDS = {
 
 LONG_START_SECONDS = 30.0
 """From then on it is said for how long ranks have been on one part of their way to the first step."""
+
+CALL_IS_OLD_SECONDS = 10.0
+"""Where a rank was is said with its age from then on."""
 
 TREND_POINTS = 100
 """So many points of a curve are compared with as many before them."""
@@ -163,13 +169,15 @@ def _condition(timeline: RunTimeline, now: float, figures: Present) -> Condition
         return Condition(Tone.NOTE, "running", "its steps are not seen: nobody prepared it")
     if all(view.step is None for view in timeline.ranks.values()):
         return Condition(Tone.NOTE, "starting", _slowest_start(timeline, now))
-    return _condition_of_steps(timeline, figures)
+    return _condition_of_steps(timeline, figures, now)
 
 
-def _condition_of_steps(timeline: RunTimeline, figures: Present) -> Condition:
+def _condition_of_steps(timeline: RunTimeline, figures: Present, now: float) -> Condition:
     """Say how the ranks get on; one that has stalled comes before all, a pause after what spoils the result."""
     if any(view.state is RankState.STALLED for view in figures.standing):
         return Condition(Tone.WARN, "hung", _hung(timeline, figures))
+    if behind := _left_behind(timeline, figures, now):
+        return Condition(Tone.WARN, "behind", behind)
     if wrong := _wrong(timeline):
         return Condition(Tone.WARN, "wrong", wrong)
     if figures.standing:
@@ -241,6 +249,26 @@ def _standing(figures: Present) -> str:
     )
 
 
+def _left_behind(timeline: RunTimeline, figures: Present, now: float) -> str:
+    """Say which rank has made no step while others make them, and where it was when it was asked."""
+    never = [view for view in figures.idle if view.step is None and view.started_at]
+    firsts = [
+        (view.started_at or 0.0) + view.phases["first_step"]
+        for view in timeline.ranks.values()
+        if view.alive and "first_step" in view.phases
+    ]
+    seconds = now - min(firsts, default=now)
+    if not never or not figures.working or seconds < NEVER_STEPPED_SECONDS:
+        return ""
+    first = min(never, key=lambda view: view.rank)
+    others = count_text(figures.working, "other makes them", "others make them")
+    has = "has" if len(never) == 1 else "have"
+    text = f"rank {first.rank} on {first.host}{_and_more(len(never) - 1)} {has} made no step, "
+    text += f"{others} for {span_text(seconds)}"
+    where = _where_called(timeline, first)
+    return f"{text}: it {where}{_asked_text(timeline, first, now)}" if where else text
+
+
 def _and_more(count: int) -> str:
     return f" (and {count:,} more)" if count > 0 else ""
 
@@ -252,15 +280,21 @@ def _slowest_start(timeline: RunTimeline, now: float) -> str:
         return ""
     fewest = min(len(view.phases) for view in living)
     last = [view for view in living if len(view.phases) == fewest]
+    alike = _alike(timeline, last)
+    last = alike or last
     first = min(last, key=lambda view: view.rank)
     seconds = min(
         now - (view.started_at or now) - max(view.phases.values(), default=0.0) for view in last
     )
     if seconds < LONG_START_SECONDS and not any(view.phases for view in living):
         return ""
+    found = timeline.stall
+    if found is not None and found.t >= max(view.started_at or 0.0 for view in living):
+        return f" for {span_text(now - min(view.started_at or now for view in living))}: {found.summary}"
     one, several = PHASE_WORDS[first.phase]
-    if len(last) == 1:
-        one = _where_called(timeline, first) or one
+    asked = ""
+    if alike and (where := _where_called(timeline, first)):
+        one, several, asked = where, plural(where), _asked_text(timeline, first, now)
     if len(last) == len(living) > 1:
         words = f"all {several}"
     else:
@@ -268,18 +302,36 @@ def _slowest_start(timeline: RunTimeline, now: float) -> str:
     took = _others_took(first, living)
     late = took is not None and is_late(seconds, took)
     if seconds < LONG_START_SECONDS and not late:
-        return f", {words}"
+        return f", {words}{asked}"
     others = f", the others took {span_text(took)}" if late and took is not None else ""
-    return f", {words} for {span_text(seconds)}{others}"
+    return f", {words} for {span_text(seconds)}{others}{asked}"
+
+
+def _alike(timeline: RunTimeline, views: list[RankView]) -> list[RankView]:
+    """Return the fewest of ``views`` that were at one line when all of them were asked in this attempt; else none."""
+    by_place: dict[object, list[RankView]] = {}
+    for view in views:
+        called = timeline.calls.get(view.rank)
+        if called is None or called.t < (view.started_at or 0.0) or not called.call.frames:
+            return []
+        by_place.setdefault(own_place(called.call.frames), []).append(view)
+    return min(by_place.values(), key=len)
 
 
 def _where_called(timeline: RunTimeline, view: RankView) -> str:
-    """Return the line of the script in which a rank was when it was asked in this attempt, where it was."""
+    """Return what a rank did when it was asked in this attempt, where it was: ``is in load at train.py:12``."""
     called = timeline.calls.get(view.rank)
-    if called is None or called.t < (view.started_at or 0.0):
+    if called is None or called.t < (view.started_at or 0.0) or not called.call.frames:
         return ""
-    place = own_place(called.call.frames)
-    return "" if place is None else f"is {place_text(place)}"
+    roll = Roll(timeline.run, {view.rank: called.call}, {view.rank: view.host})
+    cause = cause_of(view.rank, roll)
+    return ", ".join((cause.does, *cause.details))
+
+
+def _asked_text(timeline: RunTimeline, view: RankView, now: float) -> str:
+    """Return how long ago a rank was asked where it is, where that is not of now."""
+    ago = now - timeline.calls[view.rank].t
+    return f" (asked {span_text(ago)} ago)" if ago > CALL_IS_OLD_SECONDS else ""
 
 
 def _others_took(first: RankView, living: list[RankView]) -> float | None:

@@ -229,7 +229,7 @@ class RunReducer:
     def _called(self, host: str, entry: frames.RollCallEntry, t: float) -> Iterator[RankCalled]:
         call = read_call(entry.call)
         if call is not None and call.rank == entry.rank and self._is_current(host):
-            self._stalls.called(call, host, t)
+            self._stalls.called(call, host, t, starts=entry.why == "start")
             yield RankCalled(
                 t=t, run=self.run, rank=call.rank, host=host, why=entry.why, call=call
             )

@@ -26,7 +26,7 @@ FUNCTION_CHARS = 24
 def show_diagnosis(output: Output, made: Diagnosed) -> None:
     """Print who keeps the run, and where every rank is."""
     found, paint = made.diagnosis, output.paint_out
-    word, colour = head_word(found)
+    word, colour = head_word(made)
     for job in made.jobs:
         tell(output, _job_text(job, made, paint))
     when = when_text(made, time.time())
@@ -65,10 +65,15 @@ def _job_text(job: FoundJob, made: Diagnosed, paint: Paint) -> str:
     return f"job {job.number}: {text} (--job {job.number} asks about it)"
 
 
-def head_word(found: Diagnosis) -> tuple[str, str]:
+def head_word(made: Diagnosed) -> tuple[str, str]:
     """Return what a diagnosis is in a word, and its colour."""
+    found = made.diagnosis
     if found.kind is Kind.HEALTHY:
         return "FINE", "green"
+    if found.kind is Kind.MISMATCH and found.hang:
+        return "DEADLOCK", "red"
+    if made.ended is not None and not made.calls:
+        return "ENDED", "yellow"
     if not found.hang:
         return "NO HANG YET", "yellow"
     return ("UNDECIDED", "yellow") if found.sure is Sure.UNKNOWN else ("HANGS", "red")

@@ -187,6 +187,35 @@ def test_a_rank_that_starts_and_was_asked_is_at_its_line() -> None:
     )
 
 
+def test_a_rank_without_a_step_is_named_once_others_have_made_them_for_ten_seconds() -> None:
+    ranks = [rank_is(rank, RankState.RUNNING) for rank in range(3)]
+    begun = [*ranks, *(reached(rank, "first_step") for rank in range(2)), called_at(2, "wait", 5)]
+
+    def line_at(seconds: float) -> str:
+        now = T + seconds
+        heard = [sample(rank, now) for rank in range(3)]
+        return said(*begun, window(0, now), window(1, now), *heard, now=now)
+
+    assert line_at(9.0).startswith("healthy: 3 ranks")
+    words = (
+        "rank 2 on h2 has made no step, 2 others make them for 11 s: it is in wait at train.py:5"
+    )
+    assert line_at(12.0).startswith(f"{words}: 3 ranks")
+    assert line_at(40.0).startswith(f"{words.replace('11 s', '39 s')} (asked 31 s ago): 3 ranks")
+
+
+def test_of_ranks_that_start_the_fewest_at_one_line_are_named() -> None:
+    ranks = [rank_is(rank, RankState.RUNNING) for rank in range(4)]
+    met = [reached(rank, "init_process_group") for rank in range(4)]
+    asked = [called_at(rank, "load" if rank == 3 else "wait", 5) for rank in range(4)]
+    assert said(*ranks, *met, *asked, now=T + 12).startswith(
+        "starting, rank 3 on h3 is in load at train.py:5: 4 ranks"
+    )
+    assert said(*ranks, *met, *asked[:3], now=T + 12).startswith(
+        "starting, all are before their first step"
+    )
+
+
 def test_a_rank_that_starts_more_slowly_than_the_others_is_compared_with_them() -> None:
     ranks = [rank_is(rank, RankState.RUNNING) for rank in range(4)]
     begun = [

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from msgspec import UNSET
 
+from distconsole.model.findings import Severity
 from distconsole.model.run_events import (
     EndState,
     LogLine,
@@ -735,6 +736,41 @@ def test_where_the_ranks_are_names_who_keeps_them_in_one_finding(late: bool) -> 
     )
     assert f"distconsole why {finding.run}" in finding.hint
     assert " s: rank 1 on a is in load at data.py:9; 2 of 3" in health_line(timeline, began + 12)
+
+
+def test_a_rank_that_was_asked_as_it_makes_no_step_is_found_by_the_steps_of_the_others() -> None:
+    feed, timeline, events = Feed("a"), RunTimeline(), []
+    for rank in range(3):
+        events += feed("a", "state", rank=rank, local_rank=rank, pid=rank + 7, state="running")
+    began = feed.t
+    for second in range(1, 24):
+        for rank in (0, 2):
+            at = began + second
+            events += feed.window(rank, step=50 * second, steps=50, step_ms=[20.0, 21.0], t=at)
+        if second == 15:
+            told = where(1, "data.py", 20.0)
+            told["call"]["step"] = -1
+            events += feed("a", "roll_call", began + second, **{**told, "why": "start"})
+        events += feed("a", "sample", began + second, **SAMPLE)
+    for event in events:
+        timeline.apply(event)
+    (finding,) = timeline.findings
+    assert (finding.check, finding.rank, finding.kind) == ("run.stall", 1, "elsewhere")
+    assert finding.severity is Severity.WARN
+    assert finding.summary == "rank 1 on a is in load at data.py:9; 2 ranks go on"
+
+
+def test_a_start_of_which_not_all_ranks_were_asked_blames_nobody() -> None:
+    feed, events = Feed("a", "b"), []
+    for rank, host in enumerate("ab"):
+        events += feed(host, "state", rank=rank, local_rank=0, pid=rank + 7, state="running")
+    began = feed.t
+    told = where(1, "data.py", 45.0)
+    told["call"]["step"] = -1
+    events += feed("b", "roll_call", began + 45, **{**told, "why": "start"})
+    for second in range(46, 60):
+        events += feed("a", "sample", began + second, **SAMPLE)
+    assert only(events, RunFinding) == []
 
 
 def test_batches_are_named_until_the_first_step_and_forgotten_then() -> None:

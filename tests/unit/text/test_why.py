@@ -12,6 +12,7 @@ from msgspec import structs
 from distconsole.cli.main import exit_code_of
 from distconsole.cli.streams import Streams
 from distconsole.model.diagnosis.calls import Call, GpuUse, Place
+from distconsole.model.diagnosis.diagnosis import Diagnosis, Kind, Sure
 from distconsole.model.events import Diagnosed, FoundJob
 from distconsole.model.requests import Why
 from distconsole.runs.diagnosis.judge import judge
@@ -105,3 +106,16 @@ def test_the_gpus_of_ranks_with_one_stack_are_told_as_a_range() -> None:
     calls = {"node1": (Call(rank=1, gpu=two[1]),)}
     shown = printed(structs.replace(made(), calls=calls))
     assert "    GPU use 0 %, 70 W" in shown
+
+
+def test_what_can_never_go_on_is_a_deadlock_at_once() -> None:
+    differs = {"world": 4, "each": {"waits": "all_reduce 7 train.py:88", "silent_s": 5.0}}
+    roll = roll_of({**differs, 3: {"waits": "barrier 7 train.py:95", "silent_s": 5.0}})
+    (head, *_) = printed(structs.replace(made(), diagnosis=judge(roll)))
+    assert head.startswith("DEADLOCK  collective #7 of default_pg differs")
+
+
+def test_of_a_run_that_ended_unasked_it_is_not_said_that_it_may_hang_yet() -> None:
+    never = Diagnosis(kind=Kind.UNDECIDED, sure=Sure.UNKNOWN, hang=False, summary="the run failed")
+    told = Diagnosed(t=1000.0, run="r", live=False, diagnosis=never, ended=990.0)
+    assert printed(told) == ["ENDED  the run failed"]

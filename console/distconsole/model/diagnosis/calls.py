@@ -88,10 +88,15 @@ class GpuUse(Told, frozen=True, kw_only=True):
 
 
 class Operation(Told, frozen=True, kw_only=True):
-    """A collective that a rank has enqueued: its number in the group, name, shapes and types."""
+    """An operation that a rank has enqueued: its number in the group, name, shapes and types.
+
+    ``p2p``: a send or receive, which is numbered by its pair of ranks.
+    """
 
     seq: Count
     op: Word = ""
+    state: Word = ""
+    p2p: bool = False
     input_sizes: Shapes = ()
     input_dtypes: Types = ()
 
@@ -112,9 +117,7 @@ class Collective(Operation, frozen=True, kw_only=True):
     ranks: Annotated[tuple[Rank, ...], Meta(max_length=65536)] = ()
     span: tuple[Rank, Rank] | UnsetType = UNSET
     backend: Word = ""
-    state: Word = ""
     done_seq: Annotated[int, Meta(ge=-1, le=2**63 - 1)] | None = None
-    p2p: bool = False
     age_s: Amount | None = None
     recent: Annotated[tuple[Operation, ...], Meta(max_length=64)] = ()
 

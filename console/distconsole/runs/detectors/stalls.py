@@ -13,6 +13,7 @@ from distconsole.model.names import count_text
 from distconsole.model.run_events import RunFinding, Window
 from distconsole.runs.detectors.conclusions import STALL
 from distconsole.runs.detectors.ranks import Ranks, ranks_text
+from distconsole.runs.diagnosis.blaming import HARD
 from distconsole.runs.diagnosis.judge import judge
 from distconsole.runs.diagnosis.roll import Roll
 from distconsole.runs.pace import TOGETHER_SECONDS, is_fresh
@@ -41,6 +42,10 @@ class StallWatch:
         """Whether a call has come that no diagnosis knows yet."""
         self._found: Diagnosis | None = None
         """What was told of this stall."""
+        self._late_since: float | None = None
+        """When ranks without a step were asked that are late, as no diagnosis knows yet."""
+        self._late_found: Diagnosis | None = None
+        """What was told of these."""
         self._longest_s = 0.0
         """The longest pause between two steps of a rank."""
 
@@ -51,8 +56,10 @@ class StallWatch:
         if window.steps or before is None:
             self._last[window.rank] = window
 
-    def called(self, call: Call, host: str, t: float) -> None:
-        """Take where a rank of ``host`` is at ``t`` (UNIX seconds)."""
+    def called(self, call: Call, host: str, t: float, *, starts: bool = False) -> None:
+        """Take where a rank of ``host`` is at ``t`` (UNIX seconds); ``starts``: it was asked as it has made no step yet."""
+        if starts and self._late_since is None:
+            self._late_since = t
         self._ranks.hosts.setdefault(call.rank, host)
         self._calls[call.rank] = t, call
         self._called = True
@@ -79,10 +86,13 @@ class StallWatch:
 
         A diagnosis that is known only later, or changes, is told when it is there.
         """
-        waited = t - self._since
-        if not self._stalled or waited < TOGETHER_SECONDS:
+        if not self._stalled:
+            yield from self._late_start(t)
             return
-        fresh = self._fresh_calls()
+        waited = t - self._since
+        if waited < TOGETHER_SECONDS:
+            return
+        fresh = self._fresh_calls(self._since)
         if fresh and waited < CALLS_SECONDS and not fresh.keys() >= self._ranks.living.keys():
             return
         untold, called = tuple(sorted(self._untold)), self._called
@@ -96,9 +106,45 @@ class StallWatch:
         elif untold and self._found is None:
             yield self._behind(untold, t)
 
-    def _fresh_calls(self) -> dict[int, Call]:
-        """Return what the ranks told in this stall."""
-        from_then = self._since - CALLED_BEFORE_SECONDS
+    def _late_start(self, t: float) -> Iterator[RunFinding]:
+        """Yield who keeps the start, once every rank has made steps or was asked."""
+        since = self._late_since
+        if since is None or t - since < TOGETHER_SECONDS:
+            return
+        calls = {**self._going(t), **self._fresh_calls(since)}
+        if not calls.keys() >= self._ranks.living.keys():
+            if t - since >= CALLS_SECONDS:
+                self._late_since = None
+            return
+        self._late_since = None
+        found = self._judge(calls)
+        if not found.hang or found.kind in SAYS_NOTHING:
+            return
+        if self._late_found is None or _differs(found, self._late_found):
+            self._late_found = found
+            told = self._diagnosed(found, t)
+            sure = found.kind in (*HARD, Kind.MISMATCH, Kind.CROSSED)
+            goes_on = any(call.stage == "stepping" for call in calls.values())
+            severity = Severity.WARN if sure or goes_on else Severity.INFO
+            yield structs.replace(told, severity=severity)
+
+    def _going(self, t: float) -> dict[int, Call]:
+        """Return the ranks that make steps at ``t``, as if they had been asked."""
+        return {
+            rank: Call(
+                rank=rank,
+                stage="stepping",
+                step=last.step,
+                silent_s=t - last.t,
+                usual_s=(last.step_ms_mean or 0.0) / 1000,
+            )
+            for rank, last in self._last.items()
+            if is_fresh(last.t, t, last.step_ms_mean)
+        }
+
+    def _fresh_calls(self, since: float) -> dict[int, Call]:
+        """Return what the ranks have told since then."""
+        from_then = since - CALLED_BEFORE_SECONDS
         return {rank: call for rank, (t, call) in self._calls.items() if t >= from_then}
 
     def _judge(self, calls: dict[int, Call]) -> Diagnosis:

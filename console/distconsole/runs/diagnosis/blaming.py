@@ -17,7 +17,7 @@ from distconsole.model.time_text import span_text
 from distconsole.runs.diagnosis.causes import Cause, cause_of
 from distconsole.runs.diagnosis.roll import Roll
 from distconsole.runs.diagnosis.stacks import line_text, operation_of, own_place
-from distconsole.runs.diagnosis.waiting import DEFAULT_GROUPS, WaitGraph
+from distconsole.runs.diagnosis.waiting import WaitGraph, group_text
 
 HARD = (
     *(Kind.OUT_OF_MEMORY, Kind.KILLED, Kind.FAILED, Kind.STOPPED, Kind.DEBUGGER, Kind.INPUT),
@@ -66,7 +66,7 @@ def blame(
     first = min(causes, key=lambda rank: (_hardness(causes[rank]), rank))
     cause = causes[first]
     alike = [rank for rank, each in causes.items() if _same(each, cause)]
-    waiting = what_most_wait_in(graph)
+    waiting = what_most_wait_in(graph, alike)
     there = first in graph.waiting
     if not lead and waiting is not None and set(waiting.ranks) - set(alike):
         lead = waiting_text(waiting, len(roll.world))
@@ -108,11 +108,11 @@ def make_diagnosis(
     text: str,
     evidence: tuple[str, ...] = (),
 ) -> Diagnosis:
-    waiting = what_most_wait_in(graph)
+    waiting = what_most_wait_in(graph, ranks)
     about = [rank for rank in (ranks or sorted(roll.calls)) if rank in roll.calls]
-    lasts = roll.rests if cause.kind in PASSING else roll.is_long
     sure = cause.kind in HARD and cause.kind not in PASSING
-    hang = sure or not about or any(lasts(roll.calls[rank]) for rank in about)
+    sure = sure or cause.kind is Kind.MISMATCH  # it can never go on
+    hang = sure or not about or any(_lasts(roll.calls[rank], cause, roll) for rank in about)
     if not hang:
         evidence = (*evidence, NOT_LONG)
     return Diagnosis(
@@ -132,6 +132,12 @@ def make_diagnosis(
     )
 
 
+def _lasts(call: Call, cause: Cause, roll: Roll) -> bool:
+    """Whether a rank does this for longer than it may; before its first step many things take their time."""
+    passing = cause.kind in PASSING and call.step >= 0
+    return roll.rests(call) if passing else roll.is_long(call)
+
+
 def ranks_text(ranks: Sequence[int]) -> str:
     """Return ``rank 3``, ``ranks 0-3,7`` or, of many without order, ``ranks 0,2,4 and 7 more``."""
     if len(ranks) == 1:
@@ -146,13 +152,6 @@ def ranks_text(ranks: Sequence[int]) -> str:
 def _size(span: str) -> int:
     first, _, last = span.partition("-")
     return int(last or first) - int(first) + 1
-
-
-def group_text(name: str) -> str:
-    """Return how a process group is called: ``default_pg`` or ``group tp0``."""
-    if name in DEFAULT_GROUPS:
-        return "default_pg"
-    return f"group {name}" if name else "a group without a name"
 
 
 def payload_text(operation: Operation) -> str:
@@ -175,9 +174,9 @@ def size_text(size: int) -> str:
     return f"{size} B"
 
 
-def what_most_wait_in(graph: WaitGraph) -> Waiting | None:
-    """Return what most ranks wait in; None where nobody waits."""
-    wait, ranks = graph.most
+def what_most_wait_in(graph: WaitGraph, about: Iterable[int] = ()) -> Waiting | None:
+    """Return what most ranks wait in, of the waits that concern ``about``; None where there is no such wait."""
+    wait, ranks = graph.most(about)
     if not ranks:
         return None
     first = min(ranks)

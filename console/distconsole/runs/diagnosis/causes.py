@@ -12,15 +12,18 @@ from distconsole.model.diagnosis.diagnosis import Kind, Sure
 from distconsole.model.names import count_text
 from distconsole.runs.diagnosis.roll import Roll
 from distconsole.runs.diagnosis.stacks import (
+    AFTER_THE_SCRIPT,
     Does,
     evaluates,
     is_library,
+    is_over,
     operation_of,
     own_place,
     place_text,
     waits_for_lock,
     what_it_does,
 )
+from distconsole.runs.diagnosis.waiting import family_of, first_pending, group_text, is_pending
 
 BUSY_SHARE = 0.8
 """Of a processor: a worker that uses more computes."""
@@ -264,9 +267,48 @@ def _saves(call: Call, roll: Roll) -> Cause | None:
 
 
 def _leaves(call: Call, roll: Roll) -> Cause | None:
+    if is_over(call):
+        does, place = "has come to the end of the script", own_place(call.frames)
+        keeper, cure = _kept_alive_by(call)
+        hint = cure if roll.script_is_over else _LEFT_HINT
+        kind = Kind.TEARDOWN if roll.script_is_over else Kind.LEFT
+        return Cause(kind, does, hint, (f"kept alive by {keeper}",), place, Sure.CERTAIN)
     if what_it_does(call) is Does.LEAVES or call.stage == "ended":
         return _at(call, Kind.LEFT, "has left the loop and ends", _LEFT_HINT, sure=Sure.LIKELY)
     return None
+
+
+def _kept_alive_by(call: Call) -> tuple[str, str]:
+    """Return what keeps a process whose script is over, and what to do about it."""
+    place, functions = own_place(call.frames), {frame.function for frame in call.frames}
+    if place is not None and not functions & {*AFTER_THE_SCRIPT}:
+        words = f"what atexit calls: it is {place_text(place)}"
+        return words, "a function of atexit has to end by itself: give what it waits for a timeout"
+    executor = any(_EXECUTOR.search(frame.file) for frame in call.frames)
+    children = [
+        child for child in call.children if child.ended is None and child.state not in ("Z", "X")
+    ]
+    if children and (executor or "_exit_function" in functions):
+        busy = [child for child in children if own_place(child.frames)] or children
+        text = f"its child process pid {busy[0].pid}" + _in_own(busy[0].frames)
+        cure = "shut an executor or a pool down, and join processes, before the script ends; daemon=True ends a Process with it"
+        return text, cure
+    others = [each for each in call.threads if not each.main]
+    own = [each for each in others if own_place(each.frames)] or others
+    named = [f"thread {each.name or each.tid}{_in_own(each.frames)}" for each in own[:3]]
+    if executor:
+        cure = "shut the executor down before the script ends, and have its work end: shutdown(cancel_futures=True)"
+        return " or ".join(named) or "a thread of an executor", cure
+    cure = "join the thread or tell it to end; threading.Thread(daemon=True) ends with the script"
+    return " or ".join(named) or "a thread that is no daemon", cure
+
+
+_EXECUTOR = re.compile(r"/concurrent/futures/(thread|process)\.py$")
+
+
+def _in_own(frames: Sequence[Place]) -> str:
+    place = own_place(frames)
+    return "" if place is None else f", which is {place_text(place)}"
 
 
 def _starts(call: Call, roll: Roll) -> Cause | None:
@@ -318,8 +360,22 @@ def _other_collective(call: Call, roll: Roll) -> Cause | None:
     if what_it_does(call) is not Does.WAITS:
         return None
     op = operation_of(call.frames)
-    hint = "every rank of a group must enter the same collectives in the same order"
+    hint = _HINTS.get(
+        family_of(op), "every rank of a group must enter the same collectives in the same order"
+    )
+    pending = [each for each in call.collectives if not each.p2p and is_pending(each)]
+    if len(pending) == 1 and family_of(op) in ("", family_of(pending[0].op)):
+        op = f"{op} #{first_pending(pending[0])} of {group_text(pending[0].group or pending[0].name)}"
     return _at(call, Kind.OTHER_COLLECTIVE, f"waits in {op}", hint, sure=Sure.LIKELY)
+
+
+_HINTS = {
+    "newgroup": "new_group() has to be called by all ranks of the job, in the same order, also by those that are not in the group",
+    **dict.fromkeys(
+        ("isend", "irecv", "send", "recv"),
+        "a send needs a receive by the rank that it names, and a receive a send, in the same order",
+    ),
+}
 
 
 def _evaluates(call: Call, roll: Roll) -> Cause | None:

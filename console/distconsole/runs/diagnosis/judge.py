@@ -18,7 +18,6 @@ from distconsole.runs.diagnosis.blaming import (
     HARD,
     blame,
     cause_is,
-    group_text,
     kernel_words,
     make_diagnosis,
     operation_words,
@@ -38,7 +37,7 @@ from distconsole.runs.diagnosis.stacks import (
     place_text,
     what_it_does,
 )
-from distconsole.runs.diagnosis.waiting import WaitGraph, differing
+from distconsole.runs.diagnosis.waiting import WaitGraph, group_text
 
 JudgeRule = Callable[[Roll, WaitGraph], Diagnosis | None]
 ORDER_HINT = "every rank of a group must enter the same collectives, with equal shapes and types, in the same order"
@@ -102,6 +101,13 @@ def _over(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
         return None
     text = f"{count_text(len(calls), 'rank')} ended with exit code 0: nothing hangs"
     return Diagnosis(kind=Kind.HEALTHY, sure=Sure.CERTAIN, hang=False, summary=text)
+
+
+def _kept_alive(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
+    """The script is over on all ranks, and something keeps those that live."""
+    if not roll.script_is_over:
+        return None
+    return blame([rank for rank, call in roll.calls.items() if call.alive], roll, graph)
 
 
 def _by_horovod(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
@@ -181,19 +187,22 @@ def _alone_in_groups(graph: WaitGraph, ends: frozenset[int]) -> tuple[int, ...]:
 
 
 def _mismatch(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
-    """All are in the same number of a group, and it is another operation, shape or type on some."""
-    for wait in sorted({each for waits in graph.waits.values() for each in waits}):
-        kinds = differing(graph, wait, graph.members(wait.group) & roll.calls.keys())
-        if len(kinds) < 2:
+    """One number of a group is another operation, shape or type on some ranks, and not complete."""
+    groups = sorted({wait.group for waits in graph.waits.values() for wait in waits})
+    for group in groups:
+        found = graph.first_mismatch(group)
+        if found is None:
             continue
-        (usual, many), *others = kinds
+        seq, ((usual, many), *others) = found
         odd = sorted(rank for _, ranks in others for rank in ranks)
         tie = len(odd) >= len(many)
         other, few = others[0]
-        line = operation_words(graph.calls[few[0]])
-        text = f"collective #{wait.seq} of {group_text(wait.group[0])} differs: "
+        text = f"collective #{seq} of {group_text(group[0])} differs: "
         text += f"{_called(many, roll)} {_operation_text(usual)}; {_called(few, roll)} "
-        text += f"{_operation_text(other)}, in {line}"
+        text += _operation_text(other)
+        now = "" if graph.last[group][few[0]].seq == seq else "and is now "
+        where = operation_words(graph.calls[few[0]])
+        text += f", {now}{where}" if where.startswith("at ") else f", {now}in {where}"
         text += "; which of them is wrong, this does not say" if tie else ""
         place = own_place(graph.calls[few[0]].frames)
         sure = Sure.UNKNOWN if tie else Sure.CERTAIN
@@ -257,6 +266,9 @@ def _by_stacks(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
     outside = roll.world - inside
     if not inside or not outside or len(outside) > len(inside):
         return None
+    going = any(rank in roll.calls and roll.moves(roll.calls[rank]) for rank in outside)
+    if going and len(outside) == len(inside):
+        return None  # those that go on may not even be of the same group
     return structs.replace(blame(outside, roll, graph), sure=Sure.LIKELY)
 
 
@@ -264,18 +276,36 @@ def _other_operation(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
     """All wait, by their stacks in different operations or lines of the script: the fewest are suspected."""
     if len(graph.waiting) < len(roll.world) or len(roll.world) < 2:
         return None
+    groups = {wait.group for waits in graph.waits.values() for wait in waits}
+    apart = len(groups) > 1
     by_line: dict[str, list[int]] = {}
     for rank in sorted(graph.waiting):
-        by_line.setdefault(operation_words(roll.calls[rank]), []).append(rank)
+        words = operation_words(roll.calls[rank])
+        if apart and rank in graph.waits:
+            wait = graph.waits[rank][0]
+            words = f"{wait.op} #{wait.seq} of {group_text(wait.group[0])} ({words})"
+        by_line.setdefault(words, []).append(rank)
     if len(by_line) < 2:
         return None
     ordered = sorted(by_line.items(), key=lambda item: -len(item[1]))
     (usual, many), (other, few), *_ = ordered
     odd = sorted(rank for _, ranks in ordered[1:] for rank in ranks)
-    tie = len(many) <= len(odd)
+    tie = apart or len(many) <= len(odd)
     text = f"{ranks_text(many)} {'waits' if len(many) == 1 else 'wait'} in {usual}; "
     text += f"{ranks_text(few)}{_on_host(few, roll)} in {other}"
-    text += "; which of them is wrong, this does not say" if tie else ""
+    if apart:
+        known = all(
+            not graph.absent(wait) and wait.group[1]
+            for waits in graph.waits.values()
+            for wait in waits
+        )
+        text += "; " + (
+            "no rank is missing in any of them"
+            if known
+            else "who of them is waited for, the records of these groups do not say"
+        )
+    elif tie:
+        text += "; which of them is wrong, this does not say"
     sure = Sure.UNKNOWN if tie else Sure.LIKELY
     place = own_place(roll.calls[few[0]].frames)
     cause = Cause(Kind.OTHER_COLLECTIVE, "", ORDER_HINT, (), place, sure)
@@ -378,6 +408,17 @@ def _by_kernel(roll: Roll) -> str:
 
 
 RULES: Sequence[JudgeRule] = (
-    *(_moving, _over, _by_horovod, _crossed, _blocked, _mismatch, _meeting, _hard, _by_stacks),
+    *(
+        _moving,
+        _over,
+        _kept_alive,
+        _by_horovod,
+        _mismatch,
+        _crossed,
+        _blocked,
+        _meeting,
+        _hard,
+        _by_stacks,
+    ),
     *(_other_operation, _all_wait, _same_phase, _standing, _minority, _undecided),
 )

@@ -8,12 +8,15 @@ from functools import cached_property
 from typing import Any
 
 from distconsole.model.diagnosis.calls import Call
+from distconsole.runs.diagnosis.stacks import is_over
 from distconsole.runs.pace import fresh_seconds
 
 STALL_SECONDS, STALL_STEPS = 30.0, 10.0
 """A rank has stalled after so long, or so many of its usual steps, where these are longer; as agents judge."""
 LATELY_SECONDS, LATELY_STEPS = 2.0, 3.0
 """A rank goes on that has finished a step within so long, or so many of its steps; its agent looks once a second."""
+NEVER_STEPPED_SECONDS = 10.0
+"""A rank without any step is left behind once others have made steps for so long."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +71,25 @@ class Roll:
         """Whether a rank is silent for longer than a stall, and than any pause before; also where that is not known."""
         if call.silent_s is None:
             return True
+        if call.step < 0 and min(call.silent_s, self._stepped_s) >= NEVER_STEPPED_SECONDS:
+            return True
         steps_s = STALL_STEPS * self.usual_s(call.rank)
         return call.silent_s >= max(STALL_SECONDS, steps_s, 1.2 * self.longest_s)
+
+    @cached_property
+    def _stepped_s(self) -> float:
+        """For how long ranks have made steps that go on, as far as their number tells."""
+        going = (call for call in self.calls.values() if self.moves(call))
+        return max((call.step * self.usual_s(call.rank) for call in going), default=0.0)
+
+    @cached_property
+    def script_is_over(self) -> bool:
+        """Whether every rank that lives has come to the end of the script, and every other one has ended well."""
+        living = [call for call in self.calls.values() if call.alive]
+        gone = (call.ended for call in self.calls.values() if not call.alive)
+        well = all(ended is not None and ended.exit_code == 0 for ended in gone)
+        told = self.world == frozenset(self.calls)
+        return told and bool(living) and well and all(map(is_over, living))
 
     @cached_property
     def unheard(self) -> frozenset[int]:

@@ -54,6 +54,11 @@ LEAVES = (
     *("destroy_process_group", "_exit_function", "_run_exitfuncs", "_python_exit"),
     *("_shutdown", "_abort_process_group"),
 )
+AFTER_THE_SCRIPT = ("_shutdown", "_exit_function", "_run_exitfuncs", "_python_exit")
+"""Functions that Python itself calls once a script is over."""
+OUTERMOST = ("<module>", "_run_module_as_main")
+MOST_FRAMES = 64
+"""Of a stack that an agent tells; a longer one lacks its outermost."""
 SHUTS = re.compile(r"/(horovod|logging)/|torch/distributed/")
 """Whose ``shutdown`` is the end of a process; that of a pool of threads is not."""
 LOCKS = re.compile(r"/(threading|queue|_weakrefset|multiprocessing/(synchronize|queues))\.py$")
@@ -82,6 +87,17 @@ class Does(StrEnum):
 def is_library(file: str) -> bool:
     """Whether a file is not the script's own."""
     return LIBRARY.search(file) is not None
+
+
+def is_over(call: Call) -> bool:
+    """Whether the main thread has come to the end of its script: its outermost function is one that Python calls then."""
+    if not call.frames or len(call.frames) >= MOST_FRAMES:
+        return False
+    first = call.frames[-1]
+    if is_library(first.file):
+        return first.function in AFTER_THE_SCRIPT
+    # What atexit calls has nothing of the script above it. Python 3.14 itself does not read all outer calls.
+    return first.function not in OUTERMOST and call.way in ("py-spy", "server")
 
 
 def own_place(frames: Iterable[Place]) -> Place | None:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
+from msgspec import structs
+
 from distconsole.model.diagnosis.calls import Call, Collective, Operation
 from distconsole.runs.diagnosis.stacks import Does, operation_of, what_it_does
 
@@ -32,6 +34,11 @@ GroupKey = tuple[str, Ranks, str]
 DEFAULT_GROUPS = ("0", "default_pg", "default")
 BY_OWN_SIZES = ("all_to_all", "alltoall", "gather", "scatter", "send", "recv", "coalesced")
 """Operations whose members may give different sizes; ``all_gather`` and ``reduce_scatter`` are not of them."""
+FAMILIES = (
+    *("newgroup", "allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "barrier"),
+    *("gather", "scatter", "reduce", "isend", "irecv", "send", "recv"),
+)
+"""Operations that never meet one of another family, however a function or a record calls them; the longer word first."""
 IDLE_SHARE = 0.5
 """Of a processor: a rank that uses less waits in backward, and does not compute."""
 
@@ -67,7 +74,7 @@ class WaitGraph:
         for rank, call in self.calls.items():
             if not call.alive:
                 continue
-            for each in call.collectives:
+            for each in filter(None, map(without_p2p, call.collectives)):
                 key = self._key_of(each)
                 self.last.setdefault(key, {})[rank] = each
                 if is_pending(each):
@@ -108,12 +115,18 @@ class WaitGraph:
             self._absent[wait.group, wait.seq] = known
         return known
 
+    def _records(self, rank: int) -> bool:
+        return bool(self.calls[rank].collectives)
+
     @cached_property
     def _absent(self) -> dict[tuple[GroupKey, int], frozenset[int]]:
         return {}
 
-    def _records(self, rank: int) -> bool:
-        return bool(self.calls[rank].collectives)
+    def _unrecorded_in(self, rank: int, op: str) -> bool:
+        """Whether a rank without records may wait in ``op``, by its stack."""
+        if rank not in self.by_stack or self.calls[rank].collectives:
+            return False
+        return family_of(self.by_stack[rank]) in ("", family_of(op))
 
     @cached_property
     def ends(self) -> tuple[frozenset[int], tuple[int, ...]]:
@@ -154,28 +167,95 @@ class WaitGraph:
                 return tuple(path[path.index(rank) :])
         return ()
 
-    @cached_property
-    def most(self) -> tuple[Wait | None, frozenset[int]]:
-        """What most wait in, and who; ranks that only their stacks show to wait in the same are among them."""
+    def most(self, about: Iterable[int] = ()) -> tuple[Wait | None, frozenset[int]]:
+        """Return what most ranks wait in, and who; ranks that only their stacks show to wait in the same are among them.
+
+        ``about``: of the waits for these ranks, else of those in their groups; None and nobody where there is none.
+        """
         counts = Counter(wait for waits in self.waits.values() for wait in waits)
+        if ranks := frozenset(about):
+            for_them = {wait: n for wait, n in counts.items() if self.absent(wait) & ranks}
+            with_them = {w: n for w, n in counts.items() if self.members(w.group) & ranks}
+            if counts and not (for_them or with_them):
+                return None, frozenset()
+            counts = Counter(for_them or with_them)
         if not counts:
-            return None, frozenset(self.by_stack)
+            return None, self._most_by_stack(ranks)
         best = max(counts, key=lambda wait: (counts[wait], -wait.seq, wait.op, wait.group))
-        ranks = {rank for rank, waits in self.waits.items() if best in waits}
-        unrecorded = (r for r, op in self.by_stack.items() if not self._records(r))
-        return best, frozenset(ranks | set(unrecorded))
+        waiting = {rank for rank, waits in self.waits.items() if best in waits}
+        members, families = self.members(best.group), ("", family_of(best.op))
+        unrecorded = {
+            rank
+            for rank, op in self.by_stack.items()
+            if rank in members and family_of(op) in families and not self._records(rank)
+        }
+        return best, frozenset(waiting | unrecorded)
+
+    def _most_by_stack(self, but: frozenset[int]) -> frozenset[int]:
+        """Return who waits in the operation that most stacks show, which may be a backward; ``but`` these."""
+        alike: dict[str, set[int]] = {}
+        for rank, op in self.by_stack.items():
+            if rank not in but:
+                alike.setdefault(family_of(op), set()).add(rank)
+        most = max(alike, key=lambda family: (len(alike[family]), family), default="")
+        return frozenset(alike.get(most, set()) | alike.get("", set()))
+
+    def first_mismatch(
+        self, group: GroupKey
+    ) -> tuple[int, list[tuple[Operation, list[int]]]] | None:
+        """Return the lowest number of ``group`` at which ranks have enqueued what never meets, and who did what.
+
+        Past numbers count where one of the ranks has not completed its own: it never will.
+        """
+        last = self.last[group]
+        pending = {
+            seq
+            for each in last.values()
+            if is_pending(each)
+            for seq in (each.seq, *(one.seq for one in each.recent if not one.p2p))
+            if seq >= first_pending(each)
+        }
+        for seq in sorted(pending):
+            kinds = differing(self, Wait(group, seq, ""), self.members(group) & last.keys())
+            if len(kinds) > 1:
+                return seq, kinds
+        return None
 
     def operation_at(self, rank: int, group: GroupKey, seq: int) -> Operation | None:
         """Return what a rank has enqueued as number ``seq`` of a group; None where that is not known."""
         last = self.last[group].get(rank)
         if last is None:
             return None
-        return next((each for each in (last, *last.recent) if each.seq == seq), None)
+        told = (each for each in (last, *last.recent) if not each.p2p)
+        return next((each for each in told if each.seq == seq), None)
+
+
+def group_text(name: str) -> str:
+    """Return how a process group is called: ``default_pg`` or ``group tp0``."""
+    if name in DEFAULT_GROUPS:
+        return "default_pg"
+    return f"group {name}" if name else "a group without a name"
+
+
+def without_p2p(collective: Collective) -> Collective | None:
+    """Return the last operation of a group that is of all its ranks; None where none is known."""
+    if not collective.p2p:
+        return collective
+    others = [each for each in collective.recent if not each.p2p]
+    if not others:
+        return None
+    last, *before = others
+    told = {name: getattr(last, name) for name in Operation.__struct_fields__}
+    return structs.replace(collective, **told, recent=tuple(before))
+
+
+def family_of(op: str) -> str:
+    """Return which of ``FAMILIES`` an operation is of; nothing where its name does not say it, as of a backward."""
+    name = op.replace("_", "").lower()
+    return next((family for family in FAMILIES if family in name), "")
 
 
 def is_pending(collective: Collective) -> bool:
-    if collective.p2p:
-        return False  # numbers of pairs, not of the group
     if collective.done_seq is not None:
         return collective.done_seq < collective.seq
     return collective.state in ("scheduled", "started")
@@ -186,7 +266,7 @@ def first_pending(collective: Collective) -> int:
     if collective.done_seq is None:
         return collective.seq
     if collective.done_seq < 0:
-        return min(each.seq for each in (collective, *collective.recent))
+        return min(each.seq for each in (collective, *collective.recent) if not each.p2p)
     return min(collective.seq, collective.done_seq + 1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,6 +94,24 @@ def test_who_asks_at_once_again_gets_the_same_call_and_the_journal_has_it_once(
     stages = [(each["alive"], each["stage"], each["pid"]) for each in first]
     assert stages[2] == (False, "not_started", None)
     assert stages[0][::2] == (True, ranks.pid)
+
+
+def test_ranks_that_have_started_for_a_minute_are_asked_and_then_after_twice_as_long(
+    ranks: Ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = time.time()
+
+    def asked_after(seconds: float) -> list[tuple[int, str]]:
+        with monkeypatch.context() as later:
+            later.setattr(time, "time", lambda: began + seconds)
+            ranks.roll.watch()
+            if threads := [each for each in threading.enumerate() if each.name == "roll call"]:
+                threads[0].join()
+        return ranks.kept()
+
+    late = [(0, "start"), (1, "start")]
+    answers = [asked_after(seconds) for seconds in (50.0, 62.0, 90.0, 130.0)]
+    assert answers == [[], late, [], late]
 
 
 @pytest.mark.parametrize("before", [(300.0, 310.0, 320.0), (300.0, 320.0)])
