@@ -121,7 +121,8 @@ def _list_gaps(context: CheckContext, verdicts: Verdicts, rules: Sequence[Rule])
     request = context.request
     bad = [each for each in verdicts.findings if each.severity in (Severity.FAIL, Severity.WARN)]
     untried = {each.check for each in bad if each.cure is not None and each.proof is None}
-    reasons: dict[str, list[str]] = {}  # a check for each of its hosts, as those that passed are counted
+    # A check once for each of its hosts, as those that passed are counted.
+    reasons: dict[str, list[str]] = {}
     for cells in verdicts.cells.values():
         for check, cell in cells.items():
             if cell.outcome not in (Outcome.PASS, Outcome.WARN, Outcome.FAIL):

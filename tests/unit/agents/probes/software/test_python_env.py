@@ -96,7 +96,9 @@ def write_shadows(folder: Path) -> None:
     """Write a module that fails of each name that Python's own have."""
     for name in sys.stdlib_module_names - AT_START:
         if not name.startswith("_"):
-            (folder / f"{name}.py").write_text("raise ImportError(f'not the {__name__} of Python')")
+            (folder / f"{name}.py").write_text(
+                "raise ImportError(f'not the {__name__} of Python')"
+            )
 
 
 def test_modules_of_a_path_stand_in_front_of_none_that_a_probe_needs(tmp_path: Path) -> None:
