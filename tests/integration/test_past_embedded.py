@@ -101,7 +101,11 @@ def _compare(sessions: SessionSource) -> None:
     assert {type(event) for event in events} == {Narration, RunsCompared}
     made = events[-1]
     assert isinstance(made, RunsCompared)
-    slower = next(words for words in made.comparison.words if "slower per step" in words)
+    slower = next(
+        words
+        for words in made.comparison.words
+        if "longer per step" in words or "as long per step" in words
+    )
     assert "data wait" in slower
     differs = {each.name: each.values for each in made.comparison.differs}
     assert differs == {"arg --wait": ("0.005", "0.03")}

@@ -85,7 +85,9 @@ def test_a_loss_that_is_nan_in_one_step_is_found_and_kept(
     with Operator(request, standing_sessions) as run:
         assert run.end(150).state is EndState.SUCCEEDED, run.lines()
         run.finish()
-    (finding,) = findings(run)
+    found = findings(run)
+    assert [each.check for each in found] == ["run.not_finite"], found
+    finding = found[0]
     assert (finding.check, finding.rank, finding.hosts) == ("run.not_finite", 1, ("node2",))
     assert finding.summary == "loss is nan at step 7 on rank 1"
     unlike = [metric.step for metric in run.of(Metric) if metric.value != metric.value]

@@ -179,7 +179,6 @@ HOSTS = [
     ("check --hosts gpu1 gpu2", "gpu2 stands behind --hosts gpu1", "`--hosts gpu1,gpu2`?"),
     ("run --hosts a b train.py", "b stands behind --hosts a", "`--hosts a,b train.py`?"),
     ("check --hosts me@a:2222", "'2222' is not a number of slots", "behind a slash: me@a/2222"),
-    ("check --hosts ssh://me@a", "is not a user", "did you mean --hosts me@a?"),
     ("check --hosts '$HOSTS'", "'$HOSTS' is not a host", "leave the single quotes out"),
     ("check --hosts @hosts", "is not a user", "did you mean --hostfile hosts?"),
     ("check --hosts ./hosts", "is not a port", "did you mean --hostfile ./hosts?"),
