@@ -257,12 +257,12 @@ class Recorders:
         waiting = (
             (rank, [ns for ns in (each.met_ns, first) if ns])
             for rank, each in active
-            if not each.ended and (self._memory.get(rank) or StepMemory()).last_step < 0
+            if not each.ended and not self.has_steps(rank)
         )
         return {rank: (now_monotonic_ns - min(ns)) / 1e9 for rank, ns in waiting if ns}
 
     def has_steps(self, rank: int) -> bool:
-        """Whether a rank has made a step or a batch in this attempt."""
+        """Return whether a rank has completed a step or a batch since the last restart."""
         return (self._memory.get(rank) or StepMemory()).last_step >= 0
 
     def gone(self) -> list[tuple[int, int, Header]]:

@@ -70,7 +70,7 @@ class RollCalls:
         self._stalled: frozenset[int] = frozenset()
         self._next = float("-inf")
         self._start_seconds = limits.LEFT_BEHIND_SECONDS
-        """For so long ranks must have been without a first step to be asked next."""
+        """Seconds that a rank must be without a step before the ranks are asked again."""
 
     def call(self, seconds: float, why: str, only: Container[int] | None = None) -> list[Call]:
         """Return a CALL of each rank of this node, which the journal gets, too.

@@ -48,9 +48,11 @@ def read_traits(path: Path, request: Run | None = None) -> ScriptTraits:
 
 
 def traits_of(source: str, path: Path | None = None, request: Run | None = None) -> ScriptTraits:
-    """Return what the ``source`` at ``path`` says of Python or of a shell; of another language nothing is known.
+    """Return the traits of a script in Python or for a shell; of any other language only its interpreter.
 
-    Scripts that a shell script starts are read, where they lie here; ``request`` is what it is started with.
+    Args:
+        path: Where it lies. Scripts that a shell script starts are looked for beside it.
+        request: The arguments and variables that it is started with, and its working folder.
     """
     suffix = path.suffix if path is not None else ""
     interpreter = find_interpreter(source, suffix)

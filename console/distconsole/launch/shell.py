@@ -193,7 +193,7 @@ class _Reader:
         return [word for child in parts for word in self._expand(child)]
 
     def _begin(self, words: list[str], background: bool) -> None:
-        """Note what the command of these words starts."""
+        """Record the launcher or the script that a command starts; ``words`` are its name and arguments."""
         while words and ASSIGNMENT.fullmatch(words[0]):
             words = words[1:]
         if not words:
@@ -351,7 +351,7 @@ def _errors(node: Node) -> Iterator[Node]:
 
 
 def _waits(name: str, rest: Sequence[str]) -> bool:
-    """Whether a command returns when those in the background have ended."""
+    """Return whether a command waits for the commands in the background."""
     follows = {"tail": ("-f", "-F", "--follow"), "kill": ("-0",)}.get(name, ())
     return name in ("wait", "fg") or any(word in rest for word in follows)
 

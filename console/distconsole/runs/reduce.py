@@ -173,6 +173,11 @@ class RunReducer:
             self._waiting.clear()
             yield from self._finish(t)
 
+    def conclude(self, end: RunEnded) -> Iterator[RunEvents]:
+        """Yield what is left of a run whose last host never came back, and the ``end`` that was kept of it."""
+        yield from (each for each in self.lost_for_good(end.t) if not isinstance(each, RunEnded))
+        yield end
+
     def _state(self, host: str, entry: frames.StateEntry, t: float) -> Iterator[RunEvents]:
         try:
             state = RankState(entry.state)

@@ -248,11 +248,8 @@ def stored_events(
     if damage is not None:
         yield damage
     end = stored_end(record)
-    if reducer.ended is None and end is not None:  # a host never came back
-        yield from (
-            each for each in reducer.lost_for_good(end.t) if not isinstance(each, RunEnded)
-        )
-        yield end
+    if reducer.ended is None and end is not None:
+        yield from reducer.conclude(end)
 
 
 def damage_finding(

@@ -40,15 +40,16 @@ _LOGIN = {
     "hostbasedauthentication",
     "pkcs11provider",
     "securitykeyprovider",
-}
-_LOGIN |= {
     "pubkeyauthentication",
     "preferredauthentications",
     "canonicalizehostname",
     "proxyusefdpass",
+    "knownhostscommand",
+    "verifyhostkeydns",
+    "bindinterface",
+    "pubkeyacceptedalgorithms",
+    "pubkeyacceptedkeytypes",
 }
-_LOGIN |= {"knownhostscommand", "verifyhostkeydns", "bindinterface"}
-_LOGIN |= {"pubkeyacceptedalgorithms", "pubkeyacceptedkeytypes"}
 _KNOWN |= _LOGIN | {"controlpath", "tag"}
 UNKNOWN_CRITERION = "match"
 """The key of ``SshOptions.login`` for a criterion of Match that only ssh itself can judge."""

@@ -365,7 +365,7 @@ def script(job: dict[str, Any]) -> None:
 
 
 def is_shell(path: str, source: bytes) -> bool:
-    """Whether a script is no Python, by its first line, else by its ending."""
+    """Return whether a script is not Python: its ``#!`` line decides, and without one the end of its name."""
     first = source.partition(b"\n")[0] if source[:2] == b"#!" else b""
     if first and not path.endswith(".py"):
         return b"python" not in first and b"pypy" not in first

@@ -14,7 +14,6 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 from distconsole.model.findings import Severity
@@ -98,8 +97,7 @@ class RunState:
 
     def conclude(self, end: RunEnded) -> Iterator[RunEvents]:
         """Fold the end in of a run whose last host never came back, and yield what it meant."""
-        left = self._reducer.lost_for_good(end.t)
-        for event in chain((each for each in left if not isinstance(each, RunEnded)), (end,)):
+        for event in self._reducer.conclude(end):
             self.apply(event)
             yield event
 

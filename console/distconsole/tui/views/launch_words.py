@@ -257,10 +257,10 @@ def values_of(cluster: Cluster) -> dict[str, str]:
 def taken_values(model: LaunchFormModel, cluster: Cluster | None) -> dict[str, str]:
     """Return by field what the newest plan takes where the form says nothing, among hosts of ``cluster``."""
     chosen = model.chosen_hosts or ()
-    others = [*map(model.draft.text, ("cluster", "hostfile"))]
-    own = cluster is not None and not any(others) and all(map(cluster.host, chosen))
-    taken = values_of(cluster) if own and cluster is not None else {}
-    taken["hosts"] = ",".join(chosen)
+    taken = {"hosts": ",".join(chosen)}
+    others = any(map(model.draft.text, ("cluster", "hostfile")))
+    if cluster is not None and not others and all(map(cluster.host, chosen)):
+        taken |= values_of(cluster)
     plan = model.shown.plan if model.shown is not None and not model.blank else None
     if plan is None or not plan.hosts:
         return taken
