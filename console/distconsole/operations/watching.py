@@ -21,7 +21,7 @@ from distconsole.runs.following.follow import follow
 from distconsole.runs.store.place import Place
 from distconsole.runs.store.run_file import RunRecord
 from distconsole.runs.store.store import RunStore
-from distconsole.runs.summary import keep_whole
+from distconsole.runs.summary import keep_whole, stored_timeline
 from distconsole.runs.timeline import RunTimeline
 from distconsole.session import Session
 
@@ -116,19 +116,11 @@ def watch_run(
     def note(behind: bool, unordered: bool) -> None:
         control.behind, control.unordered = behind, unordered
 
-    def retell(events: Iterator[RunEvents]) -> None:
-        nonlocal timeline
-        if control.retell is not None:
-            control.retell(events)
-            return
-        timeline = RunTimeline()
-        for event in events:
-            timeline.apply(event)
-
     try:
         limit = store_limit(record)
         for event in follow(
-            *(store, record, opener, lambda: carrier.left, until, is_over, limit, note, retell),
+            *(store, record, opener, lambda: carrier.left, until, is_over, limit, note),
+            control.retell,
             whole=whole,
         ):
             if control.timeline is None and not isinstance(event, LogLine):
@@ -137,7 +129,7 @@ def watch_run(
         timeline = control.timeline or timeline
         if timeline.end is not None:
             with store.open(record.run) as run_file:
-                keep_whole(run_file, timeline)
+                keep_whole(run_file, stored_timeline(run_file) if control.unordered else timeline)
     finally:
         carrier.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,6 +11,7 @@ import pytest
 
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName, RunId
+from distconsole.model.run_events import RunFinding, Window
 from distconsole.operations.control import Control
 from distconsole.operations.watching import WishCarrier, watch_run
 from distconsole.rpc.link import ClockOffset
@@ -119,3 +121,74 @@ def test_a_run_is_folded_once_and_its_summary_kept(
         kept = summary_of(run_file)
     assert (kept.state, kept.steps, kept.metrics) == ("succeeded", 10, {})
     assert applied == events  # it was kept, and not made of what is stored
+
+
+class Late(PlayedJournal):
+    """Has nothing to tell until it is let go, and then one thing, and the rest a second later."""
+
+    may_tell = 0
+
+    def take(self, timeout: float | None) -> Any:
+        if not self.may_tell:
+            return None
+        self.may_tell -= 1
+        return super().take(timeout)
+
+    def let_go(self, things: int = 1) -> None:
+        self.may_tell = things
+        self._listener()
+        if things == 1:
+            threading.Timer(1.0, self.let_go, (9,)).start()
+
+
+class OneLate(Nodes):
+    """A session to two hosts, whose second tells what it has to tell only after the first."""
+
+    def __init__(self, *told: list[dict[str, Any]]) -> None:
+        super().__init__()
+        over = {"state": "succeeded", "exit_code": 0}
+        ends = [
+            {"kind": "verdict", **over, "first_failure": None, "after": 4.0},
+            {"kind": "end", **over, "seconds": 2.0, "after": 4.1},
+        ]
+        began = time.time()  # what is older is held until all have spoken
+        pieces = [
+            {"entries": [{"seq": seq, "t": began + body.pop("after"), **body}]}
+            for entries in told
+            for seq, body in enumerate([*entries, *map(dict, ends)], 1)
+        ]
+        first = len(told[0]) + len(ends)
+        self.late = Late(pieces[first:])
+        self._streams = {HOSTS[0]: PlayedJournal(pieces[:first]), HOSTS[1]: self.late}
+
+    def link(self, name: str) -> Any:
+        node = ToldNode(self, name)
+        node.stream = lambda _op, **_more: self._streams[HostName(name)]  # type: ignore[method-assign]
+        return node
+
+
+def test_who_passes_events_on_is_told_of_each_finding_once_however_late_a_host(
+    tmp_path: Path,
+) -> None:
+    def window(rank: int, step: int, loss: float, after: float) -> dict[str, Any]:
+        points = {"loss": [[step, loss, None]]}
+        return {
+            **{"kind": "window", "rank": rank, "step": step, "steps": 1, "after": after},
+            **{"points": points, "metrics": {"loss": loss}},
+        }
+
+    def begins(rank: int, after: float) -> dict[str, Any]:
+        state = {"kind": "state", "rank": rank, "local_rank": 0, "state": "running"}
+        return {**state, "pid": 9, "after": after}
+
+    early = [begins(0, 0.0), window(0, 7, float("nan"), 1.0), window(0, 8, 1.0, 3.5)]
+    late = [begins(1, 0.1), window(1, 8, 1.0, 3.6)]
+    nodes, store = OneLate(early, late), RunStore(tmp_path)
+    record = RunRecord(RunId("run-1"), started=100.0, hosts=HOSTS)
+    found = []
+    for event in watch_run(record, cast("Session", nodes), Control(), store):
+        if isinstance(event, RunFinding):
+            found.append(event.check)
+        elif isinstance(event, Window) and (event.rank, event.step) == (0, 8):
+            nodes.late.let_go()
+    assert found == ["run.not_finite"]

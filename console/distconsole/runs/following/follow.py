@@ -92,7 +92,8 @@ def follow(
         limit_bytes: What may be stored of it; then what ranks print is not, and all else is.
         note: Called with whether more of it has come already than was yielded, and whether a host told of
             what others' events had passed by then, so that sums of what was yielded are wrong.
-        retell: Called then, once all is read, with all events so far in the order of time.
+        retell: Called then, once all is read, with all events so far in the order of time; what follows goes
+            on from there. Who passes on what was yielded gives none, so that nothing is told twice or never.
         whole: Every printed line is yielded, each in its place, as it is to ``until``. Else records pass
             lines that the consumer has not taken, and some may be left out, which is said.
     """
@@ -180,7 +181,6 @@ class _Fold:
         elif (
             t < self._newest - UNORDERED_SECONDS
             and host != self._host
-            and self._retell is not None
             and not isinstance(entry, LogEntry)  # lines wait for records
         ):
             self.unordered = True
@@ -190,7 +190,11 @@ class _Fold:
     def may_retell(self) -> bool:
         """Whether it is time; where a host is always late, it is told again and again."""
         over = self.reducer.ended is not None
-        return self.unordered and (over or time.monotonic() >= self._not_before)
+        return (
+            self._retell is not None
+            and self.unordered
+            and (over or time.monotonic() >= self._not_before)
+        )
 
     def retell(self, run_file: RunFile, seen: Mapping[HostName, Place]) -> None:
         """Fold what is stored, as far as it was ``seen``, once more, in the order of time."""
