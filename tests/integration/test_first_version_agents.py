@@ -45,7 +45,11 @@ class OldRun:
         self._go = folder / "go"
         self.bridge: Bridge = node.bridge()
         launch(self.bridge, spec_of(RUN, [PRINTS.format(go=str(self._go))], watch=True))
-        next(entry for entry in self.bridge.follow(RUN) if entry["kind"] == "log")
+        awaited = {"log", "window"}
+        for entry in self.bridge.follow(RUN):
+            awaited -= {entry["kind"]}
+            if not awaited:
+                break
         self.folder = node.node_dir / "runs" / RUN
 
         self.journal = self.folder / "journal" / "000001.jsonl"

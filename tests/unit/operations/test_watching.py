@@ -173,8 +173,13 @@ def test_who_passes_events_on_is_told_of_each_finding_once_however_late_a_host(
     def window(rank: int, step: int, loss: float, after: float) -> dict[str, Any]:
         points = {"loss": [[step, loss, None]]}
         return {
-            **{"kind": "window", "rank": rank, "step": step, "steps": 1, "after": after},
-            **{"points": points, "metrics": {"loss": loss}},
+            "kind": "window",
+            "rank": rank,
+            "step": step,
+            "steps": 1,
+            "after": after,
+            "points": points,
+            "metrics": {"loss": loss},
         }
 
     def begins(rank: int, after: float) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from distconsole_agent.probes.standalone.reporting import (
     FACTS,
     begin,
     find_mapped,
+    import_metadata,
     import_own,
     leave,
     say,
@@ -86,7 +87,7 @@ def distributions(folder: str) -> Iterator[tuple[str, str]]:
 
 def read_distributions(folder: str) -> Iterator[tuple[str, str]]:
     """The same by what the metadata says."""
-    metadata = import_own("importlib.metadata")
+    metadata = import_metadata()
     for found in metadata.distributions(path=[folder]):
         # [] warns of a name that is missing, and will raise KeyError (importlib.metadata of Python 3.12).
         name = next(iter(found.metadata.get_all("Name", [])), "")

@@ -23,7 +23,7 @@ from typing import Any
 from distconsole_agent.probes.standalone.reporting import (
     Part,
     begin,
-    import_own,
+    import_metadata,
     resolve,
     say,
     wait_and_leave,
@@ -290,7 +290,7 @@ def owners_of(modules: set[str], path: list[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if not modules:
         return found
-    metadata = import_own("importlib.metadata")
+    metadata = import_metadata()
     for each in metadata.distributions(path=path):
         try:
             name = next(iter(each.metadata.get_all("Name", [])), "")

@@ -51,6 +51,13 @@ def import_own(name: str) -> Any:
         sys.path[:] = path
 
 
+def import_metadata() -> Any:
+    """Import ``importlib.metadata``, with what reads the files for it, which it imports only then."""
+    for name in ("email.message", "email.parser"):
+        import_own(name)
+    return import_own("importlib.metadata")
+
+
 def say(key: str, facts: object) -> None:
     """Print the JSON pair of a key and its facts on a line of its own."""
     line = json.dumps([key, facts])
