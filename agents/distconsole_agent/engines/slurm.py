@@ -21,7 +21,7 @@ from distconsole_agent.contract.protocol import ErrorCode
 from distconsole_agent.contract.refusal import Refusal, bad_request, read_text, storage
 from distconsole_agent.coordination.restarts import last_checkpoint
 from distconsole_agent.engines import slurm_words
-from distconsole_agent.node_folder.folders import default_node_dir, own_folder
+from distconsole_agent.node_folder.folders import default_node_dir, own_folder, storage_refusal
 from distconsole_agent.probes.host.slurm import CLIENT_VARIABLES
 from distconsole_agent.probes.programs import run_program
 from distconsole_agent.server.shim_calls import ask_shim, poll_shim
@@ -124,7 +124,7 @@ def _begin_step(
         with open(path, "w", encoding="utf-8") as file:
             file.write(step_script(folder, _words(request, "argv"), ended))
     except OSError as error:
-        raise storage(f"{folder}: {error.strerror}", "make room on that node") from None
+        raise storage_refusal(folder, error) from None
     if held:
         tell_holder(job, path)
     else:

@@ -6,13 +6,14 @@ never removed here: the home it lies in may be shared, and other hosts may be ru
 
 from __future__ import annotations
 
-import contextlib
 import io
 import marshal
 import os
 import struct
 import sys
 import zlib
+
+from distconsole_agent.node_folder.folders import replace_file
 
 PACKAGE = "distconsole_agent/"
 """All that bridge and shim import; the rest comes from the zipapp, where it is asked for."""
@@ -30,7 +31,7 @@ def keep_compiled(archive: str) -> None:
     """Write the compiled program unless it is there and whole; raises OSError."""
     path = compiled_path(archive)
     if not _is_whole(path):
-        _write(path, _compile(archive))
+        replace_file(path, _compile(archive))
 
 
 def _is_whole(path: str) -> bool:
@@ -63,19 +64,3 @@ def _code(source: bytes, path: str) -> bytes:
     head = importlib.util.MAGIC_NUMBER + struct.pack("<I", UNCHECKED_HASH)
     code = compile(source, path, "exec", dont_inherit=True)
     return head + importlib.util.source_hash(source) + marshal.dumps(code)
-
-
-def _write(path: str, content: bytes) -> None:
-    """Write aside and move into place; what a broken write leaves is removed with the installer's."""
-    folder, name = os.path.split(path)
-    aside = os.path.join(folder, f".{name}.{os.getpid()}.{os.urandom(6).hex()}")
-    try:
-        with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(aside, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(aside)
-        raise

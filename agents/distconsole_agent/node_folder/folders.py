@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import stat
@@ -135,6 +136,26 @@ def write_private(path: str, value: Any, *, sync: bool = True) -> None:
         sync_paths(os.path.dirname(path))
 
 
+def replace_file(path: str, content: bytes, *, sync: bool = True) -> None:
+    """Write ``content`` aside and move it into place, readable by its owner alone; raises OSError.
+
+    Several agents, and several threads of one, may write one file at once, and ranks read it.
+    """
+    folder, name = os.path.split(path)
+    aside = os.path.join(folder, f".{name}.{os.getpid()}.{os.urandom(6).hex()}")
+    try:
+        with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+        os.rename(aside, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(aside)
+        raise
+
+
 def sync_paths(*paths: str) -> None:
     """Wait until the disk keeps files and folders, but those that are gone; raises OSError."""
     for path in paths:
@@ -234,10 +255,10 @@ def _check_filesystem(path: str) -> None:
 
 
 def storage_refusal(path: str, error: OSError) -> Refusal:
-    where = error.filename or path
-    return storage(
-        f"{where}: {error.strerror or error}", "set node_dir to a local folder of your own"
-    )
+    """Return the refusal of what could not be written to ``path``, or to the file that ``error`` names."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    hint = "make room on that node" if full else "set node_dir to a local folder of your own"
+    return storage(f"{error.filename or path}: {error.strerror or error}", hint)
 
 
 def hash_file(path: str | None) -> str | None:

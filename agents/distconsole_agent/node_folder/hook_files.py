@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 
 from distconsole_agent.contract.limits import KEEP_LEFTOVER_SECONDS
-from distconsole_agent.node_folder.folders import NodeFolders, Program, remove_tree
+from distconsole_agent.node_folder.folders import NodeFolders, Program, remove_tree, replace_file
 from distconsole_agent.node_folder.proofs import Ages, may_be_held
 from distconsole_agent.server.joining import OWNER
 from distconsole_agent.system.kernel_files import boottime
@@ -43,7 +43,8 @@ def unpack_hook(folders: NodeFolders, program: Program) -> str:
         files = _from_archive(program.archive)
     os.makedirs(path, mode=0o700, exist_ok=True)
     for at, name in lacking.items():
-        _write_file(at, files[name])
+        os.makedirs(os.path.dirname(at), mode=0o700, exist_ok=True)
+        replace_file(at, files[name], sync=False)
     with contextlib.suppress(OSError):  # it may be whole and read-only
         os.utime(path)  # in use
     return path
@@ -93,15 +94,6 @@ def _from_package() -> dict[str, bytes]:
 
 def _is_wanted(name: str) -> bool:
     return name.startswith(PACKAGE) and name.endswith(".py")
-
-
-def _write_file(path: str, data: bytes) -> None:
-    """Write aside and move into place: another agent may write it, too, and a rank read it."""
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    aside = f"{path}.{os.getpid()}"
-    with open(aside, "wb") as file:
-        file.write(data)
-    os.replace(aside, path)
 
 
 def remove_leftovers(folders: NodeFolders, clock: Callable[[], float] = boottime) -> None:

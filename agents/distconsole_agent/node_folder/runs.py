@@ -25,6 +25,7 @@ from distconsole_agent.node_folder.folders import (
     remove_tree,
     ring_folder,
     ring_folders,
+    storage_refusal,
     sync_paths,
     write_private,
 )
@@ -134,13 +135,13 @@ class Runs:
                 "take another id",
             ) from None
         except OSError as error:
-            raise storage(f"{folder}: {error.strerror}", "make room on that node") from None
+            raise storage_refusal(folder, error) from None
         try:
             return self._prepare_in(folder, spec, environment)
         except BaseException as error:
             self._undo(folder, spec)
             if isinstance(error, OSError):
-                raise storage(f"{folder}: {error.strerror}", "make room on that node") from None
+                raise storage_refusal(folder, error) from None
             raise
 
     def start_detached(self, run: str, argv: list[str], environment: dict[str, str]) -> None:

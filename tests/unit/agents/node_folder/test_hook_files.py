@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -177,3 +178,17 @@ def test_a_whole_hook_in_a_read_only_folder_is_used(node: NodeFolders) -> None:
         [*words, sys.executable, "-c", asks, node.node_dir], capture_output=True, text=True
     )
     assert (done.stdout.strip(), done.stderr) == (path, "")
+
+
+def test_runs_that_begin_at_once_write_the_hook_together(tmp_path: Path) -> None:
+    program = this_program()
+    for each in range(20):
+        folder = tmp_path / str(each)
+        (folder / "runs").mkdir(parents=True)
+        node = NodeFolders(str(folder), "0123")
+        with ThreadPoolExecutor(8) as pool:
+            hooks = set(pool.map(lambda _, at=node: unpack_hook(at, program), range(8)))
+        (hook,) = map(Path, hooks)
+        assert (hook / "sitecustomize.py").is_file()
+        written = {each.name for each in (hook / "distconsole_training").iterdir()}
+        assert {name for name in written if name.startswith(".") or ".py." in name} == set()
