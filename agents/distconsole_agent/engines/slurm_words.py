@@ -43,10 +43,9 @@ _REASONS = {
 def read_reason(run_dir: str) -> str:
     """Return why Slurm ended a run's step, in words; empty while it said nothing."""
     log = _read_log(run_dir)
-    found = _CANCELLED.search(log)
-    if found is None:
-        return ""
-    failed = _NODE_FAILED.search(log)
+    found, failed = _CANCELLED.search(log), _NODE_FAILED.search(log)
+    if found is None:  # slurmstepd's words may be lost with the step
+        return "" if failed is None else f"Slurm ended the job: {failed[1]} failed"
     why = (found["why"] or found["failed"] or "").upper()
     told = _REASONS.get(why, "Slurm job {job} was cancelled")
     if why not in _REASONS and why not in _PLAIN:

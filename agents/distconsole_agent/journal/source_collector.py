@@ -6,6 +6,7 @@ All that it keeps can be had again from a mark or a source, so it may be killed 
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections import deque
 from collections.abc import Callable
@@ -48,8 +49,8 @@ LATER_SECONDS, MOST_LATE_SECONDS = 0.002, 0.5
 KEPT_SECONDS = 1.0
 """How long the end of a run waits for the disk to sync what was written before it."""
 
-SRUN_SECONDS = 3.0
-"""How long, once its shim has died, the end of the srun that started it may take to be noted here."""
+SRUN_SECONDS = 10.0
+"""How long, once its shim has died, the end of the srun that started it may take to be noted here: Slurm's KillWait, and more on a busy host."""
 
 
 class SourceCollector:
@@ -354,11 +355,11 @@ class SourceCollector:
         self._take_everything(now, None, self._wall_ns())
         self._prepare_end()
         death = read_srun_death(self._folder)
-        if death is not None:
-            rank = self._spec["nodes"][0]["ranks"][0]
-            told = (0, rank, 0, 0, death.exit_code, None, death.error, "")
-            self._events.add(blame.Failure(*told))
         reason = death.error if death is not None else read_reason(self._folder)
+        if reason:
+            rank = self._spec["nodes"][0]["ranks"][0]
+            code = death.exit_code if death is not None else 128 + signal.SIGTERM
+            self._events.add(blame.Failure(0, rank, 0, 0, code, None, reason, ""))
         self._say(notes.supervisor_lost(reason, left, outlived=self._events.may_be_outlived))
         self._entries += self.ranks.lose(t)
         if not self._events.judged and self._spec["node_index"] == 0:

@@ -60,6 +60,10 @@ AT = "2026-11-21T19:31:02"
             "Slurm ended job 3: n2 failed",
         ),
         ("srun: error: node2: task 1: Exited with exit code 7", ""),
+        (
+            "x\nsrun: error: Node failure on n2\nsrun: Job step aborted",
+            "Slurm ended the job: n2 failed",
+        ),
     ],
 )
 # As 22.05 and 24.11 begin the line, and as 26.05 does.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -83,19 +84,32 @@ def test_a_rank_that_failed_before_its_shim_died_keeps_the_blame(run: Run, crash
     assert (run.entries()[-1]["state"], run.entries()[-1]["exit_code"]) == ("failed", 3)
 
 
-@pytest.mark.parametrize("noted", [True, False])
-def test_a_shim_that_died_with_its_srun_leaves_the_blame_to_it(run: Run, noted: bool) -> None:
+KILLED = "/r/step.sh: line 9: 77 Killed    srun --jobid 3\n"
+NODE_FAILED = "srun: error: Node failure on b\nsrun: Job step aborted: Waiting up to 7 seconds\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "code", "told"),
+    [
+        (KILLED, 137, (137, "srun was killed by SIGKILL")),
+        (NODE_FAILED, 0, (143, "Slurm ended the job: b failed")),
+        ("", None, (1, "node a lost: its shim is gone")),
+    ],
+    ids=["srun killed", "another node failed", "nothing is known"],
+)
+def test_a_shim_that_died_with_its_step_leaves_the_blame_to_who_ended_it(
+    run: Run, log: str, code: int | None, told: tuple[int, str]
+) -> None:
     run.start(0)
     (run.folder / "step.sh").write_text("")
     bury_shim(run)
     run.tick(2.0)
     assert run.entries("verdict") == []
-    if noted:
-        (run.folder / "step.log").write_text("/r/step.sh: line 9: 77 Killed    srun --jobid 3\n")
-        (run.folder / "step.ended").write_text('{"exit_code": 137}')
-    run.tick(1.5 if noted else 5.0)
+    (run.folder / "step.log").write_text(log)
+    if code is not None:
+        (run.folder / "step.ended").write_text(json.dumps({"exit_code": code}))
+    run.tick(1.5 if code is not None else 15.0)
     (verdict,) = run.entries("verdict")
-    told = (137, "srun was killed by SIGKILL") if noted else (1, "node a lost: its shim is gone")
     assert (verdict["exit_code"], verdict["first_failure"]["error"]) == told
 
 
