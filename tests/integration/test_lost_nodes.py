@@ -22,8 +22,12 @@ LOST_SECONDS = 150.0
 """For a node that is silent: it is given up after some forty."""
 
 
-SLURMS_WORDS = [(143, f"Slurm ended {job}: node2 failed") for job in ("job 1", "the job")]
-"""Its daemon's, which name the job, may be lost with the step; srun's own are there in any case."""
+SLURMS_WORDS = [
+    (143, f"Slurm ended {job}: {node}")
+    for job in ("job 1", "the job")
+    for node in ("node2 failed", "it counted node1 as failed, though node1 answers")
+]
+"""slurmstepd's, which name the job, may be lost with the step, and slurmctld may ask a node by way of the one that is gone."""
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 from typing import NamedTuple
 
 from distconsole_agent.system.kernel_files import end_of
@@ -34,7 +35,7 @@ _KILLED = re.compile(r"^\S*sh: line \d+: +\d+ \S.* srun ", re.MULTILINE)
 _REASONS = {
     "TIME LIMIT": "Slurm ended job {job}: its time limit was reached",
     "PREEMPTION": "Slurm preempted job {job}",
-    "NODE FAILURE": "Slurm ended job {job}: {node} failed",
+    "NODE FAILURE": "Slurm ended job {job}: {node}",
     "JOB REQUEUE": "Slurm job {job} was requeued",
     "FAILED": "Slurm ended job {job}: it failed",
 }
@@ -44,13 +45,21 @@ def read_reason(run_dir: str) -> str:
     """Return why Slurm ended a run's step, in words; empty while it said nothing."""
     log = _read_log(run_dir)
     found, failed = _CANCELLED.search(log), _NODE_FAILED.search(log)
+    node = _whose_failure(failed[1]) if failed is not None else "a node of it failed"
     if found is None:  # slurmstepd's words may be lost with the step
-        return "" if failed is None else f"Slurm ended the job: {failed[1]} failed"
+        return "" if failed is None else f"Slurm ended the job: {node}"
     why = (found["why"] or found["failed"] or "").upper()
     told = _REASONS.get(why, "Slurm job {job} was cancelled")
     if why not in _REASONS and why not in _PLAIN:
         told += f": {why.lower()}"
-    return told.format(job=found["id"], node=failed[1] if failed is not None else "a node of it")
+    return told.format(job=found["id"], node=node)
+
+
+def _whose_failure(node: str) -> str:
+    """Return which node failed in Slurm's eyes: this one, if it was asked by way of one that is gone."""
+    if node == socket.gethostname().partition(".")[0]:
+        return f"it counted {node} as failed, though {node} answers"
+    return f"{node} failed"
 
 
 class SrunDeath(NamedTuple):

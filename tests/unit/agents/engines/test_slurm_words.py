@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,7 @@ from distconsole_agent.engines.slurm_words import (
     read_srun_death,
 )
 
+HERE = socket.gethostname().partition(".")[0]
 AT = "2026-11-21T19:31:02"
 
 
@@ -63,6 +65,10 @@ AT = "2026-11-21T19:31:02"
         (
             "x\nsrun: error: Node failure on n2\nsrun: Job step aborted",
             "Slurm ended the job: n2 failed",
+        ),
+        (
+            f"x\nsrun: error: Node failure on {HERE}\nsrun: Job step aborted",
+            f"Slurm ended the job: it counted {HERE} as failed, though {HERE} answers",
         ),
     ],
 )
