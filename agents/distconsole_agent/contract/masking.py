@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 HIDDEN = "***"
 """Stands for a value in what others may read: plans, pages, files."""
 
+_SETTERS = ("set", "setenv")
+"""fish's ``set -gx NAME VALUE``, and csh's: the name is the first word that is no option."""
+
 _PERHAPS = re.compile(
     r"(?i)token(?!s|i[sz])|secret|passw|passphrase|credential|private|api_?key|access_?key"
     r"|auth(?!or(?!i))|_key$|_pat$|(?:^|[_.])(?:pass$|(?:jwt|creds?|pwd)(?:[_.]|$))"
@@ -39,6 +42,8 @@ _NAMED = re.compile(
 _GIVEN = re.compile(r"(?<![\w.+~-])([-+~]{0,2}[A-Za-z_][\w.-]*)(\+?=|[ \t]*:[ \t]+|[ \t]+)")
 _LINE = re.compile(r"""(?:"[^"\n]*"?|'[^'\n]*'?|[^\s'"][^\n'"]*)""")
 """What follows a colon, as in YAML and HTTP. A name before one is prose as often: ``is_secret_name`` has to know it."""
+_HEADER = re.compile(r"([A-Za-z]\w*(?:-\w+)+):(?=[^\s/])")
+"""As HTTP allows it: no blank behind the colon."""
 _COUNT = re.compile(r"(?i)token[ \t]*:[ \t]+[\d.]{1,12}[a-z/%]{0,3}(?![\w.-])")
 """Of tokens of text: a number of them, or of what one takes."""
 _COMMAND = re.compile(
@@ -88,8 +93,9 @@ def mask_words(
     for word in words:
         hide = hide and word != "" and not word.startswith("-")
         shown.append(mark if hide else _mask_word(word, mark, is_secret))
-        names = word.startswith("-") or last == "setenv"
-        hide, last = names and "=" not in word and is_secret(word), word
+        option = word.startswith("-")
+        hide = (option or last in _SETTERS) and "=" not in word and is_secret(word)
+        last = last if option and last == "set" else word
     return shown
 
 
@@ -136,6 +142,9 @@ def _hide_values(text: str, mark: str, is_secret: Callable[[str], bool]) -> str:
 
 
 def _mask_word(word: str, mark: str, is_secret: Callable[[str], bool]) -> str:
+    header = _HEADER.match(word)
+    if header is not None and is_secret_name(header[1]):
+        return header[0] + mark
     for match in _NAMED.finditer(word):
         if match.end() == len(word) or not is_secret(match[1]):
             continue

@@ -31,6 +31,8 @@ SECRET = "s3cr'et; \"x"
         ("https://h/?a=1&access_token=s3cr",),
         ("Authorization: Bearer s3cr0123456789",),
         ("curl", "-H", "X-Api-Key: s3cr and 's3cr'"),
+        ("curl", "-H", "X-Api-Key:s3cr"),
+        ("set", "-gx", "HF_TOKEN", SECRET),
         ("AWS_SECRET_ACCESS_KEY: s3cr",),
         ("error: password: s3cr",),
         ("Authorization: Basic s3cr",),
