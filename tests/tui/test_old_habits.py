@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import count
 
 import pytest
+from rich.text import Text
 from textual import events
 
 from distconsole.model import requests as ask
@@ -15,6 +16,7 @@ from distconsole.tui.prompt.question import Question
 from distconsole.tui.view_models.hosts import Clocks
 from distconsole.tui.views.runs import RunRow
 from distconsole.tui.widgets.line_table import LineTable
+from distconsole.tui.widgets.lines import Words
 from fakes import scenes
 from fakes.stage import ATTACH, asked, on_screen, screen_text, settled, staged, typed, until
 
@@ -140,6 +142,27 @@ async def test_words_and_lines_on_the_screen_are_found() -> None:
         await pilot.press("n")
         await typed(app, stage, pilot, "find nowhere")
         assert "nothing here has 'nowhere'" in screen_text(app)
+
+
+async def test_what_is_found_in_help_is_marked_until_help_is_shown_again() -> None:
+    def marked(app: ConsoleApp) -> list[str]:
+        text = app.query_one("#help Static", Words).content
+        assert isinstance(text, Text)
+        return [text.plain[s.start : s.end] for s in text.spans if s.style == "reverse"]
+
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "view help")
+        await pilot.press("/", *"host")
+        shown = app.query_one("#help Static", Words)
+        count = str(shown.content).lower().count("host")
+        assert [each.lower() for each in marked(app)] == ["host"] * count
+        await pilot.press("s")
+        assert {each.lower() for each in marked(app)} == {"hosts"}
+        await pilot.press("enter")
+        await typed(app, stage, pilot, "view cluster")
+        await typed(app, stage, pilot, "view help")
+        assert marked(app) == []
 
 
 async def test_rows_are_found_while_words_are_typed_from_where_the_reader_was() -> None:

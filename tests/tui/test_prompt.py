@@ -11,6 +11,7 @@ from textual.events import Key
 from distconsole.grammar.values import Vocabulary
 from distconsole.model import requests as ask
 from distconsole.operations.control import Command, StopReason, Wish
+from distconsole.tui.app import DESCRIBED, Everything
 from distconsole.tui.chrome import Mode
 from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.prompt.question import REST_SECONDS, Question, RestOfAnswer
@@ -297,6 +298,21 @@ async def test_ctrl_c_gives_up_a_line() -> None:
     async with on_screen(app, stage) as pilot:
         await pilot.press(*":stop", "ctrl+c")
         assert app.query_one(Prompt).value == ""
+
+
+async def test_the_palette_finds_what_it_says_of_a_verb_behind_what_is_called_so() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage):
+        everything = Everything(app.screen)
+        says = {each.title: each.help for each in app.get_system_commands(app.screen)}
+        followed = [str(hit.text) async for hit in everything.search("Follow a run")]
+        assert "Follow" in says["attach"]
+        assert "attach" in followed
+        named = [hit async for hit in everything.search("check")]
+        best = max(named, key=lambda hit: hit.score)
+        assert str(best.text) == "check"
+        assert {hit.score for hit in named if "check" not in str(hit.text)} <= {DESCRIBED}
+        assert [hit async for hit in everything.search("no such thing")] == []
 
 
 async def test_the_palette_lists_keys_and_verbs() -> None:

@@ -21,8 +21,9 @@ from rich.terminal_theme import TerminalTheme
 from textual import events
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
-from textual.command import CommandPalette
+from textual.command import CommandPalette, Hit, Hits
 from textual.screen import Screen
+from textual.system_commands import SystemCommandsProvider
 from textual.widgets import Input
 
 from distconsole.config.paths import state_dir
@@ -63,12 +64,29 @@ AS_BEFORE = (
 SUSPENDED = "distconsole is suspended; runs go on without it; 'fg' brings it back"
 FINDING = "a verb, a key, or words of what it does; Enter takes it, Escape goes back"
 
+DESCRIBED = 0.01
+"""How well a description fits: less than any name."""
+
 
 class Palette(CommandPalette):
     """Textual's, with a cursor that does not blink: a blink is two drawings a second."""
 
     def on_mount(self) -> None:
         self.query_one(Input).cursor_blink = False
+
+
+class Everything(SystemCommandsProvider):
+    """What can be done, found by its name and by what is said of it."""
+
+    async def search(self, query: str) -> Hits:
+        """Yield what has the letters of ``query`` in its name, and behind it what has its words in what it does."""
+        matcher, words = self.matcher(query), query.lower().split()
+        for name, does, callback, _ in self.app.get_system_commands(self.screen):
+            match = matcher.match(name)
+            if match <= 0 and all(word in does.lower() for word in words):
+                match = DESCRIBED
+            if match > 0:
+                yield Hit(match, matcher.highlight(name), callback, help=does)
 
 
 class ConsoleApp(LowOverheadApp[int]):
@@ -79,6 +97,7 @@ class ConsoleApp(LowOverheadApp[int]):
     AUTO_FOCUS: ClassVar[str | None] = None
     VERTICAL_BREAKPOINTS = [(0, "-short"), (SHORT_LINES, "-tall")]  # noqa: RUF012 - as App has it
     HORIZONTAL_BREAKPOINTS = [(0, "-ruled"), (RULED_TO + 1, "-framed")]  # noqa: RUF012 - likewise
+    COMMANDS = {Everything}  # noqa: RUF012 - as App has it
     BINDINGS: ClassVar[list[BindingType]] = [
         # Textual's own would leave at once, also where the key was given another meaning.
         Binding("ctrl+q", "press('ctrl+q')", "Quit", show=False, priority=True),

@@ -256,6 +256,8 @@ class Finder:
         if isinstance(panel, LineTable):
             panel.action_move(self._place - panel.cursor)
         else:
+            for part in panel.query(Words):
+                part.mark(self._words, case=self._words != self._words.lower())
             panel.scroll_to(y=self._place, animate=False)
         return f"{self._words!r}: {found.index(self._place) + 1} of {len(found)}"
 

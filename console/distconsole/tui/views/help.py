@@ -95,6 +95,7 @@ class HelpView(VerticalScroll):
         yield Words()
 
     def on_show(self) -> None:
+        self.query_one(Words).mark()
         self._show()
 
     def on_resize(self) -> None:

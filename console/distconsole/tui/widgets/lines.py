@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from rich.cells import cell_len
 from rich.text import Text
 from textual.content import Content
@@ -15,8 +17,27 @@ class Words(Static):
 
     def __init__(self, content: Text | str = "", id: str | None = None) -> None:  # noqa: A002
         super().__init__(content, id=id, markup=False)
+        self._unmarked: Text | None = None
+
+    def mark(self, words: str = "", *, case: bool = False) -> None:
+        """Mark each place of a text that has ``words``, in place of those marked before, until another text is shown."""
+        if not isinstance(self.content, Text):
+            return
+        plain = self._unmarked or self.content
+        marked = plain.copy()
+        if words:
+            pattern = re.compile(re.escape(words), 0 if case else re.IGNORECASE)
+            marked.highlight_regex(pattern, "reverse")
+        self.update(marked, layout=False)
+        self._unmarked = plain
 
     def show(self, content: Content | Text | str) -> None:
+        if self._unmarked is not None:
+            if content == self._unmarked:
+                return
+            self._unmarked = None
+            self.update(content)
+            return
         before = self.content
         same = content == before
         if isinstance(content, Content) and isinstance(before, Content):
