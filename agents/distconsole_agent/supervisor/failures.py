@@ -197,6 +197,8 @@ def describe_exit(exit_code: int, number: int | None, out_of_memory: bool | None
         return f"exited with code {exit_code}"
     with contextlib.suppress(ValueError):
         name = signal.Signals(number).name
+        if number == signal.SIGXCPU:
+            return f"killed by {name} (limit of CPU time: ulimit -t?)"
         return f"killed by {name}{MEMORY_WORDS[out_of_memory] if number == signal.SIGKILL else ''}"
     return f"killed by signal {number}"
 

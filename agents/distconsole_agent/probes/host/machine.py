@@ -28,6 +28,7 @@ _LIMITS = {
     "nproc": resource.RLIMIT_NPROC,
     "stack": resource.RLIMIT_STACK,
     "core": resource.RLIMIT_CORE,
+    "cpu": resource.RLIMIT_CPU,
 }
 
 _SYSCTLS = {

@@ -11,7 +11,7 @@ import tempfile
 
 from distconsole_agent.probes.standalone.reporting import FACTS, begin, leave, say
 
-LIMITS = ("nofile", "nproc", "stack", "memlock")
+LIMITS = ("nofile", "nproc", "stack", "memlock", "cpu")
 
 
 def limits() -> dict[str, list[int | None]]:

@@ -44,17 +44,35 @@ BUILT = ("mpi", "gloo", "nccl", "cuda", "rocm", "ccl", "ddl")
 
 def python_facts() -> dict[str, Any]:
     packages: dict[str, str] = {}
+    shadowed: dict[str, str] = {}
+    user_site = find_user_site()
+    own: set[str] = set()
     for entry in sys.path:
         for name, version in distributions(entry or "."):
             # The first one on the path is the one that an import takes.
-            packages.setdefault(normalize(name), version)
+            name = normalize(name)
+            taken = packages.setdefault(name, version)
+            if entry == user_site:
+                own.add(name)
+            elif name in own and version != taken:
+                shadowed.setdefault(name, version)
     return {
         "version": sys.version.split()[0],
         "implementation": sys.implementation.name,
         "executable": sys.executable,
         "prefix": sys.prefix,
         "packages": dict(sorted(packages.items())),
+        "user_site": user_site,
+        "shadowed": dict(sorted(shadowed.items())),
     }
+
+
+def find_user_site() -> str:
+    """The folder of `pip install --user`; empty where this Python leaves it out."""
+    site = sys.modules.get("site")
+    if not getattr(site, "ENABLE_USER_SITE", False):
+        return ""
+    return os.path.abspath(getattr(site, "USER_SITE", None) or "")
 
 
 def normalize(name: str) -> str:

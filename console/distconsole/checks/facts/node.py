@@ -156,11 +156,15 @@ class ContainerFacts(Facts, frozen=True, kw_only=True):
 
 
 class PythonFacts(Facts, frozen=True, kw_only=True):
+    """``shadowed``: the environment's versions of packages of which ``user_site`` has others that come first."""
+
     group: ClassVar[str] = "python"
     version: str
     executable: str = ""
     prefix: str = ""
     packages: dict[str, str] = {}
+    user_site: str = ""
+    shadowed: dict[str, str] = {}
 
 
 class TorchFacts(Facts, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ its ``.gitignore`` files leave out, what is never code (``NEVER``, ``BUILT_IN``)
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import stat
@@ -43,6 +44,9 @@ QUIET_GIT = ("git", "--no-pager", "-c", "core.fsmonitor=", "-c", "core.hooksPath
 QUIET_GIT_ENV = {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
 """With these the settings of a project have ``git ls-files`` start nothing: monitors, hooks, fetches."""
 
+COMMIT_VARIABLE = "DISTCONSOLE_GIT_COMMIT"
+"""Has the ranks' commit: their copy has no ``.git``."""
+
 NAMED = 5
 """Files or folders that an error names."""
 
@@ -59,12 +63,17 @@ class CodeFile:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A project's code at one moment: its ``root`` here, files, ``links`` within it (path and target)."""
+    """A project's code at one moment: its ``root`` here, files, ``links`` within it (path and target).
+
+    ``commit`` is what Git has checked out, with ``-dirty`` where tracked files are changed and ``-unknown``
+    where only a program of the repository could tell; empty without Git.
+    """
 
     root: str
     files: tuple[CodeFile, ...]
     links: tuple[tuple[str, str], ...] = ()
     folders: tuple[str, ...] = ()
+    commit: str = ""
 
     @property
     def size(self) -> int:
@@ -105,7 +114,8 @@ def collect(root: Path, keep: Callable[[bytes], str]) -> Code:
     for path, (place, mode, _size) in sorted(walk.files.items()):
         data = _read(place)
         files.append(CodeFile(path, mode, len(data), keep(data)))
-    return Code(str(root), tuple(files), tuple(sorted(walk.links)), tuple(sorted(walk.empty)))
+    links, folders = tuple(sorted(walk.links)), tuple(sorted(walk.empty))
+    return Code(str(root), tuple(files), links, folders, _commit(root))
 
 
 class _Walk:
@@ -201,18 +211,45 @@ def _git_files(root: Path, *words: str) -> frozenset[str] | None:
     if not (root / ".git").exists():
         return frozenset()
     try:
-        done = subprocess.run(
-            [*QUIET_GIT, "ls-files", "-z", "--cached", *words],
-            cwd=root,
-            env={**os.environ, **QUIET_GIT_ENV},
-            capture_output=True,
-            check=True,
-            timeout=GIT_SECONDS,
-            stdin=DEVNULL,
-        )
+        said = _ask_git(root, "ls-files", "-z", "--cached", *words)
     except (OSError, subprocess.SubprocessError):
         return None
-    return frozenset(os.fsdecode(done.stdout).split("\0")) - {""}
+    return frozenset(said.split("\0")) - {""}
+
+
+def _commit(root: Path) -> str:
+    """Return ``Code.commit`` of a work tree."""
+    head = dirty = ""
+    # Git compares a file by the program that a filter names; those of the person's own settings may run.
+    named = ("-z", "--name-only", "--get-regexp", r"^filter\.")
+    status = ("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty")
+    if not (root / ".git").exists():
+        return ""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        head = _ask_git(root, "rev-parse", "--verify", "HEAD").strip()
+        dirty = "-unknown"
+        if _ask_git(root, "config", *named, codes=(0, 1)):
+            scopes = _ask_git(root, "config", "--show-scope", *named).split("\0")[::2]
+            if not {"local", "worktree"}.isdisjoint(scopes):
+                return head + dirty
+        dirty = "-dirty" if _ask_git(root, *status).strip() else ""
+    return head + dirty
+
+
+def _ask_git(root: Path, *words: str, codes: tuple[int, ...] = (0,)) -> str:
+    """Return what Git prints; raises OSError, or SubprocessError if it ends otherwise than by ``codes``."""
+    done = subprocess.run(
+        [*QUIET_GIT, *words],
+        cwd=root,
+        env={**os.environ, **QUIET_GIT_ENV},
+        capture_output=True,
+        check=False,
+        timeout=GIT_SECONDS,
+        stdin=DEVNULL,
+    )
+    if done.returncode not in codes:
+        done.check_returncode()
+    return os.fsdecode(done.stdout)
 
 
 def _is_bulk(folder: os.DirEntry[str]) -> bool:

@@ -52,7 +52,8 @@ class KeptCode:
         path = self._manifest(run)
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            path.write_text(json.dumps({"root": code.root, "code": json.loads(code.manifest())}))
+            said = {"root": code.root, "commit": code.commit, "code": json.loads(code.manifest())}
+            path.write_text(json.dumps(said))
         except OSError as error:
             raise ConsoleError(f"{path}: {error.strerror}", "make room there") from None
         self._prune()
@@ -72,6 +73,7 @@ class KeptCode:
                 tuple(CodeFile(*entry) for entry in kept["files"]),
                 tuple((str(link), str(target)) for link, target in kept["links"]),
                 tuple(kept["folders"]),
+                str(said.get("commit", "")),
             )
         except (OSError, ValueError, KeyError, TypeError):
             raise gone from None

@@ -18,7 +18,7 @@ from distconsole.grammar.secrets import mask_text
 from distconsole.launch.plan import PreparedLaunch
 from distconsole.launch.script import MAX_SOURCE_BYTES, find_traits, module_files, traits_of
 from distconsole.launch.sync import send
-from distconsole.launch.sync.code import project_root
+from distconsole.launch.sync.code import COMMIT_VARIABLE, project_root
 from distconsole.launch.sync.kept_code import KeptCode
 from distconsole.model.cluster import Cluster
 from distconsole.model.events import Narration
@@ -177,10 +177,11 @@ def bring_code(
         return
     project.kept.note(plan.run, project.code)
     new = f"{contents:,} new ({send.size_text(size)})"
+    git = f"; it has no .git: the commit is in {COMMIT_VARIABLE}" if project.code.commit else ""
     yield Narration(
         text=f"code: {project.description} to {count_text(len(hosts), 'host')} in "
         f"{time.monotonic() - began:.2f} s, {new if contents else 'none of them new'}; "
-        f"each has its own copy in runs/{plan.run}/code of its node folder"
+        f"each has its own copy in runs/{plan.run}/code of its node folder{git}"
     )
 
 

@@ -18,6 +18,7 @@ from distconsole.launch.engines import Engines, engines_of
 from distconsole.launch.job import HOOK, new_run_id, user_env
 from distconsole.launch.plan import LaunchHosts, PreparedLaunch, make_plan
 from distconsole.launch.slurm.srun import Allocation, below_slurm, inside
+from distconsole.launch.sync.code import COMMIT_VARIABLE
 from distconsole.launch.sync.send import Project
 from distconsole.model.addresses import Interface
 from distconsole.model.cluster import Cluster, Host
@@ -57,6 +58,8 @@ def read_launch(request: Run, project: Project | None = None) -> PreparedLaunch:
     env, traits = user_env(request), code_sync.inspect_script(request, project)
     if os.environ.get(HOOK) == "0":
         env.setdefault(HOOK, "0")  # other variables of this shell do not travel
+    if project is not None and project.code.commit:
+        env.setdefault(COMMIT_VARIABLE, project.code.commit)
     return PreparedLaunch(request, env, traits, choose.choose_launcher(request, traits), project)
 
 

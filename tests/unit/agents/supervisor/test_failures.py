@@ -142,6 +142,7 @@ def test_ends_in_words() -> None:
     assert describe_exit(137, 9, True) == "killed by SIGKILL (out of memory?)"
     assert describe_exit(137, 9, False) == "killed by SIGKILL"
     assert describe_exit(137, 9, None) == "killed by SIGKILL (for memory? that is not known)"
+    assert describe_exit(152, 24, None) == "killed by SIGXCPU (limit of CPU time: ulimit -t?)"
     assert describe_exit(139, 11, None) == "killed by SIGSEGV"
     assert describe_exit(163, 35, False) == "killed by signal 35"
 

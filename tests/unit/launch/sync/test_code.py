@@ -88,7 +88,8 @@ def test_no_program_that_the_settings_of_a_project_name_is_started(tmp_path: Pat
     program.chmod(0o755)
     (root / ".gitignore").write_text("*.py\n")
     (root / ".gitattributes").write_text("* filter=own diff=own\n")
-    for words in (("init", "-q"), ("add", "-f", "."), ("update-index", "--fsmonitor")):
+    commit = ("-c", "user.name=a", "-c", "user.email=a@example.org", "commit", "-qm", "train")
+    for words in (("init", "-q"), ("add", "-f", "."), commit, ("update-index", "--fsmonitor")):
         subprocess.run(["git", *words], cwd=root, check=True, capture_output=True)
     names = ("core.fsmonitor", "core.pager", "core.sshCommand", "core.editor", "diff.external")
     more = (
@@ -106,7 +107,9 @@ def test_no_program_that_the_settings_of_a_project_name_is_started(tmp_path: Pat
     subprocess.run(["git", "status"], cwd=root, check=False, capture_output=True)
     assert mark.exists()
     mark.unlink()
-    assert "train.py" in taken(root)
+    code = collected(root)
+    assert "train.py" in {file.path for file in code.files}
+    assert code.commit.endswith("-unknown")
     assert not mark.exists()
 
 

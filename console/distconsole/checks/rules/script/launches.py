@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, fail, info, warn
 from distconsole.checks.engine.rule import HostView, hint, host_rule, judge_each, only_where, rule
@@ -190,6 +190,9 @@ def _ranks(host: HostView) -> RuleResults:
 MISSING = "missing"
 JUDGED_ELSEWHERE = ("torch", "horovod")
 """Modules whose versions groups of their own compare, and their presence where any host has them."""
+WITHOUT_USER_SITE = (
+    "run --env PYTHONNOUSERSITE=1 leaves ~/.local out; by hand: export PYTHONNOUSERSITE=1"
+)
 
 
 def _unless_modules(host: HostView) -> NotApplicable | None:
@@ -289,21 +292,25 @@ def _versions(view: View) -> RuleResults:
         if found.version and module not in JUDGED_ELSEWHERE
     )
     packages = {package: dict(pairs) for package, pairs in versions.items()}
-    pythons = {n: p.executable for n, p in view.of(PythonFacts).items()}
     yield from differ_in_packages(
-        packages, pythons, "the same version of what the script imports on every host"
+        view, packages, "the same version of what the script imports on every host"
     )
 
 
 def differ_in_packages(
-    packages: Mapping[str, Mapping[str, str]], pythons: Mapping[str, str], expected: str
+    view: View, packages: Mapping[str, Mapping[str, str]], expected: str
 ) -> RuleResults:
-    """Yield the finding that packages differ (by package and host), and what to install for which of ``pythons``."""
+    """Yield the finding that packages differ (by package and host), and what to install for which Python.
+
+    Those of a user's site, which stand before the environment's, are left to ``python.user_site``.
+    """
+    pythons = {name: found.executable for name, found in view.of(PythonFacts).items()}
+    shadowed = {name for found in view.of(PythonFacts).values() for name in found.shadowed}
     lines: dict[str, str] = {}
     pins: dict[str, list[str]] = {}
     for package, versions in sorted(packages.items()):
         split = dissent(versions)
-        if split is not None:
+        if split is not None and _plain(package) not in shadowed:
             lines[package] = split.told(package)
             pin = [] if split.majority in (None, MISSING) else [f"{package}=={split.majority}"]
             for name in split.minority:
@@ -328,8 +335,18 @@ def differ_in_packages(
 def packages_of_script(view: View) -> frozenset[str]:
     """Return the distributions, in plain spelling, that the script of the launch imports."""
     return frozenset(
-        re.sub(r"[-_.]+", "-", module.package).lower()
+        _plain(module.package)
         for facts in view.of(ScriptFacts).values()
         for module in (facts.modules or {}).values()
         if module.package
     )
+
+
+def _plain(package: str) -> str:
+    return re.sub(r"[-_.]+", "-", package).lower()
+
+
+def unless_user_site(pythons: Iterable[PythonFacts], hint: str, *starts: str) -> str:
+    """Return ``hint``; where a user's site shadows packages whose names begin so, how to leave it out instead."""
+    names = {name for found in pythons for name in found.shadowed}
+    return WITHOUT_USER_SITE if any(name.startswith(starts) for name in names) else hint

@@ -8,6 +8,7 @@ from distconsole.checks.facts.evidence import View, once_a_view
 from distconsole.checks.facts.gpu import AMD, GpuFacts
 from distconsole.checks.facts.node import HorovodFacts, MpiFacts, PythonFacts, TorchFacts
 from distconsole.checks.fixes.cures import in_setup, libraries_first, prefix_of
+from distconsole.checks.rules.script.launches import unless_user_site
 from distconsole.checks.rules.wording import differ, dissent, list_some, name_hosts, these_have
 from distconsole.model.findings import Cure
 from distconsole.model.names import is_whole, join_some
@@ -30,7 +31,11 @@ def _torch_present(view: View) -> RuleResults:
             yield fail(
                 f"torch on {name} is there and broken: {found.error}",
                 (name,),
-                hint=f"on {name}: {pythons[name]} -m pip install --force-reinstall torch",
+                hint=unless_user_site(
+                    [view.of(PythonFacts)[name]],
+                    f"on {name}: {pythons[name]} -m pip install --force-reinstall torch",
+                    "torch",
+                ),
             )
     if without and len(without) == len(facts):
         yield warn(
@@ -51,7 +56,7 @@ def _torch_present(view: View) -> RuleResults:
 
 
 @hint("pip install torch==VERSION")
-@rule("torch.build", "torch", Level.QUICK, TorchFacts, unless=_unless_torch)
+@rule("torch.build", "torch", Level.QUICK, TorchFacts, PythonFacts, unless=_unless_torch)
 def _torch_build(view: View) -> RuleResults:
     """One host with another torch, or one built for another CUDA (read from torch/version.py)."""
     facts = view.of(TorchFacts)
@@ -64,13 +69,16 @@ def _torch_build(view: View) -> RuleResults:
         split = dissent(values)
         if split is not None:
             version = values[split.groups[-1][1][0]]
+            hint = (
+                f"pip install torch=={version}"
+                if what == "torch"
+                else "install the same wheel everywhere: pip install --force-reinstall torch==VERSION"
+            )
             yield fail(
                 split.told(what),
                 split.minority,
                 expected=f"{split.majority or 'one build'} everywhere",
-                hint=f"pip install torch=={version}"
-                if what == "torch"
-                else "install the same wheel everywhere: pip install --force-reinstall torch==VERSION",
+                hint=unless_user_site(view.of(PythonFacts).values(), hint, "torch"),
             )
             return
 
@@ -118,7 +126,7 @@ def _torch_cuda(host: HostView) -> RuleResults:
 
 
 @hint("Reinstall torch at one version; NCCL_NET_PLUGIN=none.")
-@rule("nccl.version", "torch", Level.QUICK, TorchFacts, unless=_unless_nccl)
+@rule("nccl.version", "torch", Level.QUICK, TorchFacts, PythonFacts, unless=_unless_nccl)
 def _nccl(view: View) -> RuleResults:
     """NCCL versions, or network plugins, that differ between hosts: a silent hang."""
     facts = view.of(TorchFacts)
@@ -127,7 +135,12 @@ def _nccl(view: View) -> RuleResults:
         "NCCL",
         {name: found.nccl for name, found in facts.items()},
         expected="the same NCCL everywhere: versions that differ hang or refuse",
-        hint="reinstall torch at one version on every host",
+        hint=unless_user_site(
+            view.of(PythonFacts).values(),
+            "reinstall torch at one version on every host",
+            "torch",
+            "nvidia-nccl",
+        ),
     )
     split = dissent({name: bool(found.plugins) for name, found in facts.items()})
     if split is not None:
@@ -143,7 +156,7 @@ def _nccl(view: View) -> RuleResults:
 
 
 @hint("distconsole setup builds it once, for all of them.")
-@rule("horovod.build", "horovod", Level.QUICK, HorovodFacts)
+@rule("horovod.build", "horovod", Level.QUICK, HorovodFacts, PythonFacts)
 def _horovod_build(view: View) -> RuleResults:
     """Gloo on one host and MPI on another; NCCL missing on one; versions that differ."""
     every = view.of(HorovodFacts)
@@ -161,7 +174,9 @@ def _horovod_build(view: View) -> RuleResults:
     versions = {name: found.version for name, found in facts.items()}
     for what, values in (("Horovod", versions), ("Horovod with", parts)):
         seen = list_some([f"{name}: {value}" for name, value in values.items()])
-        rebuild = _setup(*facts, options="--rebuild ")
+        rebuild = unless_user_site(
+            view.of(PythonFacts).values(), _setup(*facts, options="--rebuild "), "horovod"
+        )
         yield from differ(fail, what, values, seen=seen, expected=expected, hint=rebuild)
 
 
@@ -178,13 +193,15 @@ def _setup(*names: str, options: str = "") -> str:
 
 @hint("distconsole setup builds it against the torch that is there.")
 @host_rule(
-    *("horovod.torch", "horovod", Level.QUICK, HorovodFacts, TorchFacts), unless=unless_horovod
+    *("horovod.torch", "horovod", Level.QUICK, HorovodFacts, TorchFacts, PythonFacts),
+    unless=unless_horovod,
 )
 def _horovod_torch(host: HostView) -> RuleResults:
     """`Extension horovod.torch has not been built`, `undefined symbol` after an update of torch."""
     # Horovod's library is bound to the torch that it was built against (horovod#629, #2589).
     facts, torch = host.of(HorovodFacts), host.of(TorchFacts)
     installed, built = torch.version or "none", facts.against.get("pytorch", "")
+    rebuild = unless_user_site([host.of(PythonFacts)], _setup(str(host)), "torch", "horovod")
     if facts.torch_library is None and torch.present:
         yield warn(
             f"Horovod on {host} was built without PyTorch",
@@ -195,7 +212,7 @@ def _horovod_torch(host: HostView) -> RuleResults:
         yield fail(
             f"Horovod on {host} does not load with the torch that is there",
             seen=f"{facts.load_error} (built against torch {built or '?'}, installed {installed})",
-            hint=_setup(str(host)),
+            hint=rebuild,
         )
     elif built and _release(built) != _release(torch.version):
         if _release(built) in _torch_releases(host.view):
@@ -203,7 +220,7 @@ def _horovod_torch(host: HostView) -> RuleResults:
             return
         yield warn(
             f"Horovod on {host} was built against torch {built}, installed is {installed}",
-            hint=_setup(str(host)),
+            hint=rebuild,
         )
 
 

@@ -15,12 +15,21 @@ from distconsole.checks.fixes.cures import add_to_hint, by_run, offer
 from distconsole.checks.gather.addresses import Endpoint, endpoints
 from distconsole.checks.rules.script.launches import (
     MISSING,
+    WITHOUT_USER_SITE,
     differ_in_packages,
     packages_of_script,
 )
-from distconsole.checks.rules.wording import Dissent, differ, dissent, names_that_differ
+from distconsole.checks.rules.wording import (
+    Dissent,
+    differ,
+    dissent,
+    list_some,
+    name_hosts,
+    names_that_differ,
+)
 from distconsole.config.spelling import nearest
 from distconsole.model.findings import Cure, HostCure
+from distconsole.model.names import join_some
 from distconsole.model.requests import Level
 
 OWN_RULES = ("torch", "horovod", "nvidia-nccl", "distconsole")
@@ -143,8 +152,34 @@ def _packages(view: View) -> RuleResults:
         for package in names
         if not package.startswith(OWN_RULES)
     }
-    pythons = {name: found.executable for name, found in facts.items()}
-    yield from differ_in_packages(packages, pythons, "the same versions on every host")
+    yield from differ_in_packages(view, packages, "the same versions on every host")
+
+
+@hint("--env PYTHONNOUSERSITE=1 leaves ~/.local out.")
+@rule("python.user_site", "python", Level.QUICK, PythonFacts)
+def _user_site(view: View) -> RuleResults:
+    """Packages of `pip install --user` that stand before an environment's own: another version, often on one host only."""
+    facts = view.of(PythonFacts)
+    found = by_key(
+        ((each.user_site, tuple(_shadowing(each))), name)
+        for name, each in facts.items()
+        if each.shadowed
+    )
+    alike = len(found) == 1 and len(next(iter(found.values()))) == len(facts)
+    for (place, lines), names in found.items():
+        what = join_some((line.partition(",")[0] for line in lines), 3)
+        yield (info if alike else warn)(
+            f"{what} in {place} hide what the environment of {name_hosts(names)} has",
+            names,
+            seen=list_some(lines),
+            expected="the environment's packages, as on every host that has none of its own in a home",
+            hint=WITHOUT_USER_SITE,
+        )
+
+
+def _shadowing(facts: PythonFacts) -> Iterator[str]:
+    for package, version in facts.shadowed.items():
+        yield f"{package} {facts.packages.get(package, '')}, in the environment {version}"
 
 
 @hint("Set it everywhere, or nowhere and with `run --env`.")

@@ -15,6 +15,7 @@ from distconsole.checks.rules.wording import GIB, MIB, get_number, size
 from distconsole.model.findings import Cure
 from distconsole.model.names import count_text, is_whole
 from distconsole.model.requests import Level
+from distconsole.model.time_text import age_text
 
 FILES_PER_RANK = 64
 """Descriptors that a rank needs for each other rank and its files, generously (nccl#550)."""
@@ -233,6 +234,26 @@ def _stack(host: HostView) -> RuleResults:
             expected="8 MiB, as systems have it",
             hint="ulimit -s 8192, in --setup",
             cure=_raise_limit(host, "ulimit -s 8192", hard, STACK_BYTES),
+        )
+
+
+@hint("ulimit -t $(ulimit -Ht)")
+@host_rule("lim.cpu_time", "os", Level.QUICK, OsFacts)
+def _cpu_time(host: HostView) -> RuleResults:
+    """A limit of CPU time, as login nodes have it: ranks killed by SIGXCPU after hours, the sooner the more threads they have."""
+    soft, hard = host.of(OsFacts).limits.get("cpu", (None, None))
+    if soft is not None:
+        cure = in_setup((str(host),), "ulimit -t $(ulimit -Ht)") if hard is None else None
+        yield warn(
+            f"a process on {HERE} may use {age_text(soft)} of CPU time, of all its threads together: "
+            "then SIGXCPU kills it",
+            seen=f"ulimit -t: soft {soft}, hard {_show_limit(hard)}",
+            expected="unlimited",
+            hint="ulimit -t $(ulimit -Ht), in --setup"
+            if cure
+            else "/etc/security/limits.d: * - cpu unlimited; then log in anew; a login node has it "
+            "on purpose: train on a compute node",
+            cure=cure,
         )
 
 
