@@ -39,6 +39,7 @@ class RankRow(NamedTuple):
     ``slow`` is the part of its steps in which it is slow; ``lost`` what its host is where nothing is known of it,
     ``lost`` or, with a connection, ``no word``. ``elapsed`` counts seconds since its process was started, None where
     it was not; ``longest`` is the most that any rank has taken to start. ``wait_ms`` is what it waits for others in each step;
+    ``own_ms`` is what a step takes without that, ``usual_own_ms`` the median of it, both None where it is not known that they wait;
     ``median_ms`` and ``longest_ms`` are step times of all ranks; ``excess_ms`` is what it is slow by, ``slowest``
     the only rank that is slow; ``costs`` its price, empty where nobody waits for it; ``recent`` returns a rank's step times of the last minute; ``ended_seconds`` is how long
     after the first one it ended.
@@ -62,6 +63,14 @@ class RankRow(NamedTuple):
     recent: Callable[[int], Sequence[float | None]] | None = None
     ended_seconds: float = 0.0
     costs: str = ""
+    usual_own_ms: float | None = None
+
+    @property
+    def own_ms(self) -> float | None:
+        step = self.view.step_ms_mean
+        if step is None or self.wait_ms is None or self.usual_own_ms is None:
+            return None
+        return step - self.wait_ms
 
     @property
     def trouble(self) -> int:
@@ -86,6 +95,7 @@ class RankRows(Sequence[RankRow]):
         calm: Whether all ranks live, and none is on a host that is lost or silent.
         hung: Whether some rank stands still.
         priced: Whether a slow rank is said to cost something.
+        own_known: Whether it is known how long ranks wait for others.
     """
 
     def __init__(
@@ -112,6 +122,7 @@ class RankRows(Sequence[RankRow]):
         lost = any(_lost(timeline, view)[0] for view in figures.unseen)
         self.calm = not figures.gone and not lost
         self.hung = bool(figures.standing)
+        self.own_known = figures.waits.usual_own_ms is not None
         self.priced = any(each.cost_ms for each in figures.slow)
         self._numbers = array("q", self._in_order(order))
 
@@ -148,6 +159,7 @@ class RankRows(Sequence[RankRow]):
 
     def _row(self, number: int) -> RankRow:
         view, sight = self._timeline.ranks[number], self._figures.sight(number)
+        over, waits = self._timeline.end is not None, self._figures.waits
         lost, lost_at = _lost(self._timeline, view) if sight is Sight.UNSEEN else ("", None)
         slow = self._slow.get(number)
         return RankRow(
@@ -161,13 +173,14 @@ class RankRows(Sequence[RankRow]):
             self._starts.get(number),
             self._longest,
             None if lost_at is None else self._now - lost_at,
-            self._figures.waits.of(view) if sight is Sight.MEASURED else None,
+            waits.of(view) if sight is Sight.MEASURED or over else None,
             self._usual,
             self._highest,
             0.0 if slow is None else slow.excess_ms,
             self._alone,
             self._recent,
             costs="" if slow is None or not slow.cost_ms else cost_text(slow),
+            usual_own_ms=waits.usual_own_ms,
         )
 
 
