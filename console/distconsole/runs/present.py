@@ -82,6 +82,14 @@ def rate_of(view: RankView, sight: Sight) -> float | None:
             return None
 
 
+def own_ms_of(view: RankView, waits: Waits, sight: Sight) -> float | None:
+    """Return what a rank's last steps took without its waits for others; None where that is unknown, or not of now."""
+    waited = waits.of(view) if sight in (Sight.MEASURED, Sight.GONE) else None
+    if view.step_ms_mean is None or waited is None or waits.usual_own_ms is None:
+        return None
+    return view.step_ms_mean - waited
+
+
 @dataclass(frozen=True, slots=True)
 class Waits:
     """By how many milliseconds each rank waits longer in a step than the rank that waits least.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import inf
+from math import inf, isfinite
 from statistics import median
 from typing import NamedTuple, overload
 
@@ -14,7 +14,7 @@ from distconsole.model.time_text import is_time
 from distconsole.runs.detectors.slowness import STEP
 from distconsole.runs.detectors.stragglers import cost_text
 from distconsole.runs.pace import is_fresh
-from distconsole.runs.present import Present, Sight, present
+from distconsole.runs.present import Present, Sight, own_ms_of, present
 from distconsole.runs.rank_history import BROKEN, UNKNOWN, RankHistory
 from distconsole.runs.rank_view import RankView
 from distconsole.runs.timeline import RunTimeline
@@ -26,11 +26,19 @@ HEALTHY = 6
 WELL = (HEALTHY, 0)
 
 SORT_KEYS: dict[str, Callable[[RankView], float]] = {
+    "p95": lambda view: -(view.step_ms_p95 or 0.0),
+    "samples/s": lambda view: inf if view.samples_s is None else view.samples_s,
+    "loss": lambda view: _loss_place(view.metrics.get("loss")),
     "ms": lambda view: -(view.step_ms_mean or 0.0),
     "data": lambda view: -(view.data_ms or 0.0) / (view.step_ms_mean or inf),
     "step": lambda view: -1 if view.step is None else view.step,
 }
 """What ranks are sorted by, besides their troubles; equal ones, and in any other order all, stand by number."""
+
+
+def _loss_place(loss: float | None) -> float:
+    """Return where a rank with this loss stands, the highest first and what is no number before it."""
+    return inf if loss is None else -loss if isfinite(loss) else -inf
 
 
 class RankRow(NamedTuple):
@@ -148,9 +156,21 @@ class RankRows(Sequence[RankRow]):
             early = {number: self._early(number) for number in odd}  # nearly all are well
             if early:
                 numbers.sort(key=lambda number: early.get(number, WELL))
+        elif order == "costs":
+            numbers.sort(key=lambda number: -self._cost(number))
+        elif order == "own":
+            numbers.sort(key=lambda number: -(self._own_ms(number) or 0.0))
         elif (key := SORT_KEYS.get(order)) is not None:
             numbers.sort(key=lambda number: key(ranks[number]))
         return numbers
+
+    def _cost(self, number: int) -> float:
+        slow = self._slow.get(number)
+        return 0.0 if slow is None else slow.cost_ms
+
+    def _own_ms(self, number: int) -> float | None:
+        view = self._timeline.ranks[number]
+        return own_ms_of(view, self._figures.waits, self._figures.sight(number))
 
     def _early(self, number: int) -> tuple[int, int]:
         """Return how early a rank should be read: troubles first, then who is behind in a start."""

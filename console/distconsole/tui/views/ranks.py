@@ -201,19 +201,23 @@ RANK_COLUMNS: list[Column[RankRow]] = [
     Column("power", 6, lambda row: _gpu_text(row, number_text(row.view.power_w, "W")), 9, True),
     Column("step", 7, lambda row: _name_text(row, _count(row.view.step)), 0, True, "step"),
     Column("ms/step", 8, lambda row: _part_ms(row, row.view.step_ms_mean, STEP), 0, True, "ms"),
-    Column(OWN_TITLE, 6, _own_ms, 1, True),
+    Column(OWN_TITLE, 6, _own_ms, 1, True, "own"),
     Column("vs med", 6, _versus, 2, True),
     Column("last 60 s", RECENT_CELLS, _recent, 8),
-    Column("p95", 6, lambda row: _step_text(row, number_text(row.view.step_ms_p95)), 9, True),
+    Column(
+        "p95", 6, lambda row: _step_text(row, number_text(row.view.step_ms_p95)), 9, True, "p95"
+    ),
     Column(PARTS_TITLE, PARTS_WIDTH, _parts, fill=_parts, heading=_parts_heading),
     Column(START_TITLE, len(START_TITLE), _start_up, need=1, fill=_start_up),
     Column("data ms", 8, lambda row: _part_ms(row, row.view.data_ms, DATA), 8, True, "data"),
     Column("where", 14, _where, 1),
-    Column(COSTS_TITLE, 6, lambda row: Text(row.costs, style="warn"), 1, True),
-    Column("samples/s", 9, _rate, 6, True),
-    Column("loss", 8, _loss, 7, True),
+    Column(COSTS_TITLE, 6, lambda row: Text(row.costs, style="warn"), 1, True, "costs"),
+    Column("samples/s", 9, _rate, 6, True, "samples/s"),
+    Column("loss", 8, _loss, 7, True, "loss"),
     Column("state", 18, _state, wide=24),
 ]
+ORDERS = {column.title: column.sort for column in RANK_COLUMNS if column.sort}
+"""Heading -> the order that it asks for."""
 STEP_TITLES = (
     *("step", "ms/step", OWN_TITLE, "vs med", "last 60 s", "p95", PARTS_TITLE),
     *("data ms", "where", "samples/s", "loss"),
