@@ -7,16 +7,21 @@ import sys
 import msgspec
 import pytest
 
+from distconsole.model.diagnosis.calls import Call, Collective, Place, Thread
+from distconsole.model.findings import Severity
 from distconsole.model.run_events import (
     EndState,
     LinkChanged,
     NodeSample,
+    RankCalled,
     RankState,
     RunEnded,
     RunEvents,
+    RunFinding,
     RunRestarted,
     Window,
 )
+from distconsole.runs.health import Tone, health_of
 from distconsole.runs.timeline import RunTimeline
 from distconsole.tui.view_models.rank_rows import RankRows
 from distconsole.tui.views.ranks import RANK_COLUMNS, STEP_TITLES
@@ -176,6 +181,49 @@ def test_own_time_is_not_made_up_where_ranks_do_not_say_how_long_they_waited() -
     assert [row["own ms"][0] for row in shown] == [""] * 4
     assert [row["vs med"][0] for row in shown] == ["+0 %", "+0 %", "+56 %", "+0 %"]
     assert not any("─" in row["░ data ▒ fwd ▓ bwd █ opt"][0] for row in shown)
+
+
+def test_the_rank_that_a_hang_waits_for_is_first_and_marked_and_each_says_where_it_is() -> None:
+    def called(number: int) -> RankCalled:
+        frames = (Place(function="step", file="/u/ddp.py", line=29 if number == 1 else 37),)
+        reduce = Collective(
+            seq=156, done_seq=155, op="all_reduce", name="default_pg", ranks=(0, 1, 2, 3)
+        )
+        call = Call(
+            rank=number,
+            threads=(Thread(main=True, frames=frames),),
+            collectives=() if number == 1 else (reduce,),
+        )
+        host = f"node{number // 2 + 1}"
+        return RankCalled(
+            t=T + 30, run=scenes.RUN, rank=number, host=host, why="stalled", call=call
+        )
+
+    alive = [e for n in range(4) for e in told(n, T + 40) if not isinstance(e, Window)]
+    stalled = [scenes.rank(n, RankState.STALLED, T + 31) for n in range(4)]
+    found = RunFinding(
+        t=T + 32, run=scenes.RUN, check="run.stall", severity=Severity.WARN, rank=1,
+        summary="rank 1 on node1 is at ddp.py:29", kind="elsewhere",
+    )  # fmt: skip
+    events = (*GOING, *alive, *stalled, *map(called, range(4)), found)
+    shown = rows(*events, now=T + 40)
+    assert [(row["where"], row[""]) for row in shown] == [
+        (("all_reduce #156 ddp.py:37", "warn"), ("‖", "warn")),
+        (("ddp.py:29", "bad"), ("‖!", "bad")),
+        (("all_reduce #156 ddp.py:37", "warn"), ("‖", "warn")),
+        (("all_reduce #156 ddp.py:37", "warn"), ("‖", "warn")),
+    ]
+    timeline = RunTimeline()
+    for event in [scenes.plan(4), *(scenes.rank(n, RankState.RUNNING) for n in range(4)), *events]:
+        timeline.apply(event)
+    assert [row.view.rank for row in RankRows(timeline, T + 40, order="worst")] == [1, 0, 2, 3]
+    assert health_of(timeline, T + 40).tone is Tone.BAD
+    later = [event for n in range(4) for event in told(n, T + 41)]
+    moved = rows(*events, *later, now=T + 42)
+    assert {row["where"][0] for row in moved} == {"in step 100"}, (
+        "they were asked before that step"
+    )
+    assert {row[""][0] for row in moved} == {"‖"}
 
 
 def lines_run_for(world: int) -> int:

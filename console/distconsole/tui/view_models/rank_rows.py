@@ -9,19 +9,29 @@ from math import inf, isfinite
 from statistics import median
 from typing import NamedTuple, overload
 
+from msgspec import UNSET
+
 from distconsole.model.run_events import RankState
 from distconsole.model.time_text import is_time
 from distconsole.runs.detectors.slowness import STEP
 from distconsole.runs.detectors.stragglers import cost_text
+from distconsole.runs.diagnosis.stacks import line_text, own_place
+from distconsole.runs.diagnosis.waiting import (
+    first_pending,
+    is_pending,
+    stack_waits_in,
+    without_p2p,
+)
+from distconsole.runs.health import stall_of
 from distconsole.runs.pace import is_fresh
 from distconsole.runs.present import Present, Sight, own_ms_of, present
 from distconsole.runs.rank_history import BROKEN, UNKNOWN, RankHistory
 from distconsole.runs.rank_view import RankView
 from distconsole.runs.timeline import RunTimeline
 
-TROUBLES = {RankState.FAILED: 1, RankState.KILLED: 2, RankState.STALLED: 3}
+TROUBLES = {RankState.FAILED: 1, RankState.KILLED: 2, RankState.STALLED: 4}
 """States that are troubles by themselves, and how early they should be read."""
-HEALTHY = 6
+BLAMED, LOST, HEALTHY = 3, 5, 7
 """How early a rank should be read of which nothing is to be said."""
 WELL = (HEALTHY, 0)
 
@@ -44,7 +54,8 @@ def _loss_place(loss: float | None) -> float:
 class RankRow(NamedTuple):
     """One rank as the table shows it.
 
-    ``slow`` is the part of its steps in which it is slow; ``lost`` what its host is where nothing is known of it,
+    ``blamed``: the others hang, and wait for it; ``where`` returns what a rank that stands still waits in or is at, by the
+    newest roll call. ``slow`` is the part of its steps in which it is slow; ``lost`` what its host is where nothing is known of it,
     ``lost`` or, with a connection, ``no word``. ``elapsed`` counts seconds since its process was started, None where
     it was not; ``longest`` is the most that any rank has taken to start. ``wait_ms`` is what it waits for others in each step;
     ``own_ms`` is what a step takes without that, ``usual_own_ms`` the median of it, both None where it is not known that they wait;
@@ -72,6 +83,8 @@ class RankRow(NamedTuple):
     ended_seconds: float = 0.0
     costs: str = ""
     usual_own_ms: float | None = None
+    blamed: bool = False
+    where: Callable[[RankView], str] | None = None
 
     @property
     def own_ms(self) -> float | None:
@@ -85,13 +98,15 @@ class RankRow(NamedTuple):
         """How early it should be read: 0 for the one that failed first, up to ``HEALTHY``."""
         if self.first:
             return 0
+        if self.blamed:
+            return BLAMED
         if self.view.state in TROUBLES:
             return TROUBLES[self.view.state]
         if self.lost and self.view.alive:
-            return 4
+            return LOST
         if self.still_seconds is not None:
-            return 3
-        return 5 if self.slow else HEALTHY
+            return TROUBLES[RankState.STALLED]
+        return 6 if self.slow else HEALTHY
 
 
 class RankRows(Sequence[RankRow]):
@@ -117,6 +132,8 @@ class RankRows(Sequence[RankRow]):
         self._timeline, self._now = timeline, now
         self._figures = figures = figures or present(timeline, now)
         self._first = first_failure_rank(timeline)
+        stall = stall_of(timeline, figures)
+        self._blamed = None if stall is None or stall.rank is UNSET else stall.rank
         self._slow = {each.rank: each for each in figures.slow}
         views = timeline.ranks.items() if starting(timeline) else ()
         self._starts = {n: _start_seconds(view, now) for n, view in views if view.started_at}
@@ -172,6 +189,23 @@ class RankRows(Sequence[RankRow]):
         view = self._timeline.ranks[number]
         return own_ms_of(view, self._figures.waits, self._figures.sight(number))
 
+    def _where(self, view: RankView) -> str:
+        """Return ``all_reduce #156`` or ``train.py:29`` of a rank that was asked since its last step."""
+        called = self._timeline.calls.get(view.rank)
+        if called is None or called.t < (view.stepped_at or 0.0):
+            return ""
+        call = called.call
+        pending = (
+            each for each in map(without_p2p, call.collectives) if each and is_pending(each)
+        )
+        waits_in, place = next(pending, None), own_place(call.frames)
+        parts = []
+        if waits_in is not None and view.rank != self._blamed:
+            parts.append(f"{waits_in.op} #{first_pending(waits_in):,}")
+        elif op := stack_waits_in(call):
+            parts.append(op)
+        return " ".join([*parts, *([line_text(place)] if place is not None else ())])
+
     def _early(self, number: int) -> tuple[int, int]:
         """Return how early a rank should be read: troubles first, then who is behind in a start."""
         row = self._row(number)
@@ -201,6 +235,8 @@ class RankRows(Sequence[RankRow]):
             self._recent,
             costs="" if slow is None or not slow.cost_ms else cost_text(slow),
             usual_own_ms=waits.usual_own_ms,
+            blamed=number == self._blamed and view in self._figures.standing,
+            where=self._where,
         )
 
 

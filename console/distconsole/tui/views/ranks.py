@@ -14,7 +14,8 @@ from distconsole.runs.present import Sight, rate_of
 from distconsole.runs.timeline import RunTimeline
 from distconsole.text.lists import share_text
 from distconsole.text.tables import Column
-from distconsole.tui.view_models.rank_rows import RankRow, RankRows
+from distconsole.tui.terminal.sanitize import printable_name
+from distconsole.tui.view_models.rank_rows import LOST, RankRow, RankRows
 from distconsole.tui.widgets.bars import (
     HEADROOM,
     PHASES,
@@ -34,8 +35,8 @@ STATE_STYLES = {
 }
 
 MARKS = (
-    *(("✗1", "bad"), ("✗", "bad"), ("■", "faint"), ("‖", "warn"), ("?", "warn"), ("▲", "warn")),
-    ("", ""),
+    *(("✗1", "bad"), ("✗", "bad"), ("■", "faint"), ("‖!", "bad"), ("‖", "warn"), ("?", "warn")),
+    *(("▲", "warn"), ("", "")),
 )
 """By trouble: the shape that stands before a rank, and its meaning."""
 
@@ -61,7 +62,7 @@ def mark_of(row: RankRow) -> tuple[str, str]:
 
 def _state(row: RankRow) -> Text:
     view = row.view
-    if row.trouble == 4:
+    if row.trouble == LOST:
         since = f" {span_text(row.lost_seconds)}" if row.lost_seconds is not None else ""
         return Text(f"{row.lost}{since}", style="warn")
     words = view.state.value
@@ -172,10 +173,12 @@ def _rate(row: RankRow) -> Text:
 
 
 def _where(row: RankRow) -> Text:
-    """Say in which step a rank stands still."""
+    """Say what a rank that stands still waits in, or is at; its step where that is not known."""
     if row.still_seconds is None or row.view.step is None:
         return Text("")
-    return Text(f"in step {row.view.step + 1:,}", style="warn")
+    asked = "" if row.where is None else row.where(row.view)
+    where = printable_name(asked) or f"in step {row.view.step + 1:,}"
+    return Text(where, style="bad" if row.blamed else "warn")
 
 
 def _loss(row: RankRow) -> Text:
@@ -210,7 +213,7 @@ RANK_COLUMNS: list[Column[RankRow]] = [
     Column(PARTS_TITLE, PARTS_WIDTH, _parts, fill=_parts, heading=_parts_heading),
     Column(START_TITLE, len(START_TITLE), _start_up, need=1, fill=_start_up),
     Column("data ms", 8, lambda row: _part_ms(row, row.view.data_ms, DATA), 8, True, "data"),
-    Column("where", 14, _where, 1),
+    Column("where", 16, _where, 1, wide=28),
     Column(COSTS_TITLE, 6, lambda row: Text(row.costs, style="warn"), 1, True, "costs"),
     Column("samples/s", 9, _rate, 6, True, "samples/s"),
     Column("loss", 8, _loss, 7, True, "loss"),
