@@ -219,8 +219,6 @@ RANK_COLUMNS: list[Column[RankRow]] = [
     Column("loss", 8, _loss, 7, True, "loss"),
     Column("state", 18, _state, wide=24),
 ]
-ORDERS = {column.title: column.sort for column in RANK_COLUMNS if column.sort}
-"""Heading -> the order that it asks for."""
 STEP_TITLES = (
     *("step", "ms/step", OWN_TITLE, "vs med", "last 60 s", "p95", PARTS_TITLE),
     *("data ms", "where", "samples/s", "loss"),
@@ -228,6 +226,8 @@ STEP_TITLES = (
 """Columns that say nothing before the first step."""
 GPU_TITLES = ("gpu", "use", "util%", "gpu memory", "temp", "power")
 """Columns that only a run with GPUs has."""
+ORDERS = {column.title: column.sort for column in RANK_COLUMNS if column.sort}
+"""Heading -> the order that it asks for."""
 
 
 def ended_ranks(timeline: RunTimeline, now: float) -> list[RankRow]:
