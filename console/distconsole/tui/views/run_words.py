@@ -114,7 +114,9 @@ def news_of(timeline: RunTimeline, now: float, said: str, cells: int) -> Text:
         _add_finding(text, finding, age, cells, told=_is_said(finding, said))
     if past:
         more = f" (and {len(past) - 1} more)" if len(past) > 1 else ""
-        text.append(f"earlier: {past[-1].summary}{more}", style="faint")
+        age = age_text(past[-1].t, now)
+        words = f"earlier: {past[-1].summary}{',' if age else ''}{age}{more}"
+        text.append(words, style="faint")
     text.rstrip()
     return text
 

@@ -31,6 +31,7 @@ def test_the_newest_finding_is_first_and_what_is_said_or_has_passed_takes_no_roo
         timeline.apply(event)  # type: ignore[arg-type]
     said = "HUNG  " + health_of(timeline, T + 40).sentence[:30]
     lines = news_of(timeline, T + 40, said, 100).plain.splitlines()
+    assert lines[-1] == "earlier: rank 2 is slow, 60 s ago"
     assert [line.partition(",")[0] for line in lines] == [
         "  hint: py-spy",
         "! warn something newer",
