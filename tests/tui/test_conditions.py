@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 from msgspec import UNSET
@@ -11,9 +13,11 @@ from msgspec.structs import replace
 
 from distconsole.model import requests as ask
 from distconsole.model.events import Event
-from distconsole.model.run_events import GpuSample
+from distconsole.model.run_events import GpuSample, Window
 from distconsole.tui.prompt.input import Prompt
+from distconsole.tui.prompt.keys import SORTS
 from distconsole.tui.views.cluster.view import HostCells
+from distconsole.tui.views.ranks import ORDERS
 from distconsole.tui.widgets.line_table import LineTable
 from fakes import scenes
 from fakes.stage import ATTACH, LARGE, SMALL, on_screen, screen_text, settled, staged, typed
@@ -248,3 +252,62 @@ async def test_many_hosts_have_a_cell_each_and_a_click_on_one_goes_to_its_row() 
         row = app.query_one("#hosts", LineTable).row_under_cursor()
         assert row is not None
         assert row.name == "node21"
+
+
+async def test_ranks_are_sorted_and_filtered_by_the_headings_on_the_screen() -> None:
+    def uneven() -> Iterator[Event]:
+        for event in scenes.training():
+            if isinstance(event, Window):
+                number = event.rank
+                waited = (1.0, 9.0, 5.0, 7.0)[number]
+                event = replace(
+                    event,
+                    step_ms_mean=18.0,
+                    step_ms_p95=(20.0, 22.0, 24.0, 21.0)[number],
+                    samples_s=(430.0, 410.0, 440.0, 420.0)[number],
+                    waited_ms=(waited, 0, 0, waited, 0),
+                    metrics={"loss": (0.3, 0.1, math.nan, 0.2)[number]},
+                )
+            yield event
+
+    app, stage = staged({ask.Attach: uneven}, request=ATTACH)
+    async with on_screen(app, stage, LARGE) as pilot:
+        table = app.query_one("#ranks", LineTable)
+
+        def order() -> list[int]:
+            return [row.view.rank for row in table.rows]
+
+        for line, expected in {
+            "sort own": [0, 2, 3, 1],
+            "sort p95": [2, 1, 3, 0],
+            "sort samples/s": [1, 3, 0, 2],
+            "sort loss": [2, 0, 3, 1],
+            "sort rank": [0, 1, 2, 3],
+            "sort own ms": [0, 2, 3, 1],
+            "sort costs": [0, 1, 2, 3],
+            "filter own>13": [0, 2],
+            "filter p95<21.5": [0, 3],
+        }.items():
+            await typed(app, stage, pilot, "filter")
+            await typed(app, stage, pilot, line)
+            assert sorted(order()) == expected if "filter" in line else order() == expected, line
+        assert {each for each in ORDERS.values() if each} <= set(SORTS)
+        await pilot.press("f", "o", "w", "tab")
+        await pilot.pause()
+        assert app.query_one(Prompt).value.startswith("filter own")
+        await pilot.press("ctrl+u", *"filter ", "tab")
+        await pilot.pause()
+        assert "connected" not in screen_text(app), "no field of a rank"
+
+
+async def test_a_line_that_means_nothing_is_not_kept_in_the_history(tmp_path: Path) -> None:
+    app, stage = staged(SCENES, history=tmp_path / "history")
+    async with on_screen(app, stage, LARGE) as pilot:
+        for line in ("sort util", "sort uitl", "filter util<<3", "chek"):
+            await typed(app, stage, pilot, line)
+        prompt = app.query_one(Prompt)
+        await pilot.press("tab")
+        assert prompt.value == "check "[: len(prompt.value)]
+        await pilot.press("ctrl+u", "up")
+        assert prompt.value == "sort util"
+    assert (tmp_path / "history").read_text() == "sort util\n"

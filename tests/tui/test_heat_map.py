@@ -190,6 +190,26 @@ async def test_without_colours_the_shades_tell(monkeypatch: pytest.MonkeyPatch) 
         assert "·····█████" in line
 
 
+async def test_the_heat_map_begins_with_own_time_where_the_others_wait_for_a_rank() -> None:
+    def lockstep() -> Iterator[Event]:
+        for event in scenes.large(16, slow=-1):
+            if isinstance(event, Window):
+                waited = 1.0 if event.rank == 5 else 9.0
+                event = msgspec.structs.replace(
+                    event, step_ms_mean=18.0, waited_ms=(waited, 0, 0, waited, 0)
+                )
+            yield event
+
+    app, stage = staged({ask.Attach: lockstep}, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "heat")
+        text = screen_text(app)
+        assert "own time of 16 ranks" in text
+        assert re.search(r"▲ 5 node1 +17\.0", text)
+        await typed(app, stage, pilot, "heat step")
+        assert "step time of 16 ranks" in screen_text(app), "what was asked for stays"
+
+
 async def test_silent_ranks_come_before_slow_ones() -> None:
     def hanging() -> Iterator[Event]:
         for event in scenes.large(16, slow=5):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Generic, TypeAlias, TypeVar
 
 from distconsole.expression.units import UNITS, Measure
@@ -41,7 +42,10 @@ class Field(Generic[Row]):
 
 
 class Fields(Generic[Row]):
-    """The fields of one kind of row (``of``: ``ranks``); names behind ``open_prefix.`` are any, by ``open_get``."""
+    """The fields of one kind of row (``of``: ``ranks``); names behind ``open_prefix.`` are any, by ``open_get``.
+
+    ``also`` has further names of fields: those of a table's headings.
+    """
 
     def __init__(
         self,
@@ -49,10 +53,12 @@ class Fields(Generic[Row]):
         fields: Iterable[Field[Row]],
         open_prefix: str = "",
         open_get: Callable[[Row, str], Value] | None = None,
+        also: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.of = of
         self.open_prefix = open_prefix
         self._open_get = open_get
+        self._also = also
         self._fields = {each.name: each for each in fields}
 
     def __iter__(self) -> Iterator[Field[Row]]:
@@ -63,7 +69,7 @@ class Fields(Generic[Row]):
         return list(self._fields)
 
     def find(self, name: str) -> Field[Row] | None:
-        found = self._fields.get(name)
+        found = self._fields.get(self._also.get(name, name))
         if found is not None or self._open_get is None:
             return found
         prefix, dot, rest = name.partition(".")

@@ -71,6 +71,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     samples_s: float | None = None
     step_ms_spread: float | None = None
     """Slowest rank's mean step time over the fastest's."""
+    own_ms_spread: float | None = None
+    """The same of the ranks' own times, which are their steps less their waits; None where a rank does not say how long it waited."""
     metrics: dict[str, float] = msgspec.field(default_factory=dict)
     best: dict[str, float] = msgspec.field(default_factory=dict)
     """Of accuracies and scores the highest value, of any other metric the lowest; where all of the run was read."""

@@ -184,6 +184,7 @@ def _conclusion(timeline: RunTimeline, store: RunStore) -> Iterator[Event]:
     parts = [f"test accuracy {100 * accuracy:.2f} %", f"{timeline.end.seconds:.0f} s"]
     if summary.samples_s is not None:
         parts.append(f"{summary.samples_s:,.0f} samples/s")
-    if summary.step_ms_spread is not None:
-        parts.append(f"slowest rank {summary.step_ms_spread:.2f} x the fastest")
+    spread = summary.own_ms_spread or summary.step_ms_spread
+    if spread is not None:
+        parts.append(f"slowest rank {spread:.2f} x the fastest")
     yield Narration(text=", ".join(parts))

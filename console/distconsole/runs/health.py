@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from msgspec import UNSET
 
+from distconsole.model.findings import Severity
 from distconsole.model.names import count_text
-from distconsole.model.run_events import EndState, RankState, RunEnded
+from distconsole.model.run_events import EndState, RankState, RunEnded, RunFinding
 from distconsole.model.time_text import span_text, unusual_text
 from distconsole.runs.detectors import slowness
 from distconsole.runs.detectors.stragglers import costs_text, who_text
@@ -175,7 +176,9 @@ def _condition(timeline: RunTimeline, now: float, figures: Present) -> Condition
 def _condition_of_steps(timeline: RunTimeline, figures: Present, now: float) -> Condition:
     """Say how the ranks get on; one that has stalled comes before all, a pause after what spoils the result."""
     if any(view.state is RankState.STALLED for view in figures.standing):
-        return Condition(Tone.WARN, "hung", _hung(timeline, figures))
+        found = stall_of(timeline, figures)
+        proven = found is not None and found.severity is Severity.WARN
+        return Condition(Tone.BAD if proven else Tone.WARN, "hung", _hung(timeline, figures))
     if behind := _left_behind(timeline, figures, now):
         return Condition(Tone.WARN, "behind", behind)
     if wrong := _wrong(timeline):
@@ -221,11 +224,17 @@ def _unheard(timeline: RunTimeline, figures: Present, now: float) -> str:
     return f"no word from {oldest} for {span_text(ages[oldest])}{more}"
 
 
+def stall_of(timeline: RunTimeline, figures: Present) -> RunFinding | None:
+    """Return what was found to keep the ranks that stand still now; None where that is not known."""
+    found = timeline.stall
+    last_step = max((view.stepped_at or 0.0 for view in figures.standing), default=math.inf)
+    return None if found is None or found.t < last_step else found
+
+
 def _hung(timeline: RunTimeline, figures: Present) -> str:
     """Say who keeps the ranks, where the newest stall was judged, and for how long."""
-    found, standing = timeline.stall, figures.standing
-    last_step = max(view.stepped_at or 0.0 for view in standing)
-    if found is None or found.t < last_step:
+    found, standing = stall_of(timeline, figures), figures.standing
+    if found is None:
         return _standing(figures)
     return f"no step for {span_text(min(standing.values()))}: {found.summary}"
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, auto
+from statistics import median_low
 from typing import TYPE_CHECKING
 
 from distconsole.model.names import count_text
@@ -81,6 +82,14 @@ def rate_of(view: RankView, sight: Sight) -> float | None:
             return None
 
 
+def own_ms_of(view: RankView, waits: Waits, sight: Sight) -> float | None:
+    """Return what a rank's last steps took without its waits for others; None where that is unknown, or not of now."""
+    waited = waits.of(view) if sight in (Sight.MEASURED, Sight.GONE) else None
+    if view.step_ms_mean is None or waited is None or waits.usual_own_ms is None:
+        return None
+    return view.step_ms_mean - waited
+
+
 @dataclass(frozen=True, slots=True)
 class Waits:
     """By how many milliseconds each rank waits longer in a step than the rank that waits least.
@@ -92,6 +101,8 @@ class Waits:
     least_ms: float
     total_ms: float | None
     """Of all of them; None where nobody tells."""
+    usual_own_ms: float | None
+    """The median, of two the lower, of what their steps take without it; None where that is unknown."""
 
     def of(self, view: RankView) -> float | None:
         """Return how long a rank waits that makes steps; None where that is unknown."""
@@ -99,11 +110,22 @@ class Waits:
         return None if waits is None else waits - self.least_ms
 
 
-def _waits_of(waited: Sequence[float | None], backward: Sequence[float | None]) -> Waits:
+def _waits_of(
+    steps: Sequence[float | None],
+    waited: Sequence[float | None],
+    backward: Sequence[float | None],
+    slow: Sequence[Straggler],
+) -> Waits:
     said = None not in waited
-    known = [ms for ms in (waited if said else backward) if ms is not None]
+    told = waited if said else backward
+    known = [ms for ms in told if ms is not None]
     least = min(known, default=0.0)
-    return Waits(said, least, sum(ms - least for ms in known) if known else None)
+    # A long backward is known to be a wait where a rank that is slow before it costs the others time.
+    own_known = said or any(each.cost_ms for each in slow)
+    both = zip(steps, told, strict=True) if own_known else ()
+    own = [step - (ms - least) for step, ms in both if step is not None and ms is not None]
+    usual = median_low(own) if own else None
+    return Waits(said, least, sum(ms - least for ms in known) if known else None, usual)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,18 +221,23 @@ def present(timeline: RunTimeline, now: float) -> Present:
     of_now = [each for each in steps if each is not None]
     known = any(view.windows for view in timeline.ranks.values())
     known = known and bool(steps or idle or not unseen)
+    working, slow = len(steps), _slow(timeline, others)
+    if over:  # their last figures stay on the screen
+        views = [view for view in timeline.ranks.values() if view.step_ms_mean is not None]
+        steps, waited = [each.step_ms_mean for each in views], [each.waited_ms for each in views]
+        backward = [each.backward_ms for each in views]
     return Present(
         samples_s=rates if known else None,
         step_ms=sum(of_now) / len(of_now) if of_now else None,
         p95_ms=p95_ms,
-        waits=_waits_of(waited, backward),
-        working=len(steps),
+        waits=_waits_of(steps, waited, backward, slow),
+        working=working,
         others=others,
         idle=idle,
         unseen=unseen,
         gone=seen[Sight.GONE],
         standing=_standing(idle, now),
-        slow=_slow(timeline, others),
+        slow=slow,
         times=array("d", (each for each in times if each is not None)),
         hosts=Counter(where),
         states=Counter(states),

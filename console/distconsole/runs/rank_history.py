@@ -17,6 +17,7 @@ from typing import TypeVar
 from msgspec import UNSET
 
 from distconsole.model.run_events import GpuSample, RunEvents, Window
+from distconsole.runs.detectors.slowness import own_ms
 from distconsole.runs.figures import more_is_better
 
 Column = TypeVar("Column")
@@ -58,10 +59,12 @@ class Quantity:
 
 
 STEP = Quantity("step", "step time", "ms")
+OWN = Quantity("own", "own time", "ms")
+"""A step without what the rank waited for others."""
 DATA = Quantity("data", "wait for data", "ms")
 RATE = Quantity("rate", "samples/s", "", little_is_bad=True)
 USE = Quantity("use", "GPU use", "%", little_is_bad=True)
-BUILT_IN = (STEP, DATA, RATE, USE)
+BUILT_IN = (STEP, OWN, DATA, RATE, USE)
 
 
 @dataclass(slots=True)
@@ -189,11 +192,11 @@ class RankHistory:
     """The fold of a run's windows and GPU samples: the last minutes by the second, the whole run more coarsely.
 
     Args:
-        only: The one quantity of windows that is wanted; None takes all there are.
+        only: The quantities of windows that are wanted; none takes all there are.
         cells: Ranks times moments of one quantity over the whole run at most.
     """
 
-    def __init__(self, only: Quantity | None = None, cells: int = CELLS) -> None:
+    def __init__(self, *only: Quantity, cells: int = CELLS) -> None:
         self.started: float | None = None
         self.recent = Track()
         self.whole = Track()
@@ -214,7 +217,7 @@ class RankHistory:
             self._window(event)
         elif isinstance(event, GpuSample) and event.rank is not UNSET and event.util is not None:
             self.hosts.setdefault(event.rank, event.host)
-            if self._only is None:
+            if not self._only:
                 self._put(event.rank, event.t, -1, {USE.name: (USE, event.util)})
 
     def reach(self, t: float) -> None:
@@ -224,13 +227,19 @@ class RankHistory:
 
     def _window(self, event: Window) -> None:
         self.hosts[event.rank] = event.host
-        measured = ((STEP, event.step_ms_mean), (DATA, event.data_ms), (RATE, event.samples_s))
+        own = None if event.waited_ms is None else own_ms(event)
+        measured = (
+            (STEP, event.step_ms_mean),
+            (OWN, own),
+            (DATA, event.data_ms),
+            (RATE, event.samples_s),
+        )
         values = {
             quantity.name: (quantity, value)
             for quantity, value in measured
-            if value is not None and self._only in (None, quantity)
+            if value is not None and (not self._only or quantity in self._only)
         }
-        for name, value in event.metrics.items() if self._only is None else ():
+        for name, value in event.metrics.items() if not self._only else ():
             key = f"metric {name}"
             quantity = self.quantities.get(key) or self._new_metric(key, name)
             if quantity is not None:

@@ -52,6 +52,11 @@ class RankView:
     optimizer_ms: float | None = None
     waited_ms: float | None = None
     """How long it waits for others in each step; None where it does not say."""
+    parts_waited_ms: tuple[float, ...] | None = None
+    """What of that is in data, forward, backward and optimizer."""
+    waited_ms_run: float | None = None
+    own_ms_run: float | None = None
+    """Means over the run but its first window, in which it warms up: its waits in a step, and the step without them."""
     samples_s: float | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     started_at: float | None = None
@@ -80,6 +85,7 @@ class RankView:
         self.stepped_at = self.started_at = self.ended_at = self.samples_s = None
         self.step_ms_mean = self.step_ms_p95 = self.data_ms = None
         self.forward_ms = self.backward_ms = self.optimizer_ms = self.waited_ms = None
+        self.parts_waited_ms = None
         self.last_ms = ()
         self.phases = {}
 
@@ -87,7 +93,7 @@ class RankView:
         """Forget the batches that were counted before its first step."""
         self.steps = self.windows = 0
         self.samples_run = self.step_seconds_run = 0.0
-        self.step_ms_run = self.step_ms_p95_run = None
+        self.step_ms_run = self.step_ms_p95_run = self.waited_ms_run = self.own_ms_run = None
         self.last_ms = ()
 
     @property

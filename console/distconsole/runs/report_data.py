@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from distconsole.model.run_events import LogLine, RunEvents, RunRestarted, Window
 from distconsole.model.time_text import is_time
-from distconsole.runs.rank_history import STEP, RankHistory
+from distconsole.runs.rank_history import OWN, STEP, RankHistory
 from distconsole.runs.timeline import RunTimeline
 
 HEAT_CELLS = 160_000
@@ -54,7 +54,7 @@ class ReportData:
 
     def __init__(self) -> None:
         self.timeline = RunTimeline()
-        self.heat = RankHistory(STEP, HEAT_CELLS)
+        self.heat = RankHistory(STEP, OWN, cells=HEAT_CELLS)
         self.lines: dict[tuple[int | None, str], LineEnds] = {}
         """(rank, host) -> what it printed first and last."""
         self.restarts: list[RunRestarted] = []

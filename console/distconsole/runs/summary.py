@@ -103,6 +103,7 @@ def seen_in(summary: RunSummary, timeline: RunTimeline) -> RunSummary:
         steps=None if steps is None else steps + 1,
         samples_s=timeline.mean_samples_s,
         step_ms_spread=timeline.spread,
+        own_ms_spread=timeline.own_spread,
         metrics={name: metric.value for name, metric in sorted(timeline.metric_last.items())},
         best=dict(sorted(timeline.best.items())),
     )

@@ -28,6 +28,7 @@ from distconsole.model.run_events import (
 )
 from distconsole.model.time_text import is_time
 from distconsole.runs.detectors import conclusions
+from distconsole.runs.detectors.slowness import own_ms
 from distconsole.runs.detectors.stragglers import StragglerWatch
 from distconsole.runs.figures import take_best
 from distconsole.runs.logs.last import LastLines
@@ -206,6 +207,23 @@ class RunTimeline:
         return times[-1] / times[0] if times and times[0] else None
 
     @property
+    def own_times(self) -> dict[int, float]:
+        """Rank -> its mean step less what it waits longer than the rank that waits least, in milliseconds.
+
+        Of all windows but its first one; empty where a rank does not say how long it waited.
+        """
+        views = [view for view in self.ranks.values() if view.step_ms_run is not None]
+        least = min((view.waited_ms_run or 0.0 for view in views), default=0.0)
+        own = {view.rank: view.own_ms_run + least for view in views if view.own_ms_run is not None}
+        return own if len(own) == len(views) else {}
+
+    @property
+    def own_spread(self) -> float | None:
+        """The longest of the ranks' ``own_times`` over the shortest; None where unknown."""
+        own = self.own_times.values()
+        return max(own) / min(own) if own and min(own) else None
+
+    @property
     def lost_hosts(self) -> list[str]:
         """Hosts of the run without a connection right now."""
         lost = (host for host, link in self.links.items() if not link.connected)
@@ -314,7 +332,8 @@ class RunTimeline:
         view.step_ms_mean, view.step_ms_p95 = event.step_ms_mean, event.step_ms_p95
         view.data_ms, view.forward_ms = event.data_ms, event.forward_ms
         view.backward_ms, view.optimizer_ms = event.backward_ms, event.optimizer_ms
-        view.waited_ms = None if event.waited_ms is None else event.waited_ms[0]
+        waited = event.waited_ms
+        view.waited_ms, view.parts_waited_ms = (waited[0], waited[1:]) if waited else (None, None)
         for name, value in event.metrics.items():
             if name in view.metrics or len(view.metrics) < MAX_METRIC_NAMES:
                 view.metrics[name] = value
@@ -356,6 +375,9 @@ class RunTimeline:
         weight = event.steps / (view.steps + event.steps)
         view.step_ms_run = _weigh_in(view.step_ms_run, event.step_ms_mean, weight)
         view.step_ms_p95_run = _weigh_in(view.step_ms_p95_run, event.step_ms_p95, weight)
+        if event.waited_ms is not None and view.steps:
+            view.waited_ms_run = _weigh_in(view.waited_ms_run, event.waited_ms[0], weight)
+            view.own_ms_run = _weigh_in(view.own_ms_run, own_ms(event), weight)
 
     def _metric(self, event: Metric) -> None:
         series = self.metrics.get(event.name)

@@ -96,7 +96,9 @@ def show_summary(output: Output, summary: RunSummary) -> None:
     unknown = summary.state == "unknown"
     asked = f" (its hosts tell it: distconsole attach {summary.run})" if unknown else ""
     name = "" if summary.name in ("", summary.run) else f" ({summary.name})"
-    spread = summary.step_ms_spread
+    spread, of = summary.own_ms_spread, "own"
+    if spread is None:
+        spread, of = summary.step_ms_spread, "step"
     facts = [
         ("run", f"{summary.run}{name}"),
         ("state", f"{summary.state}{exit_code or asked}"),
@@ -108,7 +110,7 @@ def show_summary(output: Output, summary: RunSummary) -> None:
         ("restarts", str(summary.restarts or "")),
         ("steps", "" if summary.steps is None else str(summary.steps)),
         ("samples/s", number_text(summary.samples_s, " (mean of the run)")),
-        ("rank spread", f"slowest / fastest step time {spread:.3f}" if spread is not None else ""),
+        ("rank spread", f"slowest / fastest {of} time {spread:.3f}" if spread is not None else ""),
         *((name, _metric(summary, name)) for name in sorted(summary.metrics)),
     ]
     failure = summary.first_failure

@@ -103,7 +103,9 @@ class ConsoleScreen(KeyScreen):
 
         came, names = Prompt.FilesCame, self._appearance.names
         post = self.prompt.post_message
-        return LineCompleter(self.session, self.shortcuts, names, lambda: post(came()))
+        return LineCompleter(
+            self.session, self.shortcuts, names, lambda: post(came()), lambda: self.view
+        )
 
     @cached_property
     def watches(self) -> Watches:
@@ -275,8 +277,12 @@ class ConsoleScreen(KeyScreen):
         if not (self.prompt.value or self.prompt.keys_to_come):
             self.focus_view()
         if line:
-            self.prompt.keep(line)
+            self.prompt.begin()
             self.run_command(line)
+            if self.prompt.refused:  # Tab has it, for another try
+                self.prompt.mean(self.prompt.meant or line)
+            else:
+                self.prompt.keep(line)
             if self.prompt.meant:
                 self.prompt.open()
 

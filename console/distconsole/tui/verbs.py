@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from distconsole.config.spelling import nearest
-from distconsole.errors import ConsoleError
+from distconsole.errors import ConsoleError, UsageError
 from distconsole.expression import ExpressionError
 from distconsole.grammar.mistakes import OTHER_WORDS
 from distconsole.grammar.secrets import mask_secrets
@@ -19,6 +19,7 @@ from distconsole.tui.replaying import travel
 from distconsole.tui.session import screen_words
 from distconsole.tui.tasks import RequestTask
 from distconsole.tui.views.check import Page
+from distconsole.tui.views.ranks import ORDERS
 from distconsole.tui.views.row_order import OrderedView
 from distconsole.tui.widgets.messages import SHOWN_SECONDS
 
@@ -44,8 +45,10 @@ class CommandDispatcher:
             if not self._run_on_screen(line):
                 self.prompt_verbs.start(line, self._show_where_it_belongs)
         except ExpressionError as error:
+            self._console.prompt.refused = True
             self.prompt_verbs.fail(line, ConsoleError(error.message, error.short))
         except ConsoleError as error:
+            self._console.prompt.refused = isinstance(error, UsageError)
             self.prompt_verbs.fail(line, self._with_all_verbs(line, error))
 
     def _run_on_screen(self, line: str) -> bool:
@@ -77,7 +80,7 @@ class CommandDispatcher:
         verb = words[0]
         near = nearest(words[1], self._console.candidates(verb)) if words[1:] else None
         meant = f"did you mean {near}? " if near and near != words[1] else ""
-        return ConsoleError(
+        return UsageError(
             f"'{' '.join(words)}' means nothing", f"{meant}{verb}: {SCREEN_VERBS[verb]}"
         )
 
@@ -155,7 +158,7 @@ class CommandDispatcher:
                 console.show_view("run")
             case ["sort"]:
                 self._say(f"ranks by {console.views.run.sort('')}")
-            case ["sort", order] if order in SORTS:
+            case ["sort", *rest] if (order := ORDERS.get(" ".join(rest), rest[0])) in SORTS:
                 console.views.run.sort(order)
             case ["heat", *names]:
                 self._heat(" ".join(names))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import math
+import re
 import struct
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from distconsole.formats.figures import nice_ticks, short_time
@@ -23,6 +25,9 @@ from distconsole.runs.report_data import (
     ReportData,
 )
 from distconsole.runs.series import FARTHEST, Band, Series
+from distconsole.runs.store.run_file import RunRecord
+from distconsole.runs.summary import summarise
+from distconsole.tui.view_models.runs import figures_text
 from fakes import scenes
 
 
@@ -47,7 +52,7 @@ def stepped(rank: int, t: float, step_ms: float) -> Window:
 
 
 def test_a_heat_map_of_many_ranks_is_bounded() -> None:
-    heat = RankHistory(STEP, HEAT_CELLS)
+    heat = RankHistory(STEP, cells=HEAT_CELLS)
     for second in range(0, 600, 3):
         for rank in range(2048):
             heat.apply(stepped(rank, float(second), 20.0))
@@ -176,6 +181,26 @@ def test_a_value_far_beyond_the_others_is_cut_off_and_said() -> None:
     assert drawn.beyond == (Tick(500 / 9.9, "9,000 ms"),)
     highest = min(float(part.split()[1]) for part in drawn.line[1:].split("L"))
     assert highest == 0.0
+
+
+def test_a_page_shows_who_is_slow_where_all_steps_take_as_long() -> None:
+    data = ReportData()
+    data.apply(scenes.plan(4))
+    for second in range(30):
+        for rank in range(4):
+            waited = 1.0 if rank == 2 else 9.0
+            told = stepped(rank, scenes.START + second, 18.0)
+            data.apply(msgspec.structs.replace(told, waited_ms=(waited, 0, 0, waited, 0)))
+    data.close()
+    page = page_of(data, scenes.START + 40).decode()
+    assert re.search(r"Own time, slowest over fastest</\w+>\s*<\w+[^>]*>1.80x", page)
+    assert "<h2>Own time by rank and moment</h2>" in page
+    assert page.count(">1.80x</td>") == 1
+    assert page.count(">1.00x</td>") == 3
+    record = RunRecord(run=data.timeline.run, started=scenes.START, hosts=("h",))
+    summary = summarise(record, data.timeline)
+    assert (summary.step_ms_spread, summary.own_ms_spread) == (1.0, 1.8)
+    assert "slowest rank x1.80 of own time" in figures_text(summary)
 
 
 def test_a_page_of_a_run_without_an_end_does_not_call_old_figures_present() -> None:

@@ -10,6 +10,7 @@ from distconsole.model.names import RunId
 from distconsole.runs.sketch import PLACES, sketch_of
 from distconsole.runs.store.run_file import NEAR_ENTRIES
 from distconsole.runs.store.store import RunStore
+from distconsole.tui.views.runs import course_of
 from fakes.journals import Journal
 
 
@@ -30,6 +31,14 @@ def test_the_course_of_a_run_is_read_from_a_few_places_of_one_host() -> None:
     assert sketch.values[0] > sketch.values[-1]
     assert len(read) <= 10 * NEAR_ENTRIES
     assert all(msgspec.json.decode(each.body)["kind"] == "window" for each in read)
+
+
+@pytest.mark.usefixtures("home")
+def test_the_last_value_of_a_course_names_its_rank_as_other_figures_are_means() -> None:
+    Journal(run="mine-1121-a3f9", seconds=60).write(RunStore(runs_dir()))
+    plot = course_of("mine-1121-a3f9")
+    assert plot is not None
+    assert plot.said[0][0].startswith("rank 0, last 0.")
 
 
 @pytest.mark.usefixtures("home")

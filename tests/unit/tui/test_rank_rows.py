@@ -7,16 +7,21 @@ import sys
 import msgspec
 import pytest
 
+from distconsole.model.diagnosis.calls import Call, Collective, Place, Thread
+from distconsole.model.findings import Severity
 from distconsole.model.run_events import (
     EndState,
     LinkChanged,
     NodeSample,
+    RankCalled,
     RankState,
     RunEnded,
     RunEvents,
+    RunFinding,
     RunRestarted,
     Window,
 )
+from distconsole.runs.health import Tone, health_of
 from distconsole.runs.timeline import RunTimeline
 from distconsole.tui.view_models.rank_rows import RankRows
 from distconsole.tui.views.ranks import RANK_COLUMNS, STEP_TITLES
@@ -62,7 +67,7 @@ def test_a_column_that_is_empty_until_the_first_step_is_in_step_titles() -> None
     after = rows(*GOING, now=T)[0]
     assert {name for name in after if after[name][0] and not before[name][0]} == set(
         STEP_TITLES
-    ) - {"where", "last 60 s"}
+    ) - {"where", "last 60 s", "own ms"}, "no rank says how long it waited"
 
 
 def test_figures_that_are_of_now_are_bright() -> None:
@@ -125,19 +130,100 @@ def test_a_rank_that_starts_anew_has_no_figure_of_the_attempt_before() -> None:
     assert other["samples/s"][0] == "0"
 
 
-def test_a_rank_that_the_others_wait_for_has_its_price_beside_it() -> None:
+def waited_for(slow: int) -> list[RunEvents]:
+    """Twenty seconds in which all steps take 18 ms, and all but one rank wait for 9 of them in backward."""
+
     def at_work(number: int, t: float) -> list[RunEvents]:
         window, *others = told(number, t)
         assert isinstance(window, Window)
-        waited = (1.0 if number == 2 else 9.0, 0.0, 0.0, 0.0, 0.0)
+        waited = (1.0, 0, 0, 1.0, 0) if number == slow else (9.0, 0, 0, 9.0, 0)
         ms, step = 18.0, int(99 + t - T)
+        parts = {"backward_ms": 11.0, "forward_ms": 4.0, "data_ms": 1.0, "optimizer_ms": 1.0}
         return [
-            msgspec.structs.replace(window, step=step, step_ms_mean=ms, waited_ms=waited),
+            msgspec.structs.replace(window, step=step, step_ms_mean=ms, waited_ms=waited, **parts),
             *others,
         ]
 
-    seconds = (each for s in range(20) for n in range(4) for each in at_work(n, T - 19 + s))
-    assert [row["costs"][0] for row in rows(*seconds, now=T)] == ["", "", "44 %", ""]
+    return [each for s in range(20) for n in range(4) for each in at_work(n, T - 19 + s)]
+
+
+def test_a_rank_that_the_others_wait_for_has_its_price_beside_it() -> None:
+    assert [row["costs"][0] for row in rows(*waited_for(2), now=T)] == ["", "", "44 %", ""]
+
+
+def test_a_rank_that_is_waited_for_stands_out_in_its_own_time_and_its_bar() -> None:
+    parts = "░ data ▒ fwd ▓ bwd █ opt"
+    shown = rows(*waited_for(2), now=T)
+    assert [row["ms/step"][0] for row in shown] == ["18.0"] * 4
+    assert [row["own ms"] for row in shown] == [("10.0", "")] * 2 + [
+        ("18.0", "warn"),
+        ("10.0", ""),
+    ]
+    assert [row["vs med"][0] for row in shown] == ["+0 %", "+0 %", "+80 %", "+0 %"]
+    assert [row[parts][0].count("─") for row in shown] == [4, 4, 0, 4]
+    assert shown[2][parts][0].count("▓") > shown[0][parts][0].count("▓")
+    gone = [scenes.rank(number, RankState.EXITED, T + 1) for number in range(4)]
+    end = RunEnded(t=T + 1, run=scenes.RUN, state=EndState.SUCCEEDED, exit_code=0, seconds=31.0)
+    ended = rows(*waited_for(2), *gone, end, now=T + 2)
+    assert [row["vs med"] for row in ended][1:3] == [("+0 %", "faint"), ("+80 %", "faint")]
+
+
+def test_own_time_is_not_made_up_where_ranks_do_not_say_how_long_they_waited() -> None:
+    apart = [
+        msgspec.structs.replace(each, waited_ms=None, step_ms_mean=28.0, backward_ms=21.0)
+        if isinstance(each, Window) and each.rank == 2
+        else msgspec.structs.replace(each, waited_ms=None)
+        if isinstance(each, Window)
+        else each
+        for each in waited_for(2)
+    ]
+    shown = rows(*apart, now=T)
+    assert [row["own ms"][0] for row in shown] == [""] * 4
+    assert [row["vs med"][0] for row in shown] == ["+0 %", "+0 %", "+56 %", "+0 %"]
+    assert not any("─" in row["░ data ▒ fwd ▓ bwd █ opt"][0] for row in shown)
+
+
+def test_the_rank_that_a_hang_waits_for_is_first_and_marked_and_each_says_where_it_is() -> None:
+    def called(number: int) -> RankCalled:
+        frames = (Place(function="step", file="/u/ddp.py", line=29 if number == 1 else 37),)
+        reduce = Collective(
+            seq=156, done_seq=155, op="all_reduce", name="default_pg", ranks=(0, 1, 2, 3)
+        )
+        call = Call(
+            rank=number,
+            threads=(Thread(main=True, frames=frames),),
+            collectives=() if number == 1 else (reduce,),
+        )
+        host = f"node{number // 2 + 1}"
+        return RankCalled(
+            t=T + 30, run=scenes.RUN, rank=number, host=host, why="stalled", call=call
+        )
+
+    alive = [e for n in range(4) for e in told(n, T + 40) if not isinstance(e, Window)]
+    stalled = [scenes.rank(n, RankState.STALLED, T + 31) for n in range(4)]
+    found = RunFinding(
+        t=T + 32, run=scenes.RUN, check="run.stall", severity=Severity.WARN, rank=1,
+        summary="rank 1 on node1 is at ddp.py:29", kind="elsewhere",
+    )  # fmt: skip
+    events = (*GOING, *alive, *stalled, *map(called, range(4)), found)
+    shown = rows(*events, now=T + 40)
+    assert [(row["where"], row[""]) for row in shown] == [
+        (("all_reduce #156 ddp.py:37", "warn"), ("‖", "warn")),
+        (("ddp.py:29", "bad"), ("‖!", "bad")),
+        (("all_reduce #156 ddp.py:37", "warn"), ("‖", "warn")),
+        (("all_reduce #156 ddp.py:37", "warn"), ("‖", "warn")),
+    ]
+    timeline = RunTimeline()
+    for event in [scenes.plan(4), *(scenes.rank(n, RankState.RUNNING) for n in range(4)), *events]:
+        timeline.apply(event)
+    assert [row.view.rank for row in RankRows(timeline, T + 40, order="worst")] == [1, 0, 2, 3]
+    assert health_of(timeline, T + 40).tone is Tone.BAD
+    later = [event for n in range(4) for event in told(n, T + 41)]
+    moved = rows(*events, *later, now=T + 42)
+    assert {row["where"][0] for row in moved} == {"in step 100"}, (
+        "they were asked before that step"
+    )
+    assert {row[""][0] for row in moved} == {"‖"}
 
 
 def lines_run_for(world: int) -> int:

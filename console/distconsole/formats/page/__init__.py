@@ -22,6 +22,7 @@ from distconsole.formats.settings import environment_of, settings_of
 from distconsole.grammar.secrets import mask_text
 from distconsole.model.run_events import RankState
 from distconsole.model.time_text import duration_text, is_time, utc_text
+from distconsole.runs.rank_history import OWN, STEP
 from distconsole.runs.rank_view import RankView
 from distconsole.runs.report_data import LineEnds, ReportData
 from distconsole.runs.timeline import PHASE_ORDER, RunTimeline
@@ -56,7 +57,13 @@ COLUMNS = (
     Column("Exit", "Exit code"),
     Column("Steps", "Steps that it did"),
     Column("Step ms", "Mean step time over the run"),
-    Column("Of fastest", "Mean step time over that of the fastest rank"),
+    Column(
+        "Own ms",
+        "Mean step time without its first second, less what the rank waits longer than the one that waits least",
+    ),
+    Column(
+        "Of fastest", "Own time over that of the fastest rank; step time where waits are unknown"
+    ),
     Column("Data ms", "Waiting for data, in its last second"),
     Column("Samples/s", "Mean over the run"),
     Column("GPU %", "GPU use, last seen"),
@@ -92,7 +99,8 @@ def _content(data: ReportData, now: float) -> dict[str, Any]:
     plan, end = timeline.plan, timeline.end
     started = timeline.started if timeline.started is not None else now
     plots = [each for each in _plots(data, started) if each is not None]
-    heat = heat_map(data.heat, started)
+    slow_seen = bool(timeline.own_times and timeline.stragglers.told)
+    heat = heat_map(data.heat, started, OWN if slow_seen else STEP)
     findings = words.findings_of(timeline)
     metrics = sorted(timeline.metric_last)
     return {
@@ -111,6 +119,7 @@ def _content(data: ReportData, now: float) -> dict[str, Any]:
         ],
         "metric_count": len(metrics),
         "heat": heat,
+        "own_known": slow_seen,
         "columns": COLUMNS,
         "ranks": list(_ranks(timeline)),
         "phases": _phases(timeline),
@@ -177,15 +186,17 @@ def _state(view: RankView, timeline: RunTimeline) -> tuple[str, str]:
 
 def _ranks(timeline: RunTimeline) -> Iterator[list[tuple[str, str]]]:
     """Yield each rank's cells: what is shown, and what is sorted by."""
-    fastest_ms = next(iter(timeline.step_times), None)
+    own_times = timeline.own_times
+    fastest_ms = min(own_times.values() or timeline.step_times, default=None)
     for view in _worst_first(timeline):
-        yield _rank(view, timeline, fastest_ms)
+        yield _rank(view, timeline, own_times.get(view.rank), fastest_ms)
 
 
 def _rank(
-    view: RankView, timeline: RunTimeline, fastest_ms: float | None
+    view: RankView, timeline: RunTimeline, own_ms: float | None, fastest_ms: float | None
 ) -> list[tuple[str, str]]:
-    ratio = view.step_ms_run / fastest_ms if view.step_ms_run and fastest_ms else None
+    compared = view.step_ms_run if own_ms is None else own_ms
+    ratio = compared / fastest_ms if compared and fastest_ms else None
     memory = bytes_text(view.gpu_mem_used)
     if memory and view.gpu_mem_total:
         memory += f" of {bytes_text(view.gpu_mem_total)}"
@@ -198,6 +209,7 @@ def _rank(
         _sort_cell(view.exit_code),
         _sort_cell(view.steps or None, f"{view.steps:,}"),
         _sort_cell(view.step_ms_run),
+        _sort_cell(own_ms),
         _sort_cell(ratio, f"{ratio:.2f}x" if ratio is not None else ""),
         _sort_cell(view.data_ms),
         _sort_cell(view.samples_s_run),

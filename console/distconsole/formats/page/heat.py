@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from distconsole.formats.figures import CIVIDIS, number_text, short_time
 from distconsole.formats.page.plots import Tick
 from distconsole.model.names import ranks_text
-from distconsole.runs.rank_history import STEP, RankHistory
+from distconsole.runs.rank_history import STEP, Quantity, RankHistory
 
 MAX_ROWS = 256
 """Rows of the picture; with more ranks a row is that of several, and shows the slowest of them."""
@@ -27,12 +27,14 @@ class HeatMap:
     """What the page shows.
 
     Attributes:
+        title: Which time it shows.
         picture: A PNG, as base64.
         cells: Step times, row after row of ``ranks``, as little-endian 16-bit numbers of ``unit_ms``,
             65535 where unknown, as base64.
         per_row: Ranks of one row of the picture.
     """
 
+    title: str
     picture: str
     cells: str
     unit_ms: float
@@ -51,14 +53,14 @@ class HeatMap:
         return {name: getattr(self, name) for name in READ_OFF}
 
 
-def heat_map(history: RankHistory, started: float) -> HeatMap | None:
+def heat_map(history: RankHistory, started: float, quantity: Quantity = STEP) -> HeatMap | None:
     """Return the map of a run that began at ``started`` (UNIX seconds); None without a step."""
     track = history.whole
-    ranks = sorted(track.ranks(STEP.name))
+    ranks = sorted(track.ranks(quantity.name))
     if not ranks or history.started is None:
         return None
-    told = track.rows(STEP.name)
-    rows = [[STEP.value(each) for each in told[rank]] for rank in ranks]
+    told = track.rows(quantity.name)
+    rows = [[quantity.value(each) for each in told[rank]] for rank in ranks]
     known = sorted(value for row in rows for value in row if math.isfinite(value))
     if not known:
         return None
@@ -69,6 +71,7 @@ def heat_map(history: RankHistory, started: float) -> HeatMap | None:
     low, high = _scale(known)
     begins = history.started - started
     return HeatMap(
+        title=quantity.title.capitalize(),
         picture=_base64(png(shown, low, high)),
         cells=_base64(struct.pack(f"<{len(cells)}H", *cells)),
         unit_ms=unit,

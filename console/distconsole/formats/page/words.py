@@ -97,7 +97,9 @@ def _figures(data: ReportData, now: float) -> tuple[tuple[str, str], ...]:
     rate = timeline.mean_samples_s
     steps = timeline.steps
     hosts = {view.host for view in timeline.ranks.values()}
-    spread = timeline.spread
+    spread, of = timeline.own_spread, "Own time, slowest over fastest"
+    if spread is None:
+        spread, of = timeline.spread, "Slowest over fastest"
     planned = timeline.plan.world_size if timeline.plan else 0
     given = [
         ("Lasted" if timeline.end else "Going for", duration_text(seconds)),
@@ -105,7 +107,7 @@ def _figures(data: ReportData, now: float) -> tuple[tuple[str, str], ...]:
         ("Steps", f"{steps + 1:,}" if steps is not None else ""),
         ("Samples/s, mean", f"{rate:,.0f}" if rate is not None else ""),
         ("Step time, mean", _mean_step(timeline)),
-        ("Slowest over fastest", f"{spread:.2f}x" if spread else ""),
+        (of, f"{spread:.2f}x" if spread else ""),
     ]
     for name in ("loss", "accuracy", "test_accuracy"):
         metric = timeline.metric_last.get(name)

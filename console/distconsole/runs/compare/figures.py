@@ -46,7 +46,20 @@ FIGURES: tuple[tuple[str, str, str, str, Get], ...] = (
     ("start_up", "start to first step", "s", "less", lambda run: run.statistics.start_up_seconds),
     ("seconds", "time", "s", "less", lambda run: run.summary.seconds),
     ("steps", "steps", "", "", lambda run: run.summary.steps),
-    ("spread", "slowest rank over fastest", "", "less", lambda run: run.summary.step_ms_spread),
+    (
+        "spread",
+        "step time, slowest rank over fastest",
+        "",
+        "less",
+        lambda run: run.summary.step_ms_spread,
+    ),
+    (
+        "own_spread",
+        "own time, slowest rank over fastest",
+        "",
+        "less",
+        lambda run: run.statistics.timeline.own_spread,
+    ),
     ("restarts", "restarts", "", "less", lambda run: run.summary.restarts),
 )
 """Name, title, unit and which is better of the figures that a run may have."""

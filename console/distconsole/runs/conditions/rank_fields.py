@@ -8,7 +8,7 @@ from distconsole.expression.fields import Field, Fields, Kind, Value
 from distconsole.expression.units import Measure
 from distconsole.runs.detectors.slowness import Straggler
 from distconsole.runs.figures import RANK_GPU_FIGURES, STEP_FIGURES, condition_fields
-from distconsole.runs.present import present, rate_of
+from distconsole.runs.present import own_ms_of, present, rate_of
 from distconsole.runs.rank_view import RankView
 from distconsole.runs.timeline import RunTimeline
 
@@ -27,6 +27,8 @@ class RankOfRun:
     """It finished no step then, though its host told of itself."""
     slow: Straggler | None = None
     """How slow it was then, if it was."""
+    own_ms: float | None = None
+    """What its last steps took without its waits for others."""
 
     @property
     def silent_seconds(self) -> float | None:
@@ -66,6 +68,7 @@ def ranks_of(run: RunTimeline) -> list[RankOfRun]:
             figures.samples_s,
             view in figures.standing,
             slow.get(rank),
+            own_ms_of(view, figures.waits, figures.sight(rank)),
         )
         for rank, view in sorted(run.ranks.items())
     ]
@@ -122,6 +125,9 @@ RANK_FIELDS: Fields[RankOfRun] = Fields(
             unit="%",
         ),
         Field(
+            "own", lambda row: row.own_ms, "a step without its waits for other ranks", unit="ms"
+        ),
+        Field(
             "step",
             lambda row: row.view.step,
             "the last step that it has done; beside a time: step_ms",
@@ -159,5 +165,6 @@ RANK_FIELDS: Fields[RankOfRun] = Fields(
     ),
     "metric",
     RankOfRun.metric,
+    {"costs": "slow.costs", "data": "data_ms", "p95": "step_ms.p95"},
 )
 """``metric.NAME`` is what the rank reported last under that name."""

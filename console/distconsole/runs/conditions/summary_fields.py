@@ -39,6 +39,11 @@ def summary_fields(now: Callable[[], float] = time.time) -> Fields[RunSummary]:
                 lambda each: each.step_ms_spread,
                 "slowest rank's mean step over the fastest's",
             ),
+            Field(
+                "spread.own",
+                lambda each: each.own_ms_spread,
+                "the same of their own times, which are steps less waits for other ranks",
+            ),
             Field("restarts", lambda each: each.restarts, "how often its ranks started anew"),
             Field("loss", lambda each: each.metrics.get("loss"), "the same as metric.loss"),
             Field("loss.best", lambda each: each.best.get("loss"), "the lowest that it was"),

@@ -374,8 +374,8 @@ def costs_text(slow: Straggler) -> str:
 
 
 def past_text(slow: Straggler, hosts: Mapping[int, str]) -> str:
-    """Return ``rank 3 on node2 cost 9.3 % since step 12,040``, or from one step to another."""
-    cost = f"cost {cost_text(slow)}" if slow.cost_ms else "was slow"
+    """Return ``rank 3 on node2 cost 9.3 % on average since step 12,040``, or from one step to another."""
+    cost = f"cost {cost_text(slow)} on average" if slow.cost_ms else "was slow"
     when = f" since step {slow.since_step:,}" if slow.since_step >= 0 else ""
     if when and slow.last_step >= 0:
         when = f" from step {slow.since_step:,} to {slow.last_step:,}"

@@ -176,6 +176,7 @@ class LaunchForm(LaunchView):
             return
         self._mirrored = ""
         if self._prompt.value in ("", model.line):
+            self._prompt.begin()
             self._prompt.keep(model.line)
             self._prompt.action_empty()
         self._run_line(model.line)

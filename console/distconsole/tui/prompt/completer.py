@@ -33,14 +33,16 @@ from distconsole.tui.theme.themes import NAMES
 from distconsole.tui.views.logs import WHATS
 from distconsole.tui.views.runs import RUN_FIELDS
 
-FIELDS = {
-    each.name: each.about
-    for fields in (CHECK_FIELDS, LOAD_FIELDS, RANK_FIELDS, RUN_FIELDS)
-    for each in fields
-}
-"""What conditions may name, and what it is."""
 OF_RUNS = {each.name: each.about for each in RUN_FIELDS}
 LOADS = {each.name: each.about for each in LOAD_FIELDS}
+FIELDS_OF_VIEWS = {
+    "check": {each.name: each.about for each in CHECK_FIELDS},
+    "cluster": LOADS,
+    "run": {each.name: each.about for each in RANK_FIELDS},
+    "runs": OF_RUNS,
+}
+FIELDS = {name: about for fields in FIELDS_OF_VIEWS.values() for name, about in fields.items()}
+"""What conditions may name, and what it is."""
 
 Words = Mapping[str, str]
 """What may stand there -> what it means."""
@@ -81,8 +83,10 @@ class LineCompleter:
         shortcuts: Shortcuts,
         themes: Callable[[], Iterable[str]],
         came: Callable[[], object],
+        view: Callable[[], str],
     ) -> None:
         self._session = session
+        self._view = view
         self._shortcuts = shortcuts
         self._themes = themes
         self._folders = Folders(came)
@@ -116,7 +120,8 @@ class LineCompleter:
             return sorted(found, key=lambda each: each.word)
         verb = typed.words[0]
         if verb in ("watch", "filter"):
-            return _names(line, FIELDS)
+            of_view = FIELDS_OF_VIEWS.get(self._view(), FIELDS)
+            return _names(line, of_view if verb == "filter" else {**of_view, **FIELDS})
         if verb in OF_FILES:
             found = complete_line(f"report -o {line[typed.start :]}", vocabulary, listing=listing)
             cut = len("report -o ")

@@ -53,6 +53,8 @@ class Prompt(Input):
     _typed = ""
     meant = ""
     """The line that Tab takes where there is none."""
+    refused = False
+    """Whether the last line means nothing: the history does not keep it."""
     _awaited: str | None = None
     """The line for which a folder was asked that had not answered."""
     _noted: str | None = None
@@ -140,10 +142,13 @@ class Prompt(Input):
         if self.placeholder in (INVITATION, f"Tab: {self.meant}"):
             self._invite(here=False)  # else what was told since stays
 
+    def begin(self) -> None:
+        """Forget what was meant and refused before the next line."""
+        self.meant, self.refused = "", False
+        self._invite()
+
     def keep(self, line: str) -> None:
         self._history.add(line)
-        self.meant = ""
-        self._invite()
 
     def choose(self, index: int) -> None:
         if self._walk is not None:

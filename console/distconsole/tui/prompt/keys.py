@@ -156,7 +156,7 @@ REPLAY_KEYS: tuple[Key, ...] = (
 SCREEN_VERBS = {
     "launch": "a form for run, filled in with the line that is being typed; launch last: what was launched before; launch start, launch copy",
     "view": "show one of: cluster check launch run logs runs compare transcript jobs help; or a run: view RUN",
-    "sort": "ranks by: worst rank ms data step; 'sort' alone takes the next; on the cluster, on a check and in the list of runs by any field: sort util, sort loss up",
+    "sort": "ranks by: worst rank own ms data step costs p95 samples/s loss, as the headings say; 'sort' alone takes the next; on the cluster, on a check and in the list of runs by any field: sort util, sort loss up",
     "group": "GPUs on the cluster screen, or runs in their list, by a field: host name user rank, script state; none ends it",
     "watch": "say when a condition comes true and when it ends: watch state=failed; alone lists; watch --hosts gpu1,gpu2: training that others have started",
     "unwatch": "end a watch: its number, or all",
@@ -195,6 +195,7 @@ PROMPT_VERBS: Mapping[str, str] = {**VERBS, **SCREEN_VERBS}
 ALIASES = {**dict.fromkeys(("exit", "q", ":q", "q!", "wq", "qa"), "quit"), "?": "help"}
 """What fingers type by themselves."""
 
-SORTS = ("worst", "rank", "ms", "data", "step")
-"""Orders of the ranks: troubled ones and then the slowest first, the others by number; by number; by step time, share of
-the step spent waiting for data (both largest first); by step (least far first)."""
+SORTS = ("worst", "rank", "own", "ms", "data", "step", "costs", "p95", "samples/s", "loss")
+"""Orders of the ranks: troubled ones and then the slowest first, the others by number; by number; by own time, step time,
+share of the step spent waiting for data (largest first); by step (least far first); by costs and p95 (largest first);
+by samples a second (fewest first); by loss (highest first)."""

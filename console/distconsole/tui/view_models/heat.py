@@ -12,6 +12,7 @@ from distconsole.runs.pace import UNUSUAL_SHARE
 from distconsole.runs.rank_history import (
     BROKEN,
     DATA,
+    OWN,
     RATE,
     RECENT_COLUMNS,
     STEP,
@@ -29,7 +30,7 @@ FORGIVEN = 2
 """Columns as good as usual that do not end a bad time."""
 MOST_COLUMNS = 1_000_000
 """Columns beyond this are the doing of a clock that jumped."""
-PACE = (STEP, DATA, RATE)
+PACE = (STEP, OWN, DATA, RATE)
 """Quantities in which a slow rank is marked as such; it may have a high loss besides."""
 LEVELS = 24
 """Colours of the scale."""

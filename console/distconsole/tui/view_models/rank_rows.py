@@ -5,27 +5,40 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import inf
+from math import inf, isfinite
 from statistics import median
 from typing import NamedTuple, overload
+
+from msgspec import UNSET
 
 from distconsole.model.run_events import RankState
 from distconsole.model.time_text import is_time
 from distconsole.runs.detectors.slowness import STEP
 from distconsole.runs.detectors.stragglers import cost_text
+from distconsole.runs.diagnosis.stacks import line_text, own_place
+from distconsole.runs.diagnosis.waiting import (
+    first_pending,
+    is_pending,
+    stack_waits_in,
+    without_p2p,
+)
+from distconsole.runs.health import stall_of
 from distconsole.runs.pace import is_fresh
-from distconsole.runs.present import Present, Sight, present
+from distconsole.runs.present import Present, Sight, own_ms_of, present
 from distconsole.runs.rank_history import BROKEN, UNKNOWN, RankHistory
 from distconsole.runs.rank_view import RankView
 from distconsole.runs.timeline import RunTimeline
 
-TROUBLES = {RankState.FAILED: 1, RankState.KILLED: 2, RankState.STALLED: 3}
+TROUBLES = {RankState.FAILED: 1, RankState.KILLED: 2, RankState.STALLED: 4}
 """States that are troubles by themselves, and how early they should be read."""
-HEALTHY = 6
+BLAMED, LOST, HEALTHY = 3, 5, 7
 """How early a rank should be read of which nothing is to be said."""
 WELL = (HEALTHY, 0)
 
 SORT_KEYS: dict[str, Callable[[RankView], float]] = {
+    "p95": lambda view: -(view.step_ms_p95 or 0.0),
+    "samples/s": lambda view: inf if view.samples_s is None else view.samples_s,
+    "loss": lambda view: _loss_place(view.metrics.get("loss")),
     "ms": lambda view: -(view.step_ms_mean or 0.0),
     "data": lambda view: -(view.data_ms or 0.0) / (view.step_ms_mean or inf),
     "step": lambda view: -1 if view.step is None else view.step,
@@ -33,12 +46,19 @@ SORT_KEYS: dict[str, Callable[[RankView], float]] = {
 """What ranks are sorted by, besides their troubles; equal ones, and in any other order all, stand by number."""
 
 
+def _loss_place(loss: float | None) -> float:
+    """Return where a rank with this loss stands, the highest first and what is no number before it."""
+    return inf if loss is None else -loss if isfinite(loss) else -inf
+
+
 class RankRow(NamedTuple):
     """One rank as the table shows it.
 
-    ``slow`` is the part of its steps in which it is slow; ``lost`` what its host is where nothing is known of it,
+    ``blamed``: the others hang, and wait for it; ``where`` returns what a rank that stands still waits in or is at, by the
+    newest roll call. ``slow`` is the part of its steps in which it is slow; ``lost`` what its host is where nothing is known of it,
     ``lost`` or, with a connection, ``no word``. ``elapsed`` counts seconds since its process was started, None where
     it was not; ``longest`` is the most that any rank has taken to start. ``wait_ms`` is what it waits for others in each step;
+    ``own_ms`` is what a step takes without that, ``usual_own_ms`` the median of it, both None where it is not known that they wait;
     ``median_ms`` and ``longest_ms`` are step times of all ranks; ``excess_ms`` is what it is slow by, ``slowest``
     the only rank that is slow; ``costs`` its price, empty where nobody waits for it; ``recent`` returns a rank's step times of the last minute; ``ended_seconds`` is how long
     after the first one it ended.
@@ -62,19 +82,31 @@ class RankRow(NamedTuple):
     recent: Callable[[int], Sequence[float | None]] | None = None
     ended_seconds: float = 0.0
     costs: str = ""
+    usual_own_ms: float | None = None
+    blamed: bool = False
+    where: Callable[[RankView], str] | None = None
+
+    @property
+    def own_ms(self) -> float | None:
+        step = self.view.step_ms_mean
+        if step is None or self.wait_ms is None or self.usual_own_ms is None:
+            return None
+        return step - self.wait_ms
 
     @property
     def trouble(self) -> int:
         """How early it should be read: 0 for the one that failed first, up to ``HEALTHY``."""
         if self.first:
             return 0
+        if self.blamed:
+            return BLAMED
         if self.view.state in TROUBLES:
             return TROUBLES[self.view.state]
         if self.lost and self.view.alive:
-            return 4
+            return LOST
         if self.still_seconds is not None:
-            return 3
-        return 5 if self.slow else HEALTHY
+            return TROUBLES[RankState.STALLED]
+        return 6 if self.slow else HEALTHY
 
 
 class RankRows(Sequence[RankRow]):
@@ -86,6 +118,7 @@ class RankRows(Sequence[RankRow]):
         calm: Whether all ranks live, and none is on a host that is lost or silent.
         hung: Whether some rank stands still.
         priced: Whether a slow rank is said to cost something.
+        own_known: Whether it is known how long ranks wait for others.
     """
 
     def __init__(
@@ -99,6 +132,8 @@ class RankRows(Sequence[RankRow]):
         self._timeline, self._now = timeline, now
         self._figures = figures = figures or present(timeline, now)
         self._first = first_failure_rank(timeline)
+        stall = stall_of(timeline, figures)
+        self._blamed = None if stall is None or stall.rank is UNSET else stall.rank
         self._slow = {each.rank: each for each in figures.slow}
         views = timeline.ranks.items() if starting(timeline) else ()
         self._starts = {n: _start_seconds(view, now) for n, view in views if view.started_at}
@@ -112,6 +147,7 @@ class RankRows(Sequence[RankRow]):
         lost = any(_lost(timeline, view)[0] for view in figures.unseen)
         self.calm = not figures.gone and not lost
         self.hung = bool(figures.standing)
+        self.own_known = figures.waits.usual_own_ms is not None
         self.priced = any(each.cost_ms for each in figures.slow)
         self._numbers = array("q", self._in_order(order))
 
@@ -137,9 +173,38 @@ class RankRows(Sequence[RankRow]):
             early = {number: self._early(number) for number in odd}  # nearly all are well
             if early:
                 numbers.sort(key=lambda number: early.get(number, WELL))
+        elif order == "costs":
+            numbers.sort(key=lambda number: -self._cost(number))
+        elif order == "own":
+            numbers.sort(key=lambda number: -(self._own_ms(number) or 0.0))
         elif (key := SORT_KEYS.get(order)) is not None:
             numbers.sort(key=lambda number: key(ranks[number]))
         return numbers
+
+    def _cost(self, number: int) -> float:
+        slow = self._slow.get(number)
+        return 0.0 if slow is None else slow.cost_ms
+
+    def _own_ms(self, number: int) -> float | None:
+        view = self._timeline.ranks[number]
+        return own_ms_of(view, self._figures.waits, self._figures.sight(number))
+
+    def _where(self, view: RankView) -> str:
+        """Return ``all_reduce #156`` or ``train.py:29`` of a rank that was asked since its last step."""
+        called = self._timeline.calls.get(view.rank)
+        if called is None or called.t < (view.stepped_at or 0.0):
+            return ""
+        call = called.call
+        pending = (
+            each for each in map(without_p2p, call.collectives) if each and is_pending(each)
+        )
+        waits_in, place = next(pending, None), own_place(call.frames)
+        parts = []
+        if waits_in is not None and view.rank != self._blamed:
+            parts.append(f"{waits_in.op} #{first_pending(waits_in):,}")
+        elif op := stack_waits_in(call):
+            parts.append(op)
+        return " ".join([*parts, *([line_text(place)] if place is not None else ())])
 
     def _early(self, number: int) -> tuple[int, int]:
         """Return how early a rank should be read: troubles first, then who is behind in a start."""
@@ -148,6 +213,7 @@ class RankRows(Sequence[RankRow]):
 
     def _row(self, number: int) -> RankRow:
         view, sight = self._timeline.ranks[number], self._figures.sight(number)
+        over, waits = self._timeline.end is not None, self._figures.waits
         lost, lost_at = _lost(self._timeline, view) if sight is Sight.UNSEEN else ("", None)
         slow = self._slow.get(number)
         return RankRow(
@@ -161,13 +227,16 @@ class RankRows(Sequence[RankRow]):
             self._starts.get(number),
             self._longest,
             None if lost_at is None else self._now - lost_at,
-            self._figures.waits.of(view) if sight is Sight.MEASURED else None,
+            waits.of(view) if sight is Sight.MEASURED or over else None,
             self._usual,
             self._highest,
             0.0 if slow is None else slow.excess_ms,
             self._alone,
             self._recent,
             costs="" if slow is None or not slow.cost_ms else cost_text(slow),
+            usual_own_ms=waits.usual_own_ms,
+            blamed=number == self._blamed and view in self._figures.standing,
+            where=self._where,
         )
 
 

@@ -66,10 +66,17 @@ def figures_text(run: RunSummary) -> str:
         [
             *([count_text(run.steps, "step")] if run.steps else ()),
             *([f"{number_text(run.samples_s)} samples/s"] if run.samples_s else ()),
-            *([f"slowest rank x{run.step_ms_spread:.2f}"] if run.step_ms_spread else ()),
+            *([f"slowest rank {spread}"] if (spread := spread_text(run)) else ()),
             *([count_text(run.restarts, "restart")] if run.restarts else ()),
         ]
     )
+
+
+def spread_text(run: RunSummary) -> str:
+    """Return how many times the fastest rank's own time the slowest one's is, its step time's if waits are unknown."""
+    if run.own_ms_spread:
+        return f"x{run.own_ms_spread:.2f} of own time"
+    return f"x{run.step_ms_spread:.2f}" if run.step_ms_spread else ""
 
 
 def counts_text(runs: Sequence[RunSummary]) -> str:
@@ -106,7 +113,7 @@ def run_tiles(run: RunSummary, runs: Sequence[RunSummary]) -> list[TileData]:
     values = [each.metrics.get(name) for each in same]
     best = f"best {run.best[name]:.4g}" if name in run.best else ""
     rates = [each.samples_s for each in same]
-    rank = f"x{run.step_ms_spread:.2f} slowest" if run.step_ms_spread else ""
+    rank = f"slowest {spread}" if (spread := spread_text(run)) else ""
     return [
         TileData(
             "samples/s", number_text(run.samples_s) or "–", "strong", rates, [(change, "note")]

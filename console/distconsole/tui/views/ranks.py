@@ -14,7 +14,8 @@ from distconsole.runs.present import Sight, rate_of
 from distconsole.runs.timeline import RunTimeline
 from distconsole.text.lists import share_text
 from distconsole.text.tables import Column
-from distconsole.tui.view_models.rank_rows import RankRow, RankRows
+from distconsole.tui.terminal.sanitize import printable_name
+from distconsole.tui.view_models.rank_rows import LOST, RankRow, RankRows
 from distconsole.tui.widgets.bars import (
     HEADROOM,
     PHASES,
@@ -34,13 +35,15 @@ STATE_STYLES = {
 }
 
 MARKS = (
-    *(("✗1", "bad"), ("✗", "bad"), ("■", "faint"), ("‖", "warn"), ("?", "warn"), ("▲", "warn")),
-    ("", ""),
+    *(("✗1", "bad"), ("✗", "bad"), ("■", "faint"), ("‖!", "bad"), ("‖", "warn"), ("?", "warn")),
+    *(("▲", "warn"), ("", "")),
 )
 """By trouble: the shape that stands before a rank, and its meaning."""
 
 PARTS_WIDTH, START_WIDTH, START_WORDS = 8, 16, 30
 PARTS_TITLE = "░ data ▒ fwd ▓ bwd █ opt"
+OWN_TITLE = "own ms"
+"""A step without its waits; a column where these are known."""
 RECENT_CELLS = 9
 WAIT_MS, WAIT_SHARE = 1.0, 0.1
 """A rank is said to wait from so many milliseconds and this share of a step on."""
@@ -59,7 +62,7 @@ def mark_of(row: RankRow) -> tuple[str, str]:
 
 def _state(row: RankRow) -> Text:
     view = row.view
-    if row.trouble == 4:
+    if row.trouble == LOST:
         since = f" {span_text(row.lost_seconds)}" if row.lost_seconds is not None else ""
         return Text(f"{row.lost}{since}", style="warn")
     words = view.state.value
@@ -114,7 +117,10 @@ def _use(row: RankRow) -> Text:
 def _parts(row: RankRow, cells: int = PARTS_WIDTH) -> Text:
     view = row.view
     parts = (view.data_ms, view.forward_ms, view.backward_ms, view.optimizer_ms)
-    bar = parts_bar(parts, view.step_ms_mean, cells, row.longest_ms)
+    waits = None
+    if row.own_ms is not None:  # what is not said is taken from backward
+        waits = view.parts_waited_ms or (0.0, 0.0, row.wait_ms or 0.0, 0.0)
+    bar = parts_bar(parts, view.step_ms_mean, cells, row.longest_ms, waits, row.wait_ms)
     return bar if row.sight is Sight.MEASURED else Text(bar.plain, style="faint")
 
 
@@ -128,17 +134,19 @@ def _parts_heading(rows: Sequence[RankRow], cells: int) -> str:
 
 
 def _versus(row: RankRow) -> Text:
-    own, usual = row.view.step_ms_mean, row.median_ms
+    own, usual = row.own_ms, row.usual_own_ms
+    if own is None:
+        own, usual = row.view.step_ms_mean, row.median_ms
     share = own / usual - 1 if own is not None and usual else None
     if share is None:
         return Text("")
     text = f"{round(100 * share):+} %" if abs(share) < 10 else f"x{share + 1:.0f}"
-    return _step_text(row, text, "warn" if row.slow == STEP else "")
+    stands_out = row.slow if row.own_ms is not None else row.slow == STEP
+    return _step_text(row, text, "warn" if stands_out else "")
 
 
 def _own_ms(row: RankRow) -> Text:
-    own, wait = row.view.step_ms_mean, row.wait_ms
-    return _step_text(row, "" if own is None or wait is None else number_text(own - wait))
+    return _step_text(row, number_text(row.own_ms), "warn" if row.slow else "")
 
 
 def _recent(row: RankRow) -> Text:
@@ -165,10 +173,12 @@ def _rate(row: RankRow) -> Text:
 
 
 def _where(row: RankRow) -> Text:
-    """Say in which step a rank stands still."""
+    """Say what a rank that stands still waits in, or is at; its step where that is not known."""
     if row.still_seconds is None or row.view.step is None:
         return Text("")
-    return Text(f"in step {row.view.step + 1:,}", style="warn")
+    asked = "" if row.where is None else row.where(row.view)
+    where = printable_name(asked) or f"in step {row.view.step + 1:,}"
+    return Text(where, style="bad" if row.blamed else "warn")
 
 
 def _loss(row: RankRow) -> Text:
@@ -194,26 +204,30 @@ RANK_COLUMNS: list[Column[RankRow]] = [
     Column("power", 6, lambda row: _gpu_text(row, number_text(row.view.power_w, "W")), 9, True),
     Column("step", 7, lambda row: _name_text(row, _count(row.view.step)), 0, True, "step"),
     Column("ms/step", 8, lambda row: _part_ms(row, row.view.step_ms_mean, STEP), 0, True, "ms"),
-    Column("vs med", 6, _versus, 7, True),
+    Column(OWN_TITLE, 6, _own_ms, 1, True, "own"),
+    Column("vs med", 6, _versus, 2, True),
     Column("last 60 s", RECENT_CELLS, _recent, 8),
-    Column("p95", 6, lambda row: _step_text(row, number_text(row.view.step_ms_p95)), 9, True),
-    Column("own ms", 6, _own_ms, 7, True),
+    Column(
+        "p95", 6, lambda row: _step_text(row, number_text(row.view.step_ms_p95)), 9, True, "p95"
+    ),
     Column(PARTS_TITLE, PARTS_WIDTH, _parts, fill=_parts, heading=_parts_heading),
     Column(START_TITLE, len(START_TITLE), _start_up, need=1, fill=_start_up),
     Column("data ms", 8, lambda row: _part_ms(row, row.view.data_ms, DATA), 8, True, "data"),
-    Column("where", 14, _where, 1),
-    Column(COSTS_TITLE, 6, lambda row: Text(row.costs, style="warn"), 1, True),
-    Column("samples/s", 9, _rate, 6, True),
-    Column("loss", 8, _loss, 7, True),
+    Column("where", 16, _where, 1, wide=28),
+    Column(COSTS_TITLE, 6, lambda row: Text(row.costs, style="warn"), 1, True, "costs"),
+    Column("samples/s", 9, _rate, 6, True, "samples/s"),
+    Column("loss", 8, _loss, 7, True, "loss"),
     Column("state", 18, _state, wide=24),
 ]
 STEP_TITLES = (
-    *("step", "ms/step", "vs med", "last 60 s", "p95", "own ms", PARTS_TITLE),
+    *("step", "ms/step", OWN_TITLE, "vs med", "last 60 s", "p95", PARTS_TITLE),
     *("data ms", "where", "samples/s", "loss"),
 )
 """Columns that say nothing before the first step."""
 GPU_TITLES = ("gpu", "use", "util%", "gpu memory", "temp", "power")
 """Columns that only a run with GPUs has."""
+ORDERS = {column.title: column.sort for column in RANK_COLUMNS if column.sort}
+"""Heading -> the order that it asks for."""
 
 
 def ended_ranks(timeline: RunTimeline, now: float) -> list[RankRow]:

@@ -25,6 +25,7 @@ from distconsole.tui.views.ranks import (
     COSTS_TITLE,
     ENDED_COLUMNS,
     GPU_TITLES,
+    OWN_TITLE,
     RANK_COLUMNS,
     START_TITLE,
     STEP_TITLES,
@@ -206,7 +207,8 @@ class RunView(Vertical):
         if self.shows_heat:
             self.heat.draw(task, now, filtered, figures)
             return
-        self._entitle(figures.hosts, filtered, early=early)
+        own = figures.waits.usual_own_ms is not None
+        self._entitle(figures.hosts, filtered, early=early, waits=own)
         if ranks is not None:
             self._draw_ranks(ranks, shown, early=early, gpus=timeline.ranks_have_gpus)
         self._draw_middle(plots, failed, traceback, ended)
@@ -217,11 +219,11 @@ class RunView(Vertical):
         said = f"the last {count_text(said_lines, 'line')}" if said_lines else ""
         self.query_one("#tail-panel", Panel).entitle(legend=said)
 
-    def _entitle(self, where: Counter[str], filtered: str, *, early: bool) -> None:
+    def _entitle(self, where: Counter[str], filtered: str, *, early: bool, waits: bool) -> None:
         hosts = [f"{host} {count}" for host, count in where.items()]
         named = hosts if len(hosts) <= 4 else [f"{len(hosts):,} hosts"]
         title = " · ".join([f"Ranks {where.total():,}", *named])
-        legend = "" if early else parts_legend()  # the heading has that of a start
+        legend = "" if early else parts_legend(waits=waits)  # the heading has that of a start
         self.query_one("#ranks-panel", Panel).entitle(title, filtered, legend=legend)
 
     def _draw_ranks(
@@ -232,6 +234,7 @@ class RunView(Vertical):
         left_out = list(() if gpus else GPU_TITLES)
         left_out += hidden if early else (START_TITLE, "samples/s" if ranks.hung else "where")
         left_out += () if ranks.priced else (COSTS_TITLE,)
+        left_out += () if ranks.own_known else (OWN_TITLE,)
         table.leave_out(left_out)
         table.filtered = self.condition is not None
         table.sorted_by = "" if self.order == "rank" else self.order

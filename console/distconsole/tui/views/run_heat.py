@@ -10,6 +10,7 @@ from distconsole.model.time_text import span_text
 from distconsole.runs.detectors.slowness import Straggler
 from distconsole.runs.detectors.stragglers import cost_text
 from distconsole.runs.present import Present, present
+from distconsole.runs.rank_history import OWN, STEP
 from distconsole.runs.rank_view import RankView
 from distconsole.runs.timeline import RunTimeline
 from distconsole.tui.tasks import RequestTask
@@ -23,8 +24,10 @@ MAX_NAMED = 5
 
 
 class RunHeat(HeatMap):
-    quantity = "step"
+    quantity = STEP.name
     whole = False
+    _is_chosen = False
+    """Somebody, or a slow rank, has chosen the quantity."""
     _shown_task: RequestTask | None = None
     _now = 0.0
 
@@ -50,7 +53,7 @@ class RunHeat(HeatMap):
         if what not in known:
             there = printable_name(", ".join(known))
             return f"nothing called '{what}' is known; there is: {there}"
-        self.quantity = what
+        self.quantity, self._is_chosen = what, True
         return ""
 
     def draw(
@@ -62,12 +65,18 @@ class RunHeat(HeatMap):
             self.zooms = ()
         self._now = now
         with task.lock:
-            history, key = task.history, self.quantity
+            figures = figures or present(task.run, now)
+            slow, history = figures.slow, task.history
+            if slow and not self._is_chosen and OWN.name in history.quantities:
+                self.quantity, self._is_chosen = (
+                    OWN.name,
+                    True,
+                )  # no rank is slow in the whole step
+            key = self.quantity
             if key not in history.quantities:
                 key = f"metric {key}"
             going = task.run.end is None
-            figures = figures or present(task.run, now)
-            slow, stands = figures.slow, going and not figures.working
+            stands = going and not figures.working
             heat = heat_of(
                 history,
                 key,

@@ -88,7 +88,7 @@ HINT, LEAST_HINT = "  hint: ", 20
 
 SAID_AS = {
     "run.straggler": "is slow",
-    "run.stall": "a step",
+    "run.stall": "step",
     "run.node_lost": "no connection",
     "run.first_failure": "failed",
 }
@@ -96,9 +96,9 @@ SAID_AS = {
 
 
 def news_of(timeline: RunTimeline, now: float, said: str, cells: int) -> Text:
-    """What should be known now, in lines of so many ``cells``: findings, the worst and newest last; when it went well, the results.
+    """What should be known now, in lines of so many ``cells``: findings, the worst and newest first; when it went well, the results.
 
-    Of a finding that is ``said`` above already only what to do stands here.
+    Of a finding that is ``said`` above already only what to do stands here; slow ranks that are no longer slow have one line.
     """
     text = Text()
     end = timeline.end
@@ -106,12 +106,28 @@ def news_of(timeline: RunTimeline, now: float, said: str, cells: int) -> Text:
         text.append("results  ", style="strong")
         text.append(_results(timeline) + "\n")
     shown = [f for f in timeline.findings if f.severity in (Severity.WARN, Severity.FAIL)]
-    for finding in sorted(shown[-20:], key=lambda finding: -finding.severity.order)[:3]:
+    past = [f for f in shown if _is_past(f, timeline, now)]
+    newest = [f for f in reversed(shown) if f not in past][:20]
+    for finding in sorted(newest, key=lambda finding: -finding.severity.order)[:3]:
         # What was found may have passed: while the run goes on, its age is said.
         age = age_text(finding.t, now) if end is None else ""
         _add_finding(text, finding, age, cells, told=_is_said(finding, said))
+    if past:
+        more = f" (and {len(past) - 1} more)" if len(past) > 1 else ""
+        age = age_text(past[-1].t, now)
+        words = f"earlier: {past[-1].summary}{',' if age else ''}{age}{more}"
+        text.append(words, style="faint")
     text.rstrip()
     return text
+
+
+def _is_past(finding: RunFinding, timeline: RunTimeline, now: float) -> bool:
+    """Whether it calls a rank slow that is not slow now, or makes no steps."""
+    if finding.check != "run.straggler" or finding.rank is UNSET or timeline.end is not None:
+        return False
+    view = timeline.ranks.get(finding.rank)
+    going = view is not None and is_fresh(view.stepped_at, now, view.steady_ms)
+    return not going or finding.rank not in timeline.stragglers.slow
 
 
 def _is_said(finding: RunFinding, said: str) -> bool:

@@ -292,8 +292,9 @@ def course_of(run: str) -> PlotData | None:
     if sketch is None:
         return None
     curve = Curve(sketch.xs, sketch.values, sketch.values, sketch.values)
-    last = ((f"last {number_text(sketch.values[-1])}", "faint"),)
-    legend = f"rank {sketch.rank}, {len(sketch.xs)} of its seconds · run time"
+    # Other figures of the run are means of all ranks.
+    last = ((f"rank {sketch.rank}, last {number_text(sketch.values[-1])}", "faint"),)
+    legend = f"{len(sketch.xs)} seconds of rank {sketch.rank} · run time"
     return PlotData(sketch.name, (curve,), last, zero=True, legend=legend, key=run)
 
 

@@ -53,6 +53,8 @@ PARTS = (
 """The parts of a step in order, each with its shade and colour."""
 REST = ("rest", "·", "faint")
 """What the parts do not explain."""
+WAITS = ("waits", "─", "frame")
+"""What the rank waits for others, where it says so."""
 
 
 class Phase(NamedTuple):
@@ -74,15 +76,23 @@ PHASES = (
 
 
 def parts_bar(
-    parts: Sequence[float | None], whole: float | None, width: int, longest: float | None = None
+    parts: Sequence[float | None],
+    whole: float | None,
+    width: int,
+    longest: float | None = None,
+    waits: Sequence[float] | None = None,
+    waited: float | None = None,
 ) -> Text:
     """Return ``parts`` of a step of ``whole`` milliseconds as one stacked bar; what they do not explain is a dot.
 
     Args:
         parts: Milliseconds, as ``PARTS``.
         longest: Milliseconds that all of ``width`` stand for, so that bars of several ranks have one scale; ``whole`` if None.
+        waits: What of each part is a wait for other ranks; these end the bar, as a line for ``waited`` milliseconds.
     """
     text = Text()
+    if waits is not None:
+        parts = [part and max(0.0, part - wait) for part, wait in zip(parts, waits, strict=True)]
     parts = [part if part is not None and math.isfinite(part) else None for part in parts]
     if whole is None or not 0 < whole < math.inf or all(part is None for part in parts):
         return Text(" " * width)
@@ -94,16 +104,22 @@ def parts_bar(
         end = round(width * max(0.0, min(1.0, total / longest)))
         text.append(shade * max(0, end - used), style=meaning)
         used = max(used, end)
-    text.append(REST[1] * (round(width * (whole / longest)) - used), style=REST[2])
+    end = round(width * (whole / longest))
+    line = 0
+    if waits is not None and waited is not None and math.isfinite(waited):
+        line = min(end - used, round(width * max(0.0, min(1.0, waited / longest))))
+    text.append(REST[1] * (end - used - line), style=REST[2])
+    text.append(WAITS[1] * line, style=WAITS[2])
     text.append(" " * (width - text.cell_len))
     return text
 
 
-def parts_legend() -> Content:
-    """Return which shade is which part."""
+def parts_legend(*, waits: bool = False) -> Content:
+    """Return which shade is which part, and that of ``waits`` where bars have them."""
     shown = [
         Content.styled(f"{shade} {name}", f"$phase-{meaning}") for name, shade, meaning in PARTS
     ]
+    shown += [Content(f"{WAITS[1]} {WAITS[0]}")] if waits else []
     return Content("  ").join(shown)
 
 

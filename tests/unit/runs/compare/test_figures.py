@@ -124,7 +124,9 @@ def test_a_rank_that_is_slow_in_one_run_alone_is_named() -> None:
         ]
 
     found = both(compared(waiting(late=None)), compared(waiting(late=1), run="b-1"))
-    assert "rank 1 on node1 cost 60 % since step 79 in B, nobody in A" in found.words
+    assert "rank 1 on node1 cost 60 % on average since step 79 in B, nobody in A" in found.words
+    by_name = {figure.name: figure for figure in found.figures}
+    assert by_name["own_spread"].values == (pytest.approx(1.0), pytest.approx(2.5))
 
 
 def test_more_ranks_are_judged_by_how_they_scale() -> None:

@@ -149,7 +149,7 @@ def test_what_is_said_of_it_later_is_the_mean_of_the_time_that_it_lasted() -> No
         watch.add(each)
     (told,) = watch.told
     assert 10.0 < told.cost_ms < 20.0
-    assert past_text(told, {1: "h1"}) == "rank 1 on h1 cost 25 % from step 60 to 860"
+    assert past_text(told, {1: "h1"}) == "rank 1 on h1 cost 25 % on average from step 60 to 860"
 
 
 def later(seconds: int, windows: list[Window]) -> list[Window]:
