@@ -166,9 +166,14 @@ class OpensshTransport:
         writer = file.with_suffix(".sh")
         writer.write_text(f'[ "$2" = NONE ] || echo "$1 $2" >{shlex.quote(str(file))}\n')
         show = f'KnownHostsCommand=/bin/sh "{str(writer).replace("%", "%%")}" %t %K'
-        self._try_to_log_in(host, [*words, "-o", show])
+        words = [*words, "-o", show]
+        if "hostkeyalgorithms" not in options.login:  # the key, and not a certificate of it
+            words += ["-o", "HostKeyAlgorithms=-*-cert-*"]
+        self._try_to_log_in(host, words)
         with suppress(OSError, ValueError):
             kind, blob = file.read_text().split()
+            if "-cert-" in kind:
+                return error
             lookup = KnownHosts(()).lookup(
                 options.hostname,
                 options.port,

@@ -286,7 +286,8 @@ def failure(
     if old := NO_ALGORITHM.search(text):
         line = f"{ALGORITHMS[old[1]]} +{plain_text(old[2].split(',')[0])}"
         return ConnectError(
-            f"ssh does not reach {peer}: {last}", f"an old server? in ssh_config: {line}"
+            f"ssh does not reach {peer}: {last}",
+            f"an old server, or a list in ssh_config that is too short? There, before others: {line}",
         )
     return ConnectError(f"ssh does not reach {peer}: {last}", f"`{by_hand}` shows it, too")
 
