@@ -261,19 +261,16 @@ class SshConfig:
         """
         values = reading.values
         hostname, port = self._hostname(reading), values.get("port", "22")
-        user, local = values.get("user", self.local_user), socket.gethostname()
+        local = socket.gethostname()
         jump = values.get("proxyjump", "")
         for name in (reading.alias, hostname):
             if not may_be_host(name):
                 raise ConfigError(f"'{name}' is not a host that can be reached by ssh")
-        if not may_be_user(user):
-            raise ConfigError(f"'{user}' is not a user, for {reading.alias}")
         tokens = {
             "%%": "%",
             "%h": hostname,
             "%n": reading.alias,
             "%p": port,
-            "%r": user,
             "%u": self.local_user,
             "%d": str(self.home),
             "%l": local,
@@ -282,6 +279,10 @@ class SshConfig:
             "%j": jump,
             "%k": values.get("hostkeyalias", reading.alias),
         }
+        user = self._path(values.get("user", self.local_user), tokens)
+        if not may_be_user(user):
+            raise ConfigError(f"'{user}' is not a user, for {reading.alias}")
+        tokens["%r"] = user
         return {**tokens, "%C": _connection_hash(tokens, jump)}
 
     def _path(self, text: str, tokens: dict[str, str] | None = None) -> str:
@@ -313,7 +314,7 @@ class SshConfig:
         return SshOptions(
             alias=reading.alias,
             hostname=self._hostname(reading),
-            user=values.get("user", self.local_user),
+            user=tokens["%r"],
             port=_port(values.get("port", "22"), reading.alias),
             identity_files=tuple(dict.fromkeys(paths(text) for text in identities)),
             identities_given=bool(given),
