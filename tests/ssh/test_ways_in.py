@@ -72,6 +72,20 @@ def come_in(config: Path, host: str) -> ConsoleError | None:
     return None
 
 
+def run_ssh(config: Path, host: str) -> subprocess.CompletedProcess[str]:
+    """Run ``true`` on ``host`` by the system's ssh, without a terminal."""
+    return subprocess.run(
+        ["ssh", "-F", config, host, "true"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+        start_new_session=True,
+        env={name: value for name, value in os.environ.items() if name != "DISPLAY"},
+    )
+
+
 @pytest.fixture(scope="module")
 def rsa(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a key that takes long to make."""
@@ -120,16 +134,7 @@ def test_what_ssh_can_do_is_done_or_one_line_says_what_to_change(
         config, host = folder / "config", row.get("host", "node")
         config.write_text(fill(row.get("config", "") + base))
         error = come_in(config, host)  # before ssh itself, which may add a host key
-        by_hand = subprocess.run(
-            ["ssh", "-F", config, host, "true"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=30,
-            start_new_session=True,  # without a terminal
-            env={name: value for name, value in os.environ.items() if name != "DISPLAY"},
-        )
+        by_hand = run_ssh(config, host)
         assert (by_hand.returncode == 0) is (row.get("ssh") != "fails"), by_hand.stderr
     if "says" not in row:
         assert error is None, f"{error!r} {error.hint}"

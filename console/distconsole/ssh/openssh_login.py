@@ -283,13 +283,15 @@ def failure(
             f"the jump host {jump} cannot reach {peer}",
             "is the host up, and does the jump host allow forwarding (AllowTcpForwarding)?",
         )
+    return _unreached(f"ssh does not reach {peer}: {last}", text, by_hand)
+
+
+def _unreached(message: str, text: str, by_hand: str) -> ConnectError:
+    hint = f"`{by_hand}` shows it, too"
     if old := NO_ALGORITHM.search(text):
         line = f"{ALGORITHMS[old[1]]} +{plain_text(old[2].split(',')[0])}"
-        return ConnectError(
-            f"ssh does not reach {peer}: {last}",
-            f"an old server, or a list in ssh_config that is too short? There, before others: {line}",
-        )
-    return ConnectError(f"ssh does not reach {peer}: {last}", f"`{by_hand}` shows it, too")
+        hint = f"an old server, or a list in ssh_config that is too short? There, before others: {line}"
+    return ConnectError(message, hint)
 
 
 def _host_key_error(said: str, text: str, host: str, by_hand: str) -> ConsoleError:
