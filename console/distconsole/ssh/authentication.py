@@ -14,6 +14,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 
 from distconsole.errors import AuthError, ConnectError
 from distconsole.ssh.lean_paramiko import paramiko
+from distconsole.ssh.openssh_login import ONE_KEY
 from distconsole.ssh.plain import plain_text
 from distconsole.ssh.ssh_config import SshOptions
 
@@ -211,7 +212,7 @@ def _auth_error(
     port = "" if options.port == 22 else f"-p {options.port} "
     hint = f"ssh-copy-id {port}{shlex.quote(f'{options.user}@{options.hostname}')}"
     if TOO_MANY in server_says:
-        hint = "have one key offered: IdentityFile and IdentitiesOnly yes, in ssh_config"
+        hint = ONE_KEY
     elif tried.locked:
         hint = f"ssh-add {shlex.quote(tried.locked[0])}"
     elif tried.unreadable and Path(tried.unreadable[0]).is_file():

@@ -155,6 +155,8 @@ def is_beyond_paramiko(options: SshOptions) -> bool:
         or said.get("bindinterface", "none") != "none"
         or said.get("verifyhostkeydns") in YES
         or said.get("proxyusefdpass") in YES
+        or said.get("revokedhostkeys", "none") != "none"
+        or said.get("checkhostip") in YES
         or UNKNOWN_CRITERION in said
         or (options.identities_given and options.identity_files[0].endswith("_sk"))
         or (options.identity_agent is None and has_foreign_keys_alone(options))

@@ -6,6 +6,7 @@ login and closed at the end. Commands go over it as ``multiplexing`` says.
 
 from __future__ import annotations
 
+import base64
 import os
 import shlex
 import threading
@@ -16,10 +17,17 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from distconsole.errors import AgentError, AuthError, ConnectError, LinkLostError
+from distconsole.errors import (
+    AgentError,
+    AuthError,
+    ConnectError,
+    LinkLostError,
+    UnknownHostKeyError,
+)
 from distconsole.model.cluster import Host
 from distconsole.ssh.asking import PERSON, Person
 from distconsole.ssh.jumps import Hops, Jumps
+from distconsole.ssh.known_hosts import KnownHosts
 from distconsole.ssh.multiplexing import ControlSocket, MultiplexedChannel, RefusedError
 from distconsole.ssh.openssh_login import (
     Login,
@@ -141,12 +149,40 @@ class OpensshTransport:
                 asks=asks,
                 let_in=login.succeeded,
             )
+            if isinstance(error, UnknownHostKeyError):
+                error = self._with_key(error, host, options, words)
             if not login.succeeded:
                 tried = login.declined or isinstance(error, AuthError)
                 failed.note(first_words(login.said), error.message, tried=tried)
             raise error
         self._declined.pop(host, None)
         return _Master(path, login.control, reached_address(login.said))
+
+    def _with_key(
+        self, error: UnknownHostKeyError, host: Host, options: SshOptions, words: list[str]
+    ) -> UnknownHostKeyError:
+        """Return the error with the key that the host shows, for whom a person may trust; as it is before OpenSSH 8.5."""
+        file = self._own_folder().path / f"{next(self._numbers)}.key"
+        writer = file.with_suffix(".sh")
+        writer.write_text(f'[ "$2" = NONE ] || echo "$1 $2" >{shlex.quote(str(file))}\n')
+        show = f'KnownHostsCommand=/bin/sh "{str(writer).replace("%", "%%")}" %t %K'
+        words = [*words, "-o", show]
+        if "hostkeyalgorithms" not in options.login:  # the key, and not a certificate of it
+            words += ["-o", "HostKeyAlgorithms=-*-cert-*"]
+        self._try_to_log_in(host, words)
+        with suppress(OSError, ValueError):
+            kind, blob = file.read_text().split()
+            if "-cert-" in kind:
+                return error
+            lookup = KnownHosts(()).lookup(
+                options.hostname,
+                options.port,
+                alias=options.host_key_name,
+                file=options.user_known_hosts[0],
+                no_known_hosts=options.no_known_hosts,
+            )
+            return lookup.unknown(kind, base64.b64decode(blob, validate=True))
+        return error
 
     def _log_in(self, host: Host, words: list[str], failed: FailedLogins) -> tuple[Login, str]:
         """Return a login that is over, and the path of its master.

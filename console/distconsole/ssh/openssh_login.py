@@ -183,8 +183,10 @@ def _environment(askpass: Path, asks: Path) -> dict[str, str]:
     return {"DISPLAY": ":0", **os.environ, **forced}
 
 
+CERTIFICATE = re.compile(r"Offering public key: (\S+) \S+-CERT ")
 TRIED = (
-    (re.compile(r"Offering public key: (\S+)"), "key {0}"),
+    (re.compile(r"Offering public key: (\S+) (?!\S+-CERT )"), "key {0}"),
+    (CERTIFICATE, "certificate {0}"),
     (
         re.compile(
             r"Next authentication method: (password|keyboard-interactive|gssapi-with-mic|hostbased)"
@@ -197,12 +199,24 @@ DENIED = re.compile(
 )
 """Not what a server's banner may say as well."""
 OFFERED = re.compile(r"Authentications that can continue: (\S+)")
+NO_ALGORITHM = re.compile(
+    r"no matching (key exchange method|host key type|cipher|MAC) found\. Their offer: (\S+)"
+)
+ALGORITHMS = {
+    "key exchange method": "KexAlgorithms",
+    "host key type": "HostKeyAlgorithms",
+    "cipher": "Ciphers",
+    "MAC": "MACs",
+}
+"""What ssh lacks, and the keyword of ssh_config that adds it."""
+UNKNOWN_KEYWORD = re.compile(r"^.*Bad configuration option: (\S+)", re.MULTILINE)
 REACHED = re.compile(r"debug1: Connecting to .* \[([^\]]+)\] port \d+")
 FIRST_WORDS = re.compile(
     r"^debug1: (?:Remote protocol version .*, remote software version |(?:kex|ssh)_exchange_identification: "
     r"(?:banner line 0: )?)(.*?)\r?$",
     re.MULTILINE,
 )
+REVOKED_BY = re.compile(r"^Host key \S+ \S+ revoked by file (.+)$", re.MULTILINE)
 OFFENDING = re.compile(r"Offending \S+ key in (\S+)")
 REMOVAL = re.compile(r"ssh-keygen -f .+ -R .+")
 HOST_KEY = re.compile(r"Server host key: (\S+ \S+)")
@@ -257,22 +271,37 @@ def failure(
         return _auth_error(said, peer, by_hand, asks=asks)
     if "Could not resolve hostname" in text:
         return ResolveError(last, "check the spelling, ssh_config and /etc/hosts")
-    if "Bad configuration option" in text or "Bad owner or permissions" in text:
+    if unknown := UNKNOWN_KEYWORD.search(text):
+        return ConfigError(
+            unknown[0][:300],
+            f"a line before it has ssh pass over such lines: IgnoreUnknown {unknown[1][:60]}",
+        )
+    if "Bad owner or permissions" in text:
         return ConfigError(last, f"{by_hand} says the same")
     if jump and "UNKNOWN port" in last:
         return ConnectError(
             f"the jump host {jump} cannot reach {peer}",
             "is the host up, and does the jump host allow forwarding (AllowTcpForwarding)?",
         )
-    return ConnectError(f"ssh does not reach {peer}: {last}", f"`{by_hand}` shows it, too")
+    return _unreached(f"ssh does not reach {peer}: {last}", text, by_hand)
+
+
+def _unreached(message: str, text: str, by_hand: str) -> ConnectError:
+    hint = f"`{by_hand}` shows it, too"
+    if old := NO_ALGORITHM.search(text):
+        line = f"{ALGORITHMS[old[1]]} +{plain_text(old[2].split(',')[0])}"
+        hint = f"an old server, or a list in ssh_config that is too short? There, before others: {line}"
+    return ConnectError(message, hint)
 
 
 def _host_key_error(said: str, text: str, host: str, by_hand: str) -> ConsoleError:
     shown = HOST_KEY.search(said)
     key = f"; it shows {plain_text(shown[1])}" if shown else ""
-    if "REVOKED HOST KEY" in text:
+    by_file = REVOKED_BY.search(text)
+    if by_file or "REVOKED HOST KEY" in text:
+        place = f" by RevokedHostKeys {plain_text(by_file[1])}" if by_file else ""
         return ChangedHostKeyError(
-            f"the host key of {host} is revoked{key}",
+            f"the host key of {host} is revoked{place}{key}",
             "do not connect to it; ask whoever runs it for a new key",
         )
     if "HOST IDENTIFICATION HAS CHANGED" in text:
@@ -290,6 +319,7 @@ def _host_key_error(said: str, text: str, host: str, by_hand: str) -> ConsoleErr
 
 
 MASTER = "ControlMaster and ControlPath in ssh_config"
+ONE_KEY = "have one key offered: IdentityFile and IdentitiesOnly yes, in ssh_config"
 AGAIN = "a new start of distconsole asks again, and a console that stays open after five minutes"
 
 
@@ -299,7 +329,15 @@ def _auth_error(said: str, peer: str, by_hand: str, *, asks: bool) -> AuthError:
     message += f"; the server offers: {', '.join(offered) or 'nothing'}"
     wants_a_person = bool({"password", "keyboard-interactive"} & set(offered))
     hint = f"was it mistyped? `{by_hand}` shows the same login"
-    if not wants_a_person:
+    if "Too many auth" in said:
+        return AuthError(f"{message}, and takes no more keys", ONE_KEY, offered)
+    if "publickey" in offered and "Next authentication method:" not in said:
+        hint = "ssh_config allows no way in that the server offers: see PreferredAuthentications and PubkeyAuthentication there"
+    elif certificate := CERTIFICATE.search(said):
+        beside = f"{certificate[1]}-cert.pub"
+        file = shlex.quote(beside if Path(beside).is_file() else certificate[1])
+        hint = f"for whom and until when is the certificate valid? ssh-keygen -L -f {file}"
+    elif not wants_a_person:
         hint = by_hand.replace("ssh", "ssh-copy-id", 1).removesuffix(" true")
     elif not asks:
         hint = f"here is no terminal to ask for a password or a code in: open a master before, by ssh ({MASTER})"

@@ -16,7 +16,7 @@ from distconsole.ssh.lean_paramiko import paramiko
 from distconsole.ssh.penalties import FailedLogins
 from distconsole.ssh.plain import plain_lines, quote
 from distconsole.ssh.sockets import WatchedStream, open_proxy_command, open_tcp
-from distconsole.ssh.ssh_config import SshConfig, SshOptions
+from distconsole.ssh.ssh_config import SshConfig, SshOptions, matches_list
 from distconsole.ssh.transport import STDERR_TAIL_BYTES
 
 WRITING_ERRORS = (paramiko.SSHException, EOFError, OSError)
@@ -27,6 +27,14 @@ HANDSHAKE_SECONDS = 15.0
 AUTH_SECONDS = 15.0
 KEEPALIVE_SECONDS = 30
 JOIN_SECONDS = 2.0
+
+ALGORITHM_LISTS = {
+    "ciphers": "ciphers",
+    "macs": "digests",
+    "kexalgorithms": "kex",
+    "hostkeyalgorithms": "key_types",
+}
+"""The keyword of ssh_config and what paramiko calls the same."""
 
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 """paramiko logs what it also raises; without a handler Python would print it over the screen."""
@@ -246,6 +254,7 @@ def _hand_shake(
     security = transport.get_security_options()
     security.key_types = lookup.algorithms(tuple(security.key_types))
     try:
+        _limit(security, options)
         transport.start_client(timeout=BANNER_SECONDS + HANDSHAKE_SECONDS)
     except WRITING_ERRORS as error:
         _abandon(transport)
@@ -255,6 +264,18 @@ def _hand_shake(
         slow = TimeoutError("no key was agreed in time")
         raise _hand_shake_error(stream, options, failed, slow)
     return transport
+
+
+def _limit(security: paramiko.transport.SecurityOptions, options: SshOptions) -> None:
+    """Leave out the algorithms that ssh_config does; raises IncompatiblePeer if none is left of a kind."""
+    for keyword, name in ALGORITHM_LISTS.items():
+        said = options.login.get(keyword, "+")
+        if not said.startswith(("+", "^")):  # which only add
+            listed, away = said.removeprefix("-").split(","), said.startswith("-")
+            kept = [n for n in getattr(security, name) if matches_list(listed, n) is not away]
+            if not kept:
+                raise paramiko.ssh_exception.IncompatiblePeer(f"{keyword} in ssh_config")
+            setattr(security, name, kept)
 
 
 def _abandon(transport: paramiko.Transport) -> None:

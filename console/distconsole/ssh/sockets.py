@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from distconsole.errors import ConnectError, ResolveError
-from distconsole.ssh.ssh_config import SshOptions
+from distconsole.ssh.ssh_config import SshOptions, users_shell
 
 THIS_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -133,11 +134,13 @@ def open_tcp(options: SshOptions) -> socket.socket:
     except (socket.gaierror, UnicodeError) as error:
         alias = "" if options.alias == options.hostname else f" ({options.alias} in ssh_config)"
         reason = error.strerror if isinstance(error, socket.gaierror) else "not a host name"
+        only = " (AddressFamily)" if options.address_family else ""
         raise ResolveError(
             f"{options.hostname}{alias} has no address: {reason}",
-            "check the spelling, ssh_config and /etc/hosts",
+            f"check the spelling, ssh_config{only} and /etc/hosts",
         ) from None
     failures: list[str] = []
+    foreign: list[bool] = []
     for family, kind, protocol, _, address in found:
         connection = socket.socket(family, kind, protocol)
         try:
@@ -148,16 +151,20 @@ def open_tcp(options: SshOptions) -> socket.socket:
         except OSError as error:
             connection.close()
             failures.append(f"{address[0]}: {_words_for(error, options.connect_seconds)}")
+            foreign.append(error.errno == errno.EADDRNOTAVAIL)
             continue
         _tune(connection)
         return connection
-    here = options.hostname in THIS_MACHINE
+    if options.bind_address and all(foreign):
+        hint = f"BindAddress {options.bind_address} in ssh_config is no address of this machine"
+    elif options.hostname in THIS_MACHINE:
+        hint = "for this machine alone leave the hosts out: it needs no ssh"
+    else:
+        hint = "is the host up, is sshd running there, is the port right?"
     raise ConnectError(
         f"nothing answers at {options.hostname} port {options.port} "
         f"({'; '.join(dict.fromkeys(failures))})",
-        "for this machine alone leave the hosts out: it needs no ssh"
-        if here
-        else "is the host up, is sshd running there, is the port right?",
+        hint,
     )
 
 
@@ -172,7 +179,7 @@ def open_proxy_command(options: SshOptions) -> tuple[socket.socket, subprocess.P
     ours, theirs = socket.socketpair()
     try:
         process = subprocess.Popen(
-            ["/bin/sh", "-c", f"exec {options.proxy_command}"],
+            [users_shell(os.environ), "-c", f"exec {options.proxy_command}"],
             stdin=theirs.fileno(),
             stdout=theirs.fileno(),
             stderr=subprocess.DEVNULL,

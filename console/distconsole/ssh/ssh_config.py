@@ -49,7 +49,12 @@ _LOGIN = {
     "bindinterface",
     "pubkeyacceptedalgorithms",
     "pubkeyacceptedkeytypes",
+    "revokedhostkeys",
+    "checkhostip",
 }
+ALGORITHM_LISTS = {"ciphers", "macs", "kexalgorithms", "hostkeyalgorithms"}
+"""What of a connection's algorithms ssh_config may limit."""
+_LOGIN |= ALGORITHM_LISTS
 _KNOWN |= _LOGIN | {"controlpath", "tag"}
 UNKNOWN_CRITERION = "match"
 """The key of ``SshOptions.login`` for a criterion of Match that only ssh itself can judge."""
@@ -156,7 +161,7 @@ class SshConfig:
     def says_how_to_log_in(self, host: Host) -> bool:
         """Whether a line of the files is about logins other than by keys, whatever host it is for."""
         self.find(host)  # which reads them all
-        words = {*_LOGIN, "controlpath"} - {"gssapiauthentication"}
+        words = {*_LOGIN, "controlpath"} - {"gssapiauthentication", *ALGORITHM_LISTS}
         lines = (line.lower() for text in self._texts.values() for line in text)
         return any("_sk" in line or any(word in line for word in words) for line in lines)
 
@@ -178,7 +183,7 @@ class SshConfig:
             if keyword == "host":
                 patterns = split_words(rest, here)
                 self.names.update(dict.fromkeys(each for each in patterns if each.isprintable()))
-                applies = active and matches_list(patterns, reading.alias)
+                applies = active and matches_list(patterns, reading.alias, any_case=False)
             elif keyword == "match":
                 applies = self._match(split_words(rest, here), reading, here) and active
             elif keyword == "include":
@@ -233,13 +238,14 @@ class SshConfig:
             case "originalhost":
                 return matches_list(patterns, reading.alias)
             case "user":
-                return matches_list(patterns, reading.values.get("user", self.local_user))
+                user = reading.values.get("user", self.local_user)
+                return matches_list(patterns, user, any_case=False)
             case "localuser":
-                return matches_list(patterns, self.local_user)
+                return matches_list(patterns, self.local_user, any_case=False)
             case "exec":
-                return _exec_succeeds(_expand(value, self._tokens(reading)))
+                return _exec_succeeds(_expand(value, self._tokens(reading)), self.environ)
             case "tagged":
-                return matches_list(patterns, reading.values.get("tag", ""))
+                return matches_list(patterns, reading.values.get("tag", ""), any_case=False)
             case _:
                 reading.values.setdefault(UNKNOWN_CRITERION, name)
                 return False
@@ -255,19 +261,16 @@ class SshConfig:
         """
         values = reading.values
         hostname, port = self._hostname(reading), values.get("port", "22")
-        user, local = values.get("user", self.local_user), socket.gethostname()
+        local = socket.gethostname()
         jump = values.get("proxyjump", "")
         for name in (reading.alias, hostname):
             if not may_be_host(name):
                 raise ConfigError(f"'{name}' is not a host that can be reached by ssh")
-        if not may_be_user(user):
-            raise ConfigError(f"'{user}' is not a user, for {reading.alias}")
         tokens = {
             "%%": "%",
             "%h": hostname,
             "%n": reading.alias,
             "%p": port,
-            "%r": user,
             "%u": self.local_user,
             "%d": str(self.home),
             "%l": local,
@@ -276,6 +279,10 @@ class SshConfig:
             "%j": jump,
             "%k": values.get("hostkeyalias", reading.alias),
         }
+        user = self._path(values.get("user", self.local_user), tokens)
+        if not may_be_user(user):
+            raise ConfigError(f"'{user}' is not a user, for {reading.alias}")
+        tokens["%r"] = user
         return {**tokens, "%C": _connection_hash(tokens, jump)}
 
     def _path(self, text: str, tokens: dict[str, str] | None = None) -> str:
@@ -307,7 +314,7 @@ class SshConfig:
         return SshOptions(
             alias=reading.alias,
             hostname=self._hostname(reading),
-            user=values.get("user", self.local_user),
+            user=tokens["%r"],
             port=_port(values.get("port", "22"), reading.alias),
             identity_files=tuple(dict.fromkeys(paths(text) for text in identities)),
             identities_given=bool(given),
@@ -358,13 +365,18 @@ def _connection_hash(tokens: dict[str, str], jump: str) -> str:
     return hashlib.sha1(os.fsencode(text)).hexdigest()  # noqa: S324 - as ssh has it
 
 
-def _exec_succeeds(command: str) -> bool:
-    shell, null = ["/bin/sh", "-c", command], subprocess.DEVNULL
+def users_shell(environ: Mapping[str, str]) -> str:
+    """Return the shell by which ssh runs the commands of ssh_config."""
+    return environ.get("SHELL") or "/bin/sh"
+
+
+def _exec_succeeds(command: str, environ: Mapping[str, str]) -> bool:
+    shell, null = [users_shell(environ), "-c", command], subprocess.DEVNULL
     try:
         return not subprocess.call(
             shell, stdin=null, stdout=null, stderr=null, timeout=MATCH_EXEC_SECONDS
         )
-    except subprocess.TimeoutExpired:
+    except (subprocess.TimeoutExpired, OSError):
         return False
 
 
@@ -394,12 +406,13 @@ def _obtain(keyword: str, rest: str, reading: _Pass, here: Place) -> None:
         reading.values.setdefault("proxycommand", "none")
 
 
-def matches_list(patterns: Sequence[str], name: str) -> bool:
-    """Whether a pattern matches and no negated one does; ``*`` and ``?`` only, any case, so ``[host]:port`` is itself."""
+def matches_list(patterns: Sequence[str], name: str, *, any_case: bool = True) -> bool:
+    """Whether a pattern matches and no negated one does; ``*`` and ``?`` only, so ``[host]:port`` is itself."""
     matched = False
     for pattern in patterns:
-        literal = pattern.lstrip("!").lower().replace("[", "[[]")
-        if fnmatch.fnmatchcase(name.lower(), literal):
+        literal = pattern.lstrip("!").replace("[", "[[]")
+        pair = (name.lower(), literal.lower()) if any_case else (name, literal)
+        if fnmatch.fnmatchcase(*pair):
             if pattern.startswith("!"):
                 return False
             matched = True

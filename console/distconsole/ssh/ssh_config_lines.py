@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
 from distconsole.errors import ConfigError
 
 _LINE = re.compile(r"([A-Za-z][A-Za-z0-9]*)(?:\s*=\s*|\s+)(.*)")
+_CHARACTER = re.compile(r"""\\(['"\\ ])|(.)""", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +33,29 @@ def split_line(line: str, here: Place) -> tuple[str, str] | None:
 
 
 def split_words(text: str, here: Place) -> list[str]:
-    """Split by blanks; double quotes keep words together, a word that begins with # ends the line."""
-    lexer = shlex.shlex(text, posix=True, punctuation_chars=False)
-    lexer.whitespace_split, lexer.commenters, lexer.quotes, lexer.escape = True, "", "\"'", ""
-    try:
-        words = list(lexer)
-    except ValueError:
-        raise ConfigError(f"{here.file}:{here.line}: a quote is not closed") from None
-    comment = next((index for index, word in enumerate(words) if word.startswith("#")), len(words))
-    return words[:comment]
+    """Split by blanks that no quotes keep together; a backslash protects a blank, a quote and itself, ``#`` begins a comment."""
+    words: list[str] = []
+    word, quote = None, ""
+    for found in _CHARACTER.finditer(text):
+        escaped, plain = found.groups()
+        if escaped:
+            word = (word or "") + (found[0] if quote and escaped == " " else escaped)
+        elif quote and plain == quote:
+            quote = ""
+        elif quote or not (plain.isspace() or plain in "#\"'"):
+            word = (word or "") + plain
+        elif plain.isspace():
+            words += [] if word is None else [word]
+            word = None
+        elif plain != "#":
+            word, quote = word or "", plain
+        elif word is None:
+            return words
+        else:
+            word += plain
+    if quote:
+        raise ConfigError(f"{here.file}:{here.line}: a quote is not closed")
+    return words if word is None else [*words, word]
 
 
 def split_criterion(word: str) -> list[str]:
