@@ -33,8 +33,8 @@ CHAINED = " above exception"
 
 MEMORY_WORDS = {True: " (out of memory?)", False: "", None: " (for memory? that is not known)"}
 
-_WARNS = re.compile(r"\[[IW]\d{4} \d\d:\d\d:")
-"""How a line of torch's own log begins that is no error; it ends nothing."""
+_WARNS = re.compile(r"\[[IW]\d{4} \d\d:\d\d:|\[\w[\w.-]*:\d+\] \S+ Warning: ")
+"""How a line begins that is no error, of torch's own log or of Open MPI's and PRRTE's; it ends nothing."""
 
 SUMMARY_HEAD, SUMMARY_ROOT = "\nFailures:\n", "\nRoot Cause (first observed failure):\n"
 _SUMMARY_RANK = re.compile(

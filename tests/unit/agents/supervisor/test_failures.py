@@ -129,8 +129,16 @@ def test_without_a_traceback_the_last_lines_are_told(tmp_path: Path) -> None:
     assert read_tail(str(tmp_path / "none")).error == ""
 
 
-def test_a_warning_of_torchs_is_not_why_a_rank_ended(tmp_path: Path) -> None:
-    warning = "[W1121 22:54:59.984676664 socket.cpp:207] [c10d] The hostname cannot be retrieved."
+@pytest.mark.parametrize(
+    "warning",
+    [
+        "[W1121 22:54:59.984676664 socket.cpp:207] [c10d] The hostname cannot be retrieved.",
+        "[node1:00393] plm:ssh: Warning: setpgid(397,397) failed in parent with errno=Permission "
+        "denied(13)",
+    ],
+    ids=["torch", "mpirun"],
+)
+def test_a_warning_is_not_why_a_rank_ended(tmp_path: Path, warning: str) -> None:
     (tmp_path / "err").write_text(f"no space left\n{warning}\n")
     assert read_tail(str(tmp_path / "err")) == ("no space left", f"no space left\n{warning}")
     (tmp_path / "err").write_text(f"{warning}\n")
