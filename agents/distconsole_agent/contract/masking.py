@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 HIDDEN = "***"
 """Stands for a value in what others may read: plans, pages, files."""
 
-_SETTERS = ("set", "setenv")
-"""fish's ``set -gx NAME VALUE``, and csh's: the name is the first word that is no option."""
+_FISH = re.compile(r"-\w*[xU]\w*|--export|--universal")
+"""An option of fish's ``set`` behind which a variable has its name and its value."""
 
 _PERHAPS = re.compile(
     r"(?i)token(?!s|i[sz])|secret|passw|passphrase|credential|private|api_?key|access_?key"
@@ -42,8 +42,8 @@ _NAMED = re.compile(
 _GIVEN = re.compile(r"(?<![\w.+~-])([-+~]{0,2}[A-Za-z_][\w.-]*)(\+?=|[ \t]*:[ \t]+|[ \t]+)")
 _LINE = re.compile(r"""(?:"[^"\n]*"?|'[^'\n]*'?|[^\s'"][^\n'"]*)""")
 """What follows a colon, as in YAML and HTTP. A name before one is prose as often: ``is_secret_name`` has to know it."""
-_HEADER = re.compile(r"([A-Za-z]\w*(?:-\w+)+):(?=[^\s/])")
-"""As HTTP allows it: no blank behind the colon."""
+_HEADER = re.compile(r"((?i:X-[\w-]+|(?:Proxy-)?Authorization|PRIVATE-TOKEN)|Api-Key):(?=\S)")
+"""As HTTP allows it: no blank behind the colon. Hosts with a port and images with a tag have other names."""
 _COUNT = re.compile(r"(?i)token[ \t]*:[ \t]+[\d.]{1,12}[a-z/%]{0,3}(?![\w.-])")
 """Of tokens of text: a number of them, or of what one takes."""
 _COMMAND = re.compile(
@@ -93,9 +93,9 @@ def mask_words(
     for word in words:
         hide = hide and word != "" and not word.startswith("-")
         shown.append(mark if hide else _mask_word(word, mark, is_secret))
-        option = word.startswith("-")
-        hide = (option or last in _SETTERS) and "=" not in word and is_secret(word)
-        last = last if option and last == "set" else word
+        names = word.startswith("-") or last == "setenv"
+        hide = names and "=" not in word and is_secret(word)
+        last = "setenv" if last == "set" and _FISH.fullmatch(word) else word
     return shown
 
 

@@ -7,7 +7,7 @@ from msgspec import UNSET, UnsetType
 
 from distconsole.model.findings import Severity
 
-SLURM_ENDED = ("Slurm job ", "Slurm ended job ")
+SLURM_ENDED = ("Slurm job ", "Slurm ended job ", "Slurm ended the job", "Slurm preempted job ")
 """How the agents say that Slurm ended a run."""
 
 DISAGREE = "ranks disagree in a collective"

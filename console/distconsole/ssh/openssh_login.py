@@ -217,6 +217,9 @@ FIRST_WORDS = re.compile(
     re.MULTILINE,
 )
 REVOKED_BY = re.compile(r"^Host key \S+ \S+ revoked by file (.+)$", re.MULTILINE)
+REVOKED_UNREAD = re.compile(
+    r"^Error checking host key .* in revoked keys file (.+)$", re.MULTILINE
+)
 OFFENDING = re.compile(r"Offending \S+ key in (\S+)")
 REMOVAL = re.compile(r"ssh-keygen -f .+ -R .+")
 HOST_KEY = re.compile(r"Server host key: (\S+ \S+)")
@@ -297,6 +300,11 @@ def _unreached(message: str, text: str, by_hand: str) -> ConnectError:
 def _host_key_error(said: str, text: str, host: str, by_hand: str) -> ConsoleError:
     shown = HOST_KEY.search(said)
     key = f"; it shows {plain_text(shown[1])}" if shown else ""
+    if unread := REVOKED_UNREAD.search(text):
+        return ConfigError(
+            f"ssh cannot read the RevokedHostKeys of {host}: {plain_text(unread[1])}",
+            "ssh_config names that file; without it ssh trusts no host",
+        )
     by_file = REVOKED_BY.search(text)
     if by_file or "REVOKED HOST KEY" in text:
         place = f" by RevokedHostKeys {plain_text(by_file[1])}" if by_file else ""

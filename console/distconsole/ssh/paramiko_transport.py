@@ -58,6 +58,7 @@ class ParamikoTransport:
         hops = via or options.proxy_jump
         failed = FailedLogins(options, hops)
         failed.hold(self._closed)
+        allowed_algorithms(options)
         stream = self._stream(options, hops)
         try:
             transport = self._log_in(stream, options, failed)
@@ -266,16 +267,38 @@ def _hand_shake(
     return transport
 
 
-def _limit(security: paramiko.transport.SecurityOptions, options: SshOptions) -> None:
-    """Leave out the algorithms that ssh_config does; raises IncompatiblePeer if none is left of a kind."""
+def allowed_algorithms(options: SshOptions) -> dict[str, list[str]]:
+    """Return by kind what ssh_config leaves of paramiko's algorithms, where it limits them.
+
+    Raises ConnectError, before a server is bothered, if none is left of a kind.
+    """
+    usual, kept = paramiko.transport.SecurityOptions(paramiko.Transport), {}  # type: ignore[arg-type]
     for keyword, name in ALGORITHM_LISTS.items():
         said = options.login.get(keyword, "+")
-        if not said.startswith(("+", "^")):  # which only add
-            listed, away = said.removeprefix("-").split(","), said.startswith("-")
-            kept = [n for n in getattr(security, name) if matches_list(listed, n) is not away]
-            if not kept:
-                raise paramiko.ssh_exception.IncompatiblePeer(f"{keyword} in ssh_config")
-            setattr(security, name, kept)
+        if said.startswith(("+", "^")):
+            continue  # which only add
+        listed, away = said.removeprefix("-").split(","), said.startswith("-")
+        kept[name] = [n for n in getattr(usual, name) if _is_listed(listed, n) is not away]
+        if not kept[name]:
+            nothing = f"{keyword} in ssh_config leaves no algorithm that paramiko has"
+            error = ConnectError(f"{options.hostname}: {nothing}", "transport: openssh has more")
+            error.ssh_may = True
+            raise error
+    return kept
+
+
+def _is_listed(listed: list[str], name: str) -> bool:
+    """Whether a list has an algorithm, also by the name that it got later."""
+    return matches_list(listed, name) or matches_list(listed, name.removesuffix("@libssh.org"))
+
+
+def _limit(security: paramiko.transport.SecurityOptions, options: SshOptions) -> None:
+    """Leave out the algorithms that ssh_config does; raises IncompatiblePeer if none is left of a kind."""
+    for name, allowed in allowed_algorithms(options).items():
+        kept = [each for each in getattr(security, name) if each in allowed]
+        if not kept:
+            raise paramiko.ssh_exception.IncompatiblePeer(f"{name} in ssh_config")
+        setattr(security, name, kept)
 
 
 def _abandon(transport: paramiko.Transport) -> None:

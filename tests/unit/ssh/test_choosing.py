@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -9,10 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from distconsole.errors import ConnectError
 from distconsole.model.cluster import Host
 from distconsole.model.names import HostName
+from distconsole.ssh import paramiko_transport
 from distconsole.ssh.asking import LoginQuestion, Person
 from distconsole.ssh.choosing import ChosenTransport
+from distconsole.ssh.paramiko_transport import ParamikoTransport
+from distconsole.ssh.ssh_config import SshConfig
 
 A = Host(HostName("a"))
 
@@ -85,3 +90,26 @@ def test_no_deadline_runs_while_a_person_is_asked() -> None:
     assert person.working_seconds(before) == before
     after = time.monotonic()
     assert before < person.working_seconds(after) < after
+
+
+def test_a_list_of_algorithms_of_which_paramiko_has_none_bothers_no_server(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        config.write_text(
+            f"Host a\n HostName 127.0.0.1\n Port {port}\n MACs umac-64@openssh.com\n"
+        )
+        ssh_config = SshConfig(str(config))
+        with pytest.raises(ConnectError, match="macs in ssh_config leaves no algorithm") as caught:
+            ParamikoTransport(ssh_config).connect(ssh_config.lookup("a"))
+        assert caught.value.ssh_may
+        server.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            server.accept()
+
+
+def test_an_algorithm_is_listed_by_either_of_its_names(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text("Host a\n KexAlgorithms curve25519-sha256\n")
+    left = paramiko_transport.allowed_algorithms(SshConfig(str(config)).lookup("a"))
+    assert left == {"kex": ["curve25519-sha256@libssh.org"]}

@@ -94,6 +94,9 @@ def test_every_text_is_read_once(piece: str) -> None:
         "GIT_AUTHOR_NAME=me PATH=/bin",
         "loss per token: 3.21, step 4",
         "time a token: 5.2ms | loss: 0.1",
+        "docker run --image reg-secret:5000/x:1 --host auth-token:8080 --map api-key:0.5",
+        "connect auth-token:8080 refused; You must set auth method basic, or set token to None",
+        "set -euo pipefail; set -x; set pad_token eos",
         "python t.py \\\n  --lr $(cat lr) \\\n  --tokens `nproc` key: value",
     ],
 )
