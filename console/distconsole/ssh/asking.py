@@ -171,8 +171,8 @@ class TerminalAsker:
 
     def _read(self, terminal: int, question: LoginQuestion, wanted: Wanted) -> str | None:
         shown = question.text + ("\n" if question.only_told else " ")
-        _write(terminal, f"{ERASE}{shown}")
-        with _Unseen(terminal) as unseen:
+        with _Unseen(terminal) as unseen:  # which forgets what was typed before the question
+            _write(terminal, f"{ERASE}{shown}")
             typed = b""
             while wanted():
                 if unseen.renew():

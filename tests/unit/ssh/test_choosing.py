@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
@@ -13,7 +14,7 @@ import pytest
 from distconsole.errors import ConnectError
 from distconsole.model.cluster import Host
 from distconsole.model.names import HostName
-from distconsole.ssh import paramiko_transport
+from distconsole.ssh import asking, paramiko_transport
 from distconsole.ssh.asking import LoginQuestion, Person
 from distconsole.ssh.choosing import ChosenTransport
 from distconsole.ssh.paramiko_transport import ParamikoTransport
@@ -64,6 +65,28 @@ def test_ssh_config_says_who_may_ask(tmp_path: Path, line: str, asks: bool) -> N
     keys = Host(HostName("a"), transport="paramiko")
     expected = ([A, behind] if asks else []) + [forced]
     assert transport.who_may_ask([A, behind, forced, keys]) == expected
+
+
+def test_what_is_typed_as_soon_as_a_question_stands_there_is_its_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    person, terminal = os.openpty()
+    write = asking._write
+
+    def written(to: int, text: str) -> None:
+        write(to, text)
+        if "code?" in text:
+            os.write(person, b"4711\n")
+
+    monkeypatch.setattr(asking, "_write", written)
+    until = time.monotonic() + 10
+    try:
+        question = LoginQuestion("a", "code?")
+        answer = asking.TerminalAsker()._read(terminal, question, lambda: time.monotonic() < until)
+    finally:
+        os.close(terminal)
+        os.close(person)
+    assert answer == "4711"
 
 
 def test_no_deadline_runs_while_a_person_is_asked() -> None:
