@@ -57,6 +57,8 @@ class RankView:
     waited_ms_run: float | None = None
     own_ms_run: float | None = None
     """Means over the run but its first window, in which it warms up: its waits in a step, and the step without them."""
+    own_steps: int = 0
+    """Steps in the windows that those means are of."""
     samples_s: float | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     started_at: float | None = None
@@ -91,7 +93,7 @@ class RankView:
 
     def begin_steps(self) -> None:
         """Forget the batches that were counted before its first step."""
-        self.steps = self.windows = 0
+        self.steps = self.windows = self.own_steps = 0
         self.samples_run = self.step_seconds_run = 0.0
         self.step_ms_run = self.step_ms_p95_run = self.waited_ms_run = self.own_ms_run = None
         self.last_ms = ()

@@ -376,6 +376,8 @@ class RunTimeline:
         view.step_ms_run = _weigh_in(view.step_ms_run, event.step_ms_mean, weight)
         view.step_ms_p95_run = _weigh_in(view.step_ms_p95_run, event.step_ms_p95, weight)
         if event.waited_ms is not None and view.steps:
+            view.own_steps += event.steps
+            weight = event.steps / view.own_steps
             view.waited_ms_run = _weigh_in(view.waited_ms_run, event.waited_ms[0], weight)
             view.own_ms_run = _weigh_in(view.own_ms_run, own_ms(event), weight)
 

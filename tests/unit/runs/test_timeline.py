@@ -156,6 +156,18 @@ def test_the_spread_is_over_the_whole_run_and_weighted_by_steps() -> None:
     assert timeline.step_times == [timeline.ranks[0].step_ms_run, timeline.ranks[1].step_ms_run]
 
 
+def waiting(rank: int, steps: int, ms: float, waited: float | None) -> Window:
+    told = None if waited is None else (waited, 0.0, 0.0, 0.0, 0.0)
+    return window(rank, steps=steps, step_ms_mean=ms, waited_ms=told)
+
+
+def test_a_ranks_own_time_is_the_mean_of_all_windows_but_the_first() -> None:
+    timeline = folded(
+        waiting(0, 1000, 10.0, 0.0), waiting(0, 10, 100.0, 0.0), waiting(0, 10, 200.0, 0.0)
+    )
+    assert timeline.own_times == {0: pytest.approx(150.0)}
+
+
 def test_nothing_known_is_none_and_not_zero() -> None:
     timeline = folded(plan(), window(0, step_ms_mean=None, samples_s=None))
     assert (timeline.spread, timeline.step_times) == (None, [])
