@@ -33,6 +33,8 @@ class RankView:
     step: int | None = None
     steps: int = 0
     """Steps in all windows so far."""
+    first_steps: int = 0
+    """Those of the first of these."""
     windows: int = 0
     """Windows that told how many samples there were."""
     samples_run: float = 0.0
@@ -93,7 +95,7 @@ class RankView:
 
     def begin_steps(self) -> None:
         """Forget the batches that were counted before its first step."""
-        self.steps = self.windows = self.own_steps = 0
+        self.steps = self.first_steps = self.windows = self.own_steps = 0
         self.samples_run = self.step_seconds_run = 0.0
         self.step_ms_run = self.step_ms_p95_run = self.waited_ms_run = self.own_ms_run = None
         self.last_ms = ()

@@ -42,6 +42,8 @@ MAX_FINDINGS = 500
 MAX_METRIC_NAMES = 256
 STEADY_WINDOWS = 3
 """A rank is as slow as in the fastest of its last windows."""
+SAID_SHARE = 0.9
+"""Ranks' own times are compared where each says how long it waited in this share of its steps."""
 SAME_STALL_SECONDS = 60.0
 """What is found out so much later is of another stall."""
 PHASE_ORDER = ("interpreter", "import_torch", "init_process_group", "first_step")
@@ -210,9 +212,11 @@ class RunTimeline:
     def own_times(self) -> dict[int, float]:
         """Rank -> its mean step less what it waits longer than the rank that waits least, in milliseconds.
 
-        Of all windows but its first one; empty where a rank does not say how long it waited.
+        Of all windows but its first one; empty where a rank does not say how long it waited in nearly all of them.
         """
         views = [view for view in self.ranks.values() if view.step_ms_run is not None]
+        if any(v.own_steps < SAID_SHARE * (v.steps - v.first_steps) for v in views):
+            return {}  # means of different windows say nothing of each other
         least = min((view.waited_ms_run or 0.0 for view in views), default=0.0)
         own = {view.rank: view.own_ms_run + least for view in views if view.own_ms_run is not None}
         return own if len(own) == len(views) else {}
@@ -372,6 +376,7 @@ class RunTimeline:
             view.windows += 1
             view.samples_run += event.samples_s * seconds
             view.step_seconds_run += seconds
+        view.first_steps = view.first_steps or event.steps
         weight = event.steps / (view.steps + event.steps)
         view.step_ms_run = _weigh_in(view.step_ms_run, event.step_ms_mean, weight)
         view.step_ms_p95_run = _weigh_in(view.step_ms_p95_run, event.step_ms_p95, weight)
