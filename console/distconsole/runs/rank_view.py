@@ -53,9 +53,12 @@ class RankView:
     backward_ms: float | None = None
     optimizer_ms: float | None = None
     waited_ms: float | None = None
-    """How long it waits for others in each step; None where it does not say."""
+    """How long it waits for others in each step; None where it has not said so lately."""
     parts_waited_ms: tuple[float, ...] | None = None
     """What of that is in data, forward, backward and optimizer."""
+    own_ms: float | None = None
+    own_at: float | None = None
+    """What its steps took without its waits when it last told of these, and when that was."""
     waited_ms_run: float | None = None
     own_ms_run: float | None = None
     """Means over the run but its first window, in which it warms up: its waits in a step, and the step without them."""
@@ -89,7 +92,7 @@ class RankView:
         self.stepped_at = self.started_at = self.ended_at = self.samples_s = None
         self.step_ms_mean = self.step_ms_p95 = self.data_ms = None
         self.forward_ms = self.backward_ms = self.optimizer_ms = self.waited_ms = None
-        self.parts_waited_ms = None
+        self.parts_waited_ms = self.own_ms = self.own_at = None
         self.last_ms = ()
         self.phases = {}
 

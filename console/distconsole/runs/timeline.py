@@ -336,8 +336,7 @@ class RunTimeline:
         view.step_ms_mean, view.step_ms_p95 = event.step_ms_mean, event.step_ms_p95
         view.data_ms, view.forward_ms = event.data_ms, event.forward_ms
         view.backward_ms, view.optimizer_ms = event.backward_ms, event.optimizer_ms
-        waited = event.waited_ms
-        view.waited_ms, view.parts_waited_ms = (waited[0], waited[1:]) if waited else (None, None)
+        self._wait(view, event)
         for name, value in event.metrics.items():
             if name in view.metrics or len(view.metrics) < MAX_METRIC_NAMES:
                 view.metrics[name] = value
@@ -345,6 +344,16 @@ class RunTimeline:
         if self._judges:
             self.stragglers.add(event)
         self._add_rate(view, event)
+
+    def _wait(self, view: RankView, event: Window) -> None:
+        """Take how long it waited; for as long as the last is of now, what is longer than its own time then is a wait."""
+        if event.waited_ms is not None:
+            view.waited_ms, *parts = event.waited_ms
+            view.parts_waited_ms, view.own_ms, view.own_at = tuple(parts), own_ms(event), event.t
+        elif not is_fresh(view.own_at, event.t, view.steady_ms):
+            view.waited_ms = view.parts_waited_ms = None
+        elif event.step_ms_mean is not None and view.own_ms is not None:
+            view.waited_ms = max(0.0, event.step_ms_mean - view.own_ms)
 
     def _reach(self, view: RankView, step: int) -> None:
         if (far := self._farthest) is not None:
