@@ -298,6 +298,13 @@ async def test_ranks_are_sorted_and_filtered_by_the_headings_on_the_screen() -> 
         await pilot.press("ctrl+u", *"filter ", "tab")
         await pilot.pause()
         assert "connected" not in screen_text(app), "no field of a rank"
+        await pilot.press("ctrl+u", "escape")
+        await typed(app, stage, pilot, "filter")
+        await typed(app, stage, pilot, "sort own")
+        for line in ("sort rank up", "sort loss down", "sort rank foo"):
+            await typed(app, stage, pilot, line)
+            assert f"'{line}' means nothing" in screen_text(app)
+            assert order() == [0, 2, 3, 1], f"{line} is not half done"
 
 
 async def test_a_line_that_means_nothing_is_not_kept_in_the_history(tmp_path: Path) -> None:

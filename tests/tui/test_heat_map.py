@@ -190,16 +190,17 @@ async def test_without_colours_the_shades_tell(monkeypatch: pytest.MonkeyPatch) 
         assert "·····█████" in line
 
 
-async def test_the_heat_map_begins_with_own_time_where_the_others_wait_for_a_rank() -> None:
-    def lockstep() -> Iterator[Event]:
-        for event in scenes.large(16, slow=-1):
-            if isinstance(event, Window):
-                waited = 1.0 if event.rank == 5 else 9.0
-                event = msgspec.structs.replace(
-                    event, step_ms_mean=18.0, waited_ms=(waited, 0, 0, waited, 0)
-                )
-            yield event
+def lockstep() -> Iterator[Event]:
+    for event in scenes.large(16, slow=-1):
+        if isinstance(event, Window):
+            waited = 1.0 if event.rank == 5 else 9.0
+            event = msgspec.structs.replace(
+                event, step_ms_mean=18.0, waited_ms=(waited, 0, 0, waited, 0)
+            )
+        yield event
 
+
+async def test_the_heat_map_begins_with_own_time_where_the_others_wait_for_a_rank() -> None:
     app, stage = staged({ask.Attach: lockstep}, request=ATTACH)
     async with on_screen(app, stage) as pilot:
         await typed(app, stage, pilot, "heat")
@@ -208,6 +209,21 @@ async def test_the_heat_map_begins_with_own_time_where_the_others_wait_for_a_ran
         assert re.search(r"▲ 5 node1 +17\.0", text)
         await typed(app, stage, pilot, "heat step")
         assert "step time of 16 ranks" in screen_text(app), "what was asked for stays"
+
+
+@pytest.mark.parametrize(("asked", "shown"), [("view run", "step time"), ("heat loss", "loss")])
+async def test_the_heat_map_of_another_run_is_of_what_is_known_of_it(
+    asked: str, shown: str
+) -> None:
+    runs = iter((lockstep, partial(scenes.large, 16, slow=5)))
+    app, stage = staged({ask.Attach: lambda: next(runs)()}, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "heat")
+        assert "own time of 16 ranks" in screen_text(app)
+        await typed(app, stage, pilot, asked)
+        await typed(app, stage, pilot, "attach another-run")
+        assert app.main.query_one(RunView).shows_heat
+        assert f"{shown} of 16 ranks" in screen_text(app)
 
 
 async def test_silent_ranks_come_before_slow_ones() -> None:

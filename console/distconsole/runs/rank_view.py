@@ -33,6 +33,8 @@ class RankView:
     step: int | None = None
     steps: int = 0
     """Steps in all windows so far."""
+    first_steps: int = 0
+    """Those of the first of these."""
     windows: int = 0
     """Windows that told how many samples there were."""
     samples_run: float = 0.0
@@ -51,12 +53,17 @@ class RankView:
     backward_ms: float | None = None
     optimizer_ms: float | None = None
     waited_ms: float | None = None
-    """How long it waits for others in each step; None where it does not say."""
+    """How long it waits for others in each step; None where it has not said so lately."""
     parts_waited_ms: tuple[float, ...] | None = None
     """What of that is in data, forward, backward and optimizer."""
+    own_ms: float | None = None
+    own_at: float | None = None
+    """What its steps took without its waits when it last told of these, and when that was."""
     waited_ms_run: float | None = None
     own_ms_run: float | None = None
     """Means over the run but its first window, in which it warms up: its waits in a step, and the step without them."""
+    own_steps: int = 0
+    """Steps in the windows that those means are of."""
     samples_s: float | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     started_at: float | None = None
@@ -85,13 +92,13 @@ class RankView:
         self.stepped_at = self.started_at = self.ended_at = self.samples_s = None
         self.step_ms_mean = self.step_ms_p95 = self.data_ms = None
         self.forward_ms = self.backward_ms = self.optimizer_ms = self.waited_ms = None
-        self.parts_waited_ms = None
+        self.parts_waited_ms = self.own_ms = self.own_at = None
         self.last_ms = ()
         self.phases = {}
 
     def begin_steps(self) -> None:
         """Forget the batches that were counted before its first step."""
-        self.steps = self.windows = 0
+        self.steps = self.first_steps = self.windows = self.own_steps = 0
         self.samples_run = self.step_seconds_run = 0.0
         self.step_ms_run = self.step_ms_p95_run = self.waited_ms_run = self.own_ms_run = None
         self.last_ms = ()

@@ -42,6 +42,8 @@ MAX_FINDINGS = 500
 MAX_METRIC_NAMES = 256
 STEADY_WINDOWS = 3
 """A rank is as slow as in the fastest of its last windows."""
+SAID_SHARE = 0.9
+"""Ranks' own times are compared where each says how long it waited in this share of its steps."""
 SAME_STALL_SECONDS = 60.0
 """What is found out so much later is of another stall."""
 PHASE_ORDER = ("interpreter", "import_torch", "init_process_group", "first_step")
@@ -210,9 +212,11 @@ class RunTimeline:
     def own_times(self) -> dict[int, float]:
         """Rank -> its mean step less what it waits longer than the rank that waits least, in milliseconds.
 
-        Of all windows but its first one; empty where a rank does not say how long it waited.
+        Of all windows but its first one; empty where a rank does not say how long it waited in nearly all of them.
         """
         views = [view for view in self.ranks.values() if view.step_ms_run is not None]
+        if any(v.own_steps < SAID_SHARE * (v.steps - v.first_steps) for v in views):
+            return {}  # means of different windows say nothing of each other
         least = min((view.waited_ms_run or 0.0 for view in views), default=0.0)
         own = {view.rank: view.own_ms_run + least for view in views if view.own_ms_run is not None}
         return own if len(own) == len(views) else {}
@@ -332,8 +336,7 @@ class RunTimeline:
         view.step_ms_mean, view.step_ms_p95 = event.step_ms_mean, event.step_ms_p95
         view.data_ms, view.forward_ms = event.data_ms, event.forward_ms
         view.backward_ms, view.optimizer_ms = event.backward_ms, event.optimizer_ms
-        waited = event.waited_ms
-        view.waited_ms, view.parts_waited_ms = (waited[0], waited[1:]) if waited else (None, None)
+        self._wait(view, event)
         for name, value in event.metrics.items():
             if name in view.metrics or len(view.metrics) < MAX_METRIC_NAMES:
                 view.metrics[name] = value
@@ -341,6 +344,16 @@ class RunTimeline:
         if self._judges:
             self.stragglers.add(event)
         self._add_rate(view, event)
+
+    def _wait(self, view: RankView, event: Window) -> None:
+        """Take how long it waited; for as long as the last is of now, what is longer than its own time then is a wait."""
+        if event.waited_ms is not None:
+            view.waited_ms, *parts = event.waited_ms
+            view.parts_waited_ms, view.own_ms, view.own_at = tuple(parts), own_ms(event), event.t
+        elif not is_fresh(view.own_at, event.t, view.steady_ms):
+            view.waited_ms = view.parts_waited_ms = None
+        elif event.step_ms_mean is not None and view.own_ms is not None:
+            view.waited_ms = max(0.0, event.step_ms_mean - view.own_ms)
 
     def _reach(self, view: RankView, step: int) -> None:
         if (far := self._farthest) is not None:
@@ -372,10 +385,13 @@ class RunTimeline:
             view.windows += 1
             view.samples_run += event.samples_s * seconds
             view.step_seconds_run += seconds
+        view.first_steps = view.first_steps or event.steps
         weight = event.steps / (view.steps + event.steps)
         view.step_ms_run = _weigh_in(view.step_ms_run, event.step_ms_mean, weight)
         view.step_ms_p95_run = _weigh_in(view.step_ms_p95_run, event.step_ms_p95, weight)
         if event.waited_ms is not None and view.steps:
+            view.own_steps += event.steps
+            weight = event.steps / view.own_steps
             view.waited_ms_run = _weigh_in(view.waited_ms_run, event.waited_ms[0], weight)
             view.own_ms_run = _weigh_in(view.own_ms_run, own_ms(event), weight)
 

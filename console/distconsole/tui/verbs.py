@@ -158,7 +158,7 @@ class CommandDispatcher:
                 console.show_view("run")
             case ["sort"]:
                 self._say(f"ranks by {console.views.run.sort('')}")
-            case ["sort", *rest] if (order := ORDERS.get(" ".join(rest), rest[0])) in SORTS:
+            case ["sort", *rest] if (order := ORDERS.get(t := " ".join(rest), t)) in SORTS:
                 console.views.run.sort(order)
             case ["heat", *names]:
                 self._heat(" ".join(names))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import msgspec
 import pytest
@@ -154,6 +155,32 @@ def test_the_spread_is_over_the_whole_run_and_weighted_by_steps() -> None:
     assert timeline.ranks[0].step_ms_run == pytest.approx(17.5)
     assert timeline.spread == pytest.approx(2.0)
     assert timeline.step_times == [timeline.ranks[0].step_ms_run, timeline.ranks[1].step_ms_run]
+
+
+def waiting(rank: int, steps: int, ms: float, waited: float | None) -> Window:
+    told = None if waited is None else (waited, 0.0, 0.0, 0.0, 0.0)
+    return window(rank, steps=steps, step_ms_mean=ms, waited_ms=told)
+
+
+def test_a_ranks_own_time_is_the_mean_of_all_windows_but_the_first() -> None:
+    timeline = folded(
+        waiting(0, 1000, 10.0, 0.0), waiting(0, 10, 100.0, 0.0), waiting(0, 10, 200.0, 0.0)
+    )
+    assert timeline.own_times == {0: pytest.approx(150.0)}
+
+
+@pytest.mark.parametrize(("silent", "known"), [(range(10, 20), False), ((10,), True)])
+def test_own_times_are_unknown_where_a_rank_says_how_long_it_waited_in_a_part_of_the_run(
+    silent: Sequence[int], *, known: bool
+) -> None:
+    timeline = RunTimeline()
+    for second in range(20):
+        ms = 100.0 if second < 10 else 1000.0
+        timeline.apply(waiting(0, 10, ms, None if second in silent else 0.0))
+        timeline.apply(waiting(1, 10, ms, 0.0))
+    assert timeline.spread == pytest.approx(1.0)
+    assert set(timeline.own_times) == ({0, 1} if known else set())
+    assert (timeline.own_spread is not None) == known
 
 
 def test_nothing_known_is_none_and_not_zero() -> None:

@@ -168,6 +168,37 @@ def test_a_rank_that_is_waited_for_stands_out_in_its_own_time_and_its_bar() -> N
     assert [row["vs med"] for row in ended][1:3] == [("+0 %", "faint"), ("+80 %", "faint")]
 
 
+def silent(*, seconds: int, **fields: object) -> list[RunEvents]:
+    """Seconds in which rank 3 does not say how long it waited and the others do."""
+    last = [each for each in waited_for(2) if isinstance(each, Window)][-4:]
+    last[3] = msgspec.structs.replace(last[3], waited_ms=None, **fields)
+    return [
+        msgspec.structs.replace(each, t=T + second)
+        for second in range(1, seconds + 1)
+        for each in last
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "own"),
+    [({"step_ms_mean": 20.0}, "10.0"), ({"steps": 0, "step_ms_mean": None}, "")],
+)
+def test_own_times_stay_while_a_rank_does_not_say_for_a_moment_how_long_it_waited(
+    fields: dict[str, object], own: str
+) -> None:
+    going = [*waited_for(2), *silent(seconds=1, **fields)]
+    shown = rows(*going, now=T + 1)
+    assert [row["own ms"][0] for row in shown] == ["10.0", "10.0", "18.0", own]
+    assert shown[2]["vs med"][0] == "+80 %"
+    end = RunEnded(t=T + 2, run=scenes.RUN, state=EndState.SUCCEEDED, exit_code=0, seconds=31.0)
+    assert rows(*going, end, now=T + 99)[2]["vs med"][0] == "+80 %"
+
+
+def test_own_times_are_unknown_once_a_rank_has_not_said_for_long_how_long_it_waited() -> None:
+    later = rows(*waited_for(-1), *silent(seconds=8), now=T + 8)
+    assert [row["own ms"][0] for row in later] == [""] * 4
+
+
 def test_own_time_is_not_made_up_where_ranks_do_not_say_how_long_they_waited() -> None:
     apart = [
         msgspec.structs.replace(each, waited_ms=None, step_ms_mean=28.0, backward_ms=21.0)

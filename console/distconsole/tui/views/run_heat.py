@@ -27,7 +27,7 @@ class RunHeat(HeatMap):
     quantity = STEP.name
     whole = False
     _is_chosen = False
-    """Somebody, or a slow rank, has chosen the quantity."""
+    """Whether the person has chosen the quantity: else it is own time once a rank of the run is slow."""
     _shown_task: RequestTask | None = None
     _now = 0.0
 
@@ -63,15 +63,17 @@ class RunHeat(HeatMap):
         if task is not self._shown_task:
             self._shown_task = task
             self.zooms = ()
+            if not self._is_chosen:
+                self.quantity = STEP.name
         self._now = now
         with task.lock:
             figures = figures or present(task.run, now)
             slow, history = figures.slow, task.history
-            if slow and not self._is_chosen and OWN.name in history.quantities:
-                self.quantity, self._is_chosen = (
-                    OWN.name,
-                    True,
-                )  # no rank is slow in the whole step
+            if not self._is_chosen:
+                if OWN.name not in history.quantities:
+                    self.quantity = STEP.name
+                elif slow:  # no rank is slow in the whole step
+                    self.quantity = OWN.name
             key = self.quantity
             if key not in history.quantities:
                 key = f"metric {key}"
