@@ -346,7 +346,8 @@ def _plain(package: str) -> str:
     return re.sub(r"[-_.]+", "-", package).lower()
 
 
-def unless_user_site(pythons: Iterable[PythonFacts], hint: str, *starts: str) -> str:
-    """Return ``hint``; where a user's site shadows packages whose names begin so, how to leave it out instead."""
-    names = {name for found in pythons for name in found.shadowed}
-    return WITHOUT_USER_SITE if any(name.startswith(starts) for name in names) else hint
+def unless_user_site(view: View, hosts: Iterable[str], hint: str, packages: str) -> str:
+    """Return ``hint``; where a user's site on ``hosts`` shadows ``packages``, a pattern, how to leave it out instead."""
+    facts = view.of(PythonFacts)
+    names = {name for host in hosts if host in facts for name in facts[host].shadowed}
+    return WITHOUT_USER_SITE if any(re.fullmatch(packages, name) for name in names) else hint
