@@ -302,15 +302,20 @@ def differ_in_packages(
 ) -> RuleResults:
     """Yield the finding that packages differ (by package and host), and what to install for which Python.
 
-    Those of a user's site, which stand before the environment's, are left to ``python.user_site``.
+    Where a user's site has another version than the environment, the environment's is compared:
+    ``python.user_site`` has the other.
     """
-    pythons = {name: found.executable for name, found in view.of(PythonFacts).items()}
-    shadowed = {name for found in view.of(PythonFacts).values() for name in found.shadowed}
+    facts = view.of(PythonFacts)
+    pythons = {name: found.executable for name, found in facts.items()}
     lines: dict[str, str] = {}
     pins: dict[str, list[str]] = {}
     for package, versions in sorted(packages.items()):
-        split = dissent(versions)
-        if split is not None and _plain(package) not in shadowed:
+        plain, own = _plain(package), dict(versions)
+        own.update(
+            (n, facts[n].shadowed[plain]) for n in own if n in facts and plain in facts[n].shadowed
+        )
+        split = dissent(own)
+        if split is not None:
             lines[package] = split.told(package)
             pin = [] if split.majority in (None, MISSING) else [f"{package}=={split.majority}"]
             for name in split.minority:
