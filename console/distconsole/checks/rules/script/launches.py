@@ -354,5 +354,7 @@ def _plain(package: str) -> str:
 def unless_user_site(view: View, hosts: Iterable[str], hint: str, packages: str) -> str:
     """Return ``hint``; where a user's site on ``hosts`` shadows ``packages``, a pattern, how to leave it out instead."""
     facts = view.of(PythonFacts)
+    if any("torch" in found.user_only for found in facts.values()):
+        return hint  # ``run --env`` would take its torch away from that host
     names = {name for host in hosts if host in facts for name in facts[host].shadowed}
     return WITHOUT_USER_SITE if any(re.fullmatch(packages, name) for name in names) else hint
