@@ -82,6 +82,34 @@ def test_what_git_tracks_all_the_same_is_code(tmp_path: Path) -> None:
     assert taken(tmp_path) == {"train.py", "data/kept.csv", "mine.log", *ours}
 
 
+def commit_all(root: Path) -> str:
+    person = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+    for words in (("init", "-q"), ("add", "-f", "."), (*person, "commit", "-qm", root.name)):
+        subprocess.run(["git", *words], cwd=root, check=True)
+    said = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, check=True, capture_output=True)
+    return said.stdout.decode().strip()
+
+
+def test_the_commit_is_of_the_work_tree_whatever_repository_the_environment_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, other = tree(tmp_path / "ours", "train.py", "kept.log"), tree(tmp_path / "other", "x.py")
+    (ours / ".gitignore").write_text("*.log\n")
+    commit = commit_all(ours)
+    commit_all(other)
+    for name, place in {
+        "DIR": "",
+        "COMMON_DIR": "",
+        "OBJECT_DIRECTORY": "objects",
+        "INDEX_FILE": "index",
+    }.items():
+        with monkeypatch.context() as variables:
+            variables.setenv(f"GIT_{name}", str(other / ".git" / place))
+            variables.setenv("GIT_WORK_TREE", str(other))
+            code = collected(ours)
+        assert (code.commit, paths(code)) == (commit, {"train.py", "kept.log", ".gitignore"}), name
+
+
 def test_no_program_that_the_settings_of_a_project_name_is_started(tmp_path: Path) -> None:
     root, mark, program = tree(tmp_path / "p", "train.py"), tmp_path / "mark", tmp_path / "program"
     program.write_text(f"#!/bin/sh\ntouch {mark}\n")
