@@ -79,8 +79,8 @@ class CodeFile:
 class Code:
     """A project's code at one moment: its ``root`` here, files, ``links`` within it (path and target).
 
-    ``commit`` is what Git has checked out, with ``-dirty`` where tracked files are changed and ``-unknown``
-    where only a program of the repository could tell; empty without Git.
+    ``commit`` is what Git has checked out, with ``-dirty`` where a tracked file is changed or a file of the code
+    is not tracked, and ``-unknown`` where only a program of the repository could tell; empty without Git.
     """
 
     root: str
@@ -129,7 +129,8 @@ def collect(root: Path, keep: Callable[[bytes], str]) -> Code:
         data = _read(place)
         files.append(CodeFile(path, mode, len(data), keep(data)))
     links, folders = tuple(sorted(walk.links)), tuple(sorted(walk.empty))
-    return Code(str(root), tuple(files), links, folders, _commit(root))
+    commit = _commit(root, [*walk.files, *(link for link, _target in links)])
+    return Code(str(root), tuple(files), links, folders, commit)
 
 
 class _Walk:
@@ -231,8 +232,8 @@ def _git_files(root: Path, *words: str) -> frozenset[str] | None:
     return frozenset(said.split("\0")) - {""}
 
 
-def _commit(root: Path) -> str:
-    """Return ``Code.commit`` of a work tree."""
+def _commit(root: Path, paths: Iterable[str]) -> str:
+    """Return ``Code.commit`` of a work tree whose code is ``paths``."""
     head = dirty = ""
     # Git compares a file by the program that a filter names; those of the person's own settings may run.
     named = ("-z", "--name-only", "--get-regexp", r"^filter\.")
@@ -242,12 +243,22 @@ def _commit(root: Path) -> str:
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         head = _ask_git(root, "rev-parse", "--verify", "HEAD").strip()
         dirty = "-unknown"
+        tracked = _git_files(root)
+        if tracked is None:
+            return head + dirty
+        if not all(_is_tracked(PurePosixPath(path), tracked) for path in paths):
+            return f"{head}-dirty"
         if _ask_git(root, "config", *named, codes=(0, 1)):
             scopes = _ask_git(root, "config", "--show-scope", *named).split("\0")[::2]
             if not {"local", "worktree"}.isdisjoint(scopes):
                 return head + dirty
         dirty = "-dirty" if _ask_git(root, *status).strip() else ""
     return head + dirty
+
+
+def _is_tracked(path: PurePosixPath, tracked: frozenset[str]) -> bool:
+    # Of a submodule Git names the folder alone. Our own file is no part of the code.
+    return path.name == OWN_IGNORE or any(str(each) in tracked for each in (path, *path.parents))
 
 
 def _ask_git(root: Path, *words: str, codes: tuple[int, ...] = (0,)) -> str:

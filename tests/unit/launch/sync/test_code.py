@@ -110,6 +110,30 @@ def test_the_commit_is_of_the_work_tree_whatever_repository_the_environment_name
         assert (code.commit, paths(code)) == (commit, {"train.py", "kept.log", ".gitignore"}), name
 
 
+@pytest.mark.parametrize(
+    ("change", "suffix"),
+    [
+        ("true", ""),
+        ("echo x=1 > new.py", "-dirty"),
+        ("ln -s train.py new.py", "-dirty"),
+        ("git config filter.own.clean false; echo x=1 > new.py", "-dirty"),
+        ("echo x > data/new.bin; echo *.md > .distconsoleignore", ""),
+        ("echo x >> train.py", "-dirty"),
+        ("echo x > sub/y.py", ""),
+    ],
+)
+def test_a_copy_with_a_file_that_git_does_not_track_is_not_the_commit(
+    change: str, suffix: str, tmp_path: Path
+) -> None:
+    root = tree(tmp_path / "ours", "train.py", "a é.py", "sub/x.py")
+    (root / ".gitignore").write_text("/data/\n")
+    (root / "data").mkdir()
+    commit_all(root / "sub")
+    commit = commit_all(root)
+    subprocess.run(["sh", "-ec", change], cwd=root, check=True)
+    assert collected(root).commit == commit + suffix
+
+
 def test_no_program_that_the_settings_of_a_project_name_is_started(tmp_path: Path) -> None:
     root, mark, program = tree(tmp_path / "p", "train.py"), tmp_path / "mark", tmp_path / "program"
     program.write_text(f"#!/bin/sh\ntouch {mark}\n")
