@@ -44,19 +44,8 @@ QUIET_GIT = ("git", "--no-pager", "-c", "core.fsmonitor=", "-c", "core.hooksPath
 QUIET_GIT_ENV = {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
 """With these the settings of a project have ``git ls-files`` start nothing: monitors, hooks, fetches."""
 
-OF_ANOTHER = {
-    *(
-        "GIT_DIR",
-        "GIT_WORK_TREE",
-        "GIT_COMMON_DIR",
-        "GIT_INDEX_FILE",
-        "GIT_NAMESPACE",
-        "GIT_PREFIX",
-    ),
-    *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_IMPLICIT_WORK_TREE"),
-    *("GIT_GRAFT_FILE", "GIT_SHALLOW_FILE", "GIT_REPLACE_REF_BASE"),
-}
-"""Variables by which Git answers for another repository than that of its folder, as inside a hook."""
+OF_THE_PERSON = ("GIT_CONFIG_", "GIT_EXEC_PATH", "GIT_CEILING_", "GIT_DISCOVERY_")
+"""The beginnings of those of Git's variables that it keeps; others have it answer for another repository or file."""
 
 COMMIT_VARIABLE = "DISTCONSOLE_GIT_COMMIT"
 """Has the ranks' commit: their copy has no ``.git``."""
@@ -263,10 +252,12 @@ def _is_tracked(path: PurePosixPath, tracked: frozenset[str]) -> bool:
 
 def _ask_git(root: Path, *words: str, codes: tuple[int, ...] = (0,)) -> str:
     """Return what Git prints; raises OSError, or SubprocessError if it ends otherwise than by ``codes``."""
+    environ = os.environ.items()
+    kept = {k: v for k, v in environ if not k.startswith("GIT_") or k.startswith(OF_THE_PERSON)}
     done = subprocess.run(
         [*QUIET_GIT, *words],
         cwd=root,
-        env={k: v for k, v in os.environ.items() if k not in OF_ANOTHER} | QUIET_GIT_ENV,
+        env={**kept, **QUIET_GIT_ENV},
         capture_output=True,
         check=False,
         timeout=GIT_SECONDS,

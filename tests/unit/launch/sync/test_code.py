@@ -134,7 +134,9 @@ def test_a_copy_with_a_file_that_git_does_not_track_is_not_the_commit(
     assert collected(root).commit == commit + suffix
 
 
-def test_no_program_that_the_settings_of_a_project_name_is_started(tmp_path: Path) -> None:
+def test_no_program_that_the_settings_of_a_project_name_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root, mark, program = tree(tmp_path / "p", "train.py"), tmp_path / "mark", tmp_path / "program"
     program.write_text(f"#!/bin/sh\ntouch {mark}\n")
     program.chmod(0o755)
@@ -159,6 +161,7 @@ def test_no_program_that_the_settings_of_a_project_name_is_started(tmp_path: Pat
     subprocess.run(["git", "status"], cwd=root, check=False, capture_output=True)
     assert mark.exists()
     mark.unlink()
+    monkeypatch.setenv("GIT_CONFIG", "/dev/null")  # from which `git config` alone would read
     code = collected(root)
     assert "train.py" in {file.path for file in code.files}
     assert code.commit.endswith("-unknown")
