@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, fail, info, warn
 from distconsole.checks.engine.rule import HostView, hint, host_rule, judge_each, only_where, rule
 from distconsole.checks.engine.target import Launch
-from distconsole.checks.facts.evidence import UNREACHED, Outcome, View, by_key
+from distconsole.checks.facts.evidence import UNREACHED, Outcome, View, by_key, once_a_view
 from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.network import NetFacts
 from distconsole.checks.facts.node import OsFacts, PythonFacts, SshFacts
@@ -354,7 +354,13 @@ def _plain(package: str) -> str:
 def unless_user_site(view: View, hosts: Iterable[str], hint: str, packages: str) -> str:
     """Return ``hint``; where a user's site on ``hosts`` shadows ``packages``, a pattern, how to leave it out instead."""
     facts = view.of(PythonFacts)
-    if any("torch" in found.user_only for found in facts.values()):
-        return hint  # ``run --env`` would take its torch away from that host
     names = {name for host in hosts if host in facts for name in facts[host].shadowed}
-    return WITHOUT_USER_SITE if any(re.fullmatch(packages, name) for name in names) else hint
+    if not any(re.fullmatch(packages, name) for name in names) or _user_torch(view):
+        return hint
+    return WITHOUT_USER_SITE
+
+
+@once_a_view
+def _user_torch(view: View) -> bool:
+    """Whether a host's torch is in its user's site alone, which ``run --env`` would take away from it."""
+    return any("torch" in found.user_only for found in view.of(PythonFacts).values())
