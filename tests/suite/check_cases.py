@@ -39,12 +39,12 @@ PARTS = {
 
 @dataclass(frozen=True)
 class Claim:
-    """A finding as a case expects it; ``says`` and ``hint`` are parts of its text."""
+    """A finding as a case expects it; ``says`` and ``hint`` are parts of its text; ``hint`` None: it has none."""
 
     severity: str
     hosts: list[str]
     says: list[str]
-    hint: str
+    hint: str | None
 
 
 class _Loader(yaml.CSafeLoader):  # type: ignore[misc]

@@ -47,15 +47,19 @@ def python_facts() -> dict[str, Any]:
     shadowed: dict[str, str] = {}
     user_site = find_user_site()
     own: set[str] = set()
+    alone: set[str] = set()
     for entry in sys.path:
         for name, version in distributions(entry or "."):
             # The first one on the path is the one that an import takes.
             name = normalize(name)
-            taken = packages.setdefault(name, version)
-            if entry == user_site:
+            first, taken = name not in packages, packages.setdefault(name, version)
+            if entry == user_site and first:
                 own.add(name)
-            elif name in own and version != taken:
-                shadowed.setdefault(name, version)
+                alone.add(name)
+            elif entry != user_site and name in own:
+                alone.discard(name)
+                if version != taken:
+                    shadowed.setdefault(name, version)
     return {
         "version": sys.version.split()[0],
         "implementation": sys.implementation.name,
@@ -64,6 +68,7 @@ def python_facts() -> dict[str, Any]:
         "packages": dict(sorted(packages.items())),
         "user_site": user_site,
         "shadowed": dict(sorted(shadowed.items())),
+        "user_only": sorted(alone),
     }
 
 

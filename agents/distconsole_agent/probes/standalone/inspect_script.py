@@ -36,6 +36,8 @@ MAX_CODE_BYTES = 32 * 1024 * 1024
 MAX_MODULES = 400
 MAX_ENTRIES = 4096
 GIT_SECONDS = 1.0
+OF_THE_PERSON = ("GIT_CONFIG_", "GIT_EXEC_PATH", "GIT_CEILING_", "GIT_DISCOVERY_")
+"""The beginnings of those of Git's variables that it keeps; others have it answer for another repository or file."""
 LIGHT = ("ImportError", "ModuleNotFoundError", "Exception", "BaseException")
 
 
@@ -399,9 +401,9 @@ def git_state(folder: str) -> dict[str, Any]:
 def ask_git(folder: str, *words: str, codes: tuple[int, ...] = (0,)) -> str:
     """Return what Git prints; the repository's settings have it start no monitor, hook or fetch."""
     quiet = ("-c", "core.fsmonitor=", "-c", "core.hooksPath=/dev/null", "-C", folder)
-    env = dict(
-        os.environ, GIT_OPTIONAL_LOCKS="0", GIT_NO_LAZY_FETCH="1", GIT_ALLOW_PROTOCOL="none"
-    )
+    environ = os.environ.items()
+    kept = {k: v for k, v in environ if not k.startswith("GIT_") or k.startswith(OF_THE_PERSON)}
+    env = dict(kept, GIT_OPTIONAL_LOCKS="0", GIT_NO_LAZY_FETCH="1", GIT_ALLOW_PROTOCOL="none")
     done = subprocess.run(
         ["git", *quiet, *words],
         stdin=subprocess.DEVNULL,

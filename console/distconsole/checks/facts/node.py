@@ -156,7 +156,10 @@ class ContainerFacts(Facts, frozen=True, kw_only=True):
 
 
 class PythonFacts(Facts, frozen=True, kw_only=True):
-    """``shadowed``: the environment's versions of packages of which ``user_site`` has others that come first."""
+    """``shadowed``: the environment's versions of packages of which ``user_site`` has others that come first.
+
+    ``user_only``: the packages that are in ``user_site`` and nowhere else.
+    """
 
     group: ClassVar[str] = "python"
     version: str
@@ -165,6 +168,7 @@ class PythonFacts(Facts, frozen=True, kw_only=True):
     packages: dict[str, str] = {}
     user_site: str = ""
     shadowed: dict[str, str] = {}
+    user_only: tuple[str, ...] = ()
 
 
 class TorchFacts(Facts, frozen=True, kw_only=True):

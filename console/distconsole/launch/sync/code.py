@@ -44,6 +44,9 @@ QUIET_GIT = ("git", "--no-pager", "-c", "core.fsmonitor=", "-c", "core.hooksPath
 QUIET_GIT_ENV = {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
 """With these the settings of a project have ``git ls-files`` start nothing: monitors, hooks, fetches."""
 
+OF_THE_PERSON = ("GIT_CONFIG_", "GIT_EXEC_PATH", "GIT_CEILING_", "GIT_DISCOVERY_")
+"""The beginnings of those of Git's variables that it keeps; others have it answer for another repository or file."""
+
 COMMIT_VARIABLE = "DISTCONSOLE_GIT_COMMIT"
 """Has the ranks' commit: their copy has no ``.git``."""
 
@@ -65,8 +68,8 @@ class CodeFile:
 class Code:
     """A project's code at one moment: its ``root`` here, files, ``links`` within it (path and target).
 
-    ``commit`` is what Git has checked out, with ``-dirty`` where tracked files are changed and ``-unknown``
-    where only a program of the repository could tell; empty without Git.
+    ``commit`` is what Git has checked out, with ``-dirty`` where a tracked file is changed or a file of the code
+    is not tracked, and ``-unknown`` where only a program of the repository could tell; empty without Git.
     """
 
     root: str
@@ -115,7 +118,8 @@ def collect(root: Path, keep: Callable[[bytes], str]) -> Code:
         data = _read(place)
         files.append(CodeFile(path, mode, len(data), keep(data)))
     links, folders = tuple(sorted(walk.links)), tuple(sorted(walk.empty))
-    return Code(str(root), tuple(files), links, folders, _commit(root))
+    commit = _commit(root, [*walk.files, *(link for link, _target in links)])
+    return Code(str(root), tuple(files), links, folders, commit)
 
 
 class _Walk:
@@ -217,8 +221,8 @@ def _git_files(root: Path, *words: str) -> frozenset[str] | None:
     return frozenset(said.split("\0")) - {""}
 
 
-def _commit(root: Path) -> str:
-    """Return ``Code.commit`` of a work tree."""
+def _commit(root: Path, paths: Iterable[str]) -> str:
+    """Return ``Code.commit`` of a work tree whose code is ``paths``."""
     head = dirty = ""
     # Git compares a file by the program that a filter names; those of the person's own settings may run.
     named = ("-z", "--name-only", "--get-regexp", r"^filter\.")
@@ -228,6 +232,11 @@ def _commit(root: Path) -> str:
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         head = _ask_git(root, "rev-parse", "--verify", "HEAD").strip()
         dirty = "-unknown"
+        tracked = _git_files(root)
+        if tracked is None:
+            return head + dirty
+        if not all(_is_tracked(PurePosixPath(path), tracked) for path in paths):
+            return f"{head}-dirty"
         if _ask_git(root, "config", *named, codes=(0, 1)):
             scopes = _ask_git(root, "config", "--show-scope", *named).split("\0")[::2]
             if not {"local", "worktree"}.isdisjoint(scopes):
@@ -236,12 +245,19 @@ def _commit(root: Path) -> str:
     return head + dirty
 
 
+def _is_tracked(path: PurePosixPath, tracked: frozenset[str]) -> bool:
+    # Of a submodule Git names the folder alone. Our own file is no part of the code.
+    return path.name == OWN_IGNORE or any(str(each) in tracked for each in (path, *path.parents))
+
+
 def _ask_git(root: Path, *words: str, codes: tuple[int, ...] = (0,)) -> str:
     """Return what Git prints; raises OSError, or SubprocessError if it ends otherwise than by ``codes``."""
+    environ = os.environ.items()
+    kept = {k: v for k, v in environ if not k.startswith("GIT_") or k.startswith(OF_THE_PERSON)}
     done = subprocess.run(
         [*QUIET_GIT, *words],
         cwd=root,
-        env={**os.environ, **QUIET_GIT_ENV},
+        env={**kept, **QUIET_GIT_ENV},
         capture_output=True,
         check=False,
         timeout=GIT_SECONDS,

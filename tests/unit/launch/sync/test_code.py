@@ -82,7 +82,61 @@ def test_what_git_tracks_all_the_same_is_code(tmp_path: Path) -> None:
     assert taken(tmp_path) == {"train.py", "data/kept.csv", "mine.log", *ours}
 
 
-def test_no_program_that_the_settings_of_a_project_name_is_started(tmp_path: Path) -> None:
+def commit_all(root: Path) -> str:
+    person = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+    for words in (("init", "-q"), ("add", "-f", "."), (*person, "commit", "-qm", root.name)):
+        subprocess.run(["git", *words], cwd=root, check=True)
+    said = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, check=True, capture_output=True)
+    return said.stdout.decode().strip()
+
+
+def test_the_commit_is_of_the_work_tree_whatever_repository_the_environment_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, other = tree(tmp_path / "ours", "train.py", "kept.log"), tree(tmp_path / "other", "x.py")
+    (ours / ".gitignore").write_text("*.log\n")
+    commit = commit_all(ours)
+    commit_all(other)
+    for name, place in {
+        "DIR": "",
+        "COMMON_DIR": "",
+        "OBJECT_DIRECTORY": "objects",
+        "INDEX_FILE": "index",
+    }.items():
+        with monkeypatch.context() as variables:
+            variables.setenv(f"GIT_{name}", str(other / ".git" / place))
+            variables.setenv("GIT_WORK_TREE", str(other))
+            code = collected(ours)
+        assert (code.commit, paths(code)) == (commit, {"train.py", "kept.log", ".gitignore"}), name
+
+
+@pytest.mark.parametrize(
+    ("change", "suffix"),
+    [
+        ("true", ""),
+        ("echo x=1 > new.py", "-dirty"),
+        ("ln -s train.py new.py", "-dirty"),
+        ("git config filter.own.clean false; echo x=1 > new.py", "-dirty"),
+        ("echo x > data/new.bin; echo *.md > .distconsoleignore", ""),
+        ("echo x >> train.py", "-dirty"),
+        ("echo x > sub/y.py", ""),
+    ],
+)
+def test_a_copy_with_a_file_that_git_does_not_track_is_not_the_commit(
+    change: str, suffix: str, tmp_path: Path
+) -> None:
+    root = tree(tmp_path / "ours", "train.py", "a é.py", "sub/x.py")
+    (root / ".gitignore").write_text("/data/\n")
+    (root / "data").mkdir()
+    commit_all(root / "sub")
+    commit = commit_all(root)
+    subprocess.run(["sh", "-ec", change], cwd=root, check=True)
+    assert collected(root).commit == commit + suffix
+
+
+def test_no_program_that_the_settings_of_a_project_name_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root, mark, program = tree(tmp_path / "p", "train.py"), tmp_path / "mark", tmp_path / "program"
     program.write_text(f"#!/bin/sh\ntouch {mark}\n")
     program.chmod(0o755)
@@ -107,6 +161,7 @@ def test_no_program_that_the_settings_of_a_project_name_is_started(tmp_path: Pat
     subprocess.run(["git", "status"], cwd=root, check=False, capture_output=True)
     assert mark.exists()
     mark.unlink()
+    monkeypatch.setenv("GIT_CONFIG", "/dev/null")  # from which `git config` alone would read
     code = collected(root)
     assert "train.py" in {file.path for file in code.files}
     assert code.commit.endswith("-unknown")

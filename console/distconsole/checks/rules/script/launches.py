@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, fail, info, warn
 from distconsole.checks.engine.rule import HostView, hint, host_rule, judge_each, only_where, rule
 from distconsole.checks.engine.target import Launch
-from distconsole.checks.facts.evidence import UNREACHED, Outcome, View, by_key
+from distconsole.checks.facts.evidence import UNREACHED, Outcome, View, by_key, once_a_view
 from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.network import NetFacts
 from distconsole.checks.facts.node import OsFacts, PythonFacts, SshFacts
@@ -302,15 +302,20 @@ def differ_in_packages(
 ) -> RuleResults:
     """Yield the finding that packages differ (by package and host), and what to install for which Python.
 
-    Those of a user's site, which stand before the environment's, are left to ``python.user_site``.
+    Where a user's site has another version than the environment, the environment's is compared:
+    ``python.user_site`` has the other.
     """
-    pythons = {name: found.executable for name, found in view.of(PythonFacts).items()}
-    shadowed = {name for found in view.of(PythonFacts).values() for name in found.shadowed}
+    facts = view.of(PythonFacts)
+    pythons = {name: found.executable for name, found in facts.items()}
     lines: dict[str, str] = {}
     pins: dict[str, list[str]] = {}
     for package, versions in sorted(packages.items()):
-        split = dissent(versions)
-        if split is not None and _plain(package) not in shadowed:
+        plain, own = _plain(package), dict(versions)
+        own.update(
+            (n, facts[n].shadowed[plain]) for n in own if n in facts and plain in facts[n].shadowed
+        )
+        split = dissent(own)
+        if split is not None:
             lines[package] = split.told(package)
             pin = [] if split.majority in (None, MISSING) else [f"{package}=={split.majority}"]
             for name in split.minority:
@@ -346,7 +351,16 @@ def _plain(package: str) -> str:
     return re.sub(r"[-_.]+", "-", package).lower()
 
 
-def unless_user_site(pythons: Iterable[PythonFacts], hint: str, *starts: str) -> str:
-    """Return ``hint``; where a user's site shadows packages whose names begin so, how to leave it out instead."""
-    names = {name for found in pythons for name in found.shadowed}
-    return WITHOUT_USER_SITE if any(name.startswith(starts) for name in names) else hint
+def unless_user_site(view: View, hosts: Iterable[str], hint: str, packages: str) -> str:
+    """Return ``hint``; where a user's site on ``hosts`` shadows ``packages``, a pattern, how to leave it out instead."""
+    facts = view.of(PythonFacts)
+    names = {name for host in hosts if host in facts for name in facts[host].shadowed}
+    if not any(re.fullmatch(packages, name) for name in names) or _user_torch(view):
+        return hint
+    return WITHOUT_USER_SITE
+
+
+@once_a_view
+def _user_torch(view: View) -> bool:
+    """Whether a host's torch is in its user's site alone, which ``run --env`` would take away from it."""
+    return any("torch" in found.user_only for found in view.of(PythonFacts).values())

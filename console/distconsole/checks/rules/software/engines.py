@@ -32,7 +32,8 @@ def _torch_present(view: View) -> RuleResults:
                 f"torch on {name} is there and broken: {found.error}",
                 (name,),
                 hint=unless_user_site(
-                    [view.of(PythonFacts)[name]],
+                    view,
+                    (name,),
                     f"on {name}: {pythons[name]} -m pip install --force-reinstall torch",
                     "torch",
                 ),
@@ -78,7 +79,7 @@ def _torch_build(view: View) -> RuleResults:
                 split.told(what),
                 split.minority,
                 expected=f"{split.majority or 'one build'} everywhere",
-                hint=unless_user_site(view.of(PythonFacts).values(), hint, "torch"),
+                hint=unless_user_site(view, values, hint, "torch"),
             )
             return
 
@@ -136,10 +137,10 @@ def _nccl(view: View) -> RuleResults:
         {name: found.nccl for name, found in facts.items()},
         expected="the same NCCL everywhere: versions that differ hang or refuse",
         hint=unless_user_site(
-            view.of(PythonFacts).values(),
+            view,
+            facts,
             "reinstall torch at one version on every host",
-            "torch",
-            "nvidia-nccl",
+            "torch|nvidia-nccl.*",
         ),
     )
     split = dissent({name: bool(found.plugins) for name, found in facts.items()})
@@ -174,9 +175,7 @@ def _horovod_build(view: View) -> RuleResults:
     versions = {name: found.version for name, found in facts.items()}
     for what, values in (("Horovod", versions), ("Horovod with", parts)):
         seen = list_some([f"{name}: {value}" for name, value in values.items()])
-        rebuild = unless_user_site(
-            view.of(PythonFacts).values(), _setup(*facts, options="--rebuild "), "horovod"
-        )
+        rebuild = unless_user_site(view, values, _setup(*facts, options="--rebuild "), "horovod")
         yield from differ(fail, what, values, seen=seen, expected=expected, hint=rebuild)
 
 
@@ -201,7 +200,7 @@ def _horovod_torch(host: HostView) -> RuleResults:
     # Horovod's library is bound to the torch that it was built against (horovod#629, #2589).
     facts, torch = host.of(HorovodFacts), host.of(TorchFacts)
     installed, built = torch.version or "none", facts.against.get("pytorch", "")
-    rebuild = unless_user_site([host.of(PythonFacts)], _setup(str(host)), "torch", "horovod")
+    rebuild = unless_user_site(host.view, (str(host),), _setup(str(host)), "torch|horovod")
     if facts.torch_library is None and torch.present:
         yield warn(
             f"Horovod on {host} was built without PyTorch",

@@ -155,31 +155,37 @@ def _packages(view: View) -> RuleResults:
     yield from differ_in_packages(view, packages, "the same versions on every host")
 
 
-@hint("--env PYTHONNOUSERSITE=1 leaves ~/.local out.")
+@hint("--env PYTHONNOUSERSITE=1 leaves ~/.local out, where torch is not in there alone.")
 @rule("python.user_site", "python", Level.QUICK, PythonFacts)
 def _user_site(view: View) -> RuleResults:
     """Packages of `pip install --user` that stand before an environment's own: another version, often on one host only."""
     facts = view.of(PythonFacts)
     found = by_key(
-        ((each.user_site, tuple(_shadowing(each))), name)
+        ((each.user_site, _environment(each), tuple(_shadowing(each))), name)
         for name, each in facts.items()
         if each.shadowed
     )
     alike = len(found) == 1 and len(next(iter(found.values()))) == len(facts)
-    for (place, lines), names in found.items():
+    with_torch = [name for name, each in facts.items() if "torch" in each.user_only]
+    for (place, environment, lines), names in found.items():
         what = join_some((line.partition(",")[0] for line in lines), 3)
-        yield (info if alike else warn)(
-            f"{what} in {place} hide what the environment of {name_hosts(names)} has",
+        needed = f"; the torch of {name_hosts(with_torch)} is in a user's folder alone"
+        yield (info if alike or set(names) <= set(with_torch) else warn)(
+            f"{what} in {place} hide what the {environment} of {name_hosts(names)} has",
             names,
-            seen=list_some(lines),
-            expected="the environment's packages, as on every host that has none of its own in a home",
-            hint=WITHOUT_USER_SITE,
+            seen=list_some(lines) + (needed if with_torch else ""),
+            expected=f"the {environment}'s packages, as on every host that has none of its own in a home",
+            hint="" if with_torch else WITHOUT_USER_SITE,
         )
+
+
+def _environment(facts: PythonFacts) -> str:
+    return "system" if facts.prefix in ("/usr", "/usr/local") else "environment"
 
 
 def _shadowing(facts: PythonFacts) -> Iterator[str]:
     for package, version in facts.shadowed.items():
-        yield f"{package} {facts.packages.get(package, '')}, in the environment {version}"
+        yield f"{package} {facts.packages.get(package, '')}, in the {_environment(facts)} {version}"
 
 
 @hint("Set it everywhere, or nowhere and with `run --env`.")

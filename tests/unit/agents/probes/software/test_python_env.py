@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import site
 import sys
 import time
 from pathlib import Path
@@ -111,3 +112,19 @@ def test_modules_of_a_path_stand_in_front_of_none_that_a_probe_needs(tmp_path: P
     (tmp_path / "torch.py").write_text("import csv\n")
     facts = probes.run("import", {"setup": setup_with(tmp_path)}, 20.0)
     assert "not the csv of Python" in facts["error"]
+
+
+def test_what_a_users_site_hides_and_what_is_there_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = {"before": {"six": 1}, "user": {"six": 2, "numpy": 2, "torch": 2, "click": 8}}
+    places["environment"] = {"six": 3, "numpy": 1, "click": 8}
+    for place, packages in places.items():
+        for name, version in packages.items():
+            (tmp_path / place / f"{name}-{version}.dist-info").mkdir(parents=True)
+    monkeypatch.setattr(sys, "path", [str(tmp_path / place) for place in places])
+    monkeypatch.setattr(site, "ENABLE_USER_SITE", True)
+    monkeypatch.setattr(site, "USER_SITE", str(tmp_path / "user"))
+    facts = inspect_python.python_facts()
+    assert facts["shadowed"] == {"numpy": "1"}
+    assert facts["user_only"] == ["torch"]

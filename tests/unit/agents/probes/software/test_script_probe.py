@@ -273,6 +273,10 @@ def test_the_commit_is_told_and_no_program_that_a_repository_names_is_started(
         git("config", name, str(program))
     git("status")
     mark.unlink()
+    other = tmp_path / "other"
+    subprocess.run(["git", "init", "-q", other], check=True)
+    for name, place in {"GIT_DIR": str(other / ".git"), "GIT_CONFIG": "/dev/null"}.items():
+        monkeypatch.setenv(name, place)  # variables that name another repository, other settings
     told = look(root)["git"]
     assert (len(told["head"]), told["dirty"]) == (40, None)
     assert not mark.exists()
