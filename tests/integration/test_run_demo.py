@@ -35,7 +35,8 @@ def test_the_demo_finds_its_slow_rank_and_its_failure_and_leaves_only_its_run(
     assert "the forward part" in found["run.straggler"].summary
     assert found["run.first_failure"].rank == 1
     assert "ValueError: could not convert string to float" in found["run.first_failure"].seen
-    assert set(found) == {"run.straggler", "run.first_failure"}
+    # Another job on this machine may have got the port in between.
+    assert set(found) - {"run.port"} == {"run.straggler", "run.first_failure"}
     (end,) = demo.of(DemoEnded)
     assert (end.run, end.exit_code) == (demo.run, 0)
     assert not any(tmp_path.iterdir())
