@@ -56,7 +56,7 @@ def read_reason(run_dir: str) -> str:
 
 
 def _whose_failure(node: str) -> str:
-    """Return which node failed in Slurm's eyes: this one, if it was asked by way of one that is gone."""
+    """Return which node Slurm counted as failed; it may be this one, which slurmctld asks by way of other nodes."""
     if node == socket.gethostname().partition(".")[0]:
         return f"it counted {node} as failed, though {node} answers"
     return f"{node} failed"

@@ -50,7 +50,7 @@ KEPT_SECONDS = 1.0
 """How long the end of a run waits for the disk to sync what was written before it."""
 
 SRUN_SECONDS = 10.0
-"""How long, once its shim has died, the end of the srun that started it may take to be noted here: Slurm's KillWait, and more on a busy host."""
+"""How long the agent waits for srun to end once the shim that it started has died: srun may still say why."""
 
 
 class SourceCollector:

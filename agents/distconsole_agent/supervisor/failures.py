@@ -34,7 +34,7 @@ CHAINED = " above exception"
 MEMORY_WORDS = {True: " (out of memory?)", False: "", None: " (for memory? that is not known)"}
 
 _WARNS = re.compile(r"\[[IW]\d{4} \d\d:\d\d:|\[\w[\w.-]*:\d+\] \S+ Warning: ")
-"""How a line begins that is no error, of torch's own log or of Open MPI's and PRRTE's; it ends nothing."""
+"""How a line of torch, Open MPI or PRRTE begins that is a warning or less: it does not say why a process ended."""
 
 SUMMARY_HEAD, SUMMARY_ROOT = "\nFailures:\n", "\nRoot Cause (first observed failure):\n"
 _SUMMARY_RANK = re.compile(

@@ -28,7 +28,7 @@ AUTH_SECONDS = 15.0
 KEEPALIVE_SECONDS = 30
 JOIN_SECONDS = 2.0
 
-ALGORITHM_LISTS = {
+ALGORITHM_KINDS = {
     "ciphers": "ciphers",
     "macs": "digests",
     "kexalgorithms": "kex",
@@ -268,12 +268,12 @@ def _hand_shake(
 
 
 def allowed_algorithms(options: SshOptions) -> dict[str, list[str]]:
-    """Return by kind what ssh_config leaves of paramiko's algorithms, where it limits them.
+    """Return paramiko's algorithms that ssh_config allows, by kind; kinds that it does not limit are left out.
 
-    Raises ConnectError, before a server is bothered, if none is left of a kind.
+    Raises ConnectError if it allows none of a kind; it needs no connection.
     """
     usual, kept = paramiko.transport.SecurityOptions(paramiko.Transport), {}  # type: ignore[arg-type]
-    for keyword, name in ALGORITHM_LISTS.items():
+    for keyword, name in ALGORITHM_KINDS.items():
         said = options.login.get(keyword, "+")
         if said.startswith(("+", "^")):
             continue  # which only add
@@ -288,7 +288,7 @@ def allowed_algorithms(options: SshOptions) -> dict[str, list[str]]:
 
 
 def _is_listed(listed: list[str], name: str) -> bool:
-    """Whether a list has an algorithm, also by the name that it got later."""
+    """Whether a list has an algorithm, by the name that paramiko uses or by the standard one."""
     return matches_list(listed, name) or matches_list(listed, name.removesuffix("@libssh.org"))
 
 

@@ -59,7 +59,7 @@ COLUMNS = (
     Column("Step ms", "Mean step time over the run"),
     Column(
         "Own ms",
-        "Mean step time without its first second, less what the rank waits longer than the one that waits least",
+        "Mean step time after the first second, less the rank's waits beyond the shortest waits of any rank",
     ),
     Column(
         "Of fastest", "Own time over that of the fastest rank; step time where waits are unknown"
