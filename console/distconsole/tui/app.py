@@ -150,7 +150,7 @@ class ConsoleApp(LowOverheadApp[int]):
         for words in config.passed:
             session.transcript.say(words)
         if not isinstance(request, ask.Demo):
-            session.begin(config)
+            session.begin(config, asks=isinstance(request, ask.OpenConsole))
         with Leaving(app), PERSON.asked_by(ScreenAsker(app)):
             try:
                 code = app.run() or 0

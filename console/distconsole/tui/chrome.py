@@ -119,11 +119,13 @@ def keys_content(
     goes_on: bool = True,
     found: bool = False,
     heat: bool = False,
+    offered: bool = False,
     outermost: bool = True,
 ) -> Content:
     """Return the mode, and the keys that help in it in ``view``; with ``heat`` those of the map come first.
 
-    Of a job that was ``found`` nothing is kept, and nothing of it is ours to stop or to trace.
+    Of a job that was ``found`` nothing is kept, and nothing of it is ours to stop or to trace. While hosts are
+    ``offered`` there are none to work on.
     """
     tabs = {tab.line for tab in keymap.tabs}
     able = [key for key in keymap.keys if key.line not in tabs]
@@ -133,13 +135,18 @@ def keys_content(
         shown = [key for key in shown if "{run}" not in key.line or key.line == "why {run}"]
     if heat:
         shown.sort(key=lambda key: not key.line.startswith(HEAT_KEYS))
-    letters = [*(keymap.moving if replayed else ()), *(key for key in shown if key.inside)]
+    first = keymap.first if offered else ()
+    if offered:
+        shown = [key for key in shown if key.views in ((), VIEWS)]
+    now = (*first, *(keymap.moving if replayed else ()))
+    letters = [*now, *(key for key in shown if key.inside)]
     others = [key for key in shown if not key.inside]
     keys = {Mode.VIEW: [*letters, *others], Mode.ASK: []}.get(mode, others)
     everywhere = (VIEWS,) if view == "logs" else (VIEWS, SEARCHED)
     keys.sort(
         key=lambda key: (
-            FIRST.index(key.line) if key.line in FIRST else len(FIRST) + (key.views in everywhere)
+            -(key in first),
+            FIRST.index(key.line) if key.line in FIRST else len(FIRST) + (key.views in everywhere),
         )
     )
     once: dict[str, Key] = {}

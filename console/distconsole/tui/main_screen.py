@@ -140,7 +140,8 @@ class ConsoleScreen(KeyScreen):
         """Let the work begin, now that the first picture is on the screen."""
         if not self.stands:
             await self._stand()
-        if not isinstance(self.request, ask.Demo | ask.Replay):
+        self.views.cluster.offer(self.session.offers)
+        if not (self.session.offers or isinstance(self.request, ask.Demo | ask.Replay)):
             self.session.look_at_hosts()
         self.back_to_view()
         self.let_keys_in()
@@ -361,6 +362,7 @@ class ConsoleScreen(KeyScreen):
         heat = view == "run" and self.views.run.shows_heat
         page = view == "cluster" and bool(self.views.cluster.about)
         about = {"replayed": past, "goes_on": stoppable, "found": found, "heat": heat}
+        about["offered"] = view == "cluster" and self.views.cluster.offers_hosts
         about["outermost"] = not (self._trail or page)
         seen = (view, mode, size, going, len(hosts), told, *about.values())
         if seen == self._around:

@@ -153,7 +153,16 @@ REPLAY_KEYS: tuple[Key, ...] = (
 )
 """Keys that work while a past run is shown; the time bar shows them."""
 
+FIRST_KEYS: tuple[Key, ...] = (
+    Key("enter", "open", "use", views=("cluster",), inside=True),
+    Key("i", "init", "set up", views=("cluster",), inside=True),
+    Key("d", "demo", "demo", views=("cluster",), inside=True),
+    Key("t", "hosts localhost", "this machine", views=("cluster",), inside=True),
+)
+"""Keys that work while no hosts are chosen."""
+
 SCREEN_VERBS = {
+    "hosts": "the hosts that check, run, top and the form mean: hosts gpu1,gpu2 or --hostfile FILE or --cluster NAME; alone says which",
     "launch": "a form for run, filled in with the line that is being typed; launch last: what was launched before; launch start, launch copy",
     "view": "show one of: cluster check launch run logs runs compare transcript jobs help; or a run: view RUN",
     "sort": "ranks by: worst rank own ms data step costs p95 samples/s loss, as the headings say; 'sort' alone takes the next; on the cluster, on a check and in the list of runs by any field: sort util, sort loss up",

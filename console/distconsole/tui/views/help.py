@@ -71,7 +71,8 @@ WORDY = 120
 """From so many cells on keys stand with the lines that they type."""
 INTRO = (
     "The view has the keys first: : opens the prompt, Escape gives them back.\n"
-    "'help VERB' says all about a verb. Leaving never stops a run."
+    "'help VERB' says all about a verb. Leaving never stops a run.\n"
+    "hosts a,b chooses the hosts that check, run, top and the form mean; Tab completes names."
 )
 PROMPT = (
     ("Tab", "complete"),
