@@ -121,6 +121,7 @@ def help_page(shortcuts: Shortcuts, about: str, width: int) -> Text:
         ("In any view", _rows(any_view, wordy=wordy)),
         ("Anywhere", _rows(anywhere, wordy=wordy)),
         ("At the prompt", [(_name(keys), does) for keys, does in PROMPT]),
+        ("While no hosts are chosen", _rows(keymap.first, wordy=wordy)),
         ("While a past run is shown", _rows(keymap.moving, wordy=wordy)),
         ("In other views", _rows(others, wordy=wordy, place=True)),
         *_parts(),
