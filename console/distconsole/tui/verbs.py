@@ -20,10 +20,12 @@ from distconsole.tui.prompt_verbs import PromptVerbs
 from distconsole.tui.replaying import travel
 from distconsole.tui.session import screen_words
 from distconsole.tui.tasks import RequestTask
+from distconsole.tui.view_models.hints import command_of
 from distconsole.tui.views.check import Page
 from distconsole.tui.views.cluster.view import MOST_AT_ONCE
 from distconsole.tui.views.ranks import ORDERS
 from distconsole.tui.views.row_order import OrderedView
+from distconsole.tui.views.run_words import finding_of
 from distconsole.tui.widgets.messages import SHOWN_SECONDS
 
 RUN_LINES = ("run", "logs")
@@ -171,6 +173,8 @@ class CommandDispatcher:
                 self._choose_hosts(named)
             case ["open"] | ["pairs"] | ["interfaces"]:
                 self._open(words[0])
+            case ["copy"]:
+                self._copy()
             case ["repeat", check]:
                 self._repeat(check)
             case ["launch", *rest]:
@@ -282,6 +286,20 @@ class CommandDispatcher:
             console.views.cluster.offer(())
             console.show_view("cluster")
         self._say(f"hosts: {join_some(session.hosts) or 'none are chosen yet'}")
+
+    def _copy(self) -> None:
+        """Copy what to type about a finding, by OSC 52; raises UsageError where no finding says what to do."""
+        views, task, found = self._console.views, self._console.session.shown_run(), None
+        if self._console.view == "check":
+            found = views.check.finding_under_cursor()
+        elif task is not None:
+            with task.lock:
+                found = finding_of(task.run, views.run.rank_under_cursor())
+        command = command_of(found) if found is not None else ""
+        if not command:
+            raise UsageError("no finding here says what to type", "F3 check, F4 run")
+        self._console.views.app.copy_to_clipboard(command)
+        self._say(f"copied: {command}")
 
     def _repeat(self, check: str) -> None:
         task = self._console.session.repeat(check)

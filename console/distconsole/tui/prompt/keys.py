@@ -101,6 +101,7 @@ KEYS: tuple[Key, ...] = (
     Key("v", "heat next", "by what", views=("run",), inside=True),
     Key("t", "heat span", "since when", views=("run",), inside=True),
     Key("l", "lines filter {rank}", "its log", views=("run",), inside=True),
+    Key("y", "copy", "copy command", views=("run", "check"), inside=True),
     Key("W", "why {run}", "why", views=("run", "logs"), inside=True),
     Key("T", "trace {run} -o {run}-trace.json.gz", "trace", True, ("run",), inside=True),
     Key(
@@ -172,6 +173,7 @@ SCREEN_VERBS = {
     "heat": "ranks and moments as colours, and back; heat QUANTITY (step data rate use or a metric), heat span: minutes or the whole run",
     "plots": "curves, or the error of a failed run; plots next: other curves; plots loss GPU: these first; also of compared runs",
     "open": "everything about the host, the finding, the check or the pair of hosts under the cursor",
+    "copy": "what to type about the finding under the cursor, or the newest one of the run, to the terminal's clipboard",
     "repeat": "one check of the last one again: repeat CHECK",
     "pairs": "the pairs of hosts as a matrix, and back: arrows move, N goes to the next in trouble",
     "interfaces": "which interface each engine takes on each host, and back",
