@@ -376,6 +376,7 @@ class ConsoleScreen(KeyScreen):
         page = view == "cluster" and bool(self.views.cluster.about)
         about = {"replayed": past, "goes_on": stoppable, "found": found, "heat": heat}
         about["offered"] = view == "cluster" and self.views.cluster.offers_hosts
+        about["empty"] = shown is None and view in ("run", "logs", "check", "compare")
         about["outermost"] = not (self._trail or page)
         seen = (view, mode, size, going, len(hosts), told, *about.values())
         if seen == self._around:
@@ -383,6 +384,9 @@ class ConsoleScreen(KeyScreen):
         self._around = seen
         lost = sum(1 for host in hosts if task is not None and task.load.lost_because(host))
         keymap = self.shortcuts.keymap
-        self._title_line.show(title_content(keymap, view, len(hosts), lost, going, size.width))
+        title = title_content(
+            keymap, view, len(hosts), lost, going, size.width, digits=mode is Mode.VIEW
+        )
+        self._title_line.show(title)
         keys = keys_content(keymap, view, mode, width=size.width, **about)
         self.query_one("#keys", Words).show(small_content(size) or keys)

@@ -68,6 +68,12 @@ class Keymap:
             found += [replace(key, label=tab.label) for key in able[:1]]
         return tuple(found)
 
+    @property
+    def digits(self) -> dict[str, str]:
+        """F-keys, and the digits that do the same inside a view, where these mean nothing else."""
+        taken = {key.key for key in self.keys if key.inside}
+        return {f"f{digit}": digit for digit in "123456789" if digit not in taken}
+
     def hints(self, view: str, *lines: str) -> str:
         """Return the keys that type ``lines`` in ``view``, as the border of a panel names them."""
         able = [key for key in self.keys if not key.views or view in key.views]
