@@ -181,6 +181,9 @@ class CommandDispatcher:
                 return console.views.form.run_verb(rest)
             case ["theme", *names] if len(names) < 2:
                 self._say(console.choose_theme("".join(names)))
+            case ["mine"]:
+                console.views.runs.turn_mine()
+                console.show_view("runs")
             case ["mark", run]:
                 console.views.runs.mark(run)
             case ["axis", *names]:
