@@ -72,7 +72,7 @@ WORDY = 120
 INTRO = (
     "The view has the keys first: : opens the prompt, Escape gives them back.\n"
     "'help VERB' says all about a verb. Leaving never stops a run.\n"
-    "hosts a,b chooses the hosts that check, run, top and the form mean; Tab completes names."
+    "hosts a,b chooses hosts for check, run, top and the form; Tab completes."
 )
 PROMPT = (
     ("Tab", "complete"),

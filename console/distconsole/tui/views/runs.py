@@ -68,7 +68,11 @@ def _outcome(run: RunSummary) -> Text:
     if run.first_failure is not None:
         return Text(run.first_failure.short_blame, style="bad")
     metrics = metrics_text(run, SHOWN_METRICS)
-    return Text(metrics) if metrics else Text(ORIGINS.get(run.origin, ""), style="faint")
+    return (
+        Text(metrics)
+        if metrics
+        else Text(ORIGINS.get(run.origin, "").partition(";")[0], style="faint")
+    )
 
 
 def _short(value: float | None) -> str:
