@@ -30,7 +30,7 @@ def summary_fields(now: Callable[[], float] = time.time) -> Fields[RunSummary]:
                 "from",
                 lambda each: each.origin or None,
                 "here, where it was launched from this store; attached, where from elsewhere and it is stored here; "
-                "elsewhere, where only its hosts know it",
+                "elsewhere, where its hosts know it and this store does not",
                 TEXT,
             ),
             Field("script", lambda each: each.script, "what it runs", TEXT),

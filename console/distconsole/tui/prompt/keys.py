@@ -93,7 +93,7 @@ KEYS: tuple[Key, ...] = (
     Key("s", "sort ", "sort", True, ("cluster", "runs", "check"), inside=True),
     Key("f", "filter ", "filter", True, ("cluster", "run", "runs"), inside=True),
     Key("g", "group ", "group", True, ("cluster", "runs"), inside=True),
-    Key("o", "mine", "only mine", views=("runs",), inside=True),
+    Key("o", "mine", "mine", views=("runs",), inside=True),
     Key("r", "report {run} -o {run}.html", "report", True, ("runs",), inside=True),
     Key("R", "rerun {run}", "the same again", True, ("runs",), inside=True),
     Key("p", "plots", "plots/error", views=("run",), inside=True),
