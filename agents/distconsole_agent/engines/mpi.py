@@ -307,6 +307,10 @@ class MpiShim(Shim):
 
     # mpirun and its daemons
 
+    def _read_ends(self) -> None:
+        super()._read_ends()  # first: ranks end by themselves once their daemon is gone
+        self._engine.reports.read()
+
     def _begin_stop(self, reason: str, grace_seconds: float) -> None:
         super()._begin_stop(reason, grace_seconds)
         self._end_engines()
@@ -380,7 +384,9 @@ class MpiShim(Shim):
         name = self._names.pop(rank, None)
         if name is not None and isinstance(self._link, Peer):
             self._link.command_ended(name, rank.ended.exit_code)
-        failure = self._engine.failure(rank, self._teardown.begun)
+        # Until this shim kills, a daemon that SIGKILL ended is no victim: mpirun sends it none.
+        by_others = rank.ended.signal == signal.SIGKILL and not self._teardown.kills
+        failure = self._engine.failure(rank, self._teardown.begun and not by_others)
         if failure is None:
             return
         if name is not None and failure.signal is None and not failure.traceback:
