@@ -157,13 +157,25 @@ async def test_behind_a_cut_nothing_is_known() -> None:
 
 async def test_after_the_end_the_last_figures_are_said_to_be_the_last_and_axes_end_there() -> None:
     app, stage = staged({ask.Attach: over}, request=ATTACH)
-    async with on_screen(app, stage, LARGE):
+    async with on_screen(app, stage, LARGE) as pilot:
         assert titles(app)[:3] == [
             "loss last 0.483",
             "samples/s last 1,714",
             "step time last 18.1",
         ]
         assert ends(app) == [31.0, 31.0]
+        assert tiles(app) | {"steps": ""} == {
+            "samples/s": "1,700",
+            "step time": "18.1 ms",
+            "loss": "0.483",
+            "steps": "",
+        }
+        text = screen_text(app)
+        assert text.count("mean of the run") == 2
+        keys = text.splitlines()[-1]
+        assert "W why" not in keys and "T trace" not in keys
+        await typed(app, stage, pilot, "plots next")
+        assert "there are no other plots" in screen_text(app)
 
 
 async def test_a_title_and_the_tile_say_the_same() -> None:

@@ -64,7 +64,8 @@ A journal entry is ``{"seq": int, "t": float, "kind": str, ...}``: ``seq`` count
 gap on each node and run, ``t`` is UNIX seconds on the node's clock. Kinds:
 
 ``state``    ``rank, local_rank, pid, state`` (starting, running, exited, failed, killed or
-             stalled) and, once it ended, ``exit_code`` (128+S for signal S), ``signal``, ``t_ns``.
+             stalled) and, once it ended, ``exit_code`` (128+S for signal S), ``signal``, ``t_ns``,
+             and ``stopped``: true where the SIGTERM that ended it is that of the stop.
 ``phase``    ``rank, phase, seconds`` since the rank was started, and ``child`` if another process of
              the script started it. Of ``rendezvous`` (the rank asks for
              its group) and ``init_process_group`` (it has it) also ``world, group_rank``: the size and

@@ -79,6 +79,8 @@ class RankChanged(RunEvent, frozen=True, kw_only=True, tag="rank"):
     state: RankState
     exit_code: int | UnsetType = UNSET
     signal: int | UnsetType = UNSET
+    stopped: bool | UnsetType = UNSET
+    """True where the SIGTERM that ended it is that of the stop."""
 
 
 class PhaseReached(RunEvent, frozen=True, kw_only=True, tag="phase"):
@@ -237,6 +239,8 @@ class RunFinding(RunEvent, frozen=True, kw_only=True, tag="finding"):
     expected: str = ""
     hint: str = ""
     rank: int | UnsetType = UNSET
+    ranks: tuple[int, ...] | UnsetType = UNSET
+    """The ranks for which the others of a hang wait, where they are several."""
     kind: str | UnsetType = UNSET
     """What keeps the run, a word of ``diagnosis.Kind``; unset where it was not found out."""
     costs: float | UnsetType = UNSET

@@ -45,18 +45,18 @@ def utc_text(t: float) -> str:
 
 
 def duration_text(seconds: float | None) -> str:
-    """Return a duration in few cells: ``1h02m``, ``3m20s``, ``4.2s``; nothing for None."""
+    """Return how long something took: ``1 h 2 min``, ``3 min 20 s``, ``4.2 s``; nothing for None."""
     if seconds is None:
         return ""
     if not is_time(seconds):
         return UNKNOWN
     if seconds < 60:
-        return f"{seconds:.1f}s"
-    minutes, rest = divmod(round(seconds), 60)
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
     if minutes < 60:
-        return f"{minutes}m{rest:02d}s"
+        return f"{minutes} min {rest} s"
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}h{minutes:02d}m"
+    return f"{hours} h {minutes} min"
 
 
 def span_text(seconds: float) -> str:

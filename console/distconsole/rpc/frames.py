@@ -212,6 +212,7 @@ class StateEntry(Entry, frozen=True, kw_only=True, tag="state"):
     exit_code: Code | None = None
     signal: Small | None = None
     t_ns: Count | None = None
+    stopped: bool = False
 
 
 class PhaseEntry(Entry, frozen=True, kw_only=True, tag="phase"):

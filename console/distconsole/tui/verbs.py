@@ -194,13 +194,15 @@ class CommandDispatcher:
     def _plots(self, names: list[str]) -> None:
         """Swap curves and error, or choose which curves are shown."""
         console = self._console
-        if console.view == "compare":
-            console.views.compare.choose(names or ["next"])
-            return
-        told = console.views.run.choose_plots(names)
+        compared = console.view == "compare"
+        views = console.views
+        if compared:
+            told = views.compare.choose(names or ["next"])
+        else:
+            told = views.run.choose_plots(names)
         if told:
             self._say(told)
-        if names:
+        if names and not compared:
             console.show_view("run")
 
     def _is_condition(self, verb: str) -> bool:

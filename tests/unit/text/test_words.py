@@ -107,7 +107,7 @@ def test_the_end_names_the_rank_that_failed_first() -> None:
     )
     out, err = Pipes().show(ask.Run(script="t.py"), plan(), end)
     assert out == ""
-    assert "failed after 8.0s, exit code 3" in err
+    assert "failed after 8.0 s, exit code 3" in err
     assert "first failure: rank 1 on node2: ValueError: boom" in err
     assert exit_code_of(end) == 3
 
@@ -119,7 +119,7 @@ def test_the_end_blames_no_rank_for_the_host_that_was_lost() -> None:
     )
     _, err = Pipes().show(ask.Run(script="t.py"), plan(), end)
     assert "first failure: node node2 lost: no word" in err
-    words = "failed after 8.0s, 5 steps, exit code 1; node node2 lost: no word"
+    words = "failed after 8.0 s, 5 steps, exit code 1; node node2 lost: no word"
     assert note_text(end, "5 steps") == f"{RUN} {words}"
 
 
@@ -206,7 +206,7 @@ def test_a_restart_is_told_and_so_is_when_all_ranks_run_again() -> None:
         "all 2 ranks run",
         "restart 1 of 3",
         "all 2 ranks run",
-        "succeeded after 8.0s, 1 restart",
+        "succeeded after 8.0 s, 1 restart",
     ]
 
 

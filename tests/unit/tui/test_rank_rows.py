@@ -121,6 +121,15 @@ def test_after_the_end_no_figure_is_of_now() -> None:
     assert {row[name][1] for name in figures if row[name][0]} == {"faint"}
 
 
+def test_a_rank_that_the_stop_ended_is_not_called_killed() -> None:
+    killed = msgspec.structs.replace(
+        scenes.rank(0, RankState.KILLED, T), exit_code=143, signal=15, stopped=True
+    )
+    by_others = msgspec.structs.replace(killed, rank=1, stopped=msgspec.UNSET)
+    shown = rows(*GOING, killed, by_others, now=T)
+    assert [row["state"][0] for row in shown[:2]] == ["ended by us (SIGTERM)", "killed (143)"]
+
+
 def test_a_rank_that_starts_anew_has_no_figure_of_the_attempt_before() -> None:
     again = RunRestarted(t=T + 1, run=scenes.RUN, restart=1, of=3)
     first = msgspec.structs.replace(scenes.window(0, 120, T + 2), step_ms_mean=20.0)
@@ -249,6 +258,9 @@ def test_the_rank_that_a_hang_waits_for_is_first_and_marked_and_each_says_where_
         timeline.apply(event)
     assert [row.view.rank for row in RankRows(timeline, T + 40, order="worst")] == [1, 0, 2, 3]
     assert health_of(timeline, T + 40).tone is Tone.BAD
+    both = msgspec.structs.replace(found, rank=msgspec.UNSET, ranks=(1, 3))
+    marks = [row[""][0] for row in rows(*events[:-1], both, now=T + 40)]
+    assert marks == ["‖", "‖!", "‖", "‖!"]
     later = [event for n in range(4) for event in told(n, T + 41)]
     moved = rows(*events, *later, now=T + 42)
     assert {row["where"][0] for row in moved} == {"in step 100"}, (

@@ -301,7 +301,7 @@ def _log(who: str, why: str, ends: LineEnds, data: ReportData) -> dict[str, Any]
 
 
 def _since(seconds: float) -> str:
-    return f"{max(0.0, seconds):.1f} s" if seconds < 600 else duration_text(seconds)
+    return duration_text(max(0.0, seconds))
 
 
 def _clean(value: Any) -> Any:

@@ -11,6 +11,7 @@ from distconsole.model.run_events import RankState
 from distconsole.model.time_text import ms_text, span_text
 from distconsole.runs.detectors.slowness import DATA, STEP
 from distconsole.runs.present import Sight, rate_of
+from distconsole.runs.rank_view import ENDED_BY_US
 from distconsole.runs.timeline import RunTimeline
 from distconsole.text.lists import share_text
 from distconsole.text.tables import Column
@@ -73,6 +74,8 @@ def _state(row: RankRow) -> Text:
         words = PHASE_WORDS.get(view.phase, view.phase)
     elif row.first:
         words = "failed first" if view.exit_code is None else f"failed first ({view.exit_code})"
+    elif view.stopped:
+        words = ENDED_BY_US
     elif view.exit_code:
         words = f"{words} ({view.exit_code})"
     elif view.state is RankState.STARTING and view.started_at is None:
@@ -217,7 +220,7 @@ RANK_COLUMNS: list[Column[RankRow]] = [
     Column(COSTS_TITLE, 6, lambda row: Text(row.costs, style="warn"), 1, True, "costs"),
     Column("samples/s", 9, _rate, 6, True, "samples/s"),
     Column("loss", 8, _loss, 7, True, "loss"),
-    Column("state", 18, _state, wide=24),
+    Column("state", len(ENDED_BY_US), _state, wide=24),
 ]
 STEP_TITLES = (
     *("step", "ms/step", OWN_TITLE, "vs med", "last 60 s", "p95", PARTS_TITLE),
@@ -244,6 +247,6 @@ ENDED_COLUMNS: list[Column[RankRow]] = [
     Column("host", 12, lambda row: row.view.host, middle=True),
     Column("after", 8, lambda row: f"+{row.ended_seconds:.1f} s", right=True),
     Column("step", 7, lambda row: _count(row.view.step), 1, True),
-    Column("how", 14, _state),
+    Column("how", len(ENDED_BY_US), _state),
 ]
 """Who ended when, and how."""

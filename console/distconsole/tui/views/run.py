@@ -161,14 +161,13 @@ class RunView(Vertical):
 
         They stand beside the ranks, which come back in place of a heat map. Returns what the screen does not show by itself.
         """
-        if names:
-            self.query_one(Plots).choose(names)
+        said = self.query_one(Plots).choose(names) if names else ""
         if self.shows_heat:
             self._plots_wanted = True
             self.turn_heat("", ())
             return "ranks and plots: h is the heat map again"
         self._plots_wanted = bool(names) or not self._plots_wanted
-        return "" if names or self.query_one("#traceback-text", Words).content else NO_ERROR
+        return said if names or self.query_one("#traceback-text", Words).content else NO_ERROR
 
     def mark_lines(self, pattern: re.Pattern[str] | None) -> None:
         """Mark what fits ``pattern`` in the log's tail; None marks nothing."""

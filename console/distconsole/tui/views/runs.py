@@ -85,7 +85,7 @@ FIGURES: list[Column[RunSummary]] = [
     Column("name", 14, lambda run: run.name, 5, sort="name"),
     Column("state", 11, state_text, sort="state"),
     Column("started", 11, lambda run: date_text(run.started, "%m-%d %H:%M"), 2, sort="age"),
-    Column("time", 7, lambda run: duration_text(run.seconds), 0, True, "seconds"),
+    Column("time", 11, lambda run: duration_text(run.seconds), 0, True, "seconds"),
     Column("ranks", 5, lambda run: str(run.world_size), 4, True, "ranks"),
     Column("hosts", 5, lambda run: str(len(run.hosts)), 6, True, "hosts"),
     Column("by", 8, lambda run: run.launcher, 7, sort="launcher"),

@@ -335,14 +335,18 @@ class Plots(Horizontal):
         self._most, self._least_cells = most, least_cells
         self._chosen: tuple[str, ...] = ()
         self._page = 0
+        self._all_shown = False
         self.rows = 1
         """Rows of plots."""
 
-    def choose(self, names: Sequence[str]) -> None:
-        """Show those whose titles begin with one of ``names`` first; ``next`` goes on to others."""
+    def choose(self, names: Sequence[str]) -> str:
+        """Show those whose titles begin with one of ``names`` first; ``next`` goes on to others; return that there are none."""
+        if tuple(names) == ("next",) and self._all_shown:
+            return "there are no other plots"
         self._page = self._page + 1 if tuple(names) == ("next",) else 0
         if not self._page:
             self._chosen = tuple(names)
+        return ""
 
     def pick(self, known: Sequence[Shown], title: Callable[[Shown], str]) -> list[Shown]:
         """Return those of ``known`` that are to be shown; after the last come the first again."""
@@ -350,7 +354,8 @@ class Plots(Horizontal):
         wide = max(width // GOOD_CELLS, min(2, width // self._least_cells))
         room = max(1, min(self._most, wide * self.rows))
         found = sorted(known, key=lambda each: not title(each).startswith(self._chosen))
-        if len(found) > room:
+        self._all_shown = len(found) <= room
+        if not self._all_shown:
             skip = self._page * room % len(found)
             found = [*found[skip:], *found[:skip]]
         return found[:room]
