@@ -173,7 +173,7 @@ async def test_after_the_end_the_last_figures_are_said_to_be_the_last_and_axes_e
         text = screen_text(app)
         assert text.count("mean of the run") == 2
         keys = text.splitlines()[-1]
-        assert "W why" not in keys and "T trace" not in keys
+        assert not any(key in keys for key in ("W why", "T trace"))
         await typed(app, stage, pilot, "plots next")
         assert "there are no other plots" in screen_text(app)
 

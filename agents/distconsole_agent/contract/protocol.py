@@ -221,6 +221,10 @@ of the time in which something waited for a disk; ``net_errors_s`` counts errors
 ``net_resent_s`` TCP segments; ``cpu_mhz`` is what the processors may run at, ``cpu_model`` what they are
 called."""
 
+BUSY_FIELDS = ("pid", "user", "command", "cpu", "memory")
+"""Of a process that uses the processors: percent of one processor since the reading before, and resident bytes. Items of
+``watch`` have ``processes``, the busiest first, once they were read again, every five seconds at most."""
+
 GPU_FIELDS = (
     "gpu",
     "uuid",

@@ -157,7 +157,7 @@ class CommandDispatcher:
             case ["view", name] if console.session.choose_run(name) is not None:
                 console.show_view("run")
             case ["sort"]:
-                self._say(f"ranks by {console.views.run.sort('')}")
+                console.prompt.tell(f"ranks by {console.views.run.sort('')}")
             case ["sort", *rest] if (order := ORDERS.get(t := " ".join(rest), t)) in SORTS:
                 console.views.run.sort(order)
             case ["heat", *names]:
@@ -175,7 +175,7 @@ class CommandDispatcher:
             case ["mark", run]:
                 console.views.runs.mark(run)
             case ["axis", *names]:
-                self._say(console.views.compare.turn(" ".join(names)))
+                console.prompt.tell(console.views.compare.turn(" ".join(names)))
             case ["at" | "play" | "pause", *_]:
                 travel(console.session.shown_run(), words)
             case ["filter" | "find" | "lines" as verb, *rest]:
@@ -242,7 +242,8 @@ class CommandDispatcher:
         view, task = console.views.run, console.session.shown_run()
         known = task.history.known if task is not None else []
         console.show_view("run")
-        self._say(view.turn_heat(what, known))
+        if wrong := view.turn_heat(what, known):
+            self._say(wrong)
 
     def _open(self, what: str) -> None:
         if what == "open" and self._console.view == "cluster":

@@ -350,7 +350,7 @@ class LogsView(Vertical):
             progress = [event for line, event in lines if fits(line)]
         bars = self.query_one("#log-bars", Words)
         room = max(1, min(8, self.size.height // 4))
-        style = LineStyle(self.tail.cells, colours=rank_colours(self.app))
+        style = LineStyle(self.tail.cells, colours=rank_colours(self.app), names=self.tail.names)
         texts = bars_text(progress, room, world, style)
         bars.show(Text("\n", no_wrap=True, overflow="ellipsis").join(texts))
         bars.display = bool(texts)

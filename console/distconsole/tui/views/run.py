@@ -56,6 +56,8 @@ LEAST_ROWS = {"#plots": 5, "#error": 3, "": 0}
 """What stands below the ranks says nothing in fewer rows."""
 LOG_ROWS, LEAST_RANKS = 3, 4
 """Log and ranks have so many rows where there is room for more than one of them."""
+TALL = 3
+"""What stands between ranks and log may have this part of the lines where the log would leave them empty."""
 KEYS_OF_RANKS = ("sort", "filter ", "lines filter {rank}", "heat")
 NO_ERROR = "there is no traceback: the plots stay"
 LISTED = ("#ranks-row", "#plots", "#error", "#tail-panel")
@@ -81,6 +83,8 @@ class RunView(Vertical):
     order = SORTS[0]
     condition: Condition[RankOfRun] | None = None
     _plots_wanted = False
+    _printed = 0
+    """Lines for the log."""
     _middle = ""
     """What stands below the ranks: the plots, the error, or nothing."""
 
@@ -121,7 +125,7 @@ class RunView(Vertical):
         return self.query_one("#heat", RunHeat)
 
     def turn_heat(self, what: str, known: Sequence[str]) -> str:
-        """Turn to the heat map or back, or change what it shows; return what it shows now."""
+        """Turn to the heat map or back, or change what it shows, as its title says; return what is wrong with ``what``."""
         panel, inside = self.query_one("#heat-panel"), self.has_focus_within
         if not what:
             panel.display = not panel.display
@@ -134,7 +138,7 @@ class RunView(Vertical):
         if inside:
             shown = self.heat if panel.display else self.query_one("#ranks")
             self.app.call_after_refresh(shown.focus)
-        return self.heat.about if panel.display else "the ranks"
+        return ""
 
     @property
     def shows_heat(self) -> bool:
@@ -211,6 +215,7 @@ class RunView(Vertical):
         if ranks is not None:
             self._draw_ranks(ranks, shown, early=early, gpus=timeline.ranks_have_gpus)
         self._draw_middle(plots, failed, traceback, ended)
+        self._printed = said_lines
         self._fit(news)
         if self.query_one("#strip-panel").display:
             self.query_one("#strip", RunHeat).draw(task, now, figures=figures)
@@ -274,7 +279,11 @@ class RunView(Vertical):
         rows = len(self.query_one("#ranks", LineTable).rows)
         self.query_one("#strip-panel").display = rows > FEW_RANKS and width >= STRIP_CELLS
         ranks, middle, log = share_lines(
-            self.size.height - above, frame, max(1, rows), LEAST_ROWS[self._middle]
+            self.size.height - above,
+            frame,
+            max(1, rows),
+            LEAST_ROWS[self._middle],
+            self._printed,
         )
         self.query_one("#ranks-row").styles.height = ranks
         for part in ("#plots", "#error"):
@@ -283,15 +292,18 @@ class RunView(Vertical):
         self.query_one("#tail-panel").display = bool(log)
 
 
-def share_lines(lines: int, frame: int, rows: int, middle: int) -> tuple[int, int, int]:
+def share_lines(
+    lines: int, frame: int, rows: int, middle: int, printed: int
+) -> tuple[int, int, int]:
     """Return how many of ``lines`` the ranks take, what stands below them, and the log; 0 for what has no room.
 
-    Plots never take more than ``MOST_ROWS``: the rest goes to the ranks, then to the log.
+    Plots take no more than ``MOST_ROWS`` as long as others need the rest: the ranks, then the log.
 
     Args:
         frame: Lines that the frame of a panel takes.
         rows: Rows of ranks.
         middle: The fewest rows of what stands between ranks and log; 0 for nothing.
+        printed: Lines for the log.
     """
     wanted = frame + 1 + rows
     least = min(lines, wanted, frame + 1 + LEAST_RANKS)
@@ -307,7 +319,11 @@ def share_lines(lines: int, frame: int, rows: int, middle: int) -> tuple[int, in
     if rows > FEW_RANKS and log:
         most = min(most, max(frame + 1 + FEW_ROWS, (lines - below) * 2 // 3))
     ranks = max(least, min(wanted, most))
-    return ranks, below, lines - ranks - below if log else 0
+    log = lines - ranks - below if log else 0
+    taller = frame + lines // TALL - below if below and lines // TALL > MOST_ROWS else 0
+    if log - taller >= frame + max(LOG_ROWS, printed):
+        below, log = below + taller, log - taller
+    return ranks, below, log
 
 
 def _match_ranks(

@@ -162,9 +162,9 @@ class ClusterView(OrderedView[LoadRow]):
             yield HostCells()
             yield LineTable(HOST_COLUMNS, same=lambda row: row.name, empty="no hosts", id="hosts")
         with Horizontal(id="host-page"):
-            with Panel("Ranks and others' processes", id="processes-panel"):
-                none = "none that is known here"
-                yield LineTable(PROCESS_COLUMNS, empty=none, id="processes")
+            legend = "cpu %: of one processor"
+            with Panel("Processes", legend=legend, id="processes-panel"):
+                yield LineTable(PROCESS_COLUMNS, empty="not read yet", id="processes")
             with Panel("Findings and log", id="said-panel"), VerticalScroll():
                 yield Words(id="said-of-host")
         yield Plots(PLOTS, PLOT_CELLS, id="load-plots")
@@ -221,7 +221,7 @@ class ClusterView(OrderedView[LoadRow]):
         self._entitle(len(rows), len(everything), "  ".join(filter(None, (how, age))))
         if self.about:
             row = hosts[self.about]
-            self.query_one("#processes", LineTable).show(processes_on(row, runs))
+            self.query_one("#processes", LineTable).show(processes_on(row, runs, load, now))
             self.query_one("#said-of-host", Words).show(words_on(row.name, load, runs, check))
         self.query_one("#cluster-line", Verdict).say(*verdict_of(rows, everything))
         plots = self.query_one(Plots)
@@ -318,6 +318,8 @@ def verdict_of(rows: Sequence[HostRow], gpus: Sequence[GpuRow]) -> tuple[str, st
     there = [row for row in gpus if not row.stale]
     connected = sum(1 for row in rows if row.node is not None and not row.stale)
     counts = f"{connected} of {count_text(len(rows), 'host')} connected"
+    if len(rows) == 1:
+        counts = f"{rows[0].name} connected" if connected else f"{rows[0].name} not connected"
     if there:
         busy = [row.sample.util for row in there if row.sample.util is not None]
         use = f" at {sum(busy) / len(busy):.0f} %" if busy else ""
