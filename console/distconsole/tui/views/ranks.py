@@ -220,7 +220,7 @@ RANK_COLUMNS: list[Column[RankRow]] = [
     Column(COSTS_TITLE, 6, lambda row: Text(row.costs, style="warn"), 1, True, "costs"),
     Column("samples/s", 9, _rate, 6, True, "samples/s"),
     Column("loss", 8, _loss, 7, True, "loss"),
-    Column("state", len(ENDED_BY_US), _state, wide=24),
+    Column("state", 18, _state, wide=24),
 ]
 STEP_TITLES = (
     *("step", "ms/step", OWN_TITLE, "vs med", "last 60 s", "p95", PARTS_TITLE),
@@ -247,6 +247,6 @@ ENDED_COLUMNS: list[Column[RankRow]] = [
     Column("host", 12, lambda row: row.view.host, middle=True),
     Column("after", 8, lambda row: f"+{row.ended_seconds:.1f} s", right=True),
     Column("step", 7, lambda row: _count(row.view.step), 1, True),
-    Column("how", len(ENDED_BY_US), _state),
+    Column("how", 14, _state, wide=24),
 ]
 """Who ended when, and how."""

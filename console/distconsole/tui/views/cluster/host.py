@@ -43,13 +43,17 @@ class Process:
     memory: int | None = None
 
 
+def _command(row: Process, _cells: int = 0) -> Text:
+    return Text(row.what, style=row.style)
+
+
 PROCESS_COLUMNS: list[Column[Process]] = [
-    Column("pid", 8, lambda row: row.pid, right=True),
-    Column("user or rank", 14, lambda row: Text(row.whose, style=row.style), middle=True, wide=24),
-    Column("cpu %", 6, lambda row: "" if row.cpu is None else f"{row.cpu:.0f}", right=True),
-    Column("memory", 7, lambda row: bytes_text(row.memory), right=True),
-    Column("gpu", 3, lambda row: row.gpu, right=True),
-    Column("command", 20, lambda row: Text(row.what, style=row.style), wide=120),
+    Column("pid", 7, lambda row: row.pid, right=True),
+    Column("user or rank", 12, lambda row: Text(row.whose, style=row.style), middle=True, wide=20),
+    Column("cpu %", 5, lambda row: "" if row.cpu is None else f"{row.cpu:.0f}", right=True),
+    Column("memory", 6, lambda row: bytes_text(row.memory), 2, right=True),
+    Column("gpu", 3, lambda row: row.gpu, 3, right=True),
+    Column("command", 12, _command, fill=_command),
 ]
 
 

@@ -141,8 +141,8 @@ class ClusterView(OrderedView[LoadRow]):
     ClusterView > #load-plots { display: none; }
     ClusterView > #gpus-panel { height: 1fr; }
     ClusterView LineTable { height: 1fr; }
-    ClusterView #processes-panel { width: 2fr; height: 100%; }
-    ClusterView #said-panel { width: 3fr; height: 100%; }
+    ClusterView #processes-panel { width: 3fr; height: 100%; }
+    ClusterView #said-panel { width: 2fr; height: 100%; }
     """
 
     fields = LOAD_FIELDS
