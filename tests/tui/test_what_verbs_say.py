@@ -261,3 +261,18 @@ def test_what_a_folder_has_is_asked_about(tmp_path: Path) -> None:
     assert assess(events, 0.0)[1] is not None
     lines = ask.Export(run="last", output=str(tmp_path / "out"))
     assert assess(lines, 0.0)[1] is None, "no file can be where a folder is"
+
+
+async def test_a_page_or_a_file_that_is_written_leaves_the_view_and_says_where_it_is() -> None:
+    def written() -> Iterator[Event]:
+        yield Narration(text="written: x.html")
+
+    made = {ask.ReportPage: written, ask.Export: written, ask.Trace: written}
+    app, stage = staged(SCENES | made, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        for line in ("report last -o x.html", "export last -o x.jsonl", "trace last"):
+            await typed(app, stage, pilot, line)
+            assert app.main.view == "run", line
+            assert "written: x.html" in screen_text(app), line
+        await typed(app, stage, pilot, "export last")
+        assert app.main.view == "transcript"

@@ -42,7 +42,7 @@ MARKS = (
 """By trouble: the shape that stands before a rank, and its meaning."""
 
 PARTS_WIDTH, START_WIDTH, START_WORDS = 8, 16, 30
-PARTS_TITLE = "░ data ▒ fwd ▓ bwd █ opt"
+PARTS_TITLE = "parts"
 OWN_TITLE = "own ms"
 """A step without its waits; a column where these are known."""
 RECENT_CELLS = 9
@@ -128,12 +128,9 @@ def _parts(row: RankRow, cells: int = PARTS_WIDTH) -> Text:
 
 
 def _parts_heading(rows: Sequence[RankRow], cells: int) -> str:
-    """Return which shade is which, and how long the whole column is."""
-    longest = ms_text(rows[0].longest_ms) if rows else ""
-    room = cells - len(PARTS_TITLE)
-    if room < 0:
-        return "parts"
-    return PARTS_TITLE + (longest.rjust(room) if len(longest) < room else "")
+    """Return how long a bar of the whole column is; the border says which shade is which."""
+    scale = f"{PARTS_TITLE}, 0 to {ms_text(rows[0].longest_ms)}" if rows else PARTS_TITLE
+    return scale if len(scale) <= cells else PARTS_TITLE
 
 
 def _versus(row: RankRow) -> Text:

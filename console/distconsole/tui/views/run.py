@@ -213,14 +213,16 @@ class RunView(Vertical):
         own = figures.waits.usual_own_ms is not None
         self._entitle(figures.hosts, filtered, early=early, waits=own)
         if ranks is not None:
-            self._draw_ranks(ranks, shown, early=early, gpus=timeline.ranks_have_gpus)
+            left_out = () if timeline.ranks_have_gpus else GPU_TITLES
+            left_out += () if timeline.end is None else ("samples/s",)
+            self._draw_ranks(ranks, shown, left_out, early=early)
         self._draw_middle(plots, failed, traceback, ended)
         self._printed = said_lines
         self._fit(news)
         if self.query_one("#strip-panel").display:
             self.query_one("#strip", RunHeat).draw(task, now, figures=figures)
         log.show_last(tail, len(timeline.ranks))
-        said = f"the last {count_text(said_lines, 'line')}" if said_lines else ""
+        said = f"the last {count_text(log.count, 'line')}" if log.count else ""
         self.query_one("#tail-panel", Panel).entitle(legend=said)
 
     def _entitle(self, where: Counter[str], filtered: str, *, early: bool, waits: bool) -> None:
@@ -231,11 +233,11 @@ class RunView(Vertical):
         self.query_one("#ranks-panel", Panel).entitle(title, filtered, legend=legend)
 
     def _draw_ranks(
-        self, ranks: RankRows, shown: Sequence[RankRow], *, early: bool, gpus: bool
+        self, ranks: RankRows, shown: Sequence[RankRow], unknown: Sequence[str], *, early: bool
     ) -> None:
         table: LineTable[RankRow] = self.query_one("#ranks", LineTable)
         hidden = (*STEP_TITLES, *(("state",) if ranks.calm else ()))
-        left_out = list(() if gpus else GPU_TITLES)
+        left_out = list(unknown)
         left_out += hidden if early else (START_TITLE, "samples/s" if ranks.hung else "where")
         left_out += () if ranks.priced else (COSTS_TITLE,)
         left_out += () if ranks.own_known else (OWN_TITLE,)

@@ -177,6 +177,7 @@ MINUTE = 60.0
 CHANGED_SHARE = 0.1
 """A rate that differs by less from what is usual in its run is no news."""
 ENOUGH_POINTS = 10
+TREND_WORDS = {"↓": "falls", "→": "level", "↑": "rises"}
 OF_RUN = ("mean of the run", "faint")
 
 
@@ -226,7 +227,7 @@ def _loss(timeline: RunTimeline, figures: Present, now: float) -> TileData:
     newest, series = timeline.metric_last[name], timeline.metrics[name]
     over = timeline.end is not None
     age = "last" if over else age_text(newest.t, now, figures.step_ms).strip()
-    trend = "" if age else trend_of(series)
+    trend = "" if age else TREND_WORDS.get(trend_of(series), "")
     best = min(series.values, default=None)
     more = [(age, "faint"), (trend, ""), (f"best {reading_text(best)}", "faint")]
     return TileData(name, reading_text(newest.value), "faint" if age else "strong", (), more)

@@ -54,8 +54,8 @@ UPPER, LOWER = 0x1B, 0xE4
 """The bits of both halves of a cell."""
 
 AXIS_ROWS = 2
-DASH_DOTS = 8
-"""Columns of dots of a dash and the gap after it."""
+DASH_DOTS, GAP_DOTS = 6, 2
+"""Columns of dots of a dash with the gap after it, and of the gap, which is no longer than a cell: nothing is missing there."""
 ON_AXIS = 0.1
 """A value less than this part of a row above the foot lies on the axis."""
 BROKEN, MARKED, ABOVE, BELOW, SHADE = "!", "✗", "▲", "▼", "░"
@@ -182,7 +182,7 @@ class Plot(LineWidget):
             joined = before is not None and x - before[0] <= 1
             last = before[1] if joined and before is not None else dot
             # A line has no holes where it is steep.
-            if not curve.dashed or x % DASH_DOTS < DASH_DOTS // 2:
+            if not curve.dashed or x % DASH_DOTS < DASH_DOTS - GAP_DOTS:
                 top_dot = min(dot, last + 1 if last < dot else dot)
                 self._dots(x, top_dot, max(dot, last - 1), curve.style)
             before = x, dot
