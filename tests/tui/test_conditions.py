@@ -344,7 +344,7 @@ async def test_ranks_are_sorted_and_filtered_by_the_headings_on_the_screen() -> 
         await typed(app, stage, pilot, "sort own")
         for line in ("sort rank up", "sort loss down", "sort rank foo"):
             await typed(app, stage, pilot, line)
-            assert f"'{line}' means nothing" in screen_text(app)
+            assert f"'{line}' is not understood" in screen_text(app)
             assert order() == [0, 2, 3, 1], f"{line} is not half done"
 
 

@@ -83,10 +83,8 @@ def ms_text(milliseconds: float) -> str:
 
 
 def unusual_text(milliseconds: float, of: str, usual: float) -> str:
-    """Return ``14 ms {of} where 10 is usual``; the unit is said twice only where it is another one."""
-    own, other = ms_text(milliseconds), ms_text(usual)
-    number, _, unit = other.partition(" ")
-    return f"{own} {of} where {number if own.endswith(f' {unit}') else other} is usual"
+    """Return ``14 ms {of} where 10 ms is usual``."""
+    return f"{ms_text(milliseconds)} {of} where {ms_text(usual)} is usual"
 
 
 def age_text(seconds: float) -> str:

@@ -81,7 +81,7 @@ class CommandDispatcher:
         near = nearest(words[1], self._console.candidates(verb)) if words[1:] else None
         meant = f"did you mean {near}? " if near and near != words[1] else ""
         return UsageError(
-            f"'{' '.join(words)}' means nothing", f"{meant}{verb}: {SCREEN_VERBS[verb]}"
+            f"'{' '.join(words)}' is not understood", f"{meant}{verb}: {SCREEN_VERBS[verb]}"
         )
 
     def _with_all_verbs(self, line: str, error: ConsoleError) -> ConsoleError:

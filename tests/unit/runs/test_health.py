@@ -131,7 +131,7 @@ def behind(rank: int, seconds: int = 12) -> list[Window]:
 
 def test_a_slow_rank_is_told_beside_what_is_usual() -> None:
     line = said(*behind(2))
-    assert line.startswith("rank 2 on h2 is slow, 14 ms a step where 10 is usual:")
+    assert line.startswith("rank 2 on h2 is slow, 14 ms a step where 10 ms is usual:")
 
 
 def test_a_longer_step_alone_makes_no_rank_slow() -> None:
@@ -304,8 +304,8 @@ def test_who_holds_up_the_others_is_named_while_it_does_though_all_steps_take_as
     seconds = range(1, 13)
     slow = [at_work(rank, s, 151.0 if rank else 21.0) for s in seconds for rank in (0, 1)]
     assert said(*slow).startswith(
-        "rank 1 on h1 is slow, 151 ms for the forward part where 21 is usual, "
-        "costs 84 % since step 99: 2 ranks"
+        "rank 1 on h1 is slow, 151 ms for the forward part where 21 ms is usual, "
+        "costs 84 % of each step since step 99: 2 ranks"
     )
     even = [at_work(rank, s, 21.0) for s in (13, 14, 15, 16) for rank in (0, 1)]
     assert said(*slow, *even, now=T + 4).startswith("healthy")

@@ -410,7 +410,7 @@ def test_the_interfaces_taken_are_told_where_hosts_do_not_meet_and_when_asked_fo
     ):
         shown = msgspec.structs.replace(report(ok=True), choices=choices)
         out, _ = Pipes().show(request, CheckEnded(report=shown))
-        assert ("interfaces taken: as" in out) == told
+        assert ("interfaces with `distconsole run`" in out) == told
     assert out.splitlines()[2:5] == [
         "        d           a and 2 more",
         "  Gloo  eth0 · ✗lo  eth0",

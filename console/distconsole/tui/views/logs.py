@@ -173,7 +173,7 @@ class LogsView(Vertical):
                 self._go_to_time(argument)
             case _:
                 known = "; ".join(f"{name}: {words}" for name, words in WHATS.items())
-                raise ConsoleError(f"lines {what} means nothing", known)
+                raise ConsoleError(f"'lines {what}' is not understood", known)
         self._say()
 
     def draw(self, task: RequestTask) -> None:

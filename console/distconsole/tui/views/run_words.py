@@ -258,7 +258,9 @@ def _waiting(timeline: RunTimeline, figures: Present) -> TileData | None:
     if figures.waits.total_ms is None or not whole:
         return TileData("waiting", "–", "faint")
     share = figures.waits.total_ms / whole
-    return TileData("waiting", f"{share:.0%}".replace("%", " %"), more=[("of rank time", "faint")])
+    return TileData(
+        "waiting", f"{share:.0%}".replace("%", " %"), more=[("of the ranks' time", "faint")]
+    )
 
 
 def recent_of(series: Series, until: float) -> Sequence[float | None]:

@@ -294,7 +294,7 @@ def course_of(run: str) -> PlotData | None:
     curve = Curve(sketch.xs, sketch.values, sketch.values, sketch.values)
     # Other figures of the run are means of all ranks.
     last = ((f"rank {sketch.rank}, last {number_text(sketch.values[-1])}", "faint"),)
-    legend = f"{len(sketch.xs)} seconds of rank {sketch.rank} · run time"
+    legend = f"{len(sketch.xs)} points of rank {sketch.rank} over run time"
     return PlotData(sketch.name, (curve,), last, zero=True, legend=legend, key=run)
 
 

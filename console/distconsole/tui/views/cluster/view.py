@@ -240,7 +240,7 @@ class ClusterView(OrderedView[LoadRow]):
         self.query_one(HostCells).show(hosts, self.host_under_cursor())
 
     def _entitle(self, hosts: int, gpus: int, state: str) -> None:
-        legend = LEGEND if hosts >= MANY_HOSTS else "grey: not known now"
+        legend = LEGEND if hosts >= MANY_HOSTS else "grey: no current value"
         title = f"Host {self.about}" if self.about else f"Hosts {hosts:,}"
         keys = self._keymap.hints("cluster", *(PAGE_KEYS if self.about else HOST_KEYS))
         self.query_one("#hosts-panel", Panel).entitle(title, state, keys=keys, legend=legend)
