@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from signal import SIGTERM
 from typing import Any
 
 from distconsole_agent.contract import limits
@@ -234,6 +235,8 @@ class RankStates:
             how: Entry = {"t_ns": t_ns}
             if not self._is_found(rank) or code == 0 or rank.pid == _int(event, "pid"):
                 how.update(exit_code=code, signal=signal)
+            if self.stopping and signal == SIGTERM:
+                how["stopped"] = True
             entries.append(self._change(rank, self._end_state(code, signal), t_ns / 1e9, how))
         return entries
 
@@ -378,7 +381,8 @@ class RankStates:
     def _change(self, rank: RankState, state: str, t: float, how: Entry | None = None) -> Entry:
         rank.state = state
         told = {key: value for key, value in (how or {}).items() if value is not None}
-        told.pop("t_ns", None)
+        for name in ("t_ns", "stopped"):
+            told.pop(name, None)
         if "signal" in told:
             told.pop("exit_code", None)
         rank.ended = {**told, "t": round(t, 6)} if state in ENDED else None

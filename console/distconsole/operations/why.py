@@ -17,7 +17,7 @@ from distconsole.model.names import HostName, RunId, count_text
 from distconsole.model.outcome import Failed
 from distconsole.model.requests import Why
 from distconsole.model.run_events import EndState, LogLine, RankCalled, RunEvents, Window
-from distconsole.model.time_text import ms_text, span_text
+from distconsole.model.time_text import duration_text, ms_text
 from distconsole.operations.attach import find_record, fold, follow_run, open_run
 from distconsole.operations.jobs import CALL_SECONDS, why_found
 from distconsole.operations.sessions import SessionSource, warn
@@ -230,7 +230,7 @@ def _never(timeline: RunTimeline) -> Diagnosis:
     end = timeline.end
     text = "no rank of this run has stalled while it was watched, so none was asked where it is"
     if end is not None and end.state is EndState.SUCCEEDED:
-        text = f"the run succeeded after {span_text(end.seconds)}, and none of its ranks stalled while it was watched"
+        text = f"the run succeeded after {duration_text(end.seconds)}, and none of its ranks stalled while it was watched"
         return Diagnosis(
             kind=Kind.HEALTHY, sure=Sure.CERTAIN, hang=False, summary=text, short=text
         )

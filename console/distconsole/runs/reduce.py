@@ -233,6 +233,7 @@ class RunReducer:
             state=state,
             exit_code=UNSET if entry.exit_code is None else entry.exit_code,
             signal=UNSET if entry.signal is None else entry.signal,
+            stopped=entry.stopped or UNSET,
         )
         yield from self._points.rank_is(rank, t, alive=alive)
         yield from self._points.heard_of(host, t)

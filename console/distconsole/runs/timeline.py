@@ -287,6 +287,7 @@ class RunTimeline:
             view.exit_code = event.exit_code
         if event.signal is not UNSET:
             view.signal = event.signal
+        view.stopped = event.stopped is True
         if not view.alive:
             if view.ended_at is None and is_time(event.t):
                 view.ended_at = event.t

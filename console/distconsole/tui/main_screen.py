@@ -50,7 +50,7 @@ SIGN = "\u276f"
 """Stands before the prompt."""
 UNVISITED = ("help", "launch")
 """Views to which one does not go back."""
-DEMO_OVER = "the demo is over and its nodes are gone; look around: q leaves"
+DEMO_OVER = "the demo is over and its nodes are gone; look around: F4 run  F5 logs  h heat map  W why  q leaves"
 
 
 class ConsoleScreen(KeyScreen):

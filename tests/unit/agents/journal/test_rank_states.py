@@ -80,3 +80,17 @@ def test_a_number_is_awaited_until_the_rank_trains() -> None:
     ranks.trains(6, 9.0)
     assert not ranks.await_numbers
     assert not one_a_node(own_numbers=False).await_numbers
+
+
+def test_only_a_sigterm_that_follows_the_stop_is_that_of_the_stop() -> None:
+    def ended(signal: int, *, stopping: bool) -> bool:
+        ranks = one_a_node()
+        ranks.stopping = stopping
+        (entry,) = ranks.exited(event("exited", exit_code=128 + signal, signal=signal))
+        return "stopped" in entry
+
+    assert [ended(15, stopping=True), ended(15, stopping=False), ended(9, stopping=True)] == [
+        True,
+        False,
+        False,
+    ]
