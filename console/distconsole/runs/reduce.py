@@ -29,6 +29,7 @@ from distconsole.rpc import frames
 from distconsole.rpc.roll_calls import read_call
 from distconsole.runs.detectors.all_ranks import AllRanksWatch, Earlier
 from distconsole.runs.detectors.conclusions import (
+    CONNECTION_LOST,
     NODE_LOST,
     Outcome,
     blame,
@@ -250,6 +251,8 @@ class RunReducer:
     def _note(self, host: str, entry: frames.NoteEntry, t: float) -> Iterator[RunEvents]:
         about = entry.host if entry.host in self._hosts else host
         self._script.noted(about, entry)
+        if entry.check == CONNECTION_LOST:
+            self._worlds.explained()
         finding = note_finding(self._ranks, about, entry, t)
         if entry.check != NODE_LOST:
             yield finding
