@@ -85,7 +85,8 @@ def traits_of(source: str, path: Path | None = None, request: Run | None = None)
         and not seen.called & DISTRIBUTED_MODELS
         and not (seen.distributed or _imports(modules, "deepspeed")),
         spawns=bool(seen.spawners),
-        ray=_imports(modules, "ray") and bool({"ray.init", "TorchTrainer"} & {*seen.calls, *seen.called})
+        ray=_imports(modules, "ray")
+        and bool({"ray.init", "TorchTrainer"} & {*seen.calls, *seen.called})
         and not seen.distributed,
         spawn_flag=_option(seen.options, *seen.spawn_guards),
         slurm=any(name in seen.strings for name in SLURM_NAMES),
