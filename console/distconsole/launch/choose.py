@@ -266,6 +266,12 @@ def note_shell(shell: ShellScript, hosts: int) -> list[str]:
                 f"{start.name} (line {start.line}) is started on each of {hosts} hosts, and what it starts "
                 "there is not known here: --hosts with one of them starts it once"
             )
+        if start.remote:
+            notes.append(
+                f"{start.name} (line {start.line}) is started on other hosts, and each of {hosts} hosts "
+                f"does so: distconsole run -- {start.name} … starts the ranks of all hosts once"
+            )
+            continue
         table = STARTERS.get(start.name, "torchrun" if "torch" in start.name else "")
         if table in ("mpirun", "srun", "horovodrun"):
             notes.append(

@@ -32,6 +32,8 @@ SHELLS = ("bash", "sh", "dash", "ksh", "zsh", "fish")
 DETACHERS = ("screen", "tmux", "at", "batch", "daemonize", "systemd-run", "sbatch", "qsub", "bsub")
 """Programs that return before the command that they start has ended."""
 REMOTE = ("ssh", "pdsh", "clush")
+SSH_VALUES = "BbcDEeFIiJLlmOoPpQRSWw"
+"""Letters of ssh behind which a value stands."""
 AROUND = (
     *(*WRAPPERS, *DETACHERS, *REMOTE),
     *("builtin", "sudo", "setsid", "nice", "ionice", "chrt", "numactl", "taskset", "timeout"),
@@ -221,9 +223,11 @@ class _Reader:
             )
             self.found = replace(self.found, starts=tuple(starts))
         elif starter := _starter(words):
-            self._start(ShellStart(starter, self._line, tuple(words), background))
+            start = ShellStart(starter, self._line, tuple(words), background, self._remote)
+            self._start(start)
         elif _passes_on(name, rest) or name in self._functions:
             remote, self._remote = self._remote, self._remote or name in REMOTE
+            rest = _behind_host(rest) if name == "ssh" else rest
             forks = name in DETACHERS or (name == "setsid" and {"-f", "--fork"} & set(rest))
             self._inner(rest, background or bool(forks), texts=name not in self._functions)
             self._remote = remote
@@ -371,6 +375,13 @@ def _waits(name: str, rest: Sequence[str]) -> bool:
     """Return whether a command waits for the commands in the background."""
     follows = {"tail": ("-f", "-F", "--follow"), "kill": ("-0",)}.get(name, ())
     return name in ("wait", "fg") or any(word in rest for word in follows)
+
+
+def _behind_host(words: list[str]) -> list[str]:
+    """Return the command among the words of ssh."""
+    while words and words[0].startswith("-"):
+        words = words[2 if words[0][-1] in SSH_VALUES else 1 :]
+    return words[1:]
 
 
 def _passes_on(name: str, rest: Sequence[str]) -> bool:

@@ -13,12 +13,14 @@ class ShellStart:
 
     Attributes:
         left: It is left in the background, and the script waits for nothing.
+        remote: It is started by ssh or the like.
     """
 
     name: str
     line: int
     words: tuple[str, ...]
     left: bool = False
+    remote: bool = False
 
 
 @dataclass(frozen=True, slots=True)

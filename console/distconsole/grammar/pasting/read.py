@@ -227,7 +227,7 @@ def _refuse(word: str, name: str, found: Pasted) -> None:
     if name in OTHER_STARTERS or name in SHELLS or not (known or shutil.which(word) is None):
         raise UsageError(
             f"what {name} would start is not known here",
-            f"{OTHER_STARTERS.get(name, 'give the command below it')}; understood are {KNOWN_STARTERS}",
+            f"{OTHER_STARTERS.get(name, 'give the command below it, and to --setup what comes before that')}; understood are {KNOWN_STARTERS}",
         )
     if near := _meant(word):
         raise UsageError(
