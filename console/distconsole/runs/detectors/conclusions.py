@@ -241,6 +241,11 @@ REMEDIES = (
         "the ranks were not given: start it with --launcher torch, or torchrun",
     ),
     (
+        r"init_fs_encoding|No module named 'encodings'",
+        "Python does not find its own library: look for PYTHONHOME in the start-up files of that host; "
+        "--env PYTHONHOME= leaves it out",
+    ),
+    (
         r"(No module named|cannot import name|undefined symbol|Extension horovod\.torch has not "
         r"been built|cannot open shared object file)",
         "compare the hosts' packages: distconsole check --only python,torch,horovod; the rank's "
