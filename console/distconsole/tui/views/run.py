@@ -215,7 +215,7 @@ class RunView(Vertical):
         own = figures.waits.usual_own_ms is not None
         self._entitle(figures.hosts, filtered, early=early, waits=own)
         if ranks is not None:
-            left_out = () if timeline.ranks_have_gpus else GPU_TITLES
+            left_out: tuple[str, ...] = () if timeline.ranks_have_gpus else GPU_TITLES
             left_out += () if timeline.end is None else ("samples/s",)
             self._draw_ranks(ranks, shown, left_out, early=early)
         self._draw_middle(plots, failed, traceback, ended)
