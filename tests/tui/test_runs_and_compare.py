@@ -144,7 +144,7 @@ async def test_a_run_is_told_from_others_and_says_how_it_ended_and_of_what(
             assert f"1121-00{number}" in text
         assert "✗ FAILED  pretraining-of-a-large-model-1121-002: rank 1 on node1: " in text
         assert "cause    rank 1 on node1: ValueError: boom" in text
-        assert "failed after 1m01s, exit code 7" in text
+        assert "failed after 1 min 1 s, exit code 7" in text
         assert ("File train.py" in text) == (size == LARGE)
         assert "1,000 samples/s (-50 % against" in text
         await pilot.press("down")

@@ -304,3 +304,18 @@ async def test_y_says_so_where_no_finding_has_a_command() -> None:
         await settled(app, stage, pilot)
         assert "no finding here says what to type" in screen_text(app)
         assert app.clipboard == ""
+
+
+async def test_a_page_or_a_file_that_is_written_leaves_the_view_and_says_where_it_is() -> None:
+    def written() -> Iterator[Event]:
+        yield Narration(text="written: x.html")
+
+    made = {ask.ReportPage: written, ask.Export: written, ask.Trace: written}
+    app, stage = staged(SCENES | made, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        for line in ("report last -o x.html", "export last -o x.jsonl", "trace last"):
+            await typed(app, stage, pilot, line)
+            assert app.main.view == "run", line
+            assert "written: x.html" in screen_text(app), line
+        await typed(app, stage, pilot, "export last")
+        assert app.main.view == "transcript"

@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from distconsole.config.hostfile import (
@@ -18,6 +18,7 @@ from distconsole.config.hostfile import (
     host_text,
     read_hostfile,
     read_list,
+    read_names,
     suggest_ports,
 )
 from distconsole.config.paths import expand_home
@@ -34,6 +35,7 @@ from distconsole.model.requests import Where
 LIST = "such as: gpu[01-08],admin@gpu9:4 (users, ranges and slots may stand there)"
 
 
+HET_GROUP = "SLURM_JOB_NODELIST_HET_GROUP_"
 HERE = "localhost"
 """Alone it is this machine, to which no SSH leads."""
 
@@ -93,10 +95,10 @@ def _find(where: Where, config: Config, environ: Mapping[str, str]) -> _Found:
         return _Found(read_hostfile(expand_home(where.hostfile)))
     if where.cluster is not None:
         return _from_config(where.cluster, config, f"--cluster {where.cluster}")
-    nodes = environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_STEP_NODELIST")
-    if nodes:
+    if hosts := _from_slurm(environ) or _from_batch(environ):
         here = socket.gethostname().split(".")[0]
-        return _Found(_from_slurm(nodes, environ), local=here)
+        local = next((host.name for host in hosts if host.name.split(".")[0] == here), None)
+        return _Found(hosts, local=local)
     if config.cluster is not None:
         return _from_config(config.cluster, config, f"cluster = '{config.cluster}'")
     here = socket.gethostname()
@@ -185,7 +187,7 @@ def _meant_list(text: str) -> str:
             return f"did you mean --hostfile {text.lstrip('@')}?"
     if meant := suggest_ports(text):
         return f"{BEHIND_SLASH}: {meant}"
-    parts = re.split(r"[\s;]+", text.removeprefix("ssh://").strip(" ;"))
+    parts = read_names(text) or re.split(r"[\s;]+", text.removeprefix("ssh://").strip(" ;"))
     meant = ",".join(parts) if len({"@" in part for part in parts}) == 1 else text
     with suppress(RangeError):
         if meant != text and read_list(meant):
@@ -217,7 +219,22 @@ def _from_config(name: str, config: Config, what: str) -> _Found:
     return _Found(hosts, cluster, name)
 
 
-def _from_slurm(nodes: str, environ: Mapping[str, str]) -> list[NamedHost]:
+def _from_batch(environ: Mapping[str, str]) -> list[NamedHost]:
+    """Return the hosts of a job of PBS, LSF or Grid Engine; their slots are processors, and say nothing about ranks."""
+    names = dict.fromkeys(environ.get("LSB_MCPU_HOSTS", "").split()[::2])
+    files = (Path(environ.get(name, "")) for name in ("PBS_NODEFILE", "PE_HOSTFILE"))
+    found = [NamedHost(name) for name in names if may_be_host(name)]
+    found = found or next((read_hostfile(file) for file in files if file.is_file()), [])
+    return [replace(host, slots=None) for host in found]
+
+
+def _from_slurm(environ: Mapping[str, str]) -> list[NamedHost]:
+    """Return the hosts of a Slurm job; of a heterogeneous one those of all components."""
+    parts = sorted(name for name in environ if name.startswith(HET_GROUP))
+    nodes = ",".join(filter(None, map(environ.get, parts)))
+    nodes = nodes or environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_STEP_NODELIST") or ""
+    if not nodes:
+        return []
     try:
         names = [name for part in split_list(nodes) for name in expand(part)]
     except RangeError as error:

@@ -61,6 +61,8 @@ FIRST = ("", "help", "back", "find ", "stop {run}")
 """Lines whose keys come next: the way to everything that there is no room for, and out."""
 BEGINNING = ("check", "launch last")
 """Lines whose keys bring something into an empty view."""
+OF_LIVING = ("stop ", "why ", "trace ")
+"""How the lines of keys begin that ask something of ranks."""
 HEAT_KEYS = ("heat", "lines filter")
 """How the lines of keys begin that are about the heat map."""
 EDGE = 1
@@ -190,7 +192,7 @@ def _keys_of(keymap: Keymap, view: str, *, goes_on: bool, found: bool) -> list[K
     tabs = {tab.line for tab in keymap.tabs}
     able = [key for key in keymap.keys if key.line not in tabs]
     shown = [key for key in able if not key.views or view in key.views]
-    shown = [key for key in shown if goes_on or not key.line.startswith("stop ")]
+    shown = [key for key in shown if goes_on or not key.line.startswith(OF_LIVING)]
     if found and view in ("run", "logs"):
         shown = [key for key in shown if "{run}" not in key.line or key.line == "why {run}"]
     return shown

@@ -51,7 +51,7 @@ SIGN = "\u276f"
 """Stands before the prompt."""
 UNVISITED = ("help", "launch")
 """Views to which one does not go back."""
-DEMO_OVER = "the demo is over and its nodes are gone; look around: q leaves"
+DEMO_OVER = "the demo is over and its nodes are gone; look around: F4 run  F5 logs  h heat map  W why  q leaves"
 
 
 class ConsoleScreen(KeyScreen):
@@ -263,7 +263,7 @@ class ConsoleScreen(KeyScreen):
         self.session.lends_terminal = True
         try:
             with self.app.suspend(), suppress(EOFError):
-                program = [sys.executable, "-m", "distconsole", *line_words(line)]
+                program = [sys.executable, "-P", "-m", "distconsole", *line_words(line)]
                 code = subprocess.run(program, check=False).returncode
                 input("Enter goes back to the console")
         except SuspendNotSupported:

@@ -147,7 +147,7 @@ class TranscriptView(RichLog):
 
     def __init__(self, transcript: Transcript, id: str | None = None) -> None:  # noqa: A002
         super().__init__(max_lines=MAX_SHOWN_LINES, min_width=1, wrap=True, id=id)
-        self.border_title = "Said so far"
+        self.border_title = "Messages"
         self._transcript = transcript
         self.anchor()
 

@@ -88,7 +88,7 @@ class CommandDispatcher:
         near = nearest(words[1], self._console.candidates(verb)) if words[1:] else None
         meant = f"did you mean {near}? " if near and near != words[1] else ""
         return UsageError(
-            f"'{' '.join(words)}' means nothing", f"{meant}{verb}: {SCREEN_VERBS[verb]}"
+            f"'{' '.join(words)}' is not understood", f"{meant}{verb}: {SCREEN_VERBS[verb]}"
         )
 
     def _with_all_verbs(self, line: str, error: ConsoleError) -> ConsoleError:
@@ -164,7 +164,7 @@ class CommandDispatcher:
             case ["view", name] if console.session.choose_run(name) is not None:
                 console.show_view("run")
             case ["sort"]:
-                self._say(f"ranks by {console.views.run.sort('')}")
+                console.prompt.tell(f"ranks by {console.views.run.sort('')}")
             case ["sort", *rest] if (order := ORDERS.get(t := " ".join(rest), t)) in SORTS:
                 console.views.run.sort(order)
             case ["heat", *names]:
@@ -189,7 +189,7 @@ class CommandDispatcher:
             case ["mark", run]:
                 console.views.runs.mark(run)
             case ["axis", *names]:
-                self._say(console.views.compare.turn(" ".join(names)))
+                console.prompt.tell(console.views.compare.turn(" ".join(names)))
             case ["at" | "play" | "pause", *_]:
                 travel(console.session.shown_run(), words)
             case ["filter" | "find" | "lines" as verb, *rest]:
@@ -208,13 +208,15 @@ class CommandDispatcher:
     def _plots(self, names: list[str]) -> None:
         """Swap curves and error, or choose which curves are shown."""
         console = self._console
-        if console.view == "compare":
-            console.views.compare.choose(names or ["next"])
-            return
-        told = console.views.run.choose_plots(names)
+        compared = console.view == "compare"
+        views = console.views
+        if compared:
+            told = views.compare.choose(names or ["next"])
+        else:
+            told = views.run.choose_plots(names)
         if told:
             self._say(told)
-        if names:
+        if names and not compared:
             console.show_view("run")
 
     def _is_condition(self, verb: str) -> bool:
@@ -254,7 +256,8 @@ class CommandDispatcher:
         view, task = console.views.run, console.session.shown_run()
         known = task.history.known if task is not None else []
         console.show_view("run")
-        self._say(view.turn_heat(what, known))
+        if wrong := view.turn_heat(what, known):
+            self._say(wrong)
 
     def _open(self, what: str) -> None:
         if what == "open" and self._console.view == "cluster":

@@ -125,7 +125,7 @@ def test_the_end_names_the_rank_that_failed_first() -> None:
     )
     out, err = Pipes().show(ask.Run(script="t.py"), plan(), end)
     assert out == ""
-    assert "failed after 8.0s, exit code 3" in err
+    assert "failed after 8.0 s, exit code 3" in err
     assert "first failure: rank 1 on node2: ValueError: boom" in err
     assert exit_code_of(end) == 3
 
@@ -137,7 +137,7 @@ def test_the_end_blames_no_rank_for_the_host_that_was_lost() -> None:
     )
     _, err = Pipes().show(ask.Run(script="t.py"), plan(), end)
     assert "first failure: node node2 lost: no word" in err
-    words = "failed after 8.0s, 5 steps, exit code 1; node node2 lost: no word"
+    words = "failed after 8.0 s, 5 steps, exit code 1; node node2 lost: no word"
     assert note_text(end, "5 steps") == f"{RUN} {words}"
 
 
@@ -224,7 +224,7 @@ def test_a_restart_is_told_and_so_is_when_all_ranks_run_again() -> None:
         "all 2 ranks run",
         "restart 1 of 3",
         "all 2 ranks run",
-        "succeeded after 8.0s, 1 restart",
+        "succeeded after 8.0 s, 1 restart",
     ]
 
 
@@ -428,7 +428,7 @@ def test_the_interfaces_taken_are_told_where_hosts_do_not_meet_and_when_asked_fo
     ):
         shown = msgspec.structs.replace(report(ok=True), choices=choices)
         out, _ = Pipes().show(request, CheckEnded(report=shown))
-        assert ("interfaces taken: as" in out) == told
+        assert ("interfaces with `distconsole run`" in out) == told
     assert out.splitlines()[2:5] == [
         "        d           a and 2 more",
         "  Gloo  eth0 · ✗lo  eth0",

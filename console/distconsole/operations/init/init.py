@@ -67,7 +67,7 @@ def init(request: Init, control: Control) -> Iterator[Event]:
     if lost and (not found or not _agrees(request, control, f"Go on without {join_some(lost)}?")):
         raise UnreachableError(f"{join_some(lost)} cannot be used; nothing was written", AGAIN)
     yield from leave_out_twins(request, found, control)
-    python = yield from _ask_python(request, cluster, found, control)
+    python = yield from ask_python(request, cluster, found, control)
     yield from _show_and_write(path, file_text(request, cluster, found, python), request, control)
     healthy = False
     for event in check.check(Check(where=Where(cluster=request.cluster)), open_session):
@@ -99,7 +99,8 @@ def _ask_hosts(given: Where, control: Control) -> Generator[Event, None, Where]:
 def _look_at(cluster: Cluster, control: Control) -> Generator[Event, None, Found]:
     """Reach the hosts, have unknown keys confirmed, and return what those have that let us in."""
     found, added, waiting = Found(), set[str](), cluster.hosts
-    yield Narration(text=f"looking for Python on {join_some(host.name for host in waiting)}")
+    what = waiting[0].python or "Python"
+    yield Narration(text=f"looking for {what} on {join_some(host.name for host in waiting)}")
     while waiting:
         transport = ChosenTransport(cluster.ssh_config)
         try:
@@ -155,7 +156,7 @@ def _ask_trust(
     return control.confirm(f"Trust them, and add them to {files}?")
 
 
-def _ask_python(
+def ask_python(
     request: Init, cluster: Cluster, found: Found, control: Control
 ) -> Generator[Event, None, str]:
     """Show the interpreters that there are, and return the path of the one that the person chose."""
@@ -171,6 +172,8 @@ def _ask_python(
         about = " / ".join(dict.fromkeys(found[host].pythons[path].text for host in hosts))
         where = "" if len(hosts) == len(found) else f"  on {join_some(hosts)}"
         yield Narration(text=f"  {number}  {path}  ({about}){where}")
+    if not any(found[host].pythons[path].torch for path, hosts in ranked for host in hosts):
+        yield warn("none of these has torch: pip install it into one of them, or name another")
     if request.yes or control.ask is None:
         return ranked[0][0]
     said = control.ask("Which Python starts the ranks? A number, or a path [1]:")
@@ -182,7 +185,7 @@ def _ask_python(
     having = {name: looked for name, looked in named.items() if looked.pythons}
     if not having:
         yield warn(f"{said} is no Python 3.9 or newer there")
-        return (yield from _ask_python(request, cluster, found, control))
+        return (yield from ask_python(request, cluster, found, control))
     found |= having
     return next(path for looked in having.values() for path in looked.pythons)
 

@@ -94,7 +94,7 @@ FIGURES: list[Column[RunSummary]] = [
     Column("state", 11, state_text, sort="state"),
     Column(FROM, 9, lambda run: run.origin, 3, sort="from"),
     Column("started", 11, lambda run: date_text(run.started, "%m-%d %H:%M"), 2, sort="age"),
-    Column("time", 7, lambda run: duration_text(run.seconds), 0, True, "seconds"),
+    Column("time", 11, lambda run: duration_text(run.seconds), 0, True, "seconds"),
     Column("ranks", 5, lambda run: str(run.world_size), 4, True, "ranks"),
     Column("hosts", 5, lambda run: str(len(run.hosts)), 6, True, "hosts"),
     Column("by", 8, lambda run: run.launcher, 7, sort="launcher"),
@@ -313,7 +313,7 @@ def course_of(run: str) -> PlotData | None:
     curve = Curve(sketch.xs, sketch.values, sketch.values, sketch.values)
     # Other figures of the run are means of all ranks.
     last = ((f"rank {sketch.rank}, last {number_text(sketch.values[-1])}", "faint"),)
-    legend = f"{len(sketch.xs)} seconds of rank {sketch.rank} · run time"
+    legend = f"{len(sketch.xs)} points of rank {sketch.rank} over run time"
     return PlotData(sketch.name, (curve,), last, zero=True, legend=legend, key=run)
 
 

@@ -158,8 +158,8 @@ class ClusterView(OrderedView[LoadRow]):
     ClusterView > #gpus-panel { height: 1fr; }
     ClusterView LineTable { height: 1fr; }
     ClusterView #offers { height: auto; max-height: 60%; margin-bottom: 1; display: none; }
-    ClusterView #processes-panel { width: 2fr; height: 100%; }
-    ClusterView #said-panel { width: 3fr; height: 100%; }
+    ClusterView #processes-panel { width: 3fr; height: 100%; }
+    ClusterView #said-panel { width: 2fr; height: 100%; }
     """
 
     fields = LOAD_FIELDS
@@ -182,9 +182,9 @@ class ClusterView(OrderedView[LoadRow]):
             yield HostCells()
             yield LineTable(HOST_COLUMNS, same=lambda row: row.name, empty="no hosts", id="hosts")
         with Horizontal(id="host-page"):
-            with Panel("Ranks and others' processes", id="processes-panel"):
-                none = "none that is known here"
-                yield LineTable(PROCESS_COLUMNS, empty=none, id="processes")
+            legend = "cpu %: of one processor"
+            with Panel("Processes", legend=legend, id="processes-panel"):
+                yield LineTable(PROCESS_COLUMNS, empty="not read yet", id="processes")
             with Panel("Findings and log", id="said-panel"), VerticalScroll():
                 yield Words(id="said-of-host")
         yield Plots(PLOTS, PLOT_CELLS, id="load-plots")
@@ -261,7 +261,7 @@ class ClusterView(OrderedView[LoadRow]):
         self._entitle(len(rows), len(everything), "  ".join(filter(None, (how, age))))
         if self.about:
             row = hosts[self.about]
-            self.query_one("#processes", LineTable).show(processes_on(row, runs))
+            self.query_one("#processes", LineTable).show(processes_on(row, runs, load, now))
             self.query_one("#said-of-host", Words).show(words_on(row.name, load, runs, check))
         self.query_one("#cluster-line", Verdict).say(*verdict_of(rows, everything))
         plots = self.query_one(Plots)
@@ -280,7 +280,7 @@ class ClusterView(OrderedView[LoadRow]):
         self.query_one(HostCells).show(hosts, self.host_under_cursor())
 
     def _entitle(self, hosts: int, gpus: int, state: str) -> None:
-        legend = LEGEND if hosts >= MANY_HOSTS else "grey: not known now"
+        legend = LEGEND if hosts >= MANY_HOSTS else "grey: no current value"
         title = f"Host {self.about}" if self.about else f"Hosts {hosts:,}"
         keys = self._keymap.hints("cluster", *(PAGE_KEYS if self.about else HOST_KEYS))
         self.query_one("#hosts-panel", Panel).entitle(title, state, keys=keys, legend=legend)
@@ -394,6 +394,8 @@ def verdict_of(rows: Sequence[HostRow], gpus: Sequence[GpuRow]) -> tuple[str, st
     there = [row for row in gpus if not row.stale]
     connected = sum(1 for row in rows if row.node is not None and not row.stale)
     counts = f"{connected} of {count_text(len(rows), 'host')} connected"
+    if len(rows) == 1:
+        counts = f"{rows[0].name} connected" if connected else f"{rows[0].name} not connected"
     if there:
         busy = [row.sample.util for row in there if row.sample.util is not None]
         use = f" at {sum(busy) / len(busy):.0f} %" if busy else ""
