@@ -7,11 +7,10 @@ import contextlib
 import os
 import select
 import signal
-import subprocess
 import sys
 import termios
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -109,10 +108,6 @@ class ConsoleApp(LowOverheadApp[int]):
 
     _screen_loop: asyncio.AbstractEventLoop | None = None
     """Where a signal's handler may ask to leave."""
-    _suspends = False
-    """Whether it has stopped itself, and begins anew by itself."""
-    lends_terminal = False
-    """Whether another program has the terminal, and so its Ctrl-C."""
 
     def __init__(
         self,
@@ -194,7 +189,7 @@ class ConsoleApp(LowOverheadApp[int]):
 
     def _on_continued(self, _number: int, _frame: FrameType | None) -> None:
         """Begin anew on the terminal; Textual would begin beside what goes on, also as the terminal is closed."""
-        if self._screen_loop is not None and not self._suspends:
+        if self._screen_loop is not None and not self.suspends:
             self._screen_loop.call_soon_threadsafe(self._begin_anew)
 
     def _begin_anew(self) -> None:
@@ -244,29 +239,14 @@ class ConsoleApp(LowOverheadApp[int]):
         if driver is None or not driver.can_suspend or os.getpgrp() == os.getsid(0):
             say("Ctrl+Z: there is no shell to go back to; Ctrl+Q leaves, and runs go on")
             return
-        self._suspends = True
+        self.suspends = True
         with self.suspend():
             sys.stdout.write(f"{SUSPENDED}\n")
             sys.stdout.flush()
             os.killpg(0, signal.SIGTSTP)
-        self._suspends = False
+        self.suspends = False
         self.action_draw_anew()
         say("the console goes on; runs did so meanwhile")
-
-    def lend_terminal(self, words: Sequence[str]) -> int | None:
-        """Run distconsole with ``words`` on the terminal; return its exit code, None where there is no terminal to lend."""
-        driver = self._driver
-        if driver is None or not driver.can_suspend:
-            return None
-        self.lends_terminal = self._suspends = True
-        with self.suspend():
-            program = [sys.executable, "-P", "-m", "distconsole", *words]
-            code = subprocess.run(program, check=False).returncode
-            with contextlib.suppress(EOFError):
-                input("Enter goes back to the console")
-        self.lends_terminal = self._suspends = False
-        self.action_draw_anew()
-        return code
 
     def action_command_palette(self) -> None:
         if len(self.screen_stack) == 1:

@@ -35,10 +35,10 @@ from distconsole.tui.widgets.offer_list import OfferList
 
 if TYPE_CHECKING:
     from distconsole.runs.conditions.load_fields import LoadRow
-    from distconsole.tui.app import ConsoleApp
     from distconsole.tui.launch_form.form import LaunchForm
     from distconsole.tui.prompt.completer import LineCompleter
     from distconsole.tui.tasks import RequestTask
+    from distconsole.tui.terminal.low_overhead import LowOverheadApp
     from distconsole.tui.verbs import CommandDispatcher
     from distconsole.tui.views.runs import RunsView
     from distconsole.tui.watches import Watches
@@ -56,7 +56,7 @@ DEMO_OVER = "the demo is over and its nodes are gone; look around: F4 run  F5 lo
 class ConsoleScreen(KeyScreen):
     """The console, as a person sees it: the first picture stands before what keys and lines need is loaded."""
 
-    app: ConsoleApp
+    app: LowOverheadApp[int]
 
     def __init__(
         self,
