@@ -4,6 +4,7 @@ A file has
 
 * ``about``: the kind, in a line; ``source``: where such a thing is met;
 * ``needs``: marks of pytest beside ``testbed``, such as ``torch_ranks``;
+* ``alone``: it reaches no host, and needs no bed;
 * ``files``: path and text of each file in the folder where the command is typed; one that begins with ``#!``
   and whose name says nothing may be executed. The hosts see the folder under the same path;
 * ``home``: the same in the person's home; ``ssh_config`` stands in ``.ssh/config`` before what the bed says of its hosts;
@@ -68,12 +69,15 @@ def lay_out(folder: Path, files: dict[str, str]) -> None:
         path.chmod(0o600 if "/.ssh/" in str(path) else 0o755 if text.startswith("#!") else 0o644)
 
 
-def prepare(case: dict[str, Any], bed: Testbed, folder: Path, home: Path, fill: Any) -> None:
+def prepare(
+    case: dict[str, Any], bed: Testbed | None, folder: Path, home: Path, fill: Any
+) -> None:
     lay_out(folder, case.get("files", {}))
     lay_out(home, {name: fill(text) for name, text in case.get("home", {}).items()})
-    config = f"{fill(case.get('ssh_config', ''))}\nMatch all\n{bed.ssh_config.read_text()}"
-    lay_out(home, {".ssh/config": config})
-    for host in bed.hosts:
+    if bed is not None:
+        config = f"{fill(case.get('ssh_config', ''))}\nMatch all\n{bed.ssh_config.read_text()}"
+        lay_out(home, {".ssh/config": config})
+    for host in bed.hosts if bed is not None else ():
         nodes = case.get("nodes", {})
         lay_out(host.path(HOME), {**nodes.get("all", {}), **nodes.get(host.name, {})})
         if "on_nodes" in case:
@@ -82,19 +86,34 @@ def prepare(case: dict[str, Any], bed: Testbed, folder: Path, home: Path, fill: 
         subprocess.run(["bash", "-ec", fill(case["prepare"])], cwd=folder, check=True, timeout=60)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
+def names(*, alone: bool) -> list[Any]:
+    """Return the cases that reach a host, or those that reach none, with their marks."""
+    return [
         pytest.param(name, marks=[getattr(pytest.mark, mark) for mark in case.get("needs", [])])
         for name, case in sorted(CASES.items())
-    ],
-)
+        if alone == ("alone" in case)
+    ]
+
+
+@pytest.mark.parametrize("name", names(alone=False))
 @pytest.mark.testbed
 def test_a_stranger_is_helped(name: str, bed: Testbed, tmp_path: Path, home: Path) -> None:
+    try_case(name, bed, tmp_path, home)
+
+
+@pytest.mark.parametrize("name", names(alone=True))
+def test_a_stranger_is_answered_before_any_host_is_asked(
+    name: str, tmp_path: Path, home: Path
+) -> None:
+    try_case(name, None, tmp_path, home)
+
+
+def try_case(name: str, bed: Testbed | None, tmp_path: Path, home: Path) -> None:
     case, folder = CASES[name], tmp_path / "job"
     folder.mkdir()
-    places = {"folder": folder, "python": sys.executable, "key": bed.identity}
-    places |= {host.name: host.address for host in bed.hosts}
+    places = {"folder": folder, "python": sys.executable}
+    if bed is not None:
+        places |= {"key": bed.identity} | {host.name: host.address for host in bed.hosts}
 
     def fill(text: str) -> str:
         for place, value in places.items():

@@ -74,6 +74,15 @@ def past() -> None:
     journal.write(RunStore(runs_dir()))
 
 
+def known_hosts() -> None:
+    """Have ssh_config know more hosts than are taken at once, and a host file a few."""
+    config = Path.home() / ".ssh" / "config"
+    config.parent.mkdir()
+    names = " ".join(f"node{number:02}" for number in range(1, 41))
+    config.write_text(f"Host jump\nHost {names}\n    ProxyJump jump\n")
+    Path("hostfile").write_text("gpu1 slots=4\ngpu2 slots=4\n")
+
+
 def attached(scene: Scene, **views: tuple[str, ...]) -> Page:
     first, *others = views.items()
     lines = {first[0]: (f"attach {scenes.RUN}", *first[1]), **dict(others)}
@@ -121,6 +130,7 @@ PAGES = {
         {"hosts": (), "grouped": ("group host",), "host": ("group none", "press enter")},
     ),
     "empty": Page({}, {"empty": ()}, request=ask.OpenConsole()),
+    "first": Page({}, {"first": ()}, request=ask.OpenConsole(), before=known_hosts),
     "check": Page({ask.Check: scenes.checked}, {"check": ("check",)}),
     "finding": Page({ask.Check: scenes.checked}, {"finding": ("check", "press enter")}),
     "checking": Page({ask.Check: half_checked}, {"checking": ("check",)}, going=[ask.Check]),

@@ -336,7 +336,9 @@ async def test_a_click_chooses_a_rank_and_a_heading_sorts() -> None:
 async def test_a_tab_of_the_title_can_be_clicked() -> None:
     app, stage = staged(SCENES)
     async with on_screen(app, stage) as pilot:
-        await pilot.click("#title", offset=(screen_text(app).splitlines()[0].index("F6") + 1, 0))
+        await pilot.click(
+            "#title", offset=(screen_text(app).splitlines()[0].index("6 runs") + 1, 0)
+        )
         await settled(app, stage, pilot)
         assert app.main.view == "runs"
 

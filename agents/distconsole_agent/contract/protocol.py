@@ -66,6 +66,7 @@ gap on each node and run, ``t`` is UNIX seconds on the node's clock. Kinds:
 ``state``    ``rank, local_rank, pid, state`` (starting, running, exited, failed, killed or
              stalled) and, once it ended, ``exit_code`` (128+S for signal S), ``signal``, ``t_ns``,
              and ``stopped``: true where the SIGTERM that ended it is that of the stop.
+             ``planned``: the number is the plan's; a rank that has joined a group may have it elsewhere.
 ``phase``    ``rank, phase, seconds`` since the rank was started, and ``child`` if another process of
              the script started it. Of ``rendezvous`` (the rank asks for
              its group) and ``init_process_group`` (it has it) also ``world, group_rank``: the size and

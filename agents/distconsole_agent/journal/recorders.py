@@ -403,7 +403,9 @@ class Recorders:
     def _renumber(self, recorder: Recorder, phase: str, world: Entry, t: float) -> list[Entry]:
         """Take the number that its process group gives a rank, where that is what counts."""
         known, number = recorder.rank, world.get("group_rank")
-        if phase != "init_process_group" or number in (None, known) or number in self._active:
+        if phase != "init_process_group" or number is None:
+            return []
+        if number != known and number in self._active:
             return []
         told = self._ranks.renumber(known, number, t)
         if told:

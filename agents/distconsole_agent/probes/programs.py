@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from distconsole_agent.probes.environment import session_environment
+from distconsole_agent.supervisor.failures import FATAL
 from distconsole_agent.supervisor.spawning import wrap_in_setup
 from distconsole_agent.system.descriptors import UsersProgram
 
@@ -37,8 +38,9 @@ class Ended(NamedTuple):
 
     @property
     def last_words(self) -> str:
-        """The last line of its standard error, bounded."""
-        return (self.err.strip().splitlines() or ["it printed nothing"])[-1][:300]
+        """The last line of its standard error, bounded; of a Python that did not start, why."""
+        lines = self.err.strip().splitlines() or ["it printed nothing"]
+        return next((line for line in lines if line.startswith(FATAL)), lines[-1])[:300]
 
 
 def run_program(

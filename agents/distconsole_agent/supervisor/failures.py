@@ -31,6 +31,8 @@ TRACEBACK_HEAD = "Traceback (most recent call last):"
 CHAINED = " above exception"
 """In both lines that Python puts between the tracebacks of one chain."""
 
+FATAL = "Fatal Python error: "
+"""How Python says that it cannot start, or crashes; its stack comes behind."""
 MEMORY_WORDS = {True: " (out of memory?)", False: "", None: " (for memory? that is not known)"}
 
 _WARNS = re.compile(r"\[[IW]\d{4} \d\d:\d\d:|\[\w[\w.-]*:\d+\] \S+ Warning: ")
@@ -153,6 +155,7 @@ def _last_lines(lines: list[str]) -> Told:
     told = [line for line in lines if line.strip()][-TAIL_LINES:]
     tail = "\n".join(told)[-MAX_TRACEBACK_CHARS:]
     error = next((line.strip() for line in reversed(told) if not _WARNS.match(line)), "")
+    error = next((line for line in told if line.startswith(FATAL)), error)
     return Told(error[:MAX_ERROR_CHARS], tail)
 
 

@@ -98,6 +98,23 @@ def supervision_return(hosts: Sequence[str], seconds: float) -> Note:
     return info(UNSUPERVISED, summary)
 
 
+def connection_lost(quiet: dict[str, float], again_after: float) -> Note:
+    """Return the note that Open MPI failed to connect ranks as hosts were ``quiet`` for so many seconds.
+
+    ``again_after``: another attempt begins if the ranks still wait after so many seconds; 0 if none does.
+    """
+    summary = (
+        f"{_join_hosts(sorted(quiet))} not heard of for {max(quiet.values()):.0f} s while the ranks met, and Open MPI "
+        "failed to connect ranks: it does not try that again, so they may wait for ever"
+    )
+    hint = "start the run again: distconsole rerun; with --max-restarts its ranks start again by themselves"
+    if again_after:
+        hint = (
+            f"if they still wait in {again_after:.0f} s, they are started again (--max-restarts)"
+        )
+    return warn("run.connection_lost", summary, hint, host=min(quiet))
+
+
 def cut_off(host: str, first: str, seconds: float) -> Note:
     """Return the note of a node that has lost ``first``: the others may go on without it."""
     summary = f"{host} has not heard of {first} for {seconds:g} s and ended its ranks"

@@ -379,6 +379,7 @@ class Shim:
     def _request_stop(self, reason: str, grace_seconds: float) -> None:
         """Stop the run here and everywhere, because somebody at this node asks for it."""
         stop = blame.Stop(self._spec.node_index, steady.now_ns(), reason)
+        self._read_ends()
         if self._state == "prepared":
             self._stop = stop
             self._state = "stopping"
@@ -409,7 +410,12 @@ class Shim:
         self._rounds.node_lost(node)
 
     def _stop_from_link(self, reason: str, grace_seconds: float) -> None:
+        self._read_ends()
         self._begin_stop(reason, grace_seconds)
+
+    def _read_ends(self) -> None:
+        """Judge first what ended before a stop came: a late look would take it for the stop's doing."""
+        self._ranks.reap()
 
     def _begin_stop(self, reason: str, grace_seconds: float) -> None:
         if self._state == "ended":

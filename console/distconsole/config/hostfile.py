@@ -1,13 +1,16 @@
 """Host lists and host files of the common launchers, read alike. It looks no host up.
 
 Formats: Open MPI ``h slots=4 max_slots=8``, Horovod and DeepSpeed ``h slots=4``, MPICH and Intel MPI
-``h:4``, Slurm ``h[01-04]``, and one host a line; ``#`` begins a comment.
+``h:4``, Slurm ``h[01-04]``, Grid Engine ``h 4 queue@h UNDEFINED``, PBS and LSF a line a slot, and one host a line;
+``#`` begins a comment. A list in JSON is one of names.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import json
 import re
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -101,32 +104,58 @@ def read_hostfile(path: Path) -> list[NamedHost]:
         raise ConfigError(
             f"{path}: {error.strerror}", "--hostfile names a list of hosts"
         ) from None
-    hosts: list[NamedHost] = []
+    hosts: dict[str, NamedHost] = {}
     lines: dict[str, int] = {}
-    for number, line in enumerate(text.lstrip("\ufeff").splitlines(), 1):
+    repeats: Counter[str] = Counter()
+    text = text.lstrip("\ufeff")
+    for number, line in enumerate(read_names(text) or text.splitlines(), 1):
         try:
             named = _read_line(line.split("#", 1)[0].strip())
         except RangeError as error:
-            meant = suggest_ports(re.sub(r"\s*#.*|\s+(max[_-])?slots\s*=.*", "", line).strip())
-            hint = f"{BEHIND_SLASH}: {meant}" if meant else LINE
-            raise ConfigError(f"{path}:{number}: {error}", hint) from None
+            raise ConfigError(f"{path}:{number}: {error}", _meant_line(path, line)) from None
         for host in named:
-            if host.name in lines:
+            if host.name in lines and (host != hosts[host.name] or host.slots):
                 raise ConfigError(
                     f"{path}:{number}: {host.name} is there already, in line {lines[host.name]}",
                     f"for more ranks on it: {host.name} slots=N",
                 )
-            lines[host.name] = number
-            hosts.append(host)
+            lines.setdefault(host.name, number)
+            hosts[host.name] = host
+            repeats[host.name] += 1
     if not hosts:
         raise ConfigError(f"{path}: names no host", LINE)
-    return hosts
+    return [
+        replace(host, slots=repeats[name]) if repeats[name] > 1 else host
+        for name, host in hosts.items()
+    ]
+
+
+def read_names(text: str) -> list[str]:
+    """Return the names of a list in JSON; empty if it is none."""
+    with suppress(ValueError, RecursionError):
+        names = json.loads(text)
+        if isinstance(names, list) and all(isinstance(name, str) for name in names):
+            return names
+    return []
+
+
+def _meant_line(path: Path, line: str) -> str:
+    """Return the cure for a line of a file that means nothing."""
+    if re.fullmatch(r"\[[A-Za-z_][\w.:-]*\]|.*\sansible_\w+=.*", line.strip()):
+        return (
+            "an inventory of Ansible is not read; its hosts, one a line: "
+            f"ansible all -i {path} --list-hosts | tail -n +2 > hosts"
+        )
+    meant = suggest_ports(re.sub(r"\s*#.*|\s+(max[_-])?slots\s*=.*", "", line).strip())
+    return f"{BEHIND_SLASH}: {meant}" if meant else LINE
 
 
 def _read_line(line: str) -> list[NamedHost]:
     if not line:
         return []
     words = split_list(re.sub(r"\s*=\s*", "=", line), " \t")
+    if len(words) == 4 and _NUMBER.fullmatch(words[1]) and "@" in words[2]:
+        words = [words[0], f"slots={words[1]}"]  # of Grid Engine
     names = [word for word in words if "=" not in word]
     if words[: len(names)] != names or len(names) != 1:
         raise RangeError(f"'{line}' is not a host with settings such as slots=4")

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import re
+import shlex
 import socket
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from distconsole.config.hostfile import (
     BEHIND_SLASH,
     NamedHost,
+    host_text,
     read_hostfile,
     read_list,
+    read_names,
     suggest_ports,
 )
 from distconsole.config.paths import expand_home
 from distconsole.config.ranges import RangeError, expand, split_list
 from distconsole.config.schema import ClusterSettings, Config, HostSettings
 from distconsole.config.spelling import suggest
-from distconsole.config.ssh_names import ssh_config_file, ssh_names
+from distconsole.config.ssh_names import own_ssh_config, ssh_config_file, ssh_machines, ssh_names
 from distconsole.errors import ConfigError, UsageError
 from distconsole.model.cluster import EMBEDDED, Cluster, Host
 from distconsole.model.expectation import said_in
@@ -32,6 +35,7 @@ from distconsole.model.requests import Where
 LIST = "such as: gpu[01-08],admin@gpu9:4 (users, ranges and slots may stand there)"
 
 
+HET_GROUP = "SLURM_JOB_NODELIST_HET_GROUP_"
 HERE = "localhost"
 """Alone it is this machine, to which no SSH leads."""
 
@@ -91,14 +95,74 @@ def _find(where: Where, config: Config, environ: Mapping[str, str]) -> _Found:
         return _Found(read_hostfile(expand_home(where.hostfile)))
     if where.cluster is not None:
         return _from_config(where.cluster, config, f"--cluster {where.cluster}")
-    nodes = environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_STEP_NODELIST")
-    if nodes:
+    if hosts := _from_slurm(environ) or _from_batch(environ):
         here = socket.gethostname().split(".")[0]
-        return _Found(_from_slurm(nodes, environ), local=here)
+        local = next((host.name for host in hosts if host.name.split(".")[0] == here), None)
+        return _Found(hosts, local=local)
     if config.cluster is not None:
         return _from_config(config.cluster, config, f"cluster = '{config.cluster}'")
     here = socket.gethostname()
     return _Found([NamedHost(here)], local=here)
+
+
+def find_hosts(
+    ssh_config: Path | None, environ: Mapping[str, str]
+) -> Iterator[tuple[list[NamedHost], str]]:
+    """Yield hosts and where they were found, likeliest first: the Slurm allocation, a host file here, ssh_config."""
+    yield hosts_in(environ.get("SLURM_JOB_NODELIST", "")), "the Slurm allocation"
+    for name in ("hostfile", "hosts", "machinefile"):
+        with suppress(ConfigError):
+            yield read_hostfile(Path(name)), f"./{name}"
+    machines, jumps = ssh_machines(ssh_config or own_ssh_config())
+    skipped = f"; not {', '.join(jumps)}: a jump host" if jumps else ""
+    yield (
+        [host for name in machines for host in hosts_in(name)],
+        f"{ssh_config or '~/.ssh/config'}{skipped}",
+    )
+
+
+def hosts_in(text: str) -> list[NamedHost]:
+    """Return the hosts of a list, none where it means nothing."""
+    with suppress(RangeError):
+        return read_list(text)
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class HostOffer:
+    """Hosts that could be meant.
+
+    Attributes:
+        line: What chooses them behind the prompt's ``hosts``.
+        place: Where they were found.
+        is_job: Whether they were written down to work together, as those of an ssh_config were not.
+    """
+
+    line: str
+    names: tuple[str, ...]
+    place: str
+    is_job: bool = True
+
+
+def offered_hosts(
+    where: Where, config: Config, environ: Mapping[str, str]
+) -> tuple[HostOffer, ...]:
+    """Return what there is to choose from, this machine last; nothing where hosts are named, or no file knows any."""
+    if where.names_hosts or config.cluster is not None or "SLURM_JOB_NODELIST" in environ:
+        return ()
+    offers: list[HostOffer] = []
+    for cluster in config.clusters:
+        with suppress(ConfigError):
+            listed = _from_config(cluster, config, "").hosts
+            names = tuple(host.name for host in listed)
+            offers += [HostOffer(f"--cluster {shlex.quote(cluster)}", names, f"cluster {cluster}")]
+    file = ssh_config_file(where.ssh_config, config.ssh_config, environ)
+    for hosts, place in find_hosts(file, environ):
+        names, line = tuple(host.name for host in hosts), ",".join(map(host_text, hosts))
+        offers += [HostOffer(line, names, place, is_job=place.startswith("./"))]
+    offers = [offer for offer in offers if offer.names]
+    here = HostOffer(HERE, (socket.gethostname(),), "this machine")
+    return (*offers, here) if offers else ()
 
 
 def _from_list(text: str, flag: str) -> list[NamedHost]:
@@ -123,7 +187,7 @@ def _meant_list(text: str) -> str:
             return f"did you mean --hostfile {text.lstrip('@')}?"
     if meant := suggest_ports(text):
         return f"{BEHIND_SLASH}: {meant}"
-    parts = re.split(r"[\s;]+", text.removeprefix("ssh://").strip(" ;"))
+    parts = read_names(text) or re.split(r"[\s;]+", text.removeprefix("ssh://").strip(" ;"))
     meant = ",".join(parts) if len({"@" in part for part in parts}) == 1 else text
     with suppress(RangeError):
         if meant != text and read_list(meant):
@@ -155,7 +219,22 @@ def _from_config(name: str, config: Config, what: str) -> _Found:
     return _Found(hosts, cluster, name)
 
 
-def _from_slurm(nodes: str, environ: Mapping[str, str]) -> list[NamedHost]:
+def _from_batch(environ: Mapping[str, str]) -> list[NamedHost]:
+    """Return the hosts of a job of PBS, LSF or Grid Engine; their slots are processors, and say nothing about ranks."""
+    names = dict.fromkeys(environ.get("LSB_MCPU_HOSTS", "").split()[::2])
+    files = (Path(environ.get(name, "")) for name in ("PBS_NODEFILE", "PE_HOSTFILE"))
+    found = [NamedHost(name) for name in names if may_be_host(name)]
+    found = found or next((read_hostfile(file) for file in files if file.is_file()), [])
+    return [replace(host, slots=None) for host in found]
+
+
+def _from_slurm(environ: Mapping[str, str]) -> list[NamedHost]:
+    """Return the hosts of a Slurm job; of a heterogeneous one those of all components."""
+    parts = sorted(name for name in environ if name.startswith(HET_GROUP))
+    nodes = ",".join(filter(None, map(environ.get, parts)))
+    nodes = nodes or environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_STEP_NODELIST") or ""
+    if not nodes:
+        return []
     try:
         names = [name for part in split_list(nodes) for name in expand(part)]
     except RangeError as error:

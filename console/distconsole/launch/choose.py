@@ -5,19 +5,23 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
+from itertools import dropwhile, zip_longest
 
 from distconsole.errors import PlanError, UsageError
+from distconsole.grammar.pasting.read import OWN_STARTS, RAY_DRIVER, is_starter
 from distconsole.grammar.pasting.starters import STARTERS, split_options
 from distconsole.grammar.pasting.starters import starter_of as table_of
 from distconsole.grammar.secrets import mask_text
 from distconsole.launch.engines import MPI, Engines, has_gloo
+from distconsole.launch.shell import BATCH_SYSTEMS
 from distconsole.model.job import ScriptTraits, ShellScript, ShellStart
 from distconsole.model.names import HostName
 from distconsole.model.requests import Command, LauncherName, PassArgs, Run
 
 MAX_OPTION_WIDTH = 44
 ELASTIC = "HOROVOD_ELASTIC"
+OF_JOBS = {"srun", "aprun", "ibrun", "jsrun", "blaunch"}
+"""Programs that start ranks on the hosts of their job."""
 NOT_ELASTIC = "the ranks of mpirun are not elastic"
 
 
@@ -79,6 +83,9 @@ def choose_by_traits(traits: ScriptTraits, arguments: Sequence[str] = ()) -> Cho
 def _choose_engine(traits: ScriptTraits) -> Choice | None:
     if traits.shell is not None:
         return _choose_for_shell(traits.shell, spawns=traits.spawns)
+    if traits.ray:
+        why = "the script is a driver of Ray, which starts its workers: one process a node"
+        return Choice(LauncherName.SINGLE, why)
     if not traits.readable:
         why = "is not Python that can be read here" if traits.here else "is not on this machine"
         return Choice(LauncherName.TORCH, f"the script {why}: env:// ranks")
@@ -216,10 +223,19 @@ def _wants_mpi(env: Mapping[str, str]) -> bool:
 
 def refuse_shell(request: Run, shell: ShellScript) -> None:
     """Refuse a shell script that is Slurm's, or that ends before its training; raises PlanError with what to type."""
-    if shell.sbatch and (shell.in_slurm or any(each.name == "srun" for each in shell.starts)):
+    started = {each.name.partition(" ")[0] for each in shell.starts}
+    if shell.system and (shell.in_job or started & OF_JOBS):
+        system = BATCH_SYSTEMS[shell.system][0]
+        hint = f"in a job of {system} its hosts are taken by themselves: distconsole run"
+        if "hetjob" in shell.directives:
+            parts = " ".join(shell.directives).replace(" hetjob ", " : ")
+            hint = f"salloc {parts} starts such a job, and in it: distconsole run"
+        elif shell.system == "SBATCH":
+            options = " ".join(shell.directives)
+            hint = f'distconsole submits that job and starts the ranks: distconsole run --slurm "{options}"'
         raise PlanError(
-            f"{request.script} is a job file of Slurm (#SBATCH), whose commands need its job",
-            f"distconsole submits that job and starts the ranks: {_slurm_line(request, shell)}",
+            f"{request.script} is a job file of {system} (#{shell.system}), whose commands need its job",
+            f"{hint} -- {_command_in_job(request, shell)}",
         )
     if shell.starts and all(each.left for each in shell.starts):
         first = shell.starts[0]
@@ -238,11 +254,24 @@ def note_shell(shell: ShellScript, hosts: int) -> list[str]:
         for each in shell.starts
         if each.left
     ]
-    if shell.sbatch:
-        notes.append("its #SBATCH lines have no effect: run --slurm OPTIONS submits a job")
+    if shell.system:
+        instead = ": run --slurm OPTIONS submits a job" if shell.system == "SBATCH" else ""
+        notes.append(f"its #{shell.system} lines have no effect{instead}")
     if shell.beside:
         notes.append(_note_beside(*shell.beside))
     for start in shell.starts if hosts > 1 else ():
+        name = start.name.partition(" ")[0]
+        if name in OWN_STARTS or RAY_DRIVER.fullmatch(name):
+            notes.append(
+                f"{start.name} (line {start.line}) is started on each of {hosts} hosts, and what it starts "
+                "there is not known here: --hosts with one of them starts it once"
+            )
+        if start.remote:
+            notes.append(
+                f"{start.name} (line {start.line}) is started on other hosts, and each of {hosts} hosts "
+                f"does so: distconsole run -- {start.name} … starts the ranks of all hosts once"
+            )
+            continue
         table = STARTERS.get(start.name, "torchrun" if "torch" in start.name else "")
         if table in ("mpirun", "srun", "horovodrun"):
             notes.append(
@@ -275,9 +304,11 @@ def _value_of(start: ShellStart, name: str, default: str) -> str:
     return default
 
 
-def _slurm_line(request: Run, shell: ShellScript) -> str:
-    """Return the line that starts what a job file of Slurm starts, without what its srun and its rendezvous say."""
+def _command_in_job(request: Run, shell: ShellScript) -> str:
+    """Return the command that a job file starts, without what its srun and its rendezvous say."""
     words = list(shell.starts[-1].words) if shell.starts else ["python", *shell.pythons[-1:]]
+    if words[0].rpartition("/")[2] in OWN_STARTS:
+        words = list(dropwhile(lambda word: not is_starter(word), words)) or words
     for table in ("srun", "torchrun"):
         if STARTERS.get(words[0].rpartition("/")[2]) != table:
             continue
@@ -290,4 +321,4 @@ def _slurm_line(request: Run, shell: ShellScript) -> str:
         ]
         words = rest if table == "srun" else [words[0], *known, *rest]
     command = " ".join(word if "$" in word else shlex.quote(word) for word in words)
-    return f'distconsole run --slurm "{" ".join(shell.sbatch)}" -- {mask_text(command)}'
+    return mask_text(command)

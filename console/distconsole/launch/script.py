@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 from contextlib import suppress
+from dataclasses import replace
 from itertools import dropwhile
 from pathlib import Path, PurePosixPath
 
 from distconsole.config.paths import expand_home
-from distconsole.grammar.pasting.read import PYTHON_NAME
-from distconsole.launch.shell import SHELLS, read_shell
+from distconsole.grammar.pasting.read import PYTHON_NAME, RAY_DRIVER
+from distconsole.launch.shell import DIRECTIVE, SHELLS, read_shell
 from distconsole.model.job import ScriptTraits
 from distconsole.model.requests import Run
 
@@ -28,7 +29,8 @@ def find_traits(request: Run) -> ScriptTraits:
     if not request.module:
         return read_traits(expand_home(request.workdir or ".") / request.script, request)
     found = (read_traits(each) for each in module_files(request) if each.is_file())
-    return next(found, ScriptTraits())
+    traits = next(found, ScriptTraits())
+    return replace(traits, ray=traits.ray or bool(RAY_DRIVER.fullmatch(request.script)))
 
 
 def module_files(request: Run) -> list[Path]:
@@ -83,6 +85,9 @@ def traits_of(source: str, path: Path | None = None, request: Run | None = None)
         and not seen.called & DISTRIBUTED_MODELS
         and not (seen.distributed or _imports(modules, "deepspeed")),
         spawns=bool(seen.spawners),
+        ray=_imports(modules, "ray")
+        and bool({"ray.init", "TorchTrainer"} & {*seen.calls, *seen.called})
+        and not seen.distributed,
         spawn_flag=_option(seen.options, *seen.spawn_guards),
         slurm=any(name in seen.strings for name in SLURM_NAMES),
         local_rank=_option(seen.options, "local_rank"),
@@ -107,7 +112,8 @@ def find_interpreter(source: str, suffix: str) -> tuple[str, ...]:
     if words and PurePosixPath(words[0]).name == "env":
         words = list(dropwhile(lambda word: "=" in word or word.startswith("-"), words[1:]))
     if not words:
-        return ("bash",) if suffix in SHELL_ENDINGS else ()
+        known = suffix in SHELL_ENDINGS or (suffix != ".py" and DIRECTIVE.search(source))
+        return ("bash",) if known else ()
     name = PurePosixPath(words[0]).name
     if PYTHON_NAME.fullmatch(name):
         return ()

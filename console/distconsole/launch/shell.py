@@ -6,6 +6,7 @@ A variable has the value that the script gives it; one that it does not set stay
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
@@ -15,7 +16,9 @@ from typing import TYPE_CHECKING
 from distconsole.grammar.pasting.read import (
     ASSIGNMENT,
     MODULES,
+    OWN_STARTS,
     PYTHON_NAME,
+    RAY_DRIVER,
     SUBCOMMANDS,
     WRAPPERS,
 )
@@ -29,6 +32,8 @@ SHELLS = ("bash", "sh", "dash", "ksh", "zsh", "fish")
 DETACHERS = ("screen", "tmux", "at", "batch", "daemonize", "systemd-run", "sbatch", "qsub", "bsub")
 """Programs that return before the command that they start has ended."""
 REMOTE = ("ssh", "pdsh", "clush")
+SSH_VALUES = "BbcDEeFIiJLlmOoPpQRSWw"
+"""Letters of ssh behind which a value stands."""
 AROUND = (
     *(*WRAPPERS, *DETACHERS, *REMOTE),
     *("builtin", "sudo", "setsid", "nice", "ionice", "chrt", "numactl", "taskset", "timeout"),
@@ -51,6 +56,8 @@ RUNNERS = (
     *("singularity", "apptainer", "docker", "podman"),
 )
 """Programs that do so behind ``run`` or ``exec``."""
+BUILDERS = ("make", "just")
+"""Programs that start what a file of theirs says."""
 PLACE = ("NNODES", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
 """Variables that a run sets for the one process of each host: their defaults in the script do not hold."""
 UNREAD = (
@@ -60,6 +67,14 @@ UNREAD = (
 BRANCHES = ("if_statement", "case_statement", "for_statement", "while_statement")
 OTHER_BRANCH = ("else_clause", "elif_clause", "case_item")
 LOOPS = ("for_statement", "while_statement", "c_style_for_statement")
+BATCH_SYSTEMS = {
+    "SBATCH": ("Slurm", "SLURM_"),
+    "PBS": ("PBS", "PBS_"),
+    "BSUB": ("LSF", "LSB_"),
+    "$": ("Grid Engine", "PE_HOSTFILE|NSLOTS|NHOSTS"),
+}
+"""What begins a line of a job file -> the system, and what its variables begin with."""
+DIRECTIVE = re.compile(rf"^#({'|'.join(map(re.escape, BATCH_SYSTEMS))})[ \t]+-", re.MULTILINE)
 MAX_DEPTH = 4
 """Scripts that start scripts, and texts that are read again (``eval``, ``bash -c``)."""
 
@@ -71,9 +86,11 @@ def read_shell(
 
     ``values`` are the variables that it begins with.
     """
-    lines = [line.split(maxsplit=1)[1] for line in source.splitlines() if line[:9] == "#SBATCH -"]
-    sbatch = tuple(line.partition(" #")[0].strip() for line in lines)
-    in_slurm = "$SLURM_" in source or "${SLURM_" in source
+    found_system = DIRECTIVE.search(source)
+    system = found_system[1] if found_system else ""
+    lines = (line.split() for line in source.splitlines() if line.startswith(f"#{system} "))
+    directives = [" ".join(words[1:]).partition(" #")[0] for words in lines if words[1:]]
+    in_job = re.search(rf"\$\{{?({BATCH_SYSTEMS[system][1]})", source) if system else None
     try:
         import tree_sitter  # noqa: PLC0415 - most scripts are Python's
         import tree_sitter_bash  # noqa: PLC0415
@@ -87,7 +104,7 @@ def read_shell(
             found = reader.found
         except RecursionError:
             found = ShellScript(unread="it is nested too deeply")
-    return replace(found, sbatch=sbatch, in_slurm=in_slurm)
+    return replace(found, system=system, directives=tuple(directives), in_job=in_job is not None)
 
 
 class _Reader:
@@ -206,9 +223,11 @@ class _Reader:
             )
             self.found = replace(self.found, starts=tuple(starts))
         elif starter := _starter(words):
-            self._start(ShellStart(starter, self._line, tuple(words), background))
+            start = ShellStart(starter, self._line, tuple(words), background, self._remote)
+            self._start(start)
         elif _passes_on(name, rest) or name in self._functions:
             remote, self._remote = self._remote, self._remote or name in REMOTE
+            rest = _behind_host(rest) if name == "ssh" else rest
             forks = name in DETACHERS or (name == "setsid" and {"-f", "--fork"} & set(rest))
             self._inner(rest, background or bool(forks), texts=name not in self._functions)
             self._remote = remote
@@ -226,6 +245,8 @@ class _Reader:
             self._python(rest)
         elif name.endswith((".sh", ".bash")):
             self._script(name, words, background)
+        elif name in BUILDERS:
+            self.found = replace(self.found, unknown=(*self.found.unknown, name))
         elif words[0].startswith("$") and not words[0].startswith(("$(", "$@", "$*", "$1")):
             self.found = replace(self.found, unknown=(*self.found.unknown, words[0]))
 
@@ -356,6 +377,13 @@ def _waits(name: str, rest: Sequence[str]) -> bool:
     return name in ("wait", "fg") or any(word in rest for word in follows)
 
 
+def _behind_host(words: list[str]) -> list[str]:
+    """Return the command among the words of ssh."""
+    while words and words[0].startswith("-"):
+        words = words[2 if words[0][-1] in SSH_VALUES else 1 :]
+    return words[1:]
+
+
 def _passes_on(name: str, rest: Sequence[str]) -> bool:
     """Whether a program starts the command among its words."""
     if name in RUNNERS:
@@ -377,12 +405,16 @@ def _starter(words: list[str]) -> str:
         return (
             f"{name} {subcommand}".strip() if words[1:2] == [subcommand] or not subcommand else ""
         )
+    behind = next((word for word in OWN_STARTS.get(name, ()) if word in ("", *words[1:2])), None)
+    if behind is not None:
+        return f"{name} {behind}".strip()
     if not (PYTHON_NAME.fullmatch(name) or words[0].startswith("$")):
         return ""
     rest = words[1:]
     while rest and rest[0].startswith("-"):
         if rest[0].endswith("m") and not rest[0].startswith("--"):
-            return rest[1] if rest[1:2] and rest[1] in MODULES else ""
+            module = rest[1] if rest[1:2] else ""
+            return module if module in MODULES or RAY_DRIVER.fullmatch(module) else ""
         rest = rest[2 if rest[0] in ("-W", "-X") else 1 :]
     return _name(rest[0]) if rest and _name(rest[0]) in STARTERS else ""
 

@@ -13,12 +13,14 @@ class ShellStart:
 
     Attributes:
         left: It is left in the background, and the script waits for nothing.
+        remote: It is started by ssh or the like.
     """
 
     name: str
     line: int
     words: tuple[str, ...]
     left: bool = False
+    remote: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +32,9 @@ class ShellScript:
         unknown: Commands that only the host knows: variables that the script does not set, scripts that are not here.
         pythons: Scripts of Python that it starts.
         beside: Two of ``starts`` (or one twice) that run at the same time on a host.
-        sbatch: The options of its ``#SBATCH`` lines.
-        in_slurm: It uses variables of a Slurm job.
+        system: Whose job file it is, by its lines: ``SBATCH`` for those with ``#SBATCH``; empty of none.
+        directives: The options of those lines.
+        in_job: It uses variables of such a job.
     """
 
     starts: tuple[ShellStart, ...] = ()
@@ -39,8 +42,9 @@ class ShellScript:
     unknown: tuple[str, ...] = ()
     pythons: tuple[str, ...] = ()
     beside: tuple[ShellStart, ...] = ()
-    sbatch: tuple[str, ...] = ()
-    in_slurm: bool = False
+    system: str = ""
+    directives: tuple[str, ...] = ()
+    in_job: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,7 @@ class ScriptTraits:
         data_parallel: It wraps a model in ``nn.DataParallel`` (one process, all GPUs of a node), and opens no process group.
         spawns: It starts its own ranks (``mp.spawn``).
         spawn_flag: The flag without which it does not.
+        ray: It is a driver of Ray, and opens no process group itself.
         slurm: It reads ``SLURM_PROCID`` or the like.
         modules: Top-level modules that it imports; none where it changes ``sys.path``.
         reports: It imports ``distconsole_training``, which a run brings with the hook.
@@ -75,6 +80,7 @@ class ScriptTraits:
     distributed: bool = False
     data_parallel: bool = False
     spawns: bool = False
+    ray: bool = False
     spawn_flag: str = ""
     slurm: bool = False
     local_rank: str = ""

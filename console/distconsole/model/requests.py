@@ -123,7 +123,7 @@ class Where:
     hosts: str | None = act(
         None,
         "Hosts: [user@]host[:slots][/port],… with ranges such as gpu[01-08,12].  [default: those of "
-        "the Slurm job, or of 'cluster' in distconsole.toml; else this machine]",
+        "the batch job, or of 'cluster' in distconsole.toml; else this machine]",
         Kind.HOSTS,
         also=("-H",),
     )

@@ -223,6 +223,7 @@ class StateEntry(Entry, frozen=True, kw_only=True, tag="state"):
     exit_code: Code | None = None
     signal: Small | None = None
     t_ns: Count | None = None
+    planned: bool = False
     stopped: bool = False
 
 

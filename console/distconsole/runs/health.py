@@ -297,8 +297,7 @@ def _slowest_start(timeline: RunTimeline, now: float) -> str:
     )
     if seconds < LONG_START_SECONDS and not any(view.phases for view in living):
         return ""
-    found = timeline.stall
-    if found is not None and found.t >= max(view.started_at or 0.0 for view in living):
+    if (found := timeline.stall_of_start) is not None:
         return f" for {span_text(now - min(view.started_at or now for view in living))}: {found.summary}"
     one, several = PHASE_WORDS[first.phase]
     asked = ""

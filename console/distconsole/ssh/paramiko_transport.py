@@ -339,8 +339,9 @@ def _hand_shake_error(
             "is the port right?",
         )
     if options.proxy_command is not None and stream.ended:
+        words = f" ({quote(stream.complaint, 300)})" if stream.complaint else " without a word"
         return ConnectError(
-            f"{where}: the ProxyCommand ended without a word: {options.proxy_command}",
+            f"{where}: the ProxyCommand ended{words}: {options.proxy_command}",
             "run it by hand to see why",
         )
     if stream.ended:

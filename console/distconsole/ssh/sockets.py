@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
+from tempfile import TemporaryFile
 from typing import Protocol
 
 from distconsole.errors import ConnectError, ResolveError
@@ -50,6 +51,7 @@ class WatchedStream:
         self.reached_at = _peer_address(stream)
         self._closing = threading.Lock()
         self.first_bytes = b""
+        self.complaint = b""  # of a ProxyCommand, once it has ended
         self.ended = False
         self._closed = False
         self._reader: int | None = None
@@ -107,6 +109,9 @@ class WatchedStream:
                 self._stream.close()
         if first and self._process is not None:
             end_process(self._process)
+            if (errors := self._process.stderr) is not None:
+                self.complaint = os.pread(errors.fileno(), FIRST_BYTES, 0).strip()
+                errors.close()
 
 
 def _peer_address(stream: Stream) -> str:
@@ -177,15 +182,18 @@ def open_proxy_command(options: SshOptions) -> tuple[socket.socket, subprocess.P
     """
     assert options.proxy_command is not None
     ours, theirs = socket.socketpair()
+    errors = TemporaryFile()  # noqa: SIM115 - closed with the stream; a pipe that is full would hold it up
     try:
         process = subprocess.Popen(
             [users_shell(os.environ), "-c", f"exec {options.proxy_command}"],
             stdin=theirs.fileno(),
             stdout=theirs.fileno(),
-            stderr=subprocess.DEVNULL,
+            stderr=errors,
             start_new_session=True,
         )
+        process.stderr = errors
     except OSError as error:
+        errors.close()
         ours.close()
         raise ConnectError(
             f"{options.alias}: ProxyCommand cannot be started: {error.strerror}"

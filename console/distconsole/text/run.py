@@ -42,9 +42,21 @@ PROGRESS_SECONDS = 10.0
 
 
 class RunText:
-    """Prints one run; ``clock`` in UNIX seconds."""
+    """Prints one run.
 
-    def __init__(self, output: Output, clock: Callable[[], float] = time.time) -> None:
+    Args:
+        clock: In UNIX seconds.
+        watchable: Whether it says how to watch the run, which is started here, on a screen.
+    """
+
+    def __init__(
+        self,
+        output: Output,
+        clock: Callable[[], float] = time.time,
+        *,
+        watchable: bool = False,
+    ) -> None:
+        self._watchable = watchable
         self._output = output
         self._clock = clock
         self._timeline = RunTimeline()
@@ -84,6 +96,8 @@ class RunText:
         for host in plan.hosts:
             ranks = "rank" if len(host.ranks) == 1 else "ranks"
             say(f"    {host.host}: {ranks} {ranks_text(host.ranks)} of {plan.world_size}")
+        if self._watchable:
+            say(f"    watch it: distconsole attach {plan.run}")
 
     def _rank(self, event: RankChanged) -> None:
         if event.stopped is True:

@@ -7,10 +7,11 @@ import contextlib
 import os
 import select
 import signal
+import subprocess
 import sys
 import termios
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -110,6 +111,8 @@ class ConsoleApp(LowOverheadApp[int]):
     """Where a signal's handler may ask to leave."""
     _suspends = False
     """Whether it has stopped itself, and begins anew by itself."""
+    lends_terminal = False
+    """Whether another program has the terminal, and so its Ctrl-C."""
 
     def __init__(
         self,
@@ -150,7 +153,7 @@ class ConsoleApp(LowOverheadApp[int]):
         for words in config.passed:
             session.transcript.say(words)
         if not isinstance(request, ask.Demo):
-            session.begin(config)
+            session.begin(config, asks=isinstance(request, ask.OpenConsole))
         with Leaving(app), PERSON.asked_by(ScreenAsker(app)):
             try:
                 code = app.run() or 0
@@ -250,6 +253,21 @@ class ConsoleApp(LowOverheadApp[int]):
         self.action_draw_anew()
         say("the console goes on; runs did so meanwhile")
 
+    def lend_terminal(self, words: Sequence[str]) -> int | None:
+        """Run distconsole with ``words`` on the terminal; return its exit code, None where there is no terminal to lend."""
+        driver = self._driver
+        if driver is None or not driver.can_suspend:
+            return None
+        self.lends_terminal = self._suspends = True
+        with self.suspend():
+            program = [sys.executable, "-m", "distconsole", *words]
+            code = subprocess.run(program, check=False).returncode
+            with contextlib.suppress(EOFError):
+                input("Enter goes back to the console")
+        self.lends_terminal = self._suspends = False
+        self.action_draw_anew()
+        return code
+
     def action_command_palette(self) -> None:
         if len(self.screen_stack) == 1:
             self.push_screen(Palette(id="--command-palette", placeholder=FINDING))
@@ -310,6 +328,8 @@ class Leaving:
                     self._take_signal(number[0])
 
     def _take_signal(self, number: int) -> None:
+        if number == signal.SIGINT and self._app.lends_terminal:
+            return
         asked, self._asked = self._asked, True
         lost = number == signal.SIGHUP and mute_lost_terminal()
         if not asked and self._app.return_code is None:

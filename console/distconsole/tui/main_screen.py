@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from contextlib import ExitStack
 from functools import cached_property, partial
@@ -13,6 +14,8 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.geometry import Size
 
+from distconsole.config.load import load_config
+from distconsole.grammar.words import line_words
 from distconsole.model import requests as ask
 from distconsole.model.verbs import verb_of
 from distconsole.tui.chrome import Mode, TimeBar, keys_content, small_content, title_content
@@ -32,6 +35,7 @@ from distconsole.tui.widgets.offer_list import OfferList
 
 if TYPE_CHECKING:
     from distconsole.runs.conditions.load_fields import LoadRow
+    from distconsole.tui.app import ConsoleApp
     from distconsole.tui.launch_form.form import LaunchForm
     from distconsole.tui.prompt.completer import LineCompleter
     from distconsole.tui.tasks import RequestTask
@@ -51,6 +55,8 @@ DEMO_OVER = "the demo is over and its nodes are gone; look around: F4 run  F5 lo
 
 class ConsoleScreen(KeyScreen):
     """The console, as a person sees it: the first picture stands before what keys and lines need is loaded."""
+
+    app: ConsoleApp
 
     def __init__(
         self,
@@ -140,7 +146,8 @@ class ConsoleScreen(KeyScreen):
         """Let the work begin, now that the first picture is on the screen."""
         if not self.stands:
             await self._stand()
-        if not isinstance(self.request, ask.Demo | ask.Replay):
+        self.views.cluster.offer(self.session.offers)
+        if not (self.session.offers or isinstance(self.request, ask.Demo | ask.Replay)):
             self.session.look_at_hosts()
         self.back_to_view()
         self.let_keys_in()
@@ -253,6 +260,13 @@ class ConsoleScreen(KeyScreen):
     def candidates(self, verb: str) -> Iterable[str]:
         return self.completer.candidates(verb) or ()
 
+    def set_up(self, line: str) -> bool:
+        code = self.app.lend_terminal(line_words(line))
+        configured = load_config().cluster if code == 0 else None
+        if configured is not None:
+            self.run_command(f"hosts --cluster {shlex.quote(configured)}")
+        return code is not None
+
     def leave(self) -> None:
         self.app.exit()
 
@@ -361,6 +375,8 @@ class ConsoleScreen(KeyScreen):
         heat = view == "run" and self.views.run.shows_heat
         page = view == "cluster" and bool(self.views.cluster.about)
         about = {"replayed": past, "goes_on": stoppable, "found": found, "heat": heat}
+        about["offered"] = view == "cluster" and self.views.cluster.offers_hosts
+        about["empty"] = shown is None and view in ("run", "logs", "check", "compare")
         about["outermost"] = not (self._trail or page)
         seen = (view, mode, size, going, len(hosts), told, *about.values())
         if seen == self._around:
@@ -368,6 +384,9 @@ class ConsoleScreen(KeyScreen):
         self._around = seen
         lost = sum(1 for host in hosts if task is not None and task.load.lost_because(host))
         keymap = self.shortcuts.keymap
-        self._title_line.show(title_content(keymap, view, len(hosts), lost, going, size.width))
+        title = title_content(
+            keymap, view, len(hosts), lost, going, size.width, digits=mode is Mode.VIEW
+        )
+        self._title_line.show(title)
         keys = keys_content(keymap, view, mode, width=size.width, **about)
         self.query_one("#keys", Words).show(small_content(size) or keys)

@@ -301,7 +301,7 @@ def project(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path
         "notes.ipynb": "{}",
         "hosts": "a slots=2\nb slots=x\n",
         "none": "# nothing\n",
-        "twice": "a\na\n",
+        "twice": "a\na slots=2\n",
         "variables": "A=1\nB\n",
     }
     (tmp_path / "pkg").mkdir()

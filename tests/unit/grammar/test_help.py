@@ -79,8 +79,12 @@ def test_the_first_page_has_every_verb_in_a_group() -> None:
 
 
 def test_the_options_of_a_launch_stand_under_headings() -> None:
-    wanted = [each.capitalize() for each in Heading if each is not Heading.OPTIONS]
-    assert titles(page("run"))[:-2] == wanted[: wanted.index("Output") + 1]
+    wanted = ["Common", *(each.capitalize() for each in Heading if each is not Heading.OPTIONS)]
+    text = page("run")
+    assert titles(text)[:-2] == wanted[: wanted.index("Output") + 1]
+    common = text[text.index("Common:") : text.index("\nHosts:\n")]
+    flags = re.findall(r"^  (?:-d, )?(--[a-z]+)", common, flags=re.MULTILINE)
+    assert flags == ["--hosts", "--nproc", "--sync", "--detach", "--name"]
     kinds = (*TABLE, ask.Where)
     known = {name for kind in kinds for name in options_of(kind)} | {"help", "version"}
     assert [

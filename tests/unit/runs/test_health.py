@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from distconsole.model.diagnosis.calls import Call, Place, Thread
+from distconsole.model.diagnosis.diagnosis import Diagnosis, Kind, Sure
 from distconsole.model.findings import Severity
 from distconsole.model.run_events import (
     EndState,
@@ -24,6 +25,7 @@ from distconsole.model.run_events import (
     RunRestarted,
     Window,
 )
+from distconsole.operations.why import Lately
 from distconsole.runs.detectors.ranks import Ranks
 from distconsole.runs.health import health_line
 from distconsole.runs.logs.printed import EtaEstimator
@@ -241,6 +243,16 @@ def test_a_start_that_takes_long_says_for_how_long_all_do_the_same() -> None:
     met = [reached(rank, "import_torch") for rank in range(4)]
     assert said(*ranks, *met) == "starting, all wait for the group: 4 ranks"
     assert said(*ranks, *met, now=T + 43) == "starting, all wait for the group for 42 s: 4 ranks"
+    cut = Ranks(RUN).finding(T + 9, "run.connection_lost", "h1 not heard of for 6 s", (1,))
+    told = "starting for 13 s: h1 not heard of for 6 s: 4 ranks"
+    assert said(*ranks, *met, cut, now=T + 13) == told
+    lately = Lately()
+    for event in (*ranks, *met, cut):
+        lately.apply(event)
+    wait = Diagnosis(
+        kind=Kind.ALL_WAIT, sure=Sure.UNKNOWN, hang=True, summary="all wait", hint="?"
+    )
+    assert lately.explained(wait).summary == "all wait: h1 not heard of for 6 s"
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,24 @@ def test_what_ranks_print_goes_to_the_stream_they_printed_it_to() -> None:
     assert err == "[1 node2] oh\n"
 
 
+@pytest.mark.parametrize(
+    ("request_", "told"),
+    [
+        (ask.Run(script="t.py"), True),
+        (ask.Rerun(run="last"), True),
+        (ask.Run(script="t.py", detach=True), False),  # which says so where it leaves
+        (ask.Run(script="t.py", dry_run=True), False),
+        (ask.Attach(run="last"), False),
+        (ask.Demo(), False),
+    ],
+)
+def test_who_starts_a_run_in_a_shell_is_told_how_to_watch_it(
+    request_: ask.Request, told: bool
+) -> None:
+    _, err = Pipes().show(request_, plan())
+    assert (f"\n    watch it: distconsole attach {RUN}\n" in err) is told
+
+
 def test_a_progress_bar_leaves_no_lines_in_a_pipe() -> None:
     line = LogLine(t=1.0, run=RUN, host="n", rank=0, stream="err", line="50%|##", transient=True)
     assert Pipes().show(ask.Run(script="t.py"), line, line) == ("", "")

@@ -45,6 +45,7 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     answer, trouble = _run(job, ranks_interpreter(args, env), seconds * SHARE)
     if trouble and answer is None:
         own = {**job, "imports": False}
+        env.pop("PYTHONHOME", None)
         answer, _ = _run(own, Interpreter(env=env), seconds * (1 - SHARE))
     parts = _parts(answer, job)
     if trouble:

@@ -303,7 +303,9 @@ def _lightning_devices(found: Pasted, option: str, value: str) -> Pasted:
     return found.setting("LT_DEVICES", value)
 
 
-def _slurm_nodes(found: Pasted, _option: str, value: str) -> Pasted:
+def _nodes(found: Pasted, option: str, value: str) -> Pasted:
+    if not re.fullmatch(r"\d{1,9}([:-]\d{1,9})?", value):
+        raise UsageError(f"{option} {value} is not a number of hosts", "such as: 2, or MIN:MAX")
     return replace(found, nnodes=value.replace("-", ":"))
 
 
@@ -321,7 +323,7 @@ MEANINGS: Mapping[str, Meaning] = {
     "slots": _slots,
     "one_a_host": lambda found, _, __: replace(found, per_host="1"),
     "map": _map,
-    "nnodes": _slurm_nodes,
+    "nnodes": _nodes,
     "nodes": lambda found, option, value: replace(found, nodes=whole_number(option, value)),
     "max_restarts": lambda found, option, value: replace(
         found, max_restarts=whole_number(option, value, 0)

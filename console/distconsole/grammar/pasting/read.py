@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -52,9 +53,20 @@ WRAPPERS = {
 WRAPPED_VALUES = {"stdbuf": ("-i", "-o", "-e"), "time": ("-o", "-f")}
 """Their options behind which a value may stand as a word of its own."""
 OTHER_STARTERS = {
-    name: cure for cure, names in tables()["others"].items() for name in names.split()
+    name.partition("=")[0]: cure
+    for cure, names in tables()["others"].items()
+    for name in names.split()
 }
 """Programs whose command is not seen through, and what to do instead."""
+OWN_STARTS = {
+    name: words.split("|")
+    for names in tables()["others"].values()
+    for name, equals, words in (each.partition("=") for each in names.split())
+    if equals
+}
+"""Of those, what starts ranks of its own, with these words behind it; an empty one: with any."""
+RAY_DRIVER = re.compile(r"(verl\.trainer|recipe\.\w+)\.main_\w+|openrlhf\.cli\.train_\w+_ray")
+"""Modules whose workers Ray starts."""
 MISSPELT = 0.8
 """So alike is a word without a dot to what starts a training that it is meant for that."""
 MODULES = {
@@ -153,7 +165,14 @@ def is_command_line(word: str) -> bool:
 
 def is_command(word: str) -> bool:
     """Whether ``word`` begins a command and is no script, also one that is refused or misspelt."""
-    return is_starter(word) or word in OTHER_STARTERS or bool(_meant(word))
+    if is_starter(word) or word in OTHER_STARTERS or _meant(word):
+        return True
+    return not is_script(word) and shutil.which(word) is not None
+
+
+def is_script(word: str) -> bool:
+    """Whether a word names a file, by its looks or because one lies here."""
+    return bool(re.search(r"[./]", word)) or os.path.isfile(word)  # noqa: PTH113 - as above
 
 
 def _command(words: list[str], found: Pasted) -> Pasted:
@@ -204,10 +223,11 @@ def _refuse(word: str, name: str, found: Pasted) -> None:
             "distconsole starts the ranks itself, and nothing starts it",
             "check -- distconsole run … alone; variables by its --env",
         )
-    if name in OTHER_STARTERS or name in SHELLS:
+    known = is_starter(word) or is_script(word)
+    if name in OTHER_STARTERS or name in SHELLS or not (known or shutil.which(word) is None):
         raise UsageError(
             f"what {name} would start is not known here",
-            f"{OTHER_STARTERS.get(name, 'give the command below it')}; understood are {KNOWN_STARTERS}",
+            f"{OTHER_STARTERS.get(name, 'give the command below it, and to --setup what comes before that')}; understood are {KNOWN_STARTERS}",
         )
     if near := _meant(word):
         raise UsageError(

@@ -146,7 +146,7 @@ class Given:
 
     @property
     def name(self) -> str:
-        return self.typed.lstrip("-").replace("-", "_")
+        return _name(self.typed)
 
     @property
     def value(self) -> str:
@@ -171,16 +171,26 @@ def split_options(starter: Starter, words: list[str]) -> tuple[list[Given], list
             at += 1
             continue
         given = tuple(words[at + 1 : at + 1 + option.values])
-        if len(given) < option.values:
-            raise UsageError(f"{starter.name} {typed} lacks its value", f"{typed} VALUE")
+        unset = next(
+            (word for word in given if word.startswith("--") and starter.find(_name(word))), ""
+        )
+        if len(given) < option.values or unset:
+            cure = f"{typed} VALUE" + (
+                f"; a variable that is not set, before {unset}?" if unset else ""
+            )
+            raise UsageError(f"{starter.name} {typed} lacks its value", cure)
         found.append(Given(option, (typed, *given), typed, given))
         at += 1 + option.values
     return found, words[at:]
 
 
+def _name(typed: str) -> str:
+    return typed.partition("=")[0].lstrip("-").replace("-", "_")
+
+
 def _find_option(starter: Starter, typed: str, word: str) -> tuple[Option, str]:
     """Return what an option is, and the value that is written at its letter."""
-    name = typed.lstrip("-").replace("-", "_")
+    name = _name(typed)
     one_dash = typed.startswith("-") and not typed.startswith("--")
     option = starter.find(name)
     if option is not None and (len(name) == 1 or not one_dash or not starter.dashes):

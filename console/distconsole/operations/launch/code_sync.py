@@ -32,6 +32,7 @@ from distconsole.rpc.link import NodeLink
 from distconsole.session import Session, on_every, probe
 
 SOUGHT_SECONDS = 3.0
+CONFIGURATIONS = (".yaml", ".yml", ".toml", ".json", ".cfg", ".ini")
 OUR_FLAGS = frozenset(
     (
         *("--hosts", "--hostfile", "--cluster", "--ssh-config", "--nproc", "--launcher"),
@@ -193,8 +194,17 @@ def refuse_other_file(request: Run) -> None:
     if path.suffix == ".ipynb":
         cure = f"make a script of it: jupyter nbconvert --to script {shlex.quote(request.script)}"
         raise PlanError(f"{path} is a notebook and no Python script", cure)
+    if path.suffix in CONFIGURATIONS:
+        cure = (
+            "the script comes first, and it behind that: distconsole run train.py … "
+            + request.script
+        )
+        raise PlanError(f"{path} is a configuration and no script", cure)
     if path.is_file() and _is_program(path):
-        cure = "a script that starts it can be launched: subprocess.run([…])"
+        name = shlex.quote(request.script if "/" in request.script else f"./{request.script}")
+        cure = (
+            f"a script that starts it can be launched: echo 'exec {name} \"$@\"' > {path.stem}.sh"
+        )
         raise PlanError(f"{path} is a program and no Python script", cure)
 
 

@@ -17,7 +17,7 @@ NODE_LOST, RANK_LOST = "run.node_lost", "run.rank_lost"
 """Checks that say that a node or a rank is gone; of severity ``warn`` where the run goes on."""
 
 FIRST_FAILURE = "run.first_failure"
-STALL = "run.stall"
+STALL, CONNECTION_LOST = "run.stall", "run.connection_lost"
 STRAGGLER = "run.straggler"
 NOT_FINITE = "run.not_finite"
 XID = "run.xid"
@@ -239,6 +239,11 @@ REMEDIES = (
         r"(error initializing torch\.distributed.*environment variable |KeyError: ')"
         r"(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT)",
         "the ranks were not given: start it with --launcher torch, or torchrun",
+    ),
+    (
+        r"init_fs_encoding|No module named 'encodings'",
+        "Python does not find its own library: look for PYTHONHOME in the start-up files of that host; "
+        "--env PYTHONHOME= leaves it out",
     ),
     (
         r"(No module named|cannot import name|undefined symbol|Extension horovod\.torch has not "

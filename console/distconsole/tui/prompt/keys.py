@@ -117,6 +117,7 @@ KEYS: tuple[Key, ...] = (
     Key("ctrl+y", "launch copy", "copy command", views=("launch",), only=True),
     Key("s", "sort", "sort", views=("run",), inside=True),
     Key("m", "mark {run}", "mark", views=("runs",), inside=True),
+    Key("o", "mine", "only mine", views=("runs",), inside=True),
     Key("c", "compare {runs}", "compare", views=("runs",), inside=True),
     Key("a", "axis next", "step/time/samples", views=("compare",), inside=True),
     Key("c", "plots next", "other plots", views=("compare",), inside=True),
@@ -131,6 +132,7 @@ KEYS: tuple[Key, ...] = (
     Key("v", "heat next", "by what", views=("run",), inside=True),
     Key("t", "heat span", "since when", views=("run",), inside=True),
     Key("l", "lines filter {rank}", "its log", views=("run",), inside=True),
+    Key("y", "copy", "copy command", views=("run", "check"), inside=True),
     Key("W", "why {run}", "why", views=("run", "logs"), inside=True),
     Key("T", "trace {run} -o {run}-trace.json.gz", "trace", True, ("run",), inside=True),
     Key(
@@ -183,7 +185,16 @@ REPLAY_KEYS: tuple[Key, ...] = (
 )
 """Keys that work while a past run is shown; the time bar shows them."""
 
+FIRST_KEYS: tuple[Key, ...] = (
+    Key("enter", "open", "use", views=("cluster",), inside=True),
+    Key("i", "init", "set up", views=("cluster",), inside=True),
+    Key("d", "demo", "demo", views=("cluster",), inside=True),
+    Key("t", "hosts localhost", "this machine", views=("cluster",), inside=True),
+)
+"""Keys that work while no hosts are chosen."""
+
 SCREEN_VERBS = {
+    "hosts": "the hosts that check, run, top and the form mean: hosts gpu1,gpu2 or --hostfile FILE or --cluster NAME; alone says which",
     "launch": "a form for run, filled in with the line that is being typed; launch last: what was launched before; launch start, launch copy",
     "view": "show one of: cluster check launch run logs runs compare transcript jobs help; or a run: view RUN",
     "sort": "ranks by: worst rank own ms data step costs p95 samples/s loss, as the headings say; 'sort' alone takes the next; on the cluster, on a check and in the list of runs by any field: sort util, sort loss up",
@@ -193,6 +204,7 @@ SCREEN_VERBS = {
     "heat": "ranks and moments as colours, and back; heat QUANTITY (step data rate use or a metric), heat span: minutes or the whole run",
     "plots": "curves, or the error of a failed run; plots next: other curves; plots loss GPU: these first; also of compared runs",
     "open": "everything about the host, the finding, the check or the pair of hosts under the cursor",
+    "copy": "what to type about the finding under the cursor, or the newest one of the run, to the terminal's clipboard",
     "repeat": "one check of the last one again: repeat CHECK",
     "pairs": "the pairs of hosts as a matrix, and back: arrows move, N goes to the next in trouble",
     "interfaces": "which interface each engine takes on each host, and back",
@@ -201,6 +213,7 @@ SCREEN_VERBS = {
     "filter": "on cluster, run and runs only what matches: filter util<10 and host~gpu0, filter state=failed and age<1d; on a check findings and grid: filter node3 net, filter outcome=fail and host~gpu0; in the logs only lines: 0-3,8 host:gpu* out err errors since:10m /regex/ -without word; alone shows all",
     "find": "search what is on the screen; in the run and its logs, their lines: words, or a regular expression; n and N go on",
     "lines": "in the logs: error error-before first-error next previous end fold digits wrap times copy, at TIME",
+    "mine": "in the list of runs only those that were launched from here, and all again: filter from=here",
     "mark": "a run in the list, to be compared with others: mark RUN; once more takes the mark away",
     "axis": "what the curves of compared runs lie along: step, time, samples; alone the next",
     "at": "a past run as it was: at 14:05:10, at 90s (after its start), at +30s, at 40%, at step 1200; at next and previous: marks; at start, at end",

@@ -71,7 +71,8 @@ WORDY = 120
 """From so many cells on keys stand with the lines that they type."""
 INTRO = (
     "Keys act on the view. Press : to type a command, Esc to return.\n"
-    "'help VERB' explains a verb. Leaving never stops a run."
+    "'help VERB' explains a verb. Leaving never stops a run.\n"
+    "hosts a,b chooses the hosts of check, run, top and the form; Tab completes names."
 )
 PROMPT = (
     ("Tab", "complete"),
@@ -120,6 +121,7 @@ def help_page(shortcuts: Shortcuts, about: str, width: int) -> Text:
         ("In any view", _rows(any_view, wordy=wordy)),
         ("Anywhere", _rows(anywhere, wordy=wordy)),
         ("At the prompt", [(_name(keys), does) for keys, does in PROMPT]),
+        ("While no hosts are chosen", _rows(keymap.first, wordy=wordy)),
         ("While a past run is shown", _rows(keymap.moving, wordy=wordy)),
         ("In other views", _rows(others, wordy=wordy, place=True)),
         *_parts(),

@@ -20,6 +20,7 @@ from distconsole.runs.timeline import LAST_LINES, RunTimeline
 from distconsole.tui.prompt.keymap import Keymap
 from distconsole.tui.prompt.keys import SORTS
 from distconsole.tui.tasks import RequestTask
+from distconsole.tui.view_models.hints import console_hint
 from distconsole.tui.view_models.rank_rows import RankRow, RankRows, starting
 from distconsole.tui.views.ranks import (
     COSTS_TITLE,
@@ -91,6 +92,7 @@ class RunView(Vertical):
     def __init__(self, keymap: Keymap, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self._keys = partial(keymap.hints, "run")
+        self._hint = partial(console_hint, keymap=keymap)
 
     def compose(self) -> ComposeResult:
         keys = self._keys
@@ -192,7 +194,7 @@ class RunView(Vertical):
             plots = [] if self.shows_heat else plots_of(task, now, figures, self.query_one(Plots))
             said = verdict[2][: max(0, self.size.width - VERDICT_EDGE)]
             news, (failed, traceback) = (
-                news_of(timeline, now, said, self.size.width - 2),
+                news_of(timeline, now, said, self.size.width - 2, self._hint),
                 traceback_of(timeline),
             )
             log = self.query_one("#tail", LogTail)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from pathlib import PurePosixPath
 from statistics import fmean, median
@@ -31,6 +31,7 @@ from distconsole.runs.series import Series
 from distconsole.runs.timeline import RunTimeline
 from distconsole.tui.tasks import RequestTask
 from distconsole.tui.view_models.check import SEVERITY_MARKS
+from distconsole.tui.view_models.hints import console_hint
 from distconsole.tui.widgets.curves import Curve, PlotData
 from distconsole.tui.widgets.plots import Plots
 from distconsole.tui.widgets.tiles import SPARK_CELLS, TileData
@@ -48,7 +49,7 @@ def verdict_of(task: RequestTask, now: float, figures: Present) -> tuple[str, st
     """Return tone, mark and sentence of the run of ``task`` at ``now`` (UNIX seconds), and what it is about."""
     timeline = task.run
     if task.error is not None and timeline.end is None:
-        hint = f"hint: {task.error.hint}" if task.error.hint else ""
+        hint = f"hint: {console_hint(task.error.hint)}" if task.error.hint else ""
         return "bad", "✗", task.error.message, hint
     if timeline.plan is None and not timeline.ranks:
         nothing = ("nothing ran", "") if task.done else ("preparing", "…")
@@ -98,10 +99,16 @@ SAID_AS = {
 """Check -> what a verdict has of it that says the same of the same rank or host."""
 
 
-def news_of(timeline: RunTimeline, now: float, said: str, cells: int) -> Text:
+def news_of(
+    timeline: RunTimeline,
+    now: float,
+    said: str,
+    cells: int,
+    hint: Callable[[str], str] = console_hint,
+) -> Text:
     """What should be known now, in lines of so many ``cells``: findings, the worst and newest first; when it went well, the results.
 
-    Of a finding that is ``said`` above already only what to do stands here; slow ranks that are no longer slow have one line.
+    Of a finding that is ``said`` above already only what to do stands here, as ``hint`` says it; slow ranks that are no longer slow have one line.
     """
     text = Text()
     end = timeline.end
@@ -114,7 +121,12 @@ def news_of(timeline: RunTimeline, now: float, said: str, cells: int) -> Text:
     for finding in sorted(newest, key=lambda finding: -finding.severity.order)[:3]:
         # What was found may have passed: while the run goes on, its age is said.
         age = age_text(finding.t, now) if end is None else ""
-        _add_finding(text, finding, age, cells, told=_is_said(finding, said))
+        _add_finding(text, finding, age, told=_is_said(finding, said))
+        if finding.hint:
+            do = wrap(
+                hint(finding.hint), max(LEAST_HINT, cells - len(HINT)), break_on_hyphens=False
+            )
+            text.append(HINT + f"\n{' ' * len(HINT)}".join(do) + "\n", style="note")
     if past:
         more = f" (and {len(past) - 1} more)" if len(past) > 1 else ""
         age = age_text(past[-1].t, now)
@@ -140,15 +152,19 @@ def _is_said(finding: RunFinding, said: str) -> bool:
     return same or finding.summary in said
 
 
-def _add_finding(text: Text, finding: RunFinding, age: str, cells: int, *, told: bool) -> None:
+def finding_of(timeline: RunTimeline, rank: str) -> RunFinding | None:
+    """Return the newest finding that says what to do, at best one about ``rank``."""
+    told = [finding for finding in timeline.findings if finding.hint]
+    of_rank = [finding for finding in told if str(finding.rank) == rank]
+    return next(reversed(of_rank or told), None)
+
+
+def _add_finding(text: Text, finding: RunFinding, age: str, *, told: bool) -> None:
     if not told:
         mark, style = SEVERITY_MARKS[finding.severity]
         text.append(f"{mark} ", style=style)
         text.append(finding.summary)
         text.append(f",{age}\n" if age else "\n", style="note")
-    if finding.hint:
-        hint = wrap(finding.hint, max(LEAST_HINT, cells - len(HINT)), break_on_hyphens=False)
-        text.append(HINT + f"\n{' ' * len(HINT)}".join(hint) + "\n", style="note")
 
 
 def _results(timeline: RunTimeline) -> str:

@@ -29,6 +29,15 @@ def test_a_process_has_the_number_of_its_group_to_its_end() -> None:
     assert said(ranks.exited(event("exited", exit_code=0))) == [(6, "exited")]
 
 
+def test_a_number_is_the_plans_until_the_group_has_given_one() -> None:
+    ranks = one_a_node()
+    assert ranks.trains(1, 8.0)[0]["planned"]
+    assert "planned" not in ranks.renumber(1, 6, 9.0)[0]
+    kept = one_a_node()
+    assert kept.renumber(1, 1, 9.0) == []
+    assert "planned" not in kept.trains(1, 9.0)[0]
+
+
 def test_a_second_group_may_number_it_anew() -> None:
     ranks = one_a_node()
     ranks.renumber(1, 6, 9.0)

@@ -12,7 +12,7 @@ from textual.widget import Widget
 import distconsole.tui
 from distconsole.config.schema import Config
 from distconsole.tui.prompt.keymap import Keymap
-from distconsole.tui.prompt.keys import KEYS, REPLAY_KEYS, VIEWS, Key
+from distconsole.tui.prompt.keys import FIRST_KEYS, KEYS, REPLAY_KEYS, VIEWS, Key
 from distconsole.tui.prompt.shortcuts import Shortcuts
 from distconsole.tui.views.help import PARTS_WITH_KEYS, help_page, part_keys
 
@@ -44,7 +44,12 @@ def parts_table() -> list[str]:
     return rows
 
 
-TABLES = {"keys": keys_table(KEYS), "moving": keys_table(REPLAY_KEYS), "parts": parts_table()}
+TABLES = {
+    "keys": keys_table(KEYS),
+    "first": keys_table(FIRST_KEYS),
+    "moving": keys_table(REPLAY_KEYS),
+    "parts": parts_table(),
+}
 
 
 @pytest.mark.parametrize("name", TABLES)

@@ -86,12 +86,20 @@ def _interpreter(host: HostView) -> RuleResults:
     python = host.of(ScriptFacts).python
     if python is not None and python.error:
         planned = get_launch(host.view).hosts.get(str(host))
+        cure = (
+            f"on {HERE}: command -v python3; --python PATH names the right one, --setup what "
+            "brings it into PATH"
+        )
+        if "init_fs_encoding" in python.error:
+            cure = (
+                "it does not find its own library: look for PYTHONHOME in the start-up files of "
+                f"{HERE}; --env PYTHONHOME= leaves it out"
+            )
         yield fail(
             f"{planned.python if planned else 'python'} does not start on {HERE}",
             seen=python.error,
             expected="the interpreter of the ranks, at the same path on every host",
-            hint=f"on {HERE}: command -v python3; --python PATH names the right one, --setup what "
-            "brings it into PATH",
+            hint=cure,
         )
 
 

@@ -15,6 +15,7 @@ from distconsole.model.findings import Severity
 from distconsole.model.time_text import clock_text
 from distconsole.text.tables import Column
 from distconsole.tui.view_models.check import SEVERITY_MARKS
+from distconsole.tui.view_models.hints import console_hint
 from distconsole.tui.view_models.hosts import LoadModel
 from distconsole.tui.views.cluster.rows import HostRow
 
@@ -116,4 +117,4 @@ def words_on(
 def _add(text: Text, mark: str, style: str, words: str, hint: str) -> None:
     text.append(f"{mark}  ", style=style).append(f"{words}\n")
     if hint:
-        text.append("  do: ", style="note").append(f"{hint}\n")
+        text.append("  do: ", style="note").append(f"{console_hint(hint)}\n")
