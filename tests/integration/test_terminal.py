@@ -39,9 +39,12 @@ def test_init_asks_on_the_terminal_of_the_console_which_takes_its_hosts_then(
     bed: Testbed, tmp_path: Path
 ) -> None:
     (tmp_path / "project").mkdir()
+    (tmp_path / "project/json.py").write_text(
+        "open('ran', 'w')\nraise ImportError('not Python's')"
+    )
     # As a shell's job, which has its own Ctrl-C.
     program = ["env", "-C", str(tmp_path / "project")]
-    program += ["bash", "-mc", '"$0" -m distconsole; exit $?', sys.executable]
+    program += ["bash", "-mc", '"$0" -P -m distconsole; exit $?', sys.executable]
     places = {name: str(tmp_path / name) for name in ("XDG_DATA_HOME", "XDG_STATE_HOME")}
     given = {"DISTCONSOLE_SSH_CONFIG": str(bed.ssh_config), "HOME": str(tmp_path), **places}
     with Terminals(tmp_path) as terminals:
@@ -65,6 +68,7 @@ def test_init_asks_on_the_terminal_of_the_console_which_takes_its_hosts_then(
         screen.see("2 hosts", "node1 .*● connected", "node2 .*● connected")
         screen.press("C-q")
         assert screen.exit_code() == 0
+    assert not (tmp_path / "project/ran").exists()
 
 
 def loss_on(screen: Terminal) -> float:

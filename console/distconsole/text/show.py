@@ -84,8 +84,12 @@ def show_for(request: ask.Request, output: Output, *, on_screen: bool = False) -
         case "logs":
             return LogShow(output)
         case prints:
-            starts = not on_screen and isinstance(request, ask.Run | ask.Rerun)
-            watchable = starts and not request.detach and not getattr(request, "dry_run", False)
+            watchable = (
+                not on_screen
+                and isinstance(request, ask.Run | ask.Rerun)
+                and not request.detach
+                and not getattr(request, "dry_run", False)
+            )
             details = prints == "details"
             return TextShow(output, details=details, on_screen=on_screen, watchable=watchable)
 

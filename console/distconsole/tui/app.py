@@ -260,7 +260,7 @@ class ConsoleApp(LowOverheadApp[int]):
             return None
         self.lends_terminal = self._suspends = True
         with self.suspend():
-            program = [sys.executable, "-m", "distconsole", *words]
+            program = [sys.executable, "-P", "-m", "distconsole", *words]
             code = subprocess.run(program, check=False).returncode
             with contextlib.suppress(EOFError):
                 input("Enter goes back to the console")

@@ -12,7 +12,9 @@ from distconsole.grammar.mistakes import OTHER_WORDS
 from distconsole.grammar.secrets import mask_secrets
 from distconsole.grammar.verbs import VERBS
 from distconsole.model import requests as ask
+from distconsole.model.findings import Finding
 from distconsole.model.names import join_some
+from distconsole.model.run_events import RunFinding
 from distconsole.operations.control import Wish
 from distconsole.tui.console import Console
 from distconsole.tui.prompt.keys import PROMPT_VERBS, SCREEN_VERBS, SORTS, TABS, VIEWS, Key
@@ -295,7 +297,8 @@ class CommandDispatcher:
 
     def _copy(self) -> None:
         """Copy what to type about a finding, by OSC 52; raises UsageError where no finding says what to do."""
-        views, task, found = self._console.views, self._console.session.shown_run(), None
+        views, task = self._console.views, self._console.session.shown_run()
+        found: Finding | RunFinding | None = None
         if self._console.view == "check":
             found = views.check.finding_under_cursor()
         elif task is not None:
