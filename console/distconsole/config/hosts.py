@@ -148,7 +148,7 @@ def offered_hosts(
     where: Where, config: Config, environ: Mapping[str, str]
 ) -> tuple[HostOffer, ...]:
     """Return what there is to choose from, this machine last; nothing where hosts are named, or no file knows any."""
-    if where.names_hosts or config.cluster is not None or "SLURM_JOB_NODELIST" in environ:
+    if where.names_hosts or config.cluster or _from_slurm(environ) or _from_batch(environ):
         return ()
     offers: list[HostOffer] = []
     for cluster in config.clusters:

@@ -108,6 +108,8 @@ class ConsoleApp(LowOverheadApp[int]):
 
     _screen_loop: asyncio.AbstractEventLoop | None = None
     """Where a signal's handler may ask to leave."""
+    _suspends = False
+    """Whether it has stopped itself, and begins anew by itself."""
 
     def __init__(
         self,
@@ -189,7 +191,7 @@ class ConsoleApp(LowOverheadApp[int]):
 
     def _on_continued(self, _number: int, _frame: FrameType | None) -> None:
         """Begin anew on the terminal; Textual would begin beside what goes on, also as the terminal is closed."""
-        if self._screen_loop is not None and not self.suspends:
+        if self._screen_loop is not None and not self._suspends:
             self._screen_loop.call_soon_threadsafe(self._begin_anew)
 
     def _begin_anew(self) -> None:
@@ -239,12 +241,12 @@ class ConsoleApp(LowOverheadApp[int]):
         if driver is None or not driver.can_suspend or os.getpgrp() == os.getsid(0):
             say("Ctrl+Z: there is no shell to go back to; Ctrl+Q leaves, and runs go on")
             return
-        self.suspends = True
+        self._suspends = True
         with self.suspend():
             sys.stdout.write(f"{SUSPENDED}\n")
             sys.stdout.flush()
             os.killpg(0, signal.SIGTSTP)
-        self.suspends = False
+        self._suspends = False
         self.action_draw_anew()
         say("the console goes on; runs did so meanwhile")
 
@@ -308,7 +310,7 @@ class Leaving:
                     self._take_signal(number[0])
 
     def _take_signal(self, number: int) -> None:
-        if number == signal.SIGINT and self._app.lends_terminal:
+        if number == signal.SIGINT and self._app.session.lends_terminal:
             return
         asked, self._asked = self._asked, True
         lost = number == signal.SIGHUP and mute_lost_terminal()

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import gc
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import suppress
@@ -74,10 +72,6 @@ class LowOverheadApp(App[Result]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+l", "draw_anew", "Draw anew", show=False, priority=True)
     ]
-    suspends = False
-    """Whether it has stopped itself, and begins anew by itself."""
-    lends_terminal = False
-    """Whether another program has the terminal, and so its Ctrl-C."""
 
     def __init__(self, input_priority: InputPriority, *, ansi_color: bool | None = None) -> None:
         super().__init__(ansi_color=ansi_color)
@@ -122,21 +116,6 @@ class LowOverheadApp(App[Result]):
             gc.freeze()
             gc.set_threshold(*COLLECTED_AFTER)
             gc.enable()
-
-    def lend_terminal(self, words: Sequence[str]) -> int | None:
-        """Run distconsole with ``words`` on the terminal; return its exit code, None where there is no terminal to lend."""
-        driver = self._driver
-        if driver is None or not driver.can_suspend:
-            return None
-        self.lends_terminal = self.suspends = True
-        with self.suspend():
-            program = [sys.executable, "-P", "-m", "distconsole", *words]
-            code = subprocess.run(program, check=False).returncode
-            with suppress(EOFError):
-                input("Enter goes back to the console")
-        self.lends_terminal = self.suspends = False
-        self.action_draw_anew()
-        return code
 
     def action_draw_anew(self) -> None:
         """Write all cells again: something else may have written to the terminal."""
