@@ -46,6 +46,13 @@ def leftover(pids: Sequence[int], programs: Sequence[str]) -> Note:
     return info("run.leftover", summary, "a script should end what it starts", seen=seen)
 
 
+def swallowed(rank: int, error: str, is_all: bool) -> Note:
+    """Return the note that a torchrun failed below a process that ended with 0; ``seen`` is how, if no other can have trained."""
+    hint = "where the script goes on without its training: set -e in its first lines"
+    summary, seen = ("torchrun failed", error) if is_all else (f"torchrun failed: {error}", "")
+    return info("run.launcher_failed", summary, hint, rank=rank, seen=seen)
+
+
 def port_stranger(told: str) -> Note:
     hint = "start the run again: it takes another port; see docs/site/security.md for who may listen there"
     return fail("run.port", told, hint)
