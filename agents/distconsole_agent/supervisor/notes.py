@@ -180,6 +180,13 @@ def rare_looks(rank: int, milliseconds: int) -> Note:
     return info("run.rare_looks", summary, hint, rank=rank)
 
 
+def two_trainings(rank: int, pids: Sequence[int]) -> Note:
+    """Return the note that two processes of a host train as one rank."""
+    summary = f"two processes train as rank {rank} (pid {_join_pids(pids)}): trainings beside each other are shown as one"
+    hint = "start each by a distconsole run of its own, or one after the other"
+    return warn("run.two_trainings", summary, hint, rank=rank)
+
+
 def record_cut(entries: int, logs: str) -> Note:
     summary = f"the disk is full: {entries} entries of windows and output, the last of this run, are not kept"
     return warn(RECORD_CUT, summary, f"the output itself is in {logs}")
