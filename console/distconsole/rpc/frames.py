@@ -158,7 +158,7 @@ class GpuLoad(Frame, frozen=True, kw_only=True):
     processes: Annotated[tuple[GpuProcess, ...], Meta(max_length=4096)] | None = None
 
 
-class BusyProcess(Frame, frozen=True, kw_only=True):
+class ProcessLoad(Frame, frozen=True, kw_only=True):
     """``protocol.BUSY_FIELDS``."""
 
     pid: Count
@@ -173,7 +173,7 @@ class SampleBody(Frame, frozen=True, kw_only=True):
 
     node: NodeLoad | None = None
     gpus: Annotated[tuple[GpuLoad, ...], Meta(max_length=1024)] = ()
-    processes: Annotated[tuple[BusyProcess, ...], Meta(max_length=64)] | None = None
+    processes: Annotated[tuple[ProcessLoad, ...], Meta(max_length=64)] | None = None
     t: Seconds | None = None
 
 

@@ -24,7 +24,7 @@ def load_events(
     node: NodeLoad | None,
     gpus: Sequence[GpuLoad],
     t: float,
-    processes: Sequence[frames.BusyProcess] | None = None,
+    processes: Sequence[frames.ProcessLoad] | None = None,
 ) -> Iterator[NodeSample | GpuSample]:
     """Yield the node's load, None where psutil is missing, and that of each of its GPUs.
 

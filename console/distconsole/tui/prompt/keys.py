@@ -40,7 +40,6 @@ class Key:
         views: The views whose line of keys shows it; empty for all, ("",) for none.
         inside: True if it is an ordinary letter, which works only while the view has the focus.
         only: True if it works only while one of ``views`` is on the screen.
-        does: What help says of it; empty if ``label`` says enough.
     """
 
     key: str
@@ -50,7 +49,6 @@ class Key:
     views: tuple[str, ...] = ()
     inside: bool = False
     only: bool = False
-    does: str = ""
 
     @property
     def shown(self) -> str:
@@ -60,10 +58,41 @@ class Key:
             return f"^{self.key.removeprefix('ctrl+').upper()}"
         return self.key.capitalize() if len(self.key) > 1 else self.key
 
+    @property
+    def does(self) -> str:
+        """What help says of it: the words of its line, or its label where that says enough."""
+        return DOES.get(self.line.strip(), self.label)
+
     def works_in(self, view: str) -> bool:
         """Whether the key means this while ``view`` is on the screen."""
         return not (self.inside or self.only) or view in self.views
 
+
+DOES = {
+    "sort": "sort by the next column, or a field",
+    "filter": "show what matches",
+    "group": "group by a field",
+    "mark {run}": "mark a run to be compared",
+    "mine": "leave out runs that were launched elsewhere",
+    "compare {runs}": "compare the marked runs",
+    "report {run} -o {run}.html": "write the run as a page",
+    "rerun {run}": "run the same again",
+    "plots": "plots, or the error of a failed run",
+    "heat": "heat map of the ranks, or the table",
+    "heat next": "heat map of the next figure",
+    "heat span": "heat map of minutes or of the whole run",
+    "lines filter {rank}": "log of the rank under the cursor",
+    "why {run}": "where each rank is, and who is waited for",
+    "trace {run} -o {run}-trace.json.gz": "profile the ranks into a file",
+    "export {run} --format csv -o {run}.csv": "export the run as CSV",
+    "lines fold": "fold equal lines, or all lines",
+    "lines digits": "fold lines that differ in numbers",
+    "lines wrap": "wrap long lines",
+    "lines times": "show when lines were printed",
+    "lines at": "go to a time",
+    "repeat {check}": "repeat this check",
+}
+"""What help says of the keys whose labels are too short for it, by what they type."""
 
 TABS = (
     Key("f2", "view cluster", "cluster"),
@@ -87,59 +116,22 @@ KEYS: tuple[Key, ...] = (
     Key("ctrl+s", "launch start", "start", views=("launch",), only=True),
     Key("ctrl+o", "launch last", "last launches", views=("launch", "runs")),
     Key("ctrl+y", "launch copy", "copy command", views=("launch",), only=True),
-    Key("s", "sort", "sort", views=("run",), inside=True, does="sort by the next column"),
+    Key("s", "sort", "sort", views=("run",), inside=True),
     Key("m", "mark {run}", "mark", views=("runs",), inside=True),
     Key("c", "compare {runs}", "compare", views=("runs",), inside=True),
     Key("a", "axis next", "step/time/samples", views=("compare",), inside=True),
     Key("c", "plots next", "other plots", views=("compare",), inside=True),
-    Key(
-        "s",
-        "sort ",
-        "sort",
-        True,
-        ("cluster", "runs", "check"),
-        inside=True,
-        does="sort by a field",
-    ),
-    Key(
-        "f",
-        "filter ",
-        "filter",
-        True,
-        ("cluster", "run", "runs"),
-        inside=True,
-        does="show what matches",
-    ),
-    Key("g", "group ", "group", True, ("cluster", "runs"), inside=True, does="group by a field"),
-    Key(
-        "o",
-        "mine",
-        "mine",
-        views=("runs",),
-        inside=True,
-        does="leave out runs that were launched elsewhere",
-    ),
+    Key("s", "sort ", "sort", True, ("cluster", "runs", "check"), inside=True),
+    Key("f", "filter ", "filter", True, ("cluster", "run", "runs"), inside=True),
+    Key("g", "group ", "group", True, ("cluster", "runs"), inside=True),
+    Key("o", "mine", "mine", views=("runs",), inside=True),
     Key("r", "report {run} -o {run}.html", "report", True, ("runs",), inside=True),
     Key("R", "rerun {run}", "the same again", True, ("runs",), inside=True),
     Key("p", "plots", "plots/error", views=("run",), inside=True),
     Key("c", "plots next", "other plots", views=("run",), inside=True),
     Key("h", "heat", "heat map", views=("run",), inside=True),
-    Key(
-        "v",
-        "heat next",
-        "by what",
-        views=("run",),
-        inside=True,
-        does="heat map of the next figure",
-    ),
-    Key(
-        "t",
-        "heat span",
-        "since when",
-        views=("run",),
-        inside=True,
-        does="heat map of minutes or of the whole run",
-    ),
+    Key("v", "heat next", "by what", views=("run",), inside=True),
+    Key("t", "heat span", "since when", views=("run",), inside=True),
     Key("l", "lines filter {rank}", "its log", views=("run",), inside=True),
     Key("W", "why {run}", "why", views=("run", "logs"), inside=True),
     Key("T", "trace {run} -o {run}-trace.json.gz", "trace", True, ("run",), inside=True),
@@ -149,43 +141,22 @@ KEYS: tuple[Key, ...] = (
     Key("slash", "find ", "find", True, VIEWS, inside=True),
     Key("n", "lines next", "next found", views=SEARCHED, inside=True),
     Key("N", "lines previous", "found before", views=SEARCHED, inside=True),
-    Key("f", "filter ", "filter", True, ("logs",), inside=True, does="show lines that match"),
+    Key("f", "filter ", "filter", True, ("logs",), inside=True),
     Key("x", "lines first-error", "first error", views=("logs",), inside=True),
     Key("e", "lines error", "error", views=("logs",), inside=True),
     Key("E", "lines error-before", "error before", views=("logs",), inside=True),
-    Key(
-        "o",
-        "lines fold",
-        "fold",
-        views=("logs",),
-        inside=True,
-        does="fold equal lines, or all lines",
-    ),
-    Key(
-        "d",
-        "lines digits",
-        "digits",
-        views=("logs",),
-        inside=True,
-        does="fold lines that differ in numbers",
-    ),
-    Key("w", "lines wrap", "wrap", views=("logs",), inside=True, does="wrap long lines"),
-    Key(
-        "t",
-        "lines times",
-        "times",
-        views=("logs",),
-        inside=True,
-        does="show when lines were printed",
-    ),
-    Key("a", "lines at ", "at a time", True, ("logs",), inside=True, does="go to a time"),
+    Key("o", "lines fold", "fold", views=("logs",), inside=True),
+    Key("d", "lines digits", "digits", views=("logs",), inside=True),
+    Key("w", "lines wrap", "wrap", views=("logs",), inside=True),
+    Key("t", "lines times", "times", views=("logs",), inside=True),
+    Key("a", "lines at ", "at a time", True, ("logs",), inside=True),
     Key("y", "lines copy", "copy", views=("logs",), inside=True),
     Key("c", "check --hosts {host}", "check this host", views=("cluster",), inside=True),
     Key("enter", "open", "open", views=("cluster", "check"), inside=True),
     Key("r", "repeat {check}", "this again", views=("check",), inside=True),
     Key("m", "pairs", "pairs", views=("check",), inside=True),
     Key("i", "interfaces", "interfaces", views=("check",), inside=True),
-    Key("f", "filter ", "filter", True, ("check",), inside=True, does="show findings that match"),
+    Key("f", "filter ", "filter", True, ("check",), inside=True),
     Key("x", "cancel", "cancel", views=("check",), inside=True),
     Key("y", "copy", "copy command", views=("run", "check"), inside=True),
     Key("f10", "theme", "theme", views=("help",)),

@@ -175,7 +175,7 @@ def _rows(keys: Iterable[Key], *, wordy: bool, place: bool = False) -> Rows:
         line = f": {key.line}{'…' if key.asks else ''}"
         typed = line if wordy and key.line.strip() not in ("", key.label) else ""
         where = ", ".join(key.views) if len(key.views) <= MANY_VIEWS else "and most others"
-        row = (key.shown, (key.does or key.label) + typed)
+        row = (key.shown, key.does + typed)
         views[row] = f"{views[row]}, {where}" if row in views else where
     return [
         (_name(shown), f"{does} ({where})" if place else does)

@@ -98,7 +98,7 @@ class LogsView(Vertical):
 
     def compose(self) -> ComposeResult:
         yield Verdict("no run yet: type 'run SCRIPT', or 'demo'", id="logs-line")
-        yield PlotPanel(keys="a at a time · click goes there", id="lines-plot")
+        yield PlotPanel(keys="a or a click goes to a time", id="lines-plot")
         with Horizontal(id="logs-row"):
             yield LogSides(id="log-sides")
             with Panel("Lines", id="lines-panel"):

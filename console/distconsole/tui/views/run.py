@@ -215,8 +215,8 @@ class RunView(Vertical):
         own = figures.waits.usual_own_ms is not None
         self._entitle(figures.hosts, filtered, early=early, waits=own)
         if ranks is not None:
-            left_out: tuple[str, ...] = () if timeline.ranks_have_gpus else GPU_TITLES
-            left_out += () if timeline.end is None else ("samples/s",)
+            left_out = [] if timeline.ranks_have_gpus else [*GPU_TITLES]
+            left_out += [] if timeline.end is None else ["samples/s"]
             self._draw_ranks(ranks, shown, left_out, early=early)
         self._draw_middle(plots, failed, traceback, ended)
         self._printed = said_lines
@@ -235,11 +235,10 @@ class RunView(Vertical):
         self.query_one("#ranks-panel", Panel).entitle(title, filtered, legend=legend)
 
     def _draw_ranks(
-        self, ranks: RankRows, shown: Sequence[RankRow], unknown: Sequence[str], *, early: bool
+        self, ranks: RankRows, shown: Sequence[RankRow], left_out: list[str], *, early: bool
     ) -> None:
         table: LineTable[RankRow] = self.query_one("#ranks", LineTable)
         hidden = (*STEP_TITLES, *(("state",) if ranks.calm else ()))
-        left_out = list(unknown)
         left_out += hidden if early else (START_TITLE, "samples/s" if ranks.hung else "where")
         left_out += () if ranks.priced else (COSTS_TITLE,)
         left_out += () if ranks.own_known else (OWN_TITLE,)

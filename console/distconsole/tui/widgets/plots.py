@@ -300,7 +300,7 @@ def spread(spare: int, frame: int, known: int, height: int) -> tuple[int, int]:
         height: Lines of the whole view: on a tall one plots are taller.
     """
     rows = 2 if known >= MANY and spare >= 2 * (frame + MOST_ROWS) else 1
-    return rows, min(spare, rows * (frame + max(MOST_ROWS, height // 4)))
+    return rows, min(spare, rows * (frame + max(MOST_ROWS, height // 3)))
 
 
 class PlotPanel(Panel):

@@ -275,7 +275,12 @@ class ClusterView(OrderedView[LoadRow]):
         silent = [title for title, told in RARE.items() if not any(map(told, samples))]
         for name, rows in (("#hosts", hosts), ("#gpus", gpus)):
             table: LineTable[HostRow | GpuRow] = self.query_one(name, LineTable)
-            table.leave_out((*silent, *(() if recent else (RECENT_TITLE,))))
+            unknown = [
+                *silent,
+                *(() if recent else (RECENT_TITLE,)),
+                *(() if any(row.gpus for row in hosts) else ("gpus",)),
+            ]
+            table.leave_out(unknown)
             table.show(rows)
         self.query_one(HostCells).show(hosts, self.host_under_cursor())
 
