@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ ALONE = ask.OpenConsole()
 SSH_CONFIG = """\
 Host bastion
     HostName gate.example.com
-Host node1 node2
+Host node1 node2  # in the cellar
     ProxyJump me@bastion
 Host github.com
     User git
@@ -36,6 +37,7 @@ def folder(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_ssh_config(home, SSH_CONFIG)
     folder = home / "project"
     folder.mkdir()
+    os.mkfifo(folder / "hosts")
     monkeypatch.chdir(folder)
     return folder
 

@@ -111,8 +111,9 @@ def find_hosts(
     """Yield hosts and where they were found, likeliest first: the Slurm allocation, a host file here, ssh_config."""
     yield hosts_in(environ.get("SLURM_JOB_NODELIST", "")), "the Slurm allocation"
     for name in ("hostfile", "hosts", "machinefile"):
-        with suppress(ConfigError):
-            yield read_hostfile(Path(name)), f"./{name}"
+        if Path(name).is_file():  # a pipe would never end
+            with suppress(ConfigError):
+                yield read_hostfile(Path(name)), f"./{name}"
     machines, jumps = ssh_machines(ssh_config or own_ssh_config())
     skipped = f"; not {', '.join(jumps)}: a jump host" if jumps else ""
     yield (

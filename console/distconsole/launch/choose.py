@@ -235,7 +235,7 @@ def refuse_shell(request: Run, shell: ShellScript) -> None:
             hint = f'distconsole submits that job and starts the ranks: distconsole run --slurm "{options}"'
         raise PlanError(
             f"{request.script} is a job file of {system} (#{shell.system}), whose commands need its job",
-            f"{hint} -- {_command_in_job(request, shell)}",
+            mask_text(f"{hint} -- {_command_in_job(request, shell)}"),
         )
     if shell.starts and all(each.left for each in shell.starts):
         first = shell.starts[0]
@@ -320,5 +320,4 @@ def _command_in_job(request: Run, shell: ShellScript) -> str:
             word for each in given for word in each.words if not any("$" in w for w in each.words)
         ]
         words = rest if table == "srun" else [words[0], *known, *rest]
-    command = " ".join(word if "$" in word else shlex.quote(word) for word in words)
-    return mask_text(command)
+    return " ".join(word if "$" in word else shlex.quote(word) for word in words)
