@@ -218,7 +218,8 @@ class _Reader:
         if not words:
             return
         name, rest = _name(words[0]), words[1:]
-        if _waits(name, rest):
+        follows = {"tail": ("-f", "-F", "--follow"), "kill": ("-0",)}.get(name, ())
+        if name in ("wait", "fg") or any(word in rest for word in follows):
             running, self._running = self._running, []
             starts = (
                 replace(each, left=each.left and each not in running) for each in self.found.starts
@@ -375,12 +376,6 @@ def _errors(node: Node) -> Iterator[Node]:
         yield node
     for child in node.children:
         yield from _errors(child) if child.has_error or child.is_missing else ()
-
-
-def _waits(name: str, rest: Sequence[str]) -> bool:
-    """Return whether a command waits for the commands in the background."""
-    follows = {"tail": ("-f", "-F", "--follow"), "kill": ("-0",)}.get(name, ())
-    return name in ("wait", "fg") or any(word in rest for word in follows)
 
 
 def _behind_host(words: list[str]) -> list[str]:
