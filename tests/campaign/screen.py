@@ -17,7 +17,7 @@ from testbed import Testbed
 
 LOGS, RUN = b"\x1b[15~", b"\x1bOS"
 ONLY_IN_LOGS = "─ Level ─"
-BEGUN = "F5 logs"
+BEGUN = "5 logs"
 PAUSE_SECONDS = 0.4
 
 

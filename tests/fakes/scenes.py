@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 from msgspec import UNSET
@@ -96,7 +97,8 @@ def plan(world: int, per_host: int = 2) -> PlanMade:
 
 def rank(number: int, state: RankState, t: float = START, per_host: int = 2) -> RankChanged:
     codes = {RankState.FAILED: 1, RankState.KILLED: 143, RankState.EXITED: 0}
-    extra = {"exit_code": codes[state]} if state in codes else {}
+    extra: dict[str, Any] = {"exit_code": codes[state]} if state in codes else {}
+    extra |= {"signal": 15, "stopped": True} if state is RankState.KILLED else {}
     return RankChanged(
         t=t,
         run=RUN,

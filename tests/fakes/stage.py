@@ -115,7 +115,7 @@ async def on_screen(
     app: ConsoleApp, stage: Stage, size: tuple[int, int] = SMALL
 ) -> AsyncIterator[Pilot[int]]:
     """Run ``app`` without a terminal until the block ends; all its threads end too."""
-    app.session.begin()
+    app.session.begin(asks=isinstance(app.main.request, ask.OpenConsole))
     try:
         async with app.run_test(size=size) as pilot:
             pilot._wait_for_screen = partial(_handled, app)
@@ -177,7 +177,7 @@ async def settled(app: ConsoleApp, stage: Stage, pilot: Pilot[int]) -> None:
 
 def _shown(app: ConsoleApp, stage: Stage) -> bool:
     """Whether every scene was asked for, the hosts first, and every past run is read and at its moment."""
-    looks = not isinstance(app.main.request, ask.Demo | ask.Replay)
+    looks = not (app.session.offers or isinstance(app.main.request, ask.Demo | ask.Replay))
     if looks and app.session.load_task is None:
         return False  # the console asks for its hosts only once its first screen stands
     past = [task for task in app.session.tasks if isinstance(task, ReplayTask)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import shlex
+import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -197,3 +198,36 @@ def test_data_on_a_filesystem_that_hangs_is_one_failure_and_holds_up_nobody(bed:
     ]
     assert report.cells[second.name]["script.arguments"] == "skipped"
     assert report.cells[second.name]["script.same"] == "pass"
+
+
+def give_ipv6_alone(bed: Testbed) -> None:
+    """Take the hosts' IPv4 addresses away: they, the console and ssh_config know one another by IPv6."""
+    _, second, third, _ = bed.console_address.split(".")
+    of = {host: f"fd00:{second}:{third}::{number}" for number, host in enumerate(bed.hosts, 1)}
+    add = ["ip", "addr", "add", f"fd00:{second}:{third}::fe/64", "dev", bed.uplink, "nodad"]
+    subprocess.run(add, check=True)
+    names = "".join(f"{address} {host.name}\n" for host, address in of.items())
+    config, keys = bed.ssh_config.read_text(), bed.known_hosts.read_text()
+    for host, address in of.items():
+        host.wrong_etc_hosts(f"127.0.0.1 localhost\n::1 localhost\n{names}")
+        host.exec(f"ip addr add {address}/64 dev eth0 nodad && ip -4 addr flush dev eth0")
+        host.exec("ip link set eth1 down && ip -4 addr flush dev eth1")
+        config = config.replace(f"HostName {host.address}\n", f"HostName {address}\n")
+        keys = keys.replace(f",{host.address},", f",{address},")
+    bed.ssh_config.write_text(config)
+    bed.known_hosts.write_text(keys)
+
+
+@pytest.mark.torch_ranks
+def test_on_hosts_of_ipv6_alone_nothing_fails_that_the_launch_does_not_use(
+    nothing_left: None,
+) -> None:
+    """Horovod and Open MPI are there, too, and horovodrun knows no IPv6."""
+    with Testbed(2) as bed:
+        for host in bed.hosts:
+            put(host, "train.py", TRAIN)
+            put(host, "model.py", MODEL)
+        give_ipv6_alone(bed)
+        assert trouble(check(bed, "train.py")) == []
+        (refused,) = check(bed, "train.py", "--level quick --launcher mpi").findings[:1]
+        assert refused.summary.endswith("mpirun takes no IPv6 addresses")

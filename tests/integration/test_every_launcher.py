@@ -250,3 +250,28 @@ def test_an_engine_that_is_killed_takes_everything_with_it(
         rank = 0 if host == 0 else place.starter.first_of_node2
         judges = [each for each in place.hosts if killed == "engine" or each is not machine]
         assert_failed(place, console, exit_code, rank, machine.name, error, judges)
+
+
+def test_a_death_that_its_shim_reads_behind_the_stop_is_the_first(
+    place: Place, tmp_path: Path
+) -> None:
+    """On a busy host node1 has noticed the death, and had the run stopped, before node2's shim runs."""
+    if place.starter.name not in ("torch", "mpi"):
+        pytest.skip(f"{place.starter.name}: its deaths are read as torch's or mpi's are")
+    node1, node2 = place.hosts
+    program, error = r"\S*python\S* \S+train\.py", "killed by SIGKILL"
+    if (engine := place.starter.engines[1]) is not None:
+        program, error = engine.program, engine.told
+    with place.run(tmp_path, "counts") as console:
+        place.trains(console)
+        run = console.of("plan")[0]["run"]
+        shims = [p.pid for p in node2.processes() if re.match(SHIM, " ".join(p.argv))]
+        log = node1.path(f"/tmp/distconsole-{os.geteuid()}/runs/{run}/shim.jsonl")
+        for pid in shims:
+            os.kill(pid, signal.SIGSTOP)
+        assert shims
+        assert killed_by(node2, program)
+        assert wait_for(lambda: '"stopping"' in log.read_text())
+        for pid in shims:
+            os.kill(pid, signal.SIGCONT)
+        assert_failed(place, console, 137, MARKED, "node2", error)

@@ -135,6 +135,8 @@ def test_a_run_that_hangs_is_stopped(
         run.control.stop(reason)
         end = run.end()
     assert (end.state, end.exit_code) == (EndState.STOPPED, exit_code)
+    killed = [each for each in run.of(RankChanged) if each.state is RankState.KILLED]
+    assert [(each.signal, each.stopped) for each in killed] == [(15, True)] * 2
 
 
 def test_a_run_that_ignores_the_stop_is_killed_by_the_second_wish(

@@ -17,10 +17,12 @@ from distconsole.model.run_events import EndState, LogLine, PlanMade, RankChange
 from distconsole.operations.control import StopReason
 from distconsole.session import open_session
 from suite.blame import ENDED, assert_rank_2_is_blamed
+from suite.console import Console
 from suite.driving import Operator
 from suite.obstacles import mpirun_is
 from suite.remains import gone
-from testbed import Testbed
+from testbed import Host, Testbed
+from testbed.keeper import wait_for
 
 pytestmark = [pytest.mark.testbed, pytest.mark.mpi]
 
@@ -189,3 +191,58 @@ def test_what_is_missing_is_named_before_anything_starts(
         run.finish()
     assert "apt install openmpi-bin" in caught.value.hint
     assert not run.of(PlanMade)
+
+
+LOST_AS_RANKS_MEET = """
+import ctypes, os, time
+import torch
+import horovod.torch as hvd
+mpi = ctypes.CDLL("libmpi.so.40", ctypes.RTLD_GLOBAL)
+mpi.MPI_Init_thread(None, None, 3, ctypes.byref(ctypes.c_int()))
+print("ready", flush=True)
+while not os.path.exists({go!r}):
+    time.sleep(0.01)
+hvd.init()
+print("sums to", int(hvd.allreduce(torch.tensor([10 ** hvd.rank()]), op=hvd.Sum).item()), flush=True)
+hvd.shutdown()
+mpi.MPI_Finalize()
+"""
+
+
+def connects(host: Host) -> bool:
+    """Return whether a process of the host waits for an answer to its SYN."""
+    table = host.exec("cat /proc/net/tcp").stdout.splitlines()[1:]
+    return any(line.split()[3] == "02" for line in table)
+
+
+@pytest.mark.horovod
+@pytest.mark.skipif(not mpirun_is("(Open MPI) 4"), reason="Open MPI 5 ends such ranks itself")
+def test_hosts_that_lose_each_other_as_the_ranks_meet_are_told_and_ranks_start_anew(
+    standing_bed: Testbed, tmp_path: Path
+) -> None:
+    """Open MPI 4.1.4 gives a connection up once ARP has, after 3 s, and waits for ever."""
+    go, hosts = tmp_path / "go", standing_bed.hosts[:2]
+    script = tmp_path / "train.py"
+    script.write_text(LOST_AS_RANKS_MEET.format(go=str(go)))
+    words = ("run", "--json", "--launcher", "mpi", "--max-restarts", "1", str(script))
+    with Console(standing_bed, tmp_path, *words, hosts="node1:1,node2:1") as console:
+        for rank in (0, 1):
+            console.see(event="log", rank=rank, line="ready")
+        for host in hosts:
+            host.link_down("mgmt")
+        go.touch()
+        wait_for(lambda: connects(hosts[1]), 30)
+        gave_up = wait_for(lambda: not connects(hosts[1]), 30)
+        for host in hosts:
+            host.link_up("mgmt")
+        assert gave_up
+        found = console.see(event="finding", check="run.connection_lost")
+        assert found["summary"].startswith("node2 not heard of for ")
+        assert "while the ranks met, and Open MPI failed to connect ranks" in found["summary"]
+        assert "they are started again" in found["hint"]
+        assert console.wait() == 0
+    assert len(console.of("restart")) == 1
+    assert {rank: console.lines(rank)[-1] for rank in (0, 1)} == dict.fromkeys(
+        (0, 1), "sums to 11"
+    )
+    assert not gone(*standing_bed.hosts)

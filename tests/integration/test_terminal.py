@@ -35,6 +35,42 @@ while True:
 """
 
 
+def test_init_asks_on_the_terminal_of_the_console_which_takes_its_hosts_then(
+    bed: Testbed, tmp_path: Path
+) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project/json.py").write_text(
+        "open('ran', 'w')\nraise ImportError('not Python's')"
+    )
+    # As a shell's job, which has its own Ctrl-C.
+    program = ["env", "-C", str(tmp_path / "project")]
+    program += ["bash", "-mc", '"$0" -P -m distconsole; exit $?', sys.executable]
+    places = {name: str(tmp_path / name) for name in ("XDG_DATA_HOME", "XDG_STATE_HOME")}
+    given = {"DISTCONSOLE_SSH_CONFIG": str(bed.ssh_config), "HOME": str(tmp_path), **places}
+    with Terminals(tmp_path) as terminals:
+        screen = terminals.open("console", program, **given)
+        screen.see(r"NO HOSTS YET  .* knows node2", "not node1: a jump host")
+        screen.press("i")
+        screen.see("Which hosts")
+        screen.press("C-c")  # ends init alone
+        screen.see("Enter goes back to the console")
+        screen.press("Enter")
+        screen.see("NO HOSTS YET")
+        screen.press("i")
+        screen.see("Which hosts")
+        screen.press("node1,node2", "Enter")
+        screen.see("Which Python")
+        screen.press("Enter")
+        screen.see("Write it")
+        screen.press("Enter")
+        screen.see("Enter goes back to the console")
+        screen.press("Enter")
+        screen.see("2 hosts", "node1 .*● connected", "node2 .*● connected")
+        screen.press("C-q")
+        assert screen.exit_code() == 0
+    assert not (tmp_path / "project/ran").exists()
+
+
 def loss_on(screen: Terminal) -> float:
     return float(screen.see(r"── loss ─+ (\d+\.?\d*(?:e-?\d+)?)")[1])
 

@@ -99,6 +99,18 @@ def test_requests_run_side_by_side(bridge: Bridge) -> None:
     assert set((items[0] or {})["node"]) == set(protocol.NODE_FIELDS)
 
 
+def test_who_watches_is_told_of_the_busiest_processes_once_they_were_read_twice(
+    bridge: Bridge,
+) -> None:
+    items = (message["item"] for message in bridge.messages(bridge.send("watch", interval=0.2)))
+    assert "processes" not in next(items), "a first reading says nothing of now"
+    processes = next(item["processes"] for item in items if "processes" in item)
+    assert processes
+    for each in processes:
+        assert tuple(each) == protocol.BUSY_FIELDS
+        assert each["cpu"] > 0
+
+
 def test_cancelling_what_is_not_there_is_no_error(bridge: Bridge) -> None:
     assert bridge.done("cancel", target=12345) == {}
     assert bridge.done("cancel") == {}

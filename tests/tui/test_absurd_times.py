@@ -64,7 +64,7 @@ async def test_a_past_run_of_absurd_times_is_replayed(home: Path, t: float) -> N
     Journal(seconds=20, fails=1, odd_t=t).write(RunStore(runs_dir()))
     app, stage = staged({}, request=ask.Replay(run="digits-1121-a3f9"))
     async with on_screen(app, stage, LARGE) as pilot:
-        shown = {"start": "04:40:00", "10s": "HEALTHY  4 ranks", "04:40:12": "12.0s of "}
+        shown = {"start": "04:40:00", "10s": "HEALTHY  4 ranks", "04:40:12": "12.0 s of "}
         for moment, words in {**shown, "end": "FAILED  after 21.0 s"}.items():
             await typed(app, stage, pilot, f"at {moment}")
             assert words in screen_text(app)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -13,9 +14,10 @@ from msgspec.structs import replace
 
 from distconsole.model import requests as ask
 from distconsole.model.events import Event
-from distconsole.model.run_events import GpuSample, Window
+from distconsole.model.run_events import BusyProcess, GpuSample, NodeSample, Window
 from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.prompt.keys import SORTS
+from distconsole.tui.views.cluster.host import Process
 from distconsole.tui.views.cluster.view import HostCells
 from distconsole.tui.views.ranks import ORDERS
 from distconsole.tui.widgets.line_table import LineTable
@@ -241,6 +243,45 @@ async def test_enter_on_a_host_shows_all_of_it_alone_and_q_leads_back() -> None:
         assert {host for host, _ in gpus(app)} == {"node1", "node2"}
 
 
+def busy_hosts() -> Iterator[Event]:
+    """The hosts of ``shared_hosts``, of which the second says what takes its processors."""
+    busy = (
+        BusyProcess(pid=66, user="eve", command="tar cz /data", cpu=187.4, memory=3 << 30),
+        BusyProcess(pid=4002, user="me", command="python train.py", cpu=99.0, memory=2 << 30),
+    )
+    for event in shared_hosts():
+        told = isinstance(event, NodeSample) and event.host == "node2"
+        yield replace(event, processes=busy) if told else event  # type: ignore[type-var]
+
+
+async def test_the_page_of_a_host_lists_what_takes_it_as_long_as_that_is_of_now() -> None:
+    app, stage = staged(SCENES | {ask.Top: busy_hosts})
+    async with on_screen(app, stage, LARGE) as pilot:
+        await typed(app, stage, pilot, f"attach {scenes.RUN}")
+        await typed(app, stage, pilot, "view cluster")
+        await pilot.press("down", "enter")
+        await settled(app, stage, pilot)
+        text = screen_text(app)
+        assert "node2 connected, 4 GPUs at 64 %" in text.splitlines()[1]
+        table: LineTable[Process] = app.query_one("#processes", LineTable)
+        shown = [(row.pid, row.whose, row.gpu, row.cpu) for row in table.rows]
+        assert shown == [
+            ("66", "eve", "", 187.4),
+            ("4002", "digits rank 2", "0", 99.0),
+            ("812", "mallory", "1", None),
+            ("4003", "digits rank 3", "1", None),
+        ]
+        for words in (r"66 +eve +187 +3.0G +tar cz /data", r"4002 +digits rank 2 +99 +2.0G"):
+            assert re.search(words, text), text
+        load = app.session.load_task
+        assert load is not None
+        read_at, busy = load.load.busy["node2"]
+        load.load.busy["node2"] = read_at - 60, busy
+        app.screen.redraw()
+        await settled(app, stage, pilot)
+        assert [row.cpu for row in table.rows] == [None] * 3
+
+
 async def test_many_hosts_have_a_cell_each_and_a_click_on_one_goes_to_its_row() -> None:
     app, stage = staged({ask.Top: partial(scenes.hosts, 60, 0, lost="node21")})
     async with on_screen(app, stage, LARGE) as pilot:
@@ -303,7 +344,7 @@ async def test_ranks_are_sorted_and_filtered_by_the_headings_on_the_screen() -> 
         await typed(app, stage, pilot, "sort own")
         for line in ("sort rank up", "sort loss down", "sort rank foo"):
             await typed(app, stage, pilot, line)
-            assert f"'{line}' means nothing" in screen_text(app)
+            assert f"'{line}' is not understood" in screen_text(app)
             assert order() == [0, 2, 3, 1], f"{line} is not half done"
 
 

@@ -25,6 +25,7 @@ from distconsole.model.run_events import (
 from distconsole.model.time_text import clock_text
 from distconsole.tui.app import ConsoleApp
 from distconsole.tui.views.run import RunView
+from distconsole.tui.widgets.log_tail import LogTail
 from distconsole.tui.widgets.plots import Plot, PlotPanel
 from distconsole.tui.widgets.tiles import Tile
 from fakes import scenes
@@ -157,13 +158,27 @@ async def test_behind_a_cut_nothing_is_known() -> None:
 
 async def test_after_the_end_the_last_figures_are_said_to_be_the_last_and_axes_end_there() -> None:
     app, stage = staged({ask.Attach: over}, request=ATTACH)
-    async with on_screen(app, stage, LARGE):
+    async with on_screen(app, stage, LARGE) as pilot:
         assert titles(app)[:3] == [
             "loss last 0.483",
             "samples/s last 1,714",
             "step time last 18.1",
         ]
         assert ends(app) == [31.0, 31.0]
+        assert tiles(app) | {"steps": ""} == {
+            "samples/s": "1,700",
+            "step time": "18.1 ms",
+            "loss": "0.483",
+            "steps": "",
+        }
+        text = screen_text(app)
+        (headings,) = (line for line in text.splitlines() if "vs med" in line)
+        assert "samples/s" not in headings
+        assert text.count("mean of the run") == 2
+        keys = text.splitlines()[-1]
+        assert not any(key in keys for key in ("W why", "T trace"))
+        await typed(app, stage, pilot, "plots next")
+        assert "there are no other plots" in screen_text(app)
 
 
 async def test_a_title_and_the_tile_say_the_same() -> None:
@@ -178,6 +193,12 @@ async def test_a_title_and_the_tile_say_the_same() -> None:
         assert tiles(app)["step time"] == "38.8 ms"
         assert "step time 38.8 ms" in titles(app)
         assert tiles(app)["samples/s"] in titles(app)[1]
+        text = screen_text(app)
+        assert re.search(r"0\.103  falls  best 0\.103", text), "not from the one to the other"
+        assert re.search(r" parts, 0 to 45\.8 ms ", text)
+        assert text.count("forward") == 1, "which shade is which is said once"
+        printed = app.query_one("#tail", LogTail).count
+        assert f" the last {printed} lines " in text
 
 
 async def test_a_gap_is_no_decline() -> None:

@@ -148,12 +148,14 @@ async def test_2048_ranks_on_a_small_screen_tell_which_one_and_since_when() -> N
 async def test_keys_change_what_is_shown_and_lead_to_the_ranks_log() -> None:
     app, stage = staged({ask.Attach: partial(scenes.large, 16, slow=5)}, request=ATTACH)
     async with on_screen(app, stage) as pilot:
+        told = app.session.transcript.text()
         await pilot.press("h", "v")
         await settled(app, stage, pilot)
         assert "wait for data of 16 ranks" in screen_text(app)
         await pilot.press("t")
         await settled(app, stage, pilot)
         assert "the whole run" in screen_text(app)
+        assert app.session.transcript.text() == told, "its title says what it shows"
         await typed(app, stage, pilot, "heat loss")
         assert "loss of 16 ranks" in screen_text(app)
         await typed(app, stage, pilot, "heat nonsense")

@@ -219,7 +219,7 @@ async def test_a_field_that_is_empty_shows_what_is_taken_now() -> None:
         told = {name: field(app, name).editor for name in names}
         before = {name: each.placeholder for name, each in told.items() if isinstance(each, Input)}
         assert before == {
-            "nproc": "one a GPU, else 1",
+            "nproc": "one per GPU, else 1",
             "nnodes": "all",
             "hosts": "node1,node2",
             "env": "none, such as SEED=7 NCCL_DEBUG=INFO",

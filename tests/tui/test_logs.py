@@ -294,7 +294,8 @@ async def test_a_rank_is_chosen_beside_the_lines_and_a_moment_above_them() -> No
             ("all", 30, 1),
             ("▲ 2", 12, 1),
             ("● 0", 6, 0),
-        ]  # what erred comes first
+        ]
+        assert "those with errors first" in screen_text(app)
         await typed(app, stage, pilot, "filter -epoch")
         table.focus()
         await pilot.press("down", "enter")

@@ -8,17 +8,19 @@ import pytest
 from rich.text import Text
 from textual import events
 
+from distconsole.config.shortcuts import KeySetting
 from distconsole.model import requests as ask
 from distconsole.tui.app import ConsoleApp
-from distconsole.tui.chrome import Mode
+from distconsole.tui.chrome import Mode, title_content
 from distconsole.tui.prompt.input import Prompt
+from distconsole.tui.prompt.keymap import Keymap, make_keymap
 from distconsole.tui.prompt.question import Question
 from distconsole.tui.view_models.hosts import Clocks
 from distconsole.tui.views.runs import RunRow
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.lines import Words
 from fakes import scenes
-from fakes.stage import ATTACH, asked, on_screen, screen_text, settled, staged, typed, until
+from fakes.stage import ATTACH, LARGE, asked, on_screen, screen_text, settled, staged, typed, until
 
 SCENES = {
     ask.Attach: scenes.talking,
@@ -260,3 +262,54 @@ async def test_what_is_typed_before_the_views_stand_is_taken_when_they_do() -> N
     async with on_screen(app, stage) as pilot:
         await until(pilot, lambda: app.query_one(Prompt).value == "ru")
         assert app.main.mode is Mode.PROMPT
+
+
+async def test_the_line_of_keys_has_none_for_what_is_not_there() -> None:
+    app, stage = staged({ask.Check: scenes.checked})
+    async with on_screen(app, stage, LARGE) as pilot:
+        for view, without in (("run", "why"), ("logs", "first error"), ("check", "this again")):
+            await typed(app, stage, pilot, f"view {view}")
+            keys = screen_text(app).splitlines()[-1]
+            assert "prompt" in keys
+            assert [word for word in (without, "sort", "filter", "copy") if word in keys] == []
+        assert "F7 check" in keys
+        await typed(app, stage, pilot, "check")
+        assert "this again" in screen_text(app).splitlines()[-1]
+
+
+TABS = {"1 help": "help", "2 cluster": "cluster", "3 check": "check", "4 run": "run"}
+TABS |= {"5 logs": "logs", "6 runs": "runs"}
+
+
+async def test_the_bar_names_the_digits_that_work_and_f_keys_where_digits_are_typed() -> None:
+    app, stage = staged(SCENES, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+
+        def bar() -> str:
+            return screen_text(app).splitlines()[0]
+
+        for name, view in TABS.items():
+            assert f" {name}" in bar()
+            await pilot.press(name[0])
+            await settled(app, stage, pilot)
+            assert app.main.view == view
+        await pilot.press("colon")
+        await settled(app, stage, pilot)
+        assert "F2 cluster" in bar()
+        assert "2 cluster" not in bar().replace("F2 cluster", "")
+        await pilot.press("2")
+        assert app.query_one(Prompt).value == "2"
+
+
+def test_a_digit_that_was_given_another_meaning_is_not_named() -> None:
+    keymap = make_keymap([KeySetting("4", "check", "look")], {})
+    bar = title_content(keymap, "cluster", 2, 0, 0, 100, digits=True).plain
+    assert "F4 run" in bar
+    assert " 5 logs" in bar
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_tabs_stay_and_what_says_less_gives_way(width: int) -> None:
+    bar = title_content(Keymap(), "run", 2, 1, 1, width, digits=True).plain
+    assert [name for name in TABS if name not in bar and name != "1 help"] == []
+    assert ("1 help" in bar) is (width == 120)

@@ -18,7 +18,7 @@ from syrupy.assertion import SnapshotAssertion
 from distconsole.config.paths import runs_dir
 from distconsole.model import requests as ask
 from distconsole.model.events import CheckEnded, Event, FindingMade
-from distconsole.model.run_events import GpuSample
+from distconsole.model.run_events import BusyProcess, GpuSample, NodeSample
 from distconsole.runs.store.store import RunStore
 from distconsole.tui.app import ConsoleApp
 from distconsole.tui.widgets.plots import Plot
@@ -28,6 +28,20 @@ from fakes.journals import Journal
 from fakes.stage import Scene, keep_run
 
 pytestmark = pytest.mark.usefixtures("utc", "home", "colours")
+
+
+BUSY = tuple(
+    BusyProcess(
+        pid=70_000 + at, user=user, command=command, cpu=cpu, memory=int(gigabytes * 2**30)
+    )
+    for at, (user, command, cpu, gigabytes) in enumerate(
+        (
+            ("eve", "tar czf /scratch/eve/data.tgz /data/imagenet", 1587.0, 0.4),
+            ("me", "python train.py --epochs 90 --token ***", 212.4, 18.2),
+            ("root", "/usr/sbin/slurmd -D -s", 0.6, 0.03),
+        )
+    )
+)
 
 
 def troubled_hosts() -> Iterator[Event]:
@@ -41,6 +55,8 @@ def troubled_hosts() -> Iterator[Event]:
                 ("node7", 3): {"ecc_uncorrected": 2},
             }.get(place, {})
             event = msgspec.structs.replace(event, **odd)
+        elif isinstance(event, NodeSample) and event.host == "node1":
+            event = msgspec.structs.replace(event, processes=BUSY)
         yield event
 
 
@@ -56,6 +72,15 @@ def half_checked() -> Iterator[Event]:
 def past() -> None:
     journal = Journal(run="digits-1121-a3f9", seconds=120, slow=3, fails=1, lockstep=True)
     journal.write(RunStore(runs_dir()))
+
+
+def known_hosts() -> None:
+    """Have ssh_config know more hosts than are taken at once, and a host file a few."""
+    config = Path.home() / ".ssh" / "config"
+    config.parent.mkdir()
+    names = " ".join(f"node{number:02}" for number in range(1, 41))
+    config.write_text(f"Host jump\nHost {names}\n    ProxyJump jump\n")
+    Path("hostfile").write_text("gpu1 slots=4\ngpu2 slots=4\n")
 
 
 def attached(scene: Scene, **views: tuple[str, ...]) -> Page:
@@ -100,8 +125,12 @@ PAGES = {
         ALL,
         after=five_minutes,
     ),
-    "hosts": Page({ask.Top: troubled_hosts}, {"hosts": (), "grouped": ("group host",)}),
+    "hosts": Page(
+        {ask.Top: troubled_hosts},
+        {"hosts": (), "grouped": ("group host",), "host": ("group none", "press enter")},
+    ),
     "empty": Page({}, {"empty": ()}, request=ask.OpenConsole()),
+    "first": Page({}, {"first": ()}, request=ask.OpenConsole(), before=known_hosts),
     "check": Page({ask.Check: scenes.checked}, {"check": ("check",)}),
     "finding": Page({ask.Check: scenes.checked}, {"finding": ("check", "press enter")}),
     "checking": Page({ask.Check: half_checked}, {"checking": ("check",)}, going=[ask.Check]),

@@ -47,7 +47,7 @@ async def test_every_view_is_of_the_moment_that_is_chosen() -> None:
         assert "✗ FAILED  after" in screen_text(app)
         await typed(app, stage, pilot, "at 60s")
         text = screen_text(app)
-        assert "‖ past  04:41:00 1m00s of 2m" in text
+        assert "‖ past  04:41:00 1 min 0 s of 2 min" in text
         assert "failed" not in text.partition("\n")[2].splitlines()[0]
         steps = {view.step for view in shown(app).run.ranks.values()}
         assert steps == {53 * 20 + 19}

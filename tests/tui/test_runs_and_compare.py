@@ -61,6 +61,54 @@ async def test_runs_that_go_on_come_first_and_others_as_they_are_asked_for() -> 
         assert "runs have no field 'nothing'" in screen_text(app)
 
 
+def shared_hosts() -> Iterator[Event]:
+    """Two runs of one's own, and two newer ones of others, of which the hosts alone know."""
+    for number, event in enumerate(scenes.past_runs()):
+        assert isinstance(event, RunListed)
+        bare = {"seconds": None, "steps": None, "samples_s": None, "metrics": {}}
+        others = {"origin": "elsewhere", "first_failure": None, **bare}
+        more = others if number > 1 else {"origin": "here"}
+        yield RunListed(summary=replace(event.summary, **more))
+
+
+@pytest.mark.parametrize("size", [SMALL, LARGE], ids=str)
+async def test_runs_of_others_are_told_from_ones_own_and_a_key_leaves_them_out(
+    size: tuple[int, int],
+) -> None:
+    app, stage = staged({ask.Runs: shared_hosts})
+    async with on_screen(app, stage, size) as pilot:
+        await typed(app, stage, pilot, "view runs")
+        assert order(app) == ["000", "003", "002", "001"]
+        text = screen_text(app)
+        assert text.count("elsewhere") >= 2
+        assert "RUNNING  digits-1121-000: 600 steps" in text  # of the run under the cursor
+        await pilot.press("down")
+        await settled(app, stage, pilot)
+        text = screen_text(app)
+        assert "STOPPED  digits-1121-003: launched elsewhere" in text
+        assert "from     launched elsewhere; Enter reads its figures" in text
+        await pilot.press("o")
+        await settled(app, stage, pilot)
+        assert order(app) == ["000", "001"]
+        assert "Runs 2 of 4 ─" in screen_text(app)
+        assert "filter from=here" in screen_text(app)
+        await pilot.press("o")
+        await settled(app, stage, pilot)
+        assert order(app) == ["000", "003", "002", "001"]
+        await pilot.press("down", "enter")
+        await settled(app, stage, pilot)
+        assert (
+            ask.Attach(run="digits-1121-003") in stage.asked
+        )  # no replay: nothing of it is stored
+
+
+async def test_where_all_runs_are_ones_own_no_column_says_so() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage, LARGE) as pilot:
+        await typed(app, stage, pilot, "view runs")
+        assert " from " not in screen_text(app)
+
+
 def long_runs() -> Iterator[Event]:
     """Three runs whose ids differ in their ends alone; the oldest was faster, the newest failed."""
     for number, event in enumerate(list(scenes.past_runs())[:3]):
@@ -96,7 +144,7 @@ async def test_a_run_is_told_from_others_and_says_how_it_ended_and_of_what(
             assert f"1121-00{number}" in text
         assert "✗ FAILED  pretraining-of-a-large-model-1121-002: rank 1 on node1: " in text
         assert "cause    rank 1 on node1: ValueError: boom" in text
-        assert "failed after 1m01s, exit code 7" in text
+        assert "failed after 1 min 1 s, exit code 7" in text
         assert ("File train.py" in text) == (size == LARGE)
         assert "1,000 samples/s (-50 % against" in text
         await pilot.press("down")

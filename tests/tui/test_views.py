@@ -63,7 +63,7 @@ WORDS = {
     "compare": ["no runs are compared: mark two in the list"],
     "transcript": ["> check"],
     "jobs": ["1 running", "attach digits-1121"],
-    "help": ["The view has the keys first", "In any view"],
+    "help": ["Keys act on the view", "In any view"],
 }
 
 
@@ -278,7 +278,7 @@ async def test_the_rank_that_was_found_to_hold_up_the_others_is_first_though_all
     app, stage = staged(SCENES | {ask.Attach: held_up}, request=ATTACH)
     async with on_screen(app, stage) as pilot:
         text = screen_text(app)
-        assert "▲ SLOW  rank 3 on node2 is slow, 9 ms for its data where 2 is usual" in text
+        assert "▲ SLOW  rank 3 on node2 is slow, 9 ms for its data where 2 ms is usual" in text
         assert "▲      3 node2" in table_text(app).splitlines()[1]
         assert table_text(app).splitlines()[1].rstrip().endswith("slow data +7 ms")
         assert "the fastest" not in text
@@ -336,7 +336,9 @@ async def test_a_click_chooses_a_rank_and_a_heading_sorts() -> None:
 async def test_a_tab_of_the_title_can_be_clicked() -> None:
     app, stage = staged(SCENES)
     async with on_screen(app, stage) as pilot:
-        await pilot.click("#title", offset=(screen_text(app).splitlines()[0].index("F6") + 1, 0))
+        await pilot.click(
+            "#title", offset=(screen_text(app).splitlines()[0].index("6 runs") + 1, 0)
+        )
         await settled(app, stage, pilot)
         assert app.main.view == "runs"
 

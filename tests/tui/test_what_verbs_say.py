@@ -12,12 +12,14 @@ from distconsole.config.paths import runs_dir
 from distconsole.errors import PlanError, RunNotFoundError
 from distconsole.model import requests as ask
 from distconsole.model.events import Event, Narration
-from distconsole.model.run_events import EndState, RunEnded
+from distconsole.model.findings import Severity
+from distconsole.model.run_events import EndState, RunEnded, RunFinding
 from distconsole.operations.control import Wish
 from distconsole.tui.confirmations import assess
 from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.prompt_verbs import shorten
 from distconsole.tui.transcript import TranscriptView
+from distconsole.tui.view_models.hints import command_of
 from distconsole.tui.views.runs import RunRow
 from distconsole.tui.widgets.line_table import LineTable
 from fakes import scenes
@@ -261,3 +263,59 @@ def test_what_a_folder_has_is_asked_about(tmp_path: Path) -> None:
     assert assess(events, 0.0)[1] is not None
     lines = ask.Export(run="last", output=str(tmp_path / "out"))
     assert assess(lines, 0.0)[1] is None, "no file can be where a folder is"
+
+
+async def test_y_copies_the_command_of_a_finding_and_hints_on_the_screen_name_keys() -> None:
+    def hung() -> Iterator[Event]:
+        yield from scenes.training()
+        for rank, verb in ((0, "logs"), (3, "why")):
+            yield RunFinding(
+                t=scenes.MINUTE_LATER,
+                run=scenes.RUN,
+                check="run.stall",
+                severity=Severity.WARN,
+                summary=f"rank {rank} has stopped",
+                rank=rank,
+                hint=f"distconsole {verb} {scenes.RUN} says more",
+            )
+
+    app, stage = staged(SCENES | {ask.Attach: hung, ask.Check: scenes.checked}, request=ATTACH)
+    async with on_screen(app, stage, LARGE) as pilot:
+        assert "hint: W says more" in screen_text(app)
+        assert "distconsole why" not in screen_text(app)
+        await pilot.press("y")
+        assert app.clipboard == f"distconsole logs {scenes.RUN}"  # the cursor is on rank 0
+        await pilot.press("down", "y")
+        await settled(app, stage, pilot)
+        assert app.clipboard == f"distconsole why {scenes.RUN}"  # rank 1 has no finding of its own
+        assert f"copied: distconsole why {scenes.RUN}" in screen_text(app)
+        await typed(app, stage, pilot, "check")
+        await pilot.press("y")
+        await settled(app, stage, pilot)
+        finding = app.main.views.check.finding_under_cursor()
+        assert finding is not None
+        assert app.clipboard == command_of(finding)
+
+
+async def test_y_says_so_where_no_finding_has_a_command() -> None:
+    app, stage = staged(SCENES, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await pilot.press("y")
+        await settled(app, stage, pilot)
+        assert "no finding here says what to type" in screen_text(app)
+        assert app.clipboard == ""
+
+
+async def test_a_page_or_a_file_that_is_written_leaves_the_view_and_says_where_it_is() -> None:
+    def written() -> Iterator[Event]:
+        yield Narration(text="written: x.html")
+
+    made = {ask.ReportPage: written, ask.Export: written, ask.Trace: written}
+    app, stage = staged(SCENES | made, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        for line in ("report last -o x.html", "export last -o x.jsonl", "trace last"):
+            await typed(app, stage, pilot, line)
+            assert app.main.view == "run", line
+            assert "written: x.html" in screen_text(app), line
+        await typed(app, stage, pilot, "export last")
+        assert app.main.view == "transcript"

@@ -64,7 +64,9 @@ A journal entry is ``{"seq": int, "t": float, "kind": str, ...}``: ``seq`` count
 gap on each node and run, ``t`` is UNIX seconds on the node's clock. Kinds:
 
 ``state``    ``rank, local_rank, pid, state`` (starting, running, exited, failed, killed or
-             stalled) and, once it ended, ``exit_code`` (128+S for signal S), ``signal``, ``t_ns``.
+             stalled) and, once it ended, ``exit_code`` (128+S for signal S), ``signal``, ``t_ns``,
+             and ``stopped``: true where the SIGTERM that ended it is that of the stop.
+             ``planned``: the number is the plan's; a rank that has joined a group may have it elsewhere.
 ``phase``    ``rank, phase, seconds`` since the rank was started, and ``child`` if another process of
              the script started it. Of ``rendezvous`` (the rank asks for
              its group) and ``init_process_group`` (it has it) also ``world, group_rank``: the size and
@@ -219,6 +221,10 @@ NODE_FIELDS = (
 of the time in which something waited for a disk; ``net_errors_s`` counts errors and dropped packets of the interfaces,
 ``net_resent_s`` TCP segments; ``cpu_mhz`` is what the processors may run at, ``cpu_model`` what they are
 called."""
+
+BUSY_FIELDS = ("pid", "user", "command", "cpu", "memory")
+"""Of a process that uses the processors: percent of one processor since the reading before, and resident bytes. Items of
+``watch`` have ``processes``, the busiest first, once they were read again, every five seconds at most."""
 
 GPU_FIELDS = (
     "gpu",

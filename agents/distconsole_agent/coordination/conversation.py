@@ -24,6 +24,7 @@ class Conversation:
     Attributes:
         unlinked_since: Loop time of the last sign of life before the connection was lost; None
             while there is one.
+        longest_quiet: The most seconds for which the other side was not heard of, over all connections.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class Conversation:
         self._posted = self._got = 0
         self._session: Session | None = None
         self._resumed = False
-        self._heard = 0.0
+        self._heard = self.longest_quiet = 0.0
         self.unlinked_since: float | None = loop.clock()
 
     @property
@@ -64,7 +65,7 @@ class Conversation:
             self._session.close()
         self._session = session
         self._resumed = False
-        self._heard = self._loop.clock()
+        self._hear()
         self.unlinked_since = None
         self.tell({"op": "resume", "got": self._got})
 
@@ -141,8 +142,14 @@ class Conversation:
         self._got = max(self._got, number)
         return fresh
 
+    def _hear(self) -> None:
+        now = self._loop.clock()
+        if self._heard:
+            self.longest_quiet = max(self.longest_quiet, now - self._heard)
+        self._heard = now
+
     def _take(self, message: dict[str, Any]) -> None:
-        self._heard = self._loop.clock()
+        self._hear()
         self._forget_until(message.get("ack"))
         op = message.get("op")
         if op == "resume":
@@ -183,6 +190,8 @@ class Member:
 
     def begin_again(self) -> None:
         self.ended = self.idle = False
+        if self.conversation is not None:
+            self.conversation.longest_quiet = 0.0
 
 
 class Supervision:

@@ -91,6 +91,12 @@ class Coordinator:
     def has_outlived(self) -> bool:
         return bool(self._outlived)
 
+    @property
+    def quiet_seconds(self) -> dict[str, float]:
+        """Return each host that answers -> the most seconds for which it did not, in this attempt."""
+        links = [(node.spec.host, node.conversation) for node in self._nodes]
+        return {host: link.longest_quiet for host, link in links if link and link.linked}
+
     def begin(self) -> None:
         """Take that the ranks start: from then on a node that is not there is missed."""
         self._begun = True

@@ -21,6 +21,7 @@ from distconsole_agent.coordination.blame import BY_ENGINE, ENDED_EARLY, MAX_ERR
 from distconsole_agent.coordination.peer import Peer
 from distconsole_agent.coordination.restarts import Restart
 from distconsole_agent.node_folder.folders import remove_tree
+from distconsole_agent.supervisor import notes
 from distconsole_agent.supervisor.failures import (
     TAIL_BYTES,
     describe_exit,
@@ -54,6 +55,10 @@ _ABORTS = re.compile(
 )
 """Of the MPICH family: the rank itself prints it, and is killed with what would have reported it."""
 
+_UNCONNECTED = "Open MPI failed to TCP connect to a peer MPI process"
+"""Printed by Open MPI 4 and 5, which do not try that connection again: 4.1.4 waits for ever where the ranks need it,
+5.0.7 ends them."""
+
 REMOTE_SCRIPT = """\
 #!/bin/sh
 # mpirun starts this where it would start ssh: it hands the command to the run's shim on this host,
@@ -79,6 +84,16 @@ RAISED_SECONDS = 0.5
 for the other ranks, which wait for it, for ever."""
 
 LOOK_SECONDS = 0.25
+
+CUT_SECONDS = 1.0
+"""Between two looks whether the hosts lost each other."""
+
+QUIET_SECONDS = 3.0
+"""A host that was not heard of for so long may have been cut off; it gives a sign of life each second."""
+
+WAITING_SECONDS = 15.0
+"""Ranks that Open MPI failed to connect start anew once they have waited so long, and for as long as their hosts were cut
+off: TCP sends again what was lost within that."""
 
 MAX_COMMANDS = 16
 """Daemons of one node: mpirun starts one, and another for ranks that a script spawns by MPI."""
@@ -244,6 +259,7 @@ class MpiShim(Shim):
         self._commands, self._idle = 0, False
         self._names: dict[RankProcess, str] = {}
         self._looking: Timer | None = None
+        self._cut_look: Timer | None = None
         self._engine = MpiRanks(
             self._loop, self._spec, self._rank_started, self._rank_exited, self._remote
         )
@@ -255,8 +271,9 @@ class MpiShim(Shim):
         super().close()
 
     def _forget_attempt(self, restart: Restart) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
+        for timer in (self._looking, self._cut_look):
+            if timer is not None:
+                timer.cancel()
         self._engine.reports.close()
         self._engine.discard()
         super()._forget_attempt(restart)
@@ -297,6 +314,8 @@ class MpiShim(Shim):
         self._log.started(rank)
         if self._looking is None:
             self._looking = self._loop.call_later(LOOK_SECONDS, self._look_for_raised)
+            if self._coordinator is not None:
+                self._look_for_cut()
         if self._teardown.begun:
             self._teardown.terminate_late(rank.pid)
 
@@ -306,6 +325,10 @@ class MpiShim(Shim):
         self._end_engines()
 
     # mpirun and its daemons
+
+    def _read_ends(self) -> None:
+        super()._read_ends()  # first: ranks end by themselves once their daemon is gone
+        self._engine.reports.read()
 
     def _begin_stop(self, reason: str, grace_seconds: float) -> None:
         super()._begin_stop(reason, grace_seconds)
@@ -348,6 +371,42 @@ class MpiShim(Shim):
                 self._fail(Failure(index, number, rank.pid, *told))
                 return
 
+    def _look_for_cut(self) -> None:
+        """Say that the hosts lost each other while the ranks met, where Open MPI has failed to connect ranks then."""
+        assert self._coordinator is not None
+        if self._teardown.begun:
+            return
+        heard = self._coordinator.quiet_seconds.items()
+        quiet = {host: seconds for host, seconds in heard if seconds >= QUIET_SECONDS}
+        waits = self._all_meet() if quiet else False
+        if waits is None:
+            return
+        logs = [(each.command.stderr_path, each.stderr_from) for each in self._ranks.alive]
+        if not waits or not any(_UNCONNECTED in end_of(p, TAIL_BYTES, since) for p, since in logs):
+            self._cut_look = self._loop.call_later(CUT_SECONDS, self._look_for_cut)
+            return
+        seconds = max(WAITING_SECONDS, *quiet.values())
+        again = self._restart < self._spec.max_restarts
+        if again:
+            self._cut_look = self._loop.call_later(seconds, partial(self._begin_anew, quiet))
+        self._note(notes.connection_lost(quiet, seconds if again else 0.0))
+
+    def _begin_anew(self, quiet: dict[str, float]) -> None:
+        if not self._teardown.begun and self._all_meet():
+            hosts, seconds = ", ".join(sorted(quiet)), max(quiet.values())
+            told = (
+                f"Open MPI failed to connect ranks as {hosts} was not heard of for {seconds:.0f} s"
+            )
+            self._fail(self._own_failure(told, 1))
+
+    def _all_meet(self) -> bool | None:
+        from distconsole_agent.journal.rings import (
+            all_meet,
+        )  # late: a shim starts sooner without it
+
+        places = self._engine.places
+        return places is not None and all_meet(places.rings, self._restart + 1)
+
     def _judge(self, rank: RankProcess, stopped_ns: int | None) -> None:
         """Wait with a rank that died of SIGTERM: where one calls MPI_Abort, mpirun ends the others."""
         assert rank.ended is not None
@@ -380,7 +439,9 @@ class MpiShim(Shim):
         name = self._names.pop(rank, None)
         if name is not None and isinstance(self._link, Peer):
             self._link.command_ended(name, rank.ended.exit_code)
-        failure = self._engine.failure(rank, self._teardown.begun)
+        # Until this shim kills, a daemon that SIGKILL ended is no victim: mpirun sends it none.
+        by_others = rank.ended.signal == signal.SIGKILL and not self._teardown.kills
+        failure = self._engine.failure(rank, self._teardown.begun and not by_others)
         if failure is None:
             return
         if name is not None and failure.signal is None and not failure.traceback:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from signal import SIGTERM
 from typing import Any
 
 from distconsole_agent.contract import limits
@@ -32,6 +33,8 @@ class RankState:
         self.local_rank = local_rank
         self.is_placed = True
         """Whether ``local_rank`` is known; of a rank that the script started only itself can say it."""
+        self.is_numbered = False
+        """Whether a process group has given the process its number, which was the plan's before."""
         self.pid: int | None = None
         self.state = ""
         self.started_ns = 0
@@ -161,6 +164,8 @@ class RankStates:
         The plan's numbers do not count if it leaves them to the script, or if the group has more ranks.
         """
         rank = self._ranks.get(known)
+        if rank is not None and number == known:
+            rank.is_numbered = True
         if rank is None or number in self._ranks or number > MAX_RANK:
             return []
         larger = self.engine_ranks and rank.world > (self.planned_world or MAX_RANK)
@@ -173,6 +178,7 @@ class RankStates:
         planned = next((p for p, own in self._numbers.items() if own == known), known)
         self._ranks[number] = rank = self._ranks.pop(known)
         self._numbers[planned] = rank.rank = number
+        rank.is_numbered = True
         for pid, of in self._process_ranks.items():
             self._process_ranks[pid] = number if of == known else of
 
@@ -189,7 +195,7 @@ class RankStates:
         if self.engine_ranks:
             rank = self._ranks.setdefault(number, RankState(number, 0))
             rank.local_rank = _int(event, "local_rank") or 0
-            rank.world, rank.starter = 0, None
+            rank.world, rank.starter, rank.is_numbered = 0, None, False
             begun = [rank]
         else:
             begun = list(self)
@@ -229,6 +235,8 @@ class RankStates:
             how: Entry = {"t_ns": t_ns}
             if not self._is_found(rank) or code == 0 or rank.pid == _int(event, "pid"):
                 how.update(exit_code=code, signal=signal)
+            if event.get("terminated") is True and signal == SIGTERM:
+                how["stopped"] = True
             entries.append(self._change(rank, self._end_state(code, signal), t_ns / 1e9, how))
         return entries
 
@@ -373,13 +381,15 @@ class RankStates:
     def _change(self, rank: RankState, state: str, t: float, how: Entry | None = None) -> Entry:
         rank.state = state
         told = {key: value for key, value in (how or {}).items() if value is not None}
-        told.pop("t_ns", None)
+        for name in ("t_ns", "stopped"):
+            told.pop(name, None)
         if "signal" in told:
             told.pop("exit_code", None)
         rank.ended = {**told, "t": round(t, 6)} if state in ENDED else None
         return self._entry(rank, t, how)
 
     def _entry(self, rank: RankState, t: float, how: Entry | None = None) -> Entry:
+        planned = self.engine_ranks and rank.starter is None and not rank.is_numbered
         return {
             "t": round(t, 6),
             "kind": "state",
@@ -387,6 +397,7 @@ class RankStates:
             "local_rank": rank.local_rank,
             "pid": rank.pid,
             "state": rank.state,
+            **({"planned": True} if planned else {}),
             **(how or {}),
         }
 

@@ -21,6 +21,7 @@ from distconsole_training import records
 from distconsole_training.records import (
     CHECKED_SUFFIX,
     OFFSET_WANTED,
+    PHASES,
     RING_SUFFIX,
     SERVER_SUFFIX,
     TOLD_SUFFIX,
@@ -37,6 +38,7 @@ __all__ = [
     "WANTED_SUFFIX",
     "Header",
     "Ring",
+    "all_meet",
     "read_headers",
     "training_folder",
 ]
@@ -111,6 +113,21 @@ def read_headers(folder: str, enclosed: str | None = None) -> Iterator[tuple[str
             continue
         ring.close()
         yield path, ring.header
+
+
+def all_meet(folder: str, attempt: int) -> bool | None:
+    """Return whether every rank with a ring of this attempt waits for its process group; None once one has it."""
+    waiting = []
+    for path, header in read_headers(folder):
+        if header.is_child or header.attempt != attempt:
+            continue
+        with contextlib.suppress(OSError, ValueError), contextlib.closing(Ring(path)) as ring:
+            numbers = [each[5] for each in ring.read() if each[3] == records.PHASE]
+            phases = [PHASES[number] for number in numbers if number < len(PHASES)]
+            if ring.lost or {"init_process_group", "first_step"}.intersection(phases):
+                return None
+            waiting.append(phases[-1:] == ["rendezvous"])
+    return bool(waiting) and all(waiting)
 
 
 class Ring:

@@ -8,7 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from distconsole_agent.contract.masking import mask_text
+from distconsole_agent.contract.masking import mask_text, mask_words
+from distconsole_agent.system.command_lines import split_words
 from distconsole_agent.system.procfs import (
     open_files,
     printable,
@@ -180,14 +181,19 @@ class ProcessTable:
 
     def look_up(self, pid: int, used_bytes: int | None) -> ListedProcess:
         """Return who ``pid`` is: owner and command, without control characters and bounded."""
-        process = read_process(pid, self._proc) if self.is_same(pid) else None
+        user, command = self.describe(pid) if self.is_same(pid) else (None, None)
+        lineage = () if user is None else self.lineage(pid)
+        return ListedProcess(pid, user, command, used_bytes, lineage)
+
+    def describe(self, pid: int) -> tuple[str | None, str | None]:
+        """Return the owner of ``pid`` and its command with secrets hidden; both None if there is no such process."""
+        process = read_process(pid, self._proc)
         if process is None:
-            return ListedProcess(pid, None, None, used_bytes, ())
-        words = read_head(f"{self._proc}/{pid}/cmdline", 4096) or process.name.encode()
-        user = printable(user_name(process.uid).encode(), MAX_COMMAND)
-        return ListedProcess(
-            pid, user, mask_text(printable(words, MAX_COMMAND)), used_bytes, self.lineage(pid)
-        )
+            return None, None
+        words = split_words(read_head(f"{self._proc}/{pid}/cmdline", 4096)) or (process.name,)
+        command = printable(" ".join(mask_words(words)).encode("utf-8", "replace"), MAX_COMMAND)
+        user = printable(user_name(process.uid).encode("utf-8", "replace"), MAX_COMMAND)
+        return user, mask_text(command)
 
     def is_same(self, pid: int) -> bool:
         """Say whether ``pid`` here is the process that the driver means."""

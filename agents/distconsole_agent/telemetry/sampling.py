@@ -13,11 +13,11 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from distconsole_agent.contract.limits import MAX_WATCH_SECONDS, MIN_WATCH_SECONDS
-from distconsole_agent.contract.protocol import NODE_FIELDS
+from distconsole_agent.contract.protocol import BUSY_FIELDS, NODE_FIELDS
 from distconsole_agent.contract.refusal import read_number
 from distconsole_agent.system.cgroup import MemoryGroup, memory_group
 from distconsole_agent.system.kernel_files import entries_of, first_line_of, number_of, text_of
@@ -38,7 +38,7 @@ _Value = TypeVar("_Value")
 
 ARPHRD_LOOPBACK = 772
 ARPHRD_INFINIBAND = 32
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+PAGE_BYTES, TICKS = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
 _PROCESSOR = re.compile(r"^(model name|cpu MHz)\s*: (.*)$", re.MULTILINE)
 MAX_MODEL_CHARS = 100
 _TCP = re.compile(r"^Tcp: (.*)$", re.MULTILINE)
@@ -48,6 +48,14 @@ _VIRTUAL_DISKS = ("loop", "ram", "zram", "dm-", "md", "nbd", "sr", "fd")
 AHEAD_SECONDS, MOST_AHEAD_SECONDS = 0.1, 0.4
 """A sample begins so long before the whole second, and the time the last one took, the second at most."""
 
+
+SWEEP_SECONDS, SWEEP_SHARE, LONGEST_SWEEP_SECONDS = 5.0, 500.0, 20.0
+"""Seconds between two readings of all processes: that many times the CPU time of one (0.2 % of a processor), within these."""
+FIRST_SECONDS = 1.0
+"""How soon the second reading follows the first, which has no difference to another."""
+UNWATCHED_SECONDS = MAX_WATCH_SECONDS + LONGEST_SWEEP_SECONDS
+"""A reading so much older than the next one is no part of it: a mean over that time is not of now."""
+MAX_BUSY = 10
 
 DRIVER_SECONDS = 5.0
 """How long ``hello`` waits for the first answer of a GPU driver."""
@@ -195,6 +203,74 @@ class HostSampler:
         return {"swap_in_s": int(pages[1]) * PAGE_BYTES} if pages else {}
 
 
+class BusyProcesses:
+    """The processes that use the processors most, of those that this user sees; any thread may ask.
+
+    ``begin`` runs a reading beside who asks: the names of users may come from a server that does not answer.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        proc_root: str = "/proc",
+        begin: Callable[[Callable[[], None]], None] = begin_thread,
+        cpu_clock: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self._reading = threading.Lock()
+        self._clock, self._cpu_clock, self._proc_root = clock, cpu_clock, proc_root
+        self._begin = begin
+        self._ticks: dict[tuple[bytes, bytes], int] = {}
+        self._read_at = self._due = -math.inf
+        self._busy: list[dict[str, Any]] | None = None
+
+    def newest(self) -> list[dict[str, Any]] | None:
+        """Return ``BUSY_FIELDS`` of each, the busiest first; the same list until they were read again, None before that."""
+        if self._clock() >= self._due and self._reading.acquire(blocking=False):
+            try:
+                self._begin(self._look)
+            except RuntimeError:  # no thread is left
+                self._reading.release()
+        return self._busy
+
+    def _look(self) -> None:
+        try:
+            now, began = self._clock(), self._cpu_clock()
+            read = dict(self._read())
+            is_first = now - self._read_at > UNWATCHED_SECONDS
+            self._busy = None if is_first else self._compare(read, now - self._read_at)
+            self._ticks = {key: ticks for key, (ticks, _) in read.items()}
+            pause = max(SWEEP_SECONDS, SWEEP_SHARE * (self._cpu_clock() - began))
+            pause = FIRST_SECONDS if is_first else min(pause, LONGEST_SWEEP_SECONDS)
+            self._read_at, self._due = now, now + pause
+        finally:
+            self._reading.release()
+
+    def _read(self) -> Iterator[tuple[tuple[bytes, bytes], tuple[int, int]]]:
+        """Yield pid and start of each process, the ticks that it has used, and its pages of memory (proc(5))."""
+        for name in os.listdir(self._proc_root):
+            if name.isdigit():
+                text = read_head(f"{self._proc_root}/{name}/stat", 1024)
+                fields = text[text.rfind(b")") + 2 :].split()
+                if len(fields) > 21:
+                    used = int(fields[11]) + int(fields[12])
+                    yield (name.encode(), fields[19]), (used, int(fields[21]))
+
+    def _compare(
+        self, read: dict[tuple[bytes, bytes], tuple[int, int]], seconds: float
+    ) -> list[dict[str, Any]]:
+        from distconsole_agent.telemetry.mapping import ProcessTable
+
+        used = {key: ticks - self._ticks.get(key, 0) for key, (ticks, _) in read.items()}
+        table, busy = ProcessTable(self._proc_root), []
+        for key in sorted(used, key=used.__getitem__, reverse=True)[:MAX_BUSY]:
+            user, command = table.describe(int(key[0])) if used[key] > 0 else (None, None)
+            if user is not None:
+                cpu = round(100 * used[key] / TICKS / seconds, 1)
+                values = (int(key[0]), user, command, cpu, read[key][1] * PAGE_BYTES)
+                busy.append(dict(zip(BUSY_FIELDS, values)))
+        return busy
+
+
 def _new_rates() -> dict[str, Rate]:
     rates = {name: Rate() for name in NODE_FIELDS if name.endswith("_s")}
     return {**rates, "disk_wait": Rate(1e-4)}
@@ -289,6 +365,7 @@ class Telemetry:
         self._gpu: GpuSampler | None = None
         self._node: dict[str, Any] = {}
         self._node_at = 0.0
+        self.busy = BusyProcesses()
 
     def sample(self, ranks: list[dict[str, Any]]) -> dict[str, Any]:
         """Return the body of a ``sample``; ``ranks`` are the processes to find on the GPUs."""
@@ -374,10 +451,17 @@ def watch(
     send: Callable[[dict[str, Any]], None],
     cancelled: threading.Event,
 ) -> None:
-    """Send a sample every ``interval`` seconds until cancelled; raises Refusal if it is no number."""
+    """Send a sample every ``interval`` seconds until cancelled; raises Refusal if it is no number.
+
+    The busiest processes go with a sample once they were read again.
+    """
     seconds = min(max(read_number(interval, "interval"), MIN_WATCH_SECONDS), MAX_WATCH_SECONDS)
+    told: list[dict[str, Any]] | None = None
     while not cancelled.is_set():
-        send(telemetry.sample(ranks()))
+        sample, busy = telemetry.sample(ranks()), telemetry.busy.newest()
+        if busy is not told:
+            sample["processes"] = told = busy
+        send(sample)
         cancelled.wait(seconds)
 
 

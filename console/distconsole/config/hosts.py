@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import shlex
 import socket
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 from distconsole.config.hostfile import (
     BEHIND_SLASH,
     NamedHost,
+    host_text,
     read_hostfile,
     read_list,
     read_names,
@@ -23,7 +25,7 @@ from distconsole.config.paths import expand_home
 from distconsole.config.ranges import RangeError, expand, split_list
 from distconsole.config.schema import ClusterSettings, Config, HostSettings
 from distconsole.config.spelling import suggest
-from distconsole.config.ssh_names import ssh_config_file, ssh_names
+from distconsole.config.ssh_names import own_ssh_config, ssh_config_file, ssh_machines, ssh_names
 from distconsole.errors import ConfigError, UsageError
 from distconsole.model.cluster import EMBEDDED, Cluster, Host
 from distconsole.model.expectation import said_in
@@ -106,6 +108,67 @@ def _find(where: Where, config: Config, environ: Mapping[str, str]) -> _Found:
         return _from_config(config.cluster, config, f"cluster = '{config.cluster}'")
     here = socket.gethostname()
     return _Found([NamedHost(here)], local=here)
+
+
+def find_hosts(
+    ssh_config: Path | None, environ: Mapping[str, str]
+) -> Iterator[tuple[list[NamedHost], str]]:
+    """Yield hosts and where they were found, likeliest first: the Slurm allocation, a host file here, ssh_config."""
+    yield hosts_in(environ.get("SLURM_JOB_NODELIST", "")), "the Slurm allocation"
+    for name in ("hostfile", "hosts", "machinefile"):
+        if Path(name).is_file():  # a pipe would never end
+            with suppress(ConfigError):
+                yield read_hostfile(Path(name)), f"./{name}"
+    machines, jumps = ssh_machines(ssh_config or own_ssh_config())
+    skipped = f"; not {', '.join(jumps)}: a jump host" if jumps else ""
+    yield (
+        [host for name in machines for host in hosts_in(name)],
+        f"{ssh_config or '~/.ssh/config'}{skipped}",
+    )
+
+
+def hosts_in(text: str) -> list[NamedHost]:
+    """Return the hosts of a list, none where it means nothing."""
+    with suppress(RangeError):
+        return read_list(text)
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class HostOffer:
+    """Hosts that could be meant.
+
+    Attributes:
+        line: What chooses them behind the prompt's ``hosts``.
+        place: Where they were found.
+        is_job: Whether they were written down to work together, as those of an ssh_config were not.
+    """
+
+    line: str
+    names: tuple[str, ...]
+    place: str
+    is_job: bool = True
+
+
+def offered_hosts(
+    where: Where, config: Config, environ: Mapping[str, str]
+) -> tuple[HostOffer, ...]:
+    """Return what there is to choose from, this machine last; nothing where hosts are named, or no file knows any."""
+    if where.names_hosts or config.cluster or _from_slurm(environ) or _from_batch(environ):
+        return ()
+    offers: list[HostOffer] = []
+    for cluster in config.clusters:
+        with suppress(ConfigError):
+            listed = _from_config(cluster, config, "").hosts
+            names = tuple(host.name for host in listed)
+            offers += [HostOffer(f"--cluster {shlex.quote(cluster)}", names, f"cluster {cluster}")]
+    file = ssh_config_file(where.ssh_config, config.ssh_config, environ)
+    for hosts, place in find_hosts(file, environ):
+        names, line = tuple(host.name for host in hosts), ",".join(map(host_text, hosts))
+        offers += [HostOffer(line, names, place, is_job=place.startswith("./"))]
+    offers = [offer for offer in offers if offer.names]
+    here = HostOffer(HERE, (socket.gethostname(),), "this machine")
+    return (*offers, here) if offers else ()
 
 
 def _from_list(text: str, flag: str) -> list[NamedHost]:

@@ -13,6 +13,10 @@ MAX_BYTES = 1 << 20
 MAX_NAMES = 2000
 _HOST = re.compile(r"^\s*host(?:\s+|\s*=\s*)(.+?)\s*$", re.IGNORECASE)
 _INCLUDE = re.compile(r"^\s*include(?:\s+|\s*=\s*)(.+?)\s*$", re.IGNORECASE)
+_ABOUT = re.compile(
+    r"^\s*(host|match|hostname|user|proxyjump|proxycommand)(?:\s+|\s*=\s*)(.+?)\s*$", re.IGNORECASE
+)
+_GIT_SERVER = re.compile(r"(?:[a-z]+\.)?(?:github|gitlab|bitbucket)\.", re.IGNORECASE)
 
 
 def ssh_config_file(
@@ -32,10 +36,31 @@ def ssh_names(path: Path) -> list[str]:
     found: dict[str, None] = {}
     for line in _lines(path, deep=True):
         match = _HOST.match(line)
-        for name in match[1].split() if match else ():
+        for name in match[1].partition(" #")[0].split() if match else ():
             if not set(name) & set("*?!\"'") and len(found) < MAX_NAMES:
                 found[name] = None
     return list(found)
+
+
+def ssh_machines(path: Path) -> tuple[list[str], list[str]]:
+    """Return the aliases in a file and in those that it includes, and apart the ones that others jump through.
+
+    Git servers are in neither. Nothing that the file names is run, and each line is read once.
+    """
+    names, block = ssh_names(path), list[str]()
+    through, git = set[str](), {name for name in names if _GIT_SERVER.match(name)}
+    for line in _lines(path, deep=True):
+        match = _ABOUT.match(line)
+        keyword, value = (match[1].lower(), match[2]) if match else ("", "")
+        if keyword in ("host", "match"):
+            block = value.partition(" #")[0].split() if keyword == "host" else []
+        elif keyword.startswith("proxy"):
+            hops = re.split(r"[\s,]+", value.replace("ssh://", ""))
+            through.update(hop.rpartition("@")[2].partition(":")[0] for hop in hops)
+        elif value == "git" or (keyword == "hostname" and _GIT_SERVER.match(value)):
+            git.update(block)
+    left = [name for name in names if name not in through | git]
+    return left, [name for name in names if name in through]
 
 
 def _lines(path: Path, *, deep: bool) -> Iterator[str]:

@@ -281,7 +281,9 @@ class _Parser(Generic[Row]):
             if not rest.strip():
                 return "end", "", len(self._text)
             quote = rest.lstrip()[0] in "\"'"
-            what = "this quote is not closed" if quote else f"'{rest.lstrip()[0]}' means nothing"
+            what = (
+                "this quote is not closed" if quote else f"'{rest.lstrip()[0]}' is not understood"
+            )
             raise self._mistake(what, at)
         self._place = found.end()
         kind = str(found.lastgroup if found["unit"] is None else "number")

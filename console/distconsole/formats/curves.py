@@ -22,6 +22,7 @@ from distconsole.model.run_events import (
     RunFinding,
     Window,
 )
+from distconsole.model.time_text import duration_text
 from distconsole.runs.present import present
 from distconsole.runs.timeline import RunTimeline
 
@@ -105,7 +106,7 @@ def finding_text(event: RunFinding) -> str:
 
 
 def end_text(event: RunEnded) -> str:
-    return f"{event.state}, exit code {event.exit_code}, {event.seconds:.1f} s"
+    return f"{event.state}, exit code {event.exit_code}, {duration_text(event.seconds)}"
 
 
 class Value(NamedTuple):

@@ -20,7 +20,7 @@ from distconsole.model.findings import Severity
 from distconsole.model.run_events import EndState, GpuSample, NodeSample, RankState
 from distconsole.runs.figures import GPU_FIGURES, NODE_FIGURES, STEP_FIGURES, Figure
 from distconsole.runs.pace import is_fresh
-from distconsole.runs.present import present
+from distconsole.runs.present import own_ms_of, present
 from distconsole.runs.rank_view import RankView
 from distconsole.runs.timeline import RunTimeline
 
@@ -31,6 +31,7 @@ MAX_LABELLED = 50_000
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 MAX_METRIC_NAMES_A_RANK = 16
+OWN_HELP = "Mean step, last window, without its waits for other ranks."
 
 Labels = tuple[tuple[str, str], ...]
 """Names with their values."""
@@ -105,7 +106,9 @@ def run_page(timeline: RunTimeline, now: float) -> Page:
     for severity in Severity:
         put("findings", "Findings so far.", found[severity], severity=severity.value)
     for number, view in sorted(timeline.ranks.items()):
-        _rank(page, run, view, measured=number not in figures.others)
+        measured = number not in figures.others
+        own_ms = own_ms_of(view, figures.waits, figures.sight(number)) if measured else None
+        _rank(page, run, view, own_ms, measured=measured)
     _run_load(page, timeline, now)
     return page
 
@@ -138,7 +141,7 @@ def hosts_page(
     return page
 
 
-def _rank(page: Page, run: str, view: RankView, *, measured: bool) -> None:
+def _rank(page: Page, run: str, view: RankView, own_ms: float | None, *, measured: bool) -> None:
     labels = {"run": run, "host": view.host, "rank": view.rank}
     if view.gpu is not None:
         labels["gpu"] = view.gpu
@@ -149,6 +152,8 @@ def _rank(page: Page, run: str, view: RankView, *, measured: bool) -> None:
     page.put("distconsole_rank_last_window_timestamp_seconds", "When.", view.last_seen, **labels)
     if measured:
         _figures(page, "distconsole_rank", STEP_FIGURES, view, labels)
+        own_seconds = None if own_ms is None else own_ms / 1000
+        page.put("distconsole_rank_own_seconds", OWN_HELP, own_seconds, **labels)
         page.put("distconsole_rank_samples_per_second", "Its rate.", view.samples_s, **labels)
     for name, value in list(view.metrics.items())[:MAX_METRIC_NAMES_A_RANK]:
         page.put("distconsole_rank_metric", "As it reported it.", value, **labels, name=name)

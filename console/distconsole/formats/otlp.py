@@ -12,6 +12,8 @@ import os
 import time
 from collections.abc import Callable
 from importlib.metadata import version
+from itertools import groupby
+from operator import itemgetter
 
 from opentelemetry._logs import LogRecord, SeverityNumber
 from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
@@ -53,6 +55,9 @@ ATTRIBUTES = {"host": "host.name"}
 SCOPE = InstrumentationScope("distconsole", version("distconsole"))
 SEVERITIES = {Severity.FAIL: SeverityNumber.ERROR, Severity.WARN: SeverityNumber.WARN}
 
+Point = tuple[str, str, export.NumberDataPoint]
+"""A gauge of Prometheus, what it means, and a value of it."""
+
 
 class OtlpRun:
     """Args: interval_seconds: between two sendings of the gauges; clock: UNIX seconds, None unless the run goes on."""
@@ -61,11 +66,11 @@ class OtlpRun:
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
         self._every, self._clock = interval_seconds, clock
         self._timeline = RunTimeline()
-        self._metrics = OTLPMetricExporter(max_export_batch_size=POINTS_A_REQUEST)
+        self._metrics = OTLPMetricExporter()
         self._logs = OTLPLogExporter()
         self._resource: Resource | None = None
         self._records: list[ReadableLogRecord] = []
-        self._unsent: list[list[export.Metric]] = []
+        self._unsent: list[list[Point]] = []
         self._logs_due = LOGS_A_REQUEST
         self._left_out = 0
         self._told = self._points = self._lines = 0.0
@@ -116,18 +121,20 @@ class OtlpRun:
     def _send_gauges(self, t: float) -> None:
         self._told = t
         page = run_page(self._timeline, t)
-        self._unsent.append(list(_gauges(page, int(t * 1e9))))
+        self._unsent.append(_points(page, int(t * 1e9)))
         if len(self._unsent) > MAX_UNSENT_PAGES:
             self._left_out += 1
             del self._unsent[0]
         while self._unsent:
-            metrics = self._unsent[0]
-            scope = export.ScopeMetrics(SCOPE, metrics, "")
+            points = self._unsent[0][:POINTS_A_REQUEST]
+            scope = export.ScopeMetrics(SCOPE, _metrics(points), "")
             data = export.MetricsData([export.ResourceMetrics(self._resource, [scope], "")])
             if self._metrics.export(data) is not export.MetricExportResult.SUCCESS:
                 raise _refusal()
-            del self._unsent[0]
-            self._points += sum(len(metric.data.data_points) for metric in metrics)
+            del self._unsent[0][: len(points)]
+            self._points += len(points)
+            if not self._unsent[0]:
+                del self._unsent[0]
 
     def _send_logs(self) -> None:
         self._logs_due = len(self._records) + LOGS_A_REQUEST
@@ -161,15 +168,20 @@ def _resource(timeline: RunTimeline) -> Resource:
     )
 
 
-def _gauges(page: Page, t_ns: int) -> list[export.Metric]:
+def _points(page: Page, t_ns: int) -> list[Point]:
+    return [
+        (gauge, meaning, export.NumberDataPoint(_attributes(labels), 0, t_ns, value))
+        for gauge, (meaning, values) in page.families.items()
+        for labels, value in values.items()
+    ]
+
+
+def _metrics(points: list[Point]) -> list[export.Metric]:
     found = []
-    for gauge, (meaning, values) in page.families.items():
+    for (gauge, meaning), of_it in groupby(points, itemgetter(0, 1)):
         name, unit = otel_name(gauge)
-        points = [
-            export.NumberDataPoint(_attributes(labels), 0, t_ns, value)
-            for labels, value in values.items()
-        ]
-        found.append(export.Metric(name, meaning, unit, export.Gauge(points)))
+        gauges = export.Gauge([point for *_, point in of_it])
+        found.append(export.Metric(name, meaning, unit, gauges))
     return found
 
 

@@ -28,6 +28,10 @@ EXIT_CODES = (
 OF_A_RUN = ("N", "Of a run: that of the rank that failed first, 128+S after signal S.")
 
 
+COMMON = ("hosts", "nproc", "sync", "detach", "name")
+"""Options of a launch that most need; its help begins with them."""
+
+
 class HelpRequested(Exception):  # noqa: N818 - control flow out of click's option callback
     """Carries the help text out of click, which would print it."""
 
@@ -163,14 +167,19 @@ class DividedVerb(Verb):
 def write_options(
     options: Iterable[click.Parameter], context: click.Context, to: click.HelpFormatter
 ) -> None:
-    """Write ``options`` under their headings, in the order that ``HEADINGS`` has."""
-    rows: dict[Heading, list[tuple[str, str]]] = {each: [] for each in Heading}
-    places = {name: at for at, name in enumerate(" ".join(HEADINGS.values()).split())}
-    for option in sorted(options, key=lambda each: places.get(str(each.name), 0)):
+    """Write ``options`` under their headings, in the order that ``HEADINGS`` has, those of ``COMMON`` before all."""
+    options = list(options)
+    common = COMMON if {*COMMON} <= {each.name for each in options} else ()
+    order = (*common, *" ".join(HEADINGS.values()).split())
+    rows: dict[str, list[tuple[str, str]]] = {each: [] for each in ("common", *Heading)}
+    for option in sorted(
+        options, key=lambda each: order.index(each.name) if each.name in order else -1
+    ):
         record = option.get_help_record(context) if isinstance(option, click.Option) else None
         if record is not None:
-            rows[heading_of(str(option.name))].append(record)
-    _write_tables({each.capitalize(): rows[each] for each in Heading}, to)
+            name = str(option.name)
+            rows["common" if name in common else heading_of(name)].append(record)
+    _write_tables({heading.capitalize(): rows[heading] for heading in rows}, to)
 
 
 def write_verbs(commands: Mapping[str, click.Command], to: click.HelpFormatter) -> None:

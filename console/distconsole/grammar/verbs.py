@@ -262,6 +262,10 @@ VERB_COMMANDS: tuple[click.Command, ...] = (
 )
 
 
+HELP_CELLS = 120
+"""Help is as wide as the terminal, up to here."""
+
+
 class _Root(click.Group):
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
         return help_option()
@@ -325,7 +329,7 @@ root = _Root(
     ],
     help=inspect.getdoc(_open),
     subcommand_metavar="[VERB] [ARGS]...",
-    context_settings={"token_normalize_func": dash_words},
+    context_settings={"token_normalize_func": dash_words, "max_content_width": HELP_CELLS},
 )
 
 VERBS: dict[str, str] = {

@@ -169,6 +169,11 @@ def refuse_own_name(
             others = [other for name, other in engines.items() if name != host]
             if means.startswith("127.") and not any(_connects(other, means) for other in others):
                 continue
+            if min(own).count(":"):
+                raise PlanError(
+                    f"{host} has no IPv4 address, and Horovod's Gloo listens at no other",
+                    f"give {host} an IPv4 address that the others reach, and its name that one in /etc/hosts",
+                )
             raise PlanError(
                 f"{host}: its own name means {means} to it, and there Horovod would wait for the "
                 "other hosts",

@@ -129,7 +129,7 @@ class Where:
     )
     hostfile: str | None = act(
         None,
-        "Hosts from a file (Open MPI, Horovod, DeepSpeed, MPICH, Slurm or one a line).",
+        "Hosts from a file (Open MPI, Horovod, DeepSpeed, MPICH, Slurm or one per line).",
         Kind.FILE,
         also=("--machinefile",),
     )
@@ -190,7 +190,7 @@ def count_of_hosts(nnodes: str | None) -> tuple[int, int] | None:
 LOST_AFTER_SECONDS = 120.0
 """A node that was not heard of for so long is lost, unless ``--lost-after`` says otherwise."""
 
-NPROC_HELP = "Ranks on each host; slots in the host list win.  [default: one a GPU, else 1]"
+NPROC_HELP = "Ranks on each host; slots in the host list win.  [default: one per GPU, else 1]"
 NPROC_ALSO = ("--nproc-per-node", "--ntasks-per-node", "--npernode")
 RANKS_ALSO = ("-np", "--np", "--num-proc", "--num-processes", "--ntasks")
 
@@ -481,7 +481,8 @@ class Check(OnHosts, Printed, Request):
     junit: str | None = needs_trust(None, "Also write a JUnit report.", Kind.FILE)
     emit_hostfile: str | None = needs_trust(None, "Also write the hosts that passed.", Kind.FILE)
     prove: bool | None = plain(
-        None, "Try cures: the smallest failing test without and with.  [default: from standard on]"
+        None,
+        "Try cures: a small test that fails, again with the cure.  [default: from standard on]",
     )
     write_profile: str | None = act(
         None,
@@ -539,8 +540,8 @@ class Prepare(OnHosts, Request):
 class Init(OnHosts, Request):
     """Set this folder up for your hosts: their keys, their Python, and a distconsole.toml.
 
-    Hosts and a Python that are not given are looked for and asked for. The file is shown before it is
-    written, and the hosts are checked at the end.
+    Asks which hosts and which Python where they are not given, and lists what ssh_config and the hosts
+    have. The file is shown before it is written, and the hosts are checked at the end.
     """
 
     cluster: str = act(

@@ -79,6 +79,8 @@ class RankChanged(RunEvent, frozen=True, kw_only=True, tag="rank"):
     state: RankState
     exit_code: int | UnsetType = UNSET
     signal: int | UnsetType = UNSET
+    stopped: bool | UnsetType = UNSET
+    """True where the SIGTERM that ended it is that of the stop."""
 
 
 class PhaseReached(RunEvent, frozen=True, kw_only=True, tag="phase"):
@@ -172,6 +174,16 @@ class GpuSample(RunEvent, frozen=True, kw_only=True, tag="gpu"):
         return self.host, self.uuid or str(self.gpu), self.mig or ""
 
 
+class BusyProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """A process of a host: percent of one processor, and bytes of memory; secrets in its command are hidden."""
+
+    pid: int
+    user: str
+    command: str
+    cpu: float
+    memory: int
+
+
 class NodeSample(RunEvent, frozen=True, kw_only=True, tag="node"):
     """One host at one moment; bytes and bytes a second; null where psutil is missing."""
 
@@ -195,6 +207,8 @@ class NodeSample(RunEvent, frozen=True, kw_only=True, tag="node"):
     cpu_mhz: float | None = None
     """What the processors may run at."""
     cpu_model: str | None = None
+    processes: tuple[BusyProcess, ...] | UnsetType = UNSET
+    """Those that use the processors most, the busiest first; unset where they were not read for this sample."""
 
 
 LogSource: TypeAlias = tuple[str, int | UnsetType, str]
@@ -237,6 +251,8 @@ class RunFinding(RunEvent, frozen=True, kw_only=True, tag="finding"):
     expected: str = ""
     hint: str = ""
     rank: int | UnsetType = UNSET
+    ranks: tuple[int, ...] | UnsetType = UNSET
+    """The ranks for which the others of a hang wait, where they are several."""
     kind: str | UnsetType = UNSET
     """What keeps the run, a word of ``diagnosis.Kind``; unset where it was not found out."""
     costs: float | UnsetType = UNSET

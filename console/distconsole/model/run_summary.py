@@ -81,5 +81,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """How often its ranks were started anew."""
     findings: tuple[NoticedFinding, ...] = ()
     """Of one run's summary: warnings and failures beside the first failure, oldest first."""
+    origin: str = ""
+    """``here``: it was launched from this store; ``attached``: from elsewhere, and is stored here; ``elsewhere``: only its hosts know it."""
     last_seen: float | None = None
     """When a run whose end is not known was last known to run, UNIX seconds."""

@@ -45,18 +45,18 @@ def utc_text(t: float) -> str:
 
 
 def duration_text(seconds: float | None) -> str:
-    """Return a duration in few cells: ``1h02m``, ``3m20s``, ``4.2s``; nothing for None."""
+    """Return how long something took: ``1 h 2 min``, ``3 min 20 s``, ``4.2 s``; nothing for None."""
     if seconds is None:
         return ""
     if not is_time(seconds):
         return UNKNOWN
     if seconds < 60:
-        return f"{seconds:.1f}s"
-    minutes, rest = divmod(round(seconds), 60)
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
     if minutes < 60:
-        return f"{minutes}m{rest:02d}s"
+        return f"{minutes} min {rest} s"
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}h{minutes:02d}m"
+    return f"{hours} h {minutes} min"
 
 
 def span_text(seconds: float) -> str:
@@ -83,10 +83,8 @@ def ms_text(milliseconds: float) -> str:
 
 
 def unusual_text(milliseconds: float, of: str, usual: float) -> str:
-    """Return ``14 ms {of} where 10 is usual``; the unit is said twice only where it is another one."""
-    own, other = ms_text(milliseconds), ms_text(usual)
-    number, _, unit = other.partition(" ")
-    return f"{own} {of} where {number if own.endswith(f' {unit}') else other} is usual"
+    """Return ``14 ms {of} where 10 ms is usual``."""
+    return f"{ms_text(milliseconds)} {of} where {ms_text(usual)} is usual"
 
 
 def age_text(seconds: float) -> str:

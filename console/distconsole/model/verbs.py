@@ -136,7 +136,8 @@ def _export_row(verb: Verb, request: ask.Export) -> Verb:
     elif output and request.writes_tables and not output.endswith(".csv"):
         files = tuple(f"{output}/{table}.csv" for table in ask.ExportTable)
     interrupt = Interrupt.LEAVE_RUN if request.goes_on else Interrupt.END
-    return replace(verb, writes=files, interrupt=interrupt)
+    view = "" if output else verb.view  # there is nothing to read
+    return replace(verb, writes=files, interrupt=interrupt, view=view)
 
 
 def _files(*files: str | None) -> tuple[str, ...]:
@@ -208,12 +209,12 @@ VERBS: Mapping[type, Verb] = {
                   "export last --format prometheus --listen 127.0.0.1:9400"),
     ),
     ask.ReportPage: Verb(
-        "report", "stored.export.report", ("sessions", "store"),
+        "report", "stored.export.report", ("sessions", "store"), view="",
         of=lambda verb, request: replace(verb, writes=_files(request.output)), group=Group.PAST,
         examples=("report", "report train-1123-89c0dd -o ~/run.html"),
     ),
     ask.Trace: Verb(
-        "trace", "tracing.trace", ("sessions", "store"), group=Group.WATCH,
+        "trace", "tracing.trace", ("sessions", "store"), view="", group=Group.WATCH,
         of=lambda verb, request: replace(verb, writes=_files(request.output)),
         examples=("trace last", "trace last --seconds 0.5 --ranks 0-3 -o slow.json.gz"),
     ),

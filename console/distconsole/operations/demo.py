@@ -20,7 +20,7 @@ from distconsole.operations.control import Control
 from distconsole.operations.launch import launching
 from distconsole.operations.launch.short_run import short_run
 from distconsole.operations.sessions import lend
-from distconsole.runs.detectors.conclusions import FIRST_FAILURE, STRAGGLER
+from distconsole.runs.detectors.conclusions import FIRST_FAILURE
 from distconsole.runs.store.store import RunStore
 from distconsole.runs.summary import summarise
 from distconsole.runs.timeline import RunTimeline
@@ -30,8 +30,8 @@ MAX_NODES = 8
 RANKS_A_NODE = 2
 SLOW_FROM = 75
 """The step from which a rank is slow: by then the ranks are compared (``pace.WARM_UP_WINDOWS``)."""
-DAMAGED_RANK = 1
-"""It reads a damaged line some seconds later."""
+DAMAGED_RANK, DAMAGED_AT, STEPS = 1, 430, 500
+"""The rank that fails, its step, some 15 s after the slow rank is named, and the steps that there would be."""
 
 NEEDED = {"torch": "torch", "sklearn": "scikit-learn", "numpy": "numpy"}
 """What the training of ``--torch`` imports, and what brings it."""
@@ -62,15 +62,11 @@ def demo(request: Demo, control: Control, store: RunStore) -> Iterator[Event]:
         if control.asked is None:
             yield steps.next()
             for event in launching.run(_make_run(request), lend(session), control, store):
-                due = isinstance(event, RunEvent) and steps.is_due(event)
-                ends_part = isinstance(event, RunFinding) and event.check == STRAGGLER
-                if due and not ends_part:
-                    yield steps.next()
                 if isinstance(event, RunEvent):
+                    if steps.is_due(event):
+                        yield steps.next()
                     timeline.apply(event)
                 yield event
-                if due and ends_part:
-                    yield steps.next()
     run = timeline.run if any(view.pid is not None for view in timeline.ranks.values()) else ""
     if run and request.torch and not request.json:
         yield from _conclusion(timeline, store)
@@ -112,7 +108,7 @@ class _Steps:
             return False
         if self._titles[self._begun] is SLOW:
             return isinstance(event, Window) and event.step >= SLOW_FROM
-        return isinstance(event, RunFinding) and event.check in (STRAGGLER, FIRST_FAILURE)
+        return isinstance(event, RunFinding) and event.check == FIRST_FAILURE
 
 
 def _start_nodes(nodes: int, stack: ExitStack) -> Session:
@@ -142,7 +138,8 @@ def _make_run(request: Demo) -> Run:
             script=_recipe("digits"), nproc="1", name="digits", env=one_thread, json=request.json
         )
     slow = RANKS_A_NODE * (request.nodes - 1)
-    troubles = f"--slow-rank {slow} --slow-from {SLOW_FROM} --damaged-rank {DAMAGED_RANK}"
+    troubles = f"--slow-rank {slow} --slow-from {SLOW_FROM} --steps {STEPS}"
+    troubles += f" --damaged-rank {DAMAGED_RANK} --damaged-at {DAMAGED_AT}"
     return Run(
         script=_recipe("without_torch"),
         arguments=tuple(troubles.split()),

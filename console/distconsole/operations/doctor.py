@@ -161,7 +161,7 @@ def _ssh(given: str | None) -> Lines:
         "ssh_config", f"{path}: {count_text(len(names), 'host') if path.exists() else 'not there'}"
     )
     held, files = describe_keys(options)
-    yield Line("agent", "none runs" if held is None else ", ".join(held) or "holds no key")
+    yield Line("ssh-agent", "not running" if held is None else ", ".join(held) or "holds no key")
     yield from (Line("key", f"{name}: {kind}") for name, kind in files.items())
     if not held and not set(files.values()) - {"locked", "unreadable"}:
         hint = "ssh-keygen -t ed25519, and ssh-copy-id HOST; or ssh-add"

@@ -155,7 +155,7 @@ def raise_end(error: NodeError | None) -> None:
 
 
 def _load_of(host: HostName, body: SampleBody) -> list[NodeSample | GpuSample]:
-    return list(load_events("", host, body.node, body.gpus, time.time()))
+    return list(load_events("", host, body.node, body.gpus, time.time(), body.processes))
 
 
 def _once(watch: LoadWatch, hosts: list[HostName]) -> Iterator[Event]:

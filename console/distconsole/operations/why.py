@@ -17,12 +17,13 @@ from distconsole.model.names import HostName, RunId, count_text
 from distconsole.model.outcome import Failed
 from distconsole.model.requests import Why
 from distconsole.model.run_events import EndState, LogLine, RankCalled, RunEvents, Window
-from distconsole.model.time_text import ms_text, span_text
+from distconsole.model.time_text import duration_text, ms_text
 from distconsole.operations.attach import find_record, fold, follow_run, open_run
 from distconsole.operations.jobs import CALL_SECONDS, why_found
 from distconsole.operations.sessions import SessionSource, warn
 from distconsole.rpc.link import NodeLink
 from distconsole.rpc.roll_calls import read_calls
+from distconsole.runs.detectors.conclusions import CONNECTION_LOST
 from distconsole.runs.diagnosis.judge import judge
 from distconsole.runs.diagnosis.roll import Roll
 from distconsole.runs.store.planned import reducer_of, stored_plan
@@ -39,6 +40,7 @@ SAME_CALL_SECONDS = 30.0
 TAIL_ENTRIES = 4000
 """The last entries of a run, of all hosts together, that say how fast its ranks used to be."""
 LEAST_TAIL = 100
+UNEXPLAINED = (Kind.RENDEZVOUS, Kind.ALL_WAIT, Kind.UNDECIDED)
 
 
 @dataclass
@@ -63,6 +65,15 @@ class Lately:
     def usual_ms(self) -> dict[int, float]:
         known = {rank: view.steady_ms for rank, view in self.timeline.ranks.items()}
         return {rank: ms for rank, ms in known.items() if ms is not None}
+
+    def explained(self, found: Diagnosis) -> Diagnosis:
+        """Return a diagnosis that names nobody with why the ranks cannot meet, where the run knows it."""
+        cut = self.timeline.stall_of_start
+        if found.kind not in UNEXPLAINED or cut is None or cut.check != CONNECTION_LOST:
+            return found
+        return structs.replace(
+            found, hang=True, summary=f"{found.summary}: {cut.summary}", hint=cut.hint
+        )
 
     def slow_text(self) -> str:
         """Return who is slow, where the run knows it."""
@@ -135,7 +146,8 @@ class _Asked:
         calls = {call.rank: call for calls in self.calls.values() for call in calls}
         away = {str(host): why for host, why in self.away.items()}
         usual, longest = lately.usual_ms, lately.longest_s
-        found = judge(Roll(self.record.run, calls, known | told, away, usual, longest))
+        roll = Roll(self.record.run, calls, known | told, away, usual, longest)
+        found = lately.explained(judge(roll))
         if found.kind is Kind.HEALTHY:
             found = structs.replace(found, summary=f"{found.summary}{lately.slow_text()}")
         return Diagnosed(
@@ -227,7 +239,7 @@ def _never(timeline: RunTimeline) -> Diagnosis:
     end = timeline.end
     text = "no rank of this run has stalled while it was watched, so none was asked where it is"
     if end is not None and end.state is EndState.SUCCEEDED:
-        text = f"the run succeeded after {span_text(end.seconds)}, and none of its ranks stalled while it was watched"
+        text = f"the run succeeded after {duration_text(end.seconds)}, and none of its ranks stalled while it was watched"
         return Diagnosis(
             kind=Kind.HEALTHY, sure=Sure.CERTAIN, hang=False, summary=text, short=text
         )

@@ -158,11 +158,22 @@ class GpuLoad(Frame, frozen=True, kw_only=True):
     processes: Annotated[tuple[GpuProcess, ...], Meta(max_length=4096)] | None = None
 
 
+class ProcessLoad(Frame, frozen=True, kw_only=True):
+    """``protocol.BUSY_FIELDS``."""
+
+    pid: Count
+    user: Name
+    command: Text
+    cpu: Amount
+    memory: Count
+
+
 class SampleBody(Frame, frozen=True, kw_only=True):
     """An item of ``watch``."""
 
     node: NodeLoad | None = None
     gpus: Annotated[tuple[GpuLoad, ...], Meta(max_length=1024)] = ()
+    processes: Annotated[tuple[ProcessLoad, ...], Meta(max_length=64)] | None = None
     t: Seconds | None = None
 
 
@@ -212,6 +223,8 @@ class StateEntry(Entry, frozen=True, kw_only=True, tag="state"):
     exit_code: Code | None = None
     signal: Small | None = None
     t_ns: Count | None = None
+    planned: bool = False
+    stopped: bool = False
 
 
 class PhaseEntry(Entry, frozen=True, kw_only=True, tag="phase"):

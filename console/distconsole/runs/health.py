@@ -14,7 +14,7 @@ from msgspec import UNSET
 from distconsole.model.findings import Severity
 from distconsole.model.names import count_text
 from distconsole.model.run_events import EndState, RankState, RunEnded, RunFinding
-from distconsole.model.time_text import span_text, unusual_text
+from distconsole.model.time_text import duration_text, span_text, unusual_text
 from distconsole.runs.detectors import slowness
 from distconsole.runs.detectors.stragglers import costs_text, who_text
 from distconsole.runs.diagnosis.blaming import plural
@@ -108,7 +108,7 @@ def health_line(timeline: RunTimeline, now: float) -> str:
 def health_of(timeline: RunTimeline, now: float, figures: Present | None = None) -> Health:
     """Return how the run of ``timeline`` goes at ``now`` (UNIX seconds); ``figures`` are those of then, if known."""
     if (end := timeline.end) is not None:
-        line = _end_line(end)
+        line = _end_line(end) + hang_text(timeline)
         word = line.partition(" ")[0] if end.error is UNSET else "not started"
         return Health(ENDED_TONES[end.state], word, line.removeprefix(word).lstrip(": "), line)
     parts = [count_text(timeline.world, "rank")]
@@ -297,8 +297,7 @@ def _slowest_start(timeline: RunTimeline, now: float) -> str:
     )
     if seconds < LONG_START_SECONDS and not any(view.phases for view in living):
         return ""
-    found = timeline.stall
-    if found is not None and found.t >= max(view.started_at or 0.0 for view in living):
+    if (found := timeline.stall_of_start) is not None:
         return f" for {span_text(now - min(view.started_at or now for view in living))}: {found.summary}"
     one, several = PHASE_WORDS[first.phase]
     asked = ""
@@ -362,13 +361,23 @@ def _others_took(first: RankView, living: list[RankView]) -> float | None:
 def _end_line(end: RunEnded) -> str:
     if end.error is not UNSET:
         return f"not started: {end.error}"
-    line = f"{end.state} after {end.seconds:.1f} s, exit code {end.exit_code}"
+    line = f"{end.state} after {duration_text(end.seconds)}, exit code {end.exit_code}"
     if end.restarts:
         line += f", {count_text(end.restarts, 'restart')}"
     first = end.first_failure
     if first is not UNSET and first:
         line += f"; {first.blame}"
     return line
+
+
+def hang_text(timeline: RunTimeline) -> str:
+    """Return in what a run hung that was stopped, to go behind how it ended; nothing if its ranks made steps to the end."""
+    found, end = timeline.stall, timeline.end
+    if found is None or end is None or end.state is not EndState.STOPPED:
+        return ""
+    since = max((view.stepped_at or 0.0 for view in timeline.ranks.values()), default=0.0)
+    hung = found.severity is not Severity.INFO and found.t > since
+    return f"; it hung: {found.summary}" if hung else ""
 
 
 def trend_of(series: Series) -> str:

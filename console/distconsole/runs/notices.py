@@ -19,7 +19,7 @@ from distconsole.model.run_events import (
     RunEvent,
     RunFinding,
 )
-from distconsole.model.time_text import span_text
+from distconsole.model.time_text import duration_text
 from distconsole.ssh.plain import plain_text
 
 MAX_CHARS = 400
@@ -84,7 +84,7 @@ class Notices:
     def _end(self, event: RunEnded) -> Notice:
         failed, first = event.state is EndState.FAILED, event.first_failure
         what, rank, host = event.state.value, None, ""
-        text = f"after {span_text(event.seconds)}"
+        text = f"after {duration_text(event.seconds)}"
         if event.error is not UNSET:
             what, text = "was not started", event.error
         elif first is not UNSET:

@@ -38,7 +38,7 @@ SAMPLED_RANKS = 128
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """What may be looked at: its name in the grammar, how it reads, its unit, and whether little of it is bad."""
+    """What may be looked at: its name in the grammar, how it reads, its unit behind a number, and whether little of it is bad."""
 
     name: str
     title: str
@@ -58,12 +58,12 @@ class Quantity:
         return -badness if self.little_is_bad else badness
 
 
-STEP = Quantity("step", "step time", "ms")
-OWN = Quantity("own", "own time", "ms")
+STEP = Quantity("step", "step time", " ms")
+OWN = Quantity("own", "own time", " ms")
 """A step without what the rank waited for others."""
-DATA = Quantity("data", "wait for data", "ms")
+DATA = Quantity("data", "wait for data", " ms")
 RATE = Quantity("rate", "samples/s", "", little_is_bad=True)
-USE = Quantity("use", "GPU use", "%", little_is_bad=True)
+USE = Quantity("use", "GPU use", " %", little_is_bad=True)
 BUILT_IN = (STEP, OWN, DATA, RATE, USE)
 
 

@@ -9,6 +9,8 @@ from typing import Any
 from distconsole.model.run_events import RankState
 
 LIVING = (RankState.RUNNING, RankState.STARTING, RankState.STALLED)
+ENDED_BY_STOP = "ended by the stop"
+"""Of a rank whose SIGTERM is that of the stop, where others would read of exit code 143."""
 
 
 @dataclass(slots=True, eq=False)
@@ -22,6 +24,8 @@ class RankView:
     state: RankState = RankState.STARTING
     exit_code: int | None = None
     signal: int | None = None
+    stopped: bool = False
+    """Whether the SIGTERM that ended it is that of the stop."""
     gpu: int | None = None
     gpu_util: float | None = None
     gpu_mem_used: int | None = None
@@ -89,6 +93,7 @@ class RankView:
     def begin_again(self) -> None:
         """Forget what its process that has ended had come to: another one starts."""
         self.exit_code = self.signal = self.step = self.phase = None
+        self.stopped = False
         self.stepped_at = self.started_at = self.ended_at = self.samples_s = None
         self.step_ms_mean = self.step_ms_p95 = self.data_ms = None
         self.forward_ms = self.backward_ms = self.optimizer_ms = self.waited_ms = None

@@ -29,6 +29,7 @@ from distconsole.rpc import frames
 from distconsole.rpc.roll_calls import read_call
 from distconsole.runs.detectors.all_ranks import AllRanksWatch, Earlier
 from distconsole.runs.detectors.conclusions import (
+    CONNECTION_LOST,
     NODE_LOST,
     Outcome,
     blame,
@@ -93,6 +94,8 @@ class RunReducer:
         self._exited: dict[int, frames.StateEntry] = {}
         """Rank -> how it said to have exited: by itself, or because it was asked to."""
         self._outcome = Outcome(self._coordinator)
+        self._numbered_ranks: set[int] = set()
+        """Ranks whose number is not only the plan's."""
         self._restart = 0
         self._restarts: dict[str, int] = {}
         """Host -> the attempt that its journal has come to."""
@@ -186,10 +189,15 @@ class RunReducer:
         alive = state in LIVING
         self._sync.heard_of(host)
         self._script.rank_is(entry.rank, host, state)
-        if host in self._lost if alive else self._ranks.hosts.get(entry.rank, host) != host:
+        lived_on = self._ranks.hosts.get(entry.rank, host)
+        if host in self._lost if alive else lived_on != host:
             return  # the others go on without that host, or the rank lives elsewhere now
-        if self._ranks.hosts.get(entry.rank, host) != host:
+        if lived_on != host and entry.rank in self._numbered_ranks:
+            if entry.planned:
+                return
             self._splits.moved(entry.rank, t)
+        if not entry.planned:
+            self._numbered_ranks.add(entry.rank)
         self._ranks.hosts[entry.rank] = host
         if alive:
             self._stalls.rank_is(entry.rank, entry.pid, t, stalled=state is RankState.STALLED)
@@ -226,6 +234,7 @@ class RunReducer:
             state=state,
             exit_code=UNSET if entry.exit_code is None else entry.exit_code,
             signal=UNSET if entry.signal is None else entry.signal,
+            stopped=entry.stopped or UNSET,
         )
         yield from self._points.rank_is(rank, t, alive=alive)
         yield from self._points.heard_of(host, t)
@@ -242,6 +251,8 @@ class RunReducer:
     def _note(self, host: str, entry: frames.NoteEntry, t: float) -> Iterator[RunEvents]:
         about = entry.host if entry.host in self._hosts else host
         self._script.noted(about, entry)
+        if entry.check == CONNECTION_LOST:
+            self._worlds.explained()
         finding = note_finding(self._ranks, about, entry, t)
         if entry.check != NODE_LOST:
             yield finding
@@ -351,6 +362,7 @@ class RunReducer:
         self.stragglers.begin_again()
         self._outcome.begin_again()
         self._exited.clear()
+        self._numbered_ranks.clear()
         yield RunRestarted(
             t=t,
             run=self.run,

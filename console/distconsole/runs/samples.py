@@ -8,7 +8,7 @@ from operator import attrgetter
 
 from msgspec import UNSET, structs
 
-from distconsole.model.run_events import GpuSample, NodeSample
+from distconsole.model.run_events import BusyProcess, GpuSample, NodeSample
 from distconsole.rpc import frames
 from distconsole.rpc.frames import GpuLoad, GpuProcess, NodeLoad
 from distconsole.runs.figures import GPU_FIGURES
@@ -19,14 +19,21 @@ _FIGURES = attrgetter(*_NAMES)
 
 
 def load_events(
-    run: str, host: str, node: NodeLoad | None, gpus: Sequence[GpuLoad], t: float
+    run: str,
+    host: str,
+    node: NodeLoad | None,
+    gpus: Sequence[GpuLoad],
+    t: float,
+    processes: Sequence[frames.ProcessLoad] | None = None,
 ) -> Iterator[NodeSample | GpuSample]:
     """Yield the node's load, None where psutil is missing, and that of each of its GPUs.
 
     ``run`` is empty where there is none (``top``); ``t`` in UNIX seconds on the console's clock.
     """
     if node is not None:
-        yield NodeSample(t=t, run=run, host=host, **structs.asdict(node))
+        busy = tuple(BusyProcess(**structs.asdict(each)) for each in processes or ())
+        told = UNSET if processes is None else busy
+        yield NodeSample(t=t, run=run, host=host, **structs.asdict(node), processes=told)
     for gpu in gpus:
         yield _gpu_event(run, host, gpu, t)
 

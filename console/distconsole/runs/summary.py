@@ -47,8 +47,13 @@ def listed(record: RunRecord) -> RunSummary:
         launcher=plan.launcher if plan else "",
         world_size=plan.world_size if plan else 0,
         hosts=record.hosts,
+        origin=_origin_of(record),
         **(_how_it_ended(end) if end else {"state": "unknown", "seconds": None}),
     )
+
+
+def _origin_of(record: RunRecord) -> str:
+    return "here" if record.request else "attached"
 
 
 def _how_it_ended(end: RunEnded) -> dict[str, Any]:
@@ -160,7 +165,8 @@ def keep_whole(run_file: RunFile, timeline: RunTimeline) -> RunSummary:
 
 def _kept_summary(run_file: RunFile) -> RunSummary | None:
     with contextlib.suppress(msgspec.MsgspecError):
-        return msgspec.json.decode(run_file.kept_summary(), type=threadsafe(RunSummary))
+        kept = msgspec.json.decode(run_file.kept_summary(), type=threadsafe(RunSummary))
+        return msgspec.structs.replace(kept, origin=_origin_of(run_file.record()))
     return None
 
 

@@ -259,6 +259,8 @@ class RunTimeline:
     def _finding(self, event: RunFinding) -> None:
         if event.check == conclusions.STALL:
             self._replace_stall(event)
+        if event.check == conclusions.CONNECTION_LOST:
+            self.stall = event
         if len(self.findings) < MAX_FINDINGS and not self.is_told(event):
             self.findings.append(event)
         if self.unsound is None and conclusions.is_unsound(event):
@@ -267,6 +269,13 @@ class RunTimeline:
             self.outlived.add(event.rank)
         if event.check == conclusions.NODE_LOST and event.severity is Severity.WARN:
             self.outlived_hosts.update(event.hosts)
+
+    @property
+    def stall_of_start(self) -> RunFinding | None:
+        """What keeps the ranks that live from their first step, where that was found since they started."""
+        started = (view.started_at or 0.0 for view in self.ranks.values() if view.alive)
+        found = self.stall
+        return None if found is None or found.t < max(started, default=math.inf) else found
 
     def _replace_stall(self, event: RunFinding) -> None:
         """What is found out later of the same stall takes the place of what was said of it at once."""
@@ -287,6 +296,7 @@ class RunTimeline:
             view.exit_code = event.exit_code
         if event.signal is not UNSET:
             view.signal = event.signal
+        view.stopped = event.stopped is True
         if not view.alive:
             if view.ended_at is None and is_time(event.t):
                 view.ended_at = event.t
@@ -302,7 +312,7 @@ class RunTimeline:
         self.not_finite_since.clear()
         if self._judges:
             self.stragglers.begin_again()
-        self._rate_sum, self.unsound, self._farthest = 0.0, None, None
+        self._rate_sum, self.unsound, self._farthest, self.stall = 0.0, None, None, None
         for view in self.ranks.values():
             view.begin_again()
 

@@ -83,7 +83,7 @@ def panel_lines(
     while width is not None and kinds > 1 and max(map(len, panel)) > width:
         kinds -= 1
         panel = _panel_of(choices, kinds)
-    lines = ["interfaces taken: as `distconsole run` starts them · by hand", *panel]
+    lines = ["interfaces with `distconsole run` · by hand", *panel]
     reasons = _reasons_of(choices)
     lines += [f"  {RED} {reason}" for reason in reasons[:most]]
     if len(reasons) > most:

@@ -64,7 +64,7 @@ def ratio_text(figure: Figure, place: int) -> str:
     ratio = figure.ratios[place]
     if place == 0 or ratio is None or ratio <= 0:
         return ""
-    if ratio >= 2 or ratio <= 0.5:
+    if ratio >= 2:
         return f"x{ratio:.2f}"
     percent = round(100 * (ratio - 1))
     return f"{percent:+d} %" if percent else "="

@@ -71,7 +71,7 @@ RUN_COLUMNS: list[Column[RunSummary]] = [
     Column("name", 14, lambda run: run.name),
     Column("state", 12, state_text),
     Column("started", 16, lambda run: date_text(run.started)),
-    Column("time", 7, lambda run: duration_text(run.seconds), right=True),
+    Column("time", 11, lambda run: duration_text(run.seconds), right=True),
     Column("ranks", 5, lambda run: str(run.world_size), right=True),
     Column("hosts", 5, lambda run: ",".join(run.hosts)),
     Column("script", 16, lambda run: run.script),

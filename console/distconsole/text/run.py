@@ -29,9 +29,10 @@ from distconsole.model.run_events import (
     Window,
 )
 from distconsole.model.time_text import duration_text
-from distconsole.runs.health import health_line
+from distconsole.runs.health import hang_text, health_line
 from distconsole.runs.pace import FRESH_SECONDS
 from distconsole.runs.present import done_text, unit_of
+from distconsole.runs.rank_view import ENDED_BY_STOP
 from distconsole.runs.timeline import RunTimeline
 from distconsole.text.output import Output
 from distconsole.text.progress import Bars, line_text, name_text
@@ -41,9 +42,21 @@ PROGRESS_SECONDS = 10.0
 
 
 class RunText:
-    """Prints one run; ``clock`` in UNIX seconds."""
+    """Prints one run.
 
-    def __init__(self, output: Output, clock: Callable[[], float] = time.time) -> None:
+    Args:
+        clock: In UNIX seconds.
+        watchable: Whether it says how to watch the run, which is started here, on a screen.
+    """
+
+    def __init__(
+        self,
+        output: Output,
+        clock: Callable[[], float] = time.time,
+        *,
+        watchable: bool = False,
+    ) -> None:
+        self._watchable = watchable
         self._output = output
         self._clock = clock
         self._timeline = RunTimeline()
@@ -83,8 +96,13 @@ class RunText:
         for host in plan.hosts:
             ranks = "rank" if len(host.ranks) == 1 else "ranks"
             say(f"    {host.host}: {ranks} {ranks_text(host.ranks)} of {plan.world_size}")
+        if self._watchable:
+            say(f"    watch it: distconsole attach {plan.run}")
 
     def _rank(self, event: RankChanged) -> None:
+        if event.stopped is True:
+            self._output.say(f"rank {event.rank} on {event.host}: {ENDED_BY_STOP}")
+            return
         bad = event.state in (RankState.FAILED, RankState.KILLED, RankState.STALLED)
         if bad or (event.state is RankState.EXITED and event.exit_code):
             detail = f" with exit code {event.exit_code}" if event.exit_code is not UNSET else ""
@@ -151,7 +169,8 @@ class RunText:
             return  # it is told as the error that it is
         colour = {EndState.SUCCEEDED: "green", EndState.FAILED: "red", EndState.STOPPED: "yellow"}
         state = self._output.paint_err(end.state.value, colour[end.state], "bold")
-        self._output.say(f"{state} {_end_text(end, done_text(self._timeline))}")
+        how = _end_text(end, done_text(self._timeline)) + hang_text(self._timeline)
+        self._output.say(f"{state} {how}")
         failure = end.first_failure
         if failure is not UNSET:
             self._output.say(f"first failure: {failure.short_blame}")

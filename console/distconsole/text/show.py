@@ -84,7 +84,14 @@ def show_for(request: ask.Request, output: Output, *, on_screen: bool = False) -
         case "logs":
             return LogShow(output)
         case prints:
-            return TextShow(output, details=prints == "details", on_screen=on_screen)
+            watchable = (
+                not on_screen
+                and isinstance(request, ask.Run | ask.Rerun)
+                and not request.detach
+                and not getattr(request, "dry_run", False)
+            )
+            details = prints == "details"
+            return TextShow(output, details=details, on_screen=on_screen, watchable=watchable)
 
 
 class JsonShow:
@@ -130,12 +137,19 @@ def _data_of(event: Event) -> object:
 class TextShow:
     """What a person at a shell reads; lists are held until they are whole."""
 
-    def __init__(self, output: Output, *, details: bool = False, on_screen: bool = False) -> None:
+    def __init__(
+        self,
+        output: Output,
+        *,
+        details: bool = False,
+        on_screen: bool = False,
+        watchable: bool = False,
+    ) -> None:
         self._output = output
         self._details = details
         self._on_screen = on_screen
         self._judged: ConditionJudged | None = None
-        self._run = RunText(output)
+        self._run = RunText(output, watchable=watchable)
         self._listed: list[RunSummary] = []
         self._ranks: list[RankListed] = []
 

@@ -143,6 +143,7 @@ def _show_ways(output: Output, found: Diagnosis) -> None:
         return
     output.data("")
     if found.ways:
-        tell(output, f"stacks by {', '.join(found.ways)}", indent=2)
+        ways = ", ".join(found.ways).replace("server:", "torch's worker server:")
+        tell(output, f"stacks read by {ways}", indent=2)
     for line in found.lacks:
         tell(output, f"  {line}", indent=4)

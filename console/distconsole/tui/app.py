@@ -150,7 +150,7 @@ class ConsoleApp(LowOverheadApp[int]):
         for words in config.passed:
             session.transcript.say(words)
         if not isinstance(request, ask.Demo):
-            session.begin(config)
+            session.begin(config, asks=isinstance(request, ask.OpenConsole))
         with Leaving(app), PERSON.asked_by(ScreenAsker(app)):
             try:
                 code = app.run() or 0
@@ -310,6 +310,8 @@ class Leaving:
                     self._take_signal(number[0])
 
     def _take_signal(self, number: int) -> None:
+        if number == signal.SIGINT and self._app.session.lends_terminal:
+            return
         asked, self._asked = self._asked, True
         lost = number == signal.SIGHUP and mute_lost_terminal()
         if not asked and self._app.return_code is None:

@@ -59,6 +59,10 @@ WAYS = {
 """What the line of keys begins with, besides keys that type lines: what a click presses, name, label."""
 FIRST = ("", "help", "back", "find ", "stop {run}")
 """Lines whose keys come next: the way to everything that there is no room for, and out."""
+BEGINNING = ("check", "launch last")
+"""Lines whose keys bring something into an empty view."""
+OF_LIVING = ("stop ", "why ", "trace ")
+"""How the lines of keys begin that ask something of ranks."""
 HEAT_KEYS = ("heat", "lines filter")
 """How the lines of keys begin that are about the heat map."""
 EDGE = 1
@@ -68,10 +72,25 @@ SIGNS = {"finding": "!", "restart": "↻", "begin": "╷", "end": "┤"}
 
 @lru_cache(maxsize=64)
 def title_content(
-    keymap: Keymap, view: str, hosts: int, lost: int, going: int, width: int
+    keymap: Keymap,
+    view: str,
+    hosts: int,
+    lost: int,
+    going: int,
+    width: int,
+    *,
+    digits: bool = False,
 ) -> Content:
-    """Return tabs, hosts and runs that go on in ``width`` cells; the program's name and words about hosts give way."""
-    tabs = [_tab(tab, here=tab.line.endswith(f" {view}")) for tab in keymap.tabs]
+    """Return tabs, hosts and runs that go on in ``width`` cells; the program's name, help and words about hosts give way.
+
+    Args:
+        digits: Whether digits do what the F-keys do, which many a terminal keeps for itself.
+    """
+    names = keymap.digits if digits else {}
+    shown = [(tab, names.get(tab.key, tab.shown)) for tab in keymap.tabs]
+    tabs = [_tab(tab, name, here=tab.line.endswith(f" {view}")) for tab, name in shown]
+    helps = [key for key in keymap.keys if key.line == "help" and key.key in names][:1]
+    first = [_tab(key, names[key.key], here=view == "help") for key in helps]
     facts: list[tuple[str, str]] = []
     if hosts:
         facts.append((f" {count_text(hosts, 'host')}", ""))
@@ -83,16 +102,20 @@ def title_content(
     if line.cell_length > width and lost:
         line = _join_facts(tabs, [(f" {hosts - lost}/{hosts} hosts", "$text-warning"), *facts[2:]])
     name = Content.styled(" distconsole ", "bold")
-    return Content.assemble(name, line) if width >= line.cell_length + name.cell_length else line
+    for more in ([name, *first], [name], first):
+        whole = Content("").join([*more, line])
+        if whole.cell_length <= width:
+            return whole
+    return line
 
 
 def _join_facts(tabs: list[Content], facts: list[tuple[str, str]]) -> Content:
     return Content("").join([*tabs, *(Content.styled(words, style) for words, style in facts)])
 
 
-def _tab(tab: Key, *, here: bool) -> Content:
+def _tab(tab: Key, name: str, *, here: bool) -> Content:
     label = f"[bold reverse]{tab.label}[/]" if here else tab.label
-    return _clickable(tab.key, f" [$text-accent]{tab.shown}[/] {label} ")
+    return _clickable(tab.key, f" [$text-accent]{name}[/] {label} ")
 
 
 def _clickable(key: str, markup: str) -> Content:
@@ -119,27 +142,31 @@ def keys_content(
     goes_on: bool = True,
     found: bool = False,
     heat: bool = False,
+    offered: bool = False,
+    empty: bool = False,
     outermost: bool = True,
 ) -> Content:
     """Return the mode, and the keys that help in it in ``view``; with ``heat`` those of the map come first.
 
-    Of a job that was ``found`` nothing is kept, and nothing of it is ours to stop or to trace.
+    Of a job that was ``found`` nothing is kept, and nothing of it is ours to stop or to trace. While hosts are
+    ``offered``, and while a view is ``empty``, there is nothing that its keys could work on.
     """
-    tabs = {tab.line for tab in keymap.tabs}
-    able = [key for key in keymap.keys if key.line not in tabs]
-    shown = [key for key in able if not key.views or view in key.views]
-    shown = [key for key in shown if goes_on or not key.line.startswith("stop ")]
-    if found and view in ("run", "logs"):
-        shown = [key for key in shown if "{run}" not in key.line or key.line == "why {run}"]
+    shown = _keys_of(keymap, view, goes_on=goes_on, found=found)
     if heat:
         shown.sort(key=lambda key: not key.line.startswith(HEAT_KEYS))
-    letters = [*(keymap.moving if replayed else ()), *(key for key in shown if key.inside)]
+    first = keymap.first if offered else ()
+    if offered or empty:
+        begin = () if offered else BEGINNING
+        shown = [key for key in shown if key.views in ((), VIEWS) or key.line in begin]
+    now = (*first, *(keymap.moving if replayed else ()))
+    letters = [*now, *(key for key in shown if key.inside)]
     others = [key for key in shown if not key.inside]
     keys = {Mode.VIEW: [*letters, *others], Mode.ASK: []}.get(mode, others)
     everywhere = (VIEWS,) if view == "logs" else (VIEWS, SEARCHED)
     keys.sort(
         key=lambda key: (
-            FIRST.index(key.line) if key.line in FIRST else len(FIRST) + (key.views in everywhere)
+            -(key in first),
+            FIRST.index(key.line) if key.line in FIRST else len(FIRST) + (key.views in everywhere),
         )
     )
     once: dict[str, Key] = {}
@@ -158,6 +185,17 @@ def keys_content(
             break
         content = Content.assemble(content, entry)
     return content
+
+
+def _keys_of(keymap: Keymap, view: str, *, goes_on: bool, found: bool) -> list[Key]:
+    """Return the keys that are shown in ``view``, without those of tabs, and those that have no run to work on."""
+    tabs = {tab.line for tab in keymap.tabs}
+    able = [key for key in keymap.keys if key.line not in tabs]
+    shown = [key for key in able if not key.views or view in key.views]
+    shown = [key for key in shown if goes_on or not key.line.startswith(OF_LIVING)]
+    if found and view in ("run", "logs"):
+        shown = [key for key in shown if "{run}" not in key.line or key.line == "why {run}"]
+    return shown
 
 
 def _entry(key: Key) -> Content:

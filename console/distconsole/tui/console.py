@@ -68,5 +68,8 @@ class Console(Protocol):
     def candidates(self, verb: str) -> Iterable[str]:
         """Return what may follow a verb of the screen."""
 
+    def set_up(self, line: str) -> bool:
+        """Have a line that asks questions done on the terminal, and take its hosts; return whether that could be."""
+
     def leave(self) -> None:
         """Leave the console."""

@@ -142,7 +142,7 @@ class JobsView(Vertical):
         columns: list[Column[Job]] = [
             Column("no.", 3, lambda job: str(job.number), right=True),
             Column("", 1, lambda _: Text(self._turn, style="note")),
-            Column("time", 7, lambda job: duration_text(job.seconds), right=True),
+            Column("time", 11, lambda job: duration_text(job.seconds), right=True),
             Column("verb", 28, lambda job: job.line),
             Column("at", 24, lambda job: job.now, fill=lambda job, _: job.now),
             Column("cancel", 22, lambda job: Text(job.ending.value, style="faint"), need=2),

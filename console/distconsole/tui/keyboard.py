@@ -131,7 +131,10 @@ class KeyScreen(PunctualScreen):
         keymap, view = self.shortcuts.keymap, self.views.view
         key = keymap.of(pressed, view)
         if key is None and letters:
-            key = keymap.inside(pressed, view, replayed=self.views.is_replayed)
+            views = self.views
+            key = keymap.inside(
+                pressed, view, replayed=views.is_replayed, offered=views.cluster.offers_hosts
+            )
         if key is not None:
             self.dispatcher.press(key)
         return key is not None

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
+import sys
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from textual import on
-from textual.app import ComposeResult
+from textual.app import ComposeResult, SuspendNotSupported
 from textual.containers import Horizontal, Vertical
 from textual.geometry import Size
 
+from distconsole.config.load import load_config
+from distconsole.grammar.words import line_words
 from distconsole.model import requests as ask
 from distconsole.model.verbs import verb_of
 from distconsole.tui.chrome import Mode, TimeBar, keys_content, small_content, title_content
@@ -46,7 +51,7 @@ SIGN = "\u276f"
 """Stands before the prompt."""
 UNVISITED = ("help", "launch")
 """Views to which one does not go back."""
-DEMO_OVER = "the demo is over and its nodes are gone; look around: q leaves"
+DEMO_OVER = "the demo is over and its nodes are gone; look around: F4 run  F5 logs  h heat map  W why  q leaves"
 
 
 class ConsoleScreen(KeyScreen):
@@ -140,7 +145,8 @@ class ConsoleScreen(KeyScreen):
         """Let the work begin, now that the first picture is on the screen."""
         if not self.stands:
             await self._stand()
-        if not isinstance(self.request, ask.Demo | ask.Replay):
+        self.views.cluster.offer(self.session.offers)
+        if not (self.session.offers or isinstance(self.request, ask.Demo | ask.Replay)):
             self.session.look_at_hosts()
         self.back_to_view()
         self.let_keys_in()
@@ -253,6 +259,23 @@ class ConsoleScreen(KeyScreen):
     def candidates(self, verb: str) -> Iterable[str]:
         return self.completer.candidates(verb) or ()
 
+    def set_up(self, line: str) -> bool:
+        self.session.lends_terminal = True
+        try:
+            with self.app.suspend(), suppress(EOFError):
+                program = [sys.executable, "-P", "-m", "distconsole", *line_words(line)]
+                code = subprocess.run(program, check=False).returncode
+                input("Enter goes back to the console")
+        except SuspendNotSupported:
+            return False
+        finally:
+            self.session.lends_terminal = False
+        self.app.action_draw_anew()
+        configured = load_config().cluster if code == 0 else None
+        if configured is not None:
+            self.run_command(f"hosts --cluster {shlex.quote(configured)}")
+        return True
+
     def leave(self) -> None:
         self.app.exit()
 
@@ -361,6 +384,8 @@ class ConsoleScreen(KeyScreen):
         heat = view == "run" and self.views.run.shows_heat
         page = view == "cluster" and bool(self.views.cluster.about)
         about = {"replayed": past, "goes_on": stoppable, "found": found, "heat": heat}
+        about["offered"] = view == "cluster" and self.views.cluster.offers_hosts
+        about["empty"] = shown is None and view in ("run", "logs", "check", "compare")
         about["outermost"] = not (self._trail or page)
         seen = (view, mode, size, going, len(hosts), told, *about.values())
         if seen == self._around:
@@ -368,6 +393,9 @@ class ConsoleScreen(KeyScreen):
         self._around = seen
         lost = sum(1 for host in hosts if task is not None and task.load.lost_because(host))
         keymap = self.shortcuts.keymap
-        self._title_line.show(title_content(keymap, view, len(hosts), lost, going, size.width))
+        title = title_content(
+            keymap, view, len(hosts), lost, going, size.width, digits=mode is Mode.VIEW
+        )
+        self._title_line.show(title)
         keys = keys_content(keymap, view, mode, width=size.width, **about)
         self.query_one("#keys", Words).show(small_content(size) or keys)

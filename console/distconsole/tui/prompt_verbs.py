@@ -101,6 +101,11 @@ class PromptVerbs:
         place, verb = self._console.session.transcript.place, verb_of(request)
         if getattr(request, "json", False) and verb.live:
             self._say("the screen shows it; --json is for programs: 'export RUN' prints the same")
+        if isinstance(request, ask.Init) and self._console.set_up(line):
+            return
+        if isinstance(request, ask.Top) and request.where.names_hosts and verb.live:
+            self._console.session.choose_hosts(request.where)
+            self._console.views.take_hosts()
         if not (verb.asks or verb.writes or isinstance(request, ask.Stop)):
             then(self._console.session.start(request, line))
             return

@@ -14,11 +14,11 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from distconsole.config.hostfile import host_text, read_list
-from distconsole.config.hosts import resolve_cluster
+from distconsole.config.hosts import HostOffer, offered_hosts, resolve_cluster
 from distconsole.config.load import load_config
 from distconsole.config.ranges import RangeError
 from distconsole.config.schema import HOST_KEYS, Config
-from distconsole.errors import ConsoleError, UntrustedError
+from distconsole.errors import ConsoleError, UntrustedError, UsageError
 from distconsole.grammar.values import Vocabulary
 from distconsole.grammar.verbs import parse_line, parse_untrusted
 from distconsole.grammar.words import line_words
@@ -50,6 +50,18 @@ LOADS_S = 256
 """Samples of hosts that the screen takes a second, were there more hosts: a table of a thousand lines is not read at once."""
 
 
+NEEDS_HOSTS = (
+    ask.Check,
+    ask.Run,
+    ask.Top,
+    ask.Watch,
+    ask.Prepare,
+    ask.Bench,
+    ask.BenchCollectives,
+)
+"""Requests that mean the console's hosts where they name none; others find theirs by the run that they are about."""
+
+
 class ConsoleSession:
     """What lives as long as the screen does; for operations a ``SessionSource``.
 
@@ -57,12 +69,17 @@ class ConsoleSession:
     """
 
     own: Session | None = None
+    """On the hosts of the console; None while none are chosen, and while a demo has its own."""
+    offers: tuple[HostOffer, ...] = ()
+    """What there is to choose from while no hosts are chosen."""
     first: RequestTask | None = None
     """What the console was opened for; its exit code is the program's."""
     load_task: RequestTask | None = None
     """Watches the hosts."""
     confirm: Callable[[RequestTask, str], bool] | None = None
     """Asks the person a question for a task, and blocks its thread."""
+    lends_terminal = False
+    """Whether another program has the terminal, and so its Ctrl-C."""
     _chosen: RequestTask | None = None
     _chosen_before: RequestTask | None = None
     _known: CompletionIndex | None = None
@@ -83,13 +100,29 @@ class ConsoleSession:
         self.looks: list[PlanPreview] = []
         """Looks at launches that are being filled in; they end with the session."""
 
-    def begin(self, config: Config | None = None) -> None:
+    def begin(self, config: Config | None = None, *, asks: bool = False) -> None:
         """Read the hosts, which are connected when first needed; raises ConsoleError if they cannot be read.
 
         Where a login may ask a person, that comes now, before the screen takes the terminal.
+
+        Args:
+            asks: Whether hosts that nobody named are left to a choice, where files know some.
         """
-        self.own = self._open.enter_context(open_session(self.where, config))
-        self.own.log_in()
+        if asks:
+            config = load_config() if config is None else config
+            self.offers = offered_hosts(self.where, config, os.environ)
+        if not self.offers:
+            self.own = self._open.enter_context(open_session(self.where, config))
+            self.own.log_in()
+
+    def choose_hosts(self, where: ask.Where) -> None:
+        """Take the hosts of ``where`` for the console's; raises ConsoleError, and leaves them, if they mean nothing.
+
+        Links to the hosts of before stay: a run may be followed by them.
+        """
+        meant = where.over(self.where)
+        self.own = self._open.enter_context(open_session(meant))
+        self.where, self.offers = meant, ()
 
     def end(self) -> list[str]:
         """Let go of everything and return the runs that go on."""
@@ -140,6 +173,7 @@ class ConsoleSession:
     def __call__(self, where: ask.Where, /) -> AbstractContextManager[Session]:
         """Lend the console's own session, or of it the hosts named; open one for others. Raises ConsoleError."""
         own, meant = self.own, where.over(self.where)
+        self._require_hosts(meant)
         if own is None:
             return open_session(meant)
         if meant == self.where:
@@ -148,6 +182,13 @@ class ConsoleSession:
         cluster = cluster if where.hosts is None else reach_as_own(cluster, own.cluster)
         part = own.part(cluster)
         return Session(own.config, cluster) if part is None else nullcontext(part)
+
+    def _require_hosts(self, where: ask.Where) -> None:
+        """Raise UsageError while no hosts are chosen and ``where`` names none."""
+        if self.offers and not where.names_hosts:
+            raise UsageError(
+                "no hosts are chosen yet", "hosts a,b chooses; hosts localhost is this machine"
+            )
 
     def _lasting(self, where: ask.Where) -> ask.Where:
         """Return ``where`` over the console's, so that the console's own hosts are found from elsewhere, too."""
@@ -162,7 +203,10 @@ class ConsoleSession:
             configured = load_config().verbs
         except UntrustedError as error:
             return parse_untrusted(line_words(line), error)
-        return self._about_shown(parse_line(line, self.vocabulary(), configured))
+        request = parse_line(line, self.vocabulary(), configured)
+        if isinstance(request, NEEDS_HOSTS) and not getattr(request, "slurm", None):
+            self._require_hosts(request.where)
+        return self._about_shown(request)
 
     def _about_shown(self, request: ask.Request) -> ask.Request:
         """Return ``request`` about the run that is shown, else the newest, where it names none; raises ConsoleError."""

@@ -59,7 +59,10 @@ class Voice:
         place = f"{self.place}: " if self.place else ""
         words = f"{self.paint_err('error:', 'red', 'bold')} {place}{error.message}"
         if error.hint:
+            from distconsole.tui.view_models.hints import console_hint  # noqa: PLC0415 - not before the first picture
+
             hint = HELP_IN_SHELL.sub(lambda found: f"see 'help{found[1] or ''}'", error.hint)
+            hint = console_hint(hint)
             words += f"\n{self.paint_err('hint:', 'cyan')} {hint}"
         self.say(words)
 
@@ -144,7 +147,7 @@ class TranscriptView(RichLog):
 
     def __init__(self, transcript: Transcript, id: str | None = None) -> None:  # noqa: A002
         super().__init__(max_lines=MAX_SHOWN_LINES, min_width=1, wrap=True, id=id)
-        self.border_title = "Said so far"
+        self.border_title = "Messages"
         self._transcript = transcript
         self.anchor()
 

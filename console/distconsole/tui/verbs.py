@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 
 from distconsole.config.spelling import nearest
 from distconsole.errors import ConsoleError, UsageError
@@ -11,6 +12,9 @@ from distconsole.grammar.mistakes import OTHER_WORDS
 from distconsole.grammar.secrets import mask_secrets
 from distconsole.grammar.verbs import VERBS
 from distconsole.model import requests as ask
+from distconsole.model.findings import Finding
+from distconsole.model.names import join_some
+from distconsole.model.run_events import RunFinding
 from distconsole.operations.control import Wish
 from distconsole.tui.console import Console
 from distconsole.tui.prompt.keys import PROMPT_VERBS, SCREEN_VERBS, SORTS, TABS, VIEWS, Key
@@ -18,9 +22,12 @@ from distconsole.tui.prompt_verbs import PromptVerbs
 from distconsole.tui.replaying import travel
 from distconsole.tui.session import screen_words
 from distconsole.tui.tasks import RequestTask
+from distconsole.tui.view_models.hints import command_of
 from distconsole.tui.views.check import Page
+from distconsole.tui.views.cluster.view import MOST_AT_ONCE
 from distconsole.tui.views.ranks import ORDERS
 from distconsole.tui.views.row_order import OrderedView
+from distconsole.tui.views.run_words import finding_of
 from distconsole.tui.widgets.messages import SHOWN_SECONDS
 
 RUN_LINES = ("run", "logs")
@@ -81,7 +88,7 @@ class CommandDispatcher:
         near = nearest(words[1], self._console.candidates(verb)) if words[1:] else None
         meant = f"did you mean {near}? " if near and near != words[1] else ""
         return UsageError(
-            f"'{' '.join(words)}' means nothing", f"{meant}{verb}: {SCREEN_VERBS[verb]}"
+            f"'{' '.join(words)}' is not understood", f"{meant}{verb}: {SCREEN_VERBS[verb]}"
         )
 
     def _with_all_verbs(self, line: str, error: ConsoleError) -> ConsoleError:
@@ -157,25 +164,32 @@ class CommandDispatcher:
             case ["view", name] if console.session.choose_run(name) is not None:
                 console.show_view("run")
             case ["sort"]:
-                self._say(f"ranks by {console.views.run.sort('')}")
+                console.prompt.tell(f"ranks by {console.views.run.sort('')}")
             case ["sort", *rest] if (order := ORDERS.get(t := " ".join(rest), t)) in SORTS:
                 console.views.run.sort(order)
             case ["heat", *names]:
                 self._heat(" ".join(names))
             case ["plots", *names]:
                 self._plots(names)
+            case ["hosts", *named]:
+                self._choose_hosts(named)
             case ["open"] | ["pairs"] | ["interfaces"]:
                 self._open(words[0])
+            case ["copy"]:
+                self._copy()
             case ["repeat", check]:
                 self._repeat(check)
             case ["launch", *rest]:
                 return console.views.form.run_verb(rest)
             case ["theme", *names] if len(names) < 2:
                 self._say(console.choose_theme("".join(names)))
+            case ["mine"]:
+                console.views.runs.turn_mine()
+                console.show_view("runs")
             case ["mark", run]:
                 console.views.runs.mark(run)
             case ["axis", *names]:
-                self._say(console.views.compare.turn(" ".join(names)))
+                console.prompt.tell(console.views.compare.turn(" ".join(names)))
             case ["at" | "play" | "pause", *_]:
                 travel(console.session.shown_run(), words)
             case ["filter" | "find" | "lines" as verb, *rest]:
@@ -194,13 +208,15 @@ class CommandDispatcher:
     def _plots(self, names: list[str]) -> None:
         """Swap curves and error, or choose which curves are shown."""
         console = self._console
-        if console.view == "compare":
-            console.views.compare.choose(names or ["next"])
-            return
-        told = console.views.run.choose_plots(names)
+        compared = console.view == "compare"
+        views = console.views
+        if compared:
+            told = views.compare.choose(names or ["next"])
+        else:
+            told = views.run.choose_plots(names)
         if told:
             self._say(told)
-        if names:
+        if names and not compared:
             console.show_view("run")
 
     def _is_condition(self, verb: str) -> bool:
@@ -240,11 +256,16 @@ class CommandDispatcher:
         view, task = console.views.run, console.session.shown_run()
         known = task.history.known if task is not None else []
         console.show_view("run")
-        self._say(view.turn_heat(what, known))
+        if wrong := view.turn_heat(what, known):
+            self._say(wrong)
 
     def _open(self, what: str) -> None:
         if what == "open" and self._console.view == "cluster":
-            self._console.views.cluster.open()
+            cluster = self._console.views.cluster
+            if cluster.offers_hosts:
+                self._take_offer()
+            else:
+                cluster.open()
             return
         view = self._console.views.check
         if what == "open":
@@ -252,6 +273,42 @@ class CommandDispatcher:
         else:
             view.turn_to(Page.PAIRS if what == "pairs" else Page.CHOICES)
         self._console.show_view("check")
+
+    def _take_offer(self) -> None:
+        """Choose the hosts under the cursor; of many that only stand in one file, ask which."""
+        offer = self._console.views.cluster.offer_under_cursor()
+        if offer is not None and (offer.is_job or len(offer.names) <= MOST_AT_ONCE):
+            self.run_command(f"hosts {offer.line}")
+        else:
+            self._console.prompt.offer("hosts ")
+
+    def _choose_hosts(self, words: list[str]) -> None:
+        """Take the hosts of ``words``, as ``top`` would; without any, say which are chosen."""
+        console, session = self._console, self._console.session
+        if words:
+            named = words if words[0].startswith("-") else ["--hosts", ",".join(words)]
+            asked = session.request(shlex.join(["top", *named]))
+            assert isinstance(asked, ask.Top)
+            session.choose_hosts(asked.where)
+            session.look_at_hosts()
+            console.views.take_hosts()
+            console.show_view("cluster")
+        self._say(f"hosts: {join_some(session.hosts) or 'none are chosen yet'}")
+
+    def _copy(self) -> None:
+        """Copy what to type about a finding, by OSC 52; raises UsageError where no finding says what to do."""
+        views, task = self._console.views, self._console.session.shown_run()
+        found: Finding | RunFinding | None = None
+        if self._console.view == "check":
+            found = views.check.finding_under_cursor()
+        elif task is not None:
+            with task.lock:
+                found = finding_of(task.run, views.run.rank_under_cursor())
+        command = command_of(found) if found is not None else ""
+        if not command:
+            raise UsageError("no finding here says what to type", "F3 check, F4 run")
+        self._console.views.app.copy_to_clipboard(command)
+        self._say(f"copied: {command}")
 
     def _repeat(self, check: str) -> None:
         task = self._console.session.repeat(check)

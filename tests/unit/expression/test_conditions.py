@@ -193,7 +193,7 @@ def test_of_no_rows_nothing_is_said_of_all() -> None:
         ("n<1)", 3, ["')' cannot stand here"]),
         ("n<1 n", 4, ["'n' cannot stand here"]),
         ("host='a", 5, ["quote is not closed"]),
-        ("n<1 ; n", 4, ["';' means nothing"]),
+        ("n<1 ; n", 4, ["';' is not understood"]),
         ("n<1qx", 3, ["'qx' is no unit", "GiB"]),
         ("1<n<3", 3, ["two comparisons", "'and'"]),
         ("n", 0, ["no condition"]),

@@ -10,7 +10,7 @@ import pytest
 
 from distconsole.grammar.completion import complete_line
 from distconsole.grammar.values import Vocabulary
-from distconsole.grammar.verbs import VERB_COMMANDS, VERBS, parse_args, root
+from distconsole.grammar.verbs import HELP_CELLS, VERB_COMMANDS, VERBS, parse_args, root
 from distconsole.model import requests as ask
 from distconsole.model.options import HEADINGS, Heading, options_of
 from distconsole.model.verbs import VERBS as TABLE
@@ -36,6 +36,8 @@ def test_a_page_has_two_examples_the_exit_codes_and_lines_that_fit(
     monkeypatch.setenv("COLUMNS", str(COLUMNS))
     text = page(*verb.split())
     assert [line for line in text.splitlines() if len(line) > COLUMNS] == []
+    monkeypatch.setenv("COLUMNS", "200")
+    assert COLUMNS < max(map(len, page(*verb.split()).splitlines())) <= HELP_CELLS
     assert titles(text)[-2:] == ["Examples", "Exit codes"]
     examples = text.partition("Examples:\n")[2].partition("\n\n")[0].splitlines()
     assert len(examples) == 2
@@ -77,8 +79,12 @@ def test_the_first_page_has_every_verb_in_a_group() -> None:
 
 
 def test_the_options_of_a_launch_stand_under_headings() -> None:
-    wanted = [each.capitalize() for each in Heading if each is not Heading.OPTIONS]
-    assert titles(page("run"))[:-2] == wanted[: wanted.index("Output") + 1]
+    wanted = ["Common", *(each.capitalize() for each in Heading if each is not Heading.OPTIONS)]
+    text = page("run")
+    assert titles(text)[:-2] == wanted[: wanted.index("Output") + 1]
+    common = text[text.index("Common:") : text.index("\nHosts:\n")]
+    flags = re.findall(r"^  (?:-d, )?(--[a-z]+)", common, flags=re.MULTILINE)
+    assert flags == ["--hosts", "--nproc", "--sync", "--detach", "--name"]
     kinds = (*TABLE, ask.Where)
     known = {name for kind in kinds for name in options_of(kind)} | {"help", "version"}
     assert [

@@ -50,16 +50,16 @@ def test_what_a_clock_may_be_set_to_is_shown(t: float) -> None:
 @pytest.mark.parametrize(
     ("seconds", "duration", "span", "age"),
     [
-        (-3, "-3.0s", "-3 s", "-3 s"),
-        (42, "42.0s", "42 s", "42 s"),
-        (61, "1m01s", "61 s", "61 s"),
-        (119, "1m59s", "2 min", "119 s"),
-        (720, "12m00s", "12 min", "12 min"),
-        (3720, "1h02m", "62 min", "62 min"),
-        (7200, "2h00m", "2 h", "2 h"),
-        (12_000, "3h20m", "3 h 20 min", "3 h"),
-        (100_000, "27h46m", "28 h", "28 h"),
-        (432_000, "120h00m", "5.0 days", "5 days"),
+        (-3, "-3.0 s", "-3 s", "-3 s"),
+        (42, "42.0 s", "42 s", "42 s"),
+        (61, "1 min 1 s", "61 s", "61 s"),
+        (119, "1 min 59 s", "2 min", "119 s"),
+        (720, "12 min 0 s", "12 min", "12 min"),
+        (3720, "1 h 2 min", "62 min", "62 min"),
+        (7200, "2 h 0 min", "2 h", "2 h"),
+        (12_000, "3 h 20 min", "3 h 20 min", "3 h"),
+        (100_000, "27 h 46 min", "28 h", "28 h"),
+        (432_000, "120 h 0 min", "5.0 days", "5 days"),
     ],
 )
 def test_spans_are_said_as_each_place_needs_them(
@@ -75,5 +75,5 @@ def test_an_unknown_duration_is_nothing() -> None:
 
 
 def test_a_unit_is_said_twice_only_where_it_is_another_one() -> None:
-    assert unusual_text(14.0, "a step", 10.0) == "14 ms a step where 10 is usual"
+    assert unusual_text(14.0, "a step", 10.0) == "14 ms a step where 10 ms is usual"
     assert unusual_text(4710.0, "a step", 37.9) == "4.71 s a step where 37.9 ms is usual"

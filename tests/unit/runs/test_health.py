@@ -8,6 +8,8 @@ import msgspec
 import pytest
 
 from distconsole.model.diagnosis.calls import Call, Place, Thread
+from distconsole.model.diagnosis.diagnosis import Diagnosis, Kind, Sure
+from distconsole.model.findings import Severity
 from distconsole.model.run_events import (
     EndState,
     LinkChanged,
@@ -19,9 +21,11 @@ from distconsole.model.run_events import (
     RankChanged,
     RankState,
     RunEnded,
+    RunFinding,
     RunRestarted,
     Window,
 )
+from distconsole.operations.why import Lately
 from distconsole.runs.detectors.ranks import Ranks
 from distconsole.runs.health import health_line
 from distconsole.runs.logs.printed import EtaEstimator
@@ -129,7 +133,7 @@ def behind(rank: int, seconds: int = 12) -> list[Window]:
 
 def test_a_slow_rank_is_told_beside_what_is_usual() -> None:
     line = said(*behind(2))
-    assert line.startswith("rank 2 on h2 is slow, 14 ms a step where 10 is usual:")
+    assert line.startswith("rank 2 on h2 is slow, 14 ms a step where 10 ms is usual:")
 
 
 def test_a_longer_step_alone_makes_no_rank_slow() -> None:
@@ -239,6 +243,16 @@ def test_a_start_that_takes_long_says_for_how_long_all_do_the_same() -> None:
     met = [reached(rank, "import_torch") for rank in range(4)]
     assert said(*ranks, *met) == "starting, all wait for the group: 4 ranks"
     assert said(*ranks, *met, now=T + 43) == "starting, all wait for the group for 42 s: 4 ranks"
+    cut = Ranks(RUN).finding(T + 9, "run.connection_lost", "h1 not heard of for 6 s", (1,))
+    told = "starting for 13 s: h1 not heard of for 6 s: 4 ranks"
+    assert said(*ranks, *met, cut, now=T + 13) == told
+    lately = Lately()
+    for event in (*ranks, *met, cut):
+        lately.apply(event)
+    wait = Diagnosis(
+        kind=Kind.ALL_WAIT, sure=Sure.UNKNOWN, hang=True, summary="all wait", hint="?"
+    )
+    assert lately.explained(wait).summary == "all wait: h1 not heard of for 6 s"
 
 
 @pytest.mark.parametrize(
@@ -302,8 +316,8 @@ def test_who_holds_up_the_others_is_named_while_it_does_though_all_steps_take_as
     seconds = range(1, 13)
     slow = [at_work(rank, s, 151.0 if rank else 21.0) for s in seconds for rank in (0, 1)]
     assert said(*slow).startswith(
-        "rank 1 on h1 is slow, 151 ms for the forward part where 21 is usual, "
-        "costs 84 % since step 99: 2 ranks"
+        "rank 1 on h1 is slow, 151 ms for the forward part where 21 ms is usual, "
+        "costs 84 % of each step since step 99: 2 ranks"
     )
     even = [at_work(rank, s, 21.0) for s in (13, 14, 15, 16) for rank in (0, 1)]
     assert said(*slow, *even, now=T + 4).startswith("healthy")
@@ -390,6 +404,27 @@ def test_what_could_not_be_started_says_why() -> None:
         t=T, run=RUN, state=EndState.FAILED, exit_code=2, seconds=0.0, error="no script"
     )
     assert said(end) == "not started: no script"
+
+
+def test_a_stop_says_in_what_the_run_hung_unless_it_made_steps_again() -> None:
+    hang = RunFinding(
+        t=T + 40,
+        run=RUN,
+        check="run.stall",
+        severity=Severity.WARN,
+        summary="rank 1 is at ddp.py:29",
+        kind="elsewhere",
+    )
+    end = RunEnded(t=T + 208.5, run=RUN, state=EndState.STOPPED, exit_code=143, seconds=208.5)
+    stopped = "stopped after 3 min 28 s, exit code 143"
+    assert said(window(0), hang, end) == f"{stopped}; it hung: rank 1 is at ddp.py:29"
+    assert said(window(0), hang, window(0, T + 60), end) == stopped
+    saves = msgspec.structs.replace(hang, severity=Severity.INFO)
+    assert said(window(0), saves, end) == stopped
+    again = RunRestarted(t=T + 50, run=RUN, restart=1, of=3)
+    assert said(window(0), hang, again, end) == stopped
+    failed = msgspec.structs.replace(end, state=EndState.FAILED)
+    assert said(window(0), hang, failed) == "failed after 3 min 28 s, exit code 143"
 
 
 def test_a_rank_that_is_still_to_be_found_is_not_late_by_those_that_began_later() -> None:

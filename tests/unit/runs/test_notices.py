@@ -32,11 +32,11 @@ def told(events: Iterable[Event], since: float = 0.0) -> list[Notice]:
 @pytest.mark.parametrize(
     ("scene", "kind", "words"),
     [
-        (scenes.succeeded, NoticeKind.FINISH, "digits succeeded: after 60 s"),
+        (scenes.succeeded, NoticeKind.FINISH, "digits succeeded: after 1 min 0 s"),
         (
             scenes.failing,
             NoticeKind.FAILURE,
-            "digits failed: after 61 s, exit code 1: rank 2 on node2:",
+            "digits failed: after 1 min 1 s, exit code 1: rank 2 on node2:",
         ),
         (scenes.stalled, NoticeKind.STALL, "digits stalled: rank 1 on node1 makes no step"),
     ],
@@ -66,7 +66,7 @@ def test_no_rank_is_blamed_for_the_host_that_was_lost() -> None:
         t=1.0, run="r", state=EndState.FAILED, exit_code=1, seconds=60.0, first_failure=first
     )
     (notice,) = told([end])
-    assert notice.text == "after 60 s, exit code 1: node node2 lost: no word"
+    assert notice.text == "after 1 min 0 s, exit code 1: node node2 lost: no word"
     assert (notice.rank, notice.host) == (None, "node2")
     lost = RunTimeline()
     lost.apply(end)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -814,3 +815,44 @@ def test_a_printed_loss_stands_where_the_hook_has_none() -> None:
     told = [(each.name, each.step, each.value) for each in only(events, Metric)]
     assert told == [("printed loss", 3, 1.5), ("printed loss", 4, 1.0)]
     assert loss_name_of(timeline) == "printed loss"
+
+
+SWAPPED = {
+    "a": [(0, 5, "starting", True), (1, 5, "starting", False), (1, 5, "exited", False)],
+    "b": [(1, 6, "running", True), (0, 6, "running", False), (0, 6, "exited", False)],
+}
+"""Host -> its states (rank, pid, state, whether the number is the plan's), where the script numbers the ranks."""
+SPAWNED = {
+    "a": [
+        (0, 5, "running", True),
+        (1, 7, "running", False),
+        (1, 7, "exited", False),
+        (0, 5, "exited", False),
+    ],
+    "b": [
+        (1, 6, "running", True),
+        (2, 6, "running", False),
+        (3, 8, "running", False),
+        (3, 8, "exited", False),
+        (2, 6, "exited", False),
+    ],
+}
+
+
+@pytest.mark.parametrize("told", [SWAPPED, SPAWNED], ids=["swapped", "spawned"])
+def test_a_plans_number_takes_no_rank_from_a_host_whatever_comes_first(
+    told: dict[str, list[tuple[int, int, str, bool]]],
+) -> None:
+    wanted = {
+        rank: host for host, states in told.items() for rank, _, _, plan in states if not plan
+    }
+    total = sum(map(len, told.values()))
+    for of_a in itertools.combinations(range(total), len(told["a"])):
+        feed, left, last = Feed("a", "b"), {host: list(told[host]) for host in told}, {}
+        for place in range(total):
+            host = "a" if place in of_a else "b"
+            rank, pid, state, planned = left[host].pop(0)
+            body = {"rank": rank, "local_rank": 0, "pid": pid, "state": state, "planned": planned}
+            for event in only(feed(host, "state", **body), RankChanged):
+                last[event.rank] = (event.host, event.state)
+        assert last == {rank: (host, RankState.EXITED) for rank, host in wanted.items()}, of_a

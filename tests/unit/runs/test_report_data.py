@@ -240,3 +240,33 @@ def test_a_page_of_a_huge_run_is_bounded_and_hides_what_is_secret() -> None:
     assert b"hunter2" not in page
     assert len(page) < 600_000
     assert b'http-equiv="Content-Security-Policy" content="default-src \'none\'' in page
+
+
+def test_a_page_marks_lines_by_what_they_say_and_has_no_columns_of_gpus_that_are_not_there() -> (
+    None
+):
+    def page(*, gpus: bool) -> str:
+        data = ReportData()
+        lines = (
+            "[W1128 12:00:00 socket.cpp] Warning: no address",
+            "from stderr",
+            "ValueError: no",
+        )
+        for event in scenes.training(gpus=gpus):
+            data.apply(event)  # type: ignore[arg-type]
+        for line in lines:
+            data.apply(scenes.log(0, line, stream="err"))
+        data.close()
+        return page_of(data, scenes.MINUTE_LATER).decode()
+
+    without = page(gpus=False)
+    found = re.findall(r'<tr class="(\w+)"><td>[^<]*</td><td>([^<]*)</td>', without)
+    classes = {text.partition(" ")[0]: level for level, text in found}
+    assert classes == {"epoch": "out", "[W1128": "warn", "from": "out", "ValueError:": "err"}
+    assert re.findall('data-column="\\d+">(GPU[^<]*)<', without) == []
+    assert re.findall('data-column="\\d+">(GPU[^<]*)<', page(gpus=True)) == [
+        "GPU",
+        "GPU %",
+        "GPU memory",
+    ]
+    assert without.count('<td class="state">') == 4

@@ -53,7 +53,7 @@ def test_the_culprit_comes_first_then_equal_stacks_then_what_was_lacking() -> No
         "ranks 0,2-3 (2 hosts)  in train_epoch at train.py:88",
         "rank 1 (node1)  in load_image at data.py:31",
     ]
-    assert lines[-2:] == ["stacks by server: 4 ranks", "  py-spy: not on PATH"]
+    assert lines[-2:] == ["stacks read by torch's worker server: 4 ranks", "  py-spy: not on PATH"]
 
 
 def test_what_was_kept_says_of_when_it_is() -> None:

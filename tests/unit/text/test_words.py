@@ -96,6 +96,24 @@ def test_what_ranks_print_goes_to_the_stream_they_printed_it_to() -> None:
     assert err == "[1 node2] oh\n"
 
 
+@pytest.mark.parametrize(
+    ("request_", "told"),
+    [
+        (ask.Run(script="t.py"), True),
+        (ask.Rerun(run="last"), True),
+        (ask.Run(script="t.py", detach=True), False),  # which says so where it leaves
+        (ask.Run(script="t.py", dry_run=True), False),
+        (ask.Attach(run="last"), False),
+        (ask.Demo(), False),
+    ],
+)
+def test_who_starts_a_run_in_a_shell_is_told_how_to_watch_it(
+    request_: ask.Request, told: bool
+) -> None:
+    _, err = Pipes().show(request_, plan())
+    assert (f"\n    watch it: distconsole attach {RUN}\n" in err) is told
+
+
 def test_a_progress_bar_leaves_no_lines_in_a_pipe() -> None:
     line = LogLine(t=1.0, run=RUN, host="n", rank=0, stream="err", line="50%|##", transient=True)
     assert Pipes().show(ask.Run(script="t.py"), line, line) == ("", "")
@@ -107,7 +125,7 @@ def test_the_end_names_the_rank_that_failed_first() -> None:
     )
     out, err = Pipes().show(ask.Run(script="t.py"), plan(), end)
     assert out == ""
-    assert "failed after 8.0s, exit code 3" in err
+    assert "failed after 8.0 s, exit code 3" in err
     assert "first failure: rank 1 on node2: ValueError: boom" in err
     assert exit_code_of(end) == 3
 
@@ -119,7 +137,7 @@ def test_the_end_blames_no_rank_for_the_host_that_was_lost() -> None:
     )
     _, err = Pipes().show(ask.Run(script="t.py"), plan(), end)
     assert "first failure: node node2 lost: no word" in err
-    words = "failed after 8.0s, 5 steps, exit code 1; node node2 lost: no word"
+    words = "failed after 8.0 s, 5 steps, exit code 1; node node2 lost: no word"
     assert note_text(end, "5 steps") == f"{RUN} {words}"
 
 
@@ -206,7 +224,7 @@ def test_a_restart_is_told_and_so_is_when_all_ranks_run_again() -> None:
         "all 2 ranks run",
         "restart 1 of 3",
         "all 2 ranks run",
-        "succeeded after 8.0s, 1 restart",
+        "succeeded after 8.0 s, 1 restart",
     ]
 
 
@@ -410,7 +428,7 @@ def test_the_interfaces_taken_are_told_where_hosts_do_not_meet_and_when_asked_fo
     ):
         shown = msgspec.structs.replace(report(ok=True), choices=choices)
         out, _ = Pipes().show(request, CheckEnded(report=shown))
-        assert ("interfaces taken: as" in out) == told
+        assert ("interfaces with `distconsole run`" in out) == told
     assert out.splitlines()[2:5] == [
         "        d           a and 2 more",
         "  Gloo  eth0 · ✗lo  eth0",

@@ -91,7 +91,7 @@ def test_in_a_stall_old_figures_are_grey_with_their_age_and_nothing_is_made(
     row = rows(*GOING, *alive, *stalled, now=now)[0]
     assert {row[name][1] for name in FIGURES} == {"faint"}
     assert row["samples/s"][0] == "0"
-    assert row["░ data ▒ fwd ▓ bwd █ opt"][1] == "faint"
+    assert row["parts"][1] == "faint"
     assert row["state"] == (words, style)
     assert {row[name][1] for name in OF_GPU} == {""}, "its GPU still tells"
 
@@ -117,8 +117,17 @@ def test_after_the_end_no_figure_is_of_now() -> None:
     end = RunEnded(t=T + 1, run=scenes.RUN, state=EndState.SUCCEEDED, exit_code=0, seconds=31.0)
     row = rows(*GOING, *gone, end, now=T + 2)[0]
     assert row["samples/s"][0] == ""
-    figures = (*FIGURES, *OF_GPU, "use", "░ data ▒ fwd ▓ bwd █ opt")
+    figures = (*FIGURES, *OF_GPU, "use", "parts")
     assert {row[name][1] for name in figures if row[name][0]} == {"faint"}
+
+
+def test_a_rank_that_the_stop_ended_is_not_called_killed() -> None:
+    killed = msgspec.structs.replace(
+        scenes.rank(0, RankState.KILLED, T), exit_code=143, signal=15, stopped=True
+    )
+    by_others = msgspec.structs.replace(killed, rank=1, stopped=msgspec.UNSET)
+    shown = rows(*GOING, killed, by_others, now=T)
+    assert [row["state"][0] for row in shown[:2]] == ["ended by the stop", "killed (143)"]
 
 
 def test_a_rank_that_starts_anew_has_no_figure_of_the_attempt_before() -> None:
@@ -152,7 +161,7 @@ def test_a_rank_that_the_others_wait_for_has_its_price_beside_it() -> None:
 
 
 def test_a_rank_that_is_waited_for_stands_out_in_its_own_time_and_its_bar() -> None:
-    parts = "░ data ▒ fwd ▓ bwd █ opt"
+    parts = "parts"
     shown = rows(*waited_for(2), now=T)
     assert [row["ms/step"][0] for row in shown] == ["18.0"] * 4
     assert [row["own ms"] for row in shown] == [("10.0", "")] * 2 + [
@@ -211,7 +220,7 @@ def test_own_time_is_not_made_up_where_ranks_do_not_say_how_long_they_waited() -
     shown = rows(*apart, now=T)
     assert [row["own ms"][0] for row in shown] == [""] * 4
     assert [row["vs med"][0] for row in shown] == ["+0 %", "+0 %", "+56 %", "+0 %"]
-    assert not any("─" in row["░ data ▒ fwd ▓ bwd █ opt"][0] for row in shown)
+    assert not any("─" in row["parts"][0] for row in shown)
 
 
 def test_the_rank_that_a_hang_waits_for_is_first_and_marked_and_each_says_where_it_is() -> None:
@@ -249,6 +258,9 @@ def test_the_rank_that_a_hang_waits_for_is_first_and_marked_and_each_says_where_
         timeline.apply(event)
     assert [row.view.rank for row in RankRows(timeline, T + 40, order="worst")] == [1, 0, 2, 3]
     assert health_of(timeline, T + 40).tone is Tone.BAD
+    both = msgspec.structs.replace(found, rank=msgspec.UNSET, ranks=(1, 3))
+    marks = [row[""][0] for row in rows(*events[:-1], both, now=T + 40)]
+    assert marks == ["‖", "‖!", "‖", "‖!"]
     later = [event for n in range(4) for event in told(n, T + 41)]
     moved = rows(*events, *later, now=T + 42)
     assert {row["where"][0] for row in moved} == {"in step 100"}, (

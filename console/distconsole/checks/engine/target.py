@@ -102,13 +102,16 @@ class Launch:
     def irrelevant(self, check: str, group: str) -> str:
         """Return why a check (its id, as Horovod and MPI have some in ``coll``) is not about this launch; or ""."""
         engine = check.partition(".")[0]
-        if self.refused or not self.launcher:
+        return "" if self.refused else self.unused(engine, by_mpi="mpi" in check, group=group)
+
+    def unused(self, engine: str, by_mpi: bool = False, group: str = "") -> str:
+        """Return why the launch does not use ``horovod``, ``mpi`` or torch's process group (``coll``); or ""."""
+        if not self.launcher:
             return ""
         horovod = self.launcher == "horovod" or self.traits.horovod
         if engine == "horovod" and not horovod:
             return "the launch uses no Horovod"
-        by_mpi = self.launcher == "mpi" and "mpi" not in check
-        if engine == "horovod" and group == "coll" and by_mpi:
+        if engine == "horovod" and group == "coll" and self.launcher == "mpi" and not by_mpi:
             return "the launch uses Horovod by mpirun"
         if engine == "mpi" and self.launcher != "mpi":
             return "the launch uses no MPI"

@@ -113,8 +113,8 @@ def by_run(view: View, names: Iterable[str], words: str) -> str:
 
 
 def on_network(network: str) -> dict[str, str]:
-    """Return Open MPI's parameters that keep it on one network."""
-    return {BTL: network, OOB: network}
+    """Return Open MPI's parameters that keep it on one network; it takes no network of IPv6 for one."""
+    return {} if ":" in network else {BTL: network, OOB: network}
 
 
 def mca_env(cure: Cure) -> dict[str, str]:

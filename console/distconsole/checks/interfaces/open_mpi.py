@@ -4,7 +4,8 @@ Sources: opal/mca/btl/tcp/btl_tcp_component.c (all interfaces that are up, less
 ``btl_tcp_if_exclude``, by default 127.0.0.1/8 and sppp), btl_tcp_proc.c (local and remote
 interfaces are matched: as many pairs as there can be, and of these the greatest weight),
 opal/mca/reachable/weighted/reachable_weighted.c (the weights) and orte/mca/oob/tcp of open-mpi/ompi
-4.1, which 5 keeps (the daemons': PRRTE, ``prte_if_include``). Only IPv4: Open MPI is mostly built so.
+4.1, which 5 keeps (the daemons': PRRTE, ``prte_if_include``). Only IPv4: whether it takes IPv6, too, depends on how
+it was built (Debian's does), and no subnet of IPv6 can be named to it.
 """
 
 from __future__ import annotations
@@ -41,6 +42,11 @@ def choose_for_daemons(node: Node) -> tuple[Pick, ...]:
     include = _parameter(node, DAEMON_INCLUDE) or _parameter(node, PRRTE_INCLUDE, "PRTE_MCA_")
     exclude = _parameter(node, DAEMON_EXCLUDE) or _parameter(node, PRRTE_EXCLUDE, "PRTE_MCA_")
     return _choose_picks(node, include, exclude, DAEMON_INCLUDE)
+
+
+def knows_ipv6_alone(node: Node) -> bool:
+    """Whether the host has addresses that others could reach, and none of IPv4."""
+    return {each.family for each in node.addresses if each.up and not each.loopback} == {6}
 
 
 def _parameter(node: Node, name: str, prefix: str = "OMPI_MCA_") -> str:

@@ -118,9 +118,8 @@ def run_variables(
     chosen: Mapping[str, Endpoint], nodes: Mapping[str, Node]
 ) -> dict[str, dict[str, str]]:
     """Return by host the variables by which ``distconsole run`` names the interface to every engine."""
-    networks = ",".join(
-        dict.fromkeys(_subnet(nodes[name], each) for name, each in chosen.items() if name in nodes)
-    )
+    subnets = (_subnet(nodes[name], each) for name, each in chosen.items() if name in nodes)
+    networks = ",".join(dict.fromkeys(each for each in subnets if ":" not in each))
     found: dict[str, dict[str, str]] = {}
     for name, endpoint in chosen.items():
         nic = endpoint.interface
@@ -131,6 +130,9 @@ def run_variables(
         if not loopback:
             found[name] |= {
                 nccl.VARIABLE: f"={nic}",
+            }
+        if not loopback and networks:
+            found[name] |= {
                 f"OMPI_MCA_{open_mpi.INCLUDE}": networks,
                 f"OMPI_MCA_{open_mpi.DAEMON_INCLUDE}": networks,
                 f"PRTE_MCA_{open_mpi.PRRTE_INCLUDE}": networks,
@@ -228,6 +230,9 @@ def _foretell_nothing(node: Node) -> tuple[Pick, ...]:
     return (Pick("", "", f"{how}; set is {', '.join(told)}" if told else how),)
 
 
+PICK_OF_IPV6 = Pick("", "", f"{NOT_FORETOLD}: a host has no IPv4 address")
+AS_BUILT = Way(None, None, "whether Open MPI takes IPv6 depends on how it was built")
+
 CHOOSERS: dict[Engine, Callable[[Node], tuple[Pick, ...]]] = {
     Engine.NCCL: _nccl,
     Engine.GLOO: gloo.choose,
@@ -241,6 +246,9 @@ CHOOSERS: dict[Engine, Callable[[Node], tuple[Pick, ...]]] = {
 
 def _judge(picked: _Picked, ways: Ways) -> Judged:
     """Yield every choice with the ways to it, as its engine uses them."""
+    mpi = picked.engine in (Engine.OPEN_MPI, Engine.OPEN_MPI_DAEMONS)
+    if mpi and any(map(open_mpi.knows_ipv6_alone, picked.nodes.values())):
+        return ((name, PICK_OF_IPV6, Around({}, AS_BUILT, 0)) for name in picked.picks)
     match picked.engine:
         case Engine.OPEN_MPI:
             return _judge_pairs(picked.nodes, picked.picks, ways)

@@ -22,9 +22,10 @@ from distconsole.formats.settings import environment_of, settings_of
 from distconsole.grammar.secrets import mask_text
 from distconsole.model.run_events import RankState
 from distconsole.model.time_text import duration_text, is_time, utc_text
+from distconsole.runs.logs.levels import Level, LevelWatch
 from distconsole.runs.rank_history import OWN, STEP
 from distconsole.runs.rank_view import RankView
-from distconsole.runs.report_data import LineEnds, ReportData
+from distconsole.runs.report_data import KeptLine, LineEnds, ReportData
 from distconsole.runs.timeline import PHASE_ORDER, RunTimeline
 from distconsole.ssh.plain import plain_lines
 
@@ -71,6 +72,9 @@ COLUMNS = (
     Column("First step s", "From its start to the end of its first step"),
 )
 
+STATE = next(at for at, column in enumerate(COLUMNS) if column.name == "State")
+LOG_CLASSES = {Level.PLAIN: "out", Level.WARN: "warn", Level.PART: "err", Level.ERROR: "err"}
+
 
 def page_of(data: ReportData, now: float) -> bytes:
     """Return the page of a run, in UTF-8, of closed ``data`` at ``now`` (UNIX seconds)."""
@@ -103,6 +107,12 @@ def _content(data: ReportData, now: float) -> dict[str, Any]:
     heat = heat_map(data.heat, started, OWN if slow_seen else STEP)
     findings = words.findings_of(timeline)
     metrics = sorted(timeline.metric_last)
+    ranks = list(_ranks(timeline))
+    shown = [
+        at
+        for at, column in enumerate(COLUMNS)
+        if not column.name.startswith("GPU") or any(cells[at][0] for cells in ranks)
+    ]
     return {
         "title": timeline.name,
         "run": timeline.run,
@@ -120,8 +130,9 @@ def _content(data: ReportData, now: float) -> dict[str, Any]:
         "metric_count": len(metrics),
         "heat": heat,
         "own_known": slow_seen,
-        "columns": COLUMNS,
-        "ranks": list(_ranks(timeline)),
+        "columns": [COLUMNS[at] for at in shown],
+        "ranks": [[cells[at] for at in shown] for cells in ranks],
+        "state_at": shown.index(STATE),
         "phases": _phases(timeline),
         "settings": settings_of(plan) if plan is not None else [],
         "environment": environment_of(plan) if plan is not None else [],
@@ -290,18 +301,22 @@ def _logs(data: ReportData) -> Iterator[dict[str, Any]]:
 
 
 def _log(who: str, why: str, ends: LineEnds, data: ReportData) -> dict[str, Any]:
-    started = data.timeline.started or 0.0
+    started, levels = data.timeline.started or 0.0, LevelWatch()
+
+    def line(each: KeptLine) -> tuple[str, str, str]:
+        return _since(each.t - started), LOG_CLASSES[levels.of(who, each.text)], each.text
+
     return {
         "who": who,
         "why": why,
-        "first": [(_since(each.t - started), each.stream, each.text) for each in ends.first],
+        "first": [line(each) for each in ends.first],
         "left_out": ends.left_out,
-        "last": [(_since(each.t - started), each.stream, each.text) for each in ends.last],
+        "last": [line(each) for each in ends.last],
     }
 
 
 def _since(seconds: float) -> str:
-    return f"{max(0.0, seconds):.1f} s" if seconds < 600 else duration_text(seconds)
+    return duration_text(max(0.0, seconds))
 
 
 def _clean(value: Any) -> Any:

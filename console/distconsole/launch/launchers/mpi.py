@@ -81,7 +81,9 @@ def plan_nodes(job: Job) -> tuple[NodePlan, ...]:
     _refuse_other_folders(job)
     if any(":" in node.endpoint.address for node in job.nodes):
         raise PlanError(
-            "mpirun takes no IPv6 addresses", "give --nic an interface with an IPv4 address"
+            "mpirun takes no IPv6 addresses",
+            "give --nic an interface with an IPv4 address; hosts that have none: mpirun by hand with their names, "
+            "where Open MPI was built for IPv6",
         )
     return tuple(_plan_node(job, node) for node in job.nodes)
 

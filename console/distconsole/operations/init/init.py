@@ -11,12 +11,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from distconsole.config.hostfile import NamedHost, host_text, read_hostfile, read_list
-from distconsole.config.hosts import resolve_cluster
+from distconsole.config.hostfile import NamedHost, host_text
+from distconsole.config.hosts import find_hosts, hosts_in, resolve_cluster
 from distconsole.config.load import load_config, project_file, trust_as_it_is
 from distconsole.config.paths import PROJECT_FILE, expand_home, replace_file
-from distconsole.config.ranges import RangeError
-from distconsole.config.ssh_names import own_ssh_config, ssh_config_file, ssh_names
+from distconsole.config.ssh_names import ssh_config_file
 from distconsole.config.writing import bare_key
 from distconsole.errors import ConfigError, UnknownHostKeyError, UnreachableError, UsageError
 from distconsole.model.cluster import Cluster
@@ -31,9 +30,7 @@ from distconsole.operations.sessions import narrate, warn
 from distconsole.rpc.fanout import fan_out
 from distconsole.session import CONNECT_SECONDS, open_session
 from distconsole.ssh.choosing import ChosenTransport
-from distconsole.ssh.jumps import hop_host
 from distconsole.ssh.known_hosts import add_line
-from distconsole.ssh.ssh_config import SshConfig
 
 IN_A_SCRIPT = "in a script: distconsole init --hosts gpu1,gpu2 --yes"
 AGAIN = "distconsole init begins anew"
@@ -70,7 +67,7 @@ def init(request: Init, control: Control) -> Iterator[Event]:
     if lost and (not found or not _agrees(request, control, f"Go on without {join_some(lost)}?")):
         raise UnreachableError(f"{join_some(lost)} cannot be used; nothing was written", AGAIN)
     yield from leave_out_twins(request, found, control)
-    python = yield from _ask_python(request, cluster, found, control)
+    python = yield from ask_python(request, cluster, found, control)
     yield from _show_and_write(path, file_text(request, cluster, found, python), request, control)
     healthy = False
     for event in check.check(Check(where=Where(cluster=request.cluster)), open_session):
@@ -102,7 +99,8 @@ def _ask_hosts(given: Where, control: Control) -> Generator[Event, None, Where]:
 def _look_at(cluster: Cluster, control: Control) -> Generator[Event, None, Found]:
     """Reach the hosts, have unknown keys confirmed, and return what those have that let us in."""
     found, added, waiting = Found(), set[str](), cluster.hosts
-    yield Narration(text=f"looking for Python on {join_some(host.name for host in waiting)}")
+    what = waiting[0].python or "Python"
+    yield Narration(text=f"looking for {what} on {join_some(host.name for host in waiting)}")
     while waiting:
         transport = ChosenTransport(cluster.ssh_config)
         try:
@@ -158,7 +156,7 @@ def _ask_trust(
     return control.confirm(f"Trust them, and add them to {files}?")
 
 
-def _ask_python(
+def ask_python(
     request: Init, cluster: Cluster, found: Found, control: Control
 ) -> Generator[Event, None, str]:
     """Show the interpreters that there are, and return the path of the one that the person chose."""
@@ -174,6 +172,8 @@ def _ask_python(
         about = " / ".join(dict.fromkeys(found[host].pythons[path].text for host in hosts))
         where = "" if len(hosts) == len(found) else f"  on {join_some(hosts)}"
         yield Narration(text=f"  {number}  {path}  ({about}){where}")
+    if not any(found[host].pythons[path].torch for path, hosts in ranked for host in hosts):
+        yield warn("none of these has torch: pip install it into one of them, or name another")
     if request.yes or control.ask is None:
         return ranked[0][0]
     said = control.ask("Which Python starts the ranks? A number, or a path [1]:")
@@ -185,7 +185,7 @@ def _ask_python(
     having = {name: looked for name, looked in named.items() if looked.pythons}
     if not having:
         yield warn(f"{said} is no Python 3.9 or newer there")
-        return (yield from _ask_python(request, cluster, found, control))
+        return (yield from ask_python(request, cluster, found, control))
     found |= having
     return next(path for looked in having.values() for path in looked.pythons)
 
@@ -275,31 +275,10 @@ SINFO_SECONDS = 5.0
 
 
 def find_candidates(ssh_config: Path | None) -> Iterator[tuple[list[NamedHost], str]]:
-    """Yield hosts and where they were found, likeliest first; raises ConfigError for a wrong ``ssh_config``."""
-    yield _read(os.environ.get("SLURM_JOB_NODELIST", "")), "the Slurm allocation"
-    for name in ("hostfile", "hosts", "machinefile"):
-        with suppress(ConfigError):
-            yield read_hostfile(Path(name)), f"./{name}"
-    machines, skipped = _machines(ssh_config)
-    yield machines, f"{ssh_config or '~/.ssh/config'}{skipped}"
+    """Yield hosts and where they were found, likeliest first; what Slurm's sinfo says comes last."""
+    yield from find_hosts(ssh_config, os.environ)
     with suppress(OSError, subprocess.SubprocessError):
         asked = subprocess.run(
             SINFO, stdin=subprocess.DEVNULL, capture_output=True, timeout=SINFO_SECONDS, check=True
         )
-        yield _read(",".join(asked.stdout.decode("utf-8", "replace").split())), "Slurm: sinfo"
-
-
-def _read(text: str) -> list[NamedHost]:
-    with suppress(RangeError):
-        return read_list(text)
-    return []
-
-
-def _machines(file: Path | None) -> tuple[list[NamedHost], str]:
-    """Return the aliases of ssh_config that nobody jumps through, and that are no Git servers; and which jump."""
-    config = SshConfig(file)
-    options = {name: config.lookup(name) for name in ssh_names(file or own_ssh_config())}
-    jumps = {hop_host(hop).name for each in options.values() for hop in each.proxy_jump}
-    left = [name for name, each in options.items() if name not in jumps and each.user != "git"]
-    skipped = ", ".join(sorted(jumps & options.keys()))
-    return _read(",".join(left)), f"; not {skipped}: a jump host" if skipped else ""
+        yield hosts_in(",".join(asked.stdout.decode("utf-8", "replace").split())), "Slurm: sinfo"

@@ -207,6 +207,7 @@ def list_summaries(store: RunStore) -> Iterator[tuple[RunId, RunSummary]]:
             if kept is not None and kept.stamp == stamp and (kept.whole or not whole):
                 with contextlib.suppress(msgspec.MsgspecError):
                     summary = msgspec.json.decode(kept.summary, type=threadsafe(RunSummary))
+                    summary = summary if summary.origin else None  # kept by an older version
             if summary is None:
                 try:
                     with store.open(RunId(run)) as run_file:

@@ -102,6 +102,7 @@ def summary_of_known(run: KnownRun) -> RunSummary:
         launcher=run.known.launcher,
         world_size=run.known.world_size,
         hosts=tuple(run.hosts),
+        origin="elsewhere",
     )
 
 

@@ -270,8 +270,8 @@ def _slowness(index: int, runs: Sequence[Compared]) -> Iterator[str]:
     told = [_dearest(runs[at]) for at in (index, 0)]
     if any(told):
         both = zip(told, (LETTERS[index], LETTERS[0]), strict=True)
-        yield ", ".join(
-            f"{text or 'nobody'} in {letter}"
+        yield "; ".join(
+            f"in {letter} {text or 'no rank was slow'}"
             for text, letter in sorted(both, key=lambda each: not each[0])
         )
 
@@ -320,7 +320,7 @@ def _configuration(differs: Sequence[Setting]) -> str:
     named = [f"{each.name} {_arrow(each)}" for each in differs[:NAMED_SETTINGS]]
     more = len(differs) - NAMED_SETTINGS
     rest = f", and {more} more" if more > 0 else ""
-    return f"{'; '.join(named)}{rest} differ{'s' if len(differs) == 1 else ''}"
+    return f"configuration: {'; '.join(named)}{rest}"
 
 
 def _arrow(setting: Setting) -> str:

@@ -17,7 +17,7 @@ NODE_LOST, RANK_LOST = "run.node_lost", "run.rank_lost"
 """Checks that say that a node or a rank is gone; of severity ``warn`` where the run goes on."""
 
 FIRST_FAILURE = "run.first_failure"
-STALL = "run.stall"
+STALL, CONNECTION_LOST = "run.stall", "run.connection_lost"
 STRAGGLER = "run.straggler"
 NOT_FINITE = "run.not_finite"
 XID = "run.xid"

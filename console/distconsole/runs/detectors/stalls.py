@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from distconsole.model.diagnosis.calls import Call
 from distconsole.model.diagnosis.diagnosis import Diagnosis, Kind
@@ -170,6 +170,7 @@ class StallWatch:
                 hint=f"{found.hint}; {why}" if found.hint else why,
             ),
             kind=found.kind.value,
+            ranks=found.ranks if len(found.ranks) > 1 else UNSET,
         )
 
     def _behind(self, ranks: tuple[int, ...], t: float) -> RunFinding:

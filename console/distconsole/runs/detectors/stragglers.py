@@ -312,8 +312,8 @@ _LOOK = (
 _HINTS = {
     DATA: "it waits longer for its batches: look at the DataLoader's num_workers, and at the "
     "host's disk and processors (distconsole top)",
-    FORWARD: f"from its batch to backward it takes longer: {_LOOK}",
-    BACKWARD: f"until its last gradient it takes longer: {_LOOK}",
+    FORWARD: f"its forward part takes longer: {_LOOK}",
+    BACKWARD: f"its backward part takes longer, without its waits: {_LOOK}",
     OPTIMIZER: f"its optimizer takes longer: {_LOOK}",
     STEP: _LOOK,
     REST: f"{_LOOK}: logging, writing files, a validation",
@@ -336,7 +336,7 @@ def straggler_finding(
     since = f" since about step {slow.since_step:,}" if slow.since_step >= 0 else ""
     if not slow.is_one:
         where = where.replace("its steps", "their steps")
-    cost = f"; costs {cost_text(slow)}" if slow.cost_ms else ""
+    cost = f"; costs {cost_text(slow)} of each step" if slow.cost_ms else ""
     found = ranks.finding(
         t,
         STRAGGLER,
@@ -368,14 +368,14 @@ def cost_text(slow: Straggler) -> str:
 
 
 def costs_text(slow: Straggler) -> str:
-    """Return ``costs 9.3 % since step 12,040``."""
+    """Return ``costs 9.3 % of each step since step 12,040``."""
     since = f" since step {slow.since_step:,}" if slow.since_step >= 0 else ""
-    return f"costs {cost_text(slow)}{since}"
+    return f"costs {cost_text(slow)} of each step{since}"
 
 
 def past_text(slow: Straggler, hosts: Mapping[int, str]) -> str:
-    """Return ``rank 3 on node2 cost 9.3 % on average since step 12,040``, or from one step to another."""
-    cost = f"cost {cost_text(slow)} on average" if slow.cost_ms else "was slow"
+    """Return ``rank 3 on node2 cost 9.3 % of each step on average since step 12,040``, or from one step to another."""
+    cost = f"cost {cost_text(slow)} of each step on average" if slow.cost_ms else "was slow"
     when = f" since step {slow.since_step:,}" if slow.since_step >= 0 else ""
     if when and slow.last_step >= 0:
         when = f" from step {slow.since_step:,} to {slow.last_step:,}"

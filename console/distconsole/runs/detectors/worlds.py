@@ -64,6 +64,10 @@ class WorldWatch:
         elif entry.group_rank is not None and entry.group_rank != rank:
             self._is_wrong(OTHER_RANK, entry, t)
 
+    def explained(self) -> None:
+        """Take that why the ranks wait for each other is told already."""
+        self._told.add(WAITS)
+
     def due(self, t: float) -> Iterator[RunFinding]:
         """Yield what is known at ``t``, in UNIX seconds."""
         living = self._ranks.living.keys()

@@ -201,7 +201,9 @@ def _mismatch(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
         text += f"{_called(many, roll)} {_operation_text(usual)}; {_called(few, roll)} "
         text += _operation_text(other)
         now = "" if graph.last[group][few[0]].seq == seq else "and is now "
-        where = operation_words(graph.calls[few[0]])
+        where = operation_words(graph.calls[few[0]]).removeprefix(
+            f"{other.op} " if not now else ""
+        )
         text += f", {now}{where}" if where.startswith("at ") else f", {now}in {where}"
         text += "; which of them is wrong, this does not say" if tie else ""
         place = own_place(graph.calls[few[0]].frames)

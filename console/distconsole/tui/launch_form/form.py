@@ -47,7 +47,8 @@ class LaunchForm(LaunchView):
         self._prompt = prompt
         self._bring = bring
         self._run_line = run
-        self._hosts: tuple[Host, ...] | None = None
+        self._hosts: tuple[object, tuple[Host, ...]] = (None, ())
+        """The session on the console's hosts, and what was worked out of it."""
         self.model = LaunchFormModel(self._look, self.known_hosts, self._lost)
 
     def enter(self) -> None:
@@ -235,13 +236,14 @@ class LaunchForm(LaunchView):
         own = self._session.own
         if own is None:
             return ()
-        if self._hosts is None:
+        if self._hosts[0] is not own:
             settings = own.config.settings
-            self._hosts = tuple(
+            hosts = (
                 replace(host, port=None) if host.port == settings(host.name).port else host
                 for host in own.cluster.hosts
             )
-        return self._hosts
+            self._hosts = own, tuple(hosts)
+        return self._hosts[1]
 
     def _shorten(self, request: ask.Run) -> ask.Run:
         """Return ``request``, which was kept, as it reads here: hosts and folder of ours go unsaid."""

@@ -159,7 +159,7 @@ class LaunchFormModel:
     wanted = False
     _judged_for: tuple[str, ...] | None = None
     _ticks_to_go = 0
-    _planned: tuple[str, tuple[str, ...]] | None = None
+    _planned: tuple[str, tuple[str, ...], tuple[str, ...]] | None = None
 
     def __init__(
         self,
@@ -243,7 +243,7 @@ class LaunchFormModel:
         self._ticks_to_go = max(0, self._ticks_to_go - 1)
         self._looks = [look for look in self._looks if look.goes_on]
         self._learn()
-        key = (self.line, self._away())
+        key = (self.line, self._away(), tuple(host.name for host in self._hosts()))
         rested = self._may_plan and not self._ticks_to_go
         if self._planned != key and rested and len(self._looks) < MOST_LOOKS:
             self._planned = key

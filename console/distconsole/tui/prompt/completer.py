@@ -64,8 +64,8 @@ STANDING: Mapping[str, Words] = {
 }
 """What may follow a verb, whatever there is."""
 
-OF_FILES = ("save", "screenshot")
-"""Verbs of the screen whose word is a file."""
+STAND_FOR = {**dict.fromkeys(("save", "screenshot"), "report -o "), "hosts": "top --hosts "}
+"""Verbs of the screen whose word is a file or a list of hosts, and what it is completed as."""
 
 
 PATIENCE_SECONDS = 0.03
@@ -122,10 +122,12 @@ class LineCompleter:
         if verb in ("watch", "filter"):
             of_view = FIELDS_OF_VIEWS.get(self._view(), FIELDS)
             return _names(line, of_view if verb == "filter" else {**of_view, **FIELDS})
-        if verb in OF_FILES:
-            found = complete_line(f"report -o {line[typed.start :]}", vocabulary, listing=listing)
-            cut = len("report -o ")
-            return [replace(each, line=line[: typed.start] + each.line[cut:]) for each in found]
+        if verb in STAND_FOR:
+            like = STAND_FOR[verb] if typed.text[:1] != "-" else "top "
+            found = complete_line(f"{like}{line[typed.start :]}", vocabulary, listing=listing)
+            return [
+                replace(each, line=line[: typed.start] + each.line[len(like) :]) for each in found
+            ]
         words = self.candidates(verb)
         if words is None:
             return complete_line(line, vocabulary, listing=listing)

@@ -16,6 +16,7 @@ from distconsole.grammar.verbs import VERBS, parse_line
 from distconsole.grammar.words import open_line
 from distconsole.tui.prompt.keys import (
     CHARACTERS,
+    FIRST_KEYS,
     KEYS,
     PROMPT_VERBS,
     REPLAY_KEYS,
@@ -54,6 +55,7 @@ class Keymap:
 
     keys: tuple[Key, ...] = KEYS
     moving: tuple[Key, ...] = REPLAY_KEYS
+    first: tuple[Key, ...] = FIRST_KEYS
     told: tuple[str, ...] = ()
 
     @property
@@ -66,6 +68,12 @@ class Keymap:
             found += [replace(key, label=tab.label) for key in able[:1]]
         return tuple(found)
 
+    @property
+    def digits(self) -> dict[str, str]:
+        """F-keys, and the digits that do the same inside a view, where these mean nothing else."""
+        taken = {key.key for key in self.keys if key.inside}
+        return {f"f{digit}": digit for digit in "123456789" if digit not in taken}
+
     def hints(self, view: str, *lines: str) -> str:
         """Return the keys that type ``lines`` in ``view``, as the border of a panel names them."""
         able = [key for key in self.keys if not key.views or view in key.views]
@@ -77,9 +85,12 @@ class Keymap:
         able = (key for key in self.keys if not key.inside and key.key == pressed)
         return next((key for key in able if key.works_in(view)), None)
 
-    def inside(self, pressed: str, view: str, *, replayed: bool) -> Key | None:
-        """Return the letter that works inside ``view``, or None."""
-        able = (*(self.moving if replayed else ()), *self.keys)
+    def inside(
+        self, pressed: str, view: str, *, replayed: bool, offered: bool = False
+    ) -> Key | None:
+        """Return the letter that works inside ``view``, or None; ``offered``: while there are hosts to choose from."""
+        now = (*(self.moving if replayed else ()), *(self.first if offered else ()))
+        able = (*now, *self.keys)
         fitting = (key for key in able if key.inside and key.key == pressed)
         return next((key for key in fitting if key.works_in(view)), None)
 

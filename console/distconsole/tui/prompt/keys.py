@@ -58,10 +58,41 @@ class Key:
             return f"^{self.key.removeprefix('ctrl+').upper()}"
         return self.key.capitalize() if len(self.key) > 1 else self.key
 
+    @property
+    def does(self) -> str:
+        """What help says of it: the words of its line, or its label where that says enough."""
+        return DOES.get(self.line.strip(), self.label)
+
     def works_in(self, view: str) -> bool:
         """Whether the key means this while ``view`` is on the screen."""
         return not (self.inside or self.only) or view in self.views
 
+
+DOES = {
+    "sort": "sort by the next column, or a field",
+    "filter": "show what matches",
+    "group": "group by a field",
+    "mark {run}": "mark a run to be compared",
+    "mine": "leave out runs that were launched elsewhere",
+    "compare {runs}": "compare the marked runs",
+    "report {run} -o {run}.html": "write the run as a page",
+    "rerun {run}": "run the same again",
+    "plots": "plots, or the error of a failed run",
+    "heat": "heat map of the ranks, or the table",
+    "heat next": "heat map of the next figure",
+    "heat span": "heat map of minutes or of the whole run",
+    "lines filter {rank}": "log of the rank under the cursor",
+    "why {run}": "where each rank is, and who is waited for",
+    "trace {run} -o {run}-trace.json.gz": "profile the ranks into a file",
+    "export {run} --format csv -o {run}.csv": "export the run as CSV",
+    "lines fold": "fold equal lines, or all lines",
+    "lines digits": "fold lines that differ in numbers",
+    "lines wrap": "wrap long lines",
+    "lines times": "show when lines were printed",
+    "lines at": "go to a time",
+    "repeat {check}": "repeat this check",
+}
+"""What help says of the keys whose labels are too short for it, by what they type."""
 
 TABS = (
     Key("f2", "view cluster", "cluster"),
@@ -81,7 +112,7 @@ KEYS: tuple[Key, ...] = (
     Key("f1", "help", "help"),
     Key("f7", "check", "check", views=("cluster", "check")),
     Key("f8", "stop {run}", "stop run", views=("run", "logs")),
-    Key("f9", "view transcript", "said so far", views=("check", "runs", "help")),
+    Key("f9", "view transcript", "messages", views=("check", "runs", "help")),
     Key("ctrl+s", "launch start", "start", views=("launch",), only=True),
     Key("ctrl+o", "launch last", "last launches", views=("launch", "runs")),
     Key("ctrl+y", "launch copy", "copy command", views=("launch",), only=True),
@@ -93,6 +124,7 @@ KEYS: tuple[Key, ...] = (
     Key("s", "sort ", "sort", True, ("cluster", "runs", "check"), inside=True),
     Key("f", "filter ", "filter", True, ("cluster", "run", "runs"), inside=True),
     Key("g", "group ", "group", True, ("cluster", "runs"), inside=True),
+    Key("o", "mine", "mine", views=("runs",), inside=True),
     Key("r", "report {run} -o {run}.html", "report", True, ("runs",), inside=True),
     Key("R", "rerun {run}", "the same again", True, ("runs",), inside=True),
     Key("p", "plots", "plots/error", views=("run",), inside=True),
@@ -126,6 +158,7 @@ KEYS: tuple[Key, ...] = (
     Key("i", "interfaces", "interfaces", views=("check",), inside=True),
     Key("f", "filter ", "filter", True, ("check",), inside=True),
     Key("x", "cancel", "cancel", views=("check",), inside=True),
+    Key("y", "copy", "copy command", views=("run", "check"), inside=True),
     Key("f10", "theme", "theme", views=("help",)),
     Key("x", "cancel {job}", "cancel", views=("jobs",), inside=True),
     Key("ctrl+q", "quit", "quit"),
@@ -153,7 +186,16 @@ REPLAY_KEYS: tuple[Key, ...] = (
 )
 """Keys that work while a past run is shown; the time bar shows them."""
 
+FIRST_KEYS: tuple[Key, ...] = (
+    Key("enter", "open", "use", views=("cluster",), inside=True),
+    Key("i", "init", "set up", views=("cluster",), inside=True),
+    Key("d", "demo", "demo", views=("cluster",), inside=True),
+    Key("t", "hosts localhost", "this machine", views=("cluster",), inside=True),
+)
+"""Keys that work while no hosts are chosen."""
+
 SCREEN_VERBS = {
+    "hosts": "the hosts that check, run, top and the form mean: hosts gpu1,gpu2 or --hostfile FILE or --cluster NAME; alone says which",
     "launch": "a form for run, filled in with the line that is being typed; launch last: what was launched before; launch start, launch copy",
     "view": "show one of: cluster check launch run logs runs compare transcript jobs help; or a run: view RUN",
     "sort": "ranks by: worst rank own ms data step costs p95 samples/s loss, as the headings say; 'sort' alone takes the next; on the cluster, on a check and in the list of runs by any field: sort util, sort loss up",
@@ -163,6 +205,7 @@ SCREEN_VERBS = {
     "heat": "ranks and moments as colours, and back; heat QUANTITY (step data rate use or a metric), heat span: minutes or the whole run",
     "plots": "curves, or the error of a failed run; plots next: other curves; plots loss GPU: these first; also of compared runs",
     "open": "everything about the host, the finding, the check or the pair of hosts under the cursor",
+    "copy": "what to type about the finding under the cursor, or the newest one of the run, to the terminal's clipboard",
     "repeat": "one check of the last one again: repeat CHECK",
     "pairs": "the pairs of hosts as a matrix, and back: arrows move, N goes to the next in trouble",
     "interfaces": "which interface each engine takes on each host, and back",
@@ -171,6 +214,7 @@ SCREEN_VERBS = {
     "filter": "on cluster, run and runs only what matches: filter util<10 and host~gpu0, filter state=failed and age<1d; on a check findings and grid: filter node3 net, filter outcome=fail and host~gpu0; in the logs only lines: 0-3,8 host:gpu* out err errors since:10m /regex/ -without word; alone shows all",
     "find": "search what is on the screen; in the run and its logs, their lines: words, or a regular expression; n and N go on",
     "lines": "in the logs: error error-before first-error next previous end fold digits wrap times copy, at TIME",
+    "mine": "in the list of runs only those that were launched from here, and all again: filter from=here",
     "mark": "a run in the list, to be compared with others: mark RUN; once more takes the mark away",
     "axis": "what the curves of compared runs lie along: step, time, samples; alone the next",
     "at": "a past run as it was: at 14:05:10, at 90s (after its start), at +30s, at 40%, at step 1200; at next and previous: marks; at start, at end",
@@ -178,7 +222,7 @@ SCREEN_VERBS = {
     "pause": "let a past run stand at this moment",
     "alias": "a short name for a line, kept: alias NAME = LINE ($1 to $9 and $@ are its arguments); alone lists",
     "unalias": "forget an alias: unalias NAME",
-    "save": "write what was said so far into a file: save [FILE] [--yes]",
+    "save": "write the messages into a file: save [FILE] [--yes]",
     "clear": "empty the transcript",
     "yes": "the answer to the question above the prompt",
     "no": "the answer to the question above the prompt",

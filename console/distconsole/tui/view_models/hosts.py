@@ -8,8 +8,10 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import UNSET
+
 from distconsole.model.events import Event, HostStatus
-from distconsole.model.run_events import GpuKey, GpuSample, LinkChanged, NodeSample
+from distconsole.model.run_events import BusyProcess, GpuKey, GpuSample, LinkChanged, NodeSample
 
 Clock = Callable[[], float]
 EACH_SECONDS, KEPT = 5.0, 60
@@ -66,6 +68,8 @@ class LoadModel:
     links: dict[str, LinkChanged] = field(default_factory=dict)
     seen_at: dict[str, float] = field(default_factory=dict)
     """Host -> monotonic seconds of its newest sample, on this machine's clock."""
+    busy: dict[str, tuple[float, tuple[BusyProcess, ...]]] = field(default_factory=dict)
+    """Host -> when its processes were read last, as ``seen_at``, and the busiest of them."""
     cpu: defaultdict[str, Recent] = field(default_factory=lambda: defaultdict(Recent))
     net: defaultdict[str, Recent] = field(default_factory=lambda: defaultdict(Recent))
     """Host -> bytes a second, in and out."""
@@ -82,6 +86,8 @@ class LoadModel:
             case NodeSample():
                 self.nodes[event.host] = event
                 self.seen_at[event.host] = now
+                if event.processes is not UNSET:
+                    self.busy[event.host] = now, event.processes
                 self.cpu[event.host].put(now, event.cpu)
                 for kept, value in (
                     (self.net, sum_of(event.net_rx_s, event.net_tx_s)),

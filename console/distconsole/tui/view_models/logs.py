@@ -135,7 +135,7 @@ def rate_plot(counts: LogCounts, whole: int, said: str, key: str) -> PlotData:
         (Curve(xs, rates, [0.0] * len(xs), rates),),
         ((said, ""),) if said else (),
         zero=True,
-        legend="lines a second  ✗ errors  time since the first line",
+        legend="lines per second  ✗ errors  time since the first line",
         key=key,
         marks=tuple(at * seconds for at, n in enumerate(errors) if n),
     )

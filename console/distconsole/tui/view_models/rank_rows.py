@@ -133,7 +133,8 @@ class RankRows(Sequence[RankRow]):
         self._figures = figures = figures or present(timeline, now)
         self._first = first_failure_rank(timeline)
         stall = stall_of(timeline, figures)
-        self._blamed = None if stall is None or stall.rank is UNSET else stall.rank
+        one = () if stall is None or stall.rank is UNSET else (stall.rank,)
+        self._blamed = one if stall is None or stall.ranks is UNSET else stall.ranks
         self._slow = {each.rank: each for each in figures.slow}
         views = timeline.ranks.items() if starting(timeline) else ()
         self._starts = {n: _start_seconds(view, now) for n, view in views if view.started_at}
@@ -200,7 +201,7 @@ class RankRows(Sequence[RankRow]):
         )
         waits_in, place = next(pending, None), own_place(call.frames)
         parts = []
-        if waits_in is not None and view.rank != self._blamed:
+        if waits_in is not None and view.rank not in self._blamed:
             parts.append(f"{waits_in.op} #{first_pending(waits_in):,}")
         elif op := stack_waits_in(call):
             parts.append(op)
@@ -235,7 +236,7 @@ class RankRows(Sequence[RankRow]):
             self._recent,
             costs="" if slow is None or not slow.cost_ms else cost_text(slow),
             usual_own_ms=waits.usual_own_ms,
-            blamed=number == self._blamed and view in self._figures.standing,
+            blamed=number in self._blamed and view in self._figures.standing,
             where=self._where,
         )
 

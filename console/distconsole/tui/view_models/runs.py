@@ -26,7 +26,14 @@ STATE_STYLES = {
     "unreadable": ("!", "warn"),
 }
 VERDICT_STYLES = {"succeeded": "good", "unreadable": "warn"}
-"""Of the newest run alone: in a list what went well stays in the background."""
+"""Of one run: in a list what went well stays in the background."""
+ORIGINS = {
+    "": "",
+    "here": "",
+    "attached": "launched elsewhere, followed from here",
+    "elsewhere": "launched elsewhere; Enter reads its figures from its hosts",
+}
+"""What is said of where a run was launched; of one's own nothing."""
 NO_RUNS = "no runs yet: type 'run SCRIPT', or 'demo'"
 LAST_RUNS = 8
 MOST_METRICS, MOST_FINDINGS = 6, 3
@@ -48,16 +55,19 @@ def metrics_text(run: RunSummary, most: int) -> str:
     return ", ".join(f"{name} {run.metrics[name]:.4g}" for name in metric_names(run)[:most])
 
 
-def runs_verdict(runs: Sequence[RunSummary], *, done: bool) -> tuple[str, str, str]:
-    """Return tone, mark and words of the first of ``runs``: one that goes on, else the newest."""
-    if not runs:
+def runs_verdict(run: RunSummary | None, *, done: bool) -> tuple[str, str, str]:
+    """Return tone, mark and words of the run under the cursor; where there is none, whether there may be ``done``."""
+    if run is None:
         return "note", "…", "NO RUNS YET" if done else "READING"
-    newest = runs[0]
-    mark, style = STATE_STYLES.get(newest.state, ("?", "note"))
-    failure = newest.first_failure
-    how = failure.short_blame if failure is not None else figures_text(newest)
-    words = f"{newest.state.upper()}  {newest.run}{': ' if how else ''}{how}"
-    return VERDICT_STYLES.get(newest.state, style), mark, words
+    mark, style = STATE_STYLES.get(run.state, ("?", "note"))
+    failure = run.first_failure
+    how = (
+        failure.short_blame
+        if failure is not None
+        else figures_text(run) or ORIGINS.get(run.origin, "")
+    )
+    words = f"{run.state.upper()}  {run.run}{': ' if how else ''}{how}"
+    return VERDICT_STYLES.get(run.state, style), mark, words
 
 
 def figures_text(run: RunSummary) -> str:
@@ -143,6 +153,7 @@ def run_details(run: RunSummary, runs: Sequence[RunSummary], cells: int) -> Text
     by = f" by {run.launcher}"
     script = shorten_middle(run.script, max(1, room - len(by)))
     lines.append(("script", f"{script}{by}" if script else "", ""))
+    lines.append(("from", ORIGINS.get(run.origin, ""), "note"))
     ranks = count_text(run.world_size, "rank")
     lines.append(("ranks", f"{ranks} on {where}" if where else ranks, ""))
     seen = "" if run.last_seen is None else f", last seen {date_text(run.last_seen)}"

@@ -140,7 +140,7 @@ class CheckView(OrderedView[CheckRow]):
         with Horizontal(id="check-panes"):
             with Vertical(id="check-left"):
                 with Panel("Findings", keys="Enter open · s sort · f filter", id="findings-panel"):
-                    none = "nothing to mend so far"
+                    none = "no findings so far"
                     yield LineTable(FINDING_COLUMNS, same=same_finding, empty=none, id="findings")
                 with Panel(id="evidence-panel"), VerticalScroll(id="evidence"):
                     yield Words(id="evidence-text")
@@ -148,10 +148,10 @@ class CheckView(OrderedView[CheckRow]):
                     none = "nothing looked at yet"
                     yield LineTable(GRID_COLUMNS, same=_key_of, empty=none, id="grid")
             with Vertical(id="check-right"):
-                with Panel("Way between hosts", keys="n next in trouble", id="pairs-panel"):
+                with Panel("Network between hosts", keys="n next in trouble", id="pairs-panel"):
                     yield Line(id="pairs-line")
                     yield PairMatrix(id="pairs")
-                title = "Interfaces taken as `run` starts them · by hand"
+                title = "Interfaces with `run` · by hand"
                 panel = Panel(title, id="choices-panel")
                 with panel, VerticalScroll(id="choices"):
                     yield Words(id="choices-text")
@@ -300,6 +300,12 @@ class CheckView(OrderedView[CheckRow]):
             case pair:
                 return pair_words(pair, self._pairs, self._report, width)
 
+    def finding_under_cursor(self) -> Finding | None:
+        """Return the finding of the page that is opened, else the one that the cursor is on."""
+        if self.page is Page.FINDING:
+            return self._opened if isinstance(self._opened, Finding) else None
+        return self.query_one("#findings", LineTable).row_under_cursor()
+
     def check_under_cursor(self) -> str:
         """Return the check that is pointed at: in the grid while that has the focus, else of the finding."""
         opened = self._opened if self.page is Page.FINDING else None
@@ -351,7 +357,7 @@ class CheckView(OrderedView[CheckRow]):
         panel = self.query_one("#pairs-panel", Panel)
         line.display = panel.framed
         panel.entitle(
-            "Way between hosts" if panel.framed else told.plain, pairs_count(self._pairs)
+            "Network between hosts" if panel.framed else told.plain, pairs_count(self._pairs)
         )
 
     def _open(self, what: Finding | GridRow | Pair, title: str) -> None:

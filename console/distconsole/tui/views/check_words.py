@@ -26,6 +26,7 @@ from distconsole.text.check import (
 from distconsole.text.choices import REASON, RED, panel_lines
 from distconsole.tui.prompt.completion_index import checks_by_id
 from distconsole.tui.view_models.check import OUTCOME_MARKS, SEVERITY_MARKS, CheckModel
+from distconsole.tui.view_models.hints import console_hint
 from distconsole.tui.view_models.pairs import LOOKS, Pair, Pairs
 from distconsole.tui.views.check_rows import BAR_CELLS, MADE, GridRow
 from distconsole.tui.widgets.bars import level_bar
@@ -194,7 +195,7 @@ def finding_words(finding: Finding, report: CheckReport | None, width: int) -> T
         ("hosts", ", ".join(finding.hosts) if len(finding.hosts) > 1 else ""),
         ("seen", finding.seen),
         ("expected", finding.expected),
-        ("do", finding.hint),
+        ("do", console_hint(finding.hint)),
         ("means", checks_by_id().get(finding.check, "")),
         ("cure", "\n".join([*(cure_lines(cure) if cure is not None else ()), by_run])),
         ("proof", "\n".join(f"{when}: {what}" for when, what in proof_text(finding))),

@@ -93,9 +93,10 @@ class CompareView(Vertical):
         self._draw_curves()
         return f"curves by {'time' if axis == 'seconds' else axis}"
 
-    def choose(self, names: list[str]) -> None:
-        self.query_one(Plots).choose(names)
+    def choose(self, names: list[str]) -> str:
+        said = self.query_one(Plots).choose(names)
         self._draw_curves()
+        return said
 
     def draw(self, task: RequestTask) -> None:
         with task.lock:

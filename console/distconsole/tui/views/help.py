@@ -32,7 +32,7 @@ from distconsole.tui.widgets.panel import LINE, RULED_TO
 MARKS = (
     ("✗1", "bad", "failed first: the one to look at"),
     ("✗", "bad", "failed"),
-    ("■", "faint", "killed, mostly because another one failed"),
+    ("■", "faint", "ended with the run, mostly because another one failed"),
     ("‖", "warn", "lives, and has finished no step for 5 s, or for two of its steps"),
     ("?", "warn", "its host is not connected, or tells nothing"),
     ("▲", "warn", "slow: the others wait for it, or it makes fewer steps than they do"),
@@ -70,8 +70,9 @@ CORNERS = {"round": "╭╮╰╯", "solid": "┌┐└┘"}
 WORDY = 120
 """From so many cells on keys stand with the lines that they type."""
 INTRO = (
-    "The view has the keys first: : opens the prompt, Escape gives them back.\n"
-    "'help VERB' says all about a verb. Leaving never stops a run."
+    "Keys act on the view. Press : to type a command, Esc to return.\n"
+    "'help VERB' explains a verb. Leaving never stops a run.\n"
+    "hosts a,b chooses hosts for check, run, top and the form; Tab completes."
 )
 PROMPT = (
     ("Tab", "complete"),
@@ -120,6 +121,7 @@ def help_page(shortcuts: Shortcuts, about: str, width: int) -> Text:
         ("In any view", _rows(any_view, wordy=wordy)),
         ("Anywhere", _rows(anywhere, wordy=wordy)),
         ("At the prompt", [(_name(keys), does) for keys, does in PROMPT]),
+        ("While no hosts are chosen", _rows(keymap.first, wordy=wordy)),
         ("While a past run is shown", _rows(keymap.moving, wordy=wordy)),
         ("In other views", _rows(others, wordy=wordy, place=True)),
         *_parts(),
@@ -173,7 +175,7 @@ def _rows(keys: Iterable[Key], *, wordy: bool, place: bool = False) -> Rows:
         line = f": {key.line}{'…' if key.asks else ''}"
         typed = line if wordy and key.line.strip() not in ("", key.label) else ""
         where = ", ".join(key.views) if len(key.views) <= MANY_VIEWS else "and most others"
-        row = (key.shown, key.label + typed)
+        row = (key.shown, key.does + typed)
         views[row] = f"{views[row]}, {where}" if row in views else where
     return [
         (_name(shown), f"{does} ({where})" if place else does)

@@ -98,7 +98,7 @@ class LogsView(Vertical):
 
     def compose(self) -> ComposeResult:
         yield Verdict("no run yet: type 'run SCRIPT', or 'demo'", id="logs-line")
-        yield PlotPanel(keys="a at a time · click goes there", id="lines-plot")
+        yield PlotPanel(keys="a or a click goes to a time", id="lines-plot")
         with Horizontal(id="logs-row"):
             yield LogSides(id="log-sides")
             with Panel("Lines", id="lines-panel"):
@@ -173,7 +173,7 @@ class LogsView(Vertical):
                 self._go_to_time(argument)
             case _:
                 known = "; ".join(f"{name}: {words}" for name, words in WHATS.items())
-                raise ConsoleError(f"lines {what} means nothing", known)
+                raise ConsoleError(f"'lines {what}' is not understood", known)
         self._say()
 
     def draw(self, task: RequestTask) -> None:
@@ -350,7 +350,7 @@ class LogsView(Vertical):
             progress = [event for line, event in lines if fits(line)]
         bars = self.query_one("#log-bars", Words)
         room = max(1, min(8, self.size.height // 4))
-        style = LineStyle(self.tail.cells, colours=rank_colours(self.app))
+        style = LineStyle(self.tail.cells, colours=rank_colours(self.app), names=self.tail.names)
         texts = bars_text(progress, room, world, style)
         bars.show(Text("\n", no_wrap=True, overflow="ellipsis").join(texts))
         bars.display = bool(texts)

@@ -11,6 +11,7 @@ from distconsole.model.run_events import RankState
 from distconsole.model.time_text import ms_text, span_text
 from distconsole.runs.detectors.slowness import DATA, STEP
 from distconsole.runs.present import Sight, rate_of
+from distconsole.runs.rank_view import ENDED_BY_STOP
 from distconsole.runs.timeline import RunTimeline
 from distconsole.text.lists import share_text
 from distconsole.text.tables import Column
@@ -41,7 +42,7 @@ MARKS = (
 """By trouble: the shape that stands before a rank, and its meaning."""
 
 PARTS_WIDTH, START_WIDTH, START_WORDS = 8, 16, 30
-PARTS_TITLE = "░ data ▒ fwd ▓ bwd █ opt"
+PARTS_TITLE = "parts"
 OWN_TITLE = "own ms"
 """A step without its waits; a column where these are known."""
 RECENT_CELLS = 9
@@ -73,6 +74,8 @@ def _state(row: RankRow) -> Text:
         words = PHASE_WORDS.get(view.phase, view.phase)
     elif row.first:
         words = "failed first" if view.exit_code is None else f"failed first ({view.exit_code})"
+    elif view.stopped:
+        words = ENDED_BY_STOP
     elif view.exit_code:
         words = f"{words} ({view.exit_code})"
     elif view.state is RankState.STARTING and view.started_at is None:
@@ -125,12 +128,9 @@ def _parts(row: RankRow, cells: int = PARTS_WIDTH) -> Text:
 
 
 def _parts_heading(rows: Sequence[RankRow], cells: int) -> str:
-    """Return which shade is which, and how long the whole column is."""
-    longest = ms_text(rows[0].longest_ms) if rows else ""
-    room = cells - len(PARTS_TITLE)
-    if room < 0:
-        return "parts"
-    return PARTS_TITLE + (longest.rjust(room) if len(longest) < room else "")
+    """Return how long a bar of the whole column is; the border says which shade is which."""
+    scale = f"{PARTS_TITLE}, 0 to {ms_text(rows[0].longest_ms)}" if rows else PARTS_TITLE
+    return scale if len(scale) <= cells else PARTS_TITLE
 
 
 def _versus(row: RankRow) -> Text:
@@ -244,6 +244,6 @@ ENDED_COLUMNS: list[Column[RankRow]] = [
     Column("host", 12, lambda row: row.view.host, middle=True),
     Column("after", 8, lambda row: f"+{row.ended_seconds:.1f} s", right=True),
     Column("step", 7, lambda row: _count(row.view.step), 1, True),
-    Column("how", 14, _state),
+    Column("how", 14, _state, wide=24),
 ]
 """Who ended when, and how."""

@@ -20,6 +20,7 @@ from distconsole.runs.timeline import LAST_LINES, RunTimeline
 from distconsole.tui.prompt.keymap import Keymap
 from distconsole.tui.prompt.keys import SORTS
 from distconsole.tui.tasks import RequestTask
+from distconsole.tui.view_models.hints import console_hint
 from distconsole.tui.view_models.rank_rows import RankRow, RankRows, starting
 from distconsole.tui.views.ranks import (
     COSTS_TITLE,
@@ -56,6 +57,8 @@ LEAST_ROWS = {"#plots": 5, "#error": 3, "": 0}
 """What stands below the ranks says nothing in fewer rows."""
 LOG_ROWS, LEAST_RANKS = 3, 4
 """Log and ranks have so many rows where there is room for more than one of them."""
+TALL = 3
+"""What stands between ranks and log may have this part of the lines where the log would leave them empty."""
 KEYS_OF_RANKS = ("sort", "filter ", "lines filter {rank}", "heat")
 NO_ERROR = "there is no traceback: the plots stay"
 LISTED = ("#ranks-row", "#plots", "#error", "#tail-panel")
@@ -81,12 +84,15 @@ class RunView(Vertical):
     order = SORTS[0]
     condition: Condition[RankOfRun] | None = None
     _plots_wanted = False
+    _printed = 0
+    """Lines for the log."""
     _middle = ""
     """What stands below the ranks: the plots, the error, or nothing."""
 
     def __init__(self, keymap: Keymap, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self._keys = partial(keymap.hints, "run")
+        self._hint = partial(console_hint, keymap=keymap)
 
     def compose(self) -> ComposeResult:
         keys = self._keys
@@ -121,7 +127,7 @@ class RunView(Vertical):
         return self.query_one("#heat", RunHeat)
 
     def turn_heat(self, what: str, known: Sequence[str]) -> str:
-        """Turn to the heat map or back, or change what it shows; return what it shows now."""
+        """Turn to the heat map or back, or change what it shows, as its title says; return what is wrong with ``what``."""
         panel, inside = self.query_one("#heat-panel"), self.has_focus_within
         if not what:
             panel.display = not panel.display
@@ -134,7 +140,7 @@ class RunView(Vertical):
         if inside:
             shown = self.heat if panel.display else self.query_one("#ranks")
             self.app.call_after_refresh(shown.focus)
-        return self.heat.about if panel.display else "the ranks"
+        return ""
 
     @property
     def shows_heat(self) -> bool:
@@ -161,14 +167,13 @@ class RunView(Vertical):
 
         They stand beside the ranks, which come back in place of a heat map. Returns what the screen does not show by itself.
         """
-        if names:
-            self.query_one(Plots).choose(names)
+        said = self.query_one(Plots).choose(names) if names else ""
         if self.shows_heat:
             self._plots_wanted = True
             self.turn_heat("", ())
             return "ranks and plots: h is the heat map again"
         self._plots_wanted = bool(names) or not self._plots_wanted
-        return "" if names or self.query_one("#traceback-text", Words).content else NO_ERROR
+        return said if names or self.query_one("#traceback-text", Words).content else NO_ERROR
 
     def mark_lines(self, pattern: re.Pattern[str] | None) -> None:
         """Mark what fits ``pattern`` in the log's tail; None marks nothing."""
@@ -189,7 +194,7 @@ class RunView(Vertical):
             plots = [] if self.shows_heat else plots_of(task, now, figures, self.query_one(Plots))
             said = verdict[2][: max(0, self.size.width - VERDICT_EDGE)]
             news, (failed, traceback) = (
-                news_of(timeline, now, said, self.size.width - 2),
+                news_of(timeline, now, said, self.size.width - 2, self._hint),
                 traceback_of(timeline),
             )
             log = self.query_one("#tail", LogTail)
@@ -210,13 +215,16 @@ class RunView(Vertical):
         own = figures.waits.usual_own_ms is not None
         self._entitle(figures.hosts, filtered, early=early, waits=own)
         if ranks is not None:
-            self._draw_ranks(ranks, shown, early=early, gpus=timeline.ranks_have_gpus)
+            left_out = [] if timeline.ranks_have_gpus else [*GPU_TITLES]
+            left_out += [] if timeline.end is None else ["samples/s"]
+            self._draw_ranks(ranks, shown, left_out, early=early)
         self._draw_middle(plots, failed, traceback, ended)
+        self._printed = said_lines
         self._fit(news)
         if self.query_one("#strip-panel").display:
             self.query_one("#strip", RunHeat).draw(task, now, figures=figures)
         log.show_last(tail, len(timeline.ranks))
-        said = f"the last {count_text(said_lines, 'line')}" if said_lines else ""
+        said = f"the last {count_text(log.count, 'line')}" if log.count else ""
         self.query_one("#tail-panel", Panel).entitle(legend=said)
 
     def _entitle(self, where: Counter[str], filtered: str, *, early: bool, waits: bool) -> None:
@@ -227,11 +235,10 @@ class RunView(Vertical):
         self.query_one("#ranks-panel", Panel).entitle(title, filtered, legend=legend)
 
     def _draw_ranks(
-        self, ranks: RankRows, shown: Sequence[RankRow], *, early: bool, gpus: bool
+        self, ranks: RankRows, shown: Sequence[RankRow], left_out: list[str], *, early: bool
     ) -> None:
         table: LineTable[RankRow] = self.query_one("#ranks", LineTable)
         hidden = (*STEP_TITLES, *(("state",) if ranks.calm else ()))
-        left_out = list(() if gpus else GPU_TITLES)
         left_out += hidden if early else (START_TITLE, "samples/s" if ranks.hung else "where")
         left_out += () if ranks.priced else (COSTS_TITLE,)
         left_out += () if ranks.own_known else (OWN_TITLE,)
@@ -275,7 +282,11 @@ class RunView(Vertical):
         rows = len(self.query_one("#ranks", LineTable).rows)
         self.query_one("#strip-panel").display = rows > FEW_RANKS and width >= STRIP_CELLS
         ranks, middle, log = share_lines(
-            self.size.height - above, frame, max(1, rows), LEAST_ROWS[self._middle]
+            self.size.height - above,
+            frame,
+            max(1, rows),
+            LEAST_ROWS[self._middle],
+            self._printed,
         )
         self.query_one("#ranks-row").styles.height = ranks
         for part in ("#plots", "#error"):
@@ -284,15 +295,18 @@ class RunView(Vertical):
         self.query_one("#tail-panel").display = bool(log)
 
 
-def share_lines(lines: int, frame: int, rows: int, middle: int) -> tuple[int, int, int]:
+def share_lines(
+    lines: int, frame: int, rows: int, middle: int, printed: int
+) -> tuple[int, int, int]:
     """Return how many of ``lines`` the ranks take, what stands below them, and the log; 0 for what has no room.
 
-    Plots never take more than ``MOST_ROWS``: the rest goes to the ranks, then to the log.
+    Plots take no more than ``MOST_ROWS`` as long as others need the rest: the ranks, then the log.
 
     Args:
         frame: Lines that the frame of a panel takes.
         rows: Rows of ranks.
         middle: The fewest rows of what stands between ranks and log; 0 for nothing.
+        printed: Lines for the log.
     """
     wanted = frame + 1 + rows
     least = min(lines, wanted, frame + 1 + LEAST_RANKS)
@@ -308,7 +322,11 @@ def share_lines(lines: int, frame: int, rows: int, middle: int) -> tuple[int, in
     if rows > FEW_RANKS and log:
         most = min(most, max(frame + 1 + FEW_ROWS, (lines - below) * 2 // 3))
     ranks = max(least, min(wanted, most))
-    return ranks, below, lines - ranks - below if log else 0
+    log = lines - ranks - below if log else 0
+    taller = frame + lines // TALL - below if below and lines // TALL > MOST_ROWS else 0
+    if log - taller >= frame + max(LOG_ROWS, printed):
+        below, log = below + taller, log - taller
+    return ranks, below, log
 
 
 def _match_ranks(

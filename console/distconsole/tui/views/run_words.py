@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from pathlib import PurePosixPath
-from statistics import median
+from statistics import fmean, median
 from textwrap import wrap
 
 from msgspec import UNSET
@@ -15,7 +15,7 @@ from distconsole.formats.figures import number_text
 from distconsole.model.findings import Severity
 from distconsole.model.names import count_text
 from distconsole.model.run_events import EndState, RunFinding
-from distconsole.model.time_text import duration_text, is_time, span_text
+from distconsole.model.time_text import duration_text, is_time, ms_text, span_text
 from distconsole.runs.figures import more_is_better
 from distconsole.runs.health import Tone, health_of, seconds_left, trend_of
 from distconsole.runs.pace import is_fresh
@@ -31,6 +31,7 @@ from distconsole.runs.series import Series
 from distconsole.runs.timeline import RunTimeline
 from distconsole.tui.tasks import RequestTask
 from distconsole.tui.view_models.check import SEVERITY_MARKS
+from distconsole.tui.view_models.hints import console_hint
 from distconsole.tui.widgets.curves import Curve, PlotData
 from distconsole.tui.widgets.plots import Plots
 from distconsole.tui.widgets.tiles import SPARK_CELLS, TileData
@@ -48,7 +49,7 @@ def verdict_of(task: RequestTask, now: float, figures: Present) -> tuple[str, st
     """Return tone, mark and sentence of the run of ``task`` at ``now`` (UNIX seconds), and what it is about."""
     timeline = task.run
     if task.error is not None and timeline.end is None:
-        hint = f"hint: {task.error.hint}" if task.error.hint else ""
+        hint = f"hint: {console_hint(task.error.hint)}" if task.error.hint else ""
         return "bad", "✗", task.error.message, hint
     if timeline.plan is None and not timeline.ranks:
         nothing = ("nothing ran", "") if task.done else ("preparing", "…")
@@ -73,15 +74,18 @@ def about_text(timeline: RunTimeline, now: float, figures: Present) -> str:
     plan = timeline.plan
     if plan is None:
         return ""
-    end = timeline.end
-    seconds = end.seconds if end is not None else max(0.0, now - (timeline.started or now))
-    parts = [timeline.name, duration_text(seconds)]
+    parts = [timeline.name, _lasted(timeline, now)]
     if len(figures.states) > 1:
         states = figures.states.most_common()
         parts.append(", ".join(f"{count} {state.value}" for state, count in states))
     hosts = [host.host for host in plan.hosts]
     parts.append(", ".join(hosts) if len(hosts) <= 3 else f"{len(hosts)} hosts")
     return "  ".join([*parts, plan.launcher, PurePosixPath(plan.script).name])
+
+
+def _lasted(timeline: RunTimeline, now: float) -> str:
+    end, started = timeline.end, timeline.started or now
+    return duration_text(max(0.0, now - started) if end is None else end.seconds)
 
 
 HINT, LEAST_HINT = "  hint: ", 20
@@ -95,10 +99,16 @@ SAID_AS = {
 """Check -> what a verdict has of it that says the same of the same rank or host."""
 
 
-def news_of(timeline: RunTimeline, now: float, said: str, cells: int) -> Text:
+def news_of(
+    timeline: RunTimeline,
+    now: float,
+    said: str,
+    cells: int,
+    hint: Callable[[str], str] = console_hint,
+) -> Text:
     """What should be known now, in lines of so many ``cells``: findings, the worst and newest first; when it went well, the results.
 
-    Of a finding that is ``said`` above already only what to do stands here; slow ranks that are no longer slow have one line.
+    Of a finding that is ``said`` above already only what to do stands here, as ``hint`` says it; slow ranks that are no longer slow have one line.
     """
     text = Text()
     end = timeline.end
@@ -111,7 +121,12 @@ def news_of(timeline: RunTimeline, now: float, said: str, cells: int) -> Text:
     for finding in sorted(newest, key=lambda finding: -finding.severity.order)[:3]:
         # What was found may have passed: while the run goes on, its age is said.
         age = age_text(finding.t, now) if end is None else ""
-        _add_finding(text, finding, age, cells, told=_is_said(finding, said))
+        _add_finding(text, finding, age, told=_is_said(finding, said))
+        if finding.hint:
+            do = wrap(
+                hint(finding.hint), max(LEAST_HINT, cells - len(HINT)), break_on_hyphens=False
+            )
+            text.append(HINT + f"\n{' ' * len(HINT)}".join(do) + "\n", style="note")
     if past:
         more = f" (and {len(past) - 1} more)" if len(past) > 1 else ""
         age = age_text(past[-1].t, now)
@@ -137,15 +152,19 @@ def _is_said(finding: RunFinding, said: str) -> bool:
     return same or finding.summary in said
 
 
-def _add_finding(text: Text, finding: RunFinding, age: str, cells: int, *, told: bool) -> None:
+def finding_of(timeline: RunTimeline, rank: str) -> RunFinding | None:
+    """Return the newest finding that says what to do, at best one about ``rank``."""
+    told = [finding for finding in timeline.findings if finding.hint]
+    of_rank = [finding for finding in told if str(finding.rank) == rank]
+    return next(reversed(of_rank or told), None)
+
+
+def _add_finding(text: Text, finding: RunFinding, age: str, *, told: bool) -> None:
     if not told:
         mark, style = SEVERITY_MARKS[finding.severity]
         text.append(f"{mark} ", style=style)
         text.append(finding.summary)
         text.append(f",{age}\n" if age else "\n", style="note")
-    if finding.hint:
-        hint = wrap(finding.hint, max(LEAST_HINT, cells - len(HINT)), break_on_hyphens=False)
-        text.append(HINT + f"\n{' ' * len(HINT)}".join(hint) + "\n", style="note")
 
 
 def _results(timeline: RunTimeline) -> str:
@@ -174,6 +193,8 @@ MINUTE = 60.0
 CHANGED_SHARE = 0.1
 """A rate that differs by less from what is usual in its run is no news."""
 ENOUGH_POINTS = 10
+TREND_WORDS = {"↓": "falls", "→": "level", "↑": "rises"}
+OF_RUN = ("mean of the run", "faint")
 
 
 def tiles_of(task: RequestTask, now: float, figures: Present) -> list[TileData]:
@@ -185,31 +206,35 @@ def tiles_of(task: RequestTask, now: float, figures: Present) -> list[TileData]:
     tiles = [_rate(timeline, figures, until), _step_time(timeline, figures, until)]
     if loss_name_of(timeline):
         tiles.append(_loss(timeline, figures, now))
-    tiles.append(_steps(timeline, figures, now, until))
+    tiles.append(_steps(timeline, figures, now))
     if (waiting := _waiting(timeline, figures)) is not None:
         tiles.append(waiting)
     return tiles
 
 
 def _rate(timeline: RunTimeline, figures: Present, until: float) -> TileData:
+    recent = recent_of(timeline.throughput, until)
+    if timeline.end is not None:
+        mean = timeline.mean_samples_s
+        value, more = ("–", []) if mean is None else (f"{mean:,.0f}", [OF_RUN])
+        return TileData("samples/s", value, "faint", recent, more)
     value, unit, rest = figures.rate_text.partition(" samples/s")
     more = [(rest.strip(), "faint")]
     usual = median(timeline.throughput.values) if len(timeline.throughput) >= ENOUGH_POINTS else 0
-    if timeline.end is not None and (mean := timeline.mean_samples_s) is not None:
-        more.append((f"mean {mean:,.0f}", "faint"))
-    elif figures.samples_s and usual and not figures.unseen:
+    if figures.samples_s and usual and not figures.unseen:
         change = figures.samples_s / usual - 1
         if abs(change) >= CHANGED_SHARE:
             more.append((f"{change:+.0%} of usual", "warn" if change < 0 else "good"))
-    now_known = figures.samples_s is not None and timeline.end is None
-    style = "strong" if now_known else "faint"
-    return TileData(unit.strip(), value, style, recent_of(timeline.throughput, until), more)
+    style = "faint" if figures.samples_s is None else "strong"
+    return TileData(unit.strip(), value, style, recent, more)
 
 
 def _step_time(timeline: RunTimeline, figures: Present, until: float) -> TileData:
+    recent = recent_of(timeline.step_ms.series, until)
+    if timeline.end is not None and (times := timeline.step_times):
+        return TileData("step time", ms_text(fmean(times)), "faint", recent, [OF_RUN])
     more = [(f"p95 {reading_text(figures.p95_ms)}" if figures.p95_ms else "", "faint")]
     style = "strong" if figures.step_ms is not None else "faint"
-    recent = recent_of(timeline.step_ms.series, until)
     return TileData("step time", figures.step_text, style, recent, more)
 
 
@@ -218,17 +243,17 @@ def _loss(timeline: RunTimeline, figures: Present, now: float) -> TileData:
     newest, series = timeline.metric_last[name], timeline.metrics[name]
     over = timeline.end is not None
     age = "last" if over else age_text(newest.t, now, figures.step_ms).strip()
-    trend = "" if age else trend_of(series)
+    trend = "" if age else TREND_WORDS.get(trend_of(series), "")
     best = min(series.values, default=None)
     more = [(age, "faint"), (trend, ""), (f"best {reading_text(best)}", "faint")]
     return TileData(name, reading_text(newest.value), "faint" if age else "strong", (), more)
 
 
-def _steps(timeline: RunTimeline, figures: Present, now: float, until: float) -> TileData:
+def _steps(timeline: RunTimeline, figures: Present, now: float) -> TileData:
     steps = timeline.steps
     done = "–" if steps is None else f"{steps + 1:,}"
     units = "batches" if unit_of(timeline) == "batch" else "steps"
-    more = [(duration_text(max(0.0, until - (timeline.started or until))), "faint")]
+    more = [(_lasted(timeline, now), "faint")]
     left = None if timeline.end is not None else seconds_left(timeline, figures, now)
     if left is not None:
         more.insert(0, (f"{span_text(left)} left", ""))
@@ -238,14 +263,20 @@ def _steps(timeline: RunTimeline, figures: Present, now: float, until: float) ->
 
 
 def _waiting(timeline: RunTimeline, figures: Present) -> TileData | None:
-    """Return how much of the ranks' time is spent in waiting for each other; None where that is not measured."""
-    if len(timeline.ranks) < 2 or not any(view.backward_ms for view in timeline.ranks.values()):
+    """Return how much of the ranks' time is spent in waiting for each other; None where that is not measured now."""
+    if (
+        timeline.end is not None
+        or len(timeline.ranks) < 2
+        or not any(view.backward_ms for view in timeline.ranks.values())
+    ):
         return None
     whole = (figures.step_ms or 0.0) * figures.working
     if figures.waits.total_ms is None or not whole:
         return TileData("waiting", "–", "faint")
     share = figures.waits.total_ms / whole
-    return TileData("waiting", f"{share:.0%}".replace("%", " %"), more=[("of rank time", "faint")])
+    return TileData(
+        "waiting", f"{share:.0%}".replace("%", " %"), more=[("of the ranks' time", "faint")]
+    )
 
 
 def recent_of(series: Series, until: float) -> Sequence[float | None]:

@@ -19,6 +19,7 @@ from distconsole.formats.figures import number_text
 from distconsole.model.comparison import LETTERS
 from distconsole.model.run_summary import RunSummary
 from distconsole.model.time_text import date_text, duration_text
+from distconsole.model.verbs import RunRole
 from distconsole.runs.conditions.summary_fields import summary_fields
 from distconsole.runs.summary import seen_in
 from distconsole.text.tables import Column, shorten_middle
@@ -26,6 +27,7 @@ from distconsole.tui.later import run_in_thread
 from distconsole.tui.tasks import RequestTask
 from distconsole.tui.view_models.runs import (
     NO_RUNS,
+    ORIGINS,
     counts_text,
     metrics_text,
     run_details,
@@ -48,7 +50,8 @@ BESIDE_CELLS, BELOW_LINES = 130, 18
 TITLE_CELLS = 40
 PLOT_LINES, MOST_COURSES = 36, 64
 """A view of so many lines has room for a plot of the chosen run; so many are kept."""
-KEYS_OF_LIST = "s sort · f filter · g group · m mark"
+KEYS_OF_LIST = "s sort · f filter · g group · m mark · o mine"
+FROM, MINE = "from", "from=here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +64,15 @@ class RunRow:
 
 
 def _outcome(run: RunSummary) -> Text:
-    """What there is to say in the end: the error, or the last metrics, accuracy and loss first."""
+    """What there is to say in the end: the error, or the last metrics, accuracy and loss first; of a stranger's that it is one."""
     if run.first_failure is not None:
         return Text(run.first_failure.short_blame, style="bad")
-    return Text(metrics_text(run, SHOWN_METRICS))
+    metrics = metrics_text(run, SHOWN_METRICS)
+    return (
+        Text(metrics)
+        if metrics
+        else Text(ORIGINS.get(run.origin, "").partition(";")[0], style="faint")
+    )
 
 
 def _short(value: float | None) -> str:
@@ -84,8 +92,9 @@ def _row_column(column: Column[RunSummary]) -> Column[RunRow]:
 FIGURES: list[Column[RunSummary]] = [
     Column("name", 14, lambda run: run.name, 5, sort="name"),
     Column("state", 11, state_text, sort="state"),
+    Column(FROM, 9, lambda run: run.origin, 3, sort="from"),
     Column("started", 11, lambda run: date_text(run.started, "%m-%d %H:%M"), 2, sort="age"),
-    Column("time", 7, lambda run: duration_text(run.seconds), 0, True, "seconds"),
+    Column("time", 11, lambda run: duration_text(run.seconds), 0, True, "seconds"),
     Column("ranks", 5, lambda run: str(run.world_size), 4, True, "ranks"),
     Column("hosts", 5, lambda run: str(len(run.hosts)), 6, True, "hosts"),
     Column("by", 8, lambda run: run.launcher, 7, sort="launcher"),
@@ -126,6 +135,8 @@ class RunsView(OrderedView[RunSummary]):
     fields = RUN_FIELDS
     _drawn: object = None
     _runs: Sequence[RunSummary] = ()
+    _done = False
+    """Whether all runs are listed."""
     _reading = False
     """Whether a run's course is being read."""
 
@@ -171,6 +182,11 @@ class RunsView(OrderedView[RunSummary]):
         else:
             self.marked.append(run)
 
+    def turn_mine(self) -> None:
+        """Show only the runs that were launched from here, or all again."""
+        on = self.order.condition is not None and self.order.condition.text == MINE
+        self.filter("" if on else MINE)
+
     def to_compare(self) -> str:
         """The runs that are marked, and the one under the cursor if that is one alone; nothing if too few."""
         runs = list(self.marked)
@@ -187,7 +203,7 @@ class RunsView(OrderedView[RunSummary]):
     def open_run(self, event: LineTable.Chosen) -> None:
         row: RunRow | None = event.table.row_under_cursor()
         if row is not None and not row.head:
-            over = row.run.state not in ("running", "unknown")
+            over = row.run.state not in ("running", "unknown") and row.run.origin != "elsewhere"
             self.post_message(self.Opened(row.run.run, over))
 
     def draw(self, task: RequestTask, seen: Iterable[RequestTask]) -> None:
@@ -210,7 +226,9 @@ class RunsView(OrderedView[RunSummary]):
             if name:
                 rows.append(RunRow(members[0], head=f"{name} ({len(members)})"))
             rows += [RunRow(run, marks.get(run.run, "")) for run in members]
-        self._runs = runs
+        self._runs, self._done = runs, done
+        others = any(run.origin not in ("", "here") for run in runs)
+        self.table.leave_out(() if others else (FROM,))
         self.table.show(rows)
         self._entitle(runs, len(shown), done=done)
         self._show_chosen()
@@ -224,6 +242,8 @@ class RunsView(OrderedView[RunSummary]):
     def _show_chosen(self) -> None:
         """Show the run under the cursor beside the list or below it, where there is room."""
         row, size = self.table.row_under_cursor(), self.size
+        chosen = next(iter(self._runs), None) if row is None else row.run
+        self.query_one("#runs-line", Verdict).say(*runs_verdict(chosen, done=self._done))
         side = self.query_one("#run-side")
         below = self.has_class("-below")
         side.display = row is not None and not (below and size.height < BELOW_LINES)
@@ -267,7 +287,6 @@ class RunsView(OrderedView[RunSummary]):
         return take
 
     def _entitle(self, runs: Sequence[RunSummary], shown: int, *, done: bool) -> None:
-        self.query_one("#runs-line", Verdict).say(*runs_verdict(runs, done=done))
         state = [] if done else ["reading more…"]
         if self.marked:
             more = "c compares them" if len(self.marked) > 1 else "m marks another"
@@ -294,7 +313,7 @@ def course_of(run: str) -> PlotData | None:
     curve = Curve(sketch.xs, sketch.values, sketch.values, sketch.values)
     # Other figures of the run are means of all ranks.
     last = ((f"rank {sketch.rank}, last {number_text(sketch.values[-1])}", "faint"),)
-    legend = f"{len(sketch.xs)} seconds of rank {sketch.rank} · run time"
+    legend = f"{len(sketch.xs)} points of rank {sketch.rank} over run time"
     return PlotData(sketch.name, (curve,), last, zero=True, legend=legend, key=run)
 
 
@@ -308,6 +327,7 @@ def _new(task: RequestTask) -> RunSummary:
     timeline, plan = task.run, task.run.plan
     return RunSummary(
         run=timeline.run,
+        origin="here" if task.verb.role is RunRole.RECORDS else "attached",
         name=plan.name if plan is not None else "",
         state="unknown",
         started=timeline.started or 0.0,

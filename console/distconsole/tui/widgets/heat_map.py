@@ -215,8 +215,8 @@ class HeatMap(LineWidget, can_focus=True):
         parts = ["Backspace zooms out"] if self.zooms else []
         most = max(len(row.ranks) for row in heat.rows)
         if most > 1:
-            parts.append(f"{most} a row, each cell the worst")
-        parts.append(f"{span_text(heat.cell_seconds)} a cell")
+            parts.append(f"{most} ranks per row, of which a cell shows the worst")
+        parts.append(f"{span_text(heat.cell_seconds)} per cell")
         if heat.by_quantity:
             on_host = f" on {printable_name(heat.hosts[0])}" if heat.hosts else ""
             return f"rank {self.rank}{on_host}: each on its own scale", parts
@@ -284,7 +284,7 @@ class HeatMap(LineWidget, can_focus=True):
         place = line - len(self._troubles)
         if not heat.worst:
             who = "nothing" if heat.by_quantity else "no rank"
-            even = f"{who} is worse by a tenth" if not line else ""
+            even = f"{who} is 10 % worse than usual" if not line else ""
             return Text(even, style="faint")
         if place >= len(heat.worst):
             return Text()

@@ -15,7 +15,7 @@ from textual.app import App
 from distconsole.model.names import ranks_text
 from distconsole.model.run_events import LogLine
 from distconsole.model.time_text import clock_text
-from distconsole.runs.logs.buffer import BufferedLine, LogBuffer, Said
+from distconsole.runs.logs.buffer import BufferedLine, LogBuffer, Said, Speaker
 from distconsole.runs.logs.fold import Row
 from distconsole.runs.logs.levels import Level
 from distconsole.runs.logs.slices import CUT_MARK
@@ -35,6 +35,8 @@ LONG_CHARS = 2000
 """Lines from this length on say how long they are where they are cut."""
 
 TAB_CELLS = 4
+LEAST_WHO, MOST_NAME = 9, 17
+"""Cells of the column of who printed, a blank behind it among them, and of a rank with its host in it."""
 MARKS = {Level.ERROR: ("✗", "bad"), Level.PART: ("│", "bad"), Level.WARN: ("!", "warn")}
 _SGR = re.compile(r"(\x1b\[[0-9;:]*m)")
 
@@ -43,7 +45,7 @@ _SGR = re.compile(r"(\x1b\[[0-9;:]*m)")
 class LineStyle:
     """How lines are drawn: on ``width`` cells, of which ``shift`` lie to the left of the screen, long ones on ``height`` lines.
 
-    ``found`` is what is searched, to be marked.
+    ``names`` are the cells of the longest rank with its host; ``found`` is what is searched, to be marked.
     """
 
     width: int
@@ -52,10 +54,15 @@ class LineStyle:
     colours: tuple[str, ...] = COLOURS_ON_DARK
     height: int = 1
     found: re.Pattern[str] | None = None
+    names: int = MOST_NAME
+
+    @property
+    def has_hosts(self) -> bool:
+        return self.width >= 100
 
     @property
     def who_cells(self) -> int:
-        return 9 if self.width < 100 else 18
+        return max(LEAST_WHO, self.names + 1) if self.has_hosts else LEAST_WHO
 
 
 def line_texts(
@@ -91,6 +98,18 @@ def rank_colours(app: App[Any]) -> tuple[str, ...]:
     return COLOURS_ON_DARK if app.current_theme.dark else COLOURS_ON_LIGHT
 
 
+def name_cells(speakers: Sequence[Speaker]) -> int:
+    """Return the cells of the longest of ``speakers``, as far as there is room for it."""
+    longest = max(
+        (
+            len(f"{each.rank}" if each.rank is not None else "") + len(each.host)
+            for each in speakers
+        ),
+        default=0,
+    )
+    return min(MOST_NAME, len("●  ") + longest)
+
+
 def rank_text(rank: int, colours: Sequence[str]) -> Text:
     return Text(f"{SHAPES[rank % len(SHAPES)]} {rank}", colours[rank % len(colours)], end="")
 
@@ -121,7 +140,7 @@ def _who(row: Row, book: LogBuffer, world: int, style: LineStyle) -> Text:
             text.append(f"{ABOVE} {speaker.host}", "faint")
         else:
             text.append_text(rank_text(speaker.rank, style.colours))
-            if cells > 10:
+            if style.has_hosts:
                 text.append(f" {speaker.host}", "faint")
     return _pad(text, cells)
 

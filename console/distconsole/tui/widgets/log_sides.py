@@ -97,7 +97,8 @@ class LogSides(Vertical):
             spoke.sort(key=lambda each: (not each[2], *_order(each[0])))
             ranks_said = sum(who.rank is not None for who, _, _ in spoke)
             title = f"Ranks {ranks_said:,} of {world:,}"
-            self.query_one("#log-ranks-panel", Panel).entitle(title)
+            order = "those with errors first" if any(erring) else ""
+            self.query_one("#log-ranks-panel", Panel).entitle(title, legend=order)
             every = Counted(
                 Text("all"), counts.by_level, "", shown=not (wanted.spans or wanted.host)
             )

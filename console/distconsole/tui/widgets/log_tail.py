@@ -20,7 +20,7 @@ from distconsole.runs.logs.fold import Row
 from distconsole.runs.logs.last import LastLine
 from distconsole.runs.logs.rows import LogRows, rows_of
 from distconsole.tui.widgets.line_widget import LineWidget
-from distconsole.tui.widgets.log_line import LineStyle, line_texts, rank_colours
+from distconsole.tui.widgets.log_line import LineStyle, line_texts, name_cells, rank_colours
 
 SHIFT_CELLS = 20
 """How far one press of Left or Right moves long lines."""
@@ -61,6 +61,9 @@ class LogTail(ScrollView, LineWidget, can_focus=True):
 
     rows: LogRows | None = None
     world = 0
+    names = 0
+    """Cells of the longest name of who printed."""
+    _speakers = 0
     follows = True
     limit: int | None = None
     """Rows from there on are not shown yet: they are of later than the time that is looked at."""
@@ -90,6 +93,9 @@ class LogTail(ScrollView, LineWidget, can_focus=True):
 
     def show(self, rows: LogRows, world: int) -> None:
         """Show ``rows``, which may have grown, of a run with ``world`` ranks."""
+        speakers = rows.book.speakers
+        if rows is not self.rows or len(speakers) != self._speakers:
+            self.names, self._speakers = name_cells(speakers), len(speakers)
         self.rows, self.world = rows, world
         self._resize()
         if self.follows:
@@ -265,6 +271,7 @@ class LogTail(ScrollView, LineWidget, can_focus=True):
             colours=rank_colours(self.app),
             height=max(1, self.size.height // 2) if self.wraps else 1,
             found=self.found,
+            names=self.names,
         )
 
     def make_line(self, y: int) -> Strip:

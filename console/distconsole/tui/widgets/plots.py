@@ -54,8 +54,8 @@ UPPER, LOWER = 0x1B, 0xE4
 """The bits of both halves of a cell."""
 
 AXIS_ROWS = 2
-DASH_DOTS = 8
-"""Columns of dots of a dash and the gap after it."""
+DASH_DOTS, GAP_DOTS = 6, 2
+"""Columns of dots of a dash with the gap after it, and of the gap, which is no longer than a cell: nothing is missing there."""
 ON_AXIS = 0.1
 """A value less than this part of a row above the foot lies on the axis."""
 BROKEN, MARKED, ABOVE, BELOW, SHADE = "!", "✗", "▲", "▼", "░"
@@ -182,7 +182,7 @@ class Plot(LineWidget):
             joined = before is not None and x - before[0] <= 1
             last = before[1] if joined and before is not None else dot
             # A line has no holes where it is steep.
-            if not curve.dashed or x % DASH_DOTS < DASH_DOTS // 2:
+            if not curve.dashed or x % DASH_DOTS < DASH_DOTS - GAP_DOTS:
                 top_dot = min(dot, last + 1 if last < dot else dot)
                 self._dots(x, top_dot, max(dot, last - 1), curve.style)
             before = x, dot
@@ -300,7 +300,7 @@ def spread(spare: int, frame: int, known: int, height: int) -> tuple[int, int]:
         height: Lines of the whole view: on a tall one plots are taller.
     """
     rows = 2 if known >= MANY and spare >= 2 * (frame + MOST_ROWS) else 1
-    return rows, min(spare, rows * (frame + max(MOST_ROWS, height // 4)))
+    return rows, min(spare, rows * (frame + max(MOST_ROWS, height // 3)))
 
 
 class PlotPanel(Panel):
@@ -335,14 +335,18 @@ class Plots(Horizontal):
         self._most, self._least_cells = most, least_cells
         self._chosen: tuple[str, ...] = ()
         self._page = 0
+        self._all_shown = False
         self.rows = 1
         """Rows of plots."""
 
-    def choose(self, names: Sequence[str]) -> None:
-        """Show those whose titles begin with one of ``names`` first; ``next`` goes on to others."""
+    def choose(self, names: Sequence[str]) -> str:
+        """Show those whose titles begin with one of ``names`` first; ``next`` goes on to others; return that there are none."""
+        if tuple(names) == ("next",) and self._all_shown:
+            return "there are no other plots"
         self._page = self._page + 1 if tuple(names) == ("next",) else 0
         if not self._page:
             self._chosen = tuple(names)
+        return ""
 
     def pick(self, known: Sequence[Shown], title: Callable[[Shown], str]) -> list[Shown]:
         """Return those of ``known`` that are to be shown; after the last come the first again."""
@@ -350,7 +354,8 @@ class Plots(Horizontal):
         wide = max(width // GOOD_CELLS, min(2, width // self._least_cells))
         room = max(1, min(self._most, wide * self.rows))
         found = sorted(known, key=lambda each: not title(each).startswith(self._chosen))
-        if len(found) > room:
+        self._all_shown = len(found) <= room
+        if not self._all_shown:
             skip = self._page * room % len(found)
             found = [*found[skip:], *found[:skip]]
         return found[:room]

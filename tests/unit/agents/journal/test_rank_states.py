@@ -29,6 +29,15 @@ def test_a_process_has_the_number_of_its_group_to_its_end() -> None:
     assert said(ranks.exited(event("exited", exit_code=0))) == [(6, "exited")]
 
 
+def test_a_number_is_the_plans_until_the_group_has_given_one() -> None:
+    ranks = one_a_node()
+    assert ranks.trains(1, 8.0)[0]["planned"]
+    assert "planned" not in ranks.renumber(1, 6, 9.0)[0]
+    kept = one_a_node()
+    assert kept.renumber(1, 1, 9.0) == []
+    assert "planned" not in kept.trains(1, 9.0)[0]
+
+
 def test_a_second_group_may_number_it_anew() -> None:
     ranks = one_a_node()
     ranks.renumber(1, 6, 9.0)
@@ -71,3 +80,15 @@ def test_a_number_is_awaited_until_the_rank_trains() -> None:
     ranks.trains(6, 9.0)
     assert not ranks.await_numbers
     assert not one_a_node(own_numbers=False).await_numbers
+
+
+def test_only_a_sigterm_of_the_stop_is_that_of_the_stop() -> None:
+    def ended(signal: int, *, terminated: bool) -> bool:
+        ranks = one_a_node()
+        how = {"exit_code": 128 + signal, "signal": signal, "terminated": terminated}
+        (entry,) = ranks.exited(event("exited", **how))
+        return "stopped" in entry
+
+    assert ended(15, terminated=True)
+    assert not ended(15, terminated=False)
+    assert not ended(9, terminated=True)

@@ -221,6 +221,14 @@ def test_a_command_cannot_carry_terminal_escapes(tmp_path: Path) -> None:
     )
 
 
+def test_a_secret_of_several_words_is_hidden_whole(tmp_path: Path) -> None:
+    in_namespace(tmp_path, HOST)
+    process(tmp_path, 5, 1, command="python\0x.py\0--password\0correct horse battery\0--lr\x001\0")
+    assert (
+        ProcessTable(str(tmp_path)).look_up(5, None).command == "python x.py --password *** --lr 1"
+    )
+
+
 def test_a_command_is_bounded() -> None:
     assert len(printable(b"x" * 10_000, MAX_COMMAND)) == MAX_COMMAND
 

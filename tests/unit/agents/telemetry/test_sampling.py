@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
-from distconsole_agent.contract.protocol import NODE_FIELDS
-from distconsole_agent.telemetry.sampling import SURVEY_SECONDS, HostSampler
+from distconsole_agent.contract.protocol import BUSY_FIELDS, NODE_FIELDS
+from distconsole_agent.telemetry.sampling import (
+    FIRST_SECONDS,
+    LONGEST_SWEEP_SECONDS,
+    SURVEY_SECONDS,
+    SWEEP_SECONDS,
+    TICKS,
+    UNWATCHED_SECONDS,
+    BusyProcesses,
+    HostSampler,
+)
 
 
 class Clock:
@@ -45,6 +55,74 @@ def test_cpu_is_the_busy_share_between_two_samples() -> None:
     cpu = sampler.sample()["cpu"]
     assert cpu is not None
     assert 0 < cpu <= 100
+
+
+def test_the_busiest_processes_are_those_between_two_readings_with_their_secrets_hidden(
+    tmp_path: Path,
+) -> None:
+    def process(pid: int, seconds: float, started: int = 1) -> None:
+        used = int(seconds * TICKS)
+        (tmp_path / f"{pid}").mkdir(exist_ok=True)
+        (tmp_path / f"{pid}/cmdline").write_bytes(b"python\0x.py\0--token=abc%d\0" % pid)
+        (tmp_path / f"{pid}/stat").write_text(
+            f"{pid} (a) S 99 (b) R 1 0 0 0 -1 0 0 0 0 0 {used} 0 0 0 20 0 1 0 {started} 0 25 0\n"
+        )
+
+    clock = Clock()
+    busy = BusyProcesses(clock, str(tmp_path), begin=lambda look: look(), cpu_clock=clock)
+    process(7, 500.0)
+    process(8, 3.0)
+    process(9, 100.0)
+    assert busy.newest() is None, "there is no difference yet"
+    clock.now += FIRST_SECONDS
+    process(7, 500.0)
+    process(8, 3.5)
+    process(9, 2.0, started=99)  # another process with the number of one that has ended
+    first = busy.newest()
+    assert first is not None
+    assert [(each["pid"], each["cpu"]) for each in first] == [(9, 200.0), (8, 50.0)]
+    assert tuple(first[0]) == BUSY_FIELDS
+    assert first[0]["command"] == "python x.py --token=***"
+    assert first[0]["memory"] == 25 * os.sysconf("SC_PAGE_SIZE")
+    clock.now += SWEEP_SECONDS - 0.1
+    process(7, 600.0)
+    assert busy.newest() is first, "they are not read again so soon"
+    clock.now += 2 * UNWATCHED_SECONDS
+    assert busy.newest() is None, "a mean over the time in which nobody looked is not of now"
+
+
+def test_processes_that_take_long_to_read_are_read_seldom(tmp_path: Path) -> None:
+    clock = Clock()
+    readings = 0
+
+    class Slow(BusyProcesses):
+        def _read(self) -> Iterator[tuple[tuple[bytes, bytes], tuple[int, int]]]:
+            nonlocal readings
+            readings += 1
+            clock.now += 0.1
+            yield from super()._read()
+
+    busy = Slow(clock, str(tmp_path), begin=lambda look: look(), cpu_clock=clock)
+    for _ in range(200):
+        busy.newest()
+        clock.now += 1.0
+    assert 200 / LONGEST_SWEEP_SECONDS - 1 <= readings <= 200 / LONGEST_SWEEP_SECONDS + 2
+
+
+@pytest.mark.parametrize("interval", [7.0, 15.0, 60.0])
+def test_who_asks_seldom_is_told_of_processes_too(tmp_path: Path, interval: float) -> None:
+    clock = Clock()
+    busy = BusyProcesses(clock, str(tmp_path), begin=lambda look: look(), cpu_clock=clock)
+    told = []
+    for _ in range(3):
+        told.append(busy.newest())
+        clock.now += interval
+    assert told == [None, [], []]
+
+
+def test_a_name_service_that_hangs_holds_up_no_sample(tmp_path: Path) -> None:
+    busy = BusyProcesses(Clock(), str(tmp_path), begin=lambda _look: None)
+    assert [busy.newest(), busy.newest()] == [None, None]
 
 
 def test_without_psutil_only_what_python_knows_is_left(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from distconsole.model.events import Narration
 from distconsole.model.names import HostName
 from distconsole.model.requests import Init, Where
 from distconsole.operations import Control, perform
-from distconsole.operations.init.init import file_text, leave_out_twins, write
+from distconsole.operations.init.init import ask_python, file_text, leave_out_twins, write
 from distconsole.operations.init.pythons import Looked, Python
 from fakes.sessions import no_session
 
@@ -86,6 +86,17 @@ def test_a_file_that_could_not_be_read_is_not_written_over_the_old_one(folder: P
         write(file, "clusters = 7")
     assert file.read_text() == "theme = 'dark'\n"
     assert [path.name for path in folder.iterdir()] == [file.name]
+
+
+def test_that_no_python_has_torch_is_said_before_one_is_chosen() -> None:
+    def told(torch: str) -> list[str]:
+        found = {HostName("gpu1"): Looked(0, {"/usr/bin/python3": Python("3.12.1", torch)})}
+        events = ask_python(Init(yes=True), Cluster(()), found, Control())
+        return [each.text for each in events if isinstance(each, Narration)]
+
+    warning = "none of these has torch: pip install it into one of them, or name another"
+    assert [line for line in told("") if warning in line]
+    assert not [line for line in told("2.4.0") if warning in line]
 
 
 def test_of_two_names_of_one_machine_one_is_kept_if_the_person_agrees() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from distconsole.config.paths import runs_dir
@@ -25,7 +26,7 @@ from distconsole.model.events import Event, Narration, TextMade
 from distconsole.model.findings import Severity
 from distconsole.model.names import RunId
 from distconsole.model.requests import ExportFormat, ExportTable
-from distconsole.model.run_events import Metric, RunFinding
+from distconsole.model.run_events import Metric, RunFinding, Window
 from distconsole.operations import Control, perform
 from distconsole.operations.stored.prometheus import HostGauges
 from distconsole.runs.store.store import RunStore
@@ -391,3 +392,27 @@ def test_what_is_written_aside_follows_no_link(tmp_path: Path) -> None:
     LineFile(tmp_path / "out.csv", CsvLines(make_table(ExportTable.METRICS))).close()
     assert kept.read_text() == "mine"
     assert not (tmp_path / "out.csv").is_symlink()
+
+
+def test_a_ranks_own_time_is_exported_where_it_is_known_how_long_it_waited() -> None:
+    def exported(*, said: bool) -> tuple[list[dict[str, str]], dict[str, float]]:
+        timeline, lines = RunTimeline(), CsvLines(make_table(ExportTable.RANKS))
+        for event in scenes.training(gpus=False):
+            if isinstance(event, Window):
+                waited = (1.0 if event.rank == 3 else 9.0, 0.0, 0.0, 0.0, 0.0)
+                event = replace(event, step_ms_mean=18.0, waited_ms=waited if said else None)
+            timeline.apply(event)  # type: ignore[arg-type]
+            list(lines.of(event))  # type: ignore[arg-type]
+        rows = csv_rows("\n".join([*lines.beginning(), *lines.ending()]))
+        told = samples(run_page(timeline, scenes.MINUTE_LATER).text())
+        own = {rank: value for (name, rank), value in told.items() if name.endswith("own_seconds")}
+        return rows, own
+
+    rows, own = exported(said=True)
+    assert [(row["own_ms"], row["own_ms_run"]) for row in rows] == [("10.0", "10.0")] * 3 + [
+        ("18.0", "18.0")
+    ]
+    assert own == {"0": 0.01, "1": 0.01, "2": 0.01, "3": 0.018}
+    rows, own = exported(said=False)
+    assert [(row["own_ms"], row["own_ms_run"]) for row in rows] == [("", "")] * 4
+    assert own == {}

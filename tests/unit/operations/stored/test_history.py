@@ -164,7 +164,7 @@ def test_show_says_what_was_noticed_and_when(stored: RunStore) -> None:
         show.event(event)
     show.finish()
     assert out.getvalue().splitlines()[-2:] == [
-        "warn after 4.0s: the disk of a is full",
+        "warn after 4.0 s: the disk of a is full",
         "     hint: make room",
     ]
 

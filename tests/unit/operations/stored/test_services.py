@@ -65,17 +65,26 @@ class Collector:
         self.metrics: list[ExportMetricsServiceRequest] = []
         self.logs: list[ExportLogsServiceRequest] = []
         self.tokens: set[str | None] = set()
+        self.refuses = 0
         collector = self
 
         class Taker(http.server.BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 collector.tokens.add(self.headers["Authorization"])
-                if self.path == "/v1/metrics":
+                status = 200
+                if (
+                    self.path == "/v1/metrics"
+                    and collector.refuses
+                    and len(collector.metrics) % 4 == 3
+                ):
+                    collector.refuses -= 1
+                    status = 400
+                elif self.path == "/v1/metrics":
                     collector.metrics.append(ExportMetricsServiceRequest.FromString(body))
                 else:
                     collector.logs.append(ExportLogsServiceRequest.FromString(body))
-                self.send_response(200)
+                self.send_response(status)
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 
@@ -146,6 +155,25 @@ def test_a_collector_gets_the_gauges_and_what_ranks_printed(
     assert "run.first_failure" in {
         pairs(record.attributes)["distconsole.check"] for record in found
     }
+
+
+def test_a_page_of_gauges_that_was_taken_in_part_goes_on_with_the_rest(
+    failed: RunStore, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("distconsole.formats.otlp.POINTS_A_REQUEST", 10)
+    with failed.open(failed.resolve("last")) as run_file:
+        events = list(stored_events(run_file))
+    collector.refuses = 2
+    *_, told = export_along(iter(events), [ExportFormat.OTLP])
+    assert isinstance(told, Narration)
+    assert (collector.refuses, told.text.endswith("sent to the collector")) == (0, True)
+    points = [
+        (metric.name, point.time_unix_nano, *sorted(pairs(point.attributes).items()))
+        for request in collector.metrics
+        for metric in request.resource_metrics[0].scope_metrics[0].metrics
+        for point in metric.gauge.data_points
+    ]
+    assert len(points) == len(set(points)) == int(told.text.split()[0].replace(",", ""))
 
 
 def test_every_gauge_of_prometheus_has_one_name_for_a_collector(failed: RunStore) -> None:

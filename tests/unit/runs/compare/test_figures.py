@@ -75,7 +75,7 @@ def test_what_is_slower_and_why_is_said_first() -> None:
         compared(windows(data=9.0), torch | {"torch.version": "2.3"}, run="b-1"),
     )
     assert found.words[0] == "B takes 12 % longer per step (50 → 56 ms): data wait 3 → 9 ms"
-    assert found.words[-1] == "torch.version 2.1 → 2.3 differs"
+    assert found.words[-1] == "configuration: torch.version 2.1 → 2.3"
     assert found.same == ("launcher", "arg --lr")
     figures = {figure.name: figure for figure in found.figures}
     assert figures["step_ms"].values == pytest.approx((50.0, 56.0)), "the first window is left out"
@@ -124,7 +124,10 @@ def test_a_rank_that_is_slow_in_one_run_alone_is_named() -> None:
         ]
 
     found = both(compared(waiting(late=None)), compared(waiting(late=1), run="b-1"))
-    assert "rank 1 on node1 cost 60 % on average since step 79 in B, nobody in A" in found.words
+    assert (
+        "in B rank 1 on node1 cost 60 % of each step on average since step 79; in A no rank was slow"
+        in found.words
+    )
     by_name = {figure.name: figure for figure in found.figures}
     assert by_name["own_spread"].values == (pytest.approx(1.0), pytest.approx(2.5))
 

@@ -138,7 +138,7 @@ def test_the_price_is_what_the_step_would_be_shorter_by() -> None:
     (found,) = blamed(steady(20, [40.0, 44.0, 40.0, 60.0]))
     assert (found.rank, found.step_ms, found.cost_ms) == (3, 61.0, 16.0)
     said = straggler_finding(Ranks("r"), found, T0)
-    assert said.summary.endswith("; costs 26 %")
+    assert said.summary.endswith("; costs 26 % of each step")
     assert said.costs == 26.23
 
 
@@ -149,7 +149,10 @@ def test_what_is_said_of_it_later_is_the_mean_of_the_time_that_it_lasted() -> No
         watch.add(each)
     (told,) = watch.told
     assert 10.0 < told.cost_ms < 20.0
-    assert past_text(told, {1: "h1"}) == "rank 1 on h1 cost 25 % on average from step 60 to 860"
+    assert (
+        past_text(told, {1: "h1"})
+        == "rank 1 on h1 cost 25 % of each step on average from step 60 to 860"
+    )
 
 
 def later(seconds: int, windows: list[Window]) -> list[Window]:

@@ -20,7 +20,7 @@ def test_lines_are_used_once_and_tables_have_theirs_before_plots(
         assert above + plots + below == lines
         assert bool(below) == bool(gpus)
         assert plots == 0 or frame + LEAST_PLOT <= plots
-        assert plots <= spread(plots, frame, 6, lines)[0] * (frame + max(MOST_ROWS, lines // 4))
+        assert plots <= spread(plots, frame, 6, lines)[0] * (frame + max(MOST_ROWS, lines // 3))
         if plots:
             assert above >= min(frame + hosts, frame + 1 + LEAST_HOSTS)
             assert below >= (frame + 1 + min(gpus, LEAST_GPUS) if gpus else 0)

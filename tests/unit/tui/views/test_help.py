@@ -12,7 +12,7 @@ from textual.widget import Widget
 import distconsole.tui
 from distconsole.config.schema import Config
 from distconsole.tui.prompt.keymap import Keymap
-from distconsole.tui.prompt.keys import KEYS, REPLAY_KEYS, VIEWS, Key
+from distconsole.tui.prompt.keys import FIRST_KEYS, KEYS, REPLAY_KEYS, VIEWS, Key
 from distconsole.tui.prompt.shortcuts import Shortcuts
 from distconsole.tui.views.help import PARTS_WITH_KEYS, help_page, part_keys
 
@@ -32,7 +32,7 @@ def keys_table(keys: tuple[Key, ...]) -> list[str]:
     for key in keys:
         line = f"`{key.line.strip()}`" if key.line else "(opens it)"
         line += " …" if key.asks else ""
-        rows.append(f"| `{key.shown}` | {key.label} | {line} | {place_of(key)} |")
+        rows.append(f"| `{key.shown}` | {key.does} | {line} | {place_of(key)} |")
     return rows
 
 
@@ -44,7 +44,12 @@ def parts_table() -> list[str]:
     return rows
 
 
-TABLES = {"keys": keys_table(KEYS), "moving": keys_table(REPLAY_KEYS), "parts": parts_table()}
+TABLES = {
+    "keys": keys_table(KEYS),
+    "first": keys_table(FIRST_KEYS),
+    "moving": keys_table(REPLAY_KEYS),
+    "parts": parts_table(),
+}
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -81,7 +86,7 @@ def test_help_tells_every_key_once_and_first_those_of_the_view_it_was_asked_from
     keys, _, _ = page.partition("─ Marks")
     assert max(map(len, keys.splitlines()[3:])) <= width
     for key in (*KEYS, *REPLAY_KEYS):
-        assert f"{key.shown:<13}{key.label.split()[0]}" in keys
+        assert f"{key.shown:<13}{key.does.split()[0]}" in keys
     for _, part in PARTS_WITH_KEYS:
         for shown, does in part_keys(part):
             assert keys.count(f"{shown:<13}{does} ") <= 1
@@ -93,8 +98,8 @@ def test_help_tells_every_key_once_and_first_those_of_the_view_it_was_asked_from
     assert not titles or titles[0] < 6
     told = "\n".join(line[: width // 2].lstrip("│ ") for line in first)
     for key in here[:1]:
-        assert told.startswith(f"{key.shown:<13}{key.label.split()[0]}")
-    assert sum(f"{key.shown:<13}{key.label.split()[0]}" in told for key in here) > len(here) // 2
+        assert told.startswith(f"{key.shown:<13}{key.does.split()[0]}")
+    assert sum(f"{key.shown:<13}{key.does.split()[0]}" in told for key in here) > len(here) // 2
 
 
 def _heirs(kind: type) -> set[type]:

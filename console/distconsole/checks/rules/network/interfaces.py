@@ -218,6 +218,16 @@ NAMES: Mapping[Engine, tuple[str, ...]] = {
 }
 
 
+USED_AS = {Engine.GLOO: "coll", Engine.HOROVOD: "horovod"}
+"""Engines by what a launch calls them; those of MPI are ``mpi``. Horovod may use NCCL, too."""
+
+
+def _is_used(engine: Engine, view: View) -> bool:
+    if view.launch is None or engine is Engine.NCCL:
+        return True
+    return not view.launch.unused(USED_AS.get(engine, "mpi"))
+
+
 @hint(
     "Name the interface: NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME, btl_tcp_if_include, "
     "horovodrun --network-interfaces; `distconsole run` does it per host."
@@ -241,7 +251,8 @@ def _choices(view: View) -> RuleResults:
     unknown = dict.fromkeys(choice.host for choice in choices if choice.host not in known)
     yield NotApplicable("what MPICH and Intel MPI take is not foretold", tuple(unknown))
     groups: dict[tuple[tuple[str, ...], Fault | None], list[Choice]] = {}
-    for engine, start in product(Engine, Start):
+    used = [engine for engine in Engine if _is_used(engine, view)]
+    for engine, start in product(used, Start):
         mine = [c for c in choices if c.engine is engine and c.start is start]
         red = [c for c in mine if c.meets is False and not _explains(c, view)]
         if red:
@@ -355,7 +366,9 @@ def _hints(
         for line in typed:
             yield f"for jobs started by hand: {line}"
         names = {endpoint.interface for endpoint in chosen.values()}
-        if Engine.HOROVOD in engines and len(names) == 1:
+        if Engine.HOROVOD in engines and any(":" in each.address for each in chosen.values()):
+            yield "horovodrun takes IPv4 addresses alone: give each host one on an interface of one name"
+        elif Engine.HOROVOD in engines and len(names) == 1:
             yield f"with horovodrun: horovodrun --network-interfaces {names.pop()}"
     elif not named_ones:
         yield network_of_hosts(culprits)

@@ -233,7 +233,7 @@ def _mend_names(view: View, peers: Sequence[str], where: str) -> dict[str, Any]:
     return {"hint": f"{where}, in /etc/hosts: {text}", "cure": cure}
 
 
-@hint("systemd-machine-id-setup on the clones.")
+@hint("systemd-machine-id-setup on clones; nothing for containers of one machine.")
 @rule("os.cloned", "os", Level.QUICK, OsFacts, SshFacts, NetFacts)
 def _find_clones(view: View) -> RuleResults:
     """Machines made from one image with its machine id; containers of one machine, which share it."""
@@ -260,6 +260,6 @@ def _find_clones(view: View) -> RuleResults:
                 f"{name_hosts(names)} run on one kernel: containers of one machine",
                 names,
                 seen=f"boot_id {boot[:64]} on each, with addresses of their own",
-                hint="they share its memory, processors and GPUs; where they are machines of their own, "
-                "they are copies of one snapshot, and NCCL needs NCCL_HOSTID on each",
+                hint="nothing, if they are to share its memory, processors and GPUs; machines of their own, "
+                "copied from one snapshot, each need another NCCL_HOSTID",
             )

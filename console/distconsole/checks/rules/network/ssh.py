@@ -209,7 +209,7 @@ NEEDED_BY = "only mpirun and horovodrun by hand need it; `distconsole run` does 
 SSH_STARTERS = frozenset({"mpirun", "mpiexec", "orterun", "horovodrun"})
 REASONS = {
     "no_client": "it has no ssh",
-    "resolve": "the name means nothing there",
+    "resolve": "the name does not resolve there",
     "host_key_unknown": "the host key is not in known_hosts there",
     "host_key_changed": "known_hosts there has another host key",
     "refused": "no sshd at that port",

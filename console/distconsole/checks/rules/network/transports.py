@@ -37,7 +37,7 @@ def _told(host: HostView) -> list[Took]:
     return _nccl_of(host.view).get(str(host), [])
 
 
-_unless_nccl = only_where(_told, "no rank of the check said what NCCL took")
+_unless_nccl = only_where(_told, "no rank of the check reported NCCL's transport")
 
 
 def _tcp_pairs(

@@ -286,7 +286,9 @@ def _known_like(variable: str) -> str | None:
 def _iface(host: HostView) -> RuleResults:
     """`Unable to find address for: ens9`: a variable names an interface that a host lacks."""
     up = {address.iface for address in host.of(NetFacts).addresses if address.up}
-    for variable in (*GLOO_NAMES, NCCL_NAME, *OMPI_NAMES):
+    launch = host.view.launch
+    by_mpi = () if launch is not None and launch.unused("mpi") else OMPI_NAMES
+    for variable in (*GLOO_NAMES, NCCL_NAME, *by_mpi):
         value = host.of(EnvFacts).variables.get(variable, "")
         named = _interfaces_in(variable, value)
         missing = [word for word in named if not _exists(variable, word, up)]
@@ -305,7 +307,7 @@ def _iface(host: HostView) -> RuleResults:
 def _right_value(variable: str, chosen: Endpoint | None) -> str | None:
     if chosen is None or chosen.interface is None:
         return None
-    if variable in OMPI_NAMES:
+    if variable in OMPI_NAMES and ":" not in chosen.network:
         return chosen.network or None
     return f"={chosen.interface}" if variable == NCCL_NAME else chosen.interface
 

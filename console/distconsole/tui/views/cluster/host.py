@@ -2,69 +2,90 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 from rich.text import Text
 
+from distconsole.formats.figures import bytes_text
 from distconsole.model.findings import Severity
 from distconsole.model.time_text import clock_text
 from distconsole.text.tables import Column
 from distconsole.tui.view_models.check import SEVERITY_MARKS
+from distconsole.tui.view_models.hints import console_hint
 from distconsole.tui.view_models.hosts import LoadModel
 from distconsole.tui.views.cluster.rows import HostRow
 
 if TYPE_CHECKING:
     from distconsole.tui.tasks import RequestTask
 
+BUSY_SECONDS = 30.0
+"""From this age on it is not said of processes how much they use."""
 SAID_LINES = 8
 """Of what the ranks on a host printed last so many lines are shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A rank of a run that this console knows, or somebody else's process on a GPU."""
+    """A process of a host: a rank of a run that this console knows, or another one.
+
+    ``cpu`` is percent of one processor, ``memory`` bytes; both None where they were not measured lately.
+    """
 
     pid: str
     whose: str
     gpu: str
     what: str
     style: str = ""
+    cpu: float | None = None
+    memory: int | None = None
+
+
+def _command(row: Process, _cells: int = 0) -> Text:
+    return Text(row.what, style=row.style)
 
 
 PROCESS_COLUMNS: list[Column[Process]] = [
-    Column("pid", 8, lambda row: row.pid, right=True),
-    Column("whose", 20, lambda row: Text(row.whose, style=row.style), middle=True),
-    Column("gpu", 3, lambda row: row.gpu, right=True),
-    Column("what", 20, lambda row: Text(row.what, style=row.style)),
+    Column("pid", 7, lambda row: row.pid, right=True),
+    Column("user or rank", 12, lambda row: Text(row.whose, style=row.style), middle=True, wide=20),
+    Column("cpu %", 5, lambda row: "" if row.cpu is None else f"{row.cpu:.0f}", right=True),
+    Column("memory", 6, lambda row: bytes_text(row.memory), 2, right=True),
+    Column("gpu", 3, lambda row: row.gpu, 3, right=True),
+    Column("command", 12, _command, fill=_command),
 ]
 
 
-def processes_on(row: HostRow, runs: Iterable[RequestTask]) -> list[Process]:
-    """Return the ranks of ``runs`` on the host of ``row``, then the processes of others on its GPUs."""
-    found: list[Process] = []
+def processes_on(
+    row: HostRow, runs: Iterable[RequestTask], load: LoadModel, now: float
+) -> list[Process]:
+    """Return the busiest processes of the host of ``row``, then the other ranks of ``runs`` and strangers on its GPUs."""
+    known: dict[str, Process] = {}
+    for sample in row.gpus:
+        for stranger in sample.strangers:
+            pid, _, rest = stranger.partition(" ")
+            user, _, command = rest.partition(" ")
+            known[pid] = Process(pid, user, f"{sample.gpu}", command, "bad")
     for task in runs:
         with task.lock:
             name = task.run.name or task.run.run
             for rank, view in sorted(task.run.ranks.items()):
                 if view.host == row.name and (view.alive or not task.done):
                     step = "" if view.step is None else f", step {view.step:,}"
-                    what = f"{view.state.value}{step}"
-                    found.append(
-                        Process(_text(view.pid), f"{name} rank {rank}", _text(view.gpu), what)
-                    )
-    for gpu in row.gpus:
-        for process in gpu.strangers:
-            pid, _, rest = process.partition(" ")
-            user, _, command = rest.partition(" ")
-            found.append(Process(pid, user, f"{gpu.gpu}", command, "bad"))
-    return found
-
-
-def _text(number: int | None) -> str:
-    return "" if number is None else str(number)
+                    gpu = "" if view.gpu is None else f"{view.gpu}"
+                    whose, what = f"{name} rank {rank}", f"{view.state.value}{step}"
+                    pid = "" if view.pid is None else f"{view.pid}"
+                    known[pid or whose] = Process(pid, whose, gpu, what)
+    read_at, busy = load.busy.get(row.name, (-math.inf, ()))
+    if row.stale or now - read_at > BUSY_SECONDS:
+        busy = ()
+    found = []
+    for each in busy:
+        process = known.pop(f"{each.pid}", Process(f"{each.pid}", each.user, "", each.command))
+        found.append(replace(process, cpu=each.cpu, memory=each.memory))
+    return [*found, *known.values()]
 
 
 def words_on(
@@ -96,4 +117,4 @@ def words_on(
 def _add(text: Text, mark: str, style: str, words: str, hint: str) -> None:
     text.append(f"{mark}  ", style=style).append(f"{words}\n")
     if hint:
-        text.append("  do: ", style="note").append(f"{hint}\n")
+        text.append("  do: ", style="note").append(f"{console_hint(hint)}\n")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rich.segment import Segment
 from rich.style import Style
+from rich.text import Text
 from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, VerticalScroll
@@ -18,11 +19,14 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.strip import Strip
 
+from distconsole.config.hosts import HostOffer
 from distconsole.model.names import count_text, join_some
 from distconsole.model.time_text import clock_text, span_text
 from distconsole.runs.conditions.load_fields import LOAD_FIELDS, LoadRow
 from distconsole.runs.pace import FRESH_SECONDS
+from distconsole.text.tables import Column
 from distconsole.tui.prompt.keymap import Keymap
+from distconsole.tui.prompt.keys import Key
 from distconsole.tui.views.cluster.host import PROCESS_COLUMNS, processes_on, words_on
 from distconsole.tui.views.cluster.rows import (
     GPU_COLUMNS,
@@ -63,6 +67,17 @@ LEAST_GPUS, LEAST_HOSTS = 8, 4
 PAGE_ROWS = 10
 """Rows of who works on one host, and of what is said of it."""
 HOST_KEYS = ("open", "sort ", "filter ", "group ", "check --hosts {host}")
+MOST_AT_ONCE = 16
+"""So many hosts of an ssh_config are taken at once by Enter; of more it asks which."""
+MOST_NAMES = 24
+NONE_YET = "None of them is connected before you choose"
+CHOICES = {
+    "open": "use the hosts in the row under the cursor",
+    "init": "set up: hosts, host keys and Python, kept in distconsole.toml",
+    "demo": "demo: two nodes on this machine, a slow rank and a failure",
+    "hosts localhost": "this machine alone",
+}
+"""What keys do while no hosts are chosen, by the line that they type."""
 PAGE_KEYS = ("back", "check --hosts {host}")
 """Lines of keys that the border of the hosts names, and that of one host."""
 
@@ -137,12 +152,14 @@ class ClusterView(OrderedView[LoadRow]):
 
     DEFAULT_CSS = """
     ClusterView > #hosts-panel { height: 1fr; }
+    ClusterView > #offers-panel { height: 1fr; display: none; }
     ClusterView > #host-page { height: auto; display: none; }
     ClusterView > #load-plots { display: none; }
     ClusterView > #gpus-panel { height: 1fr; }
     ClusterView LineTable { height: 1fr; }
-    ClusterView #processes-panel { width: 2fr; height: 100%; }
-    ClusterView #said-panel { width: 3fr; height: 100%; }
+    ClusterView #offers { height: auto; max-height: 60%; margin-bottom: 1; display: none; }
+    ClusterView #processes-panel { width: 3fr; height: 100%; }
+    ClusterView #said-panel { width: 2fr; height: 100%; }
     """
 
     fields = LOAD_FIELDS
@@ -158,18 +175,41 @@ class ClusterView(OrderedView[LoadRow]):
 
     def compose(self) -> ComposeResult:
         yield Verdict("connecting…", id="cluster-line")
+        with Panel("Hosts to choose from", id="offers-panel"):
+            yield LineTable(OFFER_COLUMNS, id="offers")
+            yield Words(id="offers-words")
         with Panel("Hosts", id="hosts-panel"):
             yield HostCells()
             yield LineTable(HOST_COLUMNS, same=lambda row: row.name, empty="no hosts", id="hosts")
         with Horizontal(id="host-page"):
-            with Panel("Ranks and others' processes", id="processes-panel"):
-                none = "none that is known here"
-                yield LineTable(PROCESS_COLUMNS, empty=none, id="processes")
+            legend = "cpu %: of one processor"
+            with Panel("Processes", legend=legend, id="processes-panel"):
+                yield LineTable(PROCESS_COLUMNS, empty="not read yet", id="processes")
             with Panel("Findings and log", id="said-panel"), VerticalScroll():
                 yield Words(id="said-of-host")
         yield Plots(PLOTS, PLOT_CELLS, id="load-plots")
         with Panel("GPUs", id="gpus-panel"):
             yield LineTable(GPU_COLUMNS, same=gpu_key, id="gpus")
+
+    @property
+    def offers_hosts(self) -> bool:
+        """Whether no hosts are chosen, and some are offered."""
+        return bool(self.query_one("#offers", LineTable).rows)
+
+    def offer(self, offers: Sequence[HostOffer]) -> None:
+        """Show what there is to choose from in place of hosts; where there is nothing, the hosts again."""
+        if not offers and not self.offers_hosts:
+            return
+        self.query_one("#offers", LineTable).show(offers)
+        for name in ("#hosts-panel", "#gpus-panel"):
+            self.query_one(name).display = not offers
+        for name in ("#offers-panel", "#offers"):  # a table that is shown takes the focus
+            self.query_one(name).display = bool(offers)
+        self.query_one("#offers-words", Words).show(offer_words(offers, self._keymap.first))
+        self.query_one("#cluster-line", Verdict).say(*offer_verdict(offers))
+
+    def offer_under_cursor(self) -> HostOffer | None:
+        return self.query_one("#offers", LineTable).row_under_cursor()
 
     def host_under_cursor(self) -> str:
         row: HostRow | None = self.query_one("#hosts", LineTable).row_under_cursor()
@@ -221,7 +261,7 @@ class ClusterView(OrderedView[LoadRow]):
         self._entitle(len(rows), len(everything), "  ".join(filter(None, (how, age))))
         if self.about:
             row = hosts[self.about]
-            self.query_one("#processes", LineTable).show(processes_on(row, runs))
+            self.query_one("#processes", LineTable).show(processes_on(row, runs, load, now))
             self.query_one("#said-of-host", Words).show(words_on(row.name, load, runs, check))
         self.query_one("#cluster-line", Verdict).say(*verdict_of(rows, everything))
         plots = self.query_one(Plots)
@@ -235,12 +275,17 @@ class ClusterView(OrderedView[LoadRow]):
         silent = [title for title, told in RARE.items() if not any(map(told, samples))]
         for name, rows in (("#hosts", hosts), ("#gpus", gpus)):
             table: LineTable[HostRow | GpuRow] = self.query_one(name, LineTable)
-            table.leave_out((*silent, *(() if recent else (RECENT_TITLE,))))
+            unknown = [
+                *silent,
+                *(() if recent else (RECENT_TITLE,)),
+                *(() if any(row.gpus for row in hosts) else ("gpus",)),
+            ]
+            table.leave_out(unknown)
             table.show(rows)
         self.query_one(HostCells).show(hosts, self.host_under_cursor())
 
     def _entitle(self, hosts: int, gpus: int, state: str) -> None:
-        legend = LEGEND if hosts >= MANY_HOSTS else "grey: not known now"
+        legend = LEGEND if hosts >= MANY_HOSTS else "grey: no current value"
         title = f"Host {self.about}" if self.about else f"Hosts {hosts:,}"
         keys = self._keymap.hints("cluster", *(PAGE_KEYS if self.about else HOST_KEYS))
         self.query_one("#hosts-panel", Panel).entitle(title, state, keys=keys, legend=legend)
@@ -307,6 +352,42 @@ def share_lines(lines: int, frame: int, hosts: int, gpus: int, plots: int) -> tu
     return above, below, rest - above
 
 
+def offer_verdict(offers: Sequence[HostOffer]) -> tuple[str, str, str, str]:
+    """Return tone, mark and words of a console without hosts, and what Enter does."""
+    if not offers:
+        return "note", "…", "connecting…", ""
+    first = offers[0]
+    known = f"{first.place.partition(';')[0]} knows {join_some(first.names)}"
+    return "note", "…", f"NO HOSTS YET  {known}", ""
+
+
+def offer_words(offers: Sequence[HostOffer], keys: Sequence[Key]) -> Text:
+    """Return how to choose hosts: a line for each key, and what was left out."""
+    rows = [(key.shown, CHOICES.get(key.line, key.line)) for key in keys]
+    rows.insert(1, (":", "hosts a,b  names others; Tab completes the names that are known"))
+    text = Text()
+    for shown, does in rows:
+        text.append(f" {shown:<6}", style="accent").append(f"{does}\n")
+    skipped = "".join(f";{offer.place.partition(';')[2]}" for offer in offers).strip(";")
+    return text.append(f"\n {NONE_YET}{skipped and f';{skipped}'}.", style="faint")
+
+
+def _use_text(offer: HostOffer) -> str:
+    """Return what Enter does with an offer."""
+    count = len(offer.names)
+    if not offer.is_job and count > MOST_AT_ONCE:
+        return "asks which"
+    return {1: "uses it", 2: "uses both"}.get(count, f"uses all {count:,}")
+
+
+OFFER_COLUMNS: list[Column[HostOffer]] = [
+    Column("where from", 16, lambda offer: offer.place.partition(";")[0], 0, wide=24),
+    Column("hosts", 5, lambda offer: f"{len(offer.names):,}", 2, right=True),
+    Column("Enter", 13, _use_text, 1),
+    Column("names", 24, lambda offer: join_some(offer.names, MOST_NAMES), 0),
+]
+
+
 def _age_text(seen: float, seconds: float) -> str:
     """Return when the newest figures were measured (UNIX seconds), and how long ago where they are old."""
     old = f", {span_text(seconds)} ago" if seconds > FRESH_SECONDS else ""
@@ -318,6 +399,8 @@ def verdict_of(rows: Sequence[HostRow], gpus: Sequence[GpuRow]) -> tuple[str, st
     there = [row for row in gpus if not row.stale]
     connected = sum(1 for row in rows if row.node is not None and not row.stale)
     counts = f"{connected} of {count_text(len(rows), 'host')} connected"
+    if len(rows) == 1:
+        counts = f"{rows[0].name} connected" if connected else f"{rows[0].name} not connected"
     if there:
         busy = [row.sample.util for row in there if row.sample.util is not None]
         use = f" at {sum(busy) / len(busy):.0f} %" if busy else ""
