@@ -10,10 +10,12 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 
 from distconsole.config.ranges import RangeError, expand, split_list
@@ -142,9 +144,11 @@ def read_names(text: str) -> list[str]:
 def _meant_line(path: Path, line: str) -> str:
     """Return the cure for a line of a file that means nothing."""
     if re.fullmatch(r"\[[A-Za-z_][\w.:-]*\]|.*\sansible_\w+=.*", line.strip()):
+        names = (f"hosts{number or ''}.txt" for number in count())
+        unused = next(name for name in names if not Path(name).exists())
         return (
             "an inventory of Ansible is not read; its hosts, one a line: "
-            f"ansible all -i {path} --list-hosts | tail -n +2 > hosts"
+            f"ansible all -i {shlex.quote(str(path))} --list-hosts | tail -n +2 > {unused}"
         )
     meant = suggest_ports(re.sub(r"\s*#.*|\s+(max[_-])?slots\s*=.*", "", line).strip())
     return f"{BEHIND_SLASH}: {meant}" if meant else LINE

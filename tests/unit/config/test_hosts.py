@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -115,6 +117,15 @@ HOSTFILES = {
     "MPICH": ("a:4\nb:2 ifhn=b-ib\n", [NamedHost("a", slots=4), NamedHost("b", slots=2)]),
     "Slurm": ("n[01-02]\n", [NamedHost("n01"), NamedHost("n02")]),
     "plain": ("a\r\nb\r\n", [NamedHost("a"), NamedHost("b")]),
+    "a line a slot": ("a\na\nb\n", [NamedHost("a", slots=2), NamedHost("b", slots=1)]),
+    "a line a slot, and a number": (
+        "a\na\nb slots=4\n",
+        [NamedHost("a", slots=2), NamedHost("b", slots=4)],
+    ),
+    "Grid Engine": (
+        "a 4 gpu.q@a UNDEFINED\nb 2 gpu.q@b <NULL>\na 3 all.q@a UNDEFINED\n",
+        [NamedHost("a", slots=7), NamedHost("b", slots=2)],
+    ),
     "IPv6": (
         "[fe80::1]:2\nfe80::2 slots=3\n",
         [NamedHost("fe80::1", slots=2), NamedHost("fe80::2", slots=3)],
@@ -180,6 +191,27 @@ def test_a_port_in_another_spelling_is_told_as_it_is_read_here(
         with pytest.raises((UsageError, ConfigError)) as caught:
             resolve_cluster(where, config, {})
         assert caught.value.hint == f"a port stands behind a slash: {meant}"
+
+
+def test_what_is_said_of_an_inventory_of_ansible_writes_over_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hosts.txt").write_text("mine\n")
+    inventory = tmp_path / "my inventory"
+    inventory.write_text("[gpu]\na\nb\n")
+    tool = tmp_path / "bin" / "ansible"
+    tool.parent.mkdir()
+    tool.write_text('#!/bin/sh\necho "  hosts (2):"\nsed "1d; s/^/    /" "$3"\n')
+    tool.chmod(0o755)
+    with pytest.raises(ConfigError) as caught:
+        read_hostfile(inventory)
+    before = {each: each.read_bytes() for each in tmp_path.iterdir() if each.is_file()}
+    command = caught.value.hint.partition(": ")[2]
+    subprocess.run(command, shell=True, check=True, env={"PATH": f"{tool.parent}:{os.defpath}"})  # noqa: S602 - as a person pastes it
+    assert {each: each.read_bytes() for each in before} == before
+    (made,) = {each for each in tmp_path.iterdir() if each.is_file()} - before.keys()
+    assert read_hostfile(made) == [NamedHost("a"), NamedHost("b")]
 
 
 def test_a_hostfile_that_is_not_there_is_a_config_error(tmp_path: Path) -> None:
