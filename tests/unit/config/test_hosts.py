@@ -208,7 +208,7 @@ def test_what_is_said_of_an_inventory_of_ansible_writes_over_no_file(
         read_hostfile(inventory)
     before = {each: each.read_bytes() for each in tmp_path.iterdir() if each.is_file()}
     command = caught.value.hint.partition(": ")[2]
-    subprocess.run(command, shell=True, check=True, env={"PATH": f"{tool.parent}:{os.defpath}"})  # noqa: S602 - as a person pastes it
+    subprocess.run(command, shell=True, check=True, env={"PATH": f"{tool.parent}:{os.defpath}"})
     assert {each: each.read_bytes() for each in before} == before
     (made,) = {each for each in tmp_path.iterdir() if each.is_file()} - before.keys()
     assert read_hostfile(made) == [NamedHost("a"), NamedHost("b")]
