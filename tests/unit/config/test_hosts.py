@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from distconsole.config.hostfile import NamedHost, host_text, names_in, read_hostfile, read_list
-from distconsole.config.hosts import resolve_cluster
+from distconsole.config.hosts import offered_hosts, resolve_cluster
 from distconsole.config.ranges import MAX_HOSTS, RangeError, expand
 from distconsole.config.schema import ClusterSettings, Config, HostSettings
 from distconsole.errors import ConfigError, UsageError
@@ -259,6 +259,38 @@ def test_slurm_s_tasks_are_slots_only_where_somebody_asked_for_them(
 ) -> None:
     found = names(Where(), Config(), {"SLURM_JOB_NODELIST": "n[1-2]", **environ})
     assert [slot for _, slot in found] == slots
+
+
+def test_a_heterogeneous_job_has_the_hosts_of_its_components_in_their_order_and_each_once() -> (
+    None
+):
+    environ = {f"SLURM_JOB_NODELIST_HET_GROUP_{each}": f"n{each}" for each in range(12)}
+    environ["SLURM_JOB_NODELIST_HET_GROUP_11"] = "n[0,11]"
+    assert [name for name, _ in names(Where(), Config(), environ)] == [
+        f"n{each}" for each in range(12)
+    ]
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"SLURM_JOB_NODELIST_HET_GROUP_0": "n1", "SLURM_JOB_NODELIST_HET_GROUP_1": "n2"},
+        {"SLURM_STEP_NODELIST": "n1,n2"},
+        {"LSB_MCPU_HOSTS": "n1 4 n2 4"},
+        {"PBS_NODEFILE": "job"},
+        {"PE_HOSTFILE": "job"},
+    ],
+)
+def test_in_a_job_there_is_nothing_to_choose_from(
+    environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job").write_text("n1\nn2\n")
+    (tmp_path / "config").write_text("Host a b\n")
+    where = Where(ssh_config="config")
+    assert offered_hosts(where, Config(), {})
+    assert offered_hosts(where, Config(), environ) == ()
+    assert names(Where(), Config(), environ)[0][0] == "n1"
 
 
 def test_the_slurm_node_we_stand_on_needs_no_ssh() -> None:
