@@ -50,8 +50,11 @@ WRAPPERS = {
     "command": "",
 }
 """Programs before a command that change nothing here, and why."""
-WRAPPED_VALUES = {"stdbuf": ("-i", "-o", "-e"), "time": ("-o", "-f")}
-"""Their options behind which a value may stand as a word of its own."""
+WRAPPED_VALUES = {
+    "stdbuf": ("ioe", ("--input", "--output", "--error")),
+    "time": ("of", ("--output", "--format")),
+}
+"""Their options behind which a value may stand as a word of its own: letters and names."""
 OTHER_STARTERS = {
     name.partition("=")[0]: cure
     for cure, names in tables()["others"].items()
@@ -252,14 +255,23 @@ def _meant(word: str) -> str:
 
 def _behind_wrapper(name: str, words: list[str]) -> list[str]:
     """Return what follows a wrapper; raises UsageError for an option of it that would change something."""
-    values = WRAPPED_VALUES.get(name)
-    while words and words[0].startswith("-"):
-        if values is None:
-            raise UsageError(
-                f"{name} {words[0]} has no equivalent here",
-                "leave it out; --env NAME=VALUE sets one",
-            )
-        words = words[2 if words[0] in values else 1 :]
+    if name in WRAPPED_VALUES:
+        return behind_options(words, *WRAPPED_VALUES[name])
+    if words and words[0].startswith("-"):
+        cure = "leave it out; --env NAME=VALUE sets one"
+        raise UsageError(f"{name} {words[0]} has no equivalent here", cure)
+    return words
+
+
+def behind_options(words: list[str], letters: str, names: Sequence[str] = ()) -> list[str]:
+    """Return what follows the options, as getopt reads them: behind ``letters`` and ``names`` stands a value."""
+    while words and words[0].startswith("-") and words[0] != "-":
+        option, *words = words
+        if option == "--":
+            break
+        first = re.search(f"[{letters}]", option)
+        takes = first is not None and first.end() == len(option)
+        words = words[option in names if option.startswith("--") else takes :]
     return words
 
 
