@@ -114,7 +114,9 @@ def find_hosts(
     ssh_config: Path | None, environ: Mapping[str, str]
 ) -> Iterator[tuple[list[NamedHost], str]]:
     """Yield hosts and where they were found, likeliest first: the Slurm allocation, a host file here, ssh_config."""
-    yield hosts_in(environ.get("SLURM_JOB_NODELIST", "")), "the Slurm allocation"
+    with suppress(ConfigError):
+        listed = [replace(host, slots=None) for host in _from_slurm(environ)]
+        yield listed, "the Slurm allocation"
     for name in ("hostfile", "hosts", "machinefile"):
         if Path(name).is_file():  # a pipe would never end
             with suppress(ConfigError):
@@ -236,7 +238,8 @@ def _from_batch(environ: Mapping[str, str]) -> list[NamedHost]:
 
 def _from_slurm(environ: Mapping[str, str]) -> list[NamedHost]:
     """Return the hosts of a Slurm job; of a heterogeneous one those of all components."""
-    parts = sorted(name for name in environ if name.startswith(HET_GROUP))
+    parts = [name for name in environ if name.startswith(HET_GROUP)]
+    parts.sort(key=lambda name: (len(name), name))  # 10 is behind 2
     nodes = ",".join(filter(None, map(environ.get, parts)))
     nodes = nodes or environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_STEP_NODELIST") or ""
     if not nodes:
@@ -249,7 +252,8 @@ def _from_slurm(environ: Mapping[str, str]) -> list[NamedHost]:
         if not may_be_host(name):
             raise ConfigError(f"SLURM_JOB_NODELIST: '{name}' is not a host")
     slots = _slurm_slots(environ, len(names))
-    return [NamedHost(name, slots=slot) for name, slot in zip(names, slots, strict=True)]
+    once = dict(zip(names, slots, strict=True))  # components may share a host
+    return [NamedHost(name, slots=slot) for name, slot in once.items()]
 
 
 def _slurm_slots(environ: Mapping[str, str], nodes: int) -> list[int | None]:

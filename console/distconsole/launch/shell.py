@@ -21,6 +21,7 @@ from distconsole.grammar.pasting.read import (
     RAY_DRIVER,
     SUBCOMMANDS,
     WRAPPERS,
+    behind_options,
 )
 from distconsole.grammar.pasting.starters import STARTERS
 from distconsole.model.job import ShellScript, ShellStart
@@ -275,11 +276,17 @@ class _Reader:
 
     def _script(self, shell: str, words: list[str], background: bool) -> None:
         """Read the text behind ``-c``, or the script that a shell is given."""
-        while words and words[0].startswith("-"):
+        letters = ""
+        while words and words[0][:1] in ("-", "+"):
             option, *words = words
-            if option.endswith("c") and not option.startswith("--") and words:
-                return self.read(words[0], background=background)
-        if not words or words[0] == "/dev/stdin":
+            if option in ("-", "--"):
+                break
+            short = "" if option.startswith("--") else option
+            letters += short
+            words = words[short.lower().count("o") + (option in ("--rcfile", "--init-file")) :]
+        if "c" in letters and words:
+            return self.read(words[0], background=background)
+        if not words or words[0] == "/dev/stdin" or "s" in letters:
             return None
         for path in (
             path
@@ -295,12 +302,9 @@ class _Reader:
         return None
 
     def _python(self, words: list[str]) -> None:
-        while words and words[0].startswith("-"):
-            if words[0] in ("-c", "-m"):
-                return
-            words = words[2 if words[0] in ("-W", "-X") else 1 :]
-        if words:
-            self.found = replace(self.found, pythons=(*self.found.pythons, words[0]))
+        option, name = _python_target(words)
+        if name and not option:
+            self.found = replace(self.found, pythons=(*self.found.pythons, name))
 
     def _expand(self, node: Node) -> list[str]:
         """Return the words that a shell makes of one of the script."""
@@ -380,9 +384,8 @@ def _errors(node: Node) -> Iterator[Node]:
 
 def _behind_host(words: list[str]) -> list[str]:
     """Return the command among the words of ssh."""
-    while words and words[0].startswith("-"):
-        words = words[2 if words[0][-1] in SSH_VALUES else 1 :]
-    return words[1:]
+    behind = behind_options(words, SSH_VALUES)[1:]
+    return behind_options(behind, SSH_VALUES)  # ssh takes options on both sides of the host
 
 
 def _passes_on(name: str, rest: Sequence[str]) -> bool:
@@ -411,13 +414,25 @@ def _starter(words: list[str]) -> str:
         return f"{name} {behind}".strip()
     if not (PYTHON_NAME.fullmatch(name) or words[0].startswith("$")):
         return ""
-    rest = words[1:]
-    while rest and rest[0].startswith("-"):
-        if rest[0].endswith("m") and not rest[0].startswith("--"):
-            module = rest[1] if rest[1:2] else ""
-            return module if module in MODULES or RAY_DRIVER.fullmatch(module) else ""
-        rest = rest[2 if rest[0] in ("-W", "-X") else 1 :]
-    return _name(rest[0]) if rest and _name(rest[0]) in STARTERS else ""
+    option, target = _python_target(words[1:])
+    if option == "m":
+        return target if target in MODULES or RAY_DRIVER.fullmatch(target) else ""
+    return _name(target) if not option and _name(target) in STARTERS else ""
+
+
+def _python_target(words: list[str]) -> tuple[str, str]:
+    """Return what Python runs, behind the letter of the option that names it (``m``, ``c``; empty of a script)."""
+    while words and words[0].startswith("-") and words[0] != "-":
+        option, *words = words
+        letter = None if option.startswith("--") else re.search("[cmWX]", option)
+        if letter is None:
+            continue
+        value = option[letter.end() :]
+        if not value:
+            value, words = "".join(words[:1]), words[1:]
+        if letter[0] in "cm":
+            return letter[0], value
+    return "", "".join(words[:1])
 
 
 def _name(word: str) -> str:
