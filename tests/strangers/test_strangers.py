@@ -12,8 +12,9 @@ A file has
   run before, in the folder and in each node's home;
 * ``typed``: the lines of bash; ``{folder}``, ``{node1}``, ``{node2}`` (addresses) and ``{key}`` (a key that the hosts
   take) are filled in, here, in ``said`` and in the files of ``home`` and in ``ssh_config``;
-* ``exit``: its exit code; ``said`` and ``not_said``: parts of its output, whatever the line breaks;
-* ``within``: seconds from Enter until all of ``said`` was said (5 where nothing else stands; ``end``: whenever).
+* ``exit``: its exit code; ``said`` and ``not_said``: parts of its output, whatever the line breaks.
+
+``pytest -rP`` prints the seconds from Enter until all of ``said`` was said.
 """
 
 from __future__ import annotations
@@ -35,7 +36,6 @@ from testbed import HOME, Testbed
 CASES = {
     path.stem: yaml.safe_load(path.read_text()) for path in Path(__file__).parent.glob("*.yaml")
 }
-WITHIN = 5.0
 LONGEST = 120.0
 TYPED = 'distconsole() { "{python}" -m distconsole "$@"; }; '
 
@@ -143,5 +143,4 @@ def try_case(name: str, bed: Testbed | None, tmp_path: Path, home: Path) -> None
     assert [each for each in heard.wanted if each not in said] == [], heard.text
     assert [each for each in case.get("not_said", []) if plain(each) in said] == [], heard.text
     assert code == case["exit"], heard.text
-    within = case.get("within", WITHIN)
-    assert within == "end" or heard.seconds <= within, heard.text
+    print(f"{name}: {heard.seconds:.1f} s")

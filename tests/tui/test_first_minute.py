@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ ALONE = ask.OpenConsole()
 SSH_CONFIG = """\
 Host bastion
     HostName gate.example.com
-Host node1 node2
+Host node1 node2  # in the cellar
     ProxyJump me@bastion
 Host github.com
     User git
@@ -36,6 +37,7 @@ def folder(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_ssh_config(home, SSH_CONFIG)
     folder = home / "project"
     folder.mkdir()
+    os.mkfifo(folder / "hosts")
     monkeypatch.chdir(folder)
     return folder
 
@@ -155,7 +157,23 @@ async def test_of_hundreds_of_hosts_a_few_are_shown_and_enter_asks_which(
         ]
 
 
-@pytest.mark.parametrize("how", ["named", "cluster", "slurm"])
+@pytest.mark.usefixtures("folder")
+async def test_a_demo_and_a_run_that_is_followed_choose_no_hosts() -> None:
+    app, stage = alone()
+    stage.scenes |= {ask.Demo: scenes.training, ask.Attach: scenes.training}
+    async with on_screen(app, stage) as pilot:
+        await pilot.press("d")
+        await settled(app, stage, pilot)
+        await typed(app, stage, pilot, f"attach {scenes.RUN}")
+        await pilot.press("2")
+        await settled(app, stage, pilot)
+        text = screen_text(app)
+        assert "NO HOSTS YET" in text
+        assert "GPUs" not in text
+        assert "cpu%" not in text
+
+
+@pytest.mark.parametrize("how", ["named", "cluster", "slurm", "pbs"])
 async def test_hosts_that_are_named_need_no_choice(
     how: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,6 +184,9 @@ async def test_hosts_that_are_named_need_no_choice(
         (folder / "distconsole.toml").write_text(
             'cluster = "lab"\n[clusters.lab]\nhosts = ["node1", "node2"]\n'
         )
+    elif how == "pbs":
+        (folder / "nodes").write_text("node1\nnode2\n")
+        monkeypatch.setenv("PBS_NODEFILE", str(folder / "nodes"))
     else:
         monkeypatch.setenv("SLURM_JOB_NODELIST", "node[1-2]")
     app, stage = staged(SCENES, request=request)

@@ -86,7 +86,7 @@ async def test_runs_of_others_are_told_from_ones_own_and_a_key_leaves_them_out(
         await settled(app, stage, pilot)
         text = screen_text(app)
         assert "STOPPED  digits-1121-003: launched elsewhere" in text
-        assert "from     launched elsewhere; its figures are on its hosts: Enter reads" in text
+        assert "from     launched elsewhere; Enter reads its figures" in text
         await pilot.press("o")
         await settled(app, stage, pilot)
         assert order(app) == ["000", "001"]

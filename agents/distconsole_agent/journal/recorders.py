@@ -113,6 +113,7 @@ class Recorders:
         self.unread: dict[str, str] = {}
         self._active: dict[int, Recorder] = {}
         self._rare: set[int] = set()
+        self._two_told = False
         self._memory: dict[int, StepMemory] = {}
         self.busy = False
 
@@ -309,8 +310,9 @@ class Recorders:
             if current is not None and not self._replaces(recorder, current):
                 if recorder.started_ns < current.started_ns and not current.ended:
                     # A newer process speaks for the rank; what this one does meanwhile is not its.
+                    entries = self._tell_two(recorder, current)
                     recorder.skip()
-                return []
+                return entries
             if current is not None:
                 entries += self._read(current)
                 current.active = False
@@ -322,6 +324,18 @@ class Recorders:
         began = self._time(recorder, header.started_monotonic_ns)
         entries += self._ranks.found(recorder.rank, header, began)
         return entries + self._read(recorder)
+
+    def _tell_two(self, older: Recorder, newer: Recorder) -> list[Entry]:
+        """Say once that a process trains as a rank beside another one, of which neither started the other."""
+        headers = older.ring.header, newer.ring.header
+        pids = [each.pid for each in headers]
+        related = any(each.is_child or each.parent_pid in pids for each in headers)
+        alike = headers[0].rank == headers[1].rank >= 0
+        if self._two_told or related or not alike or not newer.first_step_ns or not older.trains():
+            return []
+        self._two_told = True
+        t = self._time(newer, None)
+        return [{"t": t, "kind": "note", **notes.two_trainings(newer.rank, pids)}]
 
     def _replaces(self, recorder: Recorder, current: Recorder) -> bool:
         newer = recorder.started_ns > current.started_ns

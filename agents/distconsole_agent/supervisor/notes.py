@@ -46,6 +46,13 @@ def leftover(pids: Sequence[int], programs: Sequence[str]) -> Note:
     return info("run.leftover", summary, "a script should end what it starts", seen=seen)
 
 
+def swallowed(rank: int, error: str, is_all: bool) -> Note:
+    """Return the note that a torchrun failed below a process that ended with 0; ``seen`` is how, if no other can have trained."""
+    hint = "where the script goes on without its training: set -e in its first lines"
+    summary, seen = ("torchrun failed", error) if is_all else (f"torchrun failed: {error}", "")
+    return info("run.launcher_failed", summary, hint, rank=rank, seen=seen)
+
+
 def port_stranger(told: str) -> Note:
     hint = "start the run again: it takes another port; see docs/site/security.md for who may listen there"
     return fail("run.port", told, hint)
@@ -171,6 +178,13 @@ def rare_looks(rank: int, milliseconds: int) -> Note:
     summary = f"rank {rank} notes its waits for other ranks every {milliseconds} ms only, to slow nothing"
     hint = "who waits for whom is less exact: it waits very often in a step, or lacks processors"
     return info("run.rare_looks", summary, hint, rank=rank)
+
+
+def two_trainings(rank: int, pids: Sequence[int]) -> Note:
+    """Return the note that two processes of a host train as one rank."""
+    summary = f"two processes train as rank {rank} (pid {_join_pids(pids)}): trainings beside each other are shown as one"
+    hint = "start each by a distconsole run of its own, or one after the other"
+    return warn("run.two_trainings", summary, hint, rank=rank)
 
 
 def record_cut(entries: int, logs: str) -> Note:

@@ -58,6 +58,9 @@ MAX_LISTED = 100_000
 NAMELESS = "(in a spawned process)"
 """Said of a child's exception: which of the ranks it was is not known."""
 
+_REFUSED = re.compile(r"^torchrun: error: (.{1,200})", re.MULTILINE)
+"""argparse's, of options that torchrun does not take."""
+
 _SPAWNER = re.compile(r"^torch\.multiprocessing\.spawn\.Process\w{1,20}Exception: ", re.MULTILINE)
 
 
@@ -87,6 +90,24 @@ def find_failure(
         if raised is None or retried or raised.t_ns >= stopped_ns:
             return None
     return _make_failure(spec, rank, ended, raised, stopped_ns, kills)
+
+
+def find_swallowed(rank: RankProcess, errors_dir: str) -> tuple[int, str, bool] | None:
+    """Return which rank failed by the last words of a torchrun below a process that ended with 0, how, and if that is all.
+
+    It is where the hook noted an exception: ranks of another try would have been seen then.
+    """
+    assert rank.ended is not None
+    if rank.ended.exit_code != 0:
+        return None
+    path, since = rank.command.stderr_path, rank.stderr_from
+    for first in failures.read_engine_summary(path, since)[:1]:
+        raised = failures.read_raised(errors_dir)
+        words = failures.describe_exit(first.exit_code, first.signal, None)
+        own = next((each.error for each in raised if each.rank == first.rank), words)
+        return first.rank, own, bool(raised)
+    refused = _REFUSED.search(end_of(path, failures.TAIL_BYTES, since))
+    return None if refused is None else (rank.spec.rank, refused[1], False)
 
 
 def _make_failure(

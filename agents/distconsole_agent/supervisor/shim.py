@@ -325,7 +325,7 @@ class Shim:
         self._exited(rank)
 
     def _exited(self, rank: RankProcess) -> None:
-        self._log.exited(rank)
+        self._log.exited(rank, terminated=rank.pid in self._teardown.terminated)
         # An engine of containers tells an end late: who was killed before the stop may end behind it.
         killed = rank.script and rank.ended is not None and rank.ended.signal == signal.SIGKILL
         by_others = killed and not self._teardown.kills
@@ -333,17 +333,16 @@ class Shim:
 
     def _judge(self, rank: RankProcess, stopped_ns: int | None) -> None:
         """Report how a rank failed, if it did, as of the time when it ended."""
-        from distconsole_agent.supervisor.postmortem import find_failure  # late: ``load_late``
+        from distconsole_agent.supervisor import postmortem  # late: ``load_late``
 
-        failure = find_failure(
-            self._rank_spec,
-            rank,
-            os.path.join(self._run_dir, "errors"),
-            stopped_ns=stopped_ns,
-            kills=self._kills,
+        errors = os.path.join(self._run_dir, "errors")
+        failure = postmortem.find_failure(
+            self._rank_spec, rank, errors, stopped_ns=stopped_ns, kills=self._kills
         )
         if failure is not None:
             self._fail(failure)
+        elif told := postmortem.find_swallowed(rank, errors):
+            self._note(notes.swallowed(*told))
 
     def _fail(self, failure: blame.Failure) -> None:
         failure = self._rounds.explained(failure)

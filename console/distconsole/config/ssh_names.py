@@ -36,7 +36,7 @@ def ssh_names(path: Path) -> list[str]:
     found: dict[str, None] = {}
     for line in _lines(path, deep=True):
         match = _HOST.match(line)
-        for name in match[1].split() if match else ():
+        for name in match[1].partition(" #")[0].split() if match else ():
             if not set(name) & set("*?!\"'") and len(found) < MAX_NAMES:
                 found[name] = None
     return list(found)
@@ -53,7 +53,7 @@ def ssh_machines(path: Path) -> tuple[list[str], list[str]]:
         match = _ABOUT.match(line)
         keyword, value = (match[1].lower(), match[2]) if match else ("", "")
         if keyword in ("host", "match"):
-            block = value.split() if keyword == "host" else []
+            block = value.partition(" #")[0].split() if keyword == "host" else []
         elif keyword.startswith("proxy"):
             hops = re.split(r"[\s,]+", value.replace("ssh://", ""))
             through.update(hop.rpartition("@")[2].partition(":")[0] for hop in hops)

@@ -7,11 +7,10 @@ import contextlib
 import os
 import select
 import signal
-import subprocess
 import sys
 import termios
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -111,8 +110,6 @@ class ConsoleApp(LowOverheadApp[int]):
     """Where a signal's handler may ask to leave."""
     _suspends = False
     """Whether it has stopped itself, and begins anew by itself."""
-    lends_terminal = False
-    """Whether another program has the terminal, and so its Ctrl-C."""
 
     def __init__(
         self,
@@ -253,21 +250,6 @@ class ConsoleApp(LowOverheadApp[int]):
         self.action_draw_anew()
         say("the console goes on; runs did so meanwhile")
 
-    def lend_terminal(self, words: Sequence[str]) -> int | None:
-        """Run distconsole with ``words`` on the terminal; return its exit code, None where there is no terminal to lend."""
-        driver = self._driver
-        if driver is None or not driver.can_suspend:
-            return None
-        self.lends_terminal = self._suspends = True
-        with self.suspend():
-            program = [sys.executable, "-P", "-m", "distconsole", *words]
-            code = subprocess.run(program, check=False).returncode
-            with contextlib.suppress(EOFError):
-                input("Enter goes back to the console")
-        self.lends_terminal = self._suspends = False
-        self.action_draw_anew()
-        return code
-
     def action_command_palette(self) -> None:
         if len(self.screen_stack) == 1:
             self.push_screen(Palette(id="--command-palette", placeholder=FINDING))
@@ -328,7 +310,7 @@ class Leaving:
                     self._take_signal(number[0])
 
     def _take_signal(self, number: int) -> None:
-        if number == signal.SIGINT and self._app.lends_terminal:
+        if number == signal.SIGINT and self._app.session.lends_terminal:
             return
         asked, self._asked = self._asked, True
         lost = number == signal.SIGHUP and mute_lost_terminal()

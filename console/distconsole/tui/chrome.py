@@ -151,17 +151,13 @@ def keys_content(
     Of a job that was ``found`` nothing is kept, and nothing of it is ours to stop or to trace. While hosts are
     ``offered``, and while a view is ``empty``, there is nothing that its keys could work on.
     """
-    tabs = {tab.line for tab in keymap.tabs}
-    able = [key for key in keymap.keys if key.line not in tabs]
-    shown = [key for key in able if not key.views or view in key.views]
-    shown = [key for key in shown if goes_on or found or not key.line.startswith(OF_LIVING)]
-    if found and view in ("run", "logs"):
-        shown = [key for key in shown if "{run}" not in key.line or key.line == "why {run}"]
+    shown = _keys_of(keymap, view, goes_on=goes_on, found=found)
     if heat:
         shown.sort(key=lambda key: not key.line.startswith(HEAT_KEYS))
     first = keymap.first if offered else ()
     if offered or empty:
-        shown = [key for key in shown if key.views in ((), VIEWS) or key.line in BEGINNING]
+        begin = () if offered else BEGINNING
+        shown = [key for key in shown if key.views in ((), VIEWS) or key.line in begin]
     now = (*first, *(keymap.moving if replayed else ()))
     letters = [*now, *(key for key in shown if key.inside)]
     others = [key for key in shown if not key.inside]
@@ -189,6 +185,17 @@ def keys_content(
             break
         content = Content.assemble(content, entry)
     return content
+
+
+def _keys_of(keymap: Keymap, view: str, *, goes_on: bool, found: bool) -> list[Key]:
+    """Return the keys that are shown in ``view``, without those of tabs, and those that have no run to work on."""
+    tabs = {tab.line for tab in keymap.tabs}
+    able = [key for key in keymap.keys if key.line not in tabs]
+    shown = [key for key in able if not key.views or view in key.views]
+    shown = [key for key in shown if goes_on or found or not key.line.startswith(OF_LIVING)]
+    if found and view in ("run", "logs"):
+        shown = [key for key in shown if "{run}" not in key.line or key.line == "why {run}"]
+    return shown
 
 
 def _entry(key: Key) -> Content:

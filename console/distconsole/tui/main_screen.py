@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from textual import on
-from textual.app import ComposeResult
+from textual.app import ComposeResult, SuspendNotSupported
 from textual.containers import Horizontal, Vertical
 from textual.geometry import Size
 
@@ -35,7 +37,6 @@ from distconsole.tui.widgets.offer_list import OfferList
 
 if TYPE_CHECKING:
     from distconsole.runs.conditions.load_fields import LoadRow
-    from distconsole.tui.app import ConsoleApp
     from distconsole.tui.launch_form.form import LaunchForm
     from distconsole.tui.prompt.completer import LineCompleter
     from distconsole.tui.tasks import RequestTask
@@ -55,8 +56,6 @@ DEMO_OVER = "the demo is over and its nodes are gone; look around: F4 run  F5 lo
 
 class ConsoleScreen(KeyScreen):
     """The console, as a person sees it: the first picture stands before what keys and lines need is loaded."""
-
-    app: ConsoleApp
 
     def __init__(
         self,
@@ -261,11 +260,21 @@ class ConsoleScreen(KeyScreen):
         return self.completer.candidates(verb) or ()
 
     def set_up(self, line: str) -> bool:
-        code = self.app.lend_terminal(line_words(line))
+        self.session.lends_terminal = True
+        try:
+            with self.app.suspend(), suppress(EOFError):
+                program = [sys.executable, "-P", "-m", "distconsole", *line_words(line)]
+                code = subprocess.run(program, check=False).returncode
+                input("Enter goes back to the console")
+        except SuspendNotSupported:
+            return False
+        finally:
+            self.session.lends_terminal = False
+        self.app.action_draw_anew()
         configured = load_config().cluster if code == 0 else None
         if configured is not None:
             self.run_command(f"hosts --cluster {shlex.quote(configured)}")
-        return code is not None
+        return True
 
     def leave(self) -> None:
         self.app.exit()

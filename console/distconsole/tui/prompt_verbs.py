@@ -105,7 +105,7 @@ class PromptVerbs:
             return
         if isinstance(request, ask.Top) and request.where.names_hosts and verb.live:
             self._console.session.choose_hosts(request.where)
-            self._console.views.cluster.offer(())
+            self._console.views.take_hosts()
         if not (verb.asks or verb.writes or isinstance(request, ask.Stop)):
             then(self._console.session.start(request, line))
             return

@@ -78,6 +78,8 @@ class ConsoleSession:
     """Watches the hosts."""
     confirm: Callable[[RequestTask, str], bool] | None = None
     """Asks the person a question for a task, and blocks its thread."""
+    lends_terminal = False
+    """Whether another program has the terminal, and so its Ctrl-C."""
     _chosen: RequestTask | None = None
     _chosen_before: RequestTask | None = None
     _known: CompletionIndex | None = None

@@ -291,7 +291,7 @@ class CommandDispatcher:
             assert isinstance(asked, ask.Top)
             session.choose_hosts(asked.where)
             session.look_at_hosts()
-            console.views.cluster.offer(())
+            console.views.take_hosts()
             console.show_view("cluster")
         self._say(f"hosts: {join_some(session.hosts) or 'none are chosen yet'}")
 

@@ -109,6 +109,11 @@ class ViewSwitcher(ContentSwitcher):
         shown = self.shown_task
         return shown is not None and shown.is_past
 
+    def take_hosts(self) -> None:
+        """Show the console's hosts, which were chosen, in place of what there was to choose from."""
+        self.cluster.me = self._session.my_names
+        self.cluster.offer(())
+
     def turn_to(self, name: str) -> None:
         before = self.view
         if name == "help" and before != "help":
@@ -181,6 +186,8 @@ class ViewSwitcher(ContentSwitcher):
 
     def _draw(self, view: str, task: RequestTask) -> None:
         match view:
+            case "cluster" if self.cluster.offers_hosts:
+                pass  # a demo, and a run that is followed, choose no hosts
             case "cluster":
                 plan = task.run.plan
                 planned = tuple(each.host for each in plan.hosts) if plan is not None else ()

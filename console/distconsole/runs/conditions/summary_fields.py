@@ -26,13 +26,7 @@ def summary_fields(now: Callable[[], float] = time.time) -> Fields[RunSummary]:
             ),
             Field("age", lambda each: max(0.0, now() - each.started), "since its start", unit="s"),
             Field("seconds", lambda each: each.seconds, "how long it went on", unit="s"),
-            Field(
-                "from",
-                lambda each: each.origin or None,
-                "here, where it was launched from this store; attached, where from elsewhere and it is stored here; "
-                "elsewhere, where only its hosts know it",
-                TEXT,
-            ),
+            Field("from", lambda each: each.origin or None, "here, attached or elsewhere", TEXT),
             Field("script", lambda each: each.script, "what it runs", TEXT),
             Field("launcher", lambda each: each.launcher, "how it was started", TEXT),
             Field("ranks", lambda each: each.world_size, "how many it has"),

@@ -241,7 +241,7 @@ REMEDIES = (
         "the ranks were not given: start it with --launcher torch, or torchrun",
     ),
     (
-        r"init_fs_encoding|No module named 'encodings'",
+        r"Fatal Python error: .{0,80}encoding|No module named 'encodings'",
         "Python does not find its own library: look for PYTHONHOME in the start-up files of that host; "
         "--env PYTHONHOME= leaves it out",
     ),

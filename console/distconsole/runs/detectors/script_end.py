@@ -33,10 +33,13 @@ class ScriptEndWatch:
         self._starts = starts
         self._failed: dict[int, str] = {}
         self._left: tuple[str, str] | None = None
+        self._swallowed: dict[int, tuple[str, str]] = {}
         self._seen = False
 
     def noted(self, host: str, entry: frames.NoteEntry) -> None:
         """Take what a host has to say; of processes that outlived their rank it names the programs."""
+        if entry.check == "run.launcher_failed" and entry.rank is not None and entry.seen:
+            self._swallowed[entry.rank] = (host, entry.seen)
         programs = (entry.seen or "").split(", ") if entry.check == "run.leftover" else []
         left = next((each for each in programs if each.startswith(LAUNCHERS)), None)
         if left is not None and self._left is None:
@@ -59,11 +62,11 @@ class ScriptEndWatch:
             rank = min((rank for rank, its in self._ranks.hosts.items() if its == host), default=0)
             error = f"the script ended while {left} still ran, which was ended with it"
             return FirstFailure(rank=rank, host=host, exit_code=1, error=error)
-        if self._starts and self._failed:
-            rank, host = next(iter(self._failed.items()))
-            error = (
-                f"an error, and the script that started {self._starts} ended with 0 all the same"
-            )
+        failed = self._failed or ({} if self._seen else self._swallowed)
+        if self._starts and failed:
+            rank = next(iter(failed))
+            host, told = self._swallowed.get(rank, (self._failed.get(rank, ""), ""))
+            error = f"{told or 'an error'}, and the script that started {self._starts} ended with 0 all the same"
             return FirstFailure(rank=rank, host=host, exit_code=1, error=error)
         return None
 

@@ -10,7 +10,7 @@ from distconsole.model.run_events import RunFinding
 from distconsole.text.check import cure_lines
 from distconsole.tui.prompt.keymap import Keymap
 
-_VALUE = r"[^\s;,()]+"
+_VALUE = r"[^\s;,()'\"`]+"
 COMMAND = re.compile(
     rf"\bdistconsole (?P<verb>{'|'.join(VERBS)})\b"
     rf"(?P<rest>(?: --(?:errors|yes|sync|details)\b| --[a-z-]+ {_VALUE}| (?=[^\s;,()]*\d){_VALUE})*)"
@@ -40,7 +40,8 @@ def console_hint(hint: str, keymap: Keymap | None = None) -> str:
         )
         key = next((key.shown for key in keys if key.line == line), "")
         of_rank = f" on rank {rank[1]}" if rank else ""
-        return f"{key}{of_rank}" if key else f":{verb}{rest}"
+        quote = "" if found.string[: found.start()].endswith(("'", '"', "`")) else "'"
+        return f"{key}{of_rank}" if key else f"{quote}{verb}{rest}{quote}"
 
     return COMMAND.sub(put, hint)
 

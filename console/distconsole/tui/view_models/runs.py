@@ -31,7 +31,7 @@ ORIGINS = {
     "": "",
     "here": "",
     "attached": "launched elsewhere, followed from here",
-    "elsewhere": "launched elsewhere; its figures are on its hosts: Enter reads them",
+    "elsewhere": "launched elsewhere; Enter reads its figures from its hosts",
 }
 """What is said of where a run was launched; of one's own nothing."""
 NO_RUNS = "no runs yet: type 'run SCRIPT', or 'demo'"

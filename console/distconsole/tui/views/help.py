@@ -72,7 +72,7 @@ WORDY = 120
 INTRO = (
     "Keys act on the view. Press : to type a command, Esc to return.\n"
     "'help VERB' explains a verb. Leaving never stops a run.\n"
-    "hosts a,b chooses the hosts of check, run, top and the form; Tab completes names."
+    "hosts a,b chooses hosts for check, run, top and the form; Tab completes."
 )
 PROMPT = (
     ("Tab", "complete"),

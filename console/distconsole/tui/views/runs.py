@@ -50,7 +50,7 @@ BESIDE_CELLS, BELOW_LINES = 130, 18
 TITLE_CELLS = 40
 PLOT_LINES, MOST_COURSES = 36, 64
 """A view of so many lines has room for a plot of the chosen run; so many are kept."""
-KEYS_OF_LIST = "s sort · f filter · g group · m mark · o only mine"
+KEYS_OF_LIST = "s sort · f filter · g group · m mark · o mine"
 FROM, MINE = "from", "from=here"
 
 
@@ -68,7 +68,11 @@ def _outcome(run: RunSummary) -> Text:
     if run.first_failure is not None:
         return Text(run.first_failure.short_blame, style="bad")
     metrics = metrics_text(run, SHOWN_METRICS)
-    return Text(metrics) if metrics else Text(ORIGINS.get(run.origin, ""), style="faint")
+    return (
+        Text(metrics)
+        if metrics
+        else Text(ORIGINS.get(run.origin, "").partition(";")[0], style="faint")
+    )
 
 
 def _short(value: float | None) -> str:

@@ -33,7 +33,7 @@ from distconsole.tui.widgets.heat_cells import (
 )
 from distconsole.tui.widgets.line_widget import LineWidget
 
-NARROW, WIDE = (16, 31), (24, 42)
+NARROW, WIDE = (16, 32), (24, 42)
 """Cells of a row's name and of the list of the worst: on most screens, and from ``WIDE_FROM`` cells on."""
 LIST_FROM, WIDE_FROM = 72, 130
 """Cells from which on the worst are listed beside the map."""

@@ -38,6 +38,11 @@ def left(seen: str) -> dict[str, Any]:
     }
 
 
+TOLD = {
+    **left("No module named 'x'"),
+    "check": "run.launcher_failed",
+    "rank": 1,
+}
 FAILED = (EndState.FAILED, 1)
 SUCCEEDED = (EndState.SUCCEEDED, 0)
 
@@ -51,6 +56,10 @@ SUCCEEDED = (EndState.SUCCEEDED, 0)
         ("torchrun", [PHASE, state(1, "failed"), state(1, "running")], SUCCEEDED, ""),
         ("", [PHASE, state(1, "failed")], SUCCEEDED, ""),
         ("torchrun", [PHASE, state(1, "exited")], SUCCEEDED, ""),
+        ("torchrun", [PHASE, state(1, "failed"), TOLD], FAILED, "No module named 'x', and the"),
+        ("torchrun", [PHASE, TOLD], SUCCEEDED, ""),
+        ("torchrun", [TOLD], FAILED, "rank 1 on a failed first: No module named 'x', and the"),
+        ("", [TOLD], SUCCEEDED, ""),
     ],
 )
 def test_a_script_that_ends_with_0_does_not_hide_what_became_of_its_launcher(

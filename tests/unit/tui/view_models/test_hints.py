@@ -14,27 +14,32 @@ RUN = "ddp-1128-7af509"
 HINTS = {
     f"py-spy dump --pid 7; distconsole why {RUN} shows where every rank is": (
         "py-spy dump --pid 7; W shows where every rank is",
-        f"py-spy dump --pid 7; :why {RUN} shows where every rank is",
+        f"py-spy dump --pid 7; 'why {RUN}' shows where every rank is",
         f"distconsole why {RUN}",
     ),
     f"distconsole logs {RUN} --rank 3; distconsole stop {RUN}": (
         "l on rank 3; F8",
-        f":logs {RUN} --rank 3; :stop {RUN}",
+        f"'logs {RUN} --rank 3'; 'stop {RUN}'",
         f"distconsole logs {RUN} --rank 3",
     ),
     f"distconsole logs {RUN} --rank 3 --errors shows its traceback": (
         "l on rank 3 shows its traceback",
-        f":logs {RUN} --rank 3 --errors shows its traceback",
+        f"'logs {RUN} --rank 3 --errors' shows its traceback",
         f"distconsole logs {RUN} --rank 3 --errors",
     ),
     "look at the processors (distconsole top; distconsole check)": (
         "look at the processors (F2; F7)",
-        "look at the processors (:top; :check)",
+        "look at the processors ('top'; 'check')",
         "distconsole top",
     ),
     "distconsole check --level full": (
-        ":check --level full",
-        ":check --level full",
+        "'check --level full'",
+        "'check --level full'",
+        "distconsole check --level full",
+    ),
+    "see 'distconsole check --level full'": (
+        "see 'check --level full'",
+        "see 'check --level full'",
         "distconsole check --level full",
     ),
     "sudo nvidia-smi -r": ("sudo nvidia-smi -r",) * 3,
@@ -55,7 +60,7 @@ def test_keys_are_those_of_the_person_and_one_that_is_taken_away_is_not_named() 
     keymap = make_keymap(
         (KeySetting("W", "", "here"), KeySetting("f11", "view cluster", "here")), Config().aliases
     )
-    assert console_hint(f"distconsole why {RUN} says", keymap) == f":why {RUN} says"
+    assert console_hint(f"distconsole why {RUN} says", keymap) == f"'why {RUN}' says"
     assert console_hint("(distconsole top)", keymap) == "(F11)"
 
 

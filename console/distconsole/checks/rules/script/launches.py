@@ -90,7 +90,7 @@ def _interpreter(host: HostView) -> RuleResults:
             f"on {HERE}: command -v python3; --python PATH names the right one, --setup what "
             "brings it into PATH"
         )
-        if "init_fs_encoding" in python.error:
+        if re.search(r"Fatal Python error: .*encoding", python.error):
             cure = (
                 "it does not find its own library: look for PYTHONHOME in the start-up files of "
                 f"{HERE}; --env PYTHONHOME= leaves it out"
