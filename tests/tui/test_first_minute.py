@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from distconsole.errors import UsageError
 from distconsole.model import requests as ask
 from distconsole.tui.app import ConsoleApp
 from distconsole.tui.prompt.completer import LineCompleter
+from distconsole.tui.session import ConsoleSession
 from distconsole.tui.views.help import help_page
 from distconsole.tui.views.launch import LaunchView
 from fakes import scenes
@@ -118,6 +120,23 @@ async def test_before_the_choice_a_verb_that_needs_hosts_says_how_to_choose() ->
         await settled(app, stage, pilot)
         assert app.session.where.hosts == "localhost"
         assert "1 host" in screen_text(app).splitlines()[0]
+
+
+@pytest.mark.usefixtures("folder")
+def test_before_the_choice_a_run_finds_its_own_hosts() -> None:
+    session = ConsoleSession(ask.Where())
+    try:
+        session.begin(asks=True)
+        for line in ("attach last", "stop last", "why last", "check --hosts node1"):
+            request = session.request(line)
+            assert isinstance(request, ask.OnHosts)
+        with session(ask.Where()) as opened:
+            assert all(host.local for host in opened.cluster.hosts)
+        for line in ("check", "top", "watch", "why --job 1", "run t.py", "setup"):
+            with pytest.raises(UsageError, match="no hosts are chosen yet"):
+                session.request(line)
+    finally:
+        session.end()
 
 
 async def test_a_hostfile_and_clusters_are_offered_too_and_arrows_choose(folder: Path) -> None:

@@ -127,7 +127,7 @@ async def test_2048_ranks_on_a_small_screen_tell_which_one_and_since_when() -> N
         await settled(app, stage, pilot)
         text = screen_text(app)
         assert "step time of 2,048 ranks" in text
-        assert "▲ 1817 node228 29.2 ms for 25 s" in text
+        assert "▲ 1817 node228 29.2 ms, 25 s" in text
         assert re.search(r"◆ node\d+ \+\d+, worst of ranks 1\d+-1\d+: 29.2 ms, usual 18.8", text)
         await pilot.press("enter", "enter", "enter")
         await settled(app, stage, pilot)

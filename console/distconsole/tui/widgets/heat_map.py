@@ -296,12 +296,11 @@ class HeatMap(LineWidget, can_focus=True):
         slow, room = self._is_slow(worst), self._sides[1] - 1
         usual = f", usual {number_text(worst.usual)}" if known and room > NARROW[1] else ""
         price = self._slow[worst.rank] if slow else ""
-        between = "," if usual else ""
         # The price in place of since when, which the figure's row shows.
         past = (
             f", costs {price}"
             if price
-            else f"{between} for {'over ' if worst.always else ''}{since}"
+            else f", {'for ' if usual else ''}{'over ' if worst.always else ''}{since}"
         )
         tail = f" {value}{usual}{past}"
         text = Text(f"{'▲' if slow else '·'} {printable_name(own)}")
