@@ -66,8 +66,9 @@ def needs_hosts(request: ask.Request) -> bool:
     """Whether ``request`` means the console's hosts: it names none, no run and no Slurm job has any."""
     if isinstance(request, ask.Why):
         return request.looks_for_jobs and not request.where.names_hosts
-    means = isinstance(request, NEEDS_HOSTS) and not getattr(request, "slurm", None)
-    return means and not request.where.names_hosts
+    if not isinstance(request, NEEDS_HOSTS) or getattr(request, "slurm", None):
+        return False
+    return not request.where.names_hosts
 
 
 class ConsoleSession:
