@@ -237,7 +237,7 @@ def test_hosts_that_lose_each_other_as_the_ranks_meet_are_told_and_ranks_start_a
             host.link_up("mgmt")
         assert gave_up
         found = console.see(event="finding", check="run.connection_lost")
-        assert found["summary"].startswith("node2 not heard of for ")
+        assert found["summary"].startswith("node2 was not heard of for ")
         assert "while the ranks met, and Open MPI failed to connect ranks" in found["summary"]
         assert "they are started again" in found["hint"]
         assert console.wait() == 0

@@ -91,7 +91,7 @@ def node_lost(host: str, then: str, seconds: float, why: str) -> Note:
 
 def supervision_loss(hosts: Sequence[str], seconds: float, give_up: float) -> Note:
     summary = (
-        f"{_join_hosts(hosts)} not heard of for {seconds:g} s: the run goes on unsupervised there"
+        f"{_hosts_were(hosts)} not heard of for {seconds:g} s: the run goes on unsupervised there"
     )
     hint = (
         f"ranks are left alone; a host is given up after {give_up:g} s (--lost-after). "
@@ -101,7 +101,7 @@ def supervision_loss(hosts: Sequence[str], seconds: float, give_up: float) -> No
 
 
 def supervision_return(hosts: Sequence[str], seconds: float) -> Note:
-    summary = f"{_join_hosts(hosts)} heard of again after {seconds:.0f} s: the run is supervised"
+    summary = f"{_hosts_were(hosts)} heard of again after {seconds:.0f} s: the run is supervised"
     return info(UNSUPERVISED, summary)
 
 
@@ -111,7 +111,7 @@ def connection_lost(quiet: dict[str, float], again_after: float) -> Note:
     ``again_after``: another attempt begins if the ranks still wait after so many seconds; 0 if none does.
     """
     summary = (
-        f"{_join_hosts(sorted(quiet))} not heard of for {max(quiet.values()):.0f} s while the ranks met, and Open MPI "
+        f"{_hosts_were(sorted(quiet))} not heard of for {max(quiet.values()):.0f} s while the ranks met, and Open MPI "
         "failed to connect ranks: it does not try that again, so they may wait for ever"
     )
     hint = "start the run again: distconsole rerun; with --max-restarts its ranks start again by themselves"
@@ -233,10 +233,12 @@ def supervisor_lost(reason: str, left: Sequence[int], *, outlived: bool) -> Note
     return (warn if outlived else fail)("run.supervisor_lost", summary, hint)
 
 
-def _join_hosts(hosts: Sequence[str]) -> str:
+def _hosts_were(hosts: Sequence[str]) -> str:
     shown = ", ".join(hosts[:MAX_HOSTS_NAMED])
     more = len(hosts) - MAX_HOSTS_NAMED
-    return f"{shown} and {more} more" if more > 0 else shown
+    return (
+        f"{shown}{f' and {more} more' if more > 0 else ''} {'was' if len(hosts) == 1 else 'were'}"
+    )
 
 
 def _log_name(name: str) -> str:

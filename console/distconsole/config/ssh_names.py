@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from glob import glob
 from pathlib import Path
 
 from distconsole.config.paths import expand_home
@@ -36,8 +39,8 @@ def ssh_names(path: Path) -> list[str]:
     found: dict[str, None] = {}
     for line in _lines(path, deep=True):
         match = _HOST.match(line)
-        for name in match[1].partition(" #")[0].split() if match else ():
-            if not set(name) & set("*?!\"'") and len(found) < MAX_NAMES:
+        for name in _words(match[1]) if match else ():
+            if not set(name) & set("*?!\"' ") and len(found) < MAX_NAMES:
                 found[name] = None
     return list(found)
 
@@ -51,9 +54,10 @@ def ssh_machines(path: Path) -> tuple[list[str], list[str]]:
     through, git = set[str](), {name for name in names if _GIT_SERVER.match(name)}
     for line in _lines(path, deep=True):
         match = _ABOUT.match(line)
-        keyword, value = (match[1].lower(), match[2]) if match else ("", "")
+        keyword, words = (match[1].lower(), _words(match[2])) if match else ("", [])
+        value = " ".join(words)
         if keyword in ("host", "match"):
-            block = value.partition(" #")[0].split() if keyword == "host" else []
+            block = words if keyword == "host" else []
         elif keyword.startswith("proxy"):
             hops = re.split(r"[\s,]+", value.replace("ssh://", ""))
             through.update(hop.rpartition("@")[2].partition(":")[0] for hop in hops)
@@ -72,6 +76,16 @@ def _lines(path: Path, *, deep: bool) -> Iterator[str]:
     for line in text.splitlines():
         included = _INCLUDE.match(line) if deep else None
         yield line
-        for pattern in included[1].split() if included else ():
-            for each in sorted(path.parent.glob(pattern.removeprefix("~/.ssh/"))):
-                yield from _lines(each, deep=False)
+        for pattern in _words(included[1]) if included else ():
+            place = expand_home(pattern.removeprefix("~/.ssh/"))
+            found = glob(str(place), root_dir=path.parent)  # noqa: PTH207 - Path's refuses a whole path
+            for each in sorted(found):
+                yield from _lines(path.parent / each, deep=False)
+
+
+def _words(text: str) -> list[str]:
+    """Return the words behind a keyword without their quotes; a comment is none of them."""
+    text = text.partition(" #")[0]
+    with suppress(ValueError):
+        return shlex.split(text)
+    return text.split()

@@ -108,7 +108,9 @@ class Launch:
         """Return why the launch does not use ``horovod``, ``mpi`` or torch's process group (``coll``); or ""."""
         if not self.launcher:
             return ""
+        # A script that cannot be read may use any of them.
         horovod = self.launcher == "horovod" or self.traits.horovod
+        horovod |= self.launcher == "mpi" and not self.traits.readable
         if engine == "horovod" and not horovod:
             return "the launch uses no Horovod"
         if engine == "horovod" and group == "coll" and self.launcher == "mpi" and not by_mpi:
@@ -118,6 +120,7 @@ class Launch:
         if (
             engine == "coll"
             and self.launcher in ("horovod", "mpi")
+            and self.traits.readable
             and not self.traits.distributed
         ):
             return f"the launch uses {self.launcher}, not torch's process group"

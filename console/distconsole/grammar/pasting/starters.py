@@ -176,7 +176,7 @@ def split_options(starter: Starter, words: list[str]) -> tuple[list[Given], list
         )
         if len(given) < option.values or unset:
             cure = f"{typed} VALUE" + (
-                f"; a variable that is not set, before {unset}?" if unset else ""
+                f"; is a variable in front of {unset} empty?" if unset else ""
             )
             raise UsageError(f"{starter.name} {typed} lacks its value", cure)
         found.append(Given(option, (typed, *given), typed, given))

@@ -176,8 +176,8 @@ def test_a_quiet_network_is_not_a_dead_node(make_world: MakeWorld) -> None:
     told = [(note["check"], note["severity"]) for note in world.heard(0, "note")]
     assert told == [("run.unsupervised", "warn"), ("run.unsupervised", "info")]
     assert [note["summary"] for note in world.heard(0, "note")] == [
-        "host1, host2 not heard of for 10 s: the run goes on unsupervised there",
-        "host1, host2 heard of again after 46 s: the run is supervised",
+        "host1, host2 were not heard of for 10 s: the run goes on unsupervised there",
+        "host1, host2 were heard of again after 46 s: the run is supervised",
     ]
     assert [note["severity"] for note in world.heard(2, "note")] == ["warn", "info"]
     world.peers[0].failed(failure(1, int(world.now * SECOND)))

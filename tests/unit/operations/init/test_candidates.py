@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from distconsole.config.hostfile import host_text
+from distconsole.config.ssh_names import ssh_machines
 from distconsole.operations.init.init import find_candidates
 
 SSH_CONFIG = """\
@@ -50,3 +51,21 @@ def test_nothing_is_found_where_there_is_nothing(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert [hosts for hosts, _ in find_candidates(None) if hosts] == []
+
+
+def test_names_in_quotes_are_names_as_ssh_reads_them(tmp_path: Path) -> None:
+    (tmp_path / "more").write_text(
+        'Host "gpu2" gpu3 # "no name"\n    ProxyCommand ssh -W %h:%p \'gate\'\n'
+    )
+    (tmp_path / "config").write_text(
+        f"""Include "{tmp_path}/m*"
+Host bastion 'gate' "gpu1"
+Host "forge"
+    User "git"
+Host mirror
+    HostName "github.com"
+Host *
+    ProxyJump "me@bastion:22"
+"""
+    )
+    assert ssh_machines(tmp_path / "config") == (["gpu2", "gpu3", "gpu1"], ["bastion", "gate"])

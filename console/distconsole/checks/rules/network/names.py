@@ -260,6 +260,6 @@ def _find_clones(view: View) -> RuleResults:
                 f"{name_hosts(names)} run on one kernel: containers of one machine",
                 names,
                 seen=f"boot_id {boot[:64]} on each, with addresses of their own",
-                hint="nothing, if they are to share its memory, processors and GPUs; machines of their own, "
+                hint="no change is needed if they are to share its memory, processors and GPUs; machines of their own, "
                 "copied from one snapshot, each need another NCCL_HOSTID",
             )
