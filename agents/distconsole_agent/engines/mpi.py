@@ -400,9 +400,7 @@ class MpiShim(Shim):
             self._fail(self._own_failure(told, 1))
 
     def _all_meet(self) -> bool | None:
-        from distconsole_agent.journal.rings import (
-            all_meet,
-        )  # late: a shim starts sooner without it
+        from distconsole_agent.journal.rings import all_meet  # late: as above
 
         places = self._engine.places
         return places is not None and all_meet(places.rings, self._restart + 1)

@@ -10,10 +10,12 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 
 from distconsole.config.ranges import RangeError, expand, split_list
@@ -30,6 +32,8 @@ BEHIND_SLASH = "a port stands behind a slash"
 LINE = "one host a line, such as: gpu01 slots=4"
 _NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*")
 _NUMBER = re.compile(r"[0-9]{1,9}")
+_GRID_ENGINE = re.compile(r"^(\S+)[ \t]+([0-9]{1,9})[ \t]+[^\s@]+@\S+[ \t]+\S+$")
+"""A host has a line for each queue that gives it slots."""
 _WITH_PORT = tuple(
     map(
         re.compile,
@@ -106,26 +110,32 @@ def read_hostfile(path: Path) -> list[NamedHost]:
         ) from None
     hosts: dict[str, NamedHost] = {}
     lines: dict[str, int] = {}
-    repeats: Counter[str] = Counter()
+    slots: Counter[str] = Counter()
+    repeats = False
     text = text.lstrip("\ufeff")
     for number, line in enumerate(read_names(text) or text.splitlines(), 1):
+        meant = line.split("#", 1)[0].strip()
         try:
-            named = _read_line(line.split("#", 1)[0].strip())
+            named = _read_line(meant)
         except RangeError as error:
             raise ConfigError(f"{path}:{number}: {error}", _meant_line(path, line)) from None
         for host in named:
-            if host.name in lines and (host != hosts[host.name] or host.slots):
+            repeats |= host.name in lines
+            adds = _GRID_ENGINE.fullmatch(meant) or (
+                not host.slots and host == hosts.get(host.name)
+            )
+            if host.name in lines and not adds:
                 raise ConfigError(
                     f"{path}:{number}: {host.name} is there already, in line {lines[host.name]}",
                     f"for more ranks on it: {host.name} slots=N",
                 )
             lines.setdefault(host.name, number)
             hosts[host.name] = host
-            repeats[host.name] += 1
+            slots[host.name] += host.slots or 1
     if not hosts:
         raise ConfigError(f"{path}: names no host", LINE)
     return [
-        replace(host, slots=repeats[name]) if repeats[name] > 1 else host
+        replace(host, slots=slots[name]) if repeats or host.slots else host
         for name, host in hosts.items()
     ]
 
@@ -142,9 +152,11 @@ def read_names(text: str) -> list[str]:
 def _meant_line(path: Path, line: str) -> str:
     """Return the cure for a line of a file that means nothing."""
     if re.fullmatch(r"\[[A-Za-z_][\w.:-]*\]|.*\sansible_\w+=.*", line.strip()):
+        names = (f"hosts{number or ''}.txt" for number in count())
+        unused = next(name for name in names if not Path(name).exists())
         return (
             "an inventory of Ansible is not read; its hosts, one a line: "
-            f"ansible all -i {path} --list-hosts | tail -n +2 > hosts"
+            f"ansible all -i {shlex.quote(str(path))} --list-hosts | tail -n +2 > {unused}"
         )
     meant = suggest_ports(re.sub(r"\s*#.*|\s+(max[_-])?slots\s*=.*", "", line).strip())
     return f"{BEHIND_SLASH}: {meant}" if meant else LINE
@@ -153,9 +165,8 @@ def _meant_line(path: Path, line: str) -> str:
 def _read_line(line: str) -> list[NamedHost]:
     if not line:
         return []
+    line = _GRID_ENGINE.sub(r"\1 slots=\2", line)
     words = split_list(re.sub(r"\s*=\s*", "=", line), " \t")
-    if len(words) == 4 and _NUMBER.fullmatch(words[1]) and "@" in words[2]:
-        words = [words[0], f"slots={words[1]}"]  # of Grid Engine
     names = [word for word in words if "=" not in word]
     if words[: len(names)] != names or len(names) != 1:
         raise RangeError(f"'{line}' is not a host with settings such as slots=4")

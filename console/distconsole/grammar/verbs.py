@@ -43,7 +43,13 @@ from distconsole.grammar.options import (
     params_of,
     where,
 )
-from distconsole.grammar.pasting.read import ASSIGNMENT, MODULES, is_command_line, starts_ranks
+from distconsole.grammar.pasting.read import (
+    ASSIGNMENT,
+    MODULES,
+    is_command_line,
+    refuse_program,
+    starts_ranks,
+)
 from distconsole.grammar.pasting.take import take_command, take_target
 from distconsole.grammar.values import CHECK, RUN, Vocabulary
 from distconsole.grammar.words import line_words
@@ -121,11 +127,13 @@ def _run(context: click.Context, given: Given) -> ask.Request:
         words, given["module"] = ("python", "-m", *words), False
     if given["module"]:
         refuse_path(given["script"])
-    elif starts_ranks(words):
+    elif starts_ranks(words, given["workdir"]):
         take_command(context, given, words)
         divided = True
     elif not divided:
         refuse_hosts_behind(given["hosts"], words)
+    if not given["module"]:
+        refuse_program(given["script"], given["workdir"])
     said = context.get_parameter_source("max_restarts") is not ParameterSource.DEFAULT
     if not given["max_restarts"] and not said:
         fewest, most = ask.count_of_hosts(given["nnodes"]) or (0, 0)

@@ -21,6 +21,7 @@ from distconsole.grammar.pasting.read import (
     RAY_DRIVER,
     SUBCOMMANDS,
     WRAPPERS,
+    behind_options,
 )
 from distconsole.grammar.pasting.starters import STARTERS
 from distconsole.model.job import ShellScript, ShellStart
@@ -60,6 +61,8 @@ BUILDERS = ("make", "just")
 """Programs that start what a file of theirs says."""
 PLACE = ("NNODES", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
 """Variables that a run sets for the one process of each host: their defaults in the script do not hold."""
+SUBSTITUTION = re.compile(r"\$\((?!\()|`")
+"""A command whose output is not known here."""
 UNREAD = (
     *("test_command", "process_substitution", "command_substitution", "comment", "file_redirect"),
 )
@@ -216,7 +219,8 @@ class _Reader:
         if not words:
             return
         name, rest = _name(words[0]), words[1:]
-        if _waits(name, rest):
+        follows = {"tail": ("-f", "-F", "--follow"), "kill": ("-0",)}.get(name, ())
+        if name in ("wait", "fg") or any(word in rest for word in follows):
             running, self._running = self._running, []
             starts = (
                 replace(each, left=each.left and each not in running) for each in self.found.starts
@@ -272,11 +276,17 @@ class _Reader:
 
     def _script(self, shell: str, words: list[str], background: bool) -> None:
         """Read the text behind ``-c``, or the script that a shell is given."""
-        while words and words[0].startswith("-"):
+        letters = ""
+        while words and words[0][:1] in ("-", "+"):
             option, *words = words
-            if option.endswith("c") and not option.startswith("--") and words:
-                return self.read(words[0], background=background)
-        if not words or words[0] == "/dev/stdin":
+            if option in ("-", "--"):
+                break
+            short = "" if option.startswith("--") else option
+            letters += short
+            words = words[short.lower().count("o") + (option in ("--rcfile", "--init-file")) :]
+        if "c" in letters and words:
+            return self.read(words[0], background=background)
+        if not words or words[0] == "/dev/stdin" or "s" in letters:
             return None
         for path in (
             path
@@ -292,12 +302,9 @@ class _Reader:
         return None
 
     def _python(self, words: list[str]) -> None:
-        while words and words[0].startswith("-"):
-            if words[0] in ("-c", "-m"):
-                return
-            words = words[2 if words[0] in ("-W", "-X") else 1 :]
-        if words:
-            self.found = replace(self.found, pythons=(*self.found.pythons, words[0]))
+        option, name = _python_target(words)
+        if name and not option:
+            self.found = replace(self.found, pythons=(*self.found.pythons, name))
 
     def _expand(self, node: Node) -> list[str]:
         """Return the words that a shell makes of one of the script."""
@@ -321,6 +328,8 @@ class _Reader:
                 return [_program_sought(node) or _text(node)]
             case "file_redirect" | "comment" | "herestring_redirect":
                 return []
+            case "arithmetic_expansion":
+                return ["".join(_text(node).split())]
             case _:
                 return [_text(node).replace("\\\n", "").replace("\\", "")]
 
@@ -332,8 +341,11 @@ class _Reader:
             return value if isinstance(value, list) else [value]
         text, whole, base, at = "", node.text or b"", node.start_byte, 1
         for part in parts:
-            value = self._value(part)
+            value, written = self._value(part), _text(part)
             text += whole[at : part.start_byte - base].decode(errors="replace")
+            text += written[
+                : -len(written.lstrip())
+            ]  # a blank between two variables is the second's
             text += value if isinstance(value, str) else " ".join(value)
             at = part.end_byte - base
         text += whole[at:-1].decode(errors="replace")
@@ -343,23 +355,22 @@ class _Reader:
         """Return what a variable holds, else its default, else how it is written."""
         if node.type == "command_substitution":
             return _program_sought(node) or _text(node)
+        if node.type == "arithmetic_expansion":
+            return self._expand(node)[0]
         inner = next((each for each in node.named_children if each.type == "subscript"), node)
         names = (
             _text(each) for each in inner.named_children if each.type.endswith("variable_name")
         )
         name = next(names, "")
-        value = self._values.get(name, [_text(node)])[-1]
+        value = self._values.get(name, [_text(node).lstrip()])[-1]
         if name in self._values:
-            return (
-                _text(node)
-                if isinstance(value, str) and ("$(" in value or "`" in value)
-                else value
-            )
+            several = isinstance(value, str) and SUBSTITUTION.search(value)
+            return _text(node).lstrip() if several else value
         default = next(
             (each for each in node.children if each.type in (":-", "-", ":=", "=")), None
         )
         if default is None or name in PLACE:
-            return _text(node)
+            return _text(node).lstrip()
         behind = node.children[node.children.index(default) + 1 : -1]
         return " ".join(word for each in behind for word in self._expand(each)).strip()
 
@@ -371,17 +382,10 @@ def _errors(node: Node) -> Iterator[Node]:
         yield from _errors(child) if child.has_error or child.is_missing else ()
 
 
-def _waits(name: str, rest: Sequence[str]) -> bool:
-    """Return whether a command waits for the commands in the background."""
-    follows = {"tail": ("-f", "-F", "--follow"), "kill": ("-0",)}.get(name, ())
-    return name in ("wait", "fg") or any(word in rest for word in follows)
-
-
 def _behind_host(words: list[str]) -> list[str]:
     """Return the command among the words of ssh."""
-    while words and words[0].startswith("-"):
-        words = words[2 if words[0][-1] in SSH_VALUES else 1 :]
-    return words[1:]
+    behind = behind_options(words, SSH_VALUES)[1:]
+    return behind_options(behind, SSH_VALUES)  # ssh takes options on both sides of the host
 
 
 def _passes_on(name: str, rest: Sequence[str]) -> bool:
@@ -410,13 +414,25 @@ def _starter(words: list[str]) -> str:
         return f"{name} {behind}".strip()
     if not (PYTHON_NAME.fullmatch(name) or words[0].startswith("$")):
         return ""
-    rest = words[1:]
-    while rest and rest[0].startswith("-"):
-        if rest[0].endswith("m") and not rest[0].startswith("--"):
-            module = rest[1] if rest[1:2] else ""
-            return module if module in MODULES or RAY_DRIVER.fullmatch(module) else ""
-        rest = rest[2 if rest[0] in ("-W", "-X") else 1 :]
-    return _name(rest[0]) if rest and _name(rest[0]) in STARTERS else ""
+    option, target = _python_target(words[1:])
+    if option == "m":
+        return target if target in MODULES or RAY_DRIVER.fullmatch(target) else ""
+    return _name(target) if not option and _name(target) in STARTERS else ""
+
+
+def _python_target(words: list[str]) -> tuple[str, str]:
+    """Return what Python runs, behind the letter of the option that names it (``m``, ``c``; empty of a script)."""
+    while words and words[0].startswith("-") and words[0] != "-":
+        option, *words = words
+        letter = None if option.startswith("--") else re.search("[cmWX]", option)
+        if letter is None:
+            continue
+        value = option[letter.end() :]
+        if not value:
+            value, words = "".join(words[:1]), words[1:]
+        if letter[0] in "cm":
+            return letter[0], value
+    return "", "".join(words[:1])
 
 
 def _name(word: str) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from distconsole.config.hostfile import NamedHost, host_text, names_in, read_hostfile, read_list
-from distconsole.config.hosts import resolve_cluster
+from distconsole.config.hosts import offered_hosts, resolve_cluster
 from distconsole.config.ranges import MAX_HOSTS, RangeError, expand
 from distconsole.config.schema import ClusterSettings, Config, HostSettings
 from distconsole.errors import ConfigError, UsageError
@@ -115,6 +117,15 @@ HOSTFILES = {
     "MPICH": ("a:4\nb:2 ifhn=b-ib\n", [NamedHost("a", slots=4), NamedHost("b", slots=2)]),
     "Slurm": ("n[01-02]\n", [NamedHost("n01"), NamedHost("n02")]),
     "plain": ("a\r\nb\r\n", [NamedHost("a"), NamedHost("b")]),
+    "a line a slot": ("a\na\nb\n", [NamedHost("a", slots=2), NamedHost("b", slots=1)]),
+    "a line a slot, and a number": (
+        "a\na\nb slots=4\n",
+        [NamedHost("a", slots=2), NamedHost("b", slots=4)],
+    ),
+    "Grid Engine": (
+        "a 4 gpu.q@a UNDEFINED\nb 2 gpu.q@b <NULL>\na 3 all.q@a UNDEFINED\n",
+        [NamedHost("a", slots=7), NamedHost("b", slots=2)],
+    ),
     "IPv6": (
         "[fe80::1]:2\nfe80::2 slots=3\n",
         [NamedHost("fe80::1", slots=2), NamedHost("fe80::2", slots=3)],
@@ -182,6 +193,27 @@ def test_a_port_in_another_spelling_is_told_as_it_is_read_here(
         assert caught.value.hint == f"a port stands behind a slash: {meant}"
 
 
+def test_what_is_said_of_an_inventory_of_ansible_writes_over_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hosts.txt").write_text("mine\n")
+    inventory = tmp_path / "my inventory"
+    inventory.write_text("[gpu]\na\nb\n")
+    tool = tmp_path / "bin" / "ansible"
+    tool.parent.mkdir()
+    tool.write_text('#!/bin/sh\necho "  hosts (2):"\nsed "1d; s/^/    /" "$3"\n')
+    tool.chmod(0o755)
+    with pytest.raises(ConfigError) as caught:
+        read_hostfile(inventory)
+    before = {each: each.read_bytes() for each in tmp_path.iterdir() if each.is_file()}
+    command = caught.value.hint.partition(": ")[2]
+    subprocess.run(command, shell=True, check=True, env={"PATH": f"{tool.parent}:{os.defpath}"})
+    assert {each: each.read_bytes() for each in before} == before
+    (made,) = {each for each in tmp_path.iterdir() if each.is_file()} - before.keys()
+    assert read_hostfile(made) == [NamedHost("a"), NamedHost("b")]
+
+
 def test_a_hostfile_that_is_not_there_is_a_config_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file"):
         read_hostfile(tmp_path / "nowhere")
@@ -227,6 +259,38 @@ def test_slurm_s_tasks_are_slots_only_where_somebody_asked_for_them(
 ) -> None:
     found = names(Where(), Config(), {"SLURM_JOB_NODELIST": "n[1-2]", **environ})
     assert [slot for _, slot in found] == slots
+
+
+def test_a_heterogeneous_job_has_the_hosts_of_its_components_in_their_order_and_each_once() -> (
+    None
+):
+    environ = {f"SLURM_JOB_NODELIST_HET_GROUP_{each}": f"n{each}" for each in range(12)}
+    environ["SLURM_JOB_NODELIST_HET_GROUP_11"] = "n[0,11]"
+    assert [name for name, _ in names(Where(), Config(), environ)] == [
+        f"n{each}" for each in range(12)
+    ]
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"SLURM_JOB_NODELIST_HET_GROUP_0": "n1", "SLURM_JOB_NODELIST_HET_GROUP_1": "n2"},
+        {"SLURM_STEP_NODELIST": "n1,n2"},
+        {"LSB_MCPU_HOSTS": "n1 4 n2 4"},
+        {"PBS_NODEFILE": "job"},
+        {"PE_HOSTFILE": "job"},
+    ],
+)
+def test_in_a_job_there_is_nothing_to_choose_from(
+    environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job").write_text("n1\nn2\n")
+    (tmp_path / "config").write_text("Host a b\n")
+    where = Where(ssh_config="config")
+    assert offered_hosts(where, Config(), {})
+    assert offered_hosts(where, Config(), environ) == ()
+    assert names(Where(), Config(), environ)[0][0] == "n1"
 
 
 def test_the_slurm_node_we_stand_on_needs_no_ssh() -> None:

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 
+from distconsole.config.paths import expand_home
 from distconsole.config.spelling import nearest
 from distconsole.errors import UsageError
 from distconsole.grammar.pasting.around import (
@@ -50,8 +51,11 @@ WRAPPERS = {
     "command": "",
 }
 """Programs before a command that change nothing here, and why."""
-WRAPPED_VALUES = {"stdbuf": ("-i", "-o", "-e"), "time": ("-o", "-f")}
-"""Their options behind which a value may stand as a word of its own."""
+WRAPPED_VALUES = {
+    "stdbuf": ("ioe", ("--input", "--output", "--error")),
+    "time": ("of", ("--output", "--format")),
+}
+"""Their options behind which a value may stand as a word of its own: letters and names."""
 OTHER_STARTERS = {
     name.partition("=")[0]: cure
     for cure, names in tables()["others"].items()
@@ -143,11 +147,23 @@ def _starts_something(text: str) -> bool:
     return bool(others) and (is_command(first) or bool(ASSIGNMENT.match(first)))
 
 
-def starts_ranks(words: Sequence[str]) -> bool:
+def starts_ranks(words: Sequence[str], workdir: str | None = None) -> bool:
     """Whether words in place of a script are a command; where a file of that name lies, they are a script."""
     first = words[0]
-    means = is_command(first) or bool(ASSIGNMENT.match(first)) or _starts_something(first)
-    return means and ("/" in first or not os.path.isfile(first))  # noqa: PTH113 - a long command names no file, and is no error
+    means = _is_known(first) or bool(ASSIGNMENT.match(first)) or _starts_something(first)
+    return means and ("/" in first or not _lies_in(workdir, first))
+
+
+def refuse_program(script: str, workdir: str | None) -> None:
+    """Refuse a program of PATH in place of a script, unless its folder has it or is not here. Raises UsageError."""
+    away = workdir and not expand_home(workdir).is_dir()
+    if away or is_script(script) or _lies_in(workdir, script) or shutil.which(script) is None:
+        return
+    raise UsageError(
+        f"{script} is no launcher that is known here",
+        f"a script of that name is ./{script}; of a program that starts another, give the command below it, "
+        f"and to --setup what comes before that; understood are {KNOWN_STARTERS}",
+    )
 
 
 def is_starter(word: str) -> bool:
@@ -165,14 +181,21 @@ def is_command_line(word: str) -> bool:
 
 def is_command(word: str) -> bool:
     """Whether ``word`` begins a command and is no script, also one that is refused or misspelt."""
-    if is_starter(word) or word in OTHER_STARTERS or _meant(word):
-        return True
-    return not is_script(word) and shutil.which(word) is not None
+    return _is_known(word) or (not is_script(word) and shutil.which(word) is not None)
+
+
+def _is_known(word: str) -> bool:
+    return is_starter(word) or word in OTHER_STARTERS or bool(_meant(word))
 
 
 def is_script(word: str) -> bool:
     """Whether a word names a file, by its looks or because one lies here."""
-    return bool(re.search(r"[./]", word)) or os.path.isfile(word)  # noqa: PTH113 - as above
+    return bool(re.search(r"[./]", word)) or _lies_in(None, word)
+
+
+def _lies_in(folder: str | None, name: str) -> bool:
+    path = os.path.join(expand_home(folder or "."), name)  # noqa: PTH118 - as below
+    return os.path.isfile(path)  # noqa: PTH113 - a long command names no file, and is no error
 
 
 def _command(words: list[str], found: Pasted) -> Pasted:
@@ -223,11 +246,10 @@ def _refuse(word: str, name: str, found: Pasted) -> None:
             "distconsole starts the ranks itself, and nothing starts it",
             "check -- distconsole run … alone; variables by its --env",
         )
-    known = is_starter(word) or is_script(word)
-    if name in OTHER_STARTERS or name in SHELLS or not (known or shutil.which(word) is None):
+    if name in OTHER_STARTERS or name in SHELLS:
         raise UsageError(
             f"what {name} would start is not known here",
-            f"{OTHER_STARTERS.get(name, 'give the command below it, and to --setup what comes before that')}; understood are {KNOWN_STARTERS}",
+            f"{OTHER_STARTERS.get(name, 'give the command below it')}; understood are {KNOWN_STARTERS}",
         )
     if near := _meant(word):
         raise UsageError(
@@ -252,14 +274,23 @@ def _meant(word: str) -> str:
 
 def _behind_wrapper(name: str, words: list[str]) -> list[str]:
     """Return what follows a wrapper; raises UsageError for an option of it that would change something."""
-    values = WRAPPED_VALUES.get(name)
-    while words and words[0].startswith("-"):
-        if values is None:
-            raise UsageError(
-                f"{name} {words[0]} has no equivalent here",
-                "leave it out; --env NAME=VALUE sets one",
-            )
-        words = words[2 if words[0] in values else 1 :]
+    if name in WRAPPED_VALUES:
+        return behind_options(words, *WRAPPED_VALUES[name])
+    if words and words[0].startswith("-"):
+        cure = "leave it out; --env NAME=VALUE sets one"
+        raise UsageError(f"{name} {words[0]} has no equivalent here", cure)
+    return words
+
+
+def behind_options(words: list[str], letters: str, names: Sequence[str] = ()) -> list[str]:
+    """Return what follows the options, as getopt reads them: behind ``letters`` and ``names`` stands a value."""
+    while words and words[0].startswith("-") and words[0] != "-":
+        option, *words = words
+        if option == "--":
+            break
+        first = re.search(f"[{letters}]", option)
+        takes = first is not None and first.end() == len(option)
+        words = words[option in names if option.startswith("--") else takes :]
     return words
 
 

@@ -8,6 +8,7 @@ import shlex
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 from distconsole.config.paths import code_dir, expand_home
@@ -191,20 +192,21 @@ def refuse_other_file(request: Run) -> None:
     path = _path(request)
     if request.module:
         return
+    typed = expand_home(request.workdir or ".") / request.script
     if path.suffix == ".ipynb":
-        cure = f"make a script of it: jupyter nbconvert --to script {shlex.quote(request.script)}"
+        made = _unused(path, ".py")
+        cure = f"make a script of it: jupyter nbconvert --to script {shlex.quote(str(typed))}"
+        cure += f" --output {shlex.quote(made)}" if made != path.stem else ""
         raise PlanError(f"{path} is a notebook and no Python script", cure)
     if path.suffix in CONFIGURATIONS:
-        cure = (
-            "the script comes first, and it behind that: distconsole run train.py … "
-            + request.script
-        )
+        name = shlex.quote(request.script)
+        cure = f"name the script first, then this file: distconsole run train.py … {name}"
         raise PlanError(f"{path} is a configuration and no script", cure)
     if path.is_file() and _is_program(path):
         name = shlex.quote(request.script if "/" in request.script else f"./{request.script}")
-        cure = (
-            f"a script that starts it can be launched: echo 'exec {name} \"$@\"' > {path.stem}.sh"
-        )
+        line = shlex.quote(f'exec {name} "$@"')
+        made = shlex.quote(f"{typed.with_name(_unused(path, '.sh'))}.sh")
+        cure = f"a script that starts it can be launched: echo {line} > {made}"
         raise PlanError(f"{path} is a program and no Python script", cure)
 
 
@@ -243,6 +245,12 @@ def _meant_script(request: Run, path: Path) -> str:
         return hosts
     near = nearest_script(path.name, (each.name for each in path.parent.glob("*.py")))
     return f"did you mean {Path(text).parent / near}? {end}" if near else end
+
+
+def _unused(path: Path, suffix: str) -> str:
+    """Return the stem of ``path``, with a number where a file of that name and ``suffix`` lies beside it."""
+    stems = (f"{path.stem}{number or ''}" for number in count())
+    return next(stem for stem in stems if not path.with_name(stem + suffix).exists())
 
 
 def _is_program(path: Path) -> bool:

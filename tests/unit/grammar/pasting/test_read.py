@@ -109,6 +109,41 @@ def test_run_and_check_refuse_the_same(case: dict[str, Any]) -> None:
     assert told[0] == told[1]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "run --workdir sub test --lr 1",
+        "run --workdir sub make --lr 1",
+        "run --workdir sub torchrn --lr 1",
+        "run --workdir /data/of/the/hosts test --lr 1",
+        "check --workdir sub test --lr 1",
+        "check -- cd sub '&&' nohup test --lr 1",
+    ],
+)
+def test_a_script_may_be_called_as_a_program_is(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    for name in ("test", "make", "torchrn"):
+        (tmp_path / "sub" / name).write_text("print(1)\n")
+    request = parse_args(shlex.split(line))
+    run = request.target.run if isinstance(request, ask.Check) and request.target else request
+    assert isinstance(run, ask.Run)
+    assert run.script in ("test", "make", "torchrn")
+    assert run.arguments == ("--lr", "1")
+
+
+@pytest.mark.parametrize("line", ["run test x", "run --workdir . test x", "check -- nohup test x"])
+def test_a_program_in_place_of_a_script_is_refused_and_a_script_of_that_name_told(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"^test is no launcher that is known here$") as raised:
+        parse_args(shlex.split(line))
+    assert "a script of that name is ./test" in raised.value.hint
+
+
 def test_every_starter_has_its_own_number_of_values_for_each_option() -> None:
     for starter in map(starter_of, STARTERS.values()):
         assert all(0 <= option.values <= 2 for option in starter.options.values())

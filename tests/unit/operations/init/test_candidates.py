@@ -25,7 +25,9 @@ def test_hosts_come_of_the_allocation_the_host_file_ssh_config_and_sinfo(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n1")
+    monkeypatch.setenv("SLURM_JOB_NODELIST_HET_GROUP_0", "n1")
+    monkeypatch.setenv("SLURM_JOB_NODELIST_HET_GROUP_1", "n2")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     (tmp_path / "hostfile").write_text("a slots=4\nb slots=4\n")
     (tmp_path / "config").write_text(SSH_CONFIG)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from distconsole.model.requests import Run
 from distconsole.operations.launch.code_sync import (
     find_own_modules,
     refuse_missing_script,
+    refuse_other_file,
     refuse_our_flags,
 )
 
@@ -46,6 +49,37 @@ def test_what_python_can_run_is_not_refused(tmp_path: Path) -> None:
 
 def test_what_other_hosts_have_is_theirs_to_say() -> None:
     refuse_missing_script(Run("/data/job.py"), Cluster((*HERE.hosts, Host(HostName("a")))))
+
+
+@pytest.mark.parametrize("workdir", [None, "its folder"])
+@pytest.mark.parametrize("name", ["train", "my prog", "it's"])
+def test_the_line_said_of_a_program_writes_a_script_that_starts_it_over_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, workdir: str | None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / (workdir or ".")
+    folder.mkdir(exist_ok=True)
+    shutil.copy("/bin/echo", folder / name)
+    (folder / f"{name}.sh").write_text("mine\n")
+    with pytest.raises(PlanError, match="is a program and no Python script") as caught:
+        refuse_other_file(Run(name, workdir=workdir))
+    subprocess.run(["sh", "-c", caught.value.hint.partition(": ")[2]], check=True)
+    assert (folder / f"{name}.sh").read_text() == "mine\n"
+    (made,) = (each for each in folder.iterdir() if each.name not in (name, f"{name}.sh"))
+    started = subprocess.run(["sh", made, "a b"], cwd=folder, capture_output=True, check=True)
+    assert started.stdout == b"a b\n"
+
+
+def test_the_line_said_of_a_notebook_writes_over_no_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for taken, told in ((False, ""), (True, " --output train1")):
+        if taken:
+            (tmp_path / "train.py").touch()
+        with pytest.raises(PlanError) as caught:
+            refuse_other_file(Run("train.ipynb"))
+        assert caught.value.hint.endswith(f"nbconvert --to script train.ipynb{told}")
 
 
 @pytest.mark.parametrize(
