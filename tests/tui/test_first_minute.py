@@ -141,6 +141,18 @@ def test_before_the_choice_a_run_finds_its_own_hosts() -> None:
         session.end()
 
 
+@pytest.mark.usefixtures("folder")
+async def test_top_on_other_hosts_leaves_the_hosts_that_were_chosen() -> None:
+    app, stage = alone()
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "hosts node1")
+        await typed(app, stage, pilot, "top --hosts node2")
+        assert hosts_of(stage, ask.Top)[-1] == "node2"
+        assert app.session.hosts == ("node1",)
+        await typed(app, stage, pilot, "hosts node2")
+        assert app.session.hosts == ("node2",)
+
+
 @pytest.mark.parametrize("writes", [True, False])
 async def test_after_init_its_hosts_are_chosen_though_its_check_failed(
     writes: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
