@@ -110,6 +110,7 @@ LAUNCHERS = {
 FINISH = {"accelerate": finish_accelerate, "deepspeed": finish_deepspeed, "fabric": finish_fabric}
 PORT_OF_TORCHRUN, PORT_OF_C10D = 29500, 29400
 KNOWN_STARTERS = "python, torchrun, accelerate, deepspeed, fabric, horovodrun, mpirun, mpiexec, srun and distconsole run"
+BELOW = "give the command below it, and to --setup what comes before that"
 
 
 def read_command(words: Sequence[str]) -> Pasted:
@@ -161,8 +162,8 @@ def refuse_program(script: str, workdir: str | None) -> None:
         return
     raise UsageError(
         f"{script} is no launcher that is known here",
-        f"a script of that name is ./{script}; of a program that starts another, give the command below it, "
-        f"and to --setup what comes before that; understood are {KNOWN_STARTERS}",
+        f"a script of that name is ./{script}; of a program that starts another, {BELOW}; "
+        f"understood are {KNOWN_STARTERS}",
     )
 
 
@@ -249,7 +250,7 @@ def _refuse(word: str, name: str, found: Pasted) -> None:
     if name in OTHER_STARTERS or name in SHELLS:
         raise UsageError(
             f"what {name} would start is not known here",
-            f"{OTHER_STARTERS.get(name, 'give the command below it')}; understood are {KNOWN_STARTERS}",
+            f"{OTHER_STARTERS.get(name, BELOW)}; understood are {KNOWN_STARTERS}",
         )
     if near := _meant(word):
         raise UsageError(
