@@ -88,20 +88,6 @@ def test_ranks_live_on_while_their_hosts_cannot_hear_each_other(
         assert checks == {"run.unsupervised"}
 
 
-def test_a_host_that_is_not_heard_of_for_as_long_as_was_asked_is_lost(
-    bed: Testbed, tmp_path: Path
-) -> None:
-    first, second = bed.hosts[:2]
-    words = ("run", "--json", "--lost-after", "8", script(tmp_path, COUNT.format(15000)))
-    with Console(bed, tmp_path, *words) as console:
-        for rank in (0, 1):
-            console.see(event="log", rank=rank, line="20")
-        first.lose_what_goes_to(second)
-        second.lose_what_goes_to(first)
-        assert console.wait() == 1
-        assert console.events[-1]["first_failure"]["error"] == f"node {second.name} lost"
-
-
 @pytest.mark.parametrize("transport", ["paramiko", "openssh"])
 def test_a_cut_network_loses_and_doubles_nothing(
     bed: Testbed, tmp_path: Path, transport: str

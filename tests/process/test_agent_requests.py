@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
 from distconsole.rpc.frames import Hello
 from distconsole_agent.contract import limits, protocol
+from distconsole_agent.telemetry.sampling import MAX_BUSY
 from fakes.agents import AgentNode, Bridge, launch, spec_of
 from fakes.shims import wait_until
 
@@ -103,12 +106,18 @@ def test_who_watches_is_told_of_the_busiest_processes_once_they_were_read_twice(
     bridge: Bridge,
 ) -> None:
     items = (message["item"] for message in bridge.messages(bridge.send("watch", interval=0.2)))
-    assert "processes" not in next(items), "a first reading says nothing of now"
-    processes = next(item["processes"] for item in items if "processes" in item)
-    assert processes
-    for each in processes:
-        assert tuple(each) == protocol.BUSY_FIELDS
-        assert each["cpu"] > 0
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        assert "processes" not in next(items), "a first reading says nothing of now"
+        processes = next(item["processes"] for item in items if "processes" in item)
+    finally:
+        busy.kill()
+        busy.wait()
+    assert all(tuple(each) == protocol.BUSY_FIELDS for each in processes)
+    commands = {each["pid"]: each["command"] for each in processes if each["cpu"] > 0}
+    assert len(commands) == len(processes)
+    # Beside others that are as busy it need not be among them.
+    assert len(processes) == MAX_BUSY or commands[busy.pid].endswith("-c while True: pass")
 
 
 def test_cancelling_what_is_not_there_is_no_error(bridge: Bridge) -> None:

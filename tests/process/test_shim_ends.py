@@ -94,6 +94,22 @@ def test_a_stop_is_no_failure(tmp_path: Path, reason: str, code: int) -> None:
         assert not run.shims[0].events("failed")
 
 
+def test_ranks_that_others_ended_are_told_from_those_of_the_stop(tmp_path: Path) -> None:
+    sleeps = [PY, "-c", "import time; time.sleep(600)"]
+    with RunUnderTest(tmp_path, sleeps, ranks_per_node=3) as run:
+        run.start()
+        shim = run.shims[0]
+        pids = [shim.pid(rank) for rank in range(3)]
+        shim.process.send_signal(signal.SIGSTOP)  # it reads one end after the other
+        for pid in pids[:2]:
+            os.kill(pid, signal.SIGTERM)
+            wait_until("its end", lambda pid=pid: proctree.read_stat(pid).state == "Z")
+        shim.process.send_signal(signal.SIGCONT)
+        assert run.verdict()["state"] == "failed"
+        ends = {event["pid"]: event["terminated"] for event in shim.events("exited")}
+        assert [ends[pid] for pid in pids] == [False, False, True]
+
+
 def test_sigterm_to_the_shim_is_a_stop(tmp_path: Path) -> None:
     with RunUnderTest(tmp_path, ["sleep", "600"]) as run:
         run.start()

@@ -49,7 +49,7 @@ async def test_a_nodes_absurd_times_leave_every_screen_standing() -> None:
     app, stage = staged(told, request=ATTACH)
     async with on_screen(app, stage, LARGE) as pilot:
         await typed(app, stage, pilot, "heat")
-        assert "a cell" in screen_text(app)
+        assert "per cell" in screen_text(app)
         await pilot.press("right", "left", "home", "n", "enter", "end")
         await typed(app, stage, pilot, "heat")
         for view in ("run", "logs", "cluster", "runs", "launch"):

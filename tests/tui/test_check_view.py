@@ -170,7 +170,7 @@ async def test_of_sixty_four_hosts_the_one_in_trouble_is_shown_beside_the_findin
     async with on_screen(app, stage, LARGE) as pilot:
         text = await checked(app, stage, pilot)
         assert "net.reach_tcp" in text
-        assert "Interfaces taken as `run` starts them" in text
+        assert "Interfaces with `run` · by hand" in text
         (last,) = (
             line.partition("64 node64 ")[2] for line in text.splitlines() if "64 node64 " in line
         )

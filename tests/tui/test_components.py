@@ -157,10 +157,10 @@ def test_a_bar_is_told_from_the_rest_of_its_line_by_shape_and_colour() -> None:
 
 
 def test_plots_have_two_rows_and_more_height_only_where_nothing_else_needs_the_lines() -> None:
-    assert spread(20, 2, 6, 50) == (1, 14)
-    assert spread(30, 2, 6, 50) == (2, 28), "what is left is there anyway"
-    assert spread(30, 2, 3, 100) == (1, 27), "three stand side by side"
-    assert spread(71, 2, 5, 94) == (2, 50), "taller on a tall screen"
+    assert spread(20, 2, 6, 50) == (1, 18)
+    assert spread(30, 2, 6, 50) == (2, 30), "what is left is there anyway"
+    assert spread(30, 2, 3, 100) == (1, 30), "three stand side by side"
+    assert spread(71, 2, 5, 94) == (2, 66), "taller on a tall screen"
 
 
 async def test_a_column_takes_the_room_that_is_left() -> None:

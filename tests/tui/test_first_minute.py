@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from distconsole.errors import UsageError
 from distconsole.model import requests as ask
 from distconsole.tui.app import ConsoleApp
 from distconsole.tui.prompt.completer import LineCompleter
+from distconsole.tui.session import ConsoleSession
 from distconsole.tui.views.help import help_page
 from distconsole.tui.views.launch import LaunchView
 from fakes import scenes
@@ -118,6 +122,56 @@ async def test_before_the_choice_a_verb_that_needs_hosts_says_how_to_choose() ->
         await settled(app, stage, pilot)
         assert app.session.where.hosts == "localhost"
         assert "1 host" in screen_text(app).splitlines()[0]
+
+
+@pytest.mark.usefixtures("folder")
+def test_before_the_choice_a_run_finds_its_own_hosts() -> None:
+    session = ConsoleSession(ask.Where())
+    try:
+        session.begin(asks=True)
+        for line in ("attach last", "stop last", "why last", "check --hosts node1"):
+            request = session.request(line)
+            assert isinstance(request, ask.OnHosts)
+        with session(ask.Where()) as opened:
+            assert all(host.local for host in opened.cluster.hosts)
+        for line in ("check", "top", "watch", "why --job 1", "run t.py", "setup"):
+            with pytest.raises(UsageError, match="no hosts are chosen yet"):
+                session.request(line)
+    finally:
+        session.end()
+
+
+@pytest.mark.usefixtures("folder")
+async def test_top_on_other_hosts_leaves_the_hosts_that_were_chosen() -> None:
+    app, stage = alone()
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "hosts node1")
+        await typed(app, stage, pilot, "top --hosts node2")
+        assert hosts_of(stage, ask.Top)[-1] == "node2"
+        assert app.session.hosts == ("node1",)
+        await typed(app, stage, pilot, "hosts node2")
+        assert app.session.hosts == ("node2",)
+
+
+@pytest.mark.parametrize("writes", [True, False])
+async def test_after_init_its_hosts_are_chosen_though_its_check_failed(
+    writes: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def init(program: list[str], **_: object) -> subprocess.CompletedProcess[bytes]:
+        if writes:
+            (folder / "distconsole.toml").write_text(
+                'cluster = "lab"\n[clusters.lab]\nhosts = ["node2"]\n'
+            )
+        return subprocess.CompletedProcess(program, 1)
+
+    app, stage = alone()
+    async with on_screen(app, stage) as pilot:
+        with monkeypatch.context() as patched:
+            patched.setattr(app, "suspend", contextlib.nullcontext)
+            patched.setattr("builtins.input", lambda _: "")
+            patched.setattr("subprocess.run", init)
+            await typed(app, stage, pilot, "init")
+        assert app.session.hosts == (("node2",) if writes else ())
 
 
 async def test_a_hostfile_and_clusters_are_offered_too_and_arrows_choose(folder: Path) -> None:

@@ -140,7 +140,7 @@ async def test_a_run_that_went_well_shows_its_results() -> None:
     app, stage = staged(SCENES | {ask.Attach: scenes.succeeded}, request=ATTACH)
     async with on_screen(app, stage):
         assert "test_accuracy 0.9739" in screen_text(app)
-        assert "✓ SUCCEEDED  after 60.0 s" in screen_text(app)
+        assert "✓ SUCCEEDED  after 1 min 0 s" in screen_text(app)
 
 
 async def test_ranks_on_a_lost_host_are_marked() -> None:

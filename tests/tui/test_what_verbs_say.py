@@ -6,20 +6,20 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from distconsole.config.paths import runs_dir
 from distconsole.errors import PlanError, RunNotFoundError
 from distconsole.model import requests as ask
-from distconsole.model.events import Event, Narration
-from distconsole.model.findings import Severity
+from distconsole.model.events import CheckEnded, Event, Narration
+from distconsole.model.findings import Cure, Severity
 from distconsole.model.run_events import EndState, RunEnded, RunFinding
 from distconsole.operations.control import Wish
 from distconsole.tui.confirmations import assess
 from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.prompt_verbs import shorten
 from distconsole.tui.transcript import TranscriptView
-from distconsole.tui.view_models.hints import command_of
 from distconsole.tui.views.runs import RunRow
 from distconsole.tui.widgets.line_table import LineTable
 from fakes import scenes
@@ -279,7 +279,18 @@ async def test_y_copies_the_command_of_a_finding_and_hints_on_the_screen_name_ke
                 hint=f"distconsole {verb} {scenes.RUN} says more",
             )
 
-    app, stage = staged(SCENES | {ask.Attach: hung, ask.Check: scenes.checked}, request=ATTACH)
+    def cured() -> Iterator[Event]:
+        for event in scenes.checked():
+            if isinstance(event, CheckEnded):
+                first, *others = event.report.findings
+                first = msgspec.structs.replace(
+                    first, cure=Cure(env={"NCCL_SOCKET_IFNAME": "eth0"})
+                )
+                report = msgspec.structs.replace(event.report, findings=(first, *others))
+                event = msgspec.structs.replace(event, report=report)
+            yield event
+
+    app, stage = staged(SCENES | {ask.Attach: hung, ask.Check: cured}, request=ATTACH)
     async with on_screen(app, stage, LARGE) as pilot:
         assert "hint: W says more" in screen_text(app)
         assert "distconsole why" not in screen_text(app)
@@ -292,9 +303,14 @@ async def test_y_copies_the_command_of_a_finding_and_hints_on_the_screen_name_ke
         await typed(app, stage, pilot, "check")
         await pilot.press("y")
         await settled(app, stage, pilot)
-        finding = app.main.views.check.finding_under_cursor()
-        assert finding is not None
-        assert app.clipboard == command_of(finding)
+        assert app.clipboard == "export NCCL_SOCKET_IFNAME=eth0"
+        stage.scenes[ask.Check] = scenes.checked  # whose findings say what to do in prose
+        await typed(app, stage, pilot, "check")
+        await pilot.press("y")
+        await settled(app, stage, pilot)
+        assert "nothing to copy: this finding names no command" in screen_text(app)
+        assert "F4 run" in screen_text(app).splitlines()[-3]
+        assert app.clipboard == "export NCCL_SOCKET_IFNAME=eth0"
 
 
 async def test_y_says_so_where_no_finding_has_a_command() -> None:
@@ -302,7 +318,7 @@ async def test_y_says_so_where_no_finding_has_a_command() -> None:
     async with on_screen(app, stage) as pilot:
         await pilot.press("y")
         await settled(app, stage, pilot)
-        assert "no finding here says what to type" in screen_text(app)
+        assert "nothing to copy: no finding is here" in screen_text(app)
         assert app.clipboard == ""
 
 

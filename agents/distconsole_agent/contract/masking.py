@@ -18,11 +18,22 @@ HIDDEN = "***"
 _FISH = re.compile(r"-\w*[xU]\w*|--export|--universal")
 """An option of fish's ``set`` behind which a variable has its name and its value."""
 
+_SHORT = {
+    **dict.fromkeys(("sshpass", "mysql", "mysqldump", "mariadb"), "-p"),
+    "curl": "-u",
+    "redis-cli": "-a",
+    "ldapsearch": "-w",
+    "smbclient": "-U",
+}
+"""Program -> its short option behind which a password stands, as a word of its own or joined to it."""
+
 _PERHAPS = re.compile(
     r"(?i)token(?!s|i[sz])|secret|passw|passphrase|credential|private|api_?key|access_?key"
-    r"|auth(?!or(?!i))|_key$|_pat$|(?:^|[_.])(?:pass$|(?:jwt|creds?|pwd)(?:[_.]|$))"
+    r"|requirepass|auth(?!or(?!i))|_key$|_pat$|(?:^|[_.])(?:pass$|(?:jwt|creds?|pwd)(?:[_.]|$))"
 )
-_HINT = re.compile(r"(?i)token|secret|pass|pwd|cred|private|key|auth|pat|bearer|jwt|://")
+_HINT = re.compile(
+    r"(?i)token|secret|pass|pwd|cred|private|key|auth|pat|bearer|jwt|://|mysql|mariadb|curl|redis|ldap|smbc"
+)
 """Text without it has nothing to hide, but for the shapes of tokens."""
 
 _ALWAYS = {
@@ -89,12 +100,15 @@ def mask_words(
 ) -> list[str]:
     """Return a command's words with the values hidden of options, ``NAME=VALUE`` and commands in them."""
     shown: list[str] = []
-    hide, last = False, ""
+    hide, last, short = False, "", ""
     for word in words:
         hide = hide and word != "" and not word.startswith("-")
-        shown.append(mark if hide else _mask_word(word, mark, is_secret))
+        given = short != "" and word.startswith(short)
+        masked = short + mark if given and word != short else _mask_word(word, mark, is_secret)
+        shown.append(mark if hide else masked)
         names = word.startswith("-") or last == "setenv"
-        hide = names and "=" not in word and is_secret(word)
+        hide = (names and "=" not in word and is_secret(word)) or (given and word == short)
+        short = "" if given else _SHORT.get(word.rpartition("/")[2], short)
         last = "setenv" if last == "set" and _FISH.fullmatch(word) else word
     return shown
 

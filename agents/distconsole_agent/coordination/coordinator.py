@@ -189,7 +189,10 @@ class Coordinator:
         if self._is_late(message):
             return
         if op == "ping":
-            self._answer_ping(node, read_integer(message, "t0"))
+            pong = {"op": "pong", "t0": read_integer(message, "t0"), "t1": self._now_ns()}
+            conversation = self._nodes[node].conversation
+            assert conversation is not None
+            conversation.tell(pong)
         elif op == "clock":
             self._offsets_ns[node] = read_integer(message, "offset_ns")
         elif op == "failed":
@@ -221,11 +224,6 @@ class Coordinator:
         if message.get("op") not in OF_ATTEMPT or message.get("final"):
             return False
         return read_integer(message, "restart") != self._restart
-
-    def _answer_ping(self, node: int, sent_ns: int) -> None:
-        conversation = self._nodes[node].conversation
-        assert conversation is not None
-        conversation.tell({"op": "pong", "t0": sent_ns, "t1": self._now_ns()})
 
     # The run's end
 

@@ -398,9 +398,7 @@ class MpiShim(Shim):
             self._coordinator.blame_host(min(quiet), told)
 
     def _all_meet(self) -> bool | None:
-        from distconsole_agent.journal.rings import (
-            all_meet,
-        )  # late: a shim starts sooner without it
+        from distconsole_agent.journal.rings import all_meet  # late: as above
 
         places = self._engine.places
         return places is not None and all_meet(places.rings, self._restart + 1)

@@ -235,7 +235,7 @@ class RankStates:
             how: Entry = {"t_ns": t_ns}
             if not self._is_found(rank) or code == 0 or rank.pid == _int(event, "pid"):
                 how.update(exit_code=code, signal=signal)
-            if self.stopping and signal == SIGTERM:
+            if event.get("terminated") is True and signal == SIGTERM:
                 how["stopped"] = True
             entries.append(self._change(rank, self._end_state(code, signal), t_ns / 1e9, how))
         return entries

@@ -89,10 +89,11 @@ class RunLog:
     def started(self, rank: RankProcess) -> None:
         self.write("started", t_ns=rank.started_ns, **_identify(rank))
 
-    def exited(self, rank: RankProcess) -> None:
+    def exited(self, rank: RankProcess, *, terminated: bool) -> None:
+        """``terminated``: the stop sent it a SIGTERM before it ended."""
         ended = rank.ended
         assert ended is not None
-        how = {"exit_code": ended.exit_code, "signal": ended.signal}
+        how = {"exit_code": ended.exit_code, "signal": ended.signal, "terminated": terminated}
         self.write("exited", t_ns=ended.t_ns, **_identify(rank), **how)
 
     def write_verdict(self, verdict: Verdict) -> None:

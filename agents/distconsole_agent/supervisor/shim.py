@@ -325,7 +325,7 @@ class Shim:
         self._exited(rank)
 
     def _exited(self, rank: RankProcess) -> None:
-        self._log.exited(rank)
+        self._log.exited(rank, terminated=rank.pid in self._teardown.terminated)
         # An engine of containers tells an end late: who was killed before the stop may end behind it.
         killed = rank.script and rank.ended is not None and rank.ended.signal == signal.SIGKILL
         by_others = killed and not self._teardown.kills

@@ -75,6 +75,8 @@ class Teardown:
         self._waited = False
         self.spared: Callable[[], set[int]] = set
         self.begun_ns: int | None = None
+        self.terminated: set[int] = set()
+        """Processes that lived when the SIGTERM of the stop was sent to them."""
         self.told = False
 
     @property
@@ -131,6 +133,7 @@ class Teardown:
         stat = proctree.read_stat(pid)
         if stat is not None:
             for each, of in {pid: stat, **proctree.descendants(pid)}.items():
+                self.terminated.add(each)
                 _terminate_one(each, of)
 
     def check(self) -> None:
@@ -184,6 +187,8 @@ class Teardown:
         """Each process gets one SIGTERM; a stopped one is continued, or it could not act on it."""
         spared = self.spared() | self._around_containers() | self._ending
         groups = {rank.pid for rank in self._ranks.alive} - spared
+        found = proctree.descendants(os.getpid()).items()
+        self.terminated |= {pid for pid, stat in found if not stat.is_over and pid not in spared}
         for pgid in groups:
             if proctree.send_group(pgid, signal.SIGTERM):
                 proctree.send_group(pgid, signal.SIGCONT)

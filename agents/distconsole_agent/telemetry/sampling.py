@@ -49,10 +49,12 @@ AHEAD_SECONDS, MOST_AHEAD_SECONDS = 0.1, 0.4
 """A sample begins so long before the whole second, and the time the last one took, the second at most."""
 
 
-SWEEP_SECONDS, SWEEP_SHARE = 5.0, 500.0
-"""Between two readings of all processes lies so long, and so many times what one took: 0.2 % of a processor."""
+SWEEP_SECONDS, SWEEP_SHARE, LONGEST_SWEEP_SECONDS = 5.0, 500.0, 20.0
+"""Seconds between two readings of all processes: that many times the CPU time of one (0.2 % of a processor), within these."""
 FIRST_SECONDS = 1.0
 """How soon the second reading follows the first, which has no difference to another."""
+UNWATCHED_SECONDS = MAX_WATCH_SECONDS + LONGEST_SWEEP_SECONDS
+"""A reading so much older than the next one is no part of it: a mean over that time is not of now."""
 MAX_BUSY = 10
 
 DRIVER_SECONDS = 5.0
@@ -202,29 +204,46 @@ class HostSampler:
 
 
 class BusyProcesses:
-    """The processes that use the processors most, of those that this user sees; any thread may ask."""
+    """The processes that use the processors most, of those that this user sees; any thread may ask.
+
+    ``begin`` runs a reading beside who asks: the names of users may come from a server that does not answer.
+    """
 
     def __init__(
-        self, clock: Callable[[], float] = time.monotonic, proc_root: str = "/proc"
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        proc_root: str = "/proc",
+        begin: Callable[[Callable[[], None]], None] = begin_thread,
+        cpu_clock: Callable[[], float] = time.thread_time,
     ) -> None:
-        self._lock = threading.Lock()
-        self._clock, self._proc_root = clock, proc_root
+        self._reading = threading.Lock()
+        self._clock, self._cpu_clock, self._proc_root = clock, cpu_clock, proc_root
+        self._begin = begin
         self._ticks: dict[tuple[bytes, bytes], int] = {}
         self._read_at = self._due = -math.inf
         self._busy: list[dict[str, Any]] | None = None
 
     def newest(self) -> list[dict[str, Any]] | None:
-        """Return ``BUSY_FIELDS`` of each, the busiest first; the same list until they are read again, None before that."""
-        with self._lock:
-            now = self._clock()
-            if now >= self._due:
-                is_first = now - self._due > SWEEP_SECONDS
-                read = dict(self._read())
-                self._busy = None if is_first else self._compare(read, now - self._read_at)
-                self._ticks = {key: ticks for key, (ticks, _) in read.items()}
-                pause = max(SWEEP_SECONDS, SWEEP_SHARE * (self._clock() - now))
-                self._read_at, self._due = now, now + (FIRST_SECONDS if is_first else pause)
-            return self._busy
+        """Return ``BUSY_FIELDS`` of each, the busiest first; the same list until they were read again, None before that."""
+        if self._clock() >= self._due and self._reading.acquire(blocking=False):
+            try:
+                self._begin(self._look)
+            except RuntimeError:  # no thread is left
+                self._reading.release()
+        return self._busy
+
+    def _look(self) -> None:
+        try:
+            now, began = self._clock(), self._cpu_clock()
+            read = dict(self._read())
+            is_first = now - self._read_at > UNWATCHED_SECONDS
+            self._busy = None if is_first else self._compare(read, now - self._read_at)
+            self._ticks = {key: ticks for key, (ticks, _) in read.items()}
+            pause = max(SWEEP_SECONDS, SWEEP_SHARE * (self._cpu_clock() - began))
+            pause = FIRST_SECONDS if is_first else min(pause, LONGEST_SWEEP_SECONDS)
+            self._read_at, self._due = now, now + pause
+        finally:
+            self._reading.release()
 
     def _read(self) -> Iterator[tuple[tuple[bytes, bytes], tuple[int, int]]]:
         """Yield pid and start of each process, the ticks that it has used, and its pages of memory (proc(5))."""
@@ -434,7 +453,7 @@ def watch(
 ) -> None:
     """Send a sample every ``interval`` seconds until cancelled; raises Refusal if it is no number.
 
-    The busiest processes go with a sample once they were read again: nobody else asks for them.
+    The busiest processes go with a sample once they were read again.
     """
     seconds = min(max(read_number(interval, "interval"), MIN_WATCH_SECONDS), MAX_WATCH_SECONDS)
     told: list[dict[str, Any]] | None = None

@@ -35,6 +35,7 @@ from distconsole.model.requests import Where
 LIST = "such as: gpu[01-08],admin@gpu9:4 (users, ranges and slots may stand there)"
 
 
+BATCH_FILES = ("PBS_NODEFILE", "PE_HOSTFILE")
 HET_GROUP = "SLURM_JOB_NODELIST_HET_GROUP_"
 HERE = "localhost"
 """Alone it is this machine, to which no SSH leads."""
@@ -47,6 +48,7 @@ class _Found:
     name: str | None = None
     local: str | None = None
     """Which of them is this machine."""
+    origin: str = ""
 
 
 def resolve_cluster(where: Where, config: Config, environ: Mapping[str, str]) -> Cluster:
@@ -70,7 +72,8 @@ def resolve_cluster(where: Where, config: Config, environ: Mapping[str, str]) ->
         transport=where.transport,
     )
     hosts = [_host(named, found, config, given) for named in found.hosts]
-    return Cluster(tuple(hosts), _ssh_config(where, found.cluster, config, environ), found.name)
+    ssh_config = _ssh_config(where, found.cluster, config, environ)
+    return Cluster(tuple(hosts), ssh_config, found.name, found.origin)
 
 
 def demo_cluster(ssh_config: Path, names: Iterable[str]) -> Cluster:
@@ -98,7 +101,9 @@ def _find(where: Where, config: Config, environ: Mapping[str, str]) -> _Found:
     if hosts := _from_slurm(environ) or _from_batch(environ):
         here = socket.gethostname().split(".")[0]
         local = next((host.name for host in hosts if host.name.split(".")[0] == here), None)
-        return _Found(hosts, local=local)
+        names = ("SLURM_JOB_NODELIST", "SLURM_STEP_NODELIST", "LSB_MCPU_HOSTS", *BATCH_FILES)
+        origin = next((name for name in names if environ.get(name)), "")
+        return _Found(hosts, local=local, origin=origin)
     if config.cluster is not None:
         return _from_config(config.cluster, config, f"cluster = '{config.cluster}'")
     here = socket.gethostname()
@@ -225,7 +230,7 @@ def _from_config(name: str, config: Config, what: str) -> _Found:
 def _from_batch(environ: Mapping[str, str]) -> list[NamedHost]:
     """Return the hosts of a job of PBS, LSF or Grid Engine; their slots are processors, and say nothing about ranks."""
     names = dict.fromkeys(environ.get("LSB_MCPU_HOSTS", "").split()[::2])
-    files = (Path(environ.get(name, "")) for name in ("PBS_NODEFILE", "PE_HOSTFILE"))
+    files = (Path(environ.get(name, "")) for name in BATCH_FILES)
     found = [NamedHost(name) for name in names if may_be_host(name)]
     found = found or next((read_hostfile(file) for file in files if file.is_file()), [])
     return [replace(host, slots=None) for host in found]

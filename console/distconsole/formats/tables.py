@@ -22,7 +22,6 @@ from distconsole.model.run_events import (
     Window,
 )
 from distconsole.runs.figures import GPU_FIGURES, NODE_FIGURES
-from distconsole.runs.present import own_ms_of, present
 from distconsole.runs.timeline import RunTimeline
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
@@ -67,18 +66,17 @@ class Table:
 class RanksTable(Table):
     """One row a rank: what it had come to at the end of the run, or so far."""
 
-    columns = ("rank", *RANK_FIELDS, "own_ms", "own_ms_run")
+    columns = ("rank", *RANK_FIELDS, "own_ms_run")
 
     def __init__(self) -> None:
         super().__init__(self.columns, RunEvents.__args__, self._take)
         self._timeline = RunTimeline()
 
     def ending(self) -> Iterator[Row]:
-        timeline = self._timeline
-        figures, own_run = present(timeline, timeline.last_t or 0.0), timeline.own_times
-        for rank, view in sorted(timeline.ranks.items()):
-            own = own_ms_of(view, figures.waits, figures.sight(rank)), own_run.get(rank)
-            yield (rank, *(_cell(getattr(view, field)) for field in RANK_FIELDS), *map(_cell, own))
+        own = self._timeline.own_times
+        for rank, view in sorted(self._timeline.ranks.items()):
+            fields = (_cell(getattr(view, field)) for field in RANK_FIELDS)
+            yield (rank, *fields, _cell(own.get(rank)))
 
     def _take(self, event: RunEvents) -> Iterator[Row]:
         if not isinstance(event, LogLine):

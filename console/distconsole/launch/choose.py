@@ -13,7 +13,7 @@ from distconsole.grammar.pasting.starters import STARTERS, split_options
 from distconsole.grammar.pasting.starters import starter_of as table_of
 from distconsole.grammar.secrets import mask_text
 from distconsole.launch.engines import MPI, Engines, has_gloo
-from distconsole.launch.shell import BATCH_SYSTEMS
+from distconsole.launch.shell import BATCH_SYSTEMS, SHELLS, read_shell
 from distconsole.model.job import ScriptTraits, ShellScript, ShellStart
 from distconsole.model.names import HostName
 from distconsole.model.requests import Command, LauncherName, PassArgs, Run
@@ -233,6 +233,11 @@ def refuse_shell(request: Run, shell: ShellScript) -> None:
         elif shell.system == "SBATCH":
             options = " ".join(shell.directives)
             hint = f'distconsole submits that job and starts the ranks: distconsole run --slurm "{options}"'
+        if any("ray" in each.words[:-1] for each in shell.starts):
+            raise PlanError(
+                f"{request.script} is a job file of {system} that starts Ray's own cluster",
+                f"distconsole starts ranks, and no Ray: give {request.script} to {system} as it is",
+            )
         raise PlanError(
             f"{request.script} is a job file of {system} (#{shell.system}), whose commands need its job",
             mask_text(f"{hint} -- {_command_in_job(request, shell)}"),
@@ -309,15 +314,20 @@ def _command_in_job(request: Run, shell: ShellScript) -> str:
     words = list(shell.starts[-1].words) if shell.starts else ["python", *shell.pythons[-1:]]
     if words[0].rpartition("/")[2] in OWN_STARTS:
         words = list(dropwhile(lambda word: not is_starter(word), words)) or words
-    for table in ("srun", "torchrun"):
+    for table in ("srun", "torchrun", "accelerate"):
         if STARTERS.get(words[0].rpartition("/")[2]) != table:
             continue
+        behind = 2 if words[1:2] == ["launch"] else 1
         try:
-            given, rest = split_options(table_of(table), words[1:])
+            given, rest = split_options(table_of(table), words[behind:])
         except UsageError:
-            continue
+            given, rest = [], list(dropwhile(lambda word: not is_starter(word), words[1:]))
+            behind = behind if rest else 0
+            rest = rest or words
         known = [
             word for each in given for word in each.words if not any("$" in w for w in each.words)
         ]
-        words = rest if table == "srun" else [words[0], *known, *rest]
+        words = rest if table == "srun" else [*words[:behind], *known, *rest]
+        if words[0] in SHELLS and (inner := read_shell(words[-1]).starts):
+            words = list(inner[-1].words)
     return " ".join(word if "$" in word else shlex.quote(word) for word in words)

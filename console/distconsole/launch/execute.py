@@ -190,7 +190,8 @@ def _begin_step(
     """Have srun start the shims ``prepared`` in order; return what the first says once all answer."""
     assert plan.slurm_job is not None
     hosts = [node.host for node in plan.nodes]
-    shims = [_shim_words(answer.get("shim_argv")) for answer in prepared]
+    told = [answer.get("shim_argv") for answer in prepared]
+    shims = [[str(word) for word in each] if isinstance(each, list) else [] for each in told]
     if not all(shims):
         raise UnreachableError(
             "the hosts' agents do not say how Slurm can start the run",
@@ -209,7 +210,3 @@ def _begin_step(
     first = ask(hosts[:1], do="shim")[0]
     ask(hosts[1:], do="shim")
     return first
-
-
-def _shim_words(told: object) -> list[str]:
-    return [str(word) for word in told] if isinstance(told, list) else []

@@ -61,6 +61,8 @@ BUILDERS = ("make", "just")
 """Programs that start what a file of theirs says."""
 PLACE = ("NNODES", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
 """Variables that a run sets for the one process of each host: their defaults in the script do not hold."""
+SUBSTITUTION = re.compile(r"\$\((?!\()|`")
+"""A command whose output is not known here."""
 UNREAD = (
     *("test_command", "process_substitution", "command_substitution", "comment", "file_redirect"),
 )
@@ -217,7 +219,8 @@ class _Reader:
         if not words:
             return
         name, rest = _name(words[0]), words[1:]
-        if _waits(name, rest):
+        follows = {"tail": ("-f", "-F", "--follow"), "kill": ("-0",)}.get(name, ())
+        if name in ("wait", "fg") or any(word in rest for word in follows):
             running, self._running = self._running, []
             starts = (
                 replace(each, left=each.left and each not in running) for each in self.found.starts
@@ -325,6 +328,8 @@ class _Reader:
                 return [_program_sought(node) or _text(node)]
             case "file_redirect" | "comment" | "herestring_redirect":
                 return []
+            case "arithmetic_expansion":
+                return ["".join(_text(node).split())]
             case _:
                 return [_text(node).replace("\\\n", "").replace("\\", "")]
 
@@ -336,8 +341,11 @@ class _Reader:
             return value if isinstance(value, list) else [value]
         text, whole, base, at = "", node.text or b"", node.start_byte, 1
         for part in parts:
-            value = self._value(part)
+            value, written = self._value(part), _text(part)
             text += whole[at : part.start_byte - base].decode(errors="replace")
+            text += written[
+                : -len(written.lstrip())
+            ]  # a blank between two variables is the second's
             text += value if isinstance(value, str) else " ".join(value)
             at = part.end_byte - base
         text += whole[at:-1].decode(errors="replace")
@@ -347,23 +355,22 @@ class _Reader:
         """Return what a variable holds, else its default, else how it is written."""
         if node.type == "command_substitution":
             return _program_sought(node) or _text(node)
+        if node.type == "arithmetic_expansion":
+            return self._expand(node)[0]
         inner = next((each for each in node.named_children if each.type == "subscript"), node)
         names = (
             _text(each) for each in inner.named_children if each.type.endswith("variable_name")
         )
         name = next(names, "")
-        value = self._values.get(name, [_text(node)])[-1]
+        value = self._values.get(name, [_text(node).lstrip()])[-1]
         if name in self._values:
-            return (
-                _text(node)
-                if isinstance(value, str) and ("$(" in value or "`" in value)
-                else value
-            )
+            several = isinstance(value, str) and SUBSTITUTION.search(value)
+            return _text(node).lstrip() if several else value
         default = next(
             (each for each in node.children if each.type in (":-", "-", ":=", "=")), None
         )
         if default is None or name in PLACE:
-            return _text(node)
+            return _text(node).lstrip()
         behind = node.children[node.children.index(default) + 1 : -1]
         return " ".join(word for each in behind for word in self._expand(each)).strip()
 
@@ -373,12 +380,6 @@ def _errors(node: Node) -> Iterator[Node]:
         yield node
     for child in node.children:
         yield from _errors(child) if child.has_error or child.is_missing else ()
-
-
-def _waits(name: str, rest: Sequence[str]) -> bool:
-    """Return whether a command waits for the commands in the background."""
-    follows = {"tail": ("-f", "-F", "--follow"), "kill": ("-0",)}.get(name, ())
-    return name in ("wait", "fg") or any(word in rest for word in follows)
 
 
 def _behind_host(words: list[str]) -> list[str]:

@@ -66,11 +66,15 @@ class Host:
 
 @dataclass(frozen=True)
 class Cluster:
-    """The hosts in the order given, which is the order of ranks, and how to reach them."""
+    """The hosts in the order given, which is the order of ranks, and how to reach them.
+
+    ``origin``: the variable of a batch job that names them.
+    """
 
     hosts: tuple[Host, ...]
     ssh_config: str | None = None
     name: str | None = None
+    origin: str = ""
 
     @property
     def demo_folder(self) -> Path | None:

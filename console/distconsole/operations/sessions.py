@@ -79,7 +79,9 @@ def connect_all(session: Session, cluster: Cluster | None = None) -> None:
     failures = failed(outcomes)
     reached = any(not isinstance(each.error, _NOT_REACHED) for each in failures)
     what = "used" if reached else "reached"
-    require_all(outcomes, f"{len(failures)} of {count_text(len(hosts), 'host')} cannot be {what}")
+    origin = f" (hosts of {session.cluster.origin})" if session.cluster.origin else ""
+    count = count_text(len(hosts), "host")
+    require_all(outcomes, f"{len(failures)} of {count}{origin} cannot be {what}")
 
 
 def hosts_of_run(session: Session, hosts: Sequence[str]) -> list[HostName]:

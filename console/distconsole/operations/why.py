@@ -193,7 +193,9 @@ def _kept(request: Why, sessions: SessionSource, store: RunStore) -> Iterator[Ev
     hosts = {rank: view.host for rank, view in timeline.ranks.items() if view.host}
     calls = {rank: called.call for rank, called in of_then.items()}
     hosts = {rank: host for rank, host in hosts.items() if rank in calls or rank < timeline.world}
-    roll = Roll(timeline.run, calls, hosts, {}, lately.usual_ms, _before(lately))
+    # The longest pause that is known not to be the stall itself.
+    before = 0.0 if lately.timeline.stall is not None else lately.longest_s
+    roll = Roll(timeline.run, calls, hosts, {}, lately.usual_ms, before)
     found = judge(roll)
     if timeline.end is not None and timeline.end.state is EndState.SUCCEEDED:
         found = _went_on(found)
@@ -223,11 +225,6 @@ def _went_on(found: Diagnosis) -> Diagnosis:
         hint="",
         evidence=(),
     )
-
-
-def _before(lately: Lately) -> float:
-    """Return the longest pause that is known not to be the stall itself."""
-    return 0.0 if lately.timeline.stall is not None else lately.longest_s
 
 
 def _by_host(calls: Mapping[int, RankCalled]) -> dict[str, tuple[Call, ...]]:

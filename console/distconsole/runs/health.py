@@ -373,9 +373,11 @@ def _end_line(end: RunEnded) -> str:
 def hang_text(timeline: RunTimeline) -> str:
     """Return in what a run hung that was stopped, to go behind how it ended; nothing if its ranks made steps to the end."""
     found, end = timeline.stall, timeline.end
-    stopped = end is not None and end.state is EndState.STOPPED
-    last_step = max((view.stepped_at or 0.0 for view in timeline.ranks.values()), default=0.0)
-    return f"; it hung: {found.summary}" if stopped and found and found.t > last_step else ""
+    if found is None or end is None or end.state is not EndState.STOPPED:
+        return ""
+    since = max((view.stepped_at or 0.0 for view in timeline.ranks.values()), default=0.0)
+    hung = found.severity is not Severity.INFO and found.t > since
+    return f"; it hung: {found.summary}" if hung else ""
 
 
 def trend_of(series: Series) -> str:

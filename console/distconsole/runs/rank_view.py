@@ -9,7 +9,7 @@ from typing import Any
 from distconsole.model.run_events import RankState
 
 LIVING = (RankState.RUNNING, RankState.STARTING, RankState.STALLED)
-ENDED_BY_US = "ended by us (SIGTERM)"
+ENDED_BY_STOP = "ended by the stop"
 """Of a rank whose SIGTERM is that of the stop, where others would read of exit code 143."""
 
 

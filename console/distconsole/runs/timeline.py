@@ -312,7 +312,7 @@ class RunTimeline:
         self.not_finite_since.clear()
         if self._judges:
             self.stragglers.begin_again()
-        self._rate_sum, self.unsound, self._farthest = 0.0, None, None
+        self._rate_sum, self.unsound, self._farthest, self.stall = 0.0, None, None, None
         for view in self.ranks.values():
             view.begin_again()
 

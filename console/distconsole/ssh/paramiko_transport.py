@@ -327,8 +327,11 @@ def _hand_shake_error(
         nothing.ssh_may = True
         return nothing
     if said.startswith(b"SSH-"):
+        reason = (
+            "it hung up" if isinstance(error, EOFError) else str(error) or type(error).__name__
+        )
         return ConnectError(
-            f"{where} is an SSH server that broke off the key exchange: {_reason(error)}",
+            f"{where} is an SSH server that broke off the key exchange: {reason}",
             overloaded,
         )
     if (refusal := failed.refusal(said.decode("utf-8", "replace"))) is not None:
@@ -350,7 +353,3 @@ def _hand_shake_error(
         f"{where} accepts the connection and then says nothing for {BANNER_SECONDS:g} s",
         f"not an SSH server? {overloaded}",
     )
-
-
-def _reason(error: Exception) -> str:
-    return "it hung up" if isinstance(error, EOFError) else (str(error) or type(error).__name__)

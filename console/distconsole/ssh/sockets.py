@@ -182,18 +182,21 @@ def open_proxy_command(options: SshOptions) -> tuple[socket.socket, subprocess.P
     """
     assert options.proxy_command is not None
     ours, theirs = socket.socketpair()
-    errors = TemporaryFile()  # noqa: SIM115 - closed with the stream; a pipe that is full would hold it up
+    errors = None
+    with suppress(OSError):  # a full disk costs its words; a pipe that is full would hold it up
+        errors = TemporaryFile()  # noqa: SIM115 - closed with the stream
     try:
         process = subprocess.Popen(
             [users_shell(os.environ), "-c", f"exec {options.proxy_command}"],
             stdin=theirs.fileno(),
             stdout=theirs.fileno(),
-            stderr=errors,
+            stderr=errors or subprocess.DEVNULL,
             start_new_session=True,
         )
         process.stderr = errors
     except OSError as error:
-        errors.close()
+        if errors is not None:
+            errors.close()
         ours.close()
         raise ConnectError(
             f"{options.alias}: ProxyCommand cannot be started: {error.strerror}"

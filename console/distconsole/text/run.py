@@ -32,7 +32,7 @@ from distconsole.model.time_text import duration_text
 from distconsole.runs.health import hang_text, health_line
 from distconsole.runs.pace import FRESH_SECONDS
 from distconsole.runs.present import done_text, unit_of
-from distconsole.runs.rank_view import ENDED_BY_US
+from distconsole.runs.rank_view import ENDED_BY_STOP
 from distconsole.runs.timeline import RunTimeline
 from distconsole.text.output import Output
 from distconsole.text.progress import Bars, line_text, name_text
@@ -101,7 +101,7 @@ class RunText:
 
     def _rank(self, event: RankChanged) -> None:
         if event.stopped is True:
-            self._output.say(f"rank {event.rank} on {event.host}: {ENDED_BY_US}")
+            self._output.say(f"rank {event.rank} on {event.host}: {ENDED_BY_STOP}")
             return
         bad = event.state in (RankState.FAILED, RankState.KILLED, RankState.STALLED)
         if bad or (event.state is RankState.EXITED and event.exit_code):

@@ -192,7 +192,7 @@ def _keys_of(keymap: Keymap, view: str, *, goes_on: bool, found: bool) -> list[K
     tabs = {tab.line for tab in keymap.tabs}
     able = [key for key in keymap.keys if key.line not in tabs]
     shown = [key for key in able if not key.views or view in key.views]
-    shown = [key for key in shown if goes_on or not key.line.startswith(OF_LIVING)]
+    shown = [key for key in shown if goes_on or found or not key.line.startswith(OF_LIVING)]
     if found and view in ("run", "logs"):
         shown = [key for key in shown if "{run}" not in key.line or key.line == "why {run}"]
     return shown

@@ -17,6 +17,7 @@ from textual.containers import Horizontal, Vertical
 from textual.geometry import Size
 
 from distconsole.config.load import load_config
+from distconsole.config.paths import PROJECT_FILE
 from distconsole.grammar.words import line_words
 from distconsole.model import requests as ask
 from distconsole.model.verbs import verb_of
@@ -260,20 +261,21 @@ class ConsoleScreen(KeyScreen):
         return self.completer.candidates(verb) or ()
 
     def set_up(self, line: str) -> bool:
+        before = _written()
         self.session.lends_terminal = True
         try:
             with self.app.suspend(), suppress(EOFError):
                 program = [sys.executable, "-P", "-m", "distconsole", *line_words(line)]
-                code = subprocess.run(program, check=False).returncode
+                subprocess.run(program, check=False)
                 input("Enter goes back to the console")
         except SuspendNotSupported:
             return False
         finally:
             self.session.lends_terminal = False
         self.app.action_draw_anew()
-        configured = load_config().cluster if code == 0 else None
-        if configured is not None:
-            self.run_command(f"hosts --cluster {shlex.quote(configured)}")
+        # Its exit code is that of its check, which may fail on hosts that are set up.
+        if _written() != before and (cluster := load_config().cluster) is not None:
+            self.run_command(f"hosts --cluster {shlex.quote(cluster)}")
         return True
 
     def leave(self) -> None:
@@ -399,3 +401,11 @@ class ConsoleScreen(KeyScreen):
         self._title_line.show(title)
         keys = keys_content(keymap, view, mode, width=size.width, **about)
         self.query_one("#keys", Words).show(small_content(size) or keys)
+
+
+def _written() -> tuple[int, int] | None:
+    """Return what tells one writing of the file in this folder that ``init`` writes from the next."""
+    with suppress(OSError):
+        stat = Path(PROJECT_FILE).stat()
+        return stat.st_ino, stat.st_mtime_ns
+    return None

@@ -103,7 +103,8 @@ class PromptVerbs:
             self._say("the screen shows it; --json is for programs: 'export RUN' prints the same")
         if isinstance(request, ask.Init) and self._console.set_up(line):
             return
-        if isinstance(request, ask.Top) and request.where.names_hosts and verb.live:
+        offered = self._console.session.offers and verb.live
+        if offered and isinstance(request, ask.Top) and request.where.names_hosts:
             self._console.session.choose_hosts(request.where)
             self._console.views.take_hosts()
         if not (verb.asks or verb.writes or isinstance(request, ask.Stop)):

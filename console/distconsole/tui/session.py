@@ -62,6 +62,15 @@ NEEDS_HOSTS = (
 """Requests that mean the console's hosts where they name none; others find theirs by the run that they are about."""
 
 
+def needs_hosts(request: ask.Request) -> bool:
+    """Whether ``request`` means the console's hosts: it names none, no run and no Slurm job has any."""
+    if isinstance(request, ask.Why):
+        return request.looks_for_jobs and not request.where.names_hosts
+    if not isinstance(request, NEEDS_HOSTS) or getattr(request, "slurm", None):
+        return False
+    return not request.where.names_hosts
+
+
 class ConsoleSession:
     """What lives as long as the screen does; for operations a ``SessionSource``.
 
@@ -173,7 +182,6 @@ class ConsoleSession:
     def __call__(self, where: ask.Where, /) -> AbstractContextManager[Session]:
         """Lend the console's own session, or of it the hosts named; open one for others. Raises ConsoleError."""
         own, meant = self.own, where.over(self.where)
-        self._require_hosts(meant)
         if own is None:
             return open_session(meant)
         if meant == self.where:
@@ -182,13 +190,6 @@ class ConsoleSession:
         cluster = cluster if where.hosts is None else reach_as_own(cluster, own.cluster)
         part = own.part(cluster)
         return Session(own.config, cluster) if part is None else nullcontext(part)
-
-    def _require_hosts(self, where: ask.Where) -> None:
-        """Raise UsageError while no hosts are chosen and ``where`` names none."""
-        if self.offers and not where.names_hosts:
-            raise UsageError(
-                "no hosts are chosen yet", "hosts a,b chooses; hosts localhost is this machine"
-            )
 
     def _lasting(self, where: ask.Where) -> ask.Where:
         """Return ``where`` over the console's, so that the console's own hosts are found from elsewhere, too."""
@@ -204,9 +205,12 @@ class ConsoleSession:
         except UntrustedError as error:
             return parse_untrusted(line_words(line), error)
         request = parse_line(line, self.vocabulary(), configured)
-        if isinstance(request, NEEDS_HOSTS) and not getattr(request, "slurm", None):
-            self._require_hosts(request.where)
-        return self._about_shown(request)
+        request = self._about_shown(request)
+        if self.offers and needs_hosts(request):
+            raise UsageError(
+                "no hosts are chosen yet", "hosts a,b chooses; hosts localhost is this machine"
+            )
+        return request
 
     def _about_shown(self, request: ask.Request) -> ask.Request:
         """Return ``request`` about the run that is shown, else the newest, where it names none; raises ConsoleError."""

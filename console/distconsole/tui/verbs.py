@@ -306,9 +306,16 @@ class CommandDispatcher:
                 found = finding_of(task.run, views.run.rank_under_cursor())
         command = command_of(found) if found is not None else ""
         if not command:
-            raise UsageError("no finding here says what to type", "F3 check, F4 run")
+            wrong = "no finding is here" if found is None else "this finding names no command"
+            raise UsageError(f"nothing to copy: {wrong}", self._other_findings())
         self._console.views.app.copy_to_clipboard(command)
         self._say(f"copied: {command}")
+
+    def _other_findings(self) -> str:
+        """Return the keys of the views with findings, without the view that is shown."""
+        views = {"view check", "view run"} - {f"view {self._console.view}"}
+        tabs = self._console.shortcuts.keymap.tabs
+        return ", ".join(f"{tab.shown} {tab.label}" for tab in tabs if tab.line in views)
 
     def _repeat(self, check: str) -> None:
         task = self._console.session.repeat(check)

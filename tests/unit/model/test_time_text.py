@@ -74,6 +74,6 @@ def test_an_unknown_duration_is_nothing() -> None:
     assert duration_text(None) == ""
 
 
-def test_a_unit_is_said_twice_only_where_it_is_another_one() -> None:
+def test_a_figure_and_what_is_usual_have_each_their_unit() -> None:
     assert unusual_text(14.0, "a step", 10.0) == "14 ms a step where 10 ms is usual"
     assert unusual_text(4710.0, "a step", 37.9) == "4.71 s a step where 37.9 ms is usual"

@@ -419,6 +419,10 @@ def test_a_stop_says_in_what_the_run_hung_unless_it_made_steps_again() -> None:
     stopped = "stopped after 3 min 28 s, exit code 143"
     assert said(window(0), hang, end) == f"{stopped}; it hung: rank 1 is at ddp.py:29"
     assert said(window(0), hang, window(0, T + 60), end) == stopped
+    saves = msgspec.structs.replace(hang, severity=Severity.INFO)
+    assert said(window(0), saves, end) == stopped
+    again = RunRestarted(t=T + 50, run=RUN, restart=1, of=3)
+    assert said(window(0), hang, again, end) == stopped
     failed = msgspec.structs.replace(end, state=EndState.FAILED)
     assert said(window(0), hang, failed) == "failed after 3 min 28 s, exit code 143"
 

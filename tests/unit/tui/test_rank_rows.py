@@ -127,7 +127,7 @@ def test_a_rank_that_the_stop_ended_is_not_called_killed() -> None:
     )
     by_others = msgspec.structs.replace(killed, rank=1, stopped=msgspec.UNSET)
     shown = rows(*GOING, killed, by_others, now=T)
-    assert [row["state"][0] for row in shown[:2]] == ["ended by us (SIGTERM)", "killed (143)"]
+    assert [row["state"][0] for row in shown[:2]] == ["ended by the stop", "killed (143)"]
 
 
 def test_a_rank_that_starts_anew_has_no_figure_of_the_attempt_before() -> None:

@@ -226,10 +226,6 @@ def _map(found: Pasted, option: str, value: str) -> Pasted:
     return replace(found, per_host=each[1]) if each else found
 
 
-def _export(found: Pasted, given: Given, typed: str) -> Pasted:
-    return export(found, " ".join(given.words), given.value, typed)
-
-
 def _slots(found: Pasted, _option: str, value: str) -> Pasted:
     """Return ``found`` with mpirun's list of hosts, in which a host that is named twice has two slots."""
     counts = Counter(value.split(","))
@@ -344,7 +340,7 @@ MEANINGS: Mapping[str, Meaning] = {
     "endpoint": _endpoint,
 }
 EXPORTS: Mapping[str, Callable[[Pasted, Given, str], Pasted]] = {
-    "export": _export,
+    "export": lambda found, given, typed: export(found, " ".join(given.words), given.value, typed),
     "exports": _exports,
     "slurm_export": _slurm_export,
 }

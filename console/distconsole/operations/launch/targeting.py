@@ -81,7 +81,8 @@ class Targeting:
         known = PreparedLaunch(run, self.env, ScriptTraits(), UNKNOWN)
         plan: LaunchPlan | None = None
         refused = PlanError("")
-        placed = [self._with_python(host) for host in hosts]
+        python = None if self.python_asked else self.target.python
+        placed = [replace(host, python=python or host.python) for host in hosts]
         try:
             known = replace(known, project=code_sync.collect_project(run))
             traits = code_sync.inspect_script(run, known.project)
@@ -97,10 +98,6 @@ class Targeting:
             refused = PlanError(error.message, error.hint)
         launch = self._launch(placed, known, plan, refused, session)
         return replace(launch, missing=self._missing(session, {host.name for host in hosts}, run))
-
-    def _with_python(self, host: Host) -> Host:
-        python = self.target.python
-        return host if python is None or self.python_asked else replace(host, python=python)
 
     def _as_run(self, run: Run, traits: ScriptTraits, cluster: Cluster) -> Run:
         """Return the request of a pasted srun outside of its job as these hosts can have it."""

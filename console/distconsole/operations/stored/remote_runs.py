@@ -75,7 +75,7 @@ def find_known(runs: Sequence[KnownRun], wanted: str, others: Iterable[str] = ()
     words = [word for run in runs for word in (run.run, run.known.name) if word]
     raise RunNotFoundError(
         f"neither this machine nor the hosts know a run {wanted}",
-        f"{meant(wanted, (*words, *others))}distconsole runs --hosts … lists them",
+        f"{meant(wanted, (*words, *others))}distconsole runs --hosts HOST1,HOST2 lists them",
     )
 
 

@@ -172,4 +172,4 @@ def _hint(made: Diagnosis, found: Found) -> str:
     """Return what to do; the logs of a job that distconsole did not start are where it was started."""
     if "distconsole logs" not in made.hint or found.part.run:
         return made.hint.replace(found.name, found.part.run) if found.part.run else made.hint
-    return "what it printed is where the job was started; distconsole watch --hosts shows what lies in files"
+    return "what it printed is where the job was started; distconsole watch --hosts HOST1,HOST2 shows what lies in files"

@@ -157,7 +157,7 @@ def _disk_error(path: Path, error: Exception) -> ConsoleError:
         return ConsoleError(
             f"{path} is damaged: {error}",
             f"move it away; while its hosts know the run, distconsole attach {path.stem} "
-            "--hosts … fetches it again",
+            "--hosts HOST1,HOST2 fetches it again",
         )
     return ConsoleError(
         f"{path} cannot be used: {error}",

@@ -91,6 +91,8 @@ DOES = {
     "lines times": "show when lines were printed",
     "lines at": "go to a time",
     "repeat {check}": "repeat this check",
+    "init": "set up: hosts, host keys and Python, kept in distconsole.toml",
+    "demo": "demo: two nodes on this machine, a slow rank and a failure",
 }
 """What help says of the keys whose labels are too short for it, by what they type."""
 

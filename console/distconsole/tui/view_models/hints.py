@@ -4,18 +4,34 @@ from __future__ import annotations
 
 import re
 
-from distconsole.grammar.verbs import VERBS
+from distconsole.grammar.verbs import VERB_COMMANDS, VERBS
 from distconsole.model.findings import Finding
 from distconsole.model.run_events import RunFinding
 from distconsole.text.check import cure_lines
 from distconsole.tui.prompt.keymap import Keymap
 
-_VALUE = r"[^\s;,()'\"`]+"
-COMMAND = re.compile(
-    rf"\bdistconsole (?P<verb>{'|'.join(VERBS)})\b"
-    rf"(?P<rest>(?: --(?:errors|yes|sync|details)\b| --[a-z-]+ {_VALUE}| (?=[^\s;,()]*\d){_VALUE})*)"
+_FLAGS = sorted(
+    {
+        flag
+        for command in VERB_COMMANDS
+        for param in command.params
+        if getattr(param, "is_flag", False)
+        for flag in param.opts
+        if flag.startswith("--")
+    }
 )
-"""A command in a hint: a verb, names of runs and hosts (which have a digit), options; what follows is prose."""
+_VALUE = r"""(?:'[^']*'|"[^"]*"|[^\s;()'"`…]*[^\s;,.:()'"`…])"""
+_NAME = rf"(?:last\b|(?=[^\s;,()]*\d|[A-Z]{{3}}|'|[^\s;,()]*[/.]\w){_VALUE})"
+COMMAND = re.compile(
+    rf"\bdistconsole (?P<verb>{'|'.join(VERBS)})(?![\w-])"
+    rf"(?P<rest>(?: (?:{'|'.join(_FLAGS)})(?![\w-])| --[a-z-]+[ =]{_VALUE}| -[a-zA-Z] {_VALUE}| {_NAME})*"
+    r"(?: -- (?:'[^']*'|\"[^\"]*\"|[^;…`\"'])+(?<!\s))?)"
+)
+"""A command in a hint: a verb, options, names of runs, hosts and files (with a digit, a dot or in capitals); what follows is prose."""
+_OTHER = re.compile(r"(?:sudo [\w-]+|export)(?: (?=\S*[^a-z\s])\S+)*")
+"""A hint that is nothing but a command of another program."""
+_ELSEWHERE = re.compile(r"\b(?:in a script|in a job of [^:;]+|and in it|salloc, then)\b[^;]*$")
+"""Before a command for another shell than the console's."""
 KEYED = {
     "why": "why {run}",
     "logs": "view logs",
@@ -31,6 +47,9 @@ def console_hint(hint: str, keymap: Keymap | None = None) -> str:
     """Return ``hint`` with lines of the prompt in place of commands of ours, or keys of the run's screen if a ``keymap`` is given."""
 
     def put(found: re.Match[str]) -> str:
+        before, after = found.string[: found.start()], found.string[found.end() :]
+        if _ELSEWHERE.search(before):
+            return found[0]
         verb, rest = found["verb"], found["rest"]
         line, rank = KEYED.get(verb, ""), OF_RANK.search(rest)
         if verb == "logs" and rank:
@@ -38,17 +57,21 @@ def console_hint(hint: str, keymap: Keymap | None = None) -> str:
         keys = (
             keymap.keys if keymap is not None and not (verb in ("check", "top") and rest) else ()
         )
-        key = next((key.shown for key in keys if key.line == line), "")
-        of_rank = f" on rank {rank[1]}" if rank else ""
-        quote = "" if found.string[: found.start()].endswith(("'", '"', "`")) else "'"
-        return f"{key}{of_rank}" if key else f"{quote}{verb}{rest}{quote}"
+        key = next((key.shown for key in keys if line and key.line == line), "")
+        if key and rank:
+            press = "" if after[:1] == " " else "press "
+            return f"{press}{key} on rank {rank[1]}"
+        quote = "" if before.endswith(("'", '"', "`")) else "`" if "'" in rest else "'"
+        return key or f"{quote}{verb}{rest}{quote}"
 
     return COMMAND.sub(put, hint)
 
 
 def command_of(finding: Finding | RunFinding) -> str:
-    """Return what to type in a shell about ``finding``: its cure, else the first command of ours, else all that it says to do."""
+    """Return what to type in a shell about ``finding``: its cure, else the command in its hint; nothing where that is prose."""
     cure = finding.cure if isinstance(finding, Finding) else None
     lines = cure_lines(cure) if cure is not None else []
-    command = COMMAND.search(finding.hint)
-    return "\n".join(lines) or (finding.hint if command is None else command[0])
+    # A bare `distconsole run` says what it does by itself.
+    ours = [found[0] for found in COMMAND.finditer(finding.hint) if found[0] != "distconsole run"]
+    other = _OTHER.fullmatch(finding.hint)
+    return "\n".join(lines) or next(iter(ours), "" if other is None else other[0])

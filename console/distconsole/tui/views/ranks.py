@@ -11,7 +11,7 @@ from distconsole.model.run_events import RankState
 from distconsole.model.time_text import ms_text, span_text
 from distconsole.runs.detectors.slowness import DATA, STEP
 from distconsole.runs.present import Sight, rate_of
-from distconsole.runs.rank_view import ENDED_BY_US
+from distconsole.runs.rank_view import ENDED_BY_STOP
 from distconsole.runs.timeline import RunTimeline
 from distconsole.text.lists import share_text
 from distconsole.text.tables import Column
@@ -75,7 +75,7 @@ def _state(row: RankRow) -> Text:
     elif row.first:
         words = "failed first" if view.exit_code is None else f"failed first ({view.exit_code})"
     elif view.stopped:
-        words = ENDED_BY_US
+        words = ENDED_BY_STOP
     elif view.exit_code:
         words = f"{words} ({view.exit_code})"
     elif view.state is RankState.STARTING and view.started_at is None:

@@ -33,7 +33,7 @@ from distconsole.tui.widgets.heat_cells import (
 )
 from distconsole.tui.widgets.line_widget import LineWidget
 
-NARROW, WIDE = (16, 31), (24, 42)
+NARROW, WIDE = (16, 32), (24, 42)
 """Cells of a row's name and of the list of the worst: on most screens, and from ``WIDE_FROM`` cells on."""
 LIST_FROM, WIDE_FROM = 72, 130
 """Cells from which on the worst are listed beside the map."""
@@ -296,12 +296,11 @@ class HeatMap(LineWidget, can_focus=True):
         slow, room = self._is_slow(worst), self._sides[1] - 1
         usual = f", usual {number_text(worst.usual)}" if known and room > NARROW[1] else ""
         price = self._slow[worst.rank] if slow else ""
-        between = "," if usual else ""
         # The price in place of since when, which the figure's row shows.
         past = (
             f", costs {price}"
             if price
-            else f"{between} for {'over ' if worst.always else ''}{since}"
+            else f", {'for ' if usual else ''}{'over ' if worst.always else ''}{since}"
         )
         tail = f" {value}{usual}{past}"
         text = Text(f"{'▲' if slow else '·'} {printable_name(own)}")

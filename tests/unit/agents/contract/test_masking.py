@@ -43,6 +43,12 @@ SECRET = "s3cr'et; \"x"
         (f"HF_TOKEN+={SECRET}",),
         ("setenv", "HF_TOKEN", SECRET),
         ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0.s3cr",),
+        ("/usr/bin/sshpass", "-p", SECRET, "ssh", "host"),
+        ("sshpass", "-ps3cr", "ssh", "host"),
+        ("curl", "-s", "-u", f"bob:{SECRET}", "https://host/x"),
+        ("mysql", "-ps3cr", "table"),
+        ("redis-cli", "-a", SECRET, "ping"),
+        ("redis-server", "--requirepass", SECRET),
     ],
 )
 def test_a_secret_is_hidden_in_each_spelling(words: tuple[str, ...]) -> None:
@@ -87,6 +93,8 @@ def test_every_text_is_read_once(piece: str) -> None:
     "text",
     [
         "python train.py --max-tokens 10 --tokenizer gpt2 'a b' \"c d\" $HOME",
+        "mkdir -p /a; ssh -p 22 host; docker run -p 80:80 -u me x",
+        "sshpass -p '***' ssh -p 22 host",
         "it's a step; loss=0.1 & more | less",
         "source ~/venv/bin/activate && module load cuda/12",
         "https://host/path?page=1",

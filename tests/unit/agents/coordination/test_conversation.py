@@ -72,3 +72,23 @@ def test_a_connection_on_which_a_message_is_missing_is_cut(loop: Loop, number: o
         exchange()
     assert (heard, cuts) == ([], [True])
     left.close()
+
+
+def test_the_longest_silence_is_known_over_all_connections(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(loop, "clock", lambda: now[0])
+    left, right = conversation(loop, [], []), conversation(loop, [], [])
+    now[0] += 50  # before the first connection nobody is missed
+    exchange = link(loop, left, right)
+    told = []
+    for quiet, reconnect in ((1, False), (5, False), (2, True), (7, True)):
+        now[0] += quiet
+        exchange = link(loop, left, right) if reconnect else exchange
+        right.tell({"op": "beat"})
+        exchange()
+        told.append(left.longest_quiet)
+    assert told == [1, 5, 5, 7]
+    left.close()
+    right.close()

@@ -82,15 +82,13 @@ def test_a_number_is_awaited_until_the_rank_trains() -> None:
     assert not one_a_node(own_numbers=False).await_numbers
 
 
-def test_only_a_sigterm_that_follows_the_stop_is_that_of_the_stop() -> None:
-    def ended(signal: int, *, stopping: bool) -> bool:
+def test_only_a_sigterm_of_the_stop_is_that_of_the_stop() -> None:
+    def ended(signal: int, *, terminated: bool) -> bool:
         ranks = one_a_node()
-        ranks.stopping = stopping
-        (entry,) = ranks.exited(event("exited", exit_code=128 + signal, signal=signal))
+        how = {"exit_code": 128 + signal, "signal": signal, "terminated": terminated}
+        (entry,) = ranks.exited(event("exited", **how))
         return "stopped" in entry
 
-    assert [ended(15, stopping=True), ended(15, stopping=False), ended(9, stopping=True)] == [
-        True,
-        False,
-        False,
-    ]
+    assert ended(15, terminated=True)
+    assert not ended(15, terminated=False)
+    assert not ended(9, terminated=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from distconsole_agent.journal.rings import Record, Ring
+from distconsole_agent.journal.rings import Record, Ring, all_meet
 from distconsole_training import records
 from fakes.ring_writer import RingWriter
 
@@ -211,3 +211,23 @@ def show(writer: RingWriter, index: int, record: bytes) -> None:
     with writer.path.open("r+b") as file:
         file.seek(records.RECORDS_OFFSET + index * records.RECORD.size)
         file.write(record)
+
+
+def test_ranks_meet_once_all_have_asked_and_until_one_has_its_group(tmp_path: Path) -> None:
+    """Rings of an earlier attempt, and of processes that a rank has started, say nothing of it."""
+    of_before = RingWriter(tmp_path, 0, pid=1, attempt=1)
+    child = RingWriter(tmp_path, 0, pid=2, attempt=2, flags=records.HEADER_CHILD)
+    first, second = (RingWriter(tmp_path, rank, pid=rank + 3, attempt=2) for rank in (0, 1))
+    told = []
+    for writer, phase in (
+        (of_before, "first_step"),
+        (child, "import_torch"),
+        (first, "rendezvous"),
+        (second, "rendezvous"),
+        (second, "init_process_group"),
+    ):
+        writer.put(records.PHASE, name=records.PHASES.index(phase))
+        told.append(all_meet(str(tmp_path), 2))
+    assert told == [False, False, False, True, None]
+    for writer in (of_before, child, first, second):
+        writer.close()

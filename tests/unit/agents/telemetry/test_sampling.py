@@ -13,9 +13,11 @@ import pytest
 from distconsole_agent.contract.protocol import BUSY_FIELDS, NODE_FIELDS
 from distconsole_agent.telemetry.sampling import (
     FIRST_SECONDS,
+    LONGEST_SWEEP_SECONDS,
     SURVEY_SECONDS,
     SWEEP_SECONDS,
     TICKS,
+    UNWATCHED_SECONDS,
     BusyProcesses,
     HostSampler,
 )
@@ -67,7 +69,7 @@ def test_the_busiest_processes_are_those_between_two_readings_with_their_secrets
         )
 
     clock = Clock()
-    busy = BusyProcesses(clock, str(tmp_path))
+    busy = BusyProcesses(clock, str(tmp_path), begin=lambda look: look(), cpu_clock=clock)
     process(7, 500.0)
     process(8, 3.0)
     process(9, 100.0)
@@ -85,7 +87,7 @@ def test_the_busiest_processes_are_those_between_two_readings_with_their_secrets
     clock.now += SWEEP_SECONDS - 0.1
     process(7, 600.0)
     assert busy.newest() is first, "they are not read again so soon"
-    clock.now += 10 * SWEEP_SECONDS
+    clock.now += 2 * UNWATCHED_SECONDS
     assert busy.newest() is None, "a mean over the time in which nobody looked is not of now"
 
 
@@ -100,11 +102,27 @@ def test_processes_that_take_long_to_read_are_read_seldom(tmp_path: Path) -> Non
             clock.now += 0.1
             yield from super()._read()
 
-    busy = Slow(clock, str(tmp_path))
+    busy = Slow(clock, str(tmp_path), begin=lambda look: look(), cpu_clock=clock)
     for _ in range(200):
         busy.newest()
         clock.now += 1.0
-    assert readings * 0.1 <= 0.002 * 200 + 2 * 0.1
+    assert 200 / LONGEST_SWEEP_SECONDS - 1 <= readings <= 200 / LONGEST_SWEEP_SECONDS + 2
+
+
+@pytest.mark.parametrize("interval", [7.0, 15.0, 60.0])
+def test_who_asks_seldom_is_told_of_processes_too(tmp_path: Path, interval: float) -> None:
+    clock = Clock()
+    busy = BusyProcesses(clock, str(tmp_path), begin=lambda look: look(), cpu_clock=clock)
+    told = []
+    for _ in range(3):
+        told.append(busy.newest())
+        clock.now += interval
+    assert told == [None, [], []]
+
+
+def test_a_name_service_that_hangs_holds_up_no_sample(tmp_path: Path) -> None:
+    busy = BusyProcesses(Clock(), str(tmp_path), begin=lambda _look: None)
+    assert [busy.newest(), busy.newest()] == [None, None]
 
 
 def test_without_psutil_only_what_python_knows_is_left(monkeypatch: pytest.MonkeyPatch) -> None:

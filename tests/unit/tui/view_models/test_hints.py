@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import ast
+import re
+import shlex
+from pathlib import Path
+
 import pytest
 
+import distconsole
+from distconsole.checks.gather.local_facts import NO_JOB
 from distconsole.config.schema import Config
 from distconsole.config.shortcuts import KeySetting
+from distconsole.errors import UsageError
+from distconsole.grammar.verbs import VERBS, parse_args
 from distconsole.model.findings import Cure, Finding, Severity
+from distconsole.operations.init.init import IN_A_SCRIPT
 from distconsole.tui.prompt.keymap import Keymap, make_keymap
-from distconsole.tui.view_models.hints import command_of, console_hint
+from distconsole.tui.view_models.hints import COMMAND, command_of, console_hint
 
 RUN = "ddp-1128-7af509"
 HINTS = {
@@ -18,7 +28,7 @@ HINTS = {
         f"distconsole why {RUN}",
     ),
     f"distconsole logs {RUN} --rank 3; distconsole stop {RUN}": (
-        "l on rank 3; F8",
+        "press l on rank 3; F8",
         f"'logs {RUN} --rank 3'; 'stop {RUN}'",
         f"distconsole logs {RUN} --rank 3",
     ),
@@ -42,9 +52,99 @@ HINTS = {
         "see 'check --level full'",
         "distconsole check --level full",
     ),
+    "what remains is the network: distconsole check --only net,os.hostname,coll": (
+        "what remains is the network: 'check --only net,os.hostname,coll'",
+        "what remains is the network: 'check --only net,os.hostname,coll'",
+        "distconsole check --only net,os.hostname,coll",
+    ),
+    "distconsole setup --rebuild --hosts node1,node2,node3, once": (
+        "'setup --rebuild --hosts node1,node2,node3', once",
+        "'setup --rebuild --hosts node1,node2,node3', once",
+        "distconsole setup --rebuild --hosts node1,node2,node3",
+    ),
+    "(distconsole check --only python --hosts node[1-4],node7:2)": (
+        "('check --only python --hosts node[1-4],node7:2')",
+        "('check --only python --hosts node[1-4],node7:2')",
+        "distconsole check --only python --hosts node[1-4],node7:2",
+    ),
+    """submits it: distconsole run --slurm "--nodes=2 -t 9" -- bash train.sh '--lr;1'""": (
+        """submits it: `run --slurm "--nodes=2 -t 9" -- bash train.sh '--lr;1'`""",
+        """submits it: `run --slurm "--nodes=2 -t 9" -- bash train.sh '--lr;1'`""",
+        """distconsole run --slurm "--nodes=2 -t 9" -- bash train.sh '--lr;1'""",
+    ),
+    "distconsole run -- torchrun … starts one for all": (
+        "'run -- torchrun' … starts one for all",
+        "'run -- torchrun' … starts one for all",
+        "distconsole run -- torchrun",
+    ),
+    "`distconsole run` names the interface by itself": (
+        "`run` names the interface by itself",
+        "`run` names the interface by itself",
+        "",
+    ),
+    "salloc -N2 starts such a job, and in it: distconsole run -- torchrun t.py": (
+        "salloc -N2 starts such a job, and in it: distconsole run -- torchrun t.py",
+        "salloc -N2 starts such a job, and in it: distconsole run -- torchrun t.py",
+        "distconsole run -- torchrun t.py",
+    ),
+    "in a job of PBS its hosts are taken by themselves: distconsole run -- mpirun ./a": (
+        "in a job of PBS its hosts are taken by themselves: distconsole run -- mpirun ./a",
+        "in a job of PBS its hosts are taken by themselves: distconsole run -- mpirun ./a",
+        "distconsole run -- mpirun ./a",
+    ),
+    IN_A_SCRIPT: (IN_A_SCRIPT, IN_A_SCRIPT, "distconsole init --hosts gpu1,gpu2 --yes"),
+    NO_JOB: (NO_JOB, NO_JOB, "distconsole check"),
     "sudo nvidia-smi -r": ("sudo nvidia-smi -r",) * 3,
-    "install distconsole again": ("install distconsole again",) * 3,
+    "export NCCL_IB_GID_INDEX=3": ("export NCCL_IB_GID_INDEX=3",) * 3,
+    "sudo apt-mark hold 'nvidia-*' keeps updates away": (
+        *("sudo apt-mark hold 'nvidia-*' keeps updates away",) * 2,
+        "",
+    ),
+    "install distconsole again": (*("install distconsole again",) * 2, ""),
 }
+COMMANDS = re.compile(rf"\bdistconsole (?:{'|'.join(VERBS)})(?![\w-])")
+NO_HINTS = ("Written by distconsole run --emit for", "distconsole check, run SCRIPT")
+
+
+def texts_in_code() -> list[str]:
+    """Every text of the console with a command of ours, but docstrings; what is filled in is a 7, before an option nothing."""
+    texts = []
+    for path in sorted(Path(distconsole.__file__).parent.rglob("*.py")):
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        parts = {
+            id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values
+        }
+        parts |= {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+        for node in nodes:
+            if id(node) not in parts and isinstance(node, ast.Constant | ast.JoinedStr):
+                values = node.values if isinstance(node, ast.JoinedStr) else [node]
+                text = "".join(
+                    str(each.value) if isinstance(each, ast.Constant) else "\0" for each in values
+                )
+                texts.append(text.replace("\0--", "--").replace("\0", "7"))
+    return [text for text in texts if COMMANDS.search(text) and not any(map(text.count, NO_HINTS))]
+
+
+@pytest.mark.parametrize("text", texts_in_code())
+def test_a_command_in_the_code_is_found_whole_and_means_something(text: str) -> None:
+    found = list(COMMAND.finditer(text))
+    assert len(found) == len(COMMANDS.findall(text))
+    for each in found:
+        behind = text[each.end() :]
+        assert not re.match(r"[\w=/-]|,\S| -|[ ,.:]*\d", behind), (
+            f"{each[0]} is cut before {behind}"
+        )
+        words = shlex.split(each[0])[1:]
+        if words in (["completion"], ["trust", "FOLDER"]):
+            continue
+        try:
+            parse_args(words)
+        except UsageError as error:
+            wrong = error.message
+        else:
+            continue
+        # A name that is to be put in, or a script.
+        assert re.search(r"\bneeds?\b|[A-Z]{3}|\b7\b", wrong), f"{each[0]}: {wrong}"
 
 
 @pytest.mark.parametrize("hint", HINTS)

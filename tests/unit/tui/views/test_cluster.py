@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from distconsole.tui.view_models.hosts import EACH_SECONDS, KEPT, Recent
+from distconsole.model.run_events import GpuSample
+from distconsole.tui.view_models.hosts import EACH_SECONDS, KEPT, LoadModel, Recent
+from distconsole.tui.views.cluster.host import processes_on
+from distconsole.tui.views.cluster.rows import host_rows
 from distconsole.tui.views.cluster.view import LEAST_GPUS, LEAST_HOSTS, LEAST_PLOT, share_lines
 from distconsole.tui.widgets.plots import MOST_ROWS, spread
+from fakes import scenes
+
+STRANGER = "812 mallory python steal.py"
+
+
+def load_of_node1(strangers: tuple[str, ...] = ()) -> LoadModel:
+    """One host with four GPUs, seen at 100 s; ``strangers`` are on all but the second."""
+    load = LoadModel()
+    for event in scenes.hosts(1, 4):
+        if isinstance(event, GpuSample):
+            on = strangers if event.gpu != 1 else ()
+            event = msgspec.structs.replace(event, strangers=on)
+        load.fold(event, 100.0)
+    return load
 
 
 @pytest.mark.parametrize("frame", [1, 2])
@@ -37,3 +55,12 @@ def test_a_figure_is_kept_as_means_with_blanks_where_nothing_was_measured() -> N
     for place in range(3 * KEPT):
         recent.put(place * EACH_SECONDS, float(place))
     assert recent.until(3 * KEPT - 1) == tuple(map(float, range(2 * KEPT, 3 * KEPT)))
+
+
+def test_a_process_on_several_gpus_is_one_row_with_all_of_them() -> None:
+    load = load_of_node1((STRANGER,))
+    (row,) = host_rows(load, ("node1",), 100.0)
+    processes = processes_on(row, (), load, 100.0)
+    assert [(each.pid, each.whose, each.gpu) for each in processes] == [
+        ("812", "mallory", "0,2-3")
+    ]

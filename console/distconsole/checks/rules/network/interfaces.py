@@ -222,12 +222,6 @@ USED_AS = {Engine.GLOO: "coll", Engine.HOROVOD: "horovod"}
 """Engines by what a launch calls them; those of MPI are ``mpi``. Horovod may use NCCL, too."""
 
 
-def _is_used(engine: Engine, view: View) -> bool:
-    if view.launch is None or engine is Engine.NCCL:
-        return True
-    return not view.launch.unused(USED_AS.get(engine, "mpi"))
-
-
 @hint(
     "Name the interface: NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME, btl_tcp_if_include, "
     "horovodrun --network-interfaces; `distconsole run` does it per host."
@@ -251,8 +245,11 @@ def _choices(view: View) -> RuleResults:
     unknown = dict.fromkeys(choice.host for choice in choices if choice.host not in known)
     yield NotApplicable("what MPICH and Intel MPI take is not foretold", tuple(unknown))
     groups: dict[tuple[tuple[str, ...], Fault | None], list[Choice]] = {}
-    used = [engine for engine in Engine if _is_used(engine, view)]
-    for engine, start in product(used, Start):
+    launch = view.launch
+    for engine, start in product(Engine, Start):
+        by = USED_AS.get(engine, "mpi")
+        if launch is not None and engine is not Engine.NCCL and launch.unused(by):
+            continue
         mine = [c for c in choices if c.engine is engine and c.start is start]
         red = [c for c in mine if c.meets is False and not _explains(c, view)]
         if red:

@@ -259,18 +259,15 @@ def _all_alone(job: Job) -> Finding:
         for name, group in job.groups
         if group.get("library")
     }
+    is_foreign = any(each.get("library") and not each.get("own") for _, each in job.groups)
     return fail(
         f"every rank says size 1: {world} were started, and each is alone",
         job.hosts,
         seen="\n".join(f"{name}: {library}" for name, library in libraries.items()),
         expected=f"size {world} at every rank",
-        hint=OTHER_LIBRARY if _is_foreign(job) else job.mend,
+        hint=OTHER_LIBRARY if is_foreign else job.mend,
         cure=_library_of_mpirun(job.groups),
     )
-
-
-def _is_foreign(job: Job) -> bool:
-    return any(group.get("library") and not group.get("own") for _, group in job.groups)
 
 
 def _find_linked(groups: Sequence[tuple[str, Group]]) -> RuleResults:

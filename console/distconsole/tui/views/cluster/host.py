@@ -12,6 +12,7 @@ from rich.text import Text
 
 from distconsole.formats.figures import bytes_text
 from distconsole.model.findings import Severity
+from distconsole.model.names import ranks_text
 from distconsole.model.time_text import clock_text
 from distconsole.text.tables import Column
 from distconsole.tui.view_models.check import SEVERITY_MARKS
@@ -53,7 +54,7 @@ PROCESS_COLUMNS: list[Column[Process]] = [
     Column("user or rank", 12, lambda row: Text(row.whose, style=row.style), middle=True, wide=20),
     Column("cpu %", 5, lambda row: "" if row.cpu is None else f"{row.cpu:.0f}", right=True),
     Column("memory", 6, lambda row: bytes_text(row.memory), 2, right=True),
-    Column("gpu", 3, lambda row: row.gpu, 3, right=True),
+    Column("gpu", 3, lambda row: row.gpu, 3, right=True, wide=5),
     Column("command", 12, _command, fill=_command),
 ]
 
@@ -63,11 +64,13 @@ def processes_on(
 ) -> list[Process]:
     """Return the busiest processes of the host of ``row``, then the other ranks of ``runs`` and strangers on its GPUs."""
     known: dict[str, Process] = {}
+    on_gpus: dict[str, set[int]] = {}
     for sample in row.gpus:
         for stranger in sample.strangers:
             pid, _, rest = stranger.partition(" ")
             user, _, command = rest.partition(" ")
-            known[pid] = Process(pid, user, f"{sample.gpu}", command, "bad")
+            on_gpus.setdefault(pid, set()).add(sample.gpu)
+            known[pid] = Process(pid, user, ranks_text([*on_gpus[pid]]), command, "bad")
     for task in runs:
         with task.lock:
             name = task.run.name or task.run.run

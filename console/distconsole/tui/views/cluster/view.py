@@ -71,13 +71,6 @@ MOST_AT_ONCE = 16
 """So many hosts of an ssh_config are taken at once by Enter; of more it asks which."""
 MOST_NAMES = 24
 NONE_YET = "None of them is connected before you choose"
-CHOICES = {
-    "open": "use the hosts in the row under the cursor",
-    "init": "set up: hosts, host keys and Python, kept in distconsole.toml",
-    "demo": "demo: two nodes on this machine, a slow rank and a failure",
-    "hosts localhost": "this machine alone",
-}
-"""What keys do while no hosts are chosen, by the line that they type."""
 PAGE_KEYS = ("back", "check --hosts {host}")
 """Lines of keys that the border of the hosts names, and that of one host."""
 
@@ -363,8 +356,12 @@ def offer_verdict(offers: Sequence[HostOffer]) -> tuple[str, str, str, str]:
 
 def offer_words(offers: Sequence[HostOffer], keys: Sequence[Key]) -> Text:
     """Return how to choose hosts: a line for each key, and what was left out."""
-    rows = [(key.shown, CHOICES.get(key.line, key.line)) for key in keys]
-    rows.insert(1, (":", "hosts a,b  names others; Tab completes the names that are known"))
+    use, *others = keys
+    rows = [
+        (use.shown, "use the hosts in the row under the cursor"),
+        (":", "hosts a,b  names others; Tab completes the names that are known"),
+        *((key.shown, key.does) for key in others),
+    ]
     text = Text()
     for shown, does in rows:
         text.append(f" {shown:<6}", style="accent").append(f"{does}\n")
