@@ -242,6 +242,11 @@ def test_hosts_that_lose_each_other_as_the_ranks_meet_are_told_and_ranks_start_a
         assert "they are started again" in found["hint"]
         assert console.wait() == 0
     assert len(console.of("restart")) == 1
+    (restart,) = (each for each in console.of("finding") if each["check"] == "run.restart")
+    blamed = (
+        "rank 1 on node2 failed first: Open MPI failed to connect ranks as node2 was not heard"
+    )
+    assert restart["summary"].startswith(blamed)
     assert {rank: console.lines(rank)[-1] for rank in (0, 1)} == dict.fromkeys(
         (0, 1), "sums to 11"
     )

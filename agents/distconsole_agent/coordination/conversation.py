@@ -24,7 +24,8 @@ class Conversation:
     Attributes:
         unlinked_since: Loop time of the last sign of life before the connection was lost; None
             while there is one.
-        longest_quiet: The most seconds for which the other side was not heard of, over all connections.
+        longest_quiet: The most seconds for which the other side was not heard of since ``begin_quiet``, over all
+            connections.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class Conversation:
         self._posted = self._got = 0
         self._session: Session | None = None
         self._resumed = False
-        self._heard = self.longest_quiet = 0.0
+        self._heard = self._quiet_from = self.longest_quiet = 0.0
         self.unlinked_since: float | None = loop.clock()
 
     @property
@@ -59,6 +60,10 @@ class Conversation:
         """How long the other side has not been heard of; None while there is a connection."""
         since = self.unlinked_since
         return None if since is None else self._loop.clock() - since
+
+    def begin_quiet(self) -> None:
+        """Begin ``longest_quiet`` at this moment."""
+        self._quiet_from, self.longest_quiet = self._loop.clock(), 0.0
 
     def attach(self, session: Session) -> None:
         if self._session is not None:
@@ -145,7 +150,8 @@ class Conversation:
     def _hear(self) -> None:
         now = self._loop.clock()
         if self._heard:
-            self.longest_quiet = max(self.longest_quiet, now - self._heard)
+            quiet = now - max(self._heard, self._quiet_from)
+            self.longest_quiet = max(self.longest_quiet, quiet)
         self._heard = now
 
     def _take(self, message: dict[str, Any]) -> None:
@@ -191,7 +197,7 @@ class Member:
     def begin_again(self) -> None:
         self.ended = self.idle = False
         if self.conversation is not None:
-            self.conversation.longest_quiet = 0.0
+            self.conversation.begin_quiet()
 
 
 class Supervision:

@@ -102,7 +102,10 @@ class Coordinator:
         self._begun = True
         self._restarts.begin()
         for node in self._nodes:
-            if node.conversation is not None and not node.conversation.linked:
+            if node.conversation is None:
+                continue
+            node.conversation.begin_quiet()
+            if not node.conversation.linked:
                 node.conversation.unlinked_since = self._loop.clock() + self._times.silent
 
     def failed(self, failure: Failure) -> None:
@@ -137,6 +140,15 @@ class Coordinator:
         if not failures:
             self._lost, self._outlived = [*self._lost, *self._outlived], []
         self._stop_all(blame.FAILURE, self._spec.failure_grace, but=-1)
+
+    def blame_host(self, host: str, error: str) -> None:
+        """End the attempt by what befell a host and no rank of it can report; its first rank stands for it."""
+        index, spec = next(
+            (index, node.spec) for index, node in enumerate(self._nodes) if node.spec.host == host
+        )
+        t_ns = self._now_ns() - self._offsets_ns.get(index, 0)
+        rank = (spec.ranks or (0,))[0]
+        self.give_up([Failure(index, rank, 0, t_ns, 1, None, error, "")])
 
     def idle(self, node: int) -> None:
         """Take that a stopping node has no rank left; once none has, have all kill what is left."""

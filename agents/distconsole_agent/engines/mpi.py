@@ -393,11 +393,9 @@ class MpiShim(Shim):
 
     def _begin_anew(self, quiet: dict[str, float]) -> None:
         if not self._teardown.begun and self._all_meet():
-            hosts, seconds = ", ".join(sorted(quiet)), max(quiet.values())
-            told = (
-                f"Open MPI failed to connect ranks as {hosts} was not heard of for {seconds:.0f} s"
-            )
-            self._fail(self._own_failure(told, 1))
+            assert self._coordinator is not None
+            told = f"Open MPI failed to connect ranks as {notes.not_heard_of(quiet)}"
+            self._coordinator.blame_host(min(quiet), told)
 
     def _all_meet(self) -> bool | None:
         from distconsole_agent.journal.rings import all_meet  # late: as above

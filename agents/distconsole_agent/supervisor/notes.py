@@ -111,7 +111,7 @@ def connection_lost(quiet: dict[str, float], again_after: float) -> Note:
     ``again_after``: another attempt begins if the ranks still wait after so many seconds; 0 if none does.
     """
     summary = (
-        f"{_hosts_were(sorted(quiet))} not heard of for {max(quiet.values()):.0f} s while the ranks met, and Open MPI "
+        f"{not_heard_of(quiet)} while the ranks met, and Open MPI "
         "failed to connect ranks: it does not try that again, so they may wait for ever"
     )
     hint = "start the run again: distconsole rerun; with --max-restarts its ranks start again by themselves"
@@ -120,6 +120,10 @@ def connection_lost(quiet: dict[str, float], again_after: float) -> Note:
             f"if they still wait in {again_after:.0f} s, they are started again (--max-restarts)"
         )
     return warn("run.connection_lost", summary, hint, host=min(quiet))
+
+
+def not_heard_of(quiet: dict[str, float]) -> str:
+    return f"{_hosts_were(sorted(quiet))} not heard of for {max(quiet.values()):.0f} s"
 
 
 def cut_off(host: str, first: str, seconds: float) -> Note:

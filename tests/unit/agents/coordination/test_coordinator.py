@@ -185,6 +185,41 @@ def test_a_quiet_network_is_not_a_dead_node(make_world: MakeWorld) -> None:
     assert world.heard(2, "stop") == [("failure", 5.0)]
 
 
+def test_only_the_quiet_since_the_ranks_start_is_held_against_a_host(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(2, times=LinkTimes())
+    for peer in world.peers:
+        peer.begin()
+    world.turn(1.0)
+    for spans_it, least, most in ((0.0, 0.0, 2.0), (1.5, 1.5, 3.5)):
+        world.relay.silent = True
+        world.turn(5.0)
+        world.coordinator.begin()
+        world.turn(spans_it)
+        world.relay.silent = False
+        world.turn(3.0)
+        assert least <= world.coordinator.quiet_seconds["host1"] <= most
+
+
+def test_what_befell_a_host_is_blamed_on_its_first_rank_and_stops_all(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(3, skews_ns=(0, 5 * SECOND, -3 * SECOND))
+    world.begin()
+    world.turn(1.0)
+    world.coordinator.blame_host("host2", "ranks failed to connect")
+    world.peers[0].failed(failure(1, int((world.now + 2) * SECOND) + 5 * SECOND, "KeyError: late"))
+    world.settle()
+    assert all(world.heard(node, "stop") == [("failure", 5.0)] for node in (0, 2))
+    for link in world.links:
+        link.ended()
+    world.until(lambda: world.heard(0, "verdict"))
+    first = world.heard(0, "verdict")[0].first_failure
+    assert (first["host"], first["rank"]) == ("host2", 4)
+    assert first["error"] == "ranks failed to connect"
+
+
 def test_a_host_that_is_lost_is_not_heard_of_again(make_world: MakeWorld) -> None:
     world = make_world(2)
     world.begin()
