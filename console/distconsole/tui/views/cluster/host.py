@@ -61,7 +61,7 @@ PROCESS_COLUMNS: list[Column[Process]] = [
     Column("cpu %", 5, lambda row: "" if row.cpu is None else f"{row.cpu:.0f}", right=True),
     Column("memory", 6, lambda row: bytes_text(row.memory), 2, right=True),
     Column("gpu", 3, lambda row: row.gpu, 3, right=True, wide=5),
-    Column("command or state", 12, _command, fill=_command),
+    Column("command/state", 13, _command, fill=_command),
 ]
 
 
