@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -266,6 +267,26 @@ async def test_hosts_alone_says_which_and_a_wrong_list_leaves_them() -> None:
         assert app.session.own is own
         await typed(app, stage, pilot, "hosts")
         assert "hosts: node1, node2" in screen_text(app)
+
+
+async def test_hosts_takes_and_offers_options_of_hosts_alone(folder: Path) -> None:
+    (folder / "machines").write_text("node1\nnode2\n")
+    app, stage = alone()
+    async with on_screen(app, stage) as pilot:
+        completer: LineCompleter = app.main.completer
+        offered = {each.word for each in completer.complete("hosts --")}
+        assert {"--hosts", "--hostfile", "--cluster", "--python"} <= offered
+        assert not offered & {"--once", "--json", "--fail-if", "--interval", "--yes"}
+        lines = [each.line for each in completer.complete("hosts --hostfile mac")]
+        assert lines == ["hosts --hostfile machines"]
+        assert [each.line for each in completer.complete("save --")] == ["save --yes"]
+        assert completer.complete("screenshot --") == []
+        for options in ("--once", "--json", "--interval 3"):
+            await typed(app, stage, pilot, f"hosts --hosts node1 {shlex.join(options.split())}")
+            assert "hosts takes only options that say which hosts" in screen_text(app)
+            assert app.session.own is None
+        await typed(app, stage, pilot, "hosts --hostfile machines")
+        assert app.session.hosts == ("node1", "node2")
 
 
 def test_help_says_on_its_first_screen_how_to_get_to_hosts() -> None:

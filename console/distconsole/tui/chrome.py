@@ -61,8 +61,8 @@ FIRST = ("", "help", "back", "find ", "stop {run}")
 """Lines whose keys come next: the way to everything that there is no room for, and out."""
 BEGINNING = ("check", "launch last")
 """Lines whose keys bring something into an empty view."""
-OF_LIVING = ("stop ", "why ", "trace ")
-"""How the lines of keys begin that ask something of ranks."""
+OF_LIVING = ("stop ", "trace ")
+"""How the lines of keys begin that need ranks; ``why`` tells of an ended run what was kept."""
 HEAT_KEYS = ("heat", "lines filter")
 """How the lines of keys begin that are about the heat map."""
 EDGE = 1

@@ -10,7 +10,7 @@ from distconsole.errors import ConsoleError, UsageError
 from distconsole.expression import ExpressionError
 from distconsole.grammar.mistakes import OTHER_WORDS
 from distconsole.grammar.secrets import mask_secrets
-from distconsole.grammar.verbs import VERBS
+from distconsole.grammar.verbs import VERBS, parse_args
 from distconsole.model import requests as ask
 from distconsole.model.findings import Finding
 from distconsole.model.names import join_some
@@ -289,6 +289,9 @@ class CommandDispatcher:
             named = words if words[0].startswith("-") else ["--hosts", ",".join(words)]
             asked = session.request(shlex.join(["top", *named]))
             assert isinstance(asked, ask.Top)
+            if parse_args(["top", *named]) != ask.Top(where=asked.where):
+                wrong = "hosts takes only options that say which hosts, and how to reach them"
+                raise UsageError(wrong, "hosts a,b, or hosts --hostfile FILE")
             session.choose_hosts(asked.where)
             session.look_at_hosts()
             console.views.take_hosts()

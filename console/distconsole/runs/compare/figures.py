@@ -266,13 +266,16 @@ def _parts(index: int, figures: Mapping[str, Figure], whole: float) -> Iterator[
 
 
 def _slowness(index: int, runs: Sequence[Compared]) -> Iterator[str]:
-    """Say who was slow in which of two runs, and what it cost."""
-    told = [_dearest(runs[at]) for at in (index, 0)]
-    if any(told):
-        both = zip(told, (LETTERS[index], LETTERS[0]), strict=True)
+    """Say who was slow in which of two runs, and what it cost; nothing of a run without step times."""
+    told = [
+        (LETTERS[at], _dearest(runs[at]))
+        for at in (index, 0)
+        if runs[at].statistics.step_ms.value is not None
+    ]
+    if any(text for _, text in told):
         yield "; ".join(
             f"in {letter} {text or 'no rank was slow'}"
-            for text, letter in sorted(both, key=lambda each: not each[0])
+            for letter, text in sorted(told, key=lambda each: not each[1])
         )
 
 

@@ -16,9 +16,11 @@ from distconsole.grammar.completion import (
     going_on,
     read_folder,
 )
+from distconsole.grammar.options import params_of
 from distconsole.grammar.secrets import mask_secrets
 from distconsole.grammar.values import UNFINISHED_NAME
 from distconsole.grammar.words import open_line
+from distconsole.model import requests as ask
 from distconsole.runs.compare.statistics import AXES
 from distconsole.runs.conditions.check_fields import CHECK_FIELDS
 from distconsole.runs.conditions.load_fields import LOAD_FIELDS
@@ -66,6 +68,7 @@ STANDING: Mapping[str, Words] = {
 
 STAND_FOR = {**dict.fromkeys(("save", "screenshot"), "report -o "), "hosts": "top --hosts "}
 """Verbs of the screen whose word is a file or a list of hosts, and what it is completed as."""
+OF_HOSTS = {flag for option in params_of(ask.Where).values() for flag in option.opts}
 
 
 PATIENCE_SECONDS = 0.03
@@ -122,8 +125,18 @@ class LineCompleter:
         if verb in ("watch", "filter"):
             of_view = FIELDS_OF_VIEWS.get(self._view(), FIELDS)
             return _names(line, of_view if verb == "filter" else {**of_view, **FIELDS})
+        dashed = typed.text[:1] == "-"
+        if verb == "hosts" and (dashed or (typed.words[1:2] and typed.words[1][:1] == "-")):
+            found = complete_line(f"top{line[len(verb) :]}", vocabulary, listing=listing)
+            return [
+                replace(each, line=f"{verb}{each.line[len('top') :]}")
+                for each in found
+                if not dashed or each.word.partition("=")[0] in OF_HOSTS
+            ]
+        if verb in STAND_FOR and dashed:
+            return _among({"--yes": "over what is there"} if verb == "save" else {}, line)
         if verb in STAND_FOR:
-            like = STAND_FOR[verb] if typed.text[:1] != "-" else "top "
+            like = STAND_FOR[verb]
             found = complete_line(f"{like}{line[typed.start :]}", vocabulary, listing=listing)
             return [
                 replace(each, line=line[: typed.start] + each.line[len(like) :]) for each in found

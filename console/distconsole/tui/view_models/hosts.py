@@ -68,6 +68,8 @@ class LoadModel:
     links: dict[str, LinkChanged] = field(default_factory=dict)
     seen_at: dict[str, float] = field(default_factory=dict)
     """Host -> monotonic seconds of its newest sample, on this machine's clock."""
+    since: dict[str, float] = field(default_factory=dict)
+    """Host -> the same of its first sample."""
     busy: dict[str, tuple[float, tuple[BusyProcess, ...]]] = field(default_factory=dict)
     """Host -> when its processes were read last, as ``seen_at``, and the busiest of them."""
     cpu: defaultdict[str, Recent] = field(default_factory=lambda: defaultdict(Recent))
@@ -86,6 +88,7 @@ class LoadModel:
             case NodeSample():
                 self.nodes[event.host] = event
                 self.seen_at[event.host] = now
+                self.since.setdefault(event.host, now)
                 if event.processes is not UNSET:
                     self.busy[event.host] = now, event.processes
                 self.cpu[event.host].put(now, event.cpu)

@@ -128,6 +128,13 @@ def test_a_rank_that_is_slow_in_one_run_alone_is_named() -> None:
         "in B rank 1 on node1 cost 60 % of each step on average since step 79; in A no rank was slow"
         in found.words
     )
+    unwatched = compared([scenes.plan(2)])
+    (told,) = (
+        words
+        for words in both(unwatched, compared(waiting(late=1), run="b-1")).words
+        if "slow" in words or "cost" in words
+    )
+    assert told == "in B rank 1 on node1 cost 60 % of each step on average since step 79"
     by_name = {figure.name: figure for figure in found.figures}
     assert by_name["own_spread"].values == (pytest.approx(1.0), pytest.approx(2.5))
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from distconsole.model.run_events import GpuSample
+from distconsole.model.events import HostStatus
+from distconsole.model.run_events import BusyProcess, GpuSample
 from distconsole.tui.view_models.hosts import EACH_SECONDS, KEPT, LoadModel, Recent
-from distconsole.tui.views.cluster.host import processes_on
+from distconsole.tui.views.cluster.host import Process, _command, processes_on, unread_because
 from distconsole.tui.views.cluster.rows import host_rows
 from distconsole.tui.views.cluster.view import LEAST_GPUS, LEAST_HOSTS, LEAST_PLOT, share_lines
 from distconsole.tui.widgets.plots import MOST_ROWS, spread
@@ -64,3 +65,40 @@ def test_a_process_on_several_gpus_is_one_row_with_all_of_them() -> None:
     assert [(each.pid, each.whose, each.gpu) for each in processes] == [
         ("812", "mallory", "0,2-3")
     ]
+
+
+def test_why_processes_are_not_known_is_said() -> None:
+    busy = (BusyProcess(pid=7, user="me", command="python a.py", cpu=99.0, memory=1),)
+
+    def why(load: LoadModel, now: float) -> str:
+        (row,) = host_rows(load, ("node1",), now)
+        told = unread_because(row, load, now)
+        assert bool(processes_on(row, (), load, now)) == (not told)
+        return told
+
+    load = load_of_node1()
+    assert why(load, 101.0) == "not read yet"
+    load.seen_at["node1"] = 131.0  # as samples without a list came
+    assert why(load, 131.0) == "its agent sends no list"
+    load.busy["node1"] = 131.0, busy
+    assert why(load, 132.0) == ""
+    load.seen_at["node1"] = 190.0
+    assert why(load, 190.0) == "read 59 s ago, too long"
+    assert why(load, 230.0) == "silent for 40 s"
+    load.fold(HostStatus(host="node1", reachable=False), 230.0)
+    assert why(load, 230.0) == "no connection"
+
+
+@pytest.mark.parametrize(
+    ("cells", "shown"),
+    [
+        (0, "/opt/conda/bin/python /home/me/train.py --lr 1"),
+        (46, "/opt/conda/bin/python /home/me/train.py --lr 1"),
+        (45, "…/python /home/me/train.py --lr 1"),
+        (30, "…/python …/train.py --lr 1"),
+        (4, "…/python …/train.py --lr 1"),
+    ],
+)
+def test_the_folders_of_a_command_give_way(cells: int, shown: str) -> None:
+    process = Process("7", "me", "", "/opt/conda/bin/python /home/me/train.py --lr 1")
+    assert _command(process, cells).plain == shown

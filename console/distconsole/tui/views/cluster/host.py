@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET
+from rich.cells import cell_len
 from rich.text import Text
 
 from distconsole.formats.figures import bytes_text
 from distconsole.model.findings import Severity
 from distconsole.model.names import ranks_text
-from distconsole.model.time_text import clock_text
+from distconsole.model.time_text import clock_text, span_text
 from distconsole.text.tables import Column
 from distconsole.tui.view_models.check import SEVERITY_MARKS
 from distconsole.tui.view_models.hints import console_hint
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from distconsole.tui.tasks import RequestTask
 
 BUSY_SECONDS = 30.0
-"""From this age on it is not said of processes how much they use."""
+"""From this age on it is not said of processes how much they use; an agent that has sent none for so long sends none."""
 SAID_LINES = 8
 """Of what the ranks on a host printed last so many lines are shown."""
 
@@ -45,8 +45,14 @@ class Process:
     memory: int | None = None
 
 
-def _command(row: Process, _cells: int = 0) -> Text:
-    return Text(row.what, style=row.style)
+def _command(row: Process, cells: int = 0) -> Text:
+    """Return what a process is; of paths that do not fit into ``cells`` the folders give way, the first one's first."""
+    words = row.what.split(" ")
+    for place, word in enumerate(words):
+        folder, _, name = word.rpartition("/")
+        if name and len(folder) > 1 and word[0] in "/.~" and 0 < cells < cell_len(" ".join(words)):
+            words[place] = f"…/{name}"
+    return Text(" ".join(words), style=row.style)
 
 
 PROCESS_COLUMNS: list[Column[Process]] = [
@@ -55,7 +61,7 @@ PROCESS_COLUMNS: list[Column[Process]] = [
     Column("cpu %", 5, lambda row: "" if row.cpu is None else f"{row.cpu:.0f}", right=True),
     Column("memory", 6, lambda row: bytes_text(row.memory), 2, right=True),
     Column("gpu", 3, lambda row: row.gpu, 3, right=True, wide=5),
-    Column("command", 12, _command, fill=_command),
+    Column("command/state", 13, _command, fill=_command),
 ]
 
 
@@ -81,14 +87,24 @@ def processes_on(
                     whose, what = f"{name} rank {rank}", f"{view.state.value}{step}"
                     pid = "" if view.pid is None else f"{view.pid}"
                     known[pid or whose] = Process(pid, whose, gpu, what)
-    read_at, busy = load.busy.get(row.name, (-math.inf, ()))
-    if row.stale or now - read_at > BUSY_SECONDS:
-        busy = ()
     found = []
-    for each in busy:
+    for each in () if unread_because(row, load, now) else load.busy[row.name][1]:
         process = known.pop(f"{each.pid}", Process(f"{each.pid}", each.user, "", each.command))
         found.append(replace(process, cpu=each.cpu, memory=each.memory))
     return [*found, *known.values()]
+
+
+def unread_because(row: HostRow, load: LoadModel, now: float) -> str:
+    """Return why it is not known what takes the processors of the host of ``row`` now; nothing where it is known."""
+    if row.lost is not None:
+        return "no connection"
+    if row.stale:
+        return f"silent for {span_text(row.age_seconds or 0.0)}"
+    if row.name in load.busy:
+        age = now - load.busy[row.name][0]
+        return f"read {span_text(age)} ago, too long" if age > BUSY_SECONDS else ""
+    waited = now - load.since.get(row.name, now)
+    return "its agent sends no list" if waited > BUSY_SECONDS else "not read yet"
 
 
 def words_on(

@@ -20,6 +20,7 @@ from textual.message import Message
 from textual.strip import Strip
 
 from distconsole.config.hosts import HostOffer
+from distconsole.model import requests as ask
 from distconsole.model.names import count_text, join_some
 from distconsole.model.time_text import clock_text, span_text
 from distconsole.runs.conditions.load_fields import LOAD_FIELDS, LoadRow
@@ -27,7 +28,12 @@ from distconsole.runs.pace import FRESH_SECONDS
 from distconsole.text.tables import Column
 from distconsole.tui.prompt.keymap import Keymap
 from distconsole.tui.prompt.keys import Key
-from distconsole.tui.views.cluster.host import PROCESS_COLUMNS, processes_on, words_on
+from distconsole.tui.views.cluster.host import (
+    PROCESS_COLUMNS,
+    processes_on,
+    unread_because,
+    words_on,
+)
 from distconsole.tui.views.cluster.rows import (
     GPU_COLUMNS,
     HOST_COLUMNS,
@@ -177,7 +183,7 @@ class ClusterView(OrderedView[LoadRow]):
         with Horizontal(id="host-page"):
             legend = "cpu %: of one processor"
             with Panel("Processes", legend=legend, id="processes-panel"):
-                yield LineTable(PROCESS_COLUMNS, empty="not read yet", id="processes")
+                yield LineTable(PROCESS_COLUMNS, empty="none is known", id="processes")
             with Panel("Findings and log", id="said-panel"), VerticalScroll():
                 yield Words(id="said-of-host")
         yield Plots(PLOTS, PLOT_CELLS, id="load-plots")
@@ -255,6 +261,9 @@ class ClusterView(OrderedView[LoadRow]):
         if self.about:
             row = hosts[self.about]
             self.query_one("#processes", LineTable).show(processes_on(row, runs, load, now))
+            watches = isinstance(task.request, ask.Top)
+            unread = unread_because(row, load, now) if watches else "read by top alone"
+            self.query_one("#processes-panel", Panel).entitle(state=unread)
             self.query_one("#said-of-host", Words).show(words_on(row.name, load, runs, check))
         self.query_one("#cluster-line", Verdict).say(*verdict_of(rows, everything))
         plots = self.query_one(Plots)
