@@ -49,7 +49,7 @@ def test_init_asks_on_the_terminal_of_the_console_which_takes_its_hosts_then(
     given = {"DISTCONSOLE_SSH_CONFIG": str(bed.ssh_config), "HOME": str(tmp_path), **places}
     with Terminals(tmp_path) as terminals:
         screen = terminals.open("console", program, **given)
-        screen.see(r"NO HOSTS YET  .* knows node2", "not node1: a jump host")
+        screen.see(r"NO HOSTS YET  .* knows node2", "node1 is left out: it only leads")
         screen.press("i")
         screen.see("Which hosts")
         screen.press("C-c")  # ends init alone

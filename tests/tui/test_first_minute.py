@@ -70,7 +70,7 @@ async def test_hosts_of_ssh_config_are_offered_and_none_is_connected_before_the_
         table = "\n".join(lines)
         assert "node1, node2" in table
         assert "github" not in table
-        assert "not bastion: a jump host" in table
+        assert "bastion is left out: it only leads to others." in table
         assert "uses both" in table
         for key in ("Enter use", "i set up", "d demo", "t this machine"):
             assert key in lines[-1]

@@ -76,7 +76,7 @@ HOST_KEYS = ("open", "sort ", "filter ", "group ", "check --hosts {host}")
 MOST_AT_ONCE = 16
 """So many hosts of an ssh_config are taken at once by Enter; of more it asks which."""
 MOST_NAMES = 24
-NONE_YET = "None of them is connected before you choose"
+NONE_YET = "No host is connected before you choose"
 PAGE_KEYS = ("back", "check --hosts {host}")
 """Lines of keys that the border of the hosts names, and that of one host."""
 
@@ -374,8 +374,18 @@ def offer_words(offers: Sequence[HostOffer], keys: Sequence[Key]) -> Text:
     text = Text()
     for shown, does in rows:
         text.append(f" {shown:<6}", style="accent").append(f"{does}\n")
-    skipped = "".join(f";{offer.place.partition(';')[2]}" for offer in offers).strip(";")
-    return text.append(f"\n {NONE_YET}{skipped and f';{skipped}'}.", style="faint")
+    notes = [note for offer in offers for note in offer.place.split("; ")[1:]]
+    for words in (f"\n {NONE_YET}", *map(_left_out, notes)):
+        text.append(f"{words}.\n", style="faint")
+    return text
+
+
+def _left_out(note: str) -> str:
+    """Return what of a file was left out: jump hosts, as ``find_hosts`` names them."""
+    names = note.removeprefix("not ").removesuffix(": a jump host")
+    several = ", " in names
+    why = "are left out: they only lead" if several else "is left out: it only leads"
+    return f" {names} {why} to others"
 
 
 def _use_text(offer: HostOffer) -> str:
