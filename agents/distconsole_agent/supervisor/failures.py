@@ -163,7 +163,8 @@ def first_reason(text: str) -> str:
     """Return why mpirun refused, in a line: its first sentence that is no warning; of a traceback the exception."""
     if TRACEBACK_HEAD in text:
         return told_in(text).error
-    parts = enumerate(_RULE.split("\n".join(_lines_of(text))))
+    lines = [line for line in _lines_of(text) if not _WARNS.match(line)]
+    parts = enumerate(_RULE.split("\n".join(lines)))
     told = [(number % 2 == 1, part.strip()) for number, part in parts if part.strip()]
     told = [each for each in told if not _NO_REASON.match(each[1])] or told
     if not told:

@@ -129,12 +129,17 @@ def test_without_a_traceback_the_last_lines_are_told(tmp_path: Path) -> None:
     assert read_tail(str(tmp_path / "none")).error == ""
 
 
+SETPGID = (
+    "[node1:00393] plm:ssh: Warning: setpgid(397,397) failed in parent with errno=Permission "
+    "denied(13)"
+)
+
+
 @pytest.mark.parametrize(
     "warning",
     [
         "[W1121 22:54:59.984676664 socket.cpp:207] [c10d] The hostname cannot be retrieved.",
-        "[node1:00393] plm:ssh: Warning: setpgid(397,397) failed in parent with errno=Permission "
-        "denied(13)",
+        SETPGID,
     ],
     ids=["torch", "mpirun"],
 )
@@ -536,6 +541,8 @@ ValueError: boom
         (RAISED, "ValueError: boom"),
         (f"{RULE}\nWARNING: only that.\n{RULE}\n", "WARNING: only that."),
         (f"\n{RULE}\n", ""),
+        (f"{SETPGID}\n", ""),
+        (f"{SETPGID}\nmpirun: Error: no\n", "mpirun: Error: no"),
     ],
 )
 def test_an_mpiruns_reason_is_its_first_sentence_that_says_something(
