@@ -64,6 +64,7 @@ import torch
 from lightning.fabric import Fabric
 fabric = Fabric()  # launched by the command: launch() would be once too often
 total = int(fabric.all_reduce(torch.tensor([10.0 ** fabric.global_rank]), reduce_op="sum").item())
+torch.distributed.destroy_process_group()  # a thread of gloo's that is left lets go of a tensor while Python ends: SIGABRT
 """
 
 PLACE = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
