@@ -33,7 +33,7 @@ optimizer = torch.optim.SGD(model.parameters(), 1e-3)
 workers = {workers} if slow else 0
 if slow and {disk}:
     os.mkfifo({pipe!r})
-    subprocess.Popen(["sh", "-c", "while sleep 0.05; do : > {pipe}; done"])
+    subprocess.Popen(["sh", "-c", "while sleep 0.4; do : > {pipe}; done"])  # looked at once a second: nearly all of a step
 for batch in DataLoader(Numbers() if slow and workers else torch.ones(1 << 20, 8), 1, num_workers=workers):
     model(batch).sum().backward()
     optimizer.step()
