@@ -86,14 +86,14 @@ for the other ranks, which wait for it, for ever."""
 LOOK_SECONDS = 0.25
 
 CUT_SECONDS = 1.0
-"""Between two looks whether the hosts lost each other."""
+"""Seconds between two checks whether the hosts lost each other."""
 
 QUIET_SECONDS = 3.0
-"""A host that was not heard of for so long may have been cut off; it gives a sign of life each second."""
+"""Seconds without a message from a host after which a cut is possible; shims send one each second."""
 
 WAITING_SECONDS = 15.0
-"""Ranks that Open MPI failed to connect start anew once they have waited so long, and for as long as their hosts were cut
-off: TCP sends again what was lost within that."""
+"""Seconds that ranks with a failed connection may wait before they are restarted, or the length of the cut if that is longer:
+TCP retransmits within that."""
 
 MAX_COMMANDS = 16
 """Daemons of one node: mpirun starts one, and another for ranks that a script spawns by MPI."""

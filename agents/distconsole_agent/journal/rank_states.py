@@ -34,7 +34,7 @@ class RankState:
         self.is_placed = True
         """Whether ``local_rank`` is known; of a rank that the script started only itself can say it."""
         self.is_numbered = False
-        """Whether a process group has given the process its number, which was the plan's before."""
+        """Whether ``rank`` is the rank in a process group; until then it is the plan's."""
         self.pid: int | None = None
         self.state = ""
         self.started_ns = 0

@@ -50,11 +50,11 @@ AHEAD_SECONDS, MOST_AHEAD_SECONDS = 0.1, 0.4
 
 
 SWEEP_SECONDS, SWEEP_SHARE, LONGEST_SWEEP_SECONDS = 5.0, 500.0, 20.0
-"""Seconds between two readings of all processes: that many times the CPU time of one (0.2 % of a processor), within these."""
+"""Least and most seconds between two readings of all processes, and in between the CPU time of one reading times the share."""
 FIRST_SECONDS = 1.0
 """How soon the second reading follows the first, which has no difference to another."""
 UNWATCHED_SECONDS = MAX_WATCH_SECONDS + LONGEST_SWEEP_SECONDS
-"""A reading so much older than the next one is no part of it: a mean over that time is not of now."""
+"""Age in seconds from which a reading is not compared with the next one: the mean would not be current."""
 MAX_BUSY = 10
 
 DRIVER_SECONDS = 5.0
