@@ -136,7 +136,6 @@ def mask_text(
 
 
 def mask_env(env: Mapping[str, str]) -> dict[str, str]:
-    """Return ``env`` with what may be secret hidden, by the names and in the values."""
     return {
         name: HIDDEN if value and may_be_secret(name) else mask_text(value)
         for name, value in env.items()
@@ -144,7 +143,6 @@ def mask_env(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _hide_values(text: str, mark: str, is_secret: Callable[[str], bool]) -> str:
-    """Hide values of several words: up to a line's end, or a command's."""
     told, at = "", 0
     for given in _GIVEN.finditer(text):
         labelled = ":" in given[2]

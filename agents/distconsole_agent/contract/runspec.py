@@ -123,7 +123,6 @@ class RunSpec(NamedTuple):
 
     @property
     def may_lose_nodes(self) -> bool:
-        """Whether the run can go on without some of its nodes."""
         return self.min_nodes < len(self.nodes)
 
 

@@ -84,7 +84,6 @@ class Coordinator:
 
     @property
     def endpoint(self) -> tuple[str, int] | None:
-        """None in a run of one node."""
         return self._door.endpoint if self._door is not None else None
 
     @property
@@ -220,7 +219,6 @@ class Coordinator:
             self._events.command_ended(node, name, exit_code)
 
     def _is_late(self, message: dict[str, Any]) -> bool:
-        """Whether a message means an attempt that another one has followed."""
         if message.get("op") not in OF_ATTEMPT or message.get("final"):
             return False
         return read_integer(message, "restart") != self._restart

@@ -134,7 +134,6 @@ def read_integer(message: dict[str, Any], key: str) -> int:
 
 
 def read_grace(message: dict[str, Any]) -> float:
-    """Return the seconds of grace that a message gives."""
     value = message.get("grace")
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1e6:
         raise LinkError("grace is not a number of seconds")

@@ -103,7 +103,6 @@ class Whose:
 
 
 def answer_of(message: dict[str, Any]) -> dict[str, Any]:
-    """Return this node's answer to another one's question."""
     try:
         maker, taker = ((str(at), int(port)) for at, port in (message["maker"], message["taker"]))
         uid = uid_of(maker, taker)

@@ -135,7 +135,6 @@ class Elastic:
             self._failures[Slot(failure.node, ranks.index(failure.rank))] = failure
 
     def node_lost(self, index: int) -> None:
-        """Take that a node is lost, and its ranks with it."""
         self._lost.add(index)
         self._tell_hosts()
         for slot in sorted(self.running):
@@ -236,7 +235,6 @@ class Elastic:
             self._end(str(message["over"])[:MAX_WHY_CHARS])
 
     def _give_up(self, slot: Slot) -> None:
-        """End a rank that has not failed, on a host that Horovod has given up."""
         if slot not in self.running:
             return
         self._events.end(slot)

@@ -119,7 +119,9 @@ class KeyValueStore:
             sock.close()
             return
         if len(self._connections) >= MAX_CONNECTIONS:
-            self._close_oldest()
+            connections = self._connections.values()
+            oldest = next((each for each in connections if not each.waits), None)
+            (oldest or next(iter(connections))).close()
         connection = self._connections[sock.fileno()] = _Connection(
             self._loop, sock, self._room.value_bytes, self._answer, self._connections
         )
@@ -134,14 +136,7 @@ class KeyValueStore:
             self._strangers.add(address)
             self._refused(address)
 
-    def _close_oldest(self) -> None:
-        """Make room for a connection; one that waits for somebody else's answer is not the oldest."""
-        connections = self._connections.values()
-        oldest = next((each for each in connections if not each.waits), None)
-        (oldest or next(iter(connections))).close()
-
     def _answer(self, request: Request, reply: Reply) -> None:
-        """Have ``reply`` called with the answer, now or later."""
         method, scope, key, body = request
         if method == b"PUT":
             has_room = self._put(scope, key, body)

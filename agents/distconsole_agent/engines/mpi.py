@@ -202,7 +202,6 @@ class MpiRanks:
         return Failure(self.spec.node_index, rank, process.pid, ended.t_ns, *how)
 
     def _aborting(self, process: RankProcess) -> Failure | None:
-        """Return the failure of a rank here that called MPI_Abort and could not report its end."""
         assert process.ended is not None
         for rank in self.alive:
             told = read_tail(rank.command.stderr_path, rank.stderr_from)
@@ -345,7 +344,6 @@ class MpiShim(Shim):
             self._coordinator.idle(0)
 
     def _engine_processes(self) -> set[int]:
-        """Return mpirun or its daemon, and what is between it and the ranks."""
         found: set[int] = set()
         for process in self._ranks.alive:
             found |= {process.pid, *descendants(process.pid)}

@@ -70,7 +70,6 @@ class SlurmShim(Shim):
         return super()._answer(request, reply)
 
     def _told_of_failure(self, request: dict[str, Any]) -> Answer:
-        """The run has lost its srun."""
         if self._state == "prepared":
             self._request_stop(blame.USER, 0.0)
         elif self._ending.verdict is None and (
@@ -105,7 +104,6 @@ class SlurmShim(Shim):
 
     @property
     def _between_attempts(self) -> bool:
-        """Whether nothing is left here and more may follow."""
         return self._ending.gone and self._ending.verdict is None and self._spec.max_restarts > 0
 
     # Signals

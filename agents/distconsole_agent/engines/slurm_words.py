@@ -82,7 +82,6 @@ def read_srun_death(run_dir: str) -> SrunDeath | None:
 
 
 def read_exit_code(path: str, otherwise: int) -> int:
-    """Return the ``exit_code`` in a JSON file."""
     try:
         with open(path, encoding="ascii") as file:
             return int(json.load(file)["exit_code"])

@@ -108,7 +108,6 @@ def _path(path: object) -> str:
 
 
 def _target(path: object, target: object) -> str:
-    """Return a link's target if it is relative and stays in the tree."""
     if not isinstance(target, str) or not target or "\0" in target or target.startswith("/"):
         raise bad_request(f"the link {path!r} does not point to a relative path")
     ends = posixpath.normpath(posixpath.join(posixpath.dirname(str(path)), target))

@@ -141,7 +141,6 @@ def trouble_with(folder: str, error: Exception) -> str:
 
 
 def _unreadable(folder: str, trouble: str) -> dict[str, Any]:
-    """Return what is known of a run by its folder alone."""
     created = os.stat(folder).st_mtime
     known = {"run": os.path.basename(folder), "name": "", "script": "", "launcher": ""}
     none = {"world_size": 0, "node_index": 0, "nodes": [], "last_seq": 0, "journal": ""}

@@ -139,7 +139,6 @@ class CodeSync:
         return missing
 
     def _has(self, file: CodeFile) -> bool:
-        """Return whether a file's content is here, and keep it for another while."""
         path = self._content(file.sha256)
         try:
             found = os.stat(path)

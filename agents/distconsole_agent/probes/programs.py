@@ -157,7 +157,6 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _reap_left() -> None:
-    """Reap what has died meanwhile of all that was left behind."""
     for pid in tuple(_LEFT):
         with contextlib.suppress(ChildProcessError):
             if os.waitpid(pid, os.WNOHANG) == (0, 0):

@@ -171,7 +171,10 @@ def stacks_by_server(path: str | None, state: str, seconds: float) -> list[Threa
         raise RefusedError(
             "the process has no worker server of torch: it starts with a process group, from torch 2.4 on"
         )
-    _check_runs(state)
+    if state == "T":
+        raise RefusedError("the process is stopped (state T)")
+    if state == "t":
+        raise RefusedError("a debugger holds the process (state t)")
     owed = _seconds_owed(path)
     if owed is not None:
         raise RefusedError(f"{owed:.0f} s after a request there is no answer: {HELD}")
@@ -319,7 +322,6 @@ def _run_reader(
 
 
 def runs_python(pid: int) -> bool:
-    """Return whether the program of ``pid`` is called as Python is."""
     try:
         return _PYTHON.match(os.readlink(f"/proc/{pid}/exe")) is not None
     except OSError:
@@ -354,7 +356,6 @@ def lacking(pid: int) -> str:
 
 
 def _may_trace() -> bool:
-    """Return whether this process has the capability to look into those of others."""
     return bool(int(_own("CapEff") or "0", 16) >> CAP_SYS_PTRACE & 1)
 
 
@@ -373,11 +374,3 @@ def _some(threads: list[Thread]) -> list[Thread]:
     if not threads:
         raise RefusedError("no thread of it runs Python")
     return threads
-
-
-def _check_runs(state: str) -> None:
-    """Raise RefusedError where a process can answer nothing: it does not run."""
-    if state == "T":
-        raise RefusedError("the process is stopped (state T)")
-    if state == "t":
-        raise RefusedError("a debugger holds the process (state t)")

@@ -108,7 +108,6 @@ def copy(agent: int, source: int, sink: int) -> None:
 
 
 def _wait(inward: _Pipe, outward: _Pipe) -> dict[int, int]:
-    """Return what became possible, by descriptor."""
     wanted = {outward.sink: 0}
     for pipe in (inward, outward):
         # A source without room is left out: its hang-up would be reported again and again.

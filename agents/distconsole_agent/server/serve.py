@@ -119,16 +119,13 @@ class Agent:
                 busy_at = now
             if now >= housekeep_at:
                 housekeep_at = now + limits.HOUSEKEEPING_SECONDS
-                self._housekeep()
+                self._runs.housekeep()
+                try:
+                    remove_leftovers(self._folders)
+                except OSError as error:
+                    complain(f"old files stay: {error}")
             if now - busy_at >= self._idle_seconds:
                 return
-
-    def _housekeep(self) -> None:
-        self._runs.housekeep()
-        try:
-            remove_leftovers(self._folders)
-        except OSError as error:
-            complain(f"old files stay: {error}")
 
     def _accept(self, listener: socket.socket, seconds: float) -> bool:
         """Wait for a bridge; return whether one came."""

@@ -141,7 +141,6 @@ def read_last_lines(path: str, since: int = 0) -> Told:
 
 
 def told_in(text: str) -> Told:
-    """Return the last traceback, or the last lines, of ``text``."""
     lines = _lines_of(text)
     heads = [index for index, line in enumerate(lines) if TRACEBACK_HEAD in line]
     return _traceback(lines, heads) if heads else _last_lines(lines)
@@ -235,7 +234,6 @@ def _validate(raw: dict[str, Any], pid: int) -> Raised | None:
 
 
 def _traceback(lines: list[str], heads: list[int]) -> Told:
-    """Return the last traceback, with those that it says it followed from."""
     last = first = heads.pop()
     while heads and (
         f"{ORIGINAL}{TRACEBACK_HEAD}" in lines[first]

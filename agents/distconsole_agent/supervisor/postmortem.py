@@ -184,7 +184,6 @@ def _explain(
     words: str,
     number: int | None,
 ) -> tuple[str, str, int]:
-    """Return the error, the traceback and the time of an end of which ``words`` say how it was."""
     assert rank.ended is not None
     if rank.spawn_failure is not None:
         return rank.spawn_failure.error, "", rank.ended.t_ns

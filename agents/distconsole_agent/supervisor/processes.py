@@ -105,7 +105,6 @@ class RankProcess:
 
     @property
     def inner(self) -> int:
-        """Its pid as the rank itself has it, which in a container may be another one."""
         return self._inner or self.pid
 
     def arrive(self, inner: int, run_dir: str) -> None:

@@ -180,7 +180,6 @@ def pids_of_run(run_dir: str, *, doubtful: bool = False) -> dict[int, Stat]:
 
 
 def _is_of_another_job(words: list[bytes]) -> bool:
-    """Return whether a process is in another Slurm job than the rank from which it has the mark."""
     named = dict(word.partition(b"=")[::2] for word in words)
     of_rank = named.get(os.fsencode(ENV_JOB))
     return of_rank is not None and named.get(os.fsencode(SLURM_JOB), b"") != of_rank
@@ -309,7 +308,6 @@ def program_names(pids: Sequence[int]) -> list[str]:
 
 
 def send(pid: int, stat: Stat, number: int) -> None:
-    """Send a signal to the process that ``stat`` is of, if it is there and may be signalled."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         try:
             held = os.pidfd_open(pid)

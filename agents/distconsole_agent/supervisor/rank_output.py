@@ -128,7 +128,6 @@ class _Room:
         self._look_at = 0.0
 
     def take(self, log: int, size: int, at_least: int) -> bool:
-        """Return whether ``log`` may have ``size`` bytes more, where there are ``at_least`` so many."""
         needed = max(size, at_least)
         if self._left < needed:
             self._look(size)
@@ -227,7 +226,6 @@ class Stream:
         return len(data)
 
     def _append(self, data: bytes) -> int:
-        """Return how much of ``data`` the disk has taken."""
         written = 0
         try:
             while written < len(data):

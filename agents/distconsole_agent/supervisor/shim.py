@@ -217,7 +217,6 @@ class Shim:
         load_late()
 
     def _answer_start(self, answer: Answer) -> None:
-        """Answer who asked for the start, once."""
         reply, self._reply_to_start = self._reply_to_start, None
         if reply is not None:
             self._start_refused = isinstance(answer, Refusal)

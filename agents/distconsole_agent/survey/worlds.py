@@ -135,7 +135,6 @@ def _is_slurms(told: dict[str, str]) -> bool:
 
 
 def _meeting_of(scheme: Scheme, told: dict[str, str]) -> tuple[str, str]:
-    """Return where the ranks of a world meet, and what else it is called."""
     if scheme.rank == "RANK":
         address, port = told.get("MASTER_ADDR", ""), told.get("MASTER_PORT", "")
         return f"{address}:{port}".strip(":"), told.get("TORCHELASTIC_RUN_ID", "")

@@ -57,7 +57,6 @@ class Loop:
             self._selector.unregister(fd)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        """Call ``callback`` once, ``seconds`` from now."""
         timer = Timer(self.clock() + max(0.0, seconds), callback)
         self._made += 1
         heapq.heappush(self._timers, (timer.due, self._made, timer))

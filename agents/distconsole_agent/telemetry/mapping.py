@@ -196,14 +196,12 @@ class ProcessTable:
         return user, mask_text(command)
 
     def is_same(self, pid: int) -> bool:
-        """Say whether ``pid`` here is the process that the driver means."""
         if self.sees_host():
             return True
         files = open_files(pid, self._proc)
         return any(path.startswith(("/dev/nvidia", "/dev/kfd")) for path in files)
 
     def sees_host(self) -> bool:
-        """Say whether pids here are those of the host, and so those of the driver."""
         return sees_all_processes(self._proc)
 
     def lineage(self, pid: int) -> tuple[int, ...]:
@@ -239,17 +237,16 @@ def place(
     holders: dict[str, set[int]] = {}
     shown: dict[str, list[dict[str, Any]]] = {}
     for key, processes in listing.processes.items():
-        owners = [_owner(process, rank_of) for process in processes]
+        owners = [
+            next((rank_of[pid] for pid in process.lineage if pid in rank_of), None)
+            for process in processes
+        ]
         holders[key] = {owner for owner in owners if owner is not None}
         shown[key] = [
             _entry(process, owner)
             for process, owner in zip(processes[:MAX_SHOWN], owners[:MAX_SHOWN])
         ]
     return Placement(ranks_by_unit(units, () if listing.complete else ranks, holders), shown)
-
-
-def _owner(process: ListedProcess, rank_of: Mapping[int, int]) -> int | None:
-    return next((rank_of[pid] for pid in process.lineage if pid in rank_of), None)
 
 
 def _entry(process: ListedProcess, owner: int | None) -> dict[str, Any]:

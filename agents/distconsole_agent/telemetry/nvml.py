@@ -112,7 +112,6 @@ class Nvml:
         return int(self.call("nvmlDeviceGetCount"))
 
     def version(self) -> str:
-        """Return the driver's version."""
         return str(self.call("nvmlSystemGetDriverVersion"))
 
     def counters(self, handle: Any, wanted: Sequence[tuple[int, int]]) -> dict[int, int | None]:

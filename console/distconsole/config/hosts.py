@@ -130,7 +130,6 @@ def find_hosts(
 
 
 def hosts_in(text: str) -> list[NamedHost]:
-    """Return the hosts of a list, none where it means nothing."""
     with suppress(RangeError):
         return read_list(text)
     return []
@@ -187,7 +186,6 @@ def _from_list(text: str, flag: str) -> list[NamedHost]:
 
 
 def _meant_list(text: str) -> str:
-    """Return the cure for a list of hosts that means nothing."""
     if "$" in text:
         return f"the shell has not replaced the variable in {text}: leave the single quotes out"
     with suppress(OSError, ValueError):

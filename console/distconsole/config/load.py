@@ -251,7 +251,6 @@ class _Reader:
     def _hosts(
         self, table: Mapping[str, Any]
     ) -> tuple[dict[str, HostSettings], dict[str, Expectation]]:
-        """Return by host what is set for it, and what is expected of it."""
         hosts: dict[str, HostSettings] = {}
         expected: dict[str, Expectation] = {}
         for name, value in table.items():
@@ -315,7 +314,6 @@ class _Reader:
     def _table(
         self, where: tuple[str, ...], value: object, keys: Mapping[str, Option], *tables: str
     ) -> dict[str, Any]:
-        """Return the values of a table by key, but for the ``tables`` in it."""
         if not isinstance(value, dict):
             raise self._error(where[:-1], where[-1], f"'{where[-1]}' must be a table")
         values = {}

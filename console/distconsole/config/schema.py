@@ -38,7 +38,6 @@ class HostSettings:
     transport: str | None = plain(None, kind=TransportName)
 
     def over(self, other: HostSettings) -> HostSettings:
-        """Return these settings, with those of ``other`` where these are None."""
         said = said_in(self)
         return replace(other, **said) if said else other
 
@@ -140,7 +139,6 @@ class Config:
         return self.hosts.get(host, HostSettings()).over(shared)
 
     def over(self, other: Config) -> Config:
-        """Return this configuration, with ``other`` where it says nothing."""
         both = {name: _lay_over(getattr(self, name), getattr(other, name)) for name in _FIELDS}
         files, keys = (*self.files, *other.files), (*other.keys, *self.keys)
         return Config(**{**both, "files": files, "keys": keys})
@@ -150,7 +148,6 @@ _FIELDS = tuple(each.name for each in fields(Config))
 
 
 def _lay_over(own: Any, other: Any) -> Any:
-    """Return ``own`` with what ``other`` says where it says nothing."""
     if isinstance(own, HostSettings | Expectation):
         return own.over(other)
     if isinstance(own, Mapping):

@@ -175,7 +175,6 @@ class _Parser(Generic[Row]):
         return parts.same_text(sign, left, right)
 
     def _takes_nan(self) -> bool:
-        """Take the next word if it is ``nan``, and no field's name."""
         kind, word, _ = self._peek()
         found = kind == "name" and word.casefold() == NAN and self._fields.find(NAN) is None
         if found:

@@ -79,5 +79,4 @@ class Fields(Generic[Row]):
         return Field(name, lambda row: get(row, rest), f"the {prefix} called {rest}")
 
     def values(self, row: Row) -> dict[str, Value]:
-        """Return all fixed fields of ``row``, for JSON."""
         return {name: each.get(row) for name, each in self._fields.items()}

@@ -80,7 +80,6 @@ def field_part(field: Field[Any]) -> Part:
 
 
 def not_a_number(sign: str, field: Field[Any]) -> Part:
-    """Return whether ``field`` is NaN or infinite, or is not."""
     get, wanted = field.get, sign == "="
 
     def odd(row: Any, _rows: Rows) -> Value:
@@ -219,7 +218,6 @@ FIGURES: dict[str, Callable[[Sequence[float]], float]] = {
 
 
 def _ask_known(work: Callable[..., Value], *parts: Part) -> Asks:
-    """Return what asks ``work`` of the values of ``parts``, where all are known."""
     asks = [part.asks for part in parts]
 
     def value(row: Any, rows: Rows) -> Value:
@@ -276,7 +274,6 @@ def _divide(one: float, other: float) -> float | None:
 
 
 def _percentile(values: Sequence[float], percent: int) -> float:
-    """Return the smallest of ``values`` that at least ``percent`` of them do not exceed."""
     ordered = sorted(values)
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
 

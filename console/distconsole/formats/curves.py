@@ -53,7 +53,6 @@ class Curves:
         self._second = 0
 
     def of(self, event: RunEvents) -> Iterator[Point]:
-        """Yield the values that an event adds."""
         match event:
             case Metric():
                 yield Point("", event.name, event.value, event.step)
@@ -100,7 +99,6 @@ class Curves:
 
 
 def finding_text(event: RunFinding) -> str:
-    """Return a finding in Markdown."""
     seen = f"\n\n```\n{event.seen}\n```" if event.seen else ""
     return f"**{event.severity}** {event.summary}{seen}\n\n{event.hint}"
 

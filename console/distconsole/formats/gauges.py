@@ -183,7 +183,6 @@ def _labels(labels: Labels) -> str:
 
 
 def _escape(value: str) -> str:
-    """Return a label's value, cut, and escaped as the format has it."""
     if len(value) > MAX_LABEL_CHARS:
         value = value[: MAX_LABEL_CHARS - 1] + "…"
     value = value.encode("utf-8", "replace").decode()

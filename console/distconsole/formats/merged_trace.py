@@ -233,7 +233,6 @@ def _arrows(
     common: Iterable[Key],
     zero_ns: int,
 ) -> Iterator[_Event]:
-    """Yield an arrow for each collective, from the rank that came last to each of the others."""
     for number, key in enumerate(sorted(common)):
         here = {
             rank: each[key]._replace(began_ns=each[key].began_ns - ahead[rank] - zero_ns)

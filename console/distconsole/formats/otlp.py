@@ -154,7 +154,6 @@ def _refusal() -> UnavailableError:
 
 
 def _resource(timeline: RunTimeline) -> Resource:
-    """Return what every value is of, with what OTEL_RESOURCE_ATTRIBUTES says."""
     known = {"distconsole.run.id": timeline.run, "distconsole.run.name": timeline.name}
     if timeline.plan is not None:
         known["distconsole.launcher"] = timeline.plan.launcher

@@ -66,7 +66,6 @@ class NewFile:
             self.file.flush()
 
     def put(self) -> None:
-        """Close it and put it in place."""
         with writable(self.path):
             self.file.close()
             if self._aside is not None:

@@ -29,7 +29,6 @@ def _first_word(line: str) -> str:
 
 
 def _fill(alias: Alias, line: str) -> str:
-    """Return what ``alias`` stands for, with the arguments as they were typed."""
     typed = open_line(f"{line} ")
     spans = typed.spans[1:]
     if not PLACE.search(alias.line):

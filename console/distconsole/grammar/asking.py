@@ -77,7 +77,6 @@ class NamedOption(click.Option):
             self.opts = every
 
     def get_error_hint(self, _ctx: click.Context | None) -> str:
-        """Return the option as messages name it."""
         return f"'{next((each for each in self.opts if each.startswith('--')), self.opts[0])}'"
 
 
@@ -183,7 +182,6 @@ def write_options(
 
 
 def write_verbs(commands: Mapping[str, click.Command], to: click.HelpFormatter) -> None:
-    """Write the verbs with what they do, in groups."""
     rows: dict[Group, list[tuple[str, str]]] = {each: [] for each in Group}
     width = max(map(len, commands))
     for name, command in commands.items():
@@ -196,7 +194,6 @@ def write_verbs(commands: Mapping[str, click.Command], to: click.HelpFormatter) 
 def write_end(
     program: str, examples: Sequence[str], to: click.HelpFormatter, *, of_run: bool
 ) -> None:
-    """Write examples, and what the exit code says."""
     if examples:
         with to.section("Examples"):
             for line in examples:

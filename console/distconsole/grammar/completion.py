@@ -81,7 +81,6 @@ def _awaits_value(words: Sequence[str]) -> bool:
 def going_on(
     line: str, typed: OpenLine, word: str, meaning: str = "", *, shown: str = "", on: bool = False
 ) -> Completion:
-    """Return the completion of ``line`` by ``word``, quoted as the line has begun to."""
     written = quote_unfinished(word, typed.quote) if on else quote_word(word, typed.quote)
     return Completion(word, line[: typed.start] + written, meaning, shown or word, on)
 

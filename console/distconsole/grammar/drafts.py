@@ -146,7 +146,15 @@ class Draft:
             case FieldKind.SWITCH:
                 return [option.flag if values == (YES,) else option.off] if values else []
             case _:
-                return [word for value in values for word in _option_words(option.flag, value)]
+                return [
+                    word
+                    for value in values
+                    for word in (
+                        [f"{option.flag}={value}"]
+                        if value.startswith("-")
+                        else [option.flag, value]
+                    )
+                ]
 
 
 @cache
@@ -216,10 +224,6 @@ def draft_of(request: ask.Run, defaults: Mapping[str, Mapping[str, Any]] | None 
 def text_of(request: ask.Run, option: LaunchField) -> str:
     """Return what ``request`` has for an option, as a form shows it; empty for nothing."""
     return " ".join(_value_words(_value(request, option)))
-
-
-def _option_words(flag: str, value: str) -> list[str]:
-    return [f"{flag}={value}"] if value.startswith("-") else [flag, value]
 
 
 def _field(name: str, option: Option) -> LaunchField:

@@ -89,7 +89,6 @@ def usage_error(error: click.UsageError) -> UsageError:
 
 
 def _eaten_script(context: click.Context) -> str:
-    """Return the cure where an option took the script for its value."""
     for name, value in context.params.items():
         if isinstance(value, str) and value.endswith(".py"):
             flag = f"--{name.replace('_', '-')}"
@@ -153,7 +152,6 @@ def answer_for(typed: str) -> str:
 
 
 def _answer(typed: str, option: Option) -> str:
-    """Return what to type in place of an option of another launcher."""
     match option.kind:
         case "takes":
             told = becomes(option.text)

@@ -18,7 +18,6 @@ MASK = "•••"
 
 
 def mask_secrets(line: str) -> str:
-    """Return ``line`` with what looks like a secret as ``MASK``."""
     found = open_line(line)
     last = line[found.start :] if found.comment else found.text
     words, spans = [*found.words, last], [*found.spans, (found.start, len(line))]

@@ -273,7 +273,6 @@ def _read_limit(text: str) -> int:
 
 
 def _whole(least: int, most: int | None) -> Value:
-    """Return the type of a whole number from ``least`` to ``most``."""
     to = "" if most is None else f" to {most:,}"
 
     def read(text: str) -> int:

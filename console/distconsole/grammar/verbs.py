@@ -60,7 +60,6 @@ Given = dict[str, Any]
 
 
 def _request(kind: type[ask.Request], context: click.Context, given: Given) -> ask.Request:
-    """Return the request of ``given``, with what stands before the verb."""
     if issubclass(kind, ask.Opening):
         given |= opening(context, given)
     if issubclass(kind, ask.OnHosts):

@@ -32,7 +32,6 @@ class FirstFailure(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def blame(self) -> str:
-        """Who failed first, and of what."""
         if not self.of_rank:
             return self.error
         return f"rank {self.rank} on {self.host} failed first: {self.error}"

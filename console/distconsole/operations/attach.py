@@ -92,7 +92,6 @@ def follow_run(
 
 
 def fold(events: Iterable[Event], take: Callable[[RunEvents], object]) -> Iterator[Event]:
-    """Have ``take`` take the events of a run, and yield the others."""
     for event in events:
         if isinstance(event, RunEvent):
             take(event)

@@ -48,7 +48,6 @@ def check(request: Check, sessions: SessionSource, began: float | None = None) -
 
 
 def explain(request: Explain) -> Iterator[Event]:
-    """Say what one check does."""
     yield from explain_check(request)
 
 
@@ -145,7 +144,6 @@ def _entries(findings: Iterable[Finding], config: Config, cluster: Cluster) -> l
 
 
 def _plain(finding: Finding) -> Iterator[Entry]:
-    """Yield what is a key by itself."""
     cure = finding.cure or Cure()
     for name, value in {**cure.env, **mca_env(cure)}.items():
         yield Entry(ENV, name, value, finding.check)
@@ -156,7 +154,6 @@ def _plain(finding: Finding) -> Iterator[Entry]:
 
 
 def _shell(cure: Cure, change: HostCure) -> Iterator[str]:
-    """Yield lines for the host's setup: what has no key of its own."""
     if change.env:
         yield exports(change.env)
     if cure.unset or change.unset:

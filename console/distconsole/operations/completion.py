@@ -83,7 +83,6 @@ def _places(shell: str) -> tuple[Path, Path | None]:
 
 
 def _line(shell: str, script: Path) -> str:
-    """Return the line of the shell's start file that reads ``script`` if it is there."""
     home = Path.home()
     path = shlex.quote(str(script))
     if script.is_relative_to(home):

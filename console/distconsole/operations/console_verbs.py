@@ -13,7 +13,6 @@ from distconsole.model.requests import OpenConsole, ShowHelp, Trust
 
 
 def show_help(request: ShowHelp) -> Iterator[Event]:
-    """Yield the help's text."""
     yield TextMade(text=request.text)
 
 

@@ -25,7 +25,6 @@ class StopReason(StrEnum):
 
     @property
     def exit_code(self) -> int:
-        """The exit code of a run that ended for this reason."""
         return 130 if self is StopReason.INTERRUPT else 143
 
 

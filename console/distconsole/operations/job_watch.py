@@ -144,7 +144,6 @@ class Followed:
     def take(
         self, host: str, news: list[NodeSample | GpuSample] | HostStatus | Survey
     ) -> Iterator[RunEvents]:
-        """Yield what is new of a host."""
         match news:
             case Survey():
                 self._surveys[host] = news
@@ -167,7 +166,6 @@ class Followed:
             )
 
     def _compare(self) -> Iterator[RankChanged]:
-        """Yield the ranks that are new, or another process, and those that are gone."""
         jobs = {found.key: found for found in join_surveys(self._surveys)}
         found = jobs.get(self.key)
         now: dict[int, tuple[str, int]] = {}
@@ -215,7 +213,6 @@ class Followed:
             )
 
     def _of_job(self, sample: NodeSample | GpuSample) -> NodeSample | GpuSample:
-        """Return a sample as one of this job: its own processes are no strangers on a GPU."""
         if isinstance(sample, NodeSample):
             return structs.replace(sample, run=self._run)
         pids = {pid: rank for rank, (host, pid) in self._ranks.items() if host == sample.host}

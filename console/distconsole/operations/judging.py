@@ -41,12 +41,10 @@ class Judge(Generic[Row]):
 
     @property
     def asks(self) -> bool:
-        """Whether there is any condition."""
         return self._only is not None or self._fail_if is not None
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The fields that the conditions name."""
         both = (each for each in (self._fail_if, self._only) if each is not None)
         return tuple(dict.fromkeys(name for each in both for name in each.names))
 

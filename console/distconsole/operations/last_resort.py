@@ -31,7 +31,6 @@ class LeftBehind:
         self._living: dict[int, tuple[str, int | None]] = {}
 
     def see(self, event: Event) -> None:
-        """Take one event."""
         match event:
             case PlanMade():
                 self._run = event.run

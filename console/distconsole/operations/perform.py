@@ -50,7 +50,6 @@ def perform(
 
 
 def operation_of(verb: Verb) -> Callable[..., Iterator[Event]]:
-    """Import the function that does ``verb``."""
     module, _, name = verb.operation.rpartition(".")
     found: Any = getattr(import_module(f"distconsole.operations.{module}"), name)
     return found  # type: ignore[no-any-return]

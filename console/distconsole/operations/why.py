@@ -76,7 +76,6 @@ class Lately:
         )
 
     def slow_text(self) -> str:
-        """Return who is slow, where the run knows it."""
         slow = max(
             self.timeline.stragglers.slow.values(), key=lambda one: one.excess_ms, default=None
         )
@@ -136,7 +135,6 @@ class _Asked:
             yield warn(outcome.text)
 
     def diagnosed(self, lately: Lately) -> Diagnosed:
-        """Return what the answers come to."""
         plan = stored_plan(self.record)
         planned = {} if plan is None else {r: each.host for each in plan.hosts for r in each.ranks}
         planned |= {rank: view.host for rank, view in lately.timeline.ranks.items()}
@@ -174,7 +172,6 @@ def _lately(store: RunStore, record: RunRecord) -> Lately:
 
 
 def _kept(request: Why, sessions: SessionSource, store: RunStore) -> Iterator[Event]:
-    """Judge the last roll call that was kept with a run."""
     lately = Lately()
     yield from fold(follow_run(request.run, request.where, sessions, store), lately.apply)
     timeline = lately.timeline
@@ -214,7 +211,6 @@ def _end_t(timeline: RunTimeline) -> float | None:
 
 
 def _went_on(found: Diagnosis) -> Diagnosis:
-    """Return what ranks were found to do that went on by themselves, as their run succeeded."""
     summary = f"the run succeeded, so nothing hung; its ranks were asked then: {found.summary}"
     return structs.replace(
         found,

@@ -145,7 +145,6 @@ class Conversation:
         self._post(wire.encode_request(next(self._numbers), "ping", {}))
 
     def _begin_again(self, stream: Stream) -> None:
-        """Ask for ``stream`` from where it stands."""
         stream.number = self._enter(stream)
         self._post(wire.encode_request(stream.number, stream.op, stream.arguments))
 
@@ -213,7 +212,6 @@ class Conversation:
         return self._closed or self._ending is not None
 
     def _read(self, receive: Callable[[], bytes | None]) -> None:
-        """Take what is received, which is empty at the end and None where that is nothing."""
         with self._reading:
             if self._over:
                 return

@@ -133,7 +133,6 @@ def _join_entries(
     entries: Iterable[T],
     read: Callable[[T], tuple[frames.JournalEntry, bytes]],
 ) -> frames.Entries:
-    """Return what is ``told`` with those of its ``entries`` that can be read."""
     sound, unread = [], 0
     for each in entries:
         try:

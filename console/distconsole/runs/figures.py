@@ -128,7 +128,6 @@ RANK_GPU_FIGURES = (
 
 
 def condition_fields(figures: tuple[Figure, ...], attribute: str) -> list[Field[Any]]:
-    """Return the fields of ``figures`` on rows that have their source as ``attribute``."""
     return [figure.condition_field(attribute) for figure in figures if figure.name]
 
 

@@ -259,7 +259,6 @@ def _standing(figures: Present) -> str:
 
 
 def _left_behind(timeline: RunTimeline, figures: Present, now: float) -> str:
-    """Say which rank has made no step while others make them, and where it was when it was asked."""
     never = [view for view in figures.idle if view.step is None and view.started_at]
     firsts = [
         (view.started_at or 0.0) + view.phases["first_step"]
@@ -337,7 +336,6 @@ def _where_called(timeline: RunTimeline, view: RankView) -> str:
 
 
 def _asked_text(timeline: RunTimeline, view: RankView, now: float) -> str:
-    """Return how long ago a rank was asked where it is, where that is not of now."""
     ago = now - timeline.calls[view.rank].t
     return f" (asked {span_text(ago)} ago)" if ago > CALL_IS_OLD_SECONDS else ""
 

@@ -40,7 +40,6 @@ class Notices:
         self._found: set[str] = set()
 
     def see(self, event: Event) -> Notice | None:
-        """Return what is to be told of ``event``, or None."""
         notice = self._notice(event) if isinstance(event, RunEvent) else None
         wanted = notice and notice.kind in self._kinds and notice.t >= self._since
         return notice if wanted else None

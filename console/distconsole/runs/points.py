@@ -206,7 +206,6 @@ class PointReducer:
                 yield self._emit(name, step, entry, t)
 
     def _may_give(self, rank: int, name: str, step: int, entry: _Pending) -> bool:
-        """Whether a rank is awaited with ``name`` at ``step``."""
         progress = self._ranks.get(rank)
         if progress is None or not progress.alive or rank in entry.points:
             return False

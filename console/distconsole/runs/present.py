@@ -174,7 +174,6 @@ class Present:
         return self.seen + len(self.unseen)
 
     def sight(self, rank: int) -> Sight:
-        """Return what can be said of a rank."""
         return self.others.get(rank, Sight.MEASURED)
 
     @property

@@ -46,7 +46,6 @@ class Quantity:
     little_is_bad: bool = False
 
     def badness(self, value: float) -> float:
-        """Return how bad ``value`` is."""
         if not math.isfinite(value):
             return BROKEN
         return -value if self.little_is_bad else value
@@ -125,11 +124,9 @@ class Track:
     steps: array[int] = field(default_factory=lambda: array("q"))
 
     def ranks(self, name: str) -> Collection[int]:
-        """Return the ranks of which a quantity is known."""
         return self.grids[name].places if name in self.grids else ()
 
     def reach(self, column: int, step: int) -> None:
-        """Make ``column`` be there, with the newest ``step``."""
         missing = column + 1 - len(self.steps)
         if missing > 0:  # a moment in which nobody got further stands where the one before did
             self.steps.extend([self.steps[-1] if self.steps else -1] * missing)
@@ -138,7 +135,6 @@ class Track:
             self.steps[column] = min(step, 2**62)
 
     def forget_before(self, column: int) -> None:
-        """Drop the columns before ``column``."""
         self.first += column
         self.columns = max(0, self.columns - column)
         del self.steps[:column]
@@ -158,7 +154,6 @@ class Track:
         return self.worst(name, (rank,), begin)
 
     def worst(self, name: str, ranks: Sequence[int], begin: int = 0) -> list[float]:
-        """Return the worst badness of ``ranks`` in each column from ``begin`` on."""
         grid = self.grids.get(name, Grid())
         places = [grid.places[rank] for rank in ranks if rank in grid.places]
         if not places:
@@ -168,7 +163,6 @@ class Track:
         return [max(taken(grid.at(column))) for column in range(begin, self.columns)]
 
     def rows(self, name: str, begin: int = 0) -> dict[int, tuple[float, ...]]:
-        """Return the badness of all ranks from column ``begin`` on."""
         grid = self.grids[name]
         columns = map(grid.at, range(begin, self.columns))
         return dict(zip(grid.places, zip(*columns, strict=True), strict=True))
@@ -262,7 +256,6 @@ class RankHistory:
         values: dict[str, tuple[Quantity, float]],
         seconds: float = 0.0,
     ) -> None:
-        """Take ``values`` of the ``seconds`` before ``t``."""
         if not math.isfinite(t) or not values:
             return
         covered = max(WINDOW_SECONDS, seconds) if math.isfinite(seconds) else WINDOW_SECONDS
@@ -297,7 +290,6 @@ class RankHistory:
 
 
 def _shift(track: Track, column: int) -> bool:
-    """Drop old columns, some at once."""
     if column < RECENT_COLUMNS + RECENT_COLUMNS // 4:
         return False
     track.forget_before(column + 1 - RECENT_COLUMNS)

@@ -45,7 +45,6 @@ class LineEnds:
 
     @property
     def left_out(self) -> int:
-        """Lines between the first and the last ones."""
         return self.count - len(self.first) - len(self.last)
 
 

@@ -74,7 +74,10 @@ class Series:
         low = value if low is None else low
         high = value if high is None else high
         if not (abs(value) <= FARTHEST and abs(low) <= FARTHEST and abs(high) <= FARTHEST):
-            self._break(x)
+            if math.isfinite(x) and (not self.broken or x > self.broken[-1]):
+                if len(self.broken) >= MAX_BROKEN:
+                    del self.broken[::2]
+                self.broken.append(x)
             return
         if self.xs and x < self.xs[-1]:
             return
@@ -85,12 +88,6 @@ class Series:
             self._merge_into_last(x, value, low, high)
         else:
             self._append(x, value, low, high)
-
-    def _break(self, x: float) -> None:
-        if math.isfinite(x) and (not self.broken or x > self.broken[-1]):
-            if len(self.broken) >= MAX_BROKEN:
-                del self.broken[::2]
-            self.broken.append(x)
 
     def interrupt(self, x: float) -> None:
         """Take that nothing was measured between the newest point and ``x``, where the next one lies."""
@@ -111,7 +108,6 @@ class Series:
         self._pending = 0
 
     def points(self) -> list[tuple[float, float, float, float]]:
-        """Return all points, oldest first."""
         return list(zip(self.xs, self.values, self.lows, self.highs, strict=True))
 
     def _append(self, x: float, value: float, low: float, high: float) -> None:
@@ -163,7 +159,6 @@ class Measured:
             self._kept = {each[0] // self._stretch: each for each in self._kept.values()}
 
     def cut(self, step: int) -> None:
-        """Forget the values from ``step`` on."""
         self._kept = {bucket: each for bucket, each in self._kept.items() if each[0] < step}
 
     def values(self) -> dict[int, float]:

@@ -57,7 +57,6 @@ def _origin_of(record: RunRecord) -> str:
 
 
 def _how_it_ended(end: RunEnded) -> dict[str, Any]:
-    """Return the fields of a summary that a run's end tells."""
     return {
         "state": end.state.value,
         "seconds": end.seconds,
@@ -68,7 +67,6 @@ def _how_it_ended(end: RunEnded) -> dict[str, Any]:
 
 
 def summarise(record: RunRecord, timeline: RunTimeline) -> RunSummary:
-    """Return the summary of a run whose picture is there."""
     return msgspec.structs.replace(
         seen_in(listed(record), timeline), findings=noticed(timeline.findings)
     )
@@ -211,7 +209,6 @@ def replay(
 
 
 def _in_turn(told: WaitingLine, lines: WaitingLines | None) -> Iterator[WaitingLine]:
-    """Yield what is to be folded now: lines wait, where they may, for the end of a host."""
     if lines is not None and isinstance(told.entry, LogEntry):
         lines.put(told.host, told.entry, told.t)
         return

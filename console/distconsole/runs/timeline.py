@@ -168,7 +168,6 @@ class RunTimeline:
 
     @property
     def name(self) -> str:
-        """The run's name, else its id."""
         return (self.plan.name if self.plan else "") or self.run
 
     @property
@@ -258,7 +257,15 @@ class RunTimeline:
 
     def _finding(self, event: RunFinding) -> None:
         if event.check == conclusions.STALL:
-            self._replace_stall(event)
+            # What is found out later of the same stall takes the place of what was said of it at
+            # once.
+            before = next(
+                (f for f in reversed(self.findings) if f.check == conclusions.STALL), None
+            )
+            if event.kind is not UNSET:
+                if before is not None and event.t - before.t < SAME_STALL_SECONDS:
+                    self.findings.remove(before)
+                self.stall = event
         if event.check == conclusions.CONNECTION_LOST:
             self.stall = event
         if len(self.findings) < MAX_FINDINGS and not self.is_told(event):
@@ -276,14 +283,6 @@ class RunTimeline:
         started = (view.started_at or 0.0 for view in self.ranks.values() if view.alive)
         found = self.stall
         return None if found is None or found.t < max(started, default=math.inf) else found
-
-    def _replace_stall(self, event: RunFinding) -> None:
-        """What is found out later of the same stall takes the place of what was said of it at once."""
-        before = next((f for f in reversed(self.findings) if f.check == conclusions.STALL), None)
-        if event.kind is not UNSET:
-            if before is not None and event.t - before.t < SAME_STALL_SECONDS:
-                self.findings.remove(before)
-            self.stall = event
 
     def _rank(self, event: RankChanged) -> None:
         view = self._view(event.rank, event.host)
@@ -444,7 +443,6 @@ class RunTimeline:
 
 
 def _weigh_in(mean: float | None, value: float | None, weight: float) -> float | None:
-    """Return ``mean`` with ``value`` taken in, which has this ``weight`` of the whole."""
     if mean is None or value is None:
         return value if mean is None else mean
     return mean + (value - mean) * weight

@@ -317,18 +317,22 @@ def show_tables(output: Output, collectives: Sequence[CollectiveReport]) -> None
         output.data("")
         output.data(output.paint_out(title, "bold"))
         show_table(
-            output, SWEEP_HEADER, [_sweep_row(entry) for entry in entries], right=(0, 1, 2, 3)
+            output,
+            SWEEP_HEADER,
+            [
+                (
+                    (
+                        size_text(entry.bytes),
+                        number_text(entry.time_us),
+                        bandwidth_text(entry.algbw_gbs) if entry.bytes else "",
+                        bandwidth_text(entry.busbw_gbs) if entry.bytes else "",
+                        "" if not entry.bytes else "exact" if entry.correct else "WRONG",
+                    )
+                )
+                for entry in entries
+            ],
+            right=(0, 1, 2, 3),
         )
-
-
-def _sweep_row(entry: CollectiveReport) -> tuple[str, ...]:
-    return (
-        size_text(entry.bytes),
-        number_text(entry.time_us),
-        bandwidth_text(entry.algbw_gbs) if entry.bytes else "",
-        bandwidth_text(entry.busbw_gbs) if entry.bytes else "",
-        "" if not entry.bytes else "exact" if entry.correct else "WRONG",
-    )
 
 
 def bandwidth_text(gbs: float) -> str:

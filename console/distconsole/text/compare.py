@@ -71,7 +71,6 @@ def ratio_text(figure: Figure, place: int) -> str:
 
 
 def value_text(value: str | None, chars: int) -> str:
-    """Return a setting on one line of at most so many ``chars``."""
     if value is None:
         return "-"
     line = " ".join(value.split())

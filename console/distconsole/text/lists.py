@@ -130,7 +130,6 @@ def show_summary(output: Output, summary: RunSummary) -> None:
 
 
 def _metric(summary: RunSummary, name: str) -> str:
-    """Return a metric's last value, with its best where that was another."""
     value, best = summary.metrics[name], summary.best.get(name)
     return f"{value:.6g}" if best in (None, value) else f"{value:.6g} (best {best:.6g})"
 

@@ -43,7 +43,6 @@ class Paint:
         return f"\x1b[{';'.join(_CODES[style] for style in styles)}m{text}\x1b[0m"
 
     def severity(self, severity: Severity) -> str:
-        """Return the mark of ``severity``, painted."""
         bold = ("bold",) if severity == "fail" else ()
         return self(MARKS[severity], SEVERITY_COLOURS[severity], *bold)
 

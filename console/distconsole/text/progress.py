@@ -101,7 +101,6 @@ class Bars:
 
     @property
     def living(self) -> bool:
-        """Whether a bar went on lately."""
         return bool(self._standing) and self._clock() - self._went_on_at < LIVING_SECONDS
 
     def show(self, event: LogLine) -> None:

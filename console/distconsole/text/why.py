@@ -66,7 +66,6 @@ def _job_text(job: FoundJob, made: Diagnosed, paint: Paint) -> str:
 
 
 def head_word(made: Diagnosed) -> tuple[str, str]:
-    """Return what a diagnosis is in a word, and its colour."""
     found = made.diagnosis
     if found.kind is Kind.HEALTHY:
         return "FINE", "green"
@@ -80,7 +79,6 @@ def head_word(made: Diagnosed) -> tuple[str, str]:
 
 
 def when_text(made: Diagnosed, now: float) -> str:
-    """Say of when a diagnosis is that is not of now."""
     if made.live or not made.calls:
         return ""
     text = f"{made.run} as it was at {date_text(made.t, '%Y-%m-%d %H:%M:%S')}"

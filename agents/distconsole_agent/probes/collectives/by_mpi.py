@@ -110,7 +110,6 @@ class ByteValues:
         return b"".join(parts)
 
     def buffer(self, values: bytes, _engine: Mpi) -> bytearray:
-        """Return ``values`` where the library may write."""
         return bytearray(values)
 
     def compare(self, case: Case, result: bytearray, right: bytes) -> tuple[int, int]:

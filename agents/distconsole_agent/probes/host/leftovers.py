@@ -180,7 +180,6 @@ def _role(name: str) -> str:
 
 
 def _run_of(pid: int) -> tuple[str, str]:
-    """Return the run that ``pid`` was started in, and whether that is over."""
     environ = read_head(f"/proc/{pid}/environ", MAX_ENVIRON_BYTES)
     mark = os.fsencode(ENV_RUN_DIR) + b"="
     for entry in environ.split(b"\0"):
@@ -288,7 +287,6 @@ def find_entries(folder: str, now: float, due: float) -> dict[str, Any]:
 
 
 def kind_of(name: str) -> tuple[str, int | None]:
-    """Return whose kind of name it is, empty for none, and the process that it names."""
     for kind, pattern in _KINDS:
         found = pattern.fullmatch(name)
         if found:
@@ -317,7 +315,6 @@ def _describe(
 
 
 def _note_users(folder: str, entries: list[dict[str, Any]], due: float) -> None:
-    """Note of each entry whether a process has it: the one that its name says, or one that maps it."""
     for entry in entries:
         if entry["pid"] is not None and os.path.exists(f"/proc/{entry['pid']}"):
             entry["used"] = True

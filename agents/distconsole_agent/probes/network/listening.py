@@ -106,7 +106,6 @@ def _ephemeral_range() -> tuple[int, int]:
 
 
 def _try_to_listen(address: str, port: int) -> tuple[socket.socket | None, str]:
-    """Return a listener, or why there is none."""
     try:
         return tcp.listen(address, BACKLOG, port), ""
     except OSError as error:

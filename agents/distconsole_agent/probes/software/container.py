@@ -109,7 +109,6 @@ def _own_user() -> str:
 
 
 def _ask_engine(container: Container, folders: Sequence[str], setup: str | None) -> Way:
-    """Ask an engine with a daemon, or a store of its own, what it has by that name."""
     engine, name, quoted = container.engine, container.name, shlex.quote(container.name)
     said = _run((engine, "inspect", name), setup, container)
     if said.exit_code != 0:

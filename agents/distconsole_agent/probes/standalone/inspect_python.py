@@ -109,7 +109,6 @@ def distributions(folder: str) -> Iterator[tuple[str, str]]:
 
 
 def read_distributions(folder: str) -> Iterator[tuple[str, str]]:
-    """The same by what the metadata says."""
     metadata = import_metadata()
     for found in metadata.distributions(path=[folder]):
         # [] warns of a name that is missing, and will raise KeyError (importlib.metadata of Python 3.12).

@@ -87,7 +87,6 @@ class Gpu:
         return sorted({int(process.pid) for process in found})
 
     def _unseen_use(self) -> str:
-        """In a container the processes of others are not to be seen, but their memory is."""
         memory, without_reserved = memory_of(self.handle)
         most = HELD_BYTES if without_reserved else HELD_BYTES_OLD
         screens = ask(pynvml.nvmlDeviceGetGraphicsRunningProcesses, self.handle) or []

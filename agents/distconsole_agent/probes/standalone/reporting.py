@@ -59,7 +59,6 @@ def import_metadata() -> Any:
 
 
 def say(key: str, facts: object) -> None:
-    """Print the JSON pair of a key and its facts on a line of its own."""
     line = json.dumps([key, facts])
     with PRINTING:
         os.write(1, ("\n" + line + "\n").encode())

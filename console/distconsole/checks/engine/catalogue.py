@@ -35,12 +35,10 @@ CATALOGUE: tuple[Rule, ...] = tuple(
 
 
 def find_rule(check: str) -> Rule | None:
-    """Return the check with this id, or None."""
     return next((rule for rule in CATALOGUE if rule.id == check), None)
 
 
 def at_level(rule: Rule, level: Level) -> bool:
-    """Whether ``rule`` runs at ``level``."""
     order = list(Level)
     return order.index(rule.level) <= order.index(level)
 
@@ -90,7 +88,6 @@ def drop_expectations(
 
 
 def needs_of(rules: Iterable[Rule]) -> frozenset[type[Facts]]:
-    """Return the groups of facts that ``rules`` need, with those that they lean on."""
     needed: set[type[Facts]] = {SshFacts, *(kind for rule in rules for kind in rule.needs)}
     return frozenset(needed.union(*(kind.leans_on for kind in needed)))
 

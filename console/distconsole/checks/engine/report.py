@@ -220,7 +220,6 @@ def _hint(reason: str) -> str:
 
 
 def _explains(why: str, findings: Sequence[Finding]) -> bool:
-    """Whether another finding says already why a cell is empty."""
     by = {UNREACHED: ("ssh.",), ALONE: ("ssh.",), NO_GROUP: ("coll.", "horovod.", "mpi.")}
     telling = ("net.",) if BROKEN in why else (LOST_CHECK,) if LOST in why else by.get(why, ())
     return any(

@@ -47,7 +47,6 @@ def _find(
     hint: str = "",
     cure: Cure | None = None,
 ) -> Finding:
-    """Return a finding of the rule that yields it, unless ``check`` names another."""
     return Finding(
         check=check,
         severity=severity,

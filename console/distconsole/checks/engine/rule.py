@@ -119,8 +119,6 @@ def host_rule(
 
 
 def judge_each(judge_host: HostJudge) -> Judge:
-    """Return the judge of all hosts that judges each of them by ``judge_host``."""
-
     @wraps(judge_host)
     def judge(view: View) -> RuleResults:
         for host in view.hosts:

@@ -322,7 +322,6 @@ class _Checking:
             yield self._tell(name, "running", host)
 
     def skip(self, rule: Rule, why: str) -> CheckJudged:
-        """Account for a check that does not run."""
         skipped = Missing(Outcome.SKIPPED, why)
         for name in self.context.hosts:
             self.verdicts.add_cell(name, rule.id, skipped)
@@ -361,7 +360,6 @@ class _Checking:
         return self._tell(stage, "pass")
 
     def _tell(self, stage: str, outcome: str, host: str = "") -> CheckProgress:
-        """Return what became of a stage, on all hosts or on one, with how far the check is."""
         hosts = len(self.context.hosts)
         if host:
             self.answered[stage].add(host)

@@ -65,12 +65,10 @@ class HostEvidence:
 
     @property
     def reached(self) -> bool:
-        """Whether its agent answered."""
         ssh = self.find(SshFacts)
         return ssh is not None and not ssh.error_kind
 
     def find(self, kind: type[F]) -> F | None:
-        """Return facts that may be missing."""
         return cast("F | None", self.known.get(kind))
 
     def add_facts(self, facts: Facts, raw: Mapping[str, object] | None = None) -> None:
@@ -154,7 +152,6 @@ def once_a_view(make: Callable[[View], T]) -> Callable[[View], T]:
 
 
 def by_key(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
-    """Return the values of each key, in their order."""
     found: dict[K, list[T]] = {}
     for key, value in pairs:
         found.setdefault(key, []).append(value)

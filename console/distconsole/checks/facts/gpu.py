@@ -144,7 +144,6 @@ class LoadedGpu(Facts, frozen=True, kw_only=True):
 
     @property
     def measured(self) -> bool:
-        """Whether copies to it went on."""
         return self.to_device is not None
 
     @property

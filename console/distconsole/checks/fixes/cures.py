@@ -91,7 +91,6 @@ def attach_proof(finding: Finding, proof: Proof) -> Finding:
 
 
 def in_setup(names: Iterable[str], line: str) -> Cure:
-    """Return a line of shell for the setup of these hosts as a cure."""
     return Cure(hosts={name: HostCure(setup=line) for name in names})
 
 

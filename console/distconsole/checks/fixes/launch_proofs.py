@@ -70,7 +70,6 @@ def _start_on(
 
 
 def join_setup(setup: str | None, change: HostCure) -> str | None:
-    """Return a host's setup command with that of ``change`` behind it."""
     return "\n".join(filter(None, (setup, change.setup))) or None
 
 
@@ -80,8 +79,6 @@ def _start_prover(
     is_well: Callable[[Answer], bool],
     show: Callable[[Answer], str],
 ) -> Prover:
-    """Return what compares processes of which each is well or not by itself."""
-
     def judge(answers: Answers) -> TrialResult:
         for name, said in answers.items():
             if "error" in said:
@@ -128,7 +125,6 @@ def _limit_prover(
 
 
 def _try_variable(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None:
-    """A variable as every host's ranks get it."""
     found = next((found for found in findings if found.cure is not None), None)
     if found is None or found.cure is None:
         return None

@@ -158,7 +158,6 @@ def conclude(
 
 
 def change_for(cures: Sequence[Cure], name: str) -> HostCure:
-    """Return what all of ``cures`` together change on one host."""
     env: dict[str, str] = {}
     unset: list[str] = []
     setup: list[str] = []
@@ -179,7 +178,6 @@ def change_for(cures: Sequence[Cure], name: str) -> HostCure:
 
 
 def changes(findings: Sequence[Finding], hosts: Sequence[Host]) -> dict[str, HostCure]:
-    """Return by host what the cures of ``findings`` change there."""
     cures = [found.cure for found in findings if found.cure is not None]
     return {host.name: change_for(cures, host.name) for host in hosts}
 

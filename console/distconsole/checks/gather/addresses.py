@@ -51,7 +51,6 @@ def one_machine(view: View) -> bool:
 
 @once_a_view
 def endpoints(view: View) -> Mapping[str, Endpoint]:
-    """Return the endpoint of each host of ``view`` that has one."""
     facts, ssh = view.of(NetFacts), view.of(SshFacts)
     hosts = [host for host in view.hosts if host.name in facts]
     fixed = {host.name: _fixed(view, host, facts[host.name]) for host in hosts}

@@ -69,7 +69,6 @@ class CheckContext:
         return min(wanted_seconds, self.began + self.request.budget_seconds - self.clock())
 
     def view(self, kinds: tuple[type[Facts], ...] = ()) -> View:
-        """Return the hosts that have all of ``kinds``."""
         return View(
             tuple(host for host in self.hosts.values() if host.why_not(kinds) is None),
             tuple(self.hosts),
@@ -79,7 +78,6 @@ class CheckContext:
         )
 
     def reached(self) -> list[Host]:
-        """Return the hosts that have a link, in order."""
         return [evidence.host for name, evidence in self.hosts.items() if name in self.links]
 
     def planned(self, host: Host) -> HostLaunch | None:
@@ -143,7 +141,6 @@ class CheckContext:
     def on_each(
         self, hosts: list[Host], work: Callable[[Host], dict[str, Any]], seconds: float
     ) -> Iterator[fan.Outcome[dict[str, Any]]]:
-        """Do ``work`` on ``hosts`` at once and yield each outcome as it comes."""
         allowed = seconds + 2 * ANSWER_SECONDS
         return iter_outcomes(hosts, work, seconds=allowed, linked=self.session.has_link)
 

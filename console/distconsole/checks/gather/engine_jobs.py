@@ -138,7 +138,6 @@ def _without_mpi(evidence: HostEvidence) -> str:
 
 
 def _without_both(evidence: HostEvidence) -> str:
-    """Where Horovod has one controller only, its own job went by that."""
     facts = evidence.find(HorovodFacts)
     built = facts.built if facts else None
     why = _without_horovod(evidence) or _without_mpi(evidence)
@@ -304,7 +303,6 @@ def _participants(context: CheckContext, engine: Engine) -> list[Host]:
 
 
 def _share_a_machine(context: CheckContext, hosts: list[Host], kind: type[Facts]) -> bool:
-    """Whether mpirun cannot tell two of ``hosts`` apart, which is then noted."""
     found = machines(context.view((NetFacts, SshFacts)))
     if len({found[host.name] for host in hosts}) == len(hosts):
         return False

@@ -85,7 +85,6 @@ def _speed_questions(context: CheckContext, host: Host) -> list[dict[str, Any]]:
 
 
 def _writable_folders(context: CheckContext, host: Host) -> list[str]:
-    """Return the folders in which a file of ours may be made."""
     launch = context.launch
     system = context.hosts[host.name].find(OsFacts)
     own = [system.temporary, system.home] if system else []

@@ -369,7 +369,6 @@ def _nodes_of(nodelist: str) -> set[str]:
 
 
 def _on_slurm(context: CheckContext, kind: type[Facts]) -> list[Host]:
-    """Return the hosts that have Slurm, and note of the others that they lack ``kind``."""
     found = []
     for host in context.reached():
         evidence = context.hosts[host.name]

@@ -155,7 +155,6 @@ def _try_network(
     *,
     first: bool = False,
 ) -> Generator[Told, None, tuple[Tried, dict[str, str]]]:
-    """Let all ``hosts`` try the endpoints of ``chosen``, which are some of them or all."""
     with Listeners(context, chosen, ports, 2 * timeout + 15.0) as listeners:
         targets = _all_targets(hosts, listeners.listening)
         found = yield from _connect_all(context, targets, listeners, timeout, first=first)
@@ -250,7 +249,6 @@ def _doubtful(found: Tried, targets: Targets) -> Targets:
 
 
 def _replace_tries(first: Tried, second: Tried) -> Tried:
-    """Return ``first`` with what came of each second try in its place."""
     whole = dict(first)
     for name, edges in second.items():
         newer = {(edge.target, edge.port): edge for edge in edges}

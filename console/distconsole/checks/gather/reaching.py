@@ -26,7 +26,6 @@ BRING_SECONDS = 60.0
 
 
 def connect(context: CheckContext) -> Iterator[HostEvidence]:
-    """Reach every host and yield each as soon as it is known whether it can be reached."""
     outcomes: queue.SimpleQueue[fan.Outcome[NodeLink] | BaseException | None] = queue.SimpleQueue()
     threading.Thread(
         target=_collect, args=(context.session, outcomes), name="check-connect", daemon=True

@@ -117,5 +117,4 @@ BUSY = 2.0
 
 
 def busy_hosts(view: View) -> dict[str, float]:
-    """Return the hosts with more to do than they can, with their processes for each processor."""
     return {name: os.busy for name, os in view.of(OsFacts).items() if os.busy > BUSY}

@@ -70,7 +70,6 @@ class Node:
         return replace(self, variables={**self.variables, **more})
 
     def running(self, entry: NetAddress) -> bool:
-        """Whether the interface of ``entry`` is up and has a carrier."""
         known = self.interfaces.get(entry.iface)
         return entry.up and (known is None or known.state not in NO_CARRIER)
 
@@ -88,7 +87,6 @@ class Node:
         return frozenset(network for each in usable if (network := each.network) is not None)
 
     def network(self, address: str) -> Network | None:
-        """Return the subnet of one of its own addresses."""
         return next((e.network for e in self.addresses if e.address == address), None)
 
 
@@ -155,7 +153,6 @@ class Around:
 
 
 def summarize(ways: Mapping[str, Way]) -> Around:
-    """Return the ways from each peer together."""
     shut = {peer: way for peer, way in ways.items() if way.open is False}
     unknown = next((way for way in ways.values() if way.open is None), None)
     return Around(shut, unknown, len(ways))
@@ -187,7 +184,6 @@ class Ways:
         self._places = {name: place for place, name in enumerate(self._names)}
 
     def around(self, target: str, address: str) -> Around:
-        """Return all ways to ``address`` of ``target``."""
         key = (target, address)
         if key not in self._around:
             peers = self.partners(target)
@@ -195,11 +191,9 @@ class Ways:
         return self._around[key]
 
     def partners(self, name: str) -> list[str]:
-        """Return the hosts whose ways to and from ``name`` are looked at."""
         return partners(self._names, self._places[name])
 
     def way(self, source: str, target: str, address: str) -> Way:
-        """Return the way from ``source`` to ``address`` of ``target``."""
         key = (source, target, address)
         if key not in self._known:
             self._known[key] = self._way(source, target, address)
@@ -233,7 +227,6 @@ class Ways:
 
 
 def ways_of(view: View, nodes: Mapping[str, Node]) -> Ways:
-    """Return what ``view`` knows of the ways between ``nodes``."""
     tried: dict[tuple[str, str, str], str] = {}
     for found in view.of(ReachFacts).values():
         for edge in (*found.edges, *found.elsewhere, *found.chosen):

@@ -66,7 +66,6 @@ def _choose_picks(node: Node, include: str, exclude: str, parameter: str) -> tup
 
 
 def _is_in_list(interface: str, address: str, words: str) -> bool:
-    """Whether an interface is named, or its address lies in a subnet that is."""
     ip = ip_of(address)
     for word in words.split(","):
         network = network_of(*word.split("/", 1)) if "/" in word else None

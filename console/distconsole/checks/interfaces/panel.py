@@ -193,7 +193,6 @@ def reports(choices: Iterable[Choice]) -> tuple[ChoiceReport, ...]:
 
 
 def _present(view: View) -> list[Engine]:
-    """Return the engines that some host has, in the order of the panel."""
     torch = [found for found in view.of(TorchFacts).values() if found.present]
     hvd = [found for found in view.of(HorovodFacts).values() if found.present]
     families = {found.family for found in view.of(MpiFacts).values()}
@@ -224,7 +223,6 @@ def _nccl(node: Node) -> tuple[Pick, ...]:
 
 
 def _foretell_nothing(node: Node) -> tuple[Pick, ...]:
-    """Return the one choice that is none, with what is set that may steer it."""
     told = [f"{name}={node.variables[name]}" for name in STEERING if name in node.variables]
     how = f"{NOT_FORETOLD}: libfabric or UCX, as it was built, takes what it finds at the start"
     return (Pick("", "", f"{how}; set is {', '.join(told)}" if told else how),)
@@ -245,7 +243,6 @@ CHOOSERS: dict[Engine, Callable[[Node], tuple[Pick, ...]]] = {
 
 
 def _judge(picked: _Picked, ways: Ways) -> Judged:
-    """Yield every choice with the ways to it, as its engine uses them."""
     mpi = picked.engine in (Engine.OPEN_MPI, Engine.OPEN_MPI_DAEMONS)
     if mpi and any(map(open_mpi.knows_ipv6_alone, picked.nodes.values())):
         return ((name, PICK_OF_IPV6, Around({}, AS_BUILT, 0)) for name in picked.picks)
@@ -262,7 +259,6 @@ def _judge(picked: _Picked, ways: Ways) -> Judged:
 
 
 def _choice(engine: Engine, start: Start, host: str, pick: Pick, found: Around) -> Choice:
-    """Return a choice by the ways to it: one that is shut outweighs all others."""
     if found.shut:
         first = next(iter(found.shut.values()))
         peers = tuple(found.shut)

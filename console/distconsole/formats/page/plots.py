@@ -128,7 +128,6 @@ def plot(
 
 
 def _pieces(series: Series, started: float) -> list[list[Point]]:
-    """Return the points of ``series`` from gap to gap, neighbours merged, counted from ``started``."""
     points = [(x - started, value, low, high) for x, value, low, high in series.points()]
     size = math.ceil(len(points) / MAX_POINTS)
     places = [0, *(bisect_left(series.xs, end) for _, end in series.gaps), len(points)]

@@ -68,7 +68,6 @@ def findings_of(timeline: RunTimeline) -> list[RunFinding]:
 
 
 def first_failed_rank(timeline: RunTimeline) -> int | None:
-    """Return the rank that its end says failed first, or None."""
     end = timeline.end
     first = UNSET if end is None else end.first_failure
     return first.rank if first is not UNSET and first.of_rank else None

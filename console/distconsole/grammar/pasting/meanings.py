@@ -91,7 +91,6 @@ class Pasted:
         return replace(self, rows=(*self.rows, (typed, becomes)))
 
     def setting(self, name: str, value: str) -> Pasted:
-        """Return it with one more variable."""
         return replace(self, env=(*self.env, (name, value)))
 
 
@@ -166,7 +165,6 @@ def apply(found: Pasted, starter: Starter, given: Given) -> Pasted:
 
 
 def _what_became(told: Pasted, meaning: str, given: Given) -> str:
-    """Return what an option became, with the value that it has by now."""
     match meaning:
         case "per_host" | "one_a_host" | "map" if told.per_host:
             return f"--nproc {told.per_host}"

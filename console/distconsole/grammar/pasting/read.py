@@ -200,7 +200,6 @@ def _lies_in(folder: str | None, name: str) -> bool:
 
 
 def _command(words: list[str], found: Pasted) -> Pasted:
-    """Read a command, or what is left of one behind what starts it."""
     if not words:
         raise UsageError(
             "the command names no script", "such as: torchrun --nproc_per_node 2 train.py"

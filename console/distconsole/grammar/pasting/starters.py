@@ -189,7 +189,6 @@ def _name(typed: str) -> str:
 
 
 def _find_option(starter: Starter, typed: str, word: str) -> tuple[Option, str]:
-    """Return what an option is, and the value that is written at its letter."""
     name = _name(typed)
     one_dash = typed.startswith("-") and not typed.startswith("--")
     option = starter.find(name)

@@ -170,7 +170,6 @@ def _values(pasted: Pasted) -> dict[str, Any]:
 
 
 def _request(context: click.Context, words: list[str], values: dict[str, Any]) -> ask.Run:
-    """Return what ``run`` makes of ``words``, with ``values`` over the configuration."""
     root = context.find_root()
     table = (root.default_map or {}).get("run", {})
     assert isinstance(root.command, click.Group)

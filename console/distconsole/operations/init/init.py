@@ -227,7 +227,6 @@ def _key(name: str, value: object, comment: str) -> str:
 
 
 def _show_and_write(path: Path, text: str, request: Init, control: Control) -> Iterator[Event]:
-    """Show the file, and write it if that is wanted."""
     yield Narration(text=f"{_short(path)}:")
     yield TextMade(text=text)
     other = project_file(path.parent)

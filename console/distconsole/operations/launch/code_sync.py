@@ -57,7 +57,6 @@ def collect_project(request: Run, again: RunId | None = None) -> send.Project | 
 
 
 def inspect_script(request: Run, project: send.Project | None) -> ScriptTraits:
-    """Return what the script says about itself, read from the code that will run."""
     if project is None:
         return find_traits(request)
     path = send.script_path(request, Path.cwd())
@@ -90,7 +89,6 @@ def find_own_modules(request: Run) -> dict[str, tuple[str, str]]:
 
 
 def _packages_around(script: Path | None, workdir: Path, root: Path) -> dict[str, tuple[str, str]]:
-    """Return the packages that a script is a part of: started by its path, it does not find them."""
     found: dict[str, tuple[str, str]] = {}
     for package in script.parents if script is not None else ():
         is_inside = any(top in package.parents for top in (root, workdir))
@@ -227,7 +225,6 @@ def refuse_missing_script(request: Run, cluster: Cluster) -> None:
 
 
 def _meant_script(request: Run, path: Path) -> str:
-    """Return the cure for a script that is not at ``path``."""
     text = request.script
     end = "give its path, or --module with a module's name"
     if path.is_dir():

@@ -249,7 +249,6 @@ def _plan(launch: PreparedLaunch, session: Session, hosts: LaunchHosts) -> Itera
 
 
 def _seek_script(plan: LaunchPlan, session: Session) -> Iterator[ScriptSought]:
-    """Ask every host at once for the script that it must have."""
     for script in plan.needs:
         ask = partial(probe, group="script.there", seconds=SCRIPT_SECONDS, args={"path": script})
         missing, names = [], set[str]()

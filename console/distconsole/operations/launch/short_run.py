@@ -145,7 +145,6 @@ class _NodeJournal:
     _chars: int = 0
 
     def take(self, entry: JournalEntry) -> None:
-        """Take in one entry."""
         self.began = entry.t if self.began is None else self.began
         match entry:
             case LogEntry() if self._chars < MAX_LOG_CHARS:
@@ -162,7 +161,6 @@ class _NodeJournal:
                 pass
 
     def lines(self, rank: int | None, stream: str) -> list[str]:
-        """Return the lines that a rank, or the engine, printed."""
         text = "".join(self._logs.get((rank, stream), ()))
         return [line[:500] if stream == "err" else line for line in text.splitlines()]
 

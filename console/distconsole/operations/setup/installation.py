@@ -117,7 +117,6 @@ def _tell_plan(plan: SetupPlan) -> Iterator[Narration]:
 
 
 def _refuse(plan: SetupPlan) -> None:
-    """Refuse at the end, when whoever could be helped has been."""
     if plan.cannot:
         hints = dict.fromkeys(hint for _, hint in plan.cannot.values())
         raise PlanError(f"Horovod cannot be brought to {', '.join(plan.cannot)}", "\n".join(hints))

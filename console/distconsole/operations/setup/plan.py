@@ -82,7 +82,6 @@ class BuildFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def compiler(self) -> bool:
-        """Whether it could be built here."""
         return any(self.tools.get(name) for name in ("g++", "c++"))
 
 
@@ -117,14 +116,12 @@ class SetupPlan:
 
 
 def works(horovod: HorovodBuild | None, torch: str) -> bool:
-    """Whether a host's Horovod was built for the torch that is there."""
     return horovod is not None and horovod.library and horovod.against in ("", torch)
 
 
 def plan_setup(
     facts: Mapping[HostName, BuildFacts], horovod: Mapping[HostName, HorovodBuild | None]
 ) -> SetupPlan:
-    """Return what the hosts of ``facts`` need, in their order."""
     fine, cannot = [], {}
     lacking: dict[tuple[str, ...], list[HostName]] = {}
     for host, each in facts.items():
@@ -184,12 +181,10 @@ def _without(facts: BuildFacts) -> tuple[str, ...]:
 
 
 def _builder(hosts: Sequence[HostName], facts: Mapping[HostName, BuildFacts]) -> HostName | None:
-    """Return the host that can build the most, and of those the one that does it fastest."""
     able = (host for host in hosts if facts[host].compiler)
     return max(able, key=lambda host: _able(facts[host]), default=None)
 
 
 def _able(facts: BuildFacts) -> tuple[bool, bool, int]:
-    """Whether it can build with MPI, with NCCL, and how fast."""
     tools = facts.tools
     return bool(tools.get("mpicxx")), bool(tools.get("nvcc")) and facts.nccl, facts.cpus

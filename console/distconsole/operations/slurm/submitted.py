@@ -82,7 +82,6 @@ def submit_and_run(
 
 @contextmanager
 def _login(request: Run, sessions: SessionSource, named: Sequence[str]) -> Iterator[NodeLink]:
-    """Give a link to a host that has Slurm's commands."""
     where = request.submits_from
     if where is None and shutil.which("sbatch") is not None:
         here = Host(HostName(socket.gethostname()), local=True)
@@ -220,7 +219,6 @@ class SubmittedRun:
         return ""
 
     def _request_on(self, state: srun.JobState, named: Mapping[str, int | None]) -> Run:
-        """Return the request for the job's nodes, with the slots that were given."""
         words = [f"{node}:{slots}" if (slots := named.get(node)) else node for node in state.nodes]
         where = replace(self.request.where, hosts=",".join(words), hostfile=None, cluster=None)
         kept = tuple(pair for pair in self.request.env if pair[0] not in dict(self.news))
@@ -250,7 +248,6 @@ class SubmittedRun:
         return path if isinstance(path, str) else None
 
     def _wait_for_nodes(self) -> Generator[Event, None, srun.JobState | None]:
-        """Return the job's state once it runs, or None when the operator stopped waiting."""
         said, pause, job = "", FIRST_PAUSE_SECONDS, self.job
         while self.control.asked is None:
             state = ask_state(self.link, job)

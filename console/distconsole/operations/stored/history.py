@@ -81,7 +81,6 @@ def runs(request: Runs, sessions: SessionSource, store: RunStore) -> Iterator[Ev
 def _ask_hosts(
     where: Where, sessions: SessionSource, summaries: dict[RunId, RunSummary]
 ) -> Iterator[Event]:
-    """Put what the hosts know of runs into ``summaries``, and yield what is new."""
     with sessions(where) as session:
         known, silent = ask_runs(session)
     yield from _say_silent(silent, "its runs are not listed")
@@ -149,7 +148,6 @@ def _fetch_news(
 
 
 def _update(stored: RunSummary | None, known: KnownRun) -> RunSummary:
-    """Return the summary of a run with its state as the hosts know it."""
     if stored is None:
         return summary_of_known(known)
     if stored.state != "unknown":
@@ -235,7 +233,6 @@ def _keep(
 
 
 def _date_summary(summary: RunSummary, run_file: RunFile) -> RunSummary:
-    """Return ``summary``, of a run without an end with when it was last seen."""
     if summary.state != "unknown":
         return summary
     seen = run_file.last_seen(summary.hosts) or summary.started
@@ -252,7 +249,6 @@ def _say_unreadable(store: RunStore, summaries: Mapping[RunId, RunSummary]) -> I
 def _say_unknown(
     summaries: Iterable[RunSummary], store: RunStore, now: float
 ) -> Iterator[Narration]:
-    """Say of runs without an end what is known, and what asks their hosts."""
     unknown = [summary for summary in summaries if summary.state == "unknown"]
     unknown.sort(key=lambda each: -each.started)
     for summary in unknown[:MAX_NAMED]:
@@ -270,7 +266,6 @@ def _say_unknown(
 
 
 def _host_options(where: Where, hosts: Iterable[str]) -> str:
-    """Return the options that name a run's hosts as they were named."""
     if not where.names_hosts:
         where = Where(
             hosts=",".join(hosts), ssh_config=where.ssh_config, transport=where.transport

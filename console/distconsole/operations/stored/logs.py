@@ -117,7 +117,6 @@ class Skipped:
                 yield line
 
     def rest(self, lines: Iterator[Told]) -> Iterator[Told]:
-        """Yield what ``lines`` has beyond those."""
         for line in lines:
             if isinstance(line, Passed) or (isinstance(line, LogLine) and line.transient):
                 yield line

@@ -91,7 +91,6 @@ def record_of(run: KnownRun, where: Where) -> RunRecord:
 
 
 def summary_of_known(run: KnownRun) -> RunSummary:
-    """Return the summary of a run that is not stored here."""
     return RunSummary(
         run=run.run,
         name=run.known.name,

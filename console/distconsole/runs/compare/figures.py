@@ -170,7 +170,6 @@ def _words(
 
 
 def _notes(runs: Sequence[Compared]) -> Iterator[str]:
-    """Yield what makes the runs comparable in part only."""
     worlds = [run.summary.world_size for run in runs]
     if len(set(worlds)) > 1:
         listed = _list(map(str, worlds))
@@ -241,7 +240,6 @@ def _speed(index: int, runs: Sequence[Compared], figures: Mapping[str, Figure]) 
 def _of(
     figures: Mapping[str, Figure], name: str, index: int
 ) -> tuple[float | None, float | None, float | None]:
-    """Return a figure of the first run and of another one, and their ratio."""
     figure = figures.get(name)
     if figure is None:
         return None, None, None

@@ -72,7 +72,6 @@ class RunStatistics:
 
     @property
     def start_up_seconds(self) -> float | None:
-        """From its start to the first step of any rank."""
         return None if self.first_step_t is None else self.first_step_t - self.start
 
     def apply(self, event: RunEvents) -> None:

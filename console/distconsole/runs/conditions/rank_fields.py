@@ -50,13 +50,11 @@ class RankOfRun:
         return self.view.metrics.get(name)
 
     def run_metric(self, name: str) -> float | None:
-        """Return what ``name`` is over all ranks."""
         found = self.run.metric_last.get(name)
         return None if found is None else found.value
 
 
 def ranks_of(run: RunTimeline) -> list[RankOfRun]:
-    """Return the ranks of ``run``, by number."""
     now = run.last_t or 0.0
     figures = present(run, now)
     slow = {each.rank: each for each in figures.slow}

@@ -81,7 +81,6 @@ class FirstSteps:
 
     @property
     def are_all(self) -> bool:
-        """Whether those of all ranks that make steps are there."""
         return len(self._times) == COUNTED_WINDOWS * len(self._windows) > 0
 
     @property
@@ -151,7 +150,6 @@ class AllRanksWatch:
                 yield self._ranks.finding(t, START, text, late, severity=Severity.INFO, hint=hint)
 
     def _look_at_workers(self, window: Window) -> Iterator[RunFinding]:
-        """Yield that most ranks wait for workers that are too few, if this is one more of them."""
         rank, starved = window.rank, self._starved
         if starved is None or window.workers is None or _data_share(window) < STARVED_SHARE:
             self._waiting.pop(rank, None)
@@ -218,5 +216,4 @@ class AllRanksWatch:
 
 
 def _data_share(window: Window) -> float:
-    """Return for how much of a step a rank waits for its data."""
     return (window.data_ms or 0.0) / window.step_ms_mean if window.step_ms_mean else 0.0

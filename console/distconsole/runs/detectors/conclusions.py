@@ -73,7 +73,6 @@ def restart_finding(
 
 
 def note_finding(ranks: Ranks, host: str, entry: frames.NoteEntry, t: float) -> RunFinding:
-    """Return what a node has to say about ``host``."""
     known = entry.severity in set(Severity)
     return ranks.finding(
         t,

@@ -29,7 +29,6 @@ class Ranks:
         """Rank -> its last state, of those whose processes live."""
 
     def hosts_of(self, ranks: Iterable[int]) -> tuple[str, ...]:
-        """Return the known hosts of ``ranks``, each once."""
         return tuple(dict.fromkeys(self.hosts[rank] for rank in ranks if rank in self.hosts))
 
     def finding(
@@ -93,7 +92,6 @@ class PlanBounds:
     def within(
         self, host: str, loads: Iterable[NodeSample | GpuSample], t: float
     ) -> Iterator[NodeSample | GpuSample | RunFinding]:
-        """Yield those of ``loads`` that are of what there can be."""
         known = self._gpus.setdefault(host, set())
         for event in loads:
             if not isinstance(event, GpuSample):
@@ -107,7 +105,6 @@ class PlanBounds:
                 yield event
 
     def left_out(self, t: float) -> Iterator[RunFinding]:
-        """Yield how much was left out, by host."""
         for host, count in sorted(self._counts.items()):
             yield self._known.finding(
                 t,

@@ -76,7 +76,6 @@ def _workers(seen: Seen) -> tuple[int, float, float] | None:
 
 
 def _short_of_workers(seen: Seen) -> tuple[int, NodeSample] | None:
-    """Return how many workers there are, and their host, where they are busy and it has idle processors."""
     workers, node = _workers(seen), seen.node
     if workers is None or node is None or workers[1] < BUSY_PERCENT:
         return None

@@ -54,17 +54,14 @@ class Straggler(NamedTuple):
 
     @property
     def is_one(self) -> bool:
-        """Whether it is one rank, or one host, and not several."""
         return len(self.hosts or self.ranks) < 2
 
     @property
     def cost_share(self) -> float:
-        """What it costs, as a share of the step."""
         return self.cost_ms / self.step_ms if self.step_ms > 0 else 0.0
 
 
 def step_ms(window: Window) -> float:
-    """Return the window's mean step in milliseconds."""
     return window.step_ms_mean or 0.0
 
 
@@ -118,7 +115,6 @@ def _by_own_time(fresh: Fresh, noise_ms: float) -> dict[int, Straggler]:
 
 
 def _longest_part(fresh: Fresh, rank: int, others: list[int]) -> tuple[str, float, float]:
-    """Return in which part ``rank`` exceeds the ``others`` by most, with its own and their usual time."""
     known = []
     for part, own_of in _OWN.items():
         here = own_of(fresh[rank])
@@ -250,7 +246,6 @@ of the device), then of one that is early: so the others must be longer where gr
 def _is_waited_for(
     fresh: Fresh, rank: int, others: list[int], part: str, excess_ms: float
 ) -> bool:
-    """Whether the others are longer where they wait for ``rank``, by about what it has on top in ``part``."""
     wait_of = _WAIT_IN[part]
     own = wait_of(fresh[rank])
     waits = [ms for other in others if (ms := wait_of(fresh[other])) is not None]

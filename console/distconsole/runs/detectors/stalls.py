@@ -129,7 +129,6 @@ class StallWatch:
             yield structs.replace(told, severity=severity)
 
     def _going(self, t: float) -> dict[int, Call]:
-        """Return the ranks that make steps at ``t``, as if they had been asked."""
         return {
             rank: Call(
                 rank=rank,
@@ -143,7 +142,6 @@ class StallWatch:
         }
 
     def _fresh_calls(self, since: float) -> dict[int, Call]:
-        """Return what the ranks have told since then."""
         from_then = since - CALLED_BEFORE_SECONDS
         return {rank: call for rank, (t, call) in self._calls.items() if t >= from_then}
 

@@ -75,7 +75,6 @@ def _record(window: Window) -> Record:
 
 
 def _own_ms(record: Record) -> float:
-    """As ``own_ms`` of a window."""
     waited, step = record[_WAITED], record[_STEP]
     return step if isnan(waited) else step - waited
 
@@ -140,7 +139,11 @@ class StragglerWatch:
             return []
         self._second = int(t)
         newest = ((r, recent.newest) for r, recent in self._recent.items())
-        fresh = {r: last for r, last in newest if t - last.t <= _compared_s(last)}
+        fresh = {
+            r: last
+            for r, last in newest
+            if t - last.t <= max(pace.COMPARED_SECONDS, pace.COMPARED_STEPS * step_ms(last) / 1000)
+        }
         return self._judge(fresh) if len(fresh) >= 2 else []
 
     def _judge(self, fresh: dict[int, Window]) -> list[Straggler]:
@@ -176,7 +179,6 @@ class StragglerWatch:
         return [worst] if worst is not None else []
 
     def _lasts(self, now_slow: Iterable[int], fresh: Iterable[int]) -> bool:
-        """Whether those who are slow now have been so for long enough, together."""
         others = [self._recent[rank] for rank in fresh if rank not in self._together[-1]]
         excess = {rank: _excess_ms(self._recent[rank], others) for rank in now_slow}
         for_seconds = all(self._streak[rank] >= pace.PERSISTENT_SECONDS for rank in now_slow)
@@ -188,7 +190,6 @@ class StragglerWatch:
         return all(_is_clear(each, others) for each in excess.values())
 
     def _tell(self, new: Straggler | None, step: int) -> None:
-        """Keep who is ``new``, or what the one told last costs now, at ``step``."""
         if new is not None:
             self.told = [*self.told[-MAX_TOLD + 1 :], new]
             self._told_seconds = 1
@@ -276,10 +277,6 @@ def _half_ago(known: Known) -> Moment:
 MAX_TOLD = 100
 MAX_OTHERS = 64
 """The median of so many other ranks is near that of all."""
-
-
-def _compared_s(window: Window) -> float:
-    return max(pace.COMPARED_SECONDS, pace.COMPARED_STEPS * step_ms(window) / 1000)
 
 
 def _lags(began: Mapping[int, Moment], fresh: Mapping[int, Window], rank: int) -> bool:

@@ -114,13 +114,11 @@ class SyncWatch:
     def _tell(
         self, kind: str, t: float, check: str, summary: str, ranks: Sequence[int], **more: Any
     ) -> Iterator[RunFinding]:
-        """Yield a finding of this kind, once in a run."""
         if kind not in self._told:
             self._told.add(kind)
             yield self._ranks.finding(t, check, summary, ranks, **more)
 
     def _of_one_rank(self, check: CheckEntry, t: float) -> Iterator[RunFinding]:
-        """Yield what one rank's check says without the others."""
         if check.same_epoch:
             yield from self._tell(
                 "epoch",
@@ -275,7 +273,6 @@ class SyncWatch:
 
 
 def _by_layout(checks: Iterable[CheckEntry]) -> list[list[CheckEntry]]:
-    """Return the checks that may be compared, together."""
     groups: dict[int, list[CheckEntry]] = defaultdict(list)
     for check in checks:
         if check.parameters is not None:

@@ -65,7 +65,9 @@ def blame(
     causes = {rank: cause_of(rank, roll) for rank in sorted(ranks)}
     first = min(causes, key=lambda rank: (_hardness(causes[rank]), rank))
     cause = causes[first]
-    alike = [rank for rank, each in causes.items() if _same(each, cause)]
+    alike = [
+        rank for rank, each in causes.items() if (each.kind, each.does) == (cause.kind, cause.does)
+    ]
     waiting = what_most_wait_in(graph, alike)
     there = first in graph.waiting
     if not lead and waiting is not None and set(waiting.ranks) - set(alike):
@@ -94,10 +96,6 @@ def _hardness(cause: Cause) -> int:
     if cause.kind in (Kind.NOT_STARTED, Kind.HOST_SILENT):
         return 1
     return 3 if cause.kind in CALM else 2
-
-
-def _same(one: Cause, other: Cause) -> bool:
-    return (one.kind, one.does) == (other.kind, other.does)
 
 
 def make_diagnosis(

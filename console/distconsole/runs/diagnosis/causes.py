@@ -279,7 +279,6 @@ def _leaves(call: Call, roll: Roll) -> Cause | None:
 
 
 def _kept_alive_by(call: Call) -> tuple[str, str]:
-    """Return what keeps a process whose script is over, and what to do about it."""
     place, functions = own_place(call.frames), {frame.function for frame in call.frames}
     if place is not None and not functions & {*AFTER_THE_SCRIPT}:
         words = f"what atexit calls: it is {place_text(place)}"
@@ -421,7 +420,6 @@ RULES: Sequence[CauseRule] = (
 def _at(
     call: Call, kind: Kind, does: str, hint: str, *details: str, sure: Sure = Sure.CERTAIN
 ) -> Cause:
-    """Return a cause whose words say where the rank is."""
     place = own_place(call.frames)
     where = "" if place is None else place_text(place)
     words = f"{does} {where}".strip() if does else f"is {where}"

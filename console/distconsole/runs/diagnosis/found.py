@@ -58,7 +58,6 @@ class Found:
         return f"{self.part.launcher} {self.part.script}".strip()
 
     def told(self, number: int) -> FoundJob:
-        """Return the job as events tell it."""
         ranks = {
             host: {call.rank: call.pid or 0 for call in calls if call.alive}
             for host, calls in self.calls.items()
@@ -153,7 +152,6 @@ def _no_hang(found: Found, still: float, living: Sequence[Call]) -> Diagnosis:
 
 
 def _missing_text(made: Diagnosis, found: Found, away: Mapping[str, str]) -> tuple[str, ...]:
-    """Say which ranks were not found, where the diagnosis is about others."""
     missing = found.missing
     if not missing or set(missing) <= set(made.ranks):
         return ()

@@ -65,7 +65,6 @@ def judge(roll: Roll) -> Diagnosis:
 
 
 def _since_when(found: Diagnosis, roll: Roll) -> str:
-    """Return for how long no rank has made a step, where that is not called a hang."""
     calls = [call for call in roll.calls.values() if call.alive]
     silent = min((call.silent_s or 0.0 for call in calls), default=0.0)
     usual = max((roll.usual_s(call.rank) for call in calls), default=0.0)
@@ -93,7 +92,6 @@ def _moving(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
 
 
 def _over(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
-    """Every rank has ended well."""
     calls = list(roll.calls.values())
     if not calls or set(roll.calls) != roll.world or any(call.alive for call in calls):
         return None
@@ -111,7 +109,6 @@ def _kept_alive(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
 
 
 def _by_horovod(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
-    """Horovod itself names the ranks that have not submitted a tensor."""
     told = [call.horovod for call in roll.calls.values() if call.horovod is not None]
     counts = Counter(
         rank for each in told for missing in each.missing.values() for rank in set(missing)
@@ -150,7 +147,6 @@ def _left_behind(roll: Roll, graph: WaitGraph, outside: frozenset[int]) -> Diagn
 
 
 def _crossed(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
-    """Ranks wait for each other in different groups."""
     ends, circle = graph.ends
     sure = Sure.CERTAIN
     if ends:
@@ -225,7 +221,6 @@ def _operation_text(operation: Operation) -> str:
 
 
 def _meeting(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
-    """Some wait in the rendezvous: who is not there is waited for."""
     there = {
         rank
         for rank, call in roll.calls.items()
@@ -263,7 +258,6 @@ def _hard(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
 
 
 def _by_stacks(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
-    """Most stacks wait in a collective, and few are elsewhere."""
     inside = graph.waiting
     outside = roll.world - inside
     if not inside or not outside or len(outside) > len(inside):
@@ -320,7 +314,6 @@ def _on_host(ranks: Sequence[int], roll: Roll) -> str:
 
 
 def _all_wait(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
-    """All are in the same collective: no rank is missing."""
     if len(graph.waiting) < len(roll.world) or len(roll.world) < 2:
         return None
     waiting = what_most_wait_in(graph)

@@ -42,7 +42,6 @@ class Roll:
 
     @cached_property
     def world(self) -> frozenset[int]:
-        """All ranks of the run."""
         return frozenset(self.hosts) | frozenset(self.calls)
 
     def host(self, rank: int) -> str:

@@ -198,7 +198,6 @@ def _alike(frames: tuple[Place, ...]) -> tuple[tuple[str, str], ...]:
 
 
 def _waits_in_import(inside: Sequence[Place]) -> bool:
-    """Whether a file that is imported, other than torch's or another collective library's, waits in a collective."""
     if not inside or "/torch/" in inside[-1].file or _is_collective(inside[-1]):
         return False
     return bool(operation_of(inside))
@@ -219,7 +218,6 @@ def _is_torch(frame: Place) -> bool:
 
 
 def _above_own(frames: Sequence[Place]) -> Sequence[Place]:
-    """Return the innermost frames, down to the script's own code."""
     for at, frame in enumerate(frames):
         if not is_library(frame.file):
             return frames[:at]

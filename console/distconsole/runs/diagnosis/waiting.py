@@ -123,14 +123,12 @@ class WaitGraph:
         return {}
 
     def _unrecorded_in(self, rank: int, op: str) -> bool:
-        """Whether a rank without records may wait in ``op``, by its stack."""
         if rank not in self.by_stack or self.calls[rank].collectives:
             return False
         return family_of(self.by_stack[rank]) in ("", family_of(op))
 
     @cached_property
     def ends(self) -> tuple[frozenset[int], tuple[int, ...]]:
-        """The ranks at which waiting ends, and, where there are none, those that wait for each other in a circle."""
         seen: set[int] = set()
         ends: set[int] = set()
         followed: set[tuple[GroupKey, int]] = set()
@@ -262,7 +260,6 @@ def is_pending(collective: Collective) -> bool:
 
 
 def first_pending(collective: Collective) -> int:
-    """Return the number of the first one that is not complete."""
     if collective.done_seq is None:
         return collective.seq
     if collective.done_seq < 0:

@@ -277,7 +277,6 @@ class JournalFeed:
             thread.join(timeout=max(0.0, deadline - time.monotonic()))
 
     def _hold_until(self, t: float, now: float) -> float:
-        """Return until when to hold back what is of ``t``: others may have something older."""
         if t > time.time() - CATCH_UP_SECONDS:
             return now
         quiet = [
@@ -300,7 +299,6 @@ class JournalFeed:
         return now
 
     def _find_first(self) -> HostReader | None:
-        """Return the host of which the oldest entry waits."""
         while self._ready:
             _, turn, reader = self._ready[0]
             if reader.waiting and reader.turn == turn:
@@ -372,7 +370,6 @@ class JournalFeed:
             self._changed.notify()
 
     def _read_heard(self) -> None:
-        """Read what there is, of each host as much as there is room for."""
         if not self._heard:
             return
         with self._changed:
@@ -457,7 +454,6 @@ class JournalFeed:
         return len(reader.waiting) < QUEUED_BATCHES
 
     def _let_lines_wait(self, reader: HostReader, lines: WaitingLines) -> None:
-        """Take lines, and the end behind them, out of what waits of a host."""
         waiting, reader.waiting = reader.waiting, deque()
         begin, reader.begun = reader.begun, 0
         for delivered in waiting:
@@ -494,7 +490,6 @@ class JournalFeed:
         self._tell(loss, Delivered(reader.host, (), (), (), Place(after)))
 
     def _news_in(self, reader: HostReader, told: Entries) -> list[tuple[JournalEntry, bytes]]:
-        """Return those entries that are new, without what the host has told before it lost it."""
         known = reader.place.seq
         each = zip(told.entries, told.bodies, strict=True)
         fresh = [(entry, body) for entry, body in each if entry.seq > known]

@@ -52,7 +52,6 @@ class LogEncoder:
         self._levels = LevelWatch()
 
     def take(self, event: LogLine) -> BufferedLine:
-        """Return ``event`` as it is kept."""
         rank = None if event.rank is UNSET else event.rank
         speaker = self._numbers.get((rank, event.host))
         if speaker is None:

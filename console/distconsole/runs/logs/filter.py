@@ -42,7 +42,6 @@ class LogFilter:
     """How it was asked for."""
 
     def lets(self, speaker: Speaker) -> bool:
-        """Whether any line of ``speaker`` may fit."""
         rank = speaker.rank
         if self.spans and (rank is None or not any(a <= rank <= b for a, b in self.spans)):
             return False

@@ -156,7 +156,6 @@ def repeats(t: float, first: float, last: float, *, foremost: bool) -> bool:
 
 
 def with_placeholders(shown: str, text: str) -> str:
-    """Return ``shown`` with a placeholder for each number in which ``text`` differs from it."""
     mine, other = _EITHER.findall(text), _EITHER.findall(shown)
     if len(mine) != len(other):
         return shown

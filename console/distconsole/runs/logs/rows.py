@@ -43,12 +43,10 @@ class Marks:
             self.places.append(number)
 
     def after(self, number: int) -> int | None:
-        """Return the next place after ``number``."""
         at = bisect_right(self.places, number)
         return self.places[at] if at < len(self.places) else None
 
     def before(self, number: int) -> int | None:
-        """Return the next place before ``number``."""
         at = bisect_left(self.places, number)
         return self.places[at - 1] if at else None
 
@@ -190,7 +188,10 @@ class LogRows:
         if joined is not None:
             self._count(joined, number)
             if self._numbers:
-                self._join_numbers(joined, line)
+                head = self.book.get(joined.line)
+                shown = joined.text or (head.text if head is not None else line.text)
+                if shown != line.text:
+                    joined.text = with_placeholders(shown, line.text)
             if joined.level == Level.ERROR:
                 self._note_first(joined, line.t)
             return
@@ -212,12 +213,6 @@ class LogRows:
     def _note_first(self, row: Row, t: float) -> None:
         if t < self.first_error_t:
             self.first_error, self.first_error_t = row, t
-
-    def _join_numbers(self, row: Row, line: BufferedLine) -> None:
-        head = self.book.get(row.line)
-        shown = row.text or (head.text if head is not None else line.text)
-        if shown != line.text:
-            row.text = with_placeholders(shown, line.text)
 
     def _search_some(self) -> None:
         pattern = self._pattern

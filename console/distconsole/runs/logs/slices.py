@@ -89,7 +89,6 @@ class LineAssembler:
         return text[:end] + "\r" if end >= 0 else text
 
     def flush(self) -> Iterator[tuple[str, bool]]:
-        """Yield the last line if it has no end."""
         self._returned = self._nested = False
         held, self._held = self._held, ""
         if held:
@@ -113,7 +112,6 @@ class LineAssembler:
         return shown
 
     def _coloured(self, text: str) -> str:
-        """Return ``text`` made harmless, in the colours that are on."""
         if not text or (not self._colours and text.isprintable()):
             return text
         text = self._colours + text
@@ -151,7 +149,6 @@ class LogLines:
         """By host, rank (None is what starts the ranks) and stream."""
 
     def feed(self, host: str, entry: LogEntry, t: float) -> Iterator[LogLine]:
-        """Yield the lines that an entry of ``host`` ends."""
         source = (host, entry.rank, "err" if entry.stream == "err" else "out")
         assembler = self._assemblers.setdefault(source, LineAssembler())
         for line, transient in assembler.feed(entry.text):

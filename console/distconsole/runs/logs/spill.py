@@ -109,7 +109,6 @@ class SpilledList(Generic[T]):
             self._drop(self._kept[0])
 
     def append(self, item: T) -> None:
-        """Add ``item`` at the end."""
         tail = self._kept[1]
         tail.append(item)
         self._held_weight += self._weight(item)

@@ -67,7 +67,6 @@ class ReplayClock:
         self._put(here)
 
     def pause(self) -> None:
-        """Let it stand."""
         here = self.t
         self.playing = False
         self._put(math.inf if here >= self.axis.end else here)
@@ -127,7 +126,6 @@ def parse_time(
 
 
 def _on_axis(clock: float, axis: Axis, now: float) -> float:
-    """Return the day's time on the day of the run that is nearest to ``now``."""
     near = round((now - clock) / DAY_SECONDS)
     times = [clock + max(0, day) * DAY_SECONDS for day in (near - 1, near, near + 1)]
     inside = [t for t in times if axis.start - 60 <= t <= axis.end + 60]

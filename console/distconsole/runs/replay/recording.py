@@ -78,7 +78,6 @@ class RunState:
 
     @property
     def ended(self) -> bool:
-        """Whether the record's entries say how the run ended."""
         return self._reducer.ended is not None
 
     def take(self, stored: StoredEntry) -> Iterator[RunEvents]:
@@ -112,7 +111,6 @@ class RunState:
 
 
 def restore(checkpoint: bytes, plan: PlanMade | None) -> RunState:
-    """Return the state of which this process made ``checkpoint``, of a run with this ``plan``."""
     with _pause_gc():
         state: RunState = pickle.loads(checkpoint)  # noqa: S301 - bytes of our own, never from outside
     state.timeline.plan = plan

@@ -82,7 +82,6 @@ def _is_narrow(gpu: LoadedGpu) -> bool:
 
 
 def _is_older(gpu: LoadedGpu) -> bool:
-    """Whether its link is of an older generation than card and slot are."""
     return 0 < (gpu.generation or 0) < (gpu.generation_max or 0) and not _disproves_link(gpu)
 
 
@@ -92,7 +91,6 @@ def _is_poor(gpu: LoadedGpu) -> bool:
 
 
 def _is_odd(one: Loaded, every: Sequence[Loaded], field: str) -> bool:
-    """Whether most GPUs of its model have another value of ``field``."""
     values = Counter(getattr(each.gpu, field) for each in every if each.model == one.model)
     return 2 * values[getattr(one.gpu, field)] < values.total()
 
@@ -127,7 +125,6 @@ def suspects(
 
 
 def _unless_load(host: HostView) -> NotApplicable | None:
-    """Leave out a host where no GPU could be loaded, with the reason of the first one."""
     gpus = host.of(GpuLoadFacts).gpus
     if unless_gpu(host) or not gpus or any(gpu.measured for gpu in gpus):
         return unless_gpu(host)

@@ -259,7 +259,6 @@ def _choices(view: View) -> RuleResults:
 
 
 def _explains(choice: Choice, view: View) -> bool:
-    """Whether another check says already what is wrong there."""
     host, pick = choice.host, choice.pick
     variables = view.of(EnvFacts)[host].variables
     match choice.fault:

@@ -177,7 +177,6 @@ def _peer_names(view: View) -> RuleResults:
 
 
 def _answers(view: View) -> Iterator[_Answer]:
-    """Yield what each host makes of each other machine's names."""
     facts, nets, machine_of = view.of(OsFacts), view.of(NetFacts), machines(view)
     for viewer, found in view.of(NameFacts).items():
         for peer, theirs in facts.items():

@@ -51,7 +51,6 @@ def last_stage(rank: RankReport) -> str:
 
 
 def is_member(rank: RankReport) -> bool:
-    """Whether a rank met the others."""
     return any(said.get("stage") == JOINED for said in rank.said)
 
 
@@ -83,12 +82,10 @@ class Job:
 
     @property
     def first(self) -> CollFacts:
-        """What the first of its hosts tells."""
         return next(iter(self.hosts.values()))
 
     @property
     def alone(self) -> bool:
-        """Whether ranks that should be many are each a world of one."""
         sizes = {group["world_size"] for _, group in self.groups}
         return sizes == {1} and any(found.world_size > 1 for found in self.hosts.values())
 
@@ -271,7 +268,6 @@ def _all_alone(job: Job) -> Finding:
 
 
 def _find_linked(groups: Sequence[tuple[str, Group]]) -> RuleResults:
-    """Ranks that met by mpirun's own library, where the linker gives a program another MPI's."""
     linked = {name: group for name, group in groups if group.get("linked")}
     if not linked:
         return
@@ -306,7 +302,6 @@ def _release(version: str) -> str:
 
 
 def _library_of_mpirun(groups: Sequence[tuple[str, Group]]) -> Cure | None:
-    """Return what puts the library of the mpirun that was found first, where it was another's."""
     hosts = {}
     for name, group in groups:
         prefix = prefix_of(str(group.get("mpirun") or ""))
@@ -369,7 +364,6 @@ def _stuck(stuck: Entries) -> Finding:
 
 
 def judge_end(job: Job) -> RuleResults:
-    """Ranks that did everything end well, too."""
     bad = [each for each in job.ranks if last_stage(each[1]) == DONE and each[1].exit_code != 0]
     if bad:
         yield warn(

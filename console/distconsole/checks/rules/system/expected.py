@@ -33,7 +33,6 @@ Miss = tuple[str, str, str]
 
 
 def expects(expected: Expectation, names: Sequence[str]) -> bool:
-    """Whether one of these attributes is expected to be something."""
     return any(getattr(expected, name) not in (None, (), {}) for name in names)
 
 
@@ -90,7 +89,6 @@ def _version_miss(what: str, there: str | None, wanted: str | None) -> list[Miss
 def _least(
     what: str, there: float | None, wanted: float | None, show: Callable[[int], str] = size
 ) -> list[Miss]:
-    """``there`` is infinite where there is no limit, None where it is not known."""
     if wanted is None or (there is not None and there >= wanted):
         return []
     least = "unlimited" if math.isinf(wanted) else show(int(wanted))

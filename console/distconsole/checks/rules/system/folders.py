@@ -120,7 +120,6 @@ def _list_rooms(rooms: Mapping[str, Filesystem]) -> str:
 
 
 def _find_missing_mounts(facts: Mapping[str, OsFacts]) -> RuleResults:
-    """Yield the network filesystems that most hosts have and some have not."""
     mounts = {name: {m.point: m.source for m in f.network_mounts} for name, f in facts.items()}
     for point in dict.fromkeys(point for found in mounts.values() for point in found):
         has = [name for name, found in mounts.items() if point in found]

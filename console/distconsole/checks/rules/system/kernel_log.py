@@ -252,7 +252,6 @@ _RECOVERIES = {
 
 
 def xid(number: int | None, line: str = "") -> Xid:
-    """Return what is known of a number, and of the kernel's line where that says more."""
     if number == 154 and (found := _RECOVERY.search(line)):
         return _RECOVERIES.get(found["action"], XIDS[154])
     if number in range(144, 151) and "fatal" in line.lower() and not fatal(line):

@@ -46,7 +46,6 @@ def _show_limit(limit: int | None) -> str:
 
 
 def _raise_limit(host: HostView, line: str, hard: int | None, needed: int) -> Cure | None:
-    """Return ``line`` as a cure where the hard limit allows what is needed."""
     return in_setup((str(host),), line) if hard is None or hard >= needed else None
 
 
@@ -70,7 +69,6 @@ def find_lower_limits(
 
 
 def count_ranks(view: View) -> int:
-    """Return how many ranks a job on all hosts may have."""
     return len(view.everyone) * (view.ranks_per_host or 8)
 
 

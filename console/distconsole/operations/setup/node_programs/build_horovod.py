@@ -188,7 +188,6 @@ def nccl(work: Path) -> dict[str, str] | None:
 
 
 def options(work: Path) -> dict[str, str]:
-    """Return the variables that say what Horovod is built with."""
     chosen = {
         "HOROVOD_WITH_PYTORCH": "1",
         "HOROVOD_WITHOUT_TENSORFLOW": "1",
