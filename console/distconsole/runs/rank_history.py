@@ -31,9 +31,9 @@ CELLS = 500_000
 """Ranks times moments of one quantity over the whole run; with very many ranks moments are longer."""
 MAX_METRICS = 4
 WINDOW_SECONDS = 1.0
-"""What is told at a moment is of so much time before it, and of all the time that its steps took if that is more."""
+"""A value covers at least this much time before it, and all the time of its steps if that is more."""
 SAMPLED_RANKS = 128
-"""What is usual at a moment is the median of so many ranks at most."""
+"""The usual value at a moment is the median of at most this many ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Quantity:
         return -value if self.little_is_bad else value
 
     def value(self, badness: float) -> float:
-        """Return the value behind ``badness``; NaN where it was no number."""
+        """Return the value behind ``badness``; NaN for one that was not finite."""
         if not math.isfinite(badness):
             return math.nan
         return -badness if self.little_is_bad else badness
@@ -59,7 +59,7 @@ class Quantity:
 
 STEP = Quantity("step", "step time", " ms")
 OWN = Quantity("own", "own time", " ms")
-"""A step without what the rank waited for others."""
+"""A step without its waits for other ranks."""
 DATA = Quantity("data", "wait for data", " ms")
 RATE = Quantity("rate", "samples/s", "", little_is_bad=True)
 USE = Quantity("use", "GPU use", " %", little_is_bad=True)
@@ -195,7 +195,7 @@ class RankHistory:
         self.recent = Track()
         self.whole = Track()
         self.quantities: dict[str, Quantity] = {}
-        """Name -> what is known of at least one rank."""
+        """Name -> values of at least one rank."""
         self.hosts: dict[int, str] = {}
         self._only = only
         self._cells = cells
@@ -215,7 +215,7 @@ class RankHistory:
                 self._put(event.rank, event.t, -1, {USE.name: (USE, event.util)})
 
     def reach(self, t: float) -> None:
-        """Make the moment at ``t`` (UNIX seconds) be there, where the run has any."""
+        """Add the moment ``t`` (UNIX seconds), where the run has any."""
         if self.started is not None:
             self.whole.reach(max(0, self._column(self.whole, t, self._halve)), -1)
 
@@ -275,7 +275,7 @@ class RankHistory:
                 grid.put(rank, column, badness, since)
 
     def _column(self, track: Track, t: float, make_room: Callable[[Track, int], bool]) -> int:
-        """Return the column of ``t``, which is below 0 where it is too old."""
+        """Return the column of ``t``, below 0 if it is too old."""
         while True:
             column = int((t - (self.started or 0.0)) / track.seconds) - track.first
             if column < track.columns or not make_room(track, column):

@@ -14,7 +14,7 @@ MAX_POINTS = 2048
 MAX_GAPS = 64
 """Spans without a value that a series keeps, the longest."""
 USUAL_SHARE, ENOUGH_POINTS = 50, 20
-"""Of so many points one may be an outlier, from so many on."""
+"""Number of points from which on one of this many may be an outlier."""
 MAX_BROKEN = 64
 """Places of values that are no numbers that a series keeps."""
 MAX_MEASURED = 1024
@@ -40,7 +40,7 @@ class Series:
         self.lows: list[float] = []
         self.highs: list[float] = []
         self.broken: list[float] = []
-        """Where values were NaN, infinite or too far, some of them where there were many."""
+        """Places of values that were NaN, infinite or too large; some of them where there were many."""
         self.gaps: list[tuple[float, float]] = []
         """Where nothing was measured: from the last value before to the first one after."""
         self.last: float | None = None
@@ -56,7 +56,7 @@ class Series:
         return self.xs[-1] if self.xs else None
 
     def means(self, begin: float, each: float, count: int) -> list[float | None]:
-        """Return the means of ``count`` spans of x, ``each`` long, the first from ``begin`` on; None where there is no value."""
+        """Return the means of ``count`` spans of x, ``each`` long, the first from ``begin`` on; None without a value."""
         found: list[float | None] = []
         for place in range(count):
             edges = (begin + place * each, begin + (place + 1) * each)
@@ -90,7 +90,7 @@ class Series:
             self._append(x, value, low, high)
 
     def interrupt(self, x: float) -> None:
-        """Take that nothing was measured between the newest point and ``x``, where the next one lies."""
+        """Mark a gap between the newest point and ``x``, the next one."""
         if self.xs and self.xs[-1] < x:
             if len(self.gaps) >= MAX_GAPS:
                 self.gaps.remove(min(self.gaps, key=lambda gap: gap[1] - gap[0]))
@@ -162,7 +162,7 @@ class Measured:
         self._kept = {bucket: each for bucket, each in self._kept.items() if each[0] < step}
 
     def values(self) -> dict[int, float]:
-        """Return what is kept, by step, the earliest first."""
+        """Return the kept values by step, the earliest first."""
         return dict(self._kept.values())
 
 
@@ -194,7 +194,7 @@ class Band:
         self._sum, self._count, self._low, self._high = 0.0, 0, math.inf, -math.inf
 
     def put(self, t: float, value: float) -> None:
-        """Take what one tells at ``t``, UNIX seconds."""
+        """Put the value of ``t``, UNIX seconds."""
         second = int(t)
         if second != self._second:
             self.flush()

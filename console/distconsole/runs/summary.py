@@ -37,7 +37,7 @@ BRIEF_ENTRIES = 2000
 
 
 def listed(record: RunRecord) -> RunSummary:
-    """Return what is known of a run without reading its entries."""
+    """Return the summary of a run without reading its entries."""
     plan, end = stored_plan(record), stored_end(record)
     return RunSummary(
         run=record.run,
@@ -92,7 +92,7 @@ def noticed(findings: Iterable[RunFinding]) -> tuple[NoticedFinding, ...]:
 
 
 def seen_in(summary: RunSummary, timeline: RunTimeline) -> RunSummary:
-    """Return ``summary`` with what the run's picture shows: how far it is and how it goes."""
+    """Return ``summary`` with the progress and state in the run's timeline."""
     end = timeline.end
     steps = timeline.steps
     if end is not None:
@@ -222,7 +222,7 @@ def decode_entry(body: bytes) -> JournalEntry:
     try:
         return _DECODER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        # NaN and Infinity are what a diverged loss looks like; only the standard library reads them.
+        # A diverged loss is NaN or Infinity; only the standard library reads them.
         try:
             entry: JournalEntry = msgspec.convert(json.loads(body), threadsafe(JournalEntry))
         except (msgspec.MsgspecError, RecursionError) as error:

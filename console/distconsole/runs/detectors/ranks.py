@@ -1,4 +1,4 @@
-"""The ranks of a run as its detectors know them, findings about ranks, and what is left out as no run can have it."""
+"""The ranks of a run for its detectors, findings about ranks, and bounds for numbers from nodes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def ranks_text(ranks: Sequence[int]) -> str:
 
 
 class PlanBounds:
-    """Keeps what nodes tell within what the run can have: ``ranks`` at most, whose numbers are smaller."""
+    """Keeps numbers from nodes within the plan: at most ``ranks`` ranks, numbered below that."""
 
     def __init__(self, known: Ranks, ranks: int) -> None:
         self.ranks = ranks

@@ -1,6 +1,6 @@
 """Who keeps a run, from the calls of all its ranks: one small rule a kind of case, the surest first.
 
-A wrong name is worse than none: where the evidence does not decide, the last rule says what is known.
+A wrong name is worse than none: where the evidence does not decide, the last rule reports the facts.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _blocked(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
 
 
 def _left_behind(roll: Roll, graph: WaitGraph, outside: frozenset[int]) -> Diagnosis | None:
-    """Most ranks have left the loop well: the few that go on have more batches, and wait for nobody."""
+    """Most ranks have left the loop well: the few that go on have more batches, and wait in vain."""
     causes = {cause_of(rank, roll).kind for rank in outside}
     waiting = what_most_wait_in(graph)
     if causes != {Kind.LEFT} or waiting is None:
@@ -337,7 +337,7 @@ def _same_phase(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
 
 
 def _standing(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
-    """Some go on, and few do not: nobody has to wait for them, or not yet."""
+    """Most ranks go on and few do not: the others do not wait for them, or not yet."""
     still = sorted(r for r in roll.world if r in roll.calls and not roll.moves(roll.calls[r]))
     if not still or len(still) * 2 > len(roll.world):
         return None
@@ -346,7 +346,7 @@ def _standing(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
 
 
 def _minority(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
-    """Nobody is seen in a collective: who is elsewhere than most is suspected."""
+    """No rank is seen in a collective: suspect the ranks that are elsewhere than most."""
     groups: dict[object, list[int]] = {}
     for rank in sorted(roll.world):
         call = roll.calls.get(rank)
@@ -366,7 +366,7 @@ def _where(call: Call) -> str:
 
 
 def _undecided(roll: Roll, graph: WaitGraph) -> Diagnosis:
-    """Say what is known, and blame nobody; of a single rank what it does."""
+    """Report the facts without blame; of a single rank its activity."""
     if len(roll.world) == 1 and roll.calls:
         return blame(roll.world, roll, graph)
     if not roll.calls:
@@ -393,7 +393,7 @@ def _undecided(roll: Roll, graph: WaitGraph) -> Diagnosis:
 
 
 def _by_kernel(roll: Roll) -> str:
-    """Say what the kernel alone tells of the ranks that live, equal ones together, the fewest first."""
+    """Report the kernel's view of living ranks, equal ones together, the fewest first."""
     alike: dict[str, list[int]] = {}
     for rank, call in sorted(roll.calls.items()):
         if call.alive:

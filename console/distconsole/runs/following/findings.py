@@ -1,4 +1,4 @@
-"""What is said of a run's journals and of its store while it is followed."""
+"""Findings about a run's journals and its store while it is followed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From slices of what a rank printed to lines that are safe to show."""
+"""From slices of a rank's output to lines that are safe to show."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class LineAssembler:
             yield transient, True
 
     def _unnested(self, text: str) -> str:
-        """Return ``text`` with lower bars drawn over the line, but for what is not sure to be a line's end."""
+        """Return ``text`` with lower bars drawn over the line, except a part that may not be a line's end."""
         self._nested = True
         text = _BACK_UP.sub("\r\\1\r", self._held + text)
         end = text.rfind("\n")
@@ -101,7 +101,7 @@ class LineAssembler:
         return self._visible_of(self._drain())
 
     def _visible_of(self, text: str) -> str:
-        """Return what is left to see of a line in which bare returns overwrote the beginning."""
+        """Return the visible part of a line in which bare returns overwrote the beginning."""
         return self._coloured(_last_part(text))
 
     def _visible(self, text: str) -> str:

@@ -12,7 +12,7 @@ from distconsole.model.time_text import DAY_SECONDS, span_seconds, time_of_day
 SPEEDS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 """Seconds of the run for each second."""
 PLAY_SECONDS = 120.0
-"""A run is played at a speed at which it takes no longer, if nobody names another."""
+"""Default length of a replay: the speed follows from it."""
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class ReplayClock:
         self.axis = axis
         self.playing = False
         self.speed = 0
-        """0 until it is first played, or told."""
+        """0 until the first play, or a given speed."""
         self.jumps = 0
         """How often it was put elsewhere."""
         self._monotonic = monotonic
