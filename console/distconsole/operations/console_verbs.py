@@ -1,4 +1,4 @@
-"""Requests about the program itself, and ``trust``: whether a project's file may have something executed."""
+"""Requests about the program itself, and ``trust``: whether a project's file may execute commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All checks, in the order in which a report tells them: which were asked for, what each is."""
+"""All checks, in the order of a report."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _suggest(word: str) -> str:
 def drop_expectations(
     rules: Iterable[Rule], expectations: Mapping[str, Expectation]
 ) -> tuple[Rule, ...]:
-    """Return ``rules`` without those on expectations that nobody has of any host."""
+    """Return ``rules`` without expectations that the configuration has of no host."""
     keys = expected.KEYS
     return tuple(
         rule
@@ -93,7 +93,7 @@ def needs_of(rules: Iterable[Rule]) -> frozenset[type[Facts]]:
 
 
 def explain_check(request: Explain) -> Iterator[Event]:
-    """Tell what a check, a group's or those of a name's beginning catch; raises UsageError for none."""
+    """Explain a check, a group, or the checks of a prefix; raises UsageError for none."""
     check = request.check
     rule = find_rule(check)
     if rule is None:

@@ -136,7 +136,7 @@ def cure_of(cause: Cause, facts: Mapping[str, ReachFacts], source: str, target: 
 
 
 def format_pairs(view: View, matrix: Matrix, pairs: Sequence[Pair]) -> str:
-    """Return the evidence: what became of ``pairs``, and what the kernels' logs say."""
+    """Return the evidence: the errors of ``pairs``, and the kernels' logs."""
     lines = []
     for pair in pairs:
         errors = sorted(
@@ -182,7 +182,7 @@ def other_port(lost: Sequence[Edge], open_ports: Sequence[int]) -> dict[str, Any
 
 
 def through_ports(host: str) -> str:
-    """Return what to do where a host cannot be reached on some ports of the kernel's choice."""
+    """Return the remedy if a host cannot be reached on some ephemeral ports."""
     return (
         f"allow all TCP between the hosts; on {host}: sudo iptables -S\n"
         f"or keep the kernel off them: sysctl net.ipv4.ip_local_port_range on {host}\n"

@@ -1,4 +1,4 @@
-"""Proofs that need no ranks: a process as ranks are started, a port. What is read back is what it got."""
+"""Proofs without ranks: a process started like a rank, a port. The process reports its environment."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from distconsole.model.findings import Finding, HostCure
 LAUNCH_SECONDS = 8.0
 
 Answer = dict[str, Any]
-"""What a process said (``probes/software/python_env``); ``error`` where it said nothing."""
+"""Report of a process (``probes/software/python_env``); ``error`` without one."""
 
 Answers = Mapping[str, Answer]
 

@@ -53,7 +53,7 @@ NETWORK = (
 """What ``run`` sets and a person who starts ranks by hand does not."""
 
 SOURCE_LINE = re.compile(r"\[rank\d+\]: |\[(?:enforce fail at )?/[\w/.-]+\.(?:cc|cpp|h):\d+\]:? ?")
-"""Where in its source Gloo says something, which helps nobody here."""
+"""Source locations in Gloo's messages, which explain nothing to users."""
 
 BEFORE_TORCH = (NOT_STARTED, "started")
 """Where a rank ends that has no torch, or takes too long to import it: no matter of the cure."""
@@ -62,7 +62,7 @@ BEFORE_TORCH = (NOT_STARTED, "started")
 def prove(
     context: CheckContext, findings: Sequence[Finding], start: StartJob | None
 ) -> Iterator[tuple[str, dict[int, Finding] | None]]:
-    """Try cures: yield a check with None before, and then, by place in ``findings``, what each has become."""
+    """Try cures: yield a check with None before, and then, by place in ``findings``, each result."""
     bad = (Severity.WARN, Severity.FAIL)
     worst_first = sorted(enumerate(findings), key=lambda each: -each[1].severity.order)
     by_check = by_key(

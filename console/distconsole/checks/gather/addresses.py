@@ -18,7 +18,7 @@ from distconsole.model.addresses import Interface
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A host's address for training, and the interface that has it where that is known."""
+    """A host's address for training, and its interface if known."""
 
     address: str
     interface: str | None
@@ -31,7 +31,7 @@ LOOPBACK = Endpoint("127.0.0.1", "lo", "127.0.0.0/8")
 
 @once_a_view
 def machines(view: View) -> Mapping[str, object]:
-    """Return what is equal for hosts that are one machine: its kernel and addresses (containers have their own)."""
+    """Return the identity of a machine: its kernel and addresses (containers have their own)."""
     facts, ssh = view.of(NetFacts), view.of(SshFacts)
     found: dict[str, object] = {}
     for host in view.hosts:
@@ -105,7 +105,7 @@ def _endpoint(item: Interface) -> Endpoint:
 
 
 def _fixed(view: View, host: HostEvidence, facts: NetFacts) -> Endpoint | None:
-    """Return what the launch, or else the configuration, says of a host; None where neither does."""
+    """Return the address that the launch, or else the configuration, fixes for a host."""
     planned = view.launch.hosts.get(host.name) if view.launch is not None else None
     address, nic = host.host.address, host.host.nic
     if planned is not None and planned.address:

@@ -1,4 +1,4 @@
-"""What a check knows and has tried so far, and how it asks the nodes."""
+"""State of a check: facts and tried connections; it asks the nodes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NOTHING_WRITTEN = "nothing is written without a script, or --level full"
 
 
 def expected_of(session: Session) -> dict[str, Expectation]:
-    """Return by host what the configuration expects of it, where it expects anything."""
+    """Return the configured expectations by host."""
     config, name = session.config, session.cluster.name
     cluster = config.clusters.get(name) if name is not None else None
     found = {str(host.name): config.expected(host.name, cluster) for host in session.cluster.hosts}
@@ -81,7 +81,7 @@ class CheckContext:
         return [evidence.host for name, evidence in self.hosts.items() if name in self.links]
 
     def planned(self, host: Host) -> HostLaunch | None:
-        """Return what the launch would start on a host; None where there is none."""
+        """Return the launch on a host, if one is planned."""
         return self.launch.hosts.get(host.name) if self.launch is not None else None
 
     def mark_missing(self, kinds: tuple[type[Facts], ...], outcome: Outcome, why: str) -> None:
@@ -131,7 +131,7 @@ class CheckContext:
         return self.on_each(list(hosts), ask, seconds)
 
     def time_for(self, kind: type[Facts], wanted_seconds: float, least_seconds: float) -> float:
-        """Return what is left of the wanted seconds; where that is too short, note it and return 0."""
+        """Return the remaining part of the wanted seconds; if that is too short, note it and return 0."""
         seconds = self.left(wanted_seconds)
         if seconds >= least_seconds:
             return seconds

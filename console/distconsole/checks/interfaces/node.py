@@ -1,4 +1,4 @@
-"""A host as a library that looks for an interface sees it, what it takes there, and whether other hosts reach that."""
+"""A host's interfaces for a library that chooses one, its choice, and whether other hosts reach that."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Node:
 
 @once_a_view
 def nodes_of(view: View) -> Mapping[str, Node]:
-    """Return the hosts of ``view`` that said what is needed."""
+    """Return the hosts of ``view`` with the needed facts."""
     nets, systems, environments = view.of(NetFacts), view.of(OsFacts), view.of(EnvFacts)
     return {
         name: Node(
@@ -145,7 +145,7 @@ UNKNOWN = Way(None, None, "another network, and nobody tried it")
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """All ways to one address: those that are shut, one that nobody knows, and how many there are."""
+    """All connections to one address: broken ones, an unknown one, and their number."""
 
     shut: Mapping[str, Way]
     unknown: Way | None
@@ -160,12 +160,12 @@ def summarize(ways: Mapping[str, Way]) -> Around:
 
 @dataclass(slots=True)
 class Ways:
-    """What is known of the ways between hosts: connections that were tried, else subnets and routes."""
+    """Connections between hosts: tried ones, else subnets and routes."""
 
     nodes: Mapping[str, Node]
     machine_of: Mapping[str, object]
     tried: Mapping[tuple[str, str, str], str]
-    """Source, target and address -> the error; empty where a connection succeeded."""
+    """Source, target and address -> the error; empty if a connection succeeded."""
     _addresses: dict[str, dict[str, NetAddress]] = field(init=False)
     _networks: dict[str, frozenset[Network]] = field(init=False)
     _inside: dict[tuple[str, frozenset[Network]], bool] = field(default_factory=dict)
@@ -233,6 +233,6 @@ def ways_of(view: View, nodes: Mapping[str, Node]) -> Ways:
             if edge.error == SILENT:
                 continue
             key = (edge.source, edge.target, edge.address)
-            # One port that answers is a way: what firewalls do to ports is told elsewhere.
+            # One port that answers suffices: findings on firewalled ports are separate.
             tried[key] = "" if edge.ok else tried.get(key, edge.error)
     return Ways(nodes, machines(view), tried)

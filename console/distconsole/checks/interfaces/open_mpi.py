@@ -87,7 +87,7 @@ class Side:
 
 
 def side_of(node: Node) -> Side:
-    """Return what a host's ranks can pair."""
+    """Return the interfaces of a host that ranks can pair."""
     picks = tuple(pick for pick in choose(node) if pick.address)[:MAX_MATCHED]
     return Side(picks, tuple(_weigh(node, pick) for pick in picks))
 

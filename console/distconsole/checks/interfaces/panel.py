@@ -1,4 +1,4 @@
-"""The panel: for every engine that is there, what it takes on each host, and whether the hosts then meet."""
+"""The panel: the choice of every present engine on each host, and whether the hosts then meet."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from distconsole.model.reports import NOT_FORETOLD, ChoiceReport
 MAX_ROUNDS = 4
 
 Picks = Mapping[str, Sequence[Pick]]
-"""By host what an engine takes there."""
+"""By host the interface of an engine."""
 Judged = Iterator[tuple[str, Pick, Around]]
 
 
@@ -49,7 +49,7 @@ class Start(StrEnum):
 
 
 UNFORESEEN = frozenset({Engine.MPICH, Engine.INTEL_MPI})
-"""Engines of which the panel only says that it does not know.
+"""Engines whose choice the panel cannot predict.
 
 Both leave it to a transport, libfabric (OFI) or UCX. Which one depends on how the library was built,
 and which device that takes on the providers and drivers that it finds when a rank starts.
@@ -91,7 +91,7 @@ def choices_of(view: View) -> tuple[Choice, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Picked:
-    """What one engine takes on each of ``nodes``, which have the variables that ``start`` sets."""
+    """Choices of one engine on each of ``nodes``, which have the variables that ``start`` sets."""
 
     engine: Engine
     start: Start
@@ -100,7 +100,7 @@ class _Picked:
 
 
 def _pick_all(view: View, nodes: Mapping[str, Node], ways: Ways) -> Iterator[_Picked]:
-    """Yield what the engines that at least one host has take, however they are started."""
+    """Yield the choices of the engines that at least one host has, for every way to start them."""
     told = run_variables(endpoints(view), nodes)
     by_run = {name: node.with_variables(told.get(name, {})) for name, node in nodes.items()}
     for engine in _present(view):

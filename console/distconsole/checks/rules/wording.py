@@ -57,7 +57,7 @@ def numbers(values: Iterable[int]) -> str:
 
 
 def get_number(values: Mapping[str, str | None], name: str) -> int | None:
-    """Return a number that a system gave as text; None where it gave none."""
+    """Return a system's number given as text; None without one."""
     text = values.get(name) or ""
     return int(text) if is_whole(text) else None
 

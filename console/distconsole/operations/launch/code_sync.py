@@ -1,4 +1,4 @@
-"""The script of a run and its code: what is refused of it, what ``--sync`` brings, what ``--no-sync`` wants on the hosts."""
+"""The script of a run and its code: refusals, the files of ``--sync``, the requirements of ``--no-sync``."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def add_code(
 def bring_code(
     plan: LaunchPlan, project: send.Project, session: Session, control: Control
 ) -> Iterator[Narration]:
-    """Bring the code to the plan's hosts and say what was sent, unless stopped; raises UnreachableError."""
+    """Bring the code to the plan's hosts and report it, unless stopped; raises UnreachableError."""
     hosts = [node.host for node in plan.nodes]
 
     def is_stopped() -> bool:
@@ -245,7 +245,7 @@ def _meant_script(request: Run, path: Path) -> str:
 
 
 def _unused(path: Path, suffix: str) -> str:
-    """Return the stem of ``path``, with a number where a file of that name and ``suffix`` lies beside it."""
+    """Return the stem of ``path``, with a number if a file of that name and ``suffix`` is beside it."""
     stems = (f"{path.stem}{number or ''}" for number in count())
     return next(stem for stem in stems if not path.with_name(stem + suffix).exists())
 

@@ -199,7 +199,7 @@ class Targeting:
         )
 
     def _rendezvous(self, run: Run) -> dict[str, Any]:
-        """Return where the ranks are told to meet: address, port, and what says so (``fixed_by``)."""
+        """Return the meeting point of the ranks: address, port, and its source (``fixed_by``)."""
         for word in run.arguments:
             told = RENDEZVOUS.search(word)
             if told is not None:

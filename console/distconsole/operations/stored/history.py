@@ -1,4 +1,4 @@
-"""``runs``, ``show`` and ``replay``: what is known of runs."""
+"""``runs``, ``show`` and ``replay``: the stored and the remote state of runs."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ from distconsole.runs.summary import brief, listed, stored_events, summary_of
 from distconsole.runs.timeline import RunTimeline
 
 BRIEF_SECONDS = 1.5
-"""A list of runs looks so long into runs that it has not yet looked into; the rest comes next time."""
+"""Seconds for which a list of runs reads runs for the first time; the rest comes next time."""
 
 MAX_NAMED = 5
-"""Runs whose end is not known, and that are told of one by one."""
+"""Runs without a known end that are listed one by one."""
 
 
 def runs(request: Runs, sessions: SessionSource, store: RunStore) -> Iterator[Event]:
@@ -136,7 +136,7 @@ def show(request: Show, sessions: SessionSource, store: RunStore) -> Iterator[Ev
 def _fetch_news(
     record: RunRecord, where: Where, sessions: SessionSource, store: RunStore
 ) -> Generator[Event, None, str]:
-    """Store what the hosts of a run without an end know of it up to now; return its state as they know it, or nothing."""
+    """Store the news of the hosts of a run without an end; return its state by the hosts, or nothing."""
     try:
         with sessions(where_of(record, where)) as session:
             yield from fold(follow_run(record.run, where, lend(session), store), lambda _: None)
@@ -168,7 +168,7 @@ def replay(request: Replay, store: RunStore) -> Iterator[Event]:
 
 
 def launches(request: Launches, store: RunStore) -> Iterator[Event]:
-    """Yield what was launched from here, the newest first; the same launch again is told once."""
+    """Yield launches from here, the newest first, equal ones once."""
     told: list[Run] = []
     for record in store.runs():
         if len(told) >= request.limit:

@@ -23,7 +23,7 @@ STATES = {"prepared": "running", "lost": "failed"}
 
 @dataclass(frozen=True, slots=True)
 class KnownRun:
-    """A run as ``hosts`` know it, by node: how far journals are, and what they cannot read (``troubles``)."""
+    """A run as ``hosts`` report it, by node: the journals' positions, and entries that they cannot read (``troubles``)."""
 
     run: RunId
     known: RunKnown

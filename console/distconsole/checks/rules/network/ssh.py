@@ -37,10 +37,10 @@ ENDS: Mapping[str, tuple[str, ...]] = {
     "ssh.clean_shell": ("shell_noise",),
     "ssh.agent": ("python", "storage", "agent", "request", "link_lost"),
 }
-"""The steps on the way into a host, in their order, and the errors with which the way ends there."""
+"""The steps of a login, in order, and the errors with which it ends there."""
 
 REACHING = frozenset({*ENDS, LOST})
-"""Checks of whether a host can be asked at all: what they find is told whoever asked for what."""
+"""Checks of whether a host can be asked at all, reported in any case."""
 
 
 def _judge_step(host: HostView, step: str, expected: str) -> RuleResults:

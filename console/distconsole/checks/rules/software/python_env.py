@@ -1,4 +1,4 @@
-"""Checks of group ``python``: the interpreter, what is installed in it, and the variables it gets."""
+"""Checks of group ``python``: the interpreter, its packages, and its variables."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def _munge(view: View) -> RuleResults:
 
 
 def _find_refusals(view: View) -> dict[Pair, Decoded]:
-    """Return what a host (the second) would not take from another, or hardly."""
+    """Return the credentials that a host (the second) refused from another, or hardly accepted."""
     facts = view.of(SlurmFacts)
     return {
         (each.source, name): each

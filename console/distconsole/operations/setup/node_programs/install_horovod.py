@@ -1,4 +1,4 @@
-"""Installs a wheel of Horovod that lies beside it, and says what it can do. Usage: install_horovod.py WHEEL."""
+"""Installs a wheel of Horovod that is beside it, and prints its features. Usage: install_horovod.py WHEEL."""
 
 from __future__ import annotations
 
