@@ -28,7 +28,7 @@ from distconsole_agent.supervisor.proctree import send_group
 from distconsole_agent.supervisor.shim import Shim
 
 AGENT_PLACEHOLDER = "{agent}"
-"""Stands in the driver's command for this program, as an interpreter is told of it."""
+"""Placeholder for this program in the driver's command, which names an interpreter."""
 
 DRIVER = "Horovod's elastic driver"
 NOT_STARTED_EXIT_CODE = 1
@@ -135,7 +135,7 @@ class ElasticShim(Shim):
             self._coordinator.command(slot.node, str(slot.local_rank), json.dumps(env))
 
     def _told_over(self, why: str, failures: list[blame.Failure]) -> None:
-        """End what is left: after a success that is a rank which Horovod has no more use for."""
+        """End the remaining ranks: after a success Horovod has no more use for them."""
         assert self._coordinator is not None
         if not why:
             for slot in sorted(self._elastic.running):

@@ -20,7 +20,7 @@ from distconsole_agent.system.loop import READ, WRITE, Loop, Timer
 
 MAX_HEAD_BYTES = 8 * 1024
 MAX_CONNECTIONS = 512
-"""Below the 1024 descriptors that a process may have by default; who is cut off asks again."""
+"""Below the default of 1024 descriptors for a process; clients that are cut off ask again."""
 
 Reply = Callable[[bytes], None]
 
@@ -188,7 +188,7 @@ def _end(where: tuple[object, ...]) -> tuple[str, int]:
 
 
 class Request(NamedTuple):
-    """What one connection asks; ``body`` is empty unless it is a PUT."""
+    """The request of one connection; ``body`` is empty unless it is a PUT."""
 
     method: bytes
     scope: bytes
@@ -197,7 +197,7 @@ class Request(NamedTuple):
 
 
 class _Connection:
-    """One request and its answer; ``waits``: whether somebody else is to answer."""
+    """One request and its answer; ``waits``: whether the answer depends on another request."""
 
     def __init__(
         self,

@@ -92,7 +92,7 @@ def _file(entry: Any) -> CodeFile:
 
 
 def _path(path: object) -> str:
-    """Return ``path`` if it stays where it is put. Raises Refusal (``bad_request``)."""
+    """Return ``path`` if it stays inside the tree. Raises Refusal (``bad_request``)."""
     if not isinstance(path, str) or not path or "\0" in path:
         raise bad_request(f"{path!r} is not a path")
     parts = path.split("/")
@@ -137,7 +137,7 @@ def _folders_above(paths: Iterable[str]) -> set[str]:
 
 
 def has_outputs(folder: str) -> bool:
-    """Return whether a run has written files of its own into its code's folder: maybe its only checkpoints."""
+    """Whether a run has written files of its own into its code's folder: maybe its only checkpoints."""
     try:
         brought = load_manifest(folder).paths
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The ways to ask a process where it is: py-spy and its own Python, which read its memory, and torch's worker server.
+"""The ways to get a process's stacks: py-spy and its own Python, which read its memory, and torch's worker server.
 
 Each gives its stacks, or raises ``RefusedError`` with what it lacks. None sends a signal: a handler that walks
 frames meets them half made, and a signal may be one that the script itself listens to.
@@ -85,7 +85,7 @@ Such a request keeps one of the server's eight threads until Python's lock is fr
 
 
 class RefusedError(Exception):
-    """A way is not possible; its text says what it lacks."""
+    """A way is not possible; its text names the obstacle."""
 
 
 class UnknownHandlerError(RefusedError):
@@ -123,7 +123,7 @@ def ask_server(
     seconds: float,
     keep: Callable[[socket.socket], None] = lambda _sock: None,
 ) -> bytes:
-    """Return what a handler of torch's worker server at ``path`` answers, or raise RefusedError.
+    """Return the answer of a handler of torch's worker server at ``path``, or raise RefusedError.
 
     ``keep`` is called with the connection of a request that was not answered in time, before that is closed.
     """
@@ -158,7 +158,7 @@ def ask_server(
 
 
 def ask_server_for_any(path: str, handlers: Sequence[str], seconds: float) -> bytes:
-    """Return what the first handler answers that the server at ``path`` has, or raise RefusedError."""
+    """Return the answer of the first handler that the server at ``path`` has, or raise RefusedError."""
     for handler in handlers[:-1]:
         with contextlib.suppress(UnknownHandlerError):
             return ask_server(path, handler, seconds)

@@ -32,7 +32,7 @@ ROOM_BYTES = 64 * 1024 * 1024
 
 
 OWNER = "host"
-"""In a node folder: the host whose it is (``node_owner``)."""
+"""In a node folder: the host that owns it (``node_owner``)."""
 
 
 def this_host() -> str:

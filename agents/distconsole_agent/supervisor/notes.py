@@ -77,7 +77,7 @@ def missing_start(minutes: float) -> Note:
 
 
 def node_lost(host: str, then: str, seconds: float, why: str) -> Note:
-    """Return the note that says that ``host`` is lost (it was silent for so long, unless ``why`` is known)."""
+    """Return the note that ``host`` is lost (it was silent for this long, unless ``why`` is known)."""
     if why:
         hint = f"look for what ended it: dmesg on {host} names whom the OOM killer ended"
         return fail(NODE_LOST, f"node {host} lost: {why}; {then}", hint, host=host)

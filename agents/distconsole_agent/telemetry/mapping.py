@@ -29,7 +29,7 @@ MAX_ANCESTORS = 64
 
 
 class GpuUnit(NamedTuple):
-    """What a rank can be given: a GPU, or one instance of a GPU in MIG mode.
+    """A GPU for a rank, or one instance of a GPU in MIG mode.
 
     ``key`` is unique on the node, ``model`` and ``gpu_uuid`` are those of the whole GPU, ``mig`` is
     the profile of an instance.
@@ -78,7 +78,7 @@ def visible_devices(variables: Mapping[str, Any], dev: str = "/dev") -> str | No
 
 
 def visible_units(units: Sequence[GpuUnit], cuda_visible_devices: str | None) -> list[GpuUnit]:
-    """Return what CUDA would show, in its order; empty where that cannot be told.
+    """Return CUDA's devices in its order; empty if unknown.
 
     As the CUDA C++ Programming Guide has it ("CUDA Environment Variables"): the list ends at the
     first entry that names nothing, an identifier may be cut short as long as it is unique, and of
@@ -232,7 +232,7 @@ class Placement(NamedTuple):
 def place(
     units: Sequence[GpuUnit], listing: Listing, ranks: Sequence[Mapping[str, Any]]
 ) -> Placement:
-    """Return where ``ranks`` are: by ``listing``, and by their variables where it may lack processes."""
+    """Return the places of ``ranks``: by ``listing``, and by their variables if it may lack processes."""
     rank_of = {int(entry["pid"]): int(entry["rank"]) for entry in ranks if entry.get("pid")}
     holders: dict[str, set[int]] = {}
     shown: dict[str, list[dict[str, Any]]] = {}

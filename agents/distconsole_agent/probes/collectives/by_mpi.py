@@ -240,7 +240,7 @@ class Loaded(NamedTuple):
     """The MPI library of this process.
 
     Attributes:
-        own: Whether it was found where mpirun is installed.
+        own: Whether it was found beside mpirun.
         linked: Path and version of another MPI's that the linker gives to a program; empty for none.
     """
 
@@ -357,7 +357,7 @@ def find_mpirun() -> str:
 
 
 def version_of(library: ctypes.CDLL) -> str:
-    """Return what the library says of itself, in a line; empty if it says nothing."""
+    """Return the library's version, in a line; empty if it reports none."""
     text, length = ctypes.create_string_buffer(VERSION_BYTES), ctypes.c_int()
     with contextlib.suppress(AttributeError):
         library.MPI_Get_library_version(text, ctypes.byref(length))

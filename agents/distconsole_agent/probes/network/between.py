@@ -1,4 +1,4 @@
-"""Whether this node's own ssh lets it in to other nodes, and whether a plain mpirun starts by way of it.
+"""Whether this node's own ssh can log in to other nodes, and whether a plain mpirun starts that way.
 
 mpirun and horovodrun by hand need that.
 """
@@ -134,7 +134,7 @@ def _login(
 
 
 def _try(client: str, name: str, seconds: float, env: dict[str, str]) -> dict[str, Any]:
-    """Log in once, or twice where the server hangs up before its version: that costs no penalty, and says why."""
+    """Log in once, or twice if the server hangs up before its version: that costs no penalty, and shows why."""
     options = [word for option in QUIET for word in ("-o", option)]
     words = ["-n", "-T", *options, "--", name, "true"]
     ended = run_program([client, *words], seconds, env=env)
@@ -163,7 +163,7 @@ def kind_of(ended: Ended) -> str:
 
 
 def mpirun(args: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Start one rank on each host by a plain mpirun over ssh; return what each found itself to be.
+    """Start one rank on each host by a plain mpirun over ssh; return each one's view of itself.
 
     ``{"exit_code" (null: killed), "groups": [what ranks said of themselves], "said": last lines}``.
 
@@ -229,7 +229,7 @@ def _variables(args: dict[str, Any], seconds: int) -> dict[str, str]:
 
 
 def groups(out: str) -> list[dict[str, Any]]:
-    """Return what the ranks said of themselves, out of mpirun's standard output."""
+    """Return the ranks' reports in mpirun's standard output."""
     found = []
     for line in out.splitlines():
         text = line.partition(MARK)[2]

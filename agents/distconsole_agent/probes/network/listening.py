@@ -236,7 +236,7 @@ class _Group:
         guest.due = None
 
     def _drop_silent(self) -> None:
-        """Close who has not proved in time; guests wait in the order in which they came."""
+        """Close connections without a proof in time; guests wait in order of arrival."""
         now = time.monotonic()
         while self._unproved and (self._unproved[0].due is None or self._unproved[0].due < now):
             guest = self._unproved.popleft()

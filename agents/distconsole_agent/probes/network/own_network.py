@@ -86,7 +86,7 @@ _COUNTERS = ("link_downed", "symbol_error", "link_error_recovery", "port_rcv_err
 
 
 def look_at_fabric(_args: dict[str, Any], _seconds: float) -> dict[str, Any]:
-    """Return the facts of group ``fabric``; ``fabric_manager`` is null where that cannot be seen."""
+    """Return the facts of group ``fabric``; ``fabric_manager`` is null if that cannot be seen."""
     switches = sum(
         re.fullmatch(r"nvidia-nvswitch\d+", name) is not None for name in entries_of("/dev")
     )
@@ -180,7 +180,7 @@ def _state(port: int) -> dict[str, Any]:
 
 
 def _holder(port: int) -> dict[str, Any] | None:
-    """Return who listens; pid and name are not known where it is another user's process."""
+    """Return the listener's process; pid and name are unknown for another user's."""
     found = next((each for each in listeners() if each.port == port), None)
     if found is None:
         return None
@@ -191,7 +191,7 @@ def _holder(port: int) -> dict[str, Any] | None:
 
 
 class Listener(NamedTuple):
-    """A socket that listens; ``open_file`` is what a descriptor of it leads to (proc(5), ``/proc/pid/fd``)."""
+    """A socket that listens; ``open_file`` is the target of its descriptor (proc(5), ``/proc/pid/fd``)."""
 
     port: int
     uid: int
