@@ -111,7 +111,7 @@ def needs_no_trust(path: Path) -> bool:
 
 
 def _read_project(path: Path, *, foreign: bool, refuse: bool) -> Config | None:
-    """Return what a project's file says, None if a ``foreign`` one is not taken; raises UntrustedError."""
+    """Return the content of a project's file, None if a ``foreign`` one is not taken; raises UntrustedError."""
     was = was_trusted(path)
     if foreign and not was:
         return None

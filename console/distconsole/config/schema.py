@@ -24,7 +24,7 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class HostSettings:
-    """What is configured for a host; None where nothing is."""
+    """Settings of a host; None for unset ones."""
 
     python: str | None = needs_trust(None, kind=Kind.TEXT)
     setup: str | None = needs_trust(None, kind=Kind.TEXT)
@@ -64,7 +64,7 @@ TOP_KEYS = {
 
 
 KEY_KEYS = dict.fromkeys(("line", "label"), Option(Kind.KEY_LINE, Trust.KEY))
-"""Of one key of ``[keys]``, where it is a table."""
+"""Of one key of ``[keys]``, if it is a table."""
 
 EXPECT_KEYS = keys_of(Expectation)
 """Of ``[expect]``, ``[clusters.NAME.expect]`` and ``[hosts.NAME.expect]``, beside the two tables."""
@@ -129,7 +129,7 @@ class Config:
     passed: tuple[str, ...] = ()
 
     def expected(self, host: str, cluster: ClusterSettings | None = None) -> Expectation:
-        """Return what is expected of ``host``: its own, then its cluster's, then everybody's."""
+        """Return the expectations of ``host``: its own, then its cluster's, then the general ones."""
         shared = self.expect if cluster is None else cluster.expect.over(self.expect)
         return self.host_expect.get(host, NOTHING_EXPECTED).over(shared)
 

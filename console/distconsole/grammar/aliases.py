@@ -1,4 +1,4 @@
-"""Short names for lines: what each stands for, with its arguments in their places."""
+"""Aliases: short names for lines, with arguments in their places."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class NamedOption(click.Option):
 
 
 class NumberedFlag(NamedOption):
-    """A flag whose letter means a number where one follows it: ``-n`` of ``run``, and ``-n 4`` of mpirun."""
+    """A flag whose letter means a number if one follows it: ``-n`` of ``run``, and ``-n 4`` of mpirun."""
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
         super().add_to_parser(parser, ctx)

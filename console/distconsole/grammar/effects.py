@@ -19,7 +19,7 @@ from distconsole.model.verbs import Opens, verb_of
 
 
 class Effect(NamedTuple):
-    """In which requests (``where``) options have an effect, and what is said behind the name of one without."""
+    """Requests (``where``) in which options have an effect, and the note on one without."""
 
     options: tuple[str, ...]
     where: Callable[[Any], bool]

@@ -57,7 +57,7 @@ GPU_COLUMNS: list[Column[GpuSample]] = [
     Column("ecc", 4, lambda gpu: _known(gpu.ecc_uncorrected), 5, True, "ecc"),
     Column("rank", 4, lambda gpu: _known(gpu.rank), 1, True, "rank"),
 ]
-"""What a shell and the screen show of hosts and GPUs beside their names."""
+"""Columns of hosts and GPUs in a shell and on the screen, beside their names."""
 
 
 def state_text(run: RunSummary) -> str:
@@ -148,7 +148,7 @@ def count_matches(judged: ConditionJudged) -> str:
 
 
 def value_text(name: str, value: Value) -> str:
-    """Return what a rank's field is, with its unit."""
+    """Return the value of a rank's field, with its unit."""
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -108,7 +108,7 @@ def _show_group(output: Output, group: StackGroup, made: Diagnosed) -> None:
 
 
 def gpu_text(gpus: Sequence[GpuUse]) -> str:
-    """Return what the GPUs of ranks use: ``GPU use 0-100 %, 70-95 W, 310 W in steps``; nothing where nobody knows."""
+    """Return the use of the ranks' GPUs: ``GPU use 0-100 %, 70-95 W, 310 W in steps``; empty if unknown."""
     use = _range_text([gpu.util for gpu in gpus], "%")
     power = _range_text([gpu.power_w for gpu in gpus], "W")
     usual = _range_text([gpu.power_usual_w for gpu in gpus], "W")
