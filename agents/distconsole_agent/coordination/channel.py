@@ -99,7 +99,6 @@ class Wire:
             return ""
 
     def hand_to(self, on_ready: Callable[[], None]) -> None:
-        """Replace the callbacks."""
         self._on_ready = on_ready
 
     def lines(self) -> list[bytes]:

@@ -356,7 +356,6 @@ class Coordinator:
         return self._restarts.why_not(self._failures, gone, busy)
 
     def _again(self, restart: Restart) -> None:
-        """Have every node restart its ranks, none of which is left."""
         self._pause = None
         self._stop_grace = None
         self._failures = []

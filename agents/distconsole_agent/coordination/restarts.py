@@ -41,7 +41,6 @@ class Restart(NamedTuple):
         return {"restart": self.number, "of": self.of, "checkpoint": self.checkpoint}
 
     def applied(self, spec: RunSpec) -> RunSpec:
-        """Return ``spec`` with the ranks' variables about the restart."""
         news = {ENV_RESTART: str(self.number)}
         if ENV_TORCHRUNS in spec.env:
             news[ENV_TORCHRUNS] = str(self.number)

@@ -23,7 +23,6 @@ UNCHECKED_HASH = 1
 
 
 def compiled_path(archive: str) -> str:
-    """Return the path of ``archive``'s program, compiled for this Python."""
     return f"{archive[: -len('.pyz')]}.{sys.implementation.cache_tag}.zip"
 
 

@@ -375,7 +375,6 @@ class Shim:
     # Stopping
 
     def _request_stop(self, reason: str, grace_seconds: float) -> None:
-        """Stop the run here and everywhere, by a request at this node."""
         stop = blame.Stop(self._spec.node_index, steady.now_ns(), reason)
         self._read_ends()
         if self._state == "prepared":

@@ -171,7 +171,6 @@ class Teardown:
         self._ranks.reap()
 
     def _around_containers(self) -> set[int]:
-        """Return descendants that belong to the container runtime."""
         enclosed = [rank for rank in self._ranks.alive if rank.script]
         if not enclosed:
             return set()

@@ -117,7 +117,6 @@ def _hierarchies(controller: str, proc_root: str, sys_root: str) -> Iterator[lis
 
 
 def _tightest(files: Iterator[tuple[str, str]]) -> tuple[str | None, str | None]:
-    """Return the tightest limit, and its use, from files of both."""
     best: tuple[int, int] | None = None
     for limit_file, used_file in files:
         limit, used = number_of(limit_file), number_of(used_file) or 0

@@ -96,7 +96,6 @@ HEADINGS = {
 
 
 def heading_of(name: str) -> Heading:
-    """Return the heading of the option of a field called ``name``."""
     found = (each for each, names in HEADINGS.items() if name in names.split())
     return next(found, Heading.OPTIONS)
 

@@ -126,7 +126,6 @@ def _choose_ways(
 
 
 def usual_ways(settings: NotifySettings, *, on_screen: bool) -> frozenset[Way]:
-    """Return the default ways of notices."""
     bell = on_screen if settings.bell is None else settings.bell
     desktop = on_screen if settings.desktop is None else settings.desktop != "off"
     there = {

@@ -59,7 +59,6 @@ class WishCarrier:
 
     @property
     def left(self) -> bool:
-        """Whether the operator has left."""
         return self._left.is_set()
 
     def close(self) -> None:

@@ -263,7 +263,6 @@ class _Start:
         return data
 
     def _ended(self) -> NodeError:
-        """Return the error of a command that ended before the bridge's first line."""
         code = self.channel.exit_code(2.0)
         name, said = self.host.name, last_lines(self.channel)
         if self.stage == "ready" and self.prefix not in self.held:

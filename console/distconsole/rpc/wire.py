@@ -158,7 +158,6 @@ def _read_entry(body: bytes, *, plain: bool) -> tuple[frames.JournalEntry, bytes
 
 
 def _is_only_printed(entry: frames.JournalEntry, body: bytes) -> bool:
-    """Whether the only text of an entry is output, which stays as it is."""
     if not isinstance(entry, frames.LogEntry):
         return False
     _PRINTED.decode(body)

@@ -372,7 +372,6 @@ class RunReducer:
         )
 
     def _is_current(self, host: str) -> bool:
-        """Whether a host's journal is at the attempt that goes on."""
         return self._restarts.get(host, 0) == self._restart
 
     def _node_ended(self, host: str, entry: frames.EndEntry, t: float) -> Iterator[RunEvents]:

@@ -194,7 +194,6 @@ class Band:
         self._sum, self._count, self._low, self._high = 0.0, 0, math.inf, -math.inf
 
     def put(self, t: float, value: float) -> None:
-        """Put the value of ``t``, UNIX seconds."""
         second = int(t)
         if second != self._second:
             self.flush()

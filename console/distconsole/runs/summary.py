@@ -92,7 +92,6 @@ def noticed(findings: Iterable[RunFinding]) -> tuple[NoticedFinding, ...]:
 
 
 def seen_in(summary: RunSummary, timeline: RunTimeline) -> RunSummary:
-    """Return ``summary`` with the progress and state in the run's timeline."""
     end = timeline.end
     steps = timeline.steps
     if end is not None:

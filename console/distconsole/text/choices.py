@@ -93,7 +93,6 @@ def panel_lines(
 
 
 def _unknown_of(choices: Iterable[ChoiceReport]) -> list[str]:
-    """Return a line for each engine whose choice is unknown, as it would be by hand."""
     found: dict[str, str] = {}
     for choice in choices:
         if _unknown(choice) and choice.start == "hand":

@@ -192,7 +192,6 @@ def _find_silence(cells: Cells, why: Cells, only: Sequence[str]) -> Iterator[Fin
 
 
 def _judges_host(outcomes: Mapping[str, str], ids: Set[str]) -> bool:
-    """Whether a check of ``ids`` has an outcome for a host, be it that the check could not be made."""
     return any(outcomes[check] != Outcome.SKIPPED for check in ids & outcomes.keys())
 
 

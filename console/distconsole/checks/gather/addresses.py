@@ -105,7 +105,6 @@ def _endpoint(item: Interface) -> Endpoint:
 
 
 def _fixed(view: View, host: HostEvidence, facts: NetFacts) -> Endpoint | None:
-    """Return the address that the launch, or else the configuration, fixes for a host."""
     planned = view.launch.hosts.get(host.name) if view.launch is not None else None
     address, nic = host.host.address, host.host.nic
     if planned is not None and planned.address:

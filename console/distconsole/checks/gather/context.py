@@ -34,7 +34,6 @@ NOTHING_WRITTEN = "nothing is written without a script, or --level full"
 
 
 def expected_of(session: Session) -> dict[str, Expectation]:
-    """Return the configured expectations by host."""
     config, name = session.config, session.cluster.name
     cluster = config.clusters.get(name) if name is not None else None
     found = {str(host.name): config.expected(host.name, cluster) for host in session.cluster.hosts}
@@ -81,7 +80,6 @@ class CheckContext:
         return [evidence.host for name, evidence in self.hosts.items() if name in self.links]
 
     def planned(self, host: Host) -> HostLaunch | None:
-        """Return the launch on a host, if one is planned."""
         return self.launch.hosts.get(host.name) if self.launch is not None else None
 
     def mark_missing(self, kinds: tuple[type[Facts], ...], outcome: Outcome, why: str) -> None:

@@ -48,7 +48,6 @@ def collectives_of(view: View) -> tuple[CollectiveReport, ...]:
 
 
 def _all_said(view: View) -> Iterator[tuple[CollFacts, int, dict[str, Any]]]:
-    """Yield the reports of each rank of each job."""
     for kind in KINDS:
         for facts in view.of(kind).values():
             for rank in facts.ranks:

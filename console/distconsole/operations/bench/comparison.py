@@ -137,7 +137,6 @@ class _Comparison:
         return plan, [event for event in events if isinstance(event, Narration)]
 
     def _refuse(self, strategy: strategies.Strategy, plan: PlanMade) -> None:
-        """Refuse plans that depend on the content of a script."""
         if plan.launcher != LauncherName.MPI:
             return
         by_mpi = StrategyName.HOROVOD_MPI

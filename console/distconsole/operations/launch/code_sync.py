@@ -245,7 +245,6 @@ def _meant_script(request: Run, path: Path) -> str:
 
 
 def _unused(path: Path, suffix: str) -> str:
-    """Return the stem of ``path``, with a number if a file of that name and ``suffix`` is beside it."""
     stems = (f"{path.stem}{number or ''}" for number in count())
     return next(stem for stem in stems if not path.with_name(stem + suffix).exists())
 

@@ -237,7 +237,6 @@ class SubmittedRun:
         return path
 
     def _ask_checkpoint(self, run: RunId, host: HostName) -> str | None:
-        """Return a run's last checkpoint on the host of its first rank."""
         try:
             with self.sessions(replace(self.request.where, hosts=host)) as session:
                 path = session.link(host).request(

@@ -65,7 +65,6 @@ def step_ms(window: Window) -> float:
 
 
 def own_ms(window: Window) -> float:
-    """Return the step without its waits."""
     waited = window.waited_ms
     return step_ms(window) if waited is None else step_ms(window) - waited[0]
 

@@ -337,7 +337,6 @@ def _same_phase(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
 
 
 def _standing(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
-    """Most ranks go on and few do not: the others do not wait for them, or not yet."""
     still = sorted(r for r in roll.world if r in roll.calls and not roll.moves(roll.calls[r]))
     if not still or len(still) * 2 > len(roll.world):
         return None

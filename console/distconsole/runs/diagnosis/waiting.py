@@ -220,7 +220,6 @@ class WaitGraph:
         return None
 
     def operation_at(self, rank: int, group: GroupKey, seq: int) -> Operation | None:
-        """Return the operation that a rank enqueued as number ``seq`` of a group."""
         last = self.last[group].get(rank)
         if last is None:
             return None

@@ -41,7 +41,6 @@ class LastLines:
         return (each.line for each in self.newest(self._most))
 
     def newest(self, rows: int) -> list[LastLine]:
-        """Return the lines of ``rows`` rows, in order of arrival."""
         return chosen(self._kept, min(rows, self._most))
 
     def append(self, line: LogLine) -> None:
