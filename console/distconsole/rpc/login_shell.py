@@ -188,7 +188,6 @@ class _Greeting:
         )
 
     def _noise_with_line(self) -> ShellNoiseError:
-        """Have the shell that has begun find the line that prints."""
         line = trace_script(self._token)
         try:
             self._channel.send(f"{line}\n".encode(), LOOK_SECONDS * 20)

@@ -55,7 +55,7 @@ def join_ranks(name: str, job: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def run_case(engine: Any, measure_on: Measure, case: Case, number: int, seconds: float) -> None:
-    """One case; a type or an operation that this build does not have is said, not a failure."""
+    """One case; a type or an operation that this build lacks is reported, and is no failure."""
     stage(f"case {case.op} {case.dtype} {case.elements}")
     said = {"case": case.op, "dtype": case.dtype, "elements": case.elements}
     try:
@@ -86,7 +86,7 @@ def run_cases(
 ) -> None:
     """Do every case, if all ranks are there, until the job's time for them is over.
 
-    All ranks find that at the same case: the slowest one decides, by what the case before took.
+    All ranks stop at the same case: the slowest one decides, by the duration of the case before.
     Time counts from ``began``, by ``clock``, when this rank started: imports count, too.
     """
     if job.get("world_size", engine.world) != engine.world:

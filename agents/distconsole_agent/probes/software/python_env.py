@@ -1,4 +1,4 @@
-"""What a process finds that starts here as ranks do: packages, programs, limits, variables.
+"""Facts of a process that starts here as ranks do: packages, programs, limits, variables.
 
 It asks the interpreter that the ranks will use, in the shell that they will be started from, and
 imports torch only where that import is what is asked for.
@@ -89,7 +89,7 @@ def _paths(argv: list[str], seconds: float) -> dict[str, str | None] | None:
 
 
 def start(args: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Start a process as a rank is started and return what it finds (see ``inspect_launch``).
+    """Start a process as a rank is started and return its facts (see ``inspect_launch``).
 
     Args:
         args: ``python``, ``setup``; ``env`` and ``unset`` of a launch; ``set`` and ``remove``:
