@@ -25,8 +25,9 @@ Options of hosts stand before or behind the verb. Every option is a key of [dist
 def cli_page() -> str:
     """Return the page: the help of the program, then that of each verb."""
     explained: set[str] = set()
-    verbs = [f"## {verb}\n\n{_help(explained, verb)}" for verb in VERBS]
-    return "\n".join([HEAD, _help(explained), *verbs])
+    parts = [HEAD, _help(explained)]
+    parts += [f"## {verb}\n\n{_help(explained, verb)}" for verb in VERBS]
+    return "\n".join(parts)
 
 
 def _help(explained: set[str], *verb: str) -> str:
@@ -37,16 +38,16 @@ def _help(explained: set[str], *verb: str) -> str:
     for section in shown.text.rstrip().split("\n\n"):
         title, *rows = re.split(r"\n  (?=[-\d]|N  )", section)
         new = [row for row in rows if " ".join(row.split()) not in explained]
-        named += [
-            name[0] for row in rows if row not in new and (name := re.findall(r"--[\w-]+", row))
-        ]
-        explained.update(" ".join(row.split()) for row in rows)
         if new or not rows:
             kept.append("\n  ".join([title, *new]))
+        if title == "Hosts:" and not new:
+            named.append("--hosts … --container")
+        else:
+            old = [re.search(r"--[\w-]+", row) for row in rows if row not in new]
+            named += [name[0] for name in old if name and name[0] != "--help"]
+        explained.update(" ".join(row.split()) for row in rows)
     if named:
-        kept.append(
-            textwrap.fill("As above: " + " ".join(named), int(WIDTH), break_on_hyphens=False)
-        )
+        kept.append(textwrap.fill(f"As above: {' '.join(named)}", 80, break_on_hyphens=False))
     return "```text\n" + "\n\n".join(kept) + "\n```\n"
 
 
