@@ -42,7 +42,7 @@ def take_target(
             raise click.UsageError(f"{flag} says how a SCRIPT is launched: give one.", context)
         return None, ask.Where()
     divided = bool(context.meta.get(DIVIDED))  # before ``run`` notes its own
-    pasted = read_command(words)
+    pasted = read_command(words, values["workdir"])
     if pasted.ours:
         return _ours(context, words, pasted.ours, said)
     told = _values(pasted)
@@ -71,7 +71,7 @@ def take_command(context: click.Context, given: dict[str, Any], words: Sequence[
 
     Raises UsageError for a command that is not understood.
     """
-    pasted = read_command(words)
+    pasted = read_command(words, given["workdir"])
     if pasted.ours:
         raise UsageError("distconsole run stands in place of the script", "leave it out")
     said = {name for name in given if is_typed(context, name)}
