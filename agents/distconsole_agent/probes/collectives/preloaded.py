@@ -7,6 +7,7 @@ anything differs that an import may depend on (interpreter, variables, limits, n
 from __future__ import annotations
 
 import fcntl
+import gc
 import json
 import os
 import re
@@ -15,9 +16,10 @@ import signal
 import socket
 import struct
 import sys
+import time
 from typing import Any, NoReturn
 
-ANSWER_SECONDS = 5.0
+ANSWER_SECONDS, POLL_SECONDS = 5.0, 0.001
 MAX_REQUEST_BYTES = 4 << 20
 BACKLOG = 64
 
@@ -61,6 +63,7 @@ def serve(name: str, seconds: float, alike: list[Any]) -> str | None:
     for stream in range(3):
         os.dup2(nothing, stream)
     signal.setitimer(signal.ITIMER_REAL, seconds)
+    gc.freeze()  # a rank that looked through all of torch at its end would copy those pages
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the keepers
     while True:
         connection, _ = listener.accept()
@@ -79,7 +82,11 @@ def _keep(connection: socket.socket, alike: list[Any]) -> str:
             data += connection.recv(1 << 16)
         asked = json.loads(data)
         if asked == "end":
-            os.kill(os.getppid(), signal.SIGKILL)
+            server = os.getppid()
+            os.kill(server, signal.SIGKILL)
+            while os.getppid() == server:
+                time.sleep(POLL_SECONDS)
+            os._exit(0)
         if asked["alike"] != alike or len(streams) != 3:
             os._exit(0)
         for place, stream in enumerate(streams):
@@ -118,20 +125,25 @@ def _peer_uid(connection: socket.socket) -> int:
 
 
 def _connect(name: str, said: Any, streams: tuple[int, ...] = ()) -> socket.socket:
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.settimeout(ANSWER_SECONDS)
-    connection.connect(f"\0{name}")
-    if _peer_uid(connection) != os.geteuid():
-        raise PermissionError(name)
     data = json.dumps(said).encode() + b"\n"
-    sent = socket.send_fds(connection, [data], streams) if streams else 0
-    connection.sendall(data[sent:])
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(ANSWER_SECONDS)
+        connection.connect(f"\0{name}")
+        if _peer_uid(connection) != os.geteuid():
+            raise PermissionError(name)  # noqa: TRY301 - closed below as any failure
+        sent = socket.send_fds(connection, [data], streams) if streams else 0
+        connection.sendall(data[sent:])
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
 def end_server(name: str) -> None:
     """End the process that forks by ``name``; the ranks that it forked go on. Raises OSError if there is none."""
-    _connect(name, "end").close()
+    with _connect(name, "end") as connection:
+        connection.recv(1)
 
 
 def be_forked(server: str, argv: list[str]) -> None:
@@ -149,6 +161,7 @@ def be_forked(server: str, argv: list[str]) -> None:
     if accepted:
         connection.settimeout(None)
         _end_as(connection.recv(4))
+    connection.close()
 
 
 def _end_as(answer: bytes) -> NoReturn:
