@@ -1,4 +1,4 @@
-"""What each request of the protocol does: a function of the request and of ``Asked``, by which a stream sends."""
+"""Answers to each request of the protocol: a function of the request and of ``Asked``, by which a stream sends."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ class Answers:
 
 
 def _answer_roll_call(runs: Runs, request: dict[str, Any]) -> dict[str, Any]:
-    """Return where the ranks of a run on this node are; of one that is over there are none.
+    """Return the places of a run's ranks on this node; none for a finished run.
 
     Raises Refusal: ``bad_request`` or ``no_such_run``.
     """
@@ -234,7 +234,7 @@ def _answer_roll_call(runs: Runs, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _call_before_stop(runs: Runs, request: dict[str, Any]) -> None:
-    """Keep where the ranks are that stand still; a stop at once (``grace`` 0) does not wait for it."""
+    """Keep the places of ranks that stand still; a stop at once (``grace`` 0) does not wait for it."""
     if request.get("grace") == 0:
         return
     with contextlib.suppress(Refusal):
@@ -298,7 +298,7 @@ def follow(
     past = journal.last_seq
 
     def is_late(entry: dict[str, Any]) -> bool:
-        # Who asks for what is past waits for it; and behind the end nothing can be late.
+        # Requests for the past wait for it; and after the end no entry is late.
         live = entry["seq"] > past and not journal.ended
         return live and wall() - entry["t"] > limits.LATE_SECONDS
 
@@ -309,7 +309,7 @@ def follow(
             if journal.trouble != told:
                 told = journal.trouble
                 asker.send_item({"entries": [], "trouble": told})
-            # Asked before reading: what is told of later is there later.
+            # Asked before reading: later entries are there later.
             complete, there = journal.ended, journal.last_seq
             lines = reader.read()
             if lines:
@@ -325,7 +325,7 @@ def follow(
 
 
 def _send_end(end: dict[str, Any] | None, reader: Reader, asker: Asked) -> int:
-    """Send the last entry where the journal has lost it; return the number of the last one."""
+    """Send the last entry if the journal has lost it; return the number of the last one."""
     if end is None or end["seq"] <= reader.last:
         return reader.last
     writer = end.pop("journal", reader.journal_id)
@@ -386,7 +386,7 @@ class LogTexts:
         return bool(size - end > limits.LAST_UNCUT_BYTES)
 
     def _read(self, name: str, offset: int, length: int) -> str:
-        """Return what the log says there; empty where somebody has cut the file short."""
+        """Return that part of the log; empty if the file was truncated."""
         try:
             if name not in self._fds:
                 path = os.path.join(self._folder, os.path.basename(name))

@@ -115,7 +115,7 @@ def _find(where: Where, config: Config, environ: Mapping[str, str]) -> _Found:
 def find_hosts(
     ssh_config: Path | None, environ: Mapping[str, str]
 ) -> Iterator[tuple[list[NamedHost], str]]:
-    """Yield hosts and where they were found, likeliest first: the Slurm allocation, a host file here, ssh_config."""
+    """Yield hosts and their source, likeliest first: the Slurm allocation, a host file here, ssh_config."""
     with suppress(ConfigError):
         listed = [replace(host, slots=None) for host in _from_slurm(environ)]
         yield listed, "the Slurm allocation"
@@ -132,7 +132,6 @@ def find_hosts(
 
 
 def hosts_in(text: str) -> list[NamedHost]:
-    """Return the hosts of a list, none where it means nothing."""
     with suppress(RangeError):
         return read_list(text)
     return []
@@ -145,7 +144,7 @@ class HostOffer:
     Attributes:
         line: What chooses them behind the prompt's ``hosts``.
         place: Where they were found.
-        is_job: Whether they were written down to work together, as those of an ssh_config were not.
+        is_job: Whether they were written down to work together, unlike those of an ssh_config.
     """
 
     line: str
@@ -157,7 +156,7 @@ class HostOffer:
 def offered_hosts(
     where: Where, config: Config, environ: Mapping[str, str]
 ) -> tuple[HostOffer, ...]:
-    """Return what there is to choose from, this machine last; nothing where hosts are named, or no file knows any."""
+    """Return the offered hosts, this machine last; empty if hosts are named, or no file has any."""
     if where.names_hosts or config.cluster or _from_slurm(environ) or _from_batch(environ):
         return ()
     offers: list[HostOffer] = []
@@ -189,7 +188,6 @@ def _from_list(text: str, flag: str) -> list[NamedHost]:
 
 
 def _meant_list(text: str) -> str:
-    """Return the cure for a list of hosts that means nothing."""
     if "$" in text:
         return f"the shell has not replaced the variable in {text}: leave the single quotes out"
     with suppress(OSError, ValueError):

@@ -52,7 +52,7 @@ from distconsole.runs.samples import finite, load_events, waited_of
 NUMBER_SECONDS = 5.0
 """A blame waits so long for the journal of the rank's host, which may come after the verdict."""
 LATE = (frames.LogEntry, frames.NoteEntry, frames.WindowEntry, frames.EndEntry)
-"""What is taken of a lost host after the run's end, which it was not waited for with."""
+"""Kinds of entries that are taken of a lost host after the run's end, which did not wait for it."""
 
 
 class RunReducer:
@@ -94,7 +94,7 @@ class RunReducer:
         """Lost host -> steps that its ranks made since."""
         self._not_finite = NotFiniteWatch(self._ranks)
         self._exited: dict[int, frames.StateEntry] = {}
-        """Rank -> how it said to have exited: by itself, or because it was asked to."""
+        """Rank -> how it exited, by its report: by itself, or on request."""
         self._outcome = Outcome(self._coordinator)
         self._numbered_ranks: set[int] = set()
         """Ranks whose number is not only the plan's."""
@@ -109,7 +109,7 @@ class RunReducer:
         """Host -> the attempt that its journal has come to."""
         self._last_step = -1
         self._bases = {0: 0}
-        """Attempt -> what is added to its steps, which each process counts from 0, in windows."""
+        """Attempt -> offset of its steps, which each process counts from 0, in windows."""
         self._started: float | None = None
 
     @property
@@ -119,11 +119,11 @@ class RunReducer:
 
     @property
     def judged(self) -> bool:
-        """Whether a node has said how the run ended."""
+        """Whether a node has reported the verdict."""
         return self._outcome.judged
 
     def feed(self, host: str, entry: frames.JournalEntry, t: float) -> Iterator[RunEvents]:
-        """Return what the next ``entry`` of the journal of ``host`` means; ``t`` in UNIX seconds on the console's clock."""
+        """Return the events of the next ``entry`` of the journal of ``host``; ``t`` in UNIX seconds on the console's clock."""
         if self.ended is not None and not (host in self._lost and isinstance(entry, LATE)):
             return iter(())
         self._started = t if self._started is None else min(self._started, t)
@@ -185,7 +185,7 @@ class RunReducer:
             yield from self._finish(t)
 
     def conclude(self, end: RunEnded) -> Iterator[RunEvents]:
-        """Yield what is left of a run whose last host never came back, and the ``end`` that was kept of it."""
+        """Yield the rest of a run whose last host never came back, and the stored ``end``."""
         yield from (each for each in self.lost_for_good(end.t) if not isinstance(each, RunEnded))
         yield end
 
@@ -280,7 +280,7 @@ class RunReducer:
             yield structs.replace(finding, severity=Severity.INFO)
 
     def _lose(self, lost: str, severity: Severity, t: float) -> Iterator[RunEvents]:
-        """Take that a host is lost: nobody will tell how its ranks end."""
+        """Note a lost host: the ends of its ranks stay unknown."""
         if severity is Severity.WARN:
             self._lost.add(lost)
             self._waiting.discard(lost)
@@ -391,7 +391,6 @@ class RunReducer:
         )
 
     def _is_current(self, host: str) -> bool:
-        """Whether what a host's journal says now is of the attempt that goes on."""
         return self._restarts.get(host, 0) == self._restart
 
     def _node_ended(self, host: str, entry: frames.EndEntry, t: float) -> Iterator[RunEvents]:
@@ -426,7 +425,7 @@ class RunReducer:
         yield first_failure_finding(self._ranks, first, self._left(), t)
 
     def _numbered(self, first: FirstFailure | None) -> FirstFailure | None:
-        """Call a rank by its own number, of which the coordinator need not know: its host has but one."""
+        """Give a rank its own number, which the coordinator need not know: its host has but one."""
         if first is None or not first.of_rank:
             return first
         own = self._numbers.get((first.host, first.rank))

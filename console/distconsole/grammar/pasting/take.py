@@ -121,7 +121,7 @@ def _is_in_job() -> bool:
 
 
 def _command_of(pasted: Pasted, said: Collection[str]) -> ask.Command | None:
-    """Return what is kept of a command; options of ours before it are told to count instead."""
+    """Return the part of a command that is kept; options of ours before it are noted as overriding."""
     values = _values(pasted)
     counts = tuple(
         (f"--{name.replace('_', '-')}", "stands before the command, and counts instead of its own")
@@ -178,7 +178,6 @@ def _values(pasted: Pasted) -> dict[str, Any]:
 
 
 def _request(context: click.Context, words: list[str], values: dict[str, Any]) -> ask.Run:
-    """Return what ``run`` makes of ``words``, with ``values`` over the configuration."""
     root = context.find_root()
     table = (root.default_map or {}).get("run", {})
     assert isinstance(root.command, click.Group)
