@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from textual import on
 from textual.app import ComposeResult, SuspendNotSupported
@@ -26,6 +26,7 @@ from distconsole.tui.keyboard import KeyScreen
 from distconsole.tui.later import CallOnUiThread, RunLine
 from distconsole.tui.prompt.history import History
 from distconsole.tui.prompt.input import Prompt
+from distconsole.tui.prompt.keys import ON
 from distconsole.tui.prompt.question import Question
 from distconsole.tui.prompt.shortcuts import Shortcuts
 from distconsole.tui.session import ConsoleSession
@@ -385,10 +386,11 @@ class ConsoleScreen(KeyScreen):
         stoppable, found = bool(session.shown_run_name()), session.found_job() is not None
         heat = view == "run" and self.views.run.shows_heat
         page = view == "cluster" and bool(self.views.cluster.about)
-        about = {"replayed": past, "goes_on": stoppable, "found": found, "heat": heat}
+        about: dict[str, Any] = {"replayed": past, "goes_on": stoppable, "found": found, "heat": heat}
         about["offered"] = view == "cluster" and self.views.cluster.offers_hosts
         about["empty"] = shown is None and view in ("run", "logs", "check", "compare")
         about["outermost"] = not (self._trail or page)
+        about["unable"] = self._unable(view, over=shown is None or shown.done)
         seen = (view, mode, size, going, len(hosts), told, *about.values())
         if seen == self._around:
             return
@@ -401,6 +403,15 @@ class ConsoleScreen(KeyScreen):
         self._title_line.show(title)
         keys = keys_content(keymap, view, mode, width=size.width, **about)
         self.query_one("#keys", Words).show(small_content(size) or keys)
+
+    def _unable(self, view: str, *, over: bool) -> tuple[str, ...]:
+        """Return lines of keys that would do nothing now; ``over`` says whether what is shown goes on no more."""
+        searched = self.views.logs.searched if view == "logs" else self._finder.words
+        lines = () if searched else ON
+        if view == "check" and over:
+            lines = (*lines, "cancel")
+        copies = view not in ("check", "run") or self.dispatcher.command()
+        return lines if copies else (*lines, "copy")
 
 
 def _written() -> tuple[int, int] | None:

@@ -228,7 +228,7 @@ class Finder:
     """What is looked for, and where it was found last."""
 
     def __init__(self) -> None:
-        self._words = ""
+        self.words = ""
         self._panel: Widget | None = None
         self._place = -1
         self._began: int | None = None
@@ -244,8 +244,8 @@ class Finder:
         While they are typed each change looks anew from the same place. Returns what is said; raises
         ConsoleError if there is none.
         """
-        self._words = words or self._words
-        if not self._words:
+        self.words = words or self.words
+        if not self.words:
             raise ConsoleError("nothing is searched", "/ finds")
         if panel is not self._panel:
             self._panel, self._place = panel, -1
@@ -255,18 +255,18 @@ class Finder:
             at = self._began
         self._began = at if typing else None
         at -= bool(words)  # it may stand there already
-        found = [place for place, line in enumerate(_lines(panel)) if _has(line, self._words)]
+        found = [place for place, line in enumerate(_lines(panel)) if _has(line, self.words)]
         if not found:
-            raise ConsoleError(f"nothing here has {self._words!r}", "")
+            raise ConsoleError(f"nothing here has {self.words!r}", "")
         onward = [place for place in found if (place - at) * step > 0]
         self._place = (onward or found)[0 if step > 0 else -1]
         if isinstance(panel, LineTable):
             panel.action_move(self._place - panel.cursor)
         else:
             for part in panel.query(Words):
-                part.mark(self._words, case=self._words != self._words.lower())
+                part.mark(self.words, case=self.words != self.words.lower())
             panel.scroll_to(y=self._place, animate=False)
-        return f"{self._words!r}: {found.index(self._place) + 1} of {len(found)}"
+        return f"{self.words!r}: {found.index(self._place) + 1} of {len(found)}"
 
 
 def _lines(panel: Widget) -> list[str]:
