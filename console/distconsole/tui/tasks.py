@@ -356,4 +356,3 @@ class RequestTask:
         self.exit_code = error.exit_code
         self.voice.close()
         self.voice.error(error)
-
