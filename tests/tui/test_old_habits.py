@@ -334,3 +334,23 @@ def test_tabs_stay_and_what_says_less_gives_way(width: int) -> None:
     bar = title_content(Keymap(), "run", 2, 1, 1, width, digits=True).plain
     assert [name for name in TABS if name not in bar and name != "1 help"] == []
     assert ("1 help" in bar) is (width == 120)
+
+
+@pytest.mark.parametrize(
+    ("view", "text"),
+    [("logs", "1"), ("run", "step>0"), ("runs", "state=failed"), ("cluster", "util<10")],
+)
+async def test_escape_takes_the_filter_away_before_it_leaves_the_view(
+    view: str, text: str
+) -> None:
+    app, stage = staged(SCENES, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "view check")
+        await typed(app, stage, pilot, f"view {view}")
+        await typed(app, stage, pilot, f"filter {text}")
+        assert app.main.views.is_filtered
+        await pilot.press("escape")
+        assert not app.main.views.is_filtered
+        assert app.main.view == view
+        await pilot.press("escape")
+        assert app.main.view == "check"

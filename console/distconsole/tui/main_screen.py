@@ -169,6 +169,14 @@ class ConsoleScreen(KeyScreen):
 
     def step_back(self) -> bool:
         """Go to what was shown before this page or view; return whether there was anything."""
+        if self._close_page():
+            return True
+        if self._trail:
+            self._turn_to(self._trail.pop())
+            return True
+        return False
+
+    def _close_page(self) -> bool:
         if self.view == "check" and self.views.check.step_back():
             return True
         if self.view == "cluster" and self.views.cluster.step_back():
@@ -176,9 +184,6 @@ class ConsoleScreen(KeyScreen):
             return True
         if self.view == "run" and self.views.run.shows_heat:
             self.run_command("heat", quiet=True)
-            return True
-        if self._trail:
-            self._turn_to(self._trail.pop())
             return True
         return False
 
@@ -283,13 +288,17 @@ class ConsoleScreen(KeyScreen):
         self.app.exit()
 
     def action_step_back(self) -> None:
-        """Leave the prompt, else the field, else the page or the view; never the console."""
+        """Leave the prompt, else the field, else the page, else the filter, else the view; never the console."""
         if self.mode is Mode.PROMPT:
             if self.view != "launch":
                 self.prompt.give_up()
             self.focus_view()
         elif self.mode is Mode.FORM:
             self.views.form.focus_hosts()
+        elif self._close_page():
+            return
+        elif self.views.is_filtered:
+            self.run_command("filter", quiet=True)
         elif not self.step_back():
             self.prompt.tell("nothing to go back to: q leaves distconsole")
 

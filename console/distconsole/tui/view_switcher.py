@@ -16,6 +16,7 @@ from distconsole.tui.prompt.shortcuts import Shortcuts
 from distconsole.tui.session import ConsoleSession
 from distconsole.tui.terminal.input_priority import KeyWaitsError
 from distconsole.tui.views.cluster.view import ClusterView
+from distconsole.tui.views.row_order import OrderedView
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.lines import Words
 
@@ -103,6 +104,17 @@ class ViewSwitcher(ContentSwitcher):
     @property
     def shown(self) -> Widget:
         return self.query_one(f"#{self.view}")
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether a filter hides something of the view."""
+        match self.view:
+            case "logs":
+                return self.logs.is_filtered
+            case "run":
+                return self.run.condition is not None
+            case _:
+                return isinstance(self.shown, OrderedView) and bool(self.shown.order.condition)
 
     @property
     def is_replayed(self) -> bool:

@@ -284,7 +284,7 @@ class LogsView(Vertical):
         }[what]
         if what == "first-error" and rows.hides_first_error:
             hidden = f"the first error, of {first_error_text(rows)}, is hidden by the filter"
-            raise ConsoleError(hidden, "'filter' alone shows all lines")
+            raise ConsoleError(hidden, "Esc shows all lines")
         if place is None:
             raise ConsoleError(*self._nothing(what, rows))
         row, task = rows.row(place), self._shown_task
@@ -300,7 +300,7 @@ class LogsView(Vertical):
             if not self.searched:
                 return "nothing is searched", "find WORDS, or / in the view"
             return f"no line {where} this one has {self._finding!r}{more}", ""
-        hint = "'filter' alone shows all lines" if self._filter else ""
+        hint = "Esc shows all lines" if self._filter else ""
         if not rows.errors.count:
             return f"no line looks like an error{more}", hint
         return f"no error {where} this line{more}", hint
@@ -401,9 +401,13 @@ class LogsView(Vertical):
             state.append(f"wrap {'on' if tail.wraps else 'off'}")
         where = "at the end ●" if self._over else "following ●"
         state.append(where if tail.follows else "End follows")
-        alone = " · 'filter' alone shows all" if self._filter else ""
+        alone = " · Esc shows all" if self._filter else ""
         title = shorten_middle(task.run.run or task.run.name, TITLE_CELLS)
         panel.entitle(title, " · ".join(state), legend=f"{lines}{alone} · / find")
+
+    @property
+    def is_filtered(self) -> bool:
+        return bool(self._filter)
 
     @property
     def searched(self) -> bool:
