@@ -74,9 +74,9 @@ HINTS = {
         """distconsole run --slurm "--nodes=2 -t 9" -- bash train.sh '--lr;1'""",
     ),
     "distconsole run -- torchrun … starts one for all": (
-        "'run -- torchrun' … starts one for all",
-        "'run -- torchrun' … starts one for all",
-        "distconsole run -- torchrun",
+        "'run -- torchrun …' starts one for all",
+        "'run -- torchrun …' starts one for all",
+        "",
     ),
     "`distconsole run` names the interface by itself": (
         "`run` names the interface by itself",
