@@ -285,8 +285,8 @@ class MpiShim(Shim):
     # What mpirun wants of other hosts
 
     def _remote(self, address: str, command: str, name: str) -> None:
-        addresses = [node.address for node in self._spec.nodes]
-        index = addresses.index(address) if address in addresses else 0
+        named = [(node.address, node.host.replace(":", "-")) for node in self._spec.nodes]
+        index = next((at for at, names in enumerate(named) if address in names), 0)
         if index and self._coordinator is not None:
             self._coordinator.command(index, name, command)
             return

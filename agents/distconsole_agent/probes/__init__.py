@@ -131,6 +131,7 @@ _GROUPS: dict[str, Probe] = {
     "shm": leftovers.look_at_shared_memory,
     "names": own_network.resolve,
     "import": python_env.import_torch,
+    "import.end": python_env.end_import,
     "kernel": kernel_log.look,
     "fabric": own_network.look_at_fabric,
     "net": own_network.look,

@@ -28,11 +28,13 @@ SHARE = 0.8
 _END = "distconsole-end-of-source"
 _FUTURE = "from __future__ import annotations\n"
 _OWN_PATH = (
-    "import os, sys; PATH = globals().get('PATH') or [each for each in sys.path if each and "
+    "import os, sys; PATH = globals().get('PATH') or [each for each in sys.path if each.strip('/') and "
     "not each.startswith('/dev/fd')]; sys.path.sort(key=lambda each: "
     "not each.startswith(os.path.dirname(os.__file__)) or '-packages' in each)\n"
 )
-"""While a program loads, Python's own modules are found before others; ``PATH`` is that of a rank."""
+"""While a program loads, Python's own modules are found before others; ``PATH`` is what a rank searches.
+
+The folder of a program in memory is ``/`` where Python reads the link of ``/dev/fd``."""
 _IMPORT = re.compile(
     r"^from distconsole_agent\.((?:probes\.(?:standalone|collectives)|contract|system)\.\w+) import "
     r"(?:\([^)]*\)|.*)\n",

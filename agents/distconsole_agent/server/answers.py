@@ -23,6 +23,7 @@ from distconsole_agent.contract.refusal import (
 from distconsole_agent.journal.journal import Journal
 from distconsole_agent.journal.lines import body_of
 from distconsole_agent.journal.reader import Reader
+from distconsole_agent.journal.source_collector import read_along
 from distconsole_agent.node_folder.folders import hash_file, this_program
 from distconsole_agent.node_folder.run_files import check_run_id, read_end
 from distconsole_agent.node_folder.runs import NodeRuns
@@ -34,7 +35,7 @@ from distconsole_agent.system.procfs import user_name
 from distconsole_agent.telemetry.sampling import Telemetry, memory_total, watch
 
 if TYPE_CHECKING:
-    from distconsole_agent.journal.roll_calls import RollCalls
+    from distconsole_agent.journal.active import ActiveRun
 
 OTHER_VERSION = "use the console and the agent of one version"
 
@@ -218,11 +219,17 @@ class Answers:
 def _answer_roll_call(runs: NodeRuns, request: dict[str, Any]) -> dict[str, Any]:
     """Return the places of a run's ranks on this node; none for a finished run.
 
-    Raises Refusal: ``bad_request``, ``no_such_run``, or ``timed_out`` where another agent attends to it.
+    Raises Refusal: ``bad_request`` or ``no_such_run``.
     """
     seconds = read_call_seconds(request)
-    roll = _roll_of(runs, request.get("run"))
-    calls = [] if roll is None else roll.call(seconds, "asked")
+    active = _attended(runs, request.get("run"))
+    if active is None:
+        calls = []
+    elif (roll := active.roll) is not None:
+        calls = roll.call(seconds, "asked")
+    else:  # an agent of another version, which may have another protocol, writes its journal
+        with read_along(active.folder, active.spec) as roll:
+            calls = roll.call(seconds, "asked")
     return {"ranks": calls, "time_ns": time.time_ns(), "host": os.uname().nodename}
 
 
@@ -231,29 +238,26 @@ def _call_before_stop(runs: NodeRuns, request: dict[str, Any]) -> None:
     if request.get("grace") == 0:
         return
     with contextlib.suppress(Refusal):
-        roll = _roll_of(runs, request.get("run"))
-        if roll is not None:
+        active = _attended(runs, request.get("run"))
+        if active is not None and (roll := active.roll) is not None:
             roll.call_before_stop()
 
 
-def _roll_of(runs: NodeRuns, run: object) -> RollCalls | None:
-    """Return the roll call of a run; None if it is over."""
+def _attended(runs: NodeRuns, run: object) -> ActiveRun | None:
+    """Return a run whose journal this agent writes or reads along; None if it is over."""
     if read_end(runs.folder(run)) is not None:
         return None
     runs.pick_up()
     until = time.monotonic() + ATTEND_SECONDS
+    active = None
     while time.monotonic() < until:
         active = next((each for each in runs.active if each.run == run), None)
         if active is None or active.journal.ended:
             return None
         if active.roll is not None:
-            return active.roll
+            break
         time.sleep(0.02)
-    raise Refusal(
-        ErrorCode.TIMED_OUT,
-        f"an agent of another version attends to the run {run} on this node",
-        "use the console that started it",
-    )
+    return active
 
 
 def _begin_at(journal: Journal, known: object, after: int) -> int:

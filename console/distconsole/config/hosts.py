@@ -7,9 +7,9 @@ import shlex
 import socket
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from distconsole.config.hostfile import (
@@ -35,8 +35,13 @@ from distconsole.model.requests import Where
 LIST = "such as: gpu[01-08],admin@gpu9:4 (users, ranges and slots may stand there)"
 
 
-BATCH_FILES = ("PBS_NODEFILE", "PE_HOSTFILE")
+BATCH_FILES = ("PBS_NODEFILE", "LSB_DJOB_HOSTFILE", "PE_HOSTFILE")
 HET_GROUP = "SLURM_JOB_NODELIST_HET_GROUP_"
+SLURM_CONFS = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf")
+_INCLUDED = re.compile(r"^[ \t]*include[ \t]+(\S+)", re.IGNORECASE | re.MULTILINE)
+_NODE = re.compile(
+    r"^[ \t]*NodeName=(\S+)(?!.*\bState=(?:CLOUD|FUTURE)\b)", re.IGNORECASE | re.MULTILINE
+)
 HERE = "localhost"
 """Alone it is this machine, to which no SSH leads."""
 
@@ -49,6 +54,7 @@ class _Found:
     local: str | None = None
     """Which of them is this machine."""
     origin: str = ""
+    job_slots: Mapping[str, int | None] = field(default_factory=dict)
 
 
 def resolve_cluster(where: Where, config: Config, environ: Mapping[str, str]) -> Cluster:
@@ -98,12 +104,13 @@ def _find(where: Where, config: Config, environ: Mapping[str, str]) -> _Found:
         return _Found(read_hostfile(expand_home(where.hostfile)))
     if where.cluster is not None:
         return _from_config(where.cluster, config, f"--cluster {where.cluster}")
-    if hosts := _from_slurm(environ) or _from_batch(environ):
+    batch = {} if (hosts := _from_slurm(environ)) else _from_batch(environ)
+    if hosts := hosts or [NamedHost(name) for name in batch]:
         here = socket.gethostname().split(".")[0]
         local = next((host.name for host in hosts if host.name.split(".")[0] == here), None)
         names = ("SLURM_JOB_NODELIST", "SLURM_STEP_NODELIST", "LSB_MCPU_HOSTS", *BATCH_FILES)
         origin = next((name for name in names if environ.get(name)), "")
-        return _Found(hosts, local=local, origin=origin)
+        return _Found(hosts, local=local, origin=origin, job_slots=batch)
     if config.cluster is not None:
         return _from_config(config.cluster, config, f"cluster = '{config.cluster}'")
     here = socket.gethostname()
@@ -122,7 +129,8 @@ def find_hosts(
             with suppress(ConfigError):
                 yield read_hostfile(Path(name)), f"./{name}"
     machines, jumps = ssh_machines(ssh_config or own_ssh_config())
-    skipped = f"; not {', '.join(jumps)}: a jump host" if jumps else ""
+    left_out = "are left out: they only lead" if jumps[1:] else "is left out: it only leads"
+    skipped = f"; {', '.join(jumps)} {left_out} to others" if jumps else ""
     yield (
         [host for name in machines for host in hosts_in(name)],
         f"{ssh_config or '~/.ssh/config'}{skipped}",
@@ -165,11 +173,30 @@ def offered_hosts(
             offers += [HostOffer(f"--cluster {shlex.quote(cluster)}", names, f"cluster {cluster}")]
     file = ssh_config_file(where.ssh_config, config.ssh_config, environ)
     for hosts, place in find_hosts(file, environ):
-        names, line = tuple(host.name for host in hosts), ",".join(map(host_text, hosts))
-        offers += [HostOffer(line, names, place, is_job=place.startswith("./"))]
+        offers += [_offer(hosts, place, is_job=place.startswith("./"))]
+    offers += [_offer(*_slurm_nodes(environ), is_job=False)]
     offers = [offer for offer in offers if offer.names]
     here = HostOffer(HERE, (socket.gethostname(),), "this machine")
     return (*offers, here) if offers else ()
+
+
+def _offer(hosts: Sequence[NamedHost], place: str, *, is_job: bool) -> HostOffer:
+    names, line = tuple(host.name for host in hosts), ",".join(map(host_text, hosts))
+    return HostOffer(line, names, place, is_job)
+
+
+def _slurm_nodes(environ: Mapping[str, str]) -> tuple[list[NamedHost], str]:
+    """Return the nodes that Slurm's own file lists, and its place: ``sinfo`` would have to be waited for."""
+    named = environ.get("SLURM_CONF")
+    for file in map(Path, (named,) if named else SLURM_CONFS):
+        with suppress(OSError):
+            text = file.read_text("utf-8", "replace") if file.is_file() else ""
+            included = (file.parent / name for name in _INCLUDED.findall(text))
+            text += "\n".join(each.read_text("utf-8", "replace") for each in included)
+            nodes = _NODE.findall(text.replace("\\\n", " "))
+            if hosts := hosts_in(",".join(name for name in nodes if name.upper() != "DEFAULT")):
+                return hosts, str(file)
+    return [], ""
 
 
 def _from_list(text: str, flag: str) -> list[NamedHost]:
@@ -225,13 +252,17 @@ def _from_config(name: str, config: Config, what: str) -> _Found:
     return _Found(hosts, cluster, name)
 
 
-def _from_batch(environ: Mapping[str, str]) -> list[NamedHost]:
-    """Return the hosts of a job of PBS, LSF or Grid Engine; their slots are processors, and say nothing about ranks."""
-    names = dict.fromkeys(environ.get("LSB_MCPU_HOSTS", "").split()[::2])
+def _from_batch(environ: Mapping[str, str]) -> dict[str, int | None]:
+    """Return the hosts of a job of PBS, LSF or Grid Engine, with their slots, which may be processors."""
+    words = environ.get("LSB_MCPU_HOSTS", "").split()
+    found = {
+        name: int(count) if is_whole(count) else None
+        for name, count in zip(words[::2], words[1::2], strict=False)
+        if may_be_host(name)
+    }
     files = (Path(environ.get(name, "")) for name in BATCH_FILES)
-    found = [NamedHost(name) for name in names if may_be_host(name)]
-    found = found or next((read_hostfile(file) for file in files if file.is_file()), [])
-    return [replace(host, slots=None) for host in found]
+    listed = [] if found else next((read_hostfile(file) for file in files if file.is_file()), [])
+    return found or {host.name: host.slots for host in listed}
 
 
 def _from_slurm(environ: Mapping[str, str]) -> list[NamedHost]:
@@ -275,7 +306,8 @@ def _host(named: NamedHost, found: _Found, config: Config, given: HostSettings) 
     own = HostSettings(user=named.user, slots=named.slots, port=named.port)
     settings = given.over(own.over(config.settings(named.name, found.cluster)))
     local = named.name == found.local
-    return Host(name=HostName(named.name), local=local, **said_in(settings))
+    job_slots = found.job_slots.get(named.name)
+    return Host(HostName(named.name), job_slots=job_slots, local=local, **said_in(settings))
 
 
 def _ssh_config(

@@ -33,6 +33,7 @@ from distconsole.checks.gather.engine_jobs import StartJob
 from distconsole.checks.gather.loads import load_gpus, measure_folders
 from distconsole.checks.gather.local_facts import (
     ask_names,
+    end_imports,
     exchange_credentials,
     local_facts,
     step_limits,
@@ -120,6 +121,8 @@ def run_check(
     except KeyboardInterrupt as interrupt:
         yield from checking.conclude_early()
         report = yield from checking.conclude(interrupt)
+    finally:
+        end_imports(context)
     yield CheckEnded(report=report if baselines is None else add_changes(report, baselines))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -52,6 +53,8 @@ class CheckContext:
     links: dict[HostName, NodeLink] = field(default_factory=dict)
     lost: dict[HostName, NodeError] = field(default_factory=dict)
     given_up: threading.Event = field(default_factory=threading.Event)
+    torch_token: str = field(default_factory=lambda: secrets.token_hex(16))
+    """By what the processes are known that have imported torch and fork the ranks of short jobs."""
     launch: Launch | None = None
     began: float = field(init=False)
     expected: Mapping[str, Expectation] = field(init=False)

@@ -240,7 +240,10 @@ def _make_job(
         engine.launcher,
         _backend(context, placed) if engine is TORCH else engine.launcher.value,
         placed,
-        work_for(level, sweep, seconds, timeout, world, engine.timed),
+        {
+            **work_for(level, sweep, seconds, timeout, world, engine.timed),
+            "preloaded": context.torch_token,
+        },
         seconds,
         {**env, **engine.env, "HOROVOD_GLOO_TIMEOUT_SECONDS": str(int(timeout))},
         given_up=given_up,

@@ -9,7 +9,13 @@ from typing import Any
 from distconsole.checks.engine.target import Launch
 from distconsole.checks.facts.evidence import ALONE, ELSEWHERE, HostEvidence, Outcome
 from distconsole.checks.facts.gpu import FabricFacts, GpuFacts
-from distconsole.checks.facts.jobs import MungeFacts, SlurmFacts, StepFacts
+from distconsole.checks.facts.jobs import (
+    CollFacts,
+    HorovodCollFacts,
+    MungeFacts,
+    SlurmFacts,
+    StepFacts,
+)
 from distconsole.checks.facts.network import BetweenFacts, EnvFacts, NameFacts, NetFacts, PortFacts
 from distconsole.checks.facts.node import (
     ClockFacts,
@@ -52,6 +58,9 @@ SPARE_PORTS = tuple(range(MASTER_PORT + 1, MASTER_PORT + 9))
 
 LOCAL_SECONDS = {Level.QUICK: 8.0, Level.STANDARD: 20.0, Level.FULL: 40.0}
 """How long a host may take over all its local facts."""
+
+SERVED_SECONDS, END_SECONDS = 120.0, 2.0
+"""A process with torch that no console ends is there no longer than that."""
 
 FOLDER_SECONDS = {Level.QUICK: 1.5, Level.STANDARD: 4.0, Level.FULL: 8.0}
 """How long a filesystem may sleep over a question that a healthy one answers in milliseconds."""
@@ -183,7 +192,7 @@ def _questions(
             if BetweenFacts in needed
             else []
         },
-        "import": shell,
+        "import": {**shell, **_serving(context)},
         "gpu": {"health": not quick},
         "port": {"ports": [*ports_of(context)[:1], *SPARE_PORTS]},
         "proc": {"ports": ports_of(context), "patience_seconds": 1.0 if quick else 3.0},
@@ -197,6 +206,19 @@ def _questions(
     for kind in KINDS:
         if kind in needed and kind.group not in without:
             yield kind.group, kind.group, arguments.get(kind.group, {})
+
+
+def _serving(context: CheckContext) -> dict[str, Any]:
+    """Return the arguments by which a process with torch stays, to fork the ranks of jobs that measure nothing."""
+    if context.request.level is Level.FULL or not context.needed & {CollFacts, HorovodCollFacts}:
+        return {}
+    return {"token": context.torch_token, "serve_seconds": context.left(SERVED_SECONDS)}
+
+
+def end_imports(context: CheckContext) -> None:
+    """End the processes with torch that stayed."""
+    if _serving(context):
+        context.stop(context.reached(), "import.end", context.torch_token, END_SECONDS)
 
 
 def watched_folders(launch: Launch | None, host: Host) -> list[str]:

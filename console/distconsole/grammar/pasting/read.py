@@ -113,8 +113,10 @@ KNOWN_STARTERS = "python, torchrun, accelerate, deepspeed, fabric, horovodrun, m
 BELOW = "give the command below it, and to --setup what comes before that"
 
 
-def read_command(words: Sequence[str]) -> Pasted:
-    """Return the launch of a command; raises UsageError naming unknown parts."""
+def read_command(words: Sequence[str], workdir: str | None = None) -> Pasted:
+    """Return what a command says; raises UsageError naming what is not understood."""
+    if _is_known(words[0]) and not starts_ranks(words, workdir):
+        return Pasted(script=words[0], arguments=tuple(words[1:]))
     if len(words) == 1 and _starts_something(words[0]):
         words = split_words(words[0])
     before, left = take_before(list(words), Pasted())

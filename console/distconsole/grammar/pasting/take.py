@@ -42,7 +42,7 @@ def take_target(
             raise click.UsageError(f"{flag} says how a SCRIPT is launched: give one.", context)
         return None, ask.Where()
     divided = bool(context.meta.get(DIVIDED))  # before ``run`` notes its own
-    pasted = read_command(words)
+    pasted = read_command(words, values["workdir"])
     if pasted.ours:
         return _ours(context, words, pasted.ours, said)
     told = _values(pasted)
@@ -71,7 +71,7 @@ def take_command(context: click.Context, given: dict[str, Any], words: Sequence[
 
     Raises UsageError for a command that is not understood.
     """
-    pasted = read_command(words)
+    pasted = read_command(words, given["workdir"])
     if pasted.ours:
         raise UsageError("distconsole run stands in place of the script", "leave it out")
     said = {name for name in given if is_typed(context, name)}
@@ -85,6 +85,14 @@ def take_command(context: click.Context, given: dict[str, Any], words: Sequence[
             {"hosts": pasted.hosts} if pasted.hosts else {"hostfile": pasted.hostfile or None}
         )
         values = _ask_slurm(pasted, values)
+    elif "slurm" in said:
+        given["slurm"] = " ".join((given["slurm"], shlex.join(pasted.asks))).strip()
+    inside = next((each for each in pasted.asks if each.startswith("--container")), "")
+    if inside and "slurm" not in (*values, *said):
+        raise UsageError(
+            f"srun {inside}: no job is asked of Slurm here, and its container is a job's",
+            "--slurm OPTIONS in place of the hosts, or --container enroot:NAME and the command without that",
+        )
     if pasted.python not in ("", "python", "python3"):
         values["python"] = pasted.python
     if "nproc" in said:

@@ -83,8 +83,8 @@ def _login(host: HostView) -> RuleResults:
 @hint("Put `[[ $- == *i* ]] || return` at the top of ~/.bashrc on the host.")
 @host_rule("ssh.clean_shell", "ssh", Level.QUICK, SshFacts)
 def _shell(host: HostView) -> RuleResults:
-    """A .bashrc that prints, or starts tmux, for shells that nobody looks at."""
-    return _judge_step(host, "ssh.clean_shell", "a shell that prints nothing by itself")
+    """A .bashrc that prints without end."""
+    return _judge_step(host, "ssh.clean_shell", "a shell that runs a command")
 
 
 @hint("--python names another interpreter; node_dir another folder.")
