@@ -319,7 +319,6 @@ class CommandDispatcher:
         return None if found is None else command_of(found)
 
     def _other_findings(self) -> str:
-        """Return the keys of the views with findings, without the view that is shown."""
         views = {"view check", "view run"} - {f"view {self._console.view}"}
         tabs = self._console.shortcuts.keymap.tabs
         return ", ".join(f"{tab.shown} {tab.label}" for tab in tabs if tab.line in views)
@@ -406,7 +405,6 @@ class CommandDispatcher:
         return f"{line} --grace 0" if line in {f"stop {run}" for run in stopping} else line
 
     def _run_for(self, line: str) -> str:
-        """The run that a key is about: only one that goes on can be stopped."""
         if line.startswith("stop"):
             return self._console.session.shown_run_name()
         if self._console.view == "runs":

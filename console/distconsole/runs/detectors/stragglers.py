@@ -64,7 +64,6 @@ class Known:
         self.newest = window
 
     def last(self, count: int = pace.KNOWN_WINDOWS) -> list[Record]:
-        """Return the last ``count`` windows, two or more, the newest last."""
         before = self._packed[-(count - 1) * _PACKED.size :]
         return [*_PACKED.iter_unpack(before), _record(self.newest)]
 
@@ -119,7 +118,6 @@ class StragglerWatch:
         self._told_seconds = 0
 
     def newest(self) -> dict[int, Window]:
-        """Return the newest of the ranks' windows, with the medians of the last ones."""
         return {
             rank: _usual(known.newest, known.last(pace.RECENT_WINDOWS))
             for rank, known in self._recent.items()

@@ -64,7 +64,6 @@ class Key:
         return DOES.get(self.line.strip(), self.label)
 
     def works_in(self, view: str) -> bool:
-        """Whether the key means this while ``view`` is on the screen."""
         return not (self.inside or self.only) or view in self.views
 
 
