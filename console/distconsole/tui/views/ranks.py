@@ -244,6 +244,7 @@ ORDERS = {column.title: column.sort for column in RANK_COLUMNS if column.sort}
 
 
 def unreported(timeline: RunTimeline) -> list[str]:
+    """Return the titles of columns whose figures no rank of a run reports."""
     views = timeline.ranks.values()
     missing = (
         title for title, figure in MEASURES.items() if all(figure(view) is None for view in views)
@@ -252,6 +253,7 @@ def unreported(timeline: RunTimeline) -> list[str]:
 
 
 def ended_ranks(timeline: RunTimeline, now: float) -> list[RankRow]:
+    """Return the ranks whose processes have ended, the first to end first."""
     rows = [row for row in RankRows(timeline, now) if row.view.ended_at is not None]
     first = min((row.view.ended_at or 0.0 for row in rows), default=0.0)
     rows.sort(key=lambda row: (row.view.ended_at or 0.0, row.trouble))
