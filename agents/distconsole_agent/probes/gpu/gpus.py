@@ -47,7 +47,9 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     job = {"deep": bool(args.get("health")), "amd": not nvidia}
     answer = ask_script("inspect_gpus", job, seconds, Interpreter(env=library_environment()))
     facts = answer.facts(f"what asks {vendor}'s driver")
-    _name_processes(facts)
+    for gpu in facts.get("gpus", []):
+        for entry in gpu.get("processes", []):
+            entry.update(describe_process(int(entry["pid"])))
     return {
         **facts,
         "vendor": vendor,
@@ -71,13 +73,6 @@ def look_at_kfd() -> dict[str, Any] | None:
     except KeyError:
         group = str(status.st_gid)
     return {"shut": shut[:16], "owner": group}
-
-
-def _name_processes(facts: dict[str, Any]) -> None:
-    """Add to each process on a GPU who it is; in a container those of others stay unknown."""
-    for gpu in facts.get("gpus", []):
-        for entry in gpu.get("processes", []):
-            entry.update(describe_process(int(entry["pid"])))
 
 
 def library_environment() -> dict[str, str]:

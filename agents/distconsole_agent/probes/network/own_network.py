@@ -155,12 +155,9 @@ _LISTEN = "0A"
 
 def look_at_ports(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
     """Return the facts of group ``port``: of ``ports`` tried on all addresses, as a store does."""
-    wanted = [port for port in read.items(args, "ports") if _is_port(port)][:MAX_PORTS]
+    given = [port for port in read.items(args, "ports") if type(port) is int]
+    wanted = [port for port in given if 0 < port < 65536][:MAX_PORTS]
     return {"ports": {str(port): _state(port) for port in wanted}}
-
-
-def _is_port(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 65536
 
 
 def _state(port: int) -> dict[str, Any]:
@@ -184,14 +181,10 @@ def _holder(port: int) -> dict[str, Any] | None:
     found = next((each for each in listeners() if each.port == port), None)
     if found is None:
         return None
-    pid = _owner(found.open_file)
+    pids = map(int, filter(str.isdigit, os.listdir("/proc")))
+    pid = next((pid for pid in pids if found.open_file in open_files(pid)), None)
     known = {"pid": None} if pid is None else describe_process(pid)
     return {**known, "uid": found.uid}
-
-
-def _owner(target: str) -> int | None:
-    pids = map(int, filter(str.isdigit, os.listdir("/proc")))
-    return next((pid for pid in pids if target in open_files(pid)), None)
 
 
 class Listener(NamedTuple):
