@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import chdir, nullcontext
 from pathlib import Path
 
 from distconsole.config.load import load_config
@@ -84,9 +85,9 @@ def take_slow_rank(folder: Path) -> None:
         tempfile.TemporaryDirectory(prefix="dc-shot-", ignore_cleanup_errors=True) as place,
         EmbeddedCluster(2, folder=Path(place)) as embedded,
         Session(load_config(), embedded.cluster) as session,
+        chdir(place),
     ):
-        script = Path(place) / "train.py"
-        script.write_text(SLOW_TRAINING)
+        Path("train.py").write_text(SLOW_TRAINING)
 
         def on_embedded(
             request: ask.Request, _sessions: SessionSource, control: Control | None = None
@@ -94,16 +95,22 @@ def take_slow_rank(folder: Path) -> None:
             return perform(request, lambda _where: nullcontext(session), control)
 
         app = ConsoleApp(ask.OpenConsole(), perform=on_embedded)
-        asyncio.run(take_run(app, f"run --nproc 2 --name digits {script} --epochs 99", folder))
+        app.session.own = session
+        asyncio.run(take_run(app, "run --nproc 2 --name digits train.py --epochs 99", folder))
 
 
 async def take_run(app: ConsoleApp, line: str, folder: Path) -> None:
-    """Take the run's view from its start until some time after the headline names a slow rank."""
+    """Take the form with the run's line, then the run's view from its start until after the headline names a slow rank."""
     film = Film(app)
     try:
         async with app.run_test(size=SIZE) as pilot:
             while not app.main.stands:
                 await asyncio.sleep(0.1)
+            app.main.prompt.offer(line)
+            await pilot.press("ctrl+n")
+            form = app.main.views.form
+            await reached(app, lambda: form.model.settled and form.model.latest is not None)
+            take(app, folder / "form.svg")
             app.main.run_command(line)
             task = app.session.tasks[-1]
 
@@ -175,7 +182,7 @@ async def reached(app: ConsoleApp, ready: Callable[[], bool]) -> None:
     """
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not ready():
-        if time.monotonic() > deadline or app.session.tasks[-1].done:
+        if time.monotonic() > deadline or any(task.done for task in app.session.tasks[-1:]):
             raise TimeoutError("the demo did not come that far: run 'distconsole demo' to see why")
         await asyncio.sleep(0.1)
     await drawn(app)
@@ -194,7 +201,8 @@ def take(app: ConsoleApp, path: Path) -> None:
 
 
 def write(path: Path, picture: str) -> None:
-    path.write_text(picture)
+    here = re.escape(sys.prefix)  # of whoever takes the pictures
+    path.write_text(re.sub(rf' textLength="[\d.]+">{here}', ">/opt/venv", picture))
     print(path)
 
 

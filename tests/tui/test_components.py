@@ -14,6 +14,7 @@ from distconsole.tui.theme.themes import LOOKS, PICTURES
 from distconsole.tui.widgets.bars import level_bar, parts_bar, spark_text
 from distconsole.tui.widgets.curves import Curve, PlotData
 from distconsole.tui.widgets.line_table import LineTable
+from distconsole.tui.widgets.lines import whole_parts
 from distconsole.tui.widgets.panel import RULED_TO, Panel
 from distconsole.tui.widgets.plots import Plot, Plots, spread
 from distconsole.tui.widgets.tiles import TileData, Tiles
@@ -104,6 +105,22 @@ async def test_a_curve_is_connected_over_a_grid_and_a_gap_stays_a_gap() -> None:
         assert holes == list(range(holes[0], holes[-1] + 1)), "and only there"
         assert 0.6 < holes[0] / len(drawn) < 0.75
         assert any("500" in line for line in app.lines()), "the figure of now stands in the title"
+
+
+async def test_a_plot_without_values_has_no_axis() -> None:
+    app = Alone()
+    async with app.run_test(size=(100, 40)) as pilot:
+        nothing = Curve([], [], [], [])
+        app.query_one(Plots).show([PlotData("CPU %", (nothing,), since=0.0, zero=True)])
+        await pilot.pause()
+        plot = app.query_one(Plot)
+        lines = [plot.render_line(y).text.strip() for y in range(plot.size.height)]
+        assert lines == ["no values yet", *[""] * (plot.size.height - 1)]
+
+
+@pytest.mark.parametrize(("room", "shown"), [(25, "demo  1 s  node1, node2"), (20, "demo  1 s")])
+def test_what_there_is_no_room_for_is_left_out_whole(room: int, shown: str) -> None:
+    assert whole_parts("demo  1 s  node1, node2  torch", room) == shown
 
 
 async def test_a_stop_lies_on_the_axis() -> None:

@@ -44,6 +44,7 @@ def folder(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     os.mkfifo(folder / "hosts")
     monkeypatch.chdir(folder)
+    monkeypatch.setenv("SLURM_CONF", str(folder / "hosts"))
     return folder
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from textual import events
 from textual.css.match import match
 from textual.pilot import Pilot
 from textual.widgets import Button, Checkbox, Input, Select
@@ -45,6 +46,7 @@ from fakes.stage import (
     settled,
     staged,
     typed,
+    until,
     write,
 )
 
@@ -101,6 +103,16 @@ async def test_what_is_typed_at_the_prompt_fills_the_form_in_and_back() -> None:
         assert field(app, "script").query_one(Input).value == "x.py"
         assert field(app, "sync").query_one(Select).value is Select.NULL
         assert field(app, "module").query_one(Checkbox).value is False
+
+
+@pytest.mark.parametrize("onward", ["tab", "enter"])
+async def test_keys_that_come_at_once_go_into_the_fields_that_a_person_meant(onward: str) -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage) as pilot:
+        await opened(app, stage, pilot)
+        for key in ("a", onward, "b", "shift+tab", "c"):
+            app.post_message(events.Key(key, key if len(key) == 1 else None))
+        await until(pilot, lambda: app.query_one(Prompt).value == "run ac b")
 
 
 async def test_form_and_line_are_the_same_request_whatever_is_in_it() -> None:

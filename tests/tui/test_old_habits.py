@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
+import msgspec
 import pytest
 from rich.text import Text
 from textual import events
@@ -274,7 +275,27 @@ async def test_the_line_of_keys_has_none_for_what_is_not_there() -> None:
             assert [word for word in (without, "sort", "filter", "copy") if word in keys] == []
         assert "F7 check" in keys
         await typed(app, stage, pilot, "check")
-        assert "this again" in screen_text(app).splitlines()[-1]
+        keys = screen_text(app).splitlines()[-1]
+        assert "this again" in keys
+        # The check is over, and its finding says what to do in prose.
+        assert [word for word in ("x cancel", "copy", "next found") if word in keys] == []
+        await typed(app, stage, pilot, "help")
+        assert "next found" not in screen_text(app).splitlines()[-1]
+        await pilot.press("slash", *"cluster", "enter")
+        await settled(app, stage, pilot)
+        assert screen_text(app).splitlines()[-1].startswith(" VIEW   n next found  N found before")
+
+
+async def test_y_is_among_the_keys_where_a_finding_has_a_command() -> None:
+    app, stage = staged({ask.Attach: scenes.straggling}, request=ATTACH)
+    async with on_screen(app, stage, LARGE) as pilot:
+        assert "y copy" not in screen_text(app).splitlines()[-1]
+        found = msgspec.structs.replace(
+            list(scenes.straggling())[-1], hint=f"distconsole why {scenes.RUN}"
+        )
+        app.session.tasks[0].fold(found)
+        await settled(app, stage, pilot)
+        assert "y copy" in screen_text(app).splitlines()[-1]
 
 
 TABS = {"1 help": "help", "2 cluster": "cluster", "3 check": "check", "4 run": "run"}
@@ -313,3 +334,23 @@ def test_tabs_stay_and_what_says_less_gives_way(width: int) -> None:
     bar = title_content(Keymap(), "run", 2, 1, 1, width, digits=True).plain
     assert [name for name in TABS if name not in bar and name != "1 help"] == []
     assert ("1 help" in bar) is (width == 120)
+
+
+@pytest.mark.parametrize(
+    ("view", "text"),
+    [("logs", "1"), ("run", "step>0"), ("runs", "state=failed"), ("cluster", "util<10")],
+)
+async def test_escape_takes_the_filter_away_before_it_leaves_the_view(
+    view: str, text: str
+) -> None:
+    app, stage = staged(SCENES, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "view check")
+        await typed(app, stage, pilot, f"view {view}")
+        await typed(app, stage, pilot, f"filter {text}")
+        assert app.main.views.is_filtered
+        await pilot.press("escape")
+        assert not app.main.views.is_filtered
+        assert app.main.view == view
+        await pilot.press("escape")
+        assert app.main.view == "check"

@@ -7,7 +7,7 @@ import shlex
 import socket
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -37,6 +37,11 @@ LIST = "such as: gpu[01-08],admin@gpu9:4 (users, ranges and slots may stand ther
 
 BATCH_FILES = ("PBS_NODEFILE", "LSB_DJOB_HOSTFILE", "PE_HOSTFILE")
 HET_GROUP = "SLURM_JOB_NODELIST_HET_GROUP_"
+SLURM_CONFS = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf")
+_INCLUDED = re.compile(r"^[ \t]*include[ \t]+(\S+)", re.IGNORECASE | re.MULTILINE)
+_NODE = re.compile(
+    r"^[ \t]*NodeName=(\S+)(?!.*\bState=(?:CLOUD|FUTURE)\b)", re.IGNORECASE | re.MULTILINE
+)
 HERE = "localhost"
 """Alone it is this machine, to which no SSH leads."""
 
@@ -124,7 +129,8 @@ def find_hosts(
             with suppress(ConfigError):
                 yield read_hostfile(Path(name)), f"./{name}"
     machines, jumps = ssh_machines(ssh_config or own_ssh_config())
-    skipped = f"; not {', '.join(jumps)}: a jump host" if jumps else ""
+    left_out = "are left out: they only lead" if jumps[1:] else "is left out: it only leads"
+    skipped = f"; {', '.join(jumps)} {left_out} to others" if jumps else ""
     yield (
         [host for name in machines for host in hosts_in(name)],
         f"{ssh_config or '~/.ssh/config'}{skipped}",
@@ -167,11 +173,30 @@ def offered_hosts(
             offers += [HostOffer(f"--cluster {shlex.quote(cluster)}", names, f"cluster {cluster}")]
     file = ssh_config_file(where.ssh_config, config.ssh_config, environ)
     for hosts, place in find_hosts(file, environ):
-        names, line = tuple(host.name for host in hosts), ",".join(map(host_text, hosts))
-        offers += [HostOffer(line, names, place, is_job=place.startswith("./"))]
+        offers += [_offer(hosts, place, is_job=place.startswith("./"))]
+    offers += [_offer(*_slurm_nodes(environ), is_job=False)]
     offers = [offer for offer in offers if offer.names]
     here = HostOffer(HERE, (socket.gethostname(),), "this machine")
     return (*offers, here) if offers else ()
+
+
+def _offer(hosts: Sequence[NamedHost], place: str, *, is_job: bool) -> HostOffer:
+    names, line = tuple(host.name for host in hosts), ",".join(map(host_text, hosts))
+    return HostOffer(line, names, place, is_job)
+
+
+def _slurm_nodes(environ: Mapping[str, str]) -> tuple[list[NamedHost], str]:
+    """Return the nodes that Slurm's own file lists, and its place: ``sinfo`` would have to be waited for."""
+    named = environ.get("SLURM_CONF")
+    for file in map(Path, (named,) if named else SLURM_CONFS):
+        with suppress(OSError):
+            text = file.read_text("utf-8", "replace") if file.is_file() else ""
+            included = (file.parent / name for name in _INCLUDED.findall(text))
+            text += "\n".join(each.read_text("utf-8", "replace") for each in included)
+            nodes = _NODE.findall(text.replace("\\\n", " "))
+            if hosts := hosts_in(",".join(name for name in nodes if name.upper() != "DEFAULT")):
+                return hosts, str(file)
+    return [], ""
 
 
 def _from_list(text: str, flag: str) -> list[NamedHost]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from functools import lru_cache
@@ -21,7 +21,7 @@ from distconsole.model.names import count_text
 from distconsole.model.time_text import clock_text, duration_text
 from distconsole.tui.later import RunLine
 from distconsole.tui.prompt.keymap import Keymap
-from distconsole.tui.prompt.keys import SEARCHED, VIEWS, Key
+from distconsole.tui.prompt.keys import ON, VIEWS, Key
 from distconsole.tui.widgets.bars import spark_text
 from distconsole.tui.widgets.lines import Words
 from distconsole.tui.widgets.panel import Panel
@@ -57,8 +57,8 @@ WAYS = {
     Mode.ASK: (("enter", "Enter", "yes"), ("escape", "Esc", "no")),
 }
 """What the line of keys begins with, besides keys that type lines: what a click presses, name, label."""
-FIRST = ("", "help", "back", "find ", "stop {run}")
-"""Lines whose keys come next: the way to everything that there is no room for, and out."""
+FIRST = (*ON, "", "help", "back", "find ", "stop {run}")
+"""Lines whose keys come next: on with a search, the way to everything that there is no room for, and out."""
 BEGINNING = ("check", "launch last")
 """Lines whose keys bring something into an empty view."""
 OF_LIVING = ("stop ", "trace ")
@@ -145,13 +145,16 @@ def keys_content(
     offered: bool = False,
     empty: bool = False,
     outermost: bool = True,
+    unable: Collection[str] = (),
 ) -> Content:
     """Return the mode, and the keys that help in it in ``view``; with ``heat`` those of the map come first.
 
     Of a job that was ``found`` nothing is kept, and nothing of it is ours to stop or to trace. While hosts are
-    ``offered``, and while a view is ``empty``, there is nothing that its keys could work on.
+    ``offered``, and while a view is ``empty``, there is nothing that its keys could work on. Lines that are
+    ``unable`` would do nothing now.
     """
     shown = _keys_of(keymap, view, goes_on=goes_on, found=found)
+    shown = [key for key in shown if key.line not in unable]
     if heat:
         shown.sort(key=lambda key: not key.line.startswith(HEAT_KEYS))
     first = keymap.first if offered else ()
@@ -162,11 +165,10 @@ def keys_content(
     letters = [*now, *(key for key in shown if key.inside)]
     others = [key for key in shown if not key.inside]
     keys = {Mode.VIEW: [*letters, *others], Mode.ASK: []}.get(mode, others)
-    everywhere = (VIEWS,) if view == "logs" else (VIEWS, SEARCHED)
     keys.sort(
         key=lambda key: (
             -(key in first),
-            FIRST.index(key.line) if key.line in FIRST else len(FIRST) + (key.views in everywhere),
+            FIRST.index(key.line) if key.line in FIRST else len(FIRST) + (key.views == VIEWS),
         )
     )
     once: dict[str, Key] = {}

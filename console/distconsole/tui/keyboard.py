@@ -82,6 +82,10 @@ class KeyScreen(PunctualScreen):
         if mode is Mode.FORM and key == "ctrl+c" and not self._copies:
             self.dispatcher.interrupt()
             return True
+        goes_on = key == "tab" or (key == "enter" and isinstance(self.focused, Input))
+        if mode is Mode.FORM and (goes_on or key == "shift+tab"):
+            self.focus_next() if goes_on else self.focus_previous()
+            return True
         if mode is Mode.VIEW and key == before == "Z":
             self.dispatcher.run_command("quit", quiet=True)
         return mode is Mode.VIEW and self.press(key)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from textual import on
 from textual.app import ComposeResult, SuspendNotSupported
@@ -26,6 +26,7 @@ from distconsole.tui.keyboard import KeyScreen
 from distconsole.tui.later import CallOnUiThread, RunLine
 from distconsole.tui.prompt.history import History
 from distconsole.tui.prompt.input import Prompt
+from distconsole.tui.prompt.keys import ON
 from distconsole.tui.prompt.question import Question
 from distconsole.tui.prompt.shortcuts import Shortcuts
 from distconsole.tui.session import ConsoleSession
@@ -168,6 +169,14 @@ class ConsoleScreen(KeyScreen):
 
     def step_back(self) -> bool:
         """Go to what was shown before this page or view; return whether there was anything."""
+        if self._close_page():
+            return True
+        if self._trail:
+            self._turn_to(self._trail.pop())
+            return True
+        return False
+
+    def _close_page(self) -> bool:
         if self.view == "check" and self.views.check.step_back():
             return True
         if self.view == "cluster" and self.views.cluster.step_back():
@@ -175,9 +184,6 @@ class ConsoleScreen(KeyScreen):
             return True
         if self.view == "run" and self.views.run.shows_heat:
             self.run_command("heat", quiet=True)
-            return True
-        if self._trail:
-            self._turn_to(self._trail.pop())
             return True
         return False
 
@@ -282,13 +288,17 @@ class ConsoleScreen(KeyScreen):
         self.app.exit()
 
     def action_step_back(self) -> None:
-        """Leave the prompt, else the field, else the page or the view; never the console."""
+        """Leave the prompt, else the field, else the page, else the filter, else the view; never the console."""
         if self.mode is Mode.PROMPT:
             if self.view != "launch":
                 self.prompt.give_up()
             self.focus_view()
         elif self.mode is Mode.FORM:
             self.views.form.focus_hosts()
+        elif self._close_page():
+            return
+        elif self.views.is_filtered:
+            self.run_command("filter", quiet=True)
         elif not self.step_back():
             self.prompt.tell("nothing to go back to: q leaves distconsole")
 
@@ -385,10 +395,16 @@ class ConsoleScreen(KeyScreen):
         stoppable, found = bool(session.shown_run_name()), session.found_job() is not None
         heat = view == "run" and self.views.run.shows_heat
         page = view == "cluster" and bool(self.views.cluster.about)
-        about = {"replayed": past, "goes_on": stoppable, "found": found, "heat": heat}
+        about: dict[str, Any] = {
+            "replayed": past,
+            "goes_on": stoppable,
+            "found": found,
+            "heat": heat,
+        }
         about["offered"] = view == "cluster" and self.views.cluster.offers_hosts
         about["empty"] = shown is None and view in ("run", "logs", "check", "compare")
         about["outermost"] = not (self._trail or page)
+        about["unable"] = self._unable(view, over=shown is None or shown.done)
         seen = (view, mode, size, going, len(hosts), told, *about.values())
         if seen == self._around:
             return
@@ -401,6 +417,15 @@ class ConsoleScreen(KeyScreen):
         self._title_line.show(title)
         keys = keys_content(keymap, view, mode, width=size.width, **about)
         self.query_one("#keys", Words).show(small_content(size) or keys)
+
+    def _unable(self, view: str, *, over: bool) -> tuple[str, ...]:
+        """Return lines of keys that would do nothing now; ``over`` says whether what is shown goes on no more."""
+        searched = self.views.logs.searched if view == "logs" else self._finder.words
+        lines = () if searched else ON
+        if view == "check" and over:
+            lines = (*lines, "cancel")
+        copies = view not in ("check", "run") or self.dispatcher.command()
+        return lines if copies else (*lines, "copy")
 
 
 def _written() -> tuple[int, int] | None:

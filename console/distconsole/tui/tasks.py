@@ -7,7 +7,8 @@ is read and folded under the task's lock; its ``version`` says whether there is 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections import Counter
+from collections.abc import Callable, Generator, Hashable, Iterator
 from contextlib import suppress
 
 from distconsole.config.paths import runs_dir
@@ -27,6 +28,7 @@ from distconsole.model.events import (
 )
 from distconsole.model.run_events import (
     GpuSample,
+    LinkChanged,
     LogLine,
     NodeSample,
     RunEnded,
@@ -40,6 +42,7 @@ from distconsole.model.verbs import Interrupt, RunRole, verb_of
 from distconsole.operations import Control, SessionSource, interrupt, perform
 from distconsole.operations.last_resort import LeftBehind
 from distconsole.operations.notifying import Notifier
+from distconsole.runs.detectors.conclusions import STRAGGLER
 from distconsole.runs.logs.buffer import LogBuffer
 from distconsole.runs.pace import FRESH_SECONDS
 from distconsole.runs.present import done_text
@@ -115,6 +118,8 @@ class RequestTask:
         folder = runs_dir()
         self.log_buffer = LogBuffer(folder if folder.is_dir() else None)
         self.history = RankHistory()
+        self._noted, self._folded = Counter[Hashable](), Counter[Hashable]()
+        """How often the transcript has a word of something, and how often the present fold of the run had."""
         self.load = LoadModel()
         self.check = check or CheckModel()
         self.listed: list[RunSummary] = []
@@ -246,10 +251,13 @@ class RequestTask:
     def _fold_again(self, events: Iterator[RunEvents]) -> None:
         run, history = RunTimeline(), RankHistory()
         run.links = self.run.links
+        self._folded.clear()
         for event in events:
             self.input_priority.yield_to_input()
             run.apply(event)
             history.apply(event)
+            if isinstance(event, NOTED) and not self._quiet:
+                self._note(event, run)
         with self.lock:
             self.run, self.history = run, history
             self.control.timeline = run
@@ -306,7 +314,7 @@ class RequestTask:
         elif not (self.verb.live and isinstance(event, RunEvent)):
             show.event(event)
         elif self.is_run and isinstance(event, NOTED):
-            self._note(event)
+            self._note(event, self.run)
 
     def _conclude(self, events: Iterator[Event], show: Show | None) -> None:
         """Let an operation clear away what it began; a check tells what it has found so far."""
@@ -320,15 +328,28 @@ class RequestTask:
                 if show is not None:
                     self._tell(event, show)
 
-    def _note(self, event: RunEvents) -> None:
-        if self.verb.role is not RunRole.REPLAYS:
-            with self.lock:
-                done = done_text(self.run)
-                told = isinstance(event, RunFinding) and self.run.is_told(event)
-            if told:
-                return
-            if line := note_text(event, done):
-                self.voice.note(line)
+    def _note(self, event: RunEvents, run: RunTimeline) -> None:
+        """Put a line of what ``run`` was just told into the transcript, once however often it is folded."""
+        if self.verb.role is RunRole.REPLAYS:
+            return
+        with self.lock:
+            done = done_text(run)
+            told = isinstance(event, RunFinding) and run.is_told(event)
+        line = "" if told else note_text(event, done)
+        if line and not self._was_noted(event, line):
+            self.voice.note(line)
+
+    def _was_noted(self, event: RunEvents, line: str) -> bool:
+        """Whether an earlier fold said the same; of a slow rank, since when and by how much may differ then."""
+        if isinstance(event, LinkChanged):
+            return False  # of the console's own connections no journal tells
+        about: Hashable = type(event)
+        if isinstance(event, RunFinding):
+            about = (event.rank, event.hosts) if event.check == STRAGGLER else line
+        self._folded[about] += 1
+        new = self._folded[about] > self._noted[about]
+        self._noted[about] += new
+        return not new
 
     def _end_with(self, error: ConsoleError) -> None:
         self.error = error

@@ -300,6 +300,15 @@ class CommandDispatcher:
 
     def _copy(self) -> None:
         """Copy what to type about a finding, by OSC 52; raises UsageError where no finding says what to do."""
+        command = self.command()
+        if not command:
+            wrong = "no finding is here" if command is None else "this finding names no command"
+            raise UsageError(f"nothing to copy: {wrong}", self._other_findings())
+        self._console.views.app.copy_to_clipboard(command)
+        self._say(f"copied: {command}")
+
+    def command(self) -> str | None:
+        """Return what to type about the finding under the cursor, or the run's newest one; None where no finding is."""
         views, task = self._console.views, self._console.session.shown_run()
         found: Finding | RunFinding | None = None
         if self._console.view == "check":
@@ -307,12 +316,7 @@ class CommandDispatcher:
         elif task is not None:
             with task.lock:
                 found = finding_of(task.run, views.run.rank_under_cursor())
-        command = command_of(found) if found is not None else ""
-        if not command:
-            wrong = "no finding is here" if found is None else "this finding names no command"
-            raise UsageError(f"nothing to copy: {wrong}", self._other_findings())
-        self._console.views.app.copy_to_clipboard(command)
-        self._say(f"copied: {command}")
+        return None if found is None else command_of(found)
 
     def _other_findings(self) -> str:
         """Return the keys of the views with findings, without the view that is shown."""

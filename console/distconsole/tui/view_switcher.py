@@ -16,6 +16,7 @@ from distconsole.tui.prompt.shortcuts import Shortcuts
 from distconsole.tui.session import ConsoleSession
 from distconsole.tui.terminal.input_priority import KeyWaitsError
 from distconsole.tui.views.cluster.view import ClusterView
+from distconsole.tui.views.row_order import OrderedView
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.lines import Words
 
@@ -103,6 +104,17 @@ class ViewSwitcher(ContentSwitcher):
     @property
     def shown(self) -> Widget:
         return self.query_one(f"#{self.view}")
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether a filter hides something of the view."""
+        match self.view:
+            case "logs":
+                return self.logs.is_filtered
+            case "run":
+                return self.run.condition is not None
+            case _:
+                return isinstance(self.shown, OrderedView) and bool(self.shown.order.condition)
 
     @property
     def is_replayed(self) -> bool:
@@ -228,7 +240,7 @@ class Finder:
     """What is looked for, and where it was found last."""
 
     def __init__(self) -> None:
-        self._words = ""
+        self.words = ""
         self._panel: Widget | None = None
         self._place = -1
         self._began: int | None = None
@@ -244,8 +256,8 @@ class Finder:
         While they are typed each change looks anew from the same place. Returns what is said; raises
         ConsoleError if there is none.
         """
-        self._words = words or self._words
-        if not self._words:
+        self.words = words or self.words
+        if not self.words:
             raise ConsoleError("nothing is searched", "/ finds")
         if panel is not self._panel:
             self._panel, self._place = panel, -1
@@ -255,18 +267,18 @@ class Finder:
             at = self._began
         self._began = at if typing else None
         at -= bool(words)  # it may stand there already
-        found = [place for place, line in enumerate(_lines(panel)) if _has(line, self._words)]
+        found = [place for place, line in enumerate(_lines(panel)) if _has(line, self.words)]
         if not found:
-            raise ConsoleError(f"nothing here has {self._words!r}", "")
+            raise ConsoleError(f"nothing here has {self.words!r}", "")
         onward = [place for place in found if (place - at) * step > 0]
         self._place = (onward or found)[0 if step > 0 else -1]
         if isinstance(panel, LineTable):
             panel.action_move(self._place - panel.cursor)
         else:
             for part in panel.query(Words):
-                part.mark(self._words, case=self._words != self._words.lower())
+                part.mark(self.words, case=self.words != self.words.lower())
             panel.scroll_to(y=self._place, animate=False)
-        return f"{self._words!r}: {found.index(self._place) + 1} of {len(found)}"
+        return f"{self.words!r}: {found.index(self._place) + 1} of {len(found)}"
 
 
 def _lines(panel: Widget) -> list[str]:

@@ -293,6 +293,24 @@ def test_in_a_job_there_is_nothing_to_choose_from(
     assert names(Where(), Config(), environ)[0][0] == "n1"
 
 
+def test_the_nodes_of_slurm_s_own_file_are_offered_and_those_that_may_never_be_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config").write_text("")
+    (tmp_path / "slurm.conf").write_text(
+        "NodeName=DEFAULT CPUs=64\nnodename=gpu[01-02] \\\n  State=UNKNOWN\nInclude nodes\n"
+        "#NodeName=old1\nNodeName=cloud[1-9] \\\n  State=CLOUD\nPartitionName=all Nodes=ALL\n"
+    )
+    (tmp_path / "nodes").write_text("  NodeName=big NodeAddr=10.0.0.9\n")
+    file = str(tmp_path / "slurm.conf")
+    offered, here = offered_hosts(Where(ssh_config="config"), Config(), {"SLURM_CONF": file})
+    assert (offered.names, offered.place) == (("gpu01", "gpu02", "big"), file)
+    assert not offered.is_job
+    assert here.line == "localhost"
+    assert not offered_hosts(Where(ssh_config="config"), Config(), {"SLURM_CONF": "/none"})
+
+
 def test_the_slurm_node_we_stand_on_needs_no_ssh() -> None:
     here = socket.gethostname().split(".")[0]
     cluster = resolve_cluster(Where(), Config(), {"SLURM_JOB_NODELIST": f"{here},other9"})

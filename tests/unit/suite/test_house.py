@@ -16,7 +16,7 @@ def checkout(tmp_path: Path) -> Path:
         "training/distconsole_training/rings.py": "import distconsole_agent.reading\n",
         CONSOLE: "class Place:\n    pass\n\ndef _one():\n    return 1\n\nONE = _one()\n",
         "README.md": "Four words are here.",
-        "docs/index.md": "Two words.",
+        "docs/architecture.md": "Two words.",
         "tests/test_it.py": "\n\n",
     }.items():
         path = tmp_path / name

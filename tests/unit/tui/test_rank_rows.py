@@ -24,7 +24,7 @@ from distconsole.model.run_events import (
 from distconsole.runs.health import Tone, health_of
 from distconsole.runs.timeline import RunTimeline
 from distconsole.tui.view_models.rank_rows import RankRows
-from distconsole.tui.views.ranks import RANK_COLUMNS, STEP_TITLES
+from distconsole.tui.views.ranks import GPU_TITLES, RANK_COLUMNS, STEP_TITLES, unreported
 from fakes import scenes
 
 T = scenes.START + 30
@@ -37,6 +37,39 @@ def told(number: int, t: float) -> list[RunEvents]:
     """What a rank, its GPU and its host tell at one moment."""
     sample = NodeSample(t=t, run=scenes.RUN, host=f"node{number // 2 + 1}", **UNKNOWN)
     return [scenes.window(number, 99, t), scenes.gpu(number, t), sample]
+
+
+def test_a_column_stands_only_where_some_rank_reports_its_figure() -> None:
+    timeline = RunTimeline()
+    window = msgspec.structs.replace(scenes.window(0, 99, T), data_ms=None, samples_s=None)
+    timeline.apply(window)
+    assert unreported(timeline) == ["data ms", "samples/s", *GPU_TITLES]
+    timeline.apply(scenes.window(1, 99, T))
+    timeline.apply(scenes.gpu(1, T))
+    assert unreported(timeline) == []
+
+
+@pytest.mark.parametrize(
+    ("loss", "shown"),
+    [(0.10312, "0.1031"), (3.8931e-05, "3.9e-05"), (-3.8931e-05, "-3.9e-05"), (1e-5, "1e-05")],
+)
+def test_a_loss_is_never_cut(loss: float, shown: str) -> None:
+    window = msgspec.structs.replace(scenes.window(0, 99, T), metrics={"loss": loss})
+    column = next(column for column in RANK_COLUMNS if column.title == "loss")
+    assert rows(window, now=T)[0]["loss"][0] == shown
+    assert len(shown) <= column.width
+
+
+def test_the_rank_that_is_waited_for_gives_way_to_how_long() -> None:
+    timeline = RunTimeline()
+    for event in scenes.training(4):
+        timeline.apply(event)
+    row = next(iter(RankRows(timeline, scenes.MINUTE_LATER)))
+    row = row._replace(wait_ms=25.0, slowest=1817)
+    column = RANK_COLUMNS[-1]
+    assert column.fill is not None
+    assert column.fill(row, 25).plain == "waits 25 ms for rank 1817"
+    assert column.fill(row, column.width).plain == "waits 25 ms"
 
 
 def rows(*events: RunEvents, now: float) -> list[dict[str, tuple[str, str]]]:

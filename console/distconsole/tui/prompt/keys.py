@@ -108,6 +108,8 @@ TABS = (
 
 SEARCHED = tuple(view for view in VIEWS if view not in ("run", "check"))
 """Views in which ``n`` goes on with a search; the others have marks to go to."""
+ON = ("lines next", "lines previous")
+"""Lines that go on with a search."""
 
 KEYS: tuple[Key, ...] = (
     *TABS,
@@ -141,8 +143,8 @@ KEYS: tuple[Key, ...] = (
         "e", "export {run} --format csv -o {run}.csv", "export", True, ("run", "runs"), inside=True
     ),
     Key("slash", "find ", "find", True, VIEWS, inside=True),
-    Key("n", "lines next", "next found", views=SEARCHED, inside=True),
-    Key("N", "lines previous", "found before", views=SEARCHED, inside=True),
+    Key("n", ON[0], "next found", views=SEARCHED, inside=True),
+    Key("N", ON[1], "found before", views=SEARCHED, inside=True),
     Key("f", "filter ", "filter", True, ("logs",), inside=True),
     Key("x", "lines first-error", "first error", views=("logs",), inside=True),
     Key("e", "lines error", "error", views=("logs",), inside=True),

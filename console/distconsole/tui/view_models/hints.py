@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from distconsole.grammar.verbs import VERB_COMMANDS, VERBS
 from distconsole.model.findings import Finding
@@ -25,9 +26,13 @@ _NAME = rf"(?:last\b|(?=[^\s;,()]*\d|[A-Z]{{3}}|'|[^\s;,()]*[/.]\w){_VALUE})"
 COMMAND = re.compile(
     rf"\bdistconsole (?P<verb>{'|'.join(VERBS)})(?![\w-])"
     rf"(?P<rest>(?: (?:{'|'.join(_FLAGS)})(?![\w-])| --[a-z-]+[ =]{_VALUE}| -[a-zA-Z] {_VALUE}| {_NAME})*"
-    r"(?: -- (?:'[^']*'|\"[^\"]*\"|[^;…`\"'])+(?<!\s))?)"
+    r"(?: -- (?:'[^']*'|\"[^\"]*\"|[^;…`\"'])+(?<!\s))?"
+    rf"(?P<open> ?…(?: {_NAME})*)?)"
 )
-"""A command in a hint: a verb, options, names of runs, hosts and files (with a digit, a dot or in capitals); what follows is prose."""
+"""A command in a hint: a verb, options, names of runs, hosts and files (with a digit, a dot or in capitals); what follows is prose.
+
+It is ``open`` if a person has to write the rest.
+"""
 _OTHER = re.compile(r"(?:sudo [\w-]+|export)(?: (?=\S*[^a-z\s])\S+)*")
 """A hint that is nothing but a command of another program."""
 _ELSEWHERE = re.compile(r"\b(?:in a script|in a job of [^:;]+|and in it|salloc, then)\b[^;]*$")
@@ -71,7 +76,13 @@ def command_of(finding: Finding | RunFinding) -> str:
     """Return what to type in a shell about ``finding``: its cure, else the command in its hint; nothing where that is prose."""
     cure = finding.cure if isinstance(finding, Finding) else None
     lines = cure_lines(cure) if cure is not None else []
+    return "\n".join(lines) or _command_in(finding.hint)
+
+
+@lru_cache(maxsize=64)
+def _command_in(hint: str) -> str:
     # A bare `distconsole run` says what it does by itself.
-    ours = [found[0] for found in COMMAND.finditer(finding.hint) if found[0] != "distconsole run"]
-    other = _OTHER.fullmatch(finding.hint)
-    return "\n".join(lines) or next(iter(ours), "" if other is None else other[0])
+    found = (each for each in COMMAND.finditer(hint) if each[0] != "distconsole run")
+    other = _OTHER.fullmatch(hint)
+    ours = (each[0] for each in found if not each["open"])
+    return next(ours, "" if other is None else other[0])

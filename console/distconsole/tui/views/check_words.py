@@ -79,9 +79,9 @@ def check_about(report: CheckReport | None, level: str) -> str:
     """Return what was checked, how closely, and how long that took."""
     if report is None:
         return level
-    script = f", for {report.target.script.rpartition('/')[2]}" if report.target else ""
-    of = f"{count_text(len(report.hosts), 'host')}, {report.seconds:.1f} s{script}"
-    return f"{level}, {of}" if level else of
+    script = f"for {report.target.script.rpartition('/')[2]}" if report.target else ""
+    parts = (level, count_text(len(report.hosts), "host"), f"{report.seconds:.1f} s", script)
+    return "  ".join(filter(None, parts))
 
 
 def _count_cells(model: CheckModel) -> Counter[str]:

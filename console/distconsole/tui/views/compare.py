@@ -34,7 +34,7 @@ PLOTS = 6
 PLOT_CELLS = 40
 WORSE_SHARE = 0.03
 """A figure is marked if it is worse than the first run's by more."""
-NAME_CELLS = 26
+NAME_CELLS, WIDE_NAME_CELLS = 26, 36
 COLOURS = ("curve", "optimizer", "data", "forward", "backward", "strong", "note", "faint")
 """By letter; the letter stands at the end of each curve, for who sees no colours."""
 VALUE_CELLS, MOST_VALUE_CELLS = 10, 24
@@ -227,7 +227,7 @@ def _columns(found: Comparison, width: int) -> list[Column[CompareRow]]:
                 "", BAR_CELLS, lambda row: _bar(row, BAR_CELLS), 1, fill=_bar, heading=_bar_title
             )
         )
-    return [Column("", NAME_CELLS, _name), *columns]
+    return [Column("", NAME_CELLS, _name, wide=WIDE_NAME_CELLS), *columns]
 
 
 def _column(run: ComparedRun, place: int, width: int, ratio: int) -> Column[CompareRow]:

@@ -287,6 +287,8 @@ class LaunchView(Container):
         plan = latest.plan if latest is not None and latest.line == model.line else None
         table = self.query_one(HostTable)
         table.show(host_choices(hosts, model.chosen_hosts, load, plan))
+        given = any(row.host is not None and row.host.slots for row in table.rows)
+        table.leave_out(() if given else ("slots",))
         chosen = sum(row.chosen for row in table.rows)
         section = table.parent
         if isinstance(section, Section):

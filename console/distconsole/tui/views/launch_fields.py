@@ -190,11 +190,6 @@ class FieldRow(Vertical):
         event.stop()
         self._edit(event.input.value)
 
-    @on(Input.Submitted)
-    def _go_on(self, event: Input.Submitted) -> None:
-        event.stop()
-        self.screen.focus_next()
-
     @on(Select.Changed)
     def _chosen(self, event: Select.Changed) -> None:
         event.stop()

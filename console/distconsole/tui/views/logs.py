@@ -284,7 +284,7 @@ class LogsView(Vertical):
         }[what]
         if what == "first-error" and rows.hides_first_error:
             hidden = f"the first error, of {first_error_text(rows)}, is hidden by the filter"
-            raise ConsoleError(hidden, "'filter' alone shows all lines")
+            raise ConsoleError(hidden, "Esc shows all lines")
         if place is None:
             raise ConsoleError(*self._nothing(what, rows))
         row, task = rows.row(place), self._shown_task
@@ -297,10 +297,10 @@ class LogsView(Vertical):
         more = "; still looking" if rows.behind else ""
         where = "after" if what in ("next", "error") else "before"
         if what in ("next", "previous"):
-            if self._pattern is None:
+            if not self.searched:
                 return "nothing is searched", "find WORDS, or / in the view"
             return f"no line {where} this one has {self._finding!r}{more}", ""
-        hint = "'filter' alone shows all lines" if self._filter else ""
+        hint = "Esc shows all lines" if self._filter else ""
         if not rows.errors.count:
             return f"no line looks like an error{more}", hint
         return f"no error {where} this line{more}", hint
@@ -393,7 +393,7 @@ class LogsView(Vertical):
         self.query_one("#logs-line", Verdict).say(*reading_verdict(reading))
         panel = self.query_one("#lines-panel", Panel)
         tail.empty = NONE_MATCH if self._filter and count else ""
-        state = [self.found_words] if self._pattern is not None else []
+        state = [self.found_words] if self.searched else []
         if self._filter or panel.framed:
             state.append(f"filter {self._filter.text or 'none'}")
         state.append("digits folded" if self._digits else "folded" if self._fold else "not folded")
@@ -401,9 +401,18 @@ class LogsView(Vertical):
             state.append(f"wrap {'on' if tail.wraps else 'off'}")
         where = "at the end ●" if self._over else "following ●"
         state.append(where if tail.follows else "End follows")
-        alone = " · 'filter' alone shows all" if self._filter else ""
+        alone = " · Esc shows all" if self._filter else ""
         title = shorten_middle(task.run.run or task.run.name, TITLE_CELLS)
         panel.entitle(title, " · ".join(state), legend=f"{lines}{alone} · / find")
+
+    @property
+    def is_filtered(self) -> bool:
+        return bool(self._filter)
+
+    @property
+    def searched(self) -> bool:
+        """Whether words are looked for."""
+        return self._pattern is not None
 
     @property
     def found_words(self) -> str:

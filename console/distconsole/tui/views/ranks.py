@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich.text import Text
 
@@ -11,7 +11,7 @@ from distconsole.model.run_events import RankState
 from distconsole.model.time_text import ms_text, span_text
 from distconsole.runs.detectors.slowness import DATA, STEP
 from distconsole.runs.present import Sight, rate_of
-from distconsole.runs.rank_view import ENDED_BY_STOP
+from distconsole.runs.rank_view import ENDED_BY_STOP, RankView
 from distconsole.runs.timeline import RunTimeline
 from distconsole.text.lists import share_text
 from distconsole.text.tables import Column
@@ -45,7 +45,7 @@ PARTS_WIDTH, START_WIDTH, START_WORDS = 8, 16, 30
 PARTS_TITLE = "parts"
 OWN_TITLE = "own ms"
 """A step without its waits; a column where these are known."""
-RECENT_CELLS = 9
+RECENT_CELLS, LOSS_CELLS = 9, 8
 WAIT_MS, WAIT_SHARE = 1.0, 0.1
 """A rank is said to wait from so many milliseconds and this share of a step on."""
 COSTS_TITLE = "costs"
@@ -87,6 +87,12 @@ def _state(row: RankRow) -> Text:
         for_whom = "" if row.slowest is None else f" for rank {row.slowest}"
         return Text(f"waits {ms_text(row.wait_ms or 0.0)}{for_whom}", style="note")
     return Text(words, style="warn" if row.slow else STATE_STYLES[view.state])
+
+
+def _state_in(row: RankRow, cells: int) -> Text:
+    """Return the state, without the rank that is waited for where there is no room for its number."""
+    text = _state(row)
+    return text if len(text) <= cells else Text(text.plain.partition(" for rank ")[0], text.style)
 
 
 def _waits(row: RankRow) -> bool:
@@ -183,7 +189,8 @@ def _where(row: RankRow) -> Text:
 
 def _loss(row: RankRow) -> Text:
     loss = row.view.metrics.get("loss")
-    return _step_text(row, "" if loss is None else f"{loss:.4g}")
+    text = "" if loss is None else f"{loss:.4g}"
+    return _step_text(row, text if len(text) <= LOSS_CELLS else f"{loss:.2g}")
 
 
 RANK_COLUMNS: list[Column[RankRow]] = [
@@ -216,18 +223,33 @@ RANK_COLUMNS: list[Column[RankRow]] = [
     Column("where", 16, _where, 1, wide=28),
     Column(COSTS_TITLE, 6, lambda row: Text(row.costs, style="warn"), 1, True, "costs"),
     Column("samples/s", 9, _rate, 6, True, "samples/s"),
-    Column("loss", 8, _loss, 7, True, "loss"),
-    Column("state", 18, _state, wide=24),
+    Column("loss", LOSS_CELLS, _loss, 7, True, "loss"),
+    Column("state", 18, _state, wide=24, fill=_state_in),
 ]
 STEP_TITLES = (
     *("step", "ms/step", OWN_TITLE, "vs med", "last 60 s", "p95", PARTS_TITLE),
     *("data ms", "where", "samples/s", "loss"),
 )
 """Columns that say nothing before the first step."""
+MEASURES: dict[str, Callable[[RankView], float | None]] = {
+    "data ms": lambda view: view.data_ms,
+    "samples/s": lambda view: view.samples_s,
+    "loss": lambda view: view.metrics.get("loss"),
+}
+"""Columns that a run has only if some rank reports their figure."""
 GPU_TITLES = ("gpu", "use", "util%", "gpu memory", "temp", "power")
 """Columns that only a run with GPUs has."""
 ORDERS = {column.title: column.sort for column in RANK_COLUMNS if column.sort}
 """Heading -> the order that it asks for."""
+
+
+def unreported(timeline: RunTimeline) -> list[str]:
+    """Return the titles of columns whose figures no rank of a run reports."""
+    views = timeline.ranks.values()
+    missing = (
+        title for title, figure in MEASURES.items() if all(figure(view) is None for view in views)
+    )
+    return [*missing, *(() if timeline.ranks_have_gpus else GPU_TITLES)]
 
 
 def ended_ranks(timeline: RunTimeline, now: float) -> list[RankRow]:

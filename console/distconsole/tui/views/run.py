@@ -25,12 +25,12 @@ from distconsole.tui.view_models.rank_rows import RankRow, RankRows, starting
 from distconsole.tui.views.ranks import (
     COSTS_TITLE,
     ENDED_COLUMNS,
-    GPU_TITLES,
     OWN_TITLE,
     RANK_COLUMNS,
     START_TITLE,
     STEP_TITLES,
     ended_ranks,
+    unreported,
 )
 from distconsole.tui.views.run_heat import RunHeat
 from distconsole.tui.views.run_words import news_of, plots_of, tiles_of, traceback_of, verdict_of
@@ -190,6 +190,7 @@ class RunView(Vertical):
             verdict, tiles = verdict_of(task, now, figures), tiles_of(task, now, figures)
             ranks = RankRows(timeline, now, figures, task.history, self.order) if listed else None
             early = starting(timeline)
+            left_out = unreported(timeline)
             shown, filtered = _match_ranks(timeline, ranks or [], self.condition)
             plots = [] if self.shows_heat else plots_of(task, now, figures, self.query_one(Plots))
             said = verdict[2][: max(0, self.size.width - VERDICT_EDGE)]
@@ -215,7 +216,6 @@ class RunView(Vertical):
         own = figures.waits.usual_own_ms is not None
         self._entitle(figures.hosts, filtered, early=early, waits=own)
         if ranks is not None:
-            left_out = [] if timeline.ranks_have_gpus else [*GPU_TITLES]
             left_out += [] if timeline.end is None else ["samples/s"]
             self._draw_ranks(ranks, shown, left_out, early=early)
         self._draw_middle(plots, failed, traceback, ended)

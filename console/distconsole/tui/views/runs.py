@@ -98,7 +98,7 @@ FIGURES: list[Column[RunSummary]] = [
     Column("ranks", 5, lambda run: str(run.world_size), 4, True, "ranks"),
     Column("hosts", 5, lambda run: str(len(run.hosts)), 6, True, "hosts"),
     Column("by", 8, lambda run: run.launcher, 7, sort="launcher"),
-    Column("steps", 8, lambda run: f"{run.steps or ''}", 4, True, "steps"),
+    Column("steps", 8, lambda run: f"{run.steps:,}" if run.steps else "", 4, True, "steps"),
     Column("samples/s", 9, lambda run: number_text(run.samples_s), 2, True, "samples_s"),
     Column("loss", 9, lambda run: _short(run.metrics.get("loss")), 3, True, "loss"),
     Column("best", 9, lambda run: _short(run.best.get("loss")), 5, True, "loss.best"),

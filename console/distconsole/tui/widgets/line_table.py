@@ -22,7 +22,7 @@ from distconsole.text.tables import Column, shorten_middle
 from distconsole.tui.later import RunLine
 from distconsole.tui.widgets.line_widget import LineWidget
 
-NONE_MATCH = "nothing matches the filter; 'filter' alone shows all"
+NONE_MATCH = "nothing matches the filter; Esc shows all"
 MOST_FILLED = 56
 """A column that takes the room that is left grows by so many cells at most."""
 CELLS_KEPT = 2048

@@ -84,12 +84,12 @@ class Verdict(Words):
         self.show(line)
 
 
-PART_ENDS = ("  ", ", ")
-"""What stands between the parts of words that say several things."""
+PART_END = "  "
+"""What stands between the parts of words that say several things; a list is one part, or it would name too few."""
 
 
 def whole_parts(words: str, room: int) -> str:
     """Return as many parts of ``words``, from the first, as fit into ``room`` cells whole."""
     while words and cell_len(words) > room:
-        words = words[: max(0, *(words.rfind(end) for end in PART_ENDS))]
+        words = words[: max(0, words.rfind(PART_END))]
     return words

@@ -54,6 +54,7 @@ UPPER, LOWER = 0x1B, 0xE4
 """The bits of both halves of a cell."""
 
 AXIS_ROWS = 2
+EMPTY = "no values yet"
 DASH_DOTS, GAP_DOTS = 6, 2
 """Columns of dots of a dash with the gap after it, and of the gap, which is no longer than a cell: nothing is missing there."""
 ON_AXIS = 0.1
@@ -107,7 +108,8 @@ class Plot(LineWidget):
     def make_line(self, y: int) -> Strip:
         up = self.content_size.height - AXIS_ROWS - y
         if self.data is None or not self._cells:
-            return self.join([])
+            empty = f" {EMPTY}" if self.data is not None and y == 0 else ""
+            return self.join([Segment(empty, self._style(LABEL))])
         if up < 0:
             return self.join([Segment(self._x_labels(self.data), self._style(LABEL))])
         label = ""
@@ -128,6 +130,8 @@ class Plot(LineWidget):
     def _draw(self, data: PlotData, rows: int) -> None:
         """Turn the curves into cells: dots, or a sign, and their style."""
         curves = [curve for curve in data.curves if curve.xs]
+        if not curves and not any(curve.broken for curve in data.curves):
+            return
         if curves:
             self._take_scale(data, curves, rows)
         self._labels = max(
@@ -137,7 +141,7 @@ class Plot(LineWidget):
         self._columns = max(0, self.cells - self._labels - 2)
         self._cells = [[(0, "")] * self._columns for _ in range(rows)]
         if not curves:
-            self._mark({0} if any(c.broken for c in data.curves) else (), rows - 1, BROKEN, "bad")
+            self._mark({0}, rows - 1, BROKEN, "bad")
             return
         for y in range(rows):
             if (rows - y) % self._scale.tick_rows == 0:

@@ -40,7 +40,7 @@ def test_hosts_come_of_the_allocation_the_host_file_ssh_config_and_sinfo(
     assert found == [
         ("the Slurm allocation", "n1,n2"),
         ("./hostfile", "a:4,b:4"),
-        (f"{tmp_path / 'config'}; not jump: a jump host", "gpu1,gpu2"),
+        (f"{tmp_path / 'config'}; jump is left out: it only leads to others", "gpu1,gpu2"),
         ("Slurm: sinfo", "c1,c2,c3"),
     ]
 

@@ -375,17 +375,10 @@ def offer_words(offers: Sequence[HostOffer], keys: Sequence[Key]) -> Text:
     for shown, does in rows:
         text.append(f" {shown:<6}", style="accent").append(f"{does}\n")
     notes = [note for offer in offers for note in offer.place.split("; ")[1:]]
-    for words in (f"\n {NONE_YET}", *map(_left_out, notes)):
-        text.append(f"{words}.\n", style="faint")
+    text.append("\n")
+    for words in (NONE_YET, *notes):
+        text.append(f" {words}.\n", style="faint")
     return text
-
-
-def _left_out(note: str) -> str:
-    """Return what of a file was left out: jump hosts, as ``find_hosts`` names them."""
-    names = note.removeprefix("not ").removesuffix(": a jump host")
-    several = ", " in names
-    why = "are left out: they only lead" if several else "is left out: it only leads"
-    return f" {names} {why} to others"
 
 
 def _use_text(offer: HostOffer) -> str:
