@@ -55,12 +55,13 @@ platforms: system $(DONE)/dev ## Try the same claims on other Debians, Pythons, 
 differential: system $(DONE)/dev horovod ## Run other people's test suites bare and watched: the table of docs/reference/hook.md
 	PYTHONPATH=tests $(BIN)/python -m differential $(DIFFERENTIAL)
 
-check: $(DONE)/dev ## Format, lint, types, layers
+check: $(DONE)/dev ## Format, lint, types, layers, and the measures of .ci/house.json, which only fall
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy $(TYPED)
 	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin --exclude node_programs console/distconsole
 	$(BIN)/lint-imports
+	PYTHONPATH=tests $(BIN)/python -m suite.house
 
 man: $(DONE)/dev ## Write the manual pages, made of the grammar: build/man
 	@PYTHONPATH=tests $(BIN)/python -m suite.man_pages

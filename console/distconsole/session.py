@@ -169,7 +169,6 @@ class Session:
             self._local.close()
 
     def _connect_begun(self, begun: Mapping[HostName, Future[NodeLink]]) -> None:
-        """Give every future its link or its error."""
         waited = [host for host in self.cluster.hosts if host.name in begun]
         try:
             for outcome in iter_outcomes(waited, self._reach_and_link, seconds=CONNECT_SECONDS):
@@ -279,7 +278,6 @@ class SessionAhead:
         return session
 
     def close(self) -> None:
-        """Close the session unless it was lent."""
         if self._session is not None:
             self._session.close()
 

@@ -1,4 +1,4 @@
-"""Each example of docs/contributing.md is applied to a copy of the repository, and does what the page shows."""
+"""Each change of docs/contributing.md is applied to a copy of the repository, and does what the page shows."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 
 import pytest
 
 from fakes.sshd import end_processes_of
-from suite.pages import REPOSITORY, blocks, shown_commands
+from suite.pages import REPOSITORY, shown_commands
 
 TEXT = (REPOSITORY / "docs" / "contributing.md").read_text()
+DIFFS = {path.stem: path for path in (REPOSITORY / "docs" / "changes").glob("*.diff")}
 SECTIONS = {
-    section.partition("\n")[0]: f"## {section}"
-    for section in TEXT.split("\n## ")
-    if blocks(f"## {section}", "diff")
+    re.findall(r"(\w+)\.diff", shown[0].command)[0]: shown
+    for _, group in groupby(shown_commands(TEXT), key=lambda each: each.section)
+    if "git apply" in (shown := list(group))[0].command
 }
-COPIED = ("console", "agents", "training", "tests/unit/checks", "tests/suite")
+COPIED = ("console", "agents", "training", "docs/changes", "tests/unit/checks", "tests/suite")
 MAX_FILES = 4
 
 
@@ -43,27 +45,20 @@ def test_there_are_four_examples() -> None:
     assert len(SECTIONS) == 4
 
 
-@pytest.mark.parametrize("title", SECTIONS)
-def test_an_example_touches_few_files(title: str) -> None:
-    (diff,) = blocks(SECTIONS[title], "diff")
-    files = re.findall(r"^\+\+\+ b/(\S+)$", diff, flags=re.MULTILINE)
-    assert len(files) <= MAX_FILES
+@pytest.mark.parametrize("name", SECTIONS)
+def test_an_example_touches_few_files(name: str) -> None:
+    files = re.findall(r"^\+\+\+ b/(\S+)$", DIFFS[name].read_text(), flags=re.MULTILINE)
+    assert 0 < len(files) <= MAX_FILES
 
 
-@pytest.mark.parametrize("title", SECTIONS)
-def test_an_example_works_as_the_page_says(title: str, copy: Path) -> None:
-    (diff,) = blocks(SECTIONS[title], "diff")
-    # One line of context is enough: the page stays true while the code around an example changes.
-    apply = subprocess.run(
-        ["git", "apply", "-C1"], cwd=copy, input=diff, text=True, capture_output=True, check=False
-    )
-    assert not apply.returncode, f"mend this diff in docs/contributing.md by hand: {apply.stderr}"
+@pytest.mark.parametrize("name", SECTIONS)
+def test_an_example_works_as_the_page_says(name: str, copy: Path) -> None:
+    """One line of context is enough for git: a change stays true while the code around it changes."""
     roots = os.pathsep.join(str(copy / root) for root in ("console", "agents", "training"))
-    shown = [each for each in shown_commands(TEXT) if each.section == title]
+    apply, *shown = SECTIONS[name]
     assert shown
-    for each in shown:
-        command = each.command.replace("distconsole ", "python -m distconsole ", 1)
-        command = each.command if each.command.startswith("python") else command
+    for each in (apply, *shown):
+        command = re.sub(r"^distconsole ", "python -m distconsole ", each.command)
         done = subprocess.run(
             ["bash", "-c", command],
             cwd=copy,
@@ -73,4 +68,5 @@ def test_an_example_works_as_the_page_says(title: str, copy: Path) -> None:
             text=True,
             check=False,
         )
+        assert each is not apply or not done.returncode, done.stdout
         assert [line for line in each.output if line not in done.stdout] == [], done.stdout

@@ -147,7 +147,7 @@ def test_a_variable_that_a_page_names_is_known_to_the_source() -> None:
 def test_every_variable_of_ours_is_on_the_page_of_the_environment() -> None:
     roots = [REPOSITORY / name for name in ("console", "agents", "training")]
     source = "".join(path.read_text() for root in roots for path in root.rglob("*.py"))
-    page = (REPOSITORY / "docs" / "reference" / "environment.md").read_text()
+    page = (REPOSITORY / "docs" / "reference" / "configuration.md").read_text()
     assert {
         name for name in re.findall(r"DISTCONSOLE_[A-Z]\w*", source) if name not in page
     } == set()

@@ -26,7 +26,7 @@ PROMISING = re.compile(
     r"(?<!-)\b(never|ever|always|only|nothing|at most|within|whatever|at once)\b", re.IGNORECASE
 )
 MADE_OF_THE_SOURCE = {"reference/cli.md", "reference/checks.md"}
-RECORDS = {"benchmarks.md", "changelog.md", "internals/scale.md", "league.md"}
+RECORDS = {"benchmarks.md", "changelog.md", "league.md"}
 DOCS = REPOSITORY / "docs"
 JUDGED = {
     page.relative_to(REPOSITORY).as_posix(): page

@@ -25,24 +25,25 @@ from distconsole.model.names import HostName
 from distconsole.model.reports import CheckReport, ChoiceReport
 from distconsole.model.requests import Check, Level, Where
 from distconsole.session import open_session
+from suite.lean_torch import LEAN_TORCH
 from testbed import Testbed, missing
 
 pytestmark = pytest.mark.testbed
 
 ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
-GLOO = """
-import os, sys, psutil
+GLOO = f"""{LEAN_TORCH}
+import os, psutil
 import torch.distributed as dist
 def listening():
-    return {c.laddr for c in psutil.Process().net_connections("tcp") if c.status == "LISTEN"}
+    return {{c.laddr for c in psutil.Process().net_connections("tcp") if c.status == "LISTEN"}}
 for name in sys.argv[1:]:
     os.environ.pop("GLOO_SOCKET_IFNAME", None)
     if name != "-":
         os.environ["GLOO_SOCKET_IFNAME"] = name
     before = listening()
     try:
-        dist.init_process_group("gloo", init_method=f"file:///tmp/meet{name}", rank=0, world_size=1)
+        dist.init_process_group("gloo", init_method=f"file:///tmp/meet{{name}}", rank=0, world_size=1)
     except RuntimeError:
         print(name, "-")
         continue

@@ -33,9 +33,23 @@ def distconsole(bed: Testbed, *words: str) -> tuple[int, dict[str, Any], str]:
     return done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr
 
 
-def test_healthy_hosts_verify_their_collectives_and_exit_0(bed: Testbed) -> None:
+COUNTS_IMPORTS = """
+import sys
+from pathlib import Path
+def note(event, words):
+    if event == "import" and words[0] == "torch":
+        with Path(__file__).with_name("imports").open("a") as file:
+            file.write("torch\\n")
+sys.addaudithook(note)
+"""
+
+
+def test_healthy_hosts_verify_their_collectives_and_exit_0(bed: Testbed, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(COUNTS_IMPORTS)
     slots = ",".join(f"{name}:{2 - index}" for index, name in enumerate(bed.host_names))
-    code, report, stderr = distconsole(bed, "--hosts", slots)
+    setup = f"export PYTHONPATH={tmp_path}"
+    code, report, stderr = distconsole(bed, "--hosts", slots, "--setup", setup)
+    assert (tmp_path / "imports").read_text() == "torch\n" * 2, "a host imports torch once"
     trouble = [found for found in report["findings"] if found["severity"] in ("warn", "fail")]
     assert (code, trouble) == (0, []), stderr
     assert set(report) >= {"ok", "hosts", "findings", "network", "collectives", "seconds"}
@@ -65,7 +79,8 @@ def test_healthy_hosts_verify_their_collectives_and_exit_0(bed: Testbed) -> None
     for host in bed.hosts:
         runs = host.exec(["sh", "-c", "ls /tmp/distconsole-*/runs /dev/shm/distconsole-*"])
         assert [line for line in runs.stdout.split() if not line.endswith(":")] == []
-        assert not [each for each in host.processes() if "distconsole-rank" in " ".join(each.argv)]
+        left = [" ".join(each.argv) for each in host.processes()]
+        assert not [each for each in left if "distconsole-rank" in each or "/dev/fd/" in each]
 
 
 @pytest.mark.horovod

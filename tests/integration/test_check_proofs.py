@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from suite.lean_torch import LEAN_TORCH
 from suite.obstacles import mpirun_is
 from testbed import Testbed
 from testbed.host import Host
@@ -138,8 +139,8 @@ def test_a_port_that_is_held_is_proven_by_binding_it_and_the_one_that_is_named(
     assert found["cure"]["port"] != 29500
 
 
-SCRIPT = """
-import os, torch, torch.distributed as dist
+SCRIPT = f"""{LEAN_TORCH}
+import os, torch.distributed as dist
 held = [os.open(os.devnull, os.O_RDONLY) for _ in range(600)]
 dist.init_process_group("gloo")
 ones = torch.ones(1 << 20)

@@ -6,6 +6,7 @@ import base64
 import shlex
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,8 @@ from distconsole.model.requests import Check
 from distconsole.operations.launch.short_run import short_run
 from distconsole.operations.launch.targeting import make_planner
 from distconsole.session import open_session
+from suite.console import Console
+from suite.obstacles import mpirun_is
 from testbed import Testbed
 from testbed.host import Host
 from testbed.injecting import STUCK, held_port, stuck_folder
@@ -219,15 +222,19 @@ def give_ipv6_alone(bed: Testbed) -> None:
 
 
 @pytest.mark.torch_ranks
+@pytest.mark.mpi
 def test_on_hosts_of_ipv6_alone_nothing_fails_that_the_launch_does_not_use(
-    nothing_left: None,
+    nothing_left: None, tmp_path: Path
 ) -> None:
-    """Horovod and Open MPI are there, too, and horovodrun knows no IPv6."""
+    """Horovod and Open MPI are there, too: horovodrun knows no IPv6, mpirun of Open MPI 4 alone starts ranks by it."""
     with Testbed(2) as bed:
         for host in bed.hosts:
             put(host, "train.py", TRAIN)
             put(host, "model.py", MODEL)
         give_ipv6_alone(bed)
         assert trouble(check(bed, "train.py")) == []
-        (refused,) = check(bed, "train.py", "--level quick --launcher mpi").findings[:1]
-        assert refused.summary.endswith("mpirun takes no IPv6 addresses")
+        words = ("run", "--json", "--launcher", "mpi", "--workdir", JOB, "train.py")
+        with Console(bed, tmp_path, *words) as console:
+            assert console.wait(120) == (0 if mpirun_is("(Open MPI) 4") else 2), console.stderr
+        refused = "between hosts that have IPv6 addresses alone" in "".join(console.stderr)
+        assert refused != mpirun_is("(Open MPI) 4"), console.stderr

@@ -13,8 +13,8 @@ from distconsole.model.requests import Export, ExportFormat, ReportPage, Run
 from distconsole.model.run_events import Window
 from distconsole.operations import SessionSource
 from suite.browser import browser
-from suite.descent import DESCENT
 from suite.driving import Operator
+from suite.lean_torch import LEAN_TORCH
 
 SCRIPT = """\
 import os, time
@@ -96,7 +96,7 @@ import os, time
 from distconsole_training import report
 
 weight = torch.nn.Parameter(torch.zeros(4))
-optimizer = Descent([weight], lr=0.1)
+optimizer = torch.optim.SGD([weight], lr=0.1)
 for step in range(10_000):
     loss = ((weight - 1) ** 2).sum()
     optimizer.zero_grad()
@@ -115,7 +115,7 @@ def test_a_run_is_reported_while_it_goes_on_and_when_it_has_failed(
     sessions: SessionSource, tmp_path: Path
 ) -> None:
     job, path = tmp_path / "job.py", tmp_path / "run.html"
-    job.write_text(DESCENT + FAILING.format(fail=tmp_path / "fail"))
+    job.write_text(LEAN_TORCH + FAILING.format(fail=tmp_path / "fail"))
     with browser(tmp_path / "profile") as page:
         with Operator(Run(str(job), ("--token", "hunter2"), nproc="1"), sessions) as run:
             run.see(Window)

@@ -23,10 +23,10 @@ from distconsole.runs.store.store import RunStore
 from distconsole.runs.timeline import RunTimeline
 from distconsole.ssh.embedded import EmbeddedCluster
 from fakes.journals import Journal
-from suite.descent import DESCENT
 from suite.driving import Operator
+from suite.lean_torch import LEAN_TORCH
 
-SCRIPT = f"""{DESCENT}
+SCRIPT = f"""{LEAN_TORCH}
 import sys, time
 from torch.utils.data import DataLoader
 from distconsole_training import report
@@ -41,7 +41,7 @@ class Slow(torch.utils.data.Dataset):
         return torch.ones(4)
 
 weight = torch.nn.Parameter(torch.zeros(4))
-optimizer = Descent([weight], lr=0.05)
+optimizer = torch.optim.SGD([weight], lr=0.05)
 for step, batch in enumerate(DataLoader(Slow(), batch_size=1)):
     loss = ((weight - batch) ** 2).sum()
     optimizer.zero_grad()

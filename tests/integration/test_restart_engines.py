@@ -11,6 +11,7 @@ from distconsole.model.requests import LauncherName, Run, Where
 from distconsole.model.run_events import EndState, LogLine, RunFinding, RunRestarted
 from distconsole.session import open_session
 from suite.driving import Operator
+from suite.lean_torch import LEAN_TORCH
 from suite.remains import gone
 from testbed import Testbed
 from testbed.slurm import Slurm
@@ -27,9 +28,8 @@ if restart < 2:
     time.sleep(300)
 """
 
-HOROVOD = """
+HOROVOD = f"""{LEAN_TORCH}
 import os, time
-import torch
 import horovod.torch as hvd
 hvd.init()
 rank, restart = hvd.rank(), int(os.environ.get("DISTCONSOLE_RESTART", 0))
@@ -46,9 +46,9 @@ if restart == 0:
 hvd.shutdown()
 """
 
-TORCHRUN = """
-import fcntl, os, pathlib, signal, sys, time
-import torch, torch.distributed as dist
+TORCHRUN = f"""{LEAN_TORCH}
+import fcntl, os, pathlib, signal, time
+import torch.distributed as dist
 
 asked = []
 signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
@@ -57,7 +57,7 @@ rank, world, restart, allowed = (
     for name in ("RANK", "WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS")
 )
 held = []
-for path in [*pathlib.Path(sys.argv[1]).glob(f"{restart - 1}-*"), pathlib.Path(sys.argv[1], f"{restart}-{rank}")]:
+for path in [*pathlib.Path(sys.argv[1]).glob(f"{{restart - 1}}-*"), pathlib.Path(sys.argv[1], f"{{restart}}-{{rank}}")]:
     held.append(path.open("w"))
     fcntl.flock(held[-1], fcntl.LOCK_SH | fcntl.LOCK_NB)
 fcntl.flock(held[-1], fcntl.LOCK_EX)  # as long as this process is there
@@ -66,11 +66,11 @@ assert store.add("ranks", 1) <= world, "the store is that of the round before"
 dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
 summed = torch.tensor([10 ** rank])
 dist.all_reduce(summed)
-print(f"attempt {restart} of {allowed} sums to {summed.item()}", flush=True)
+print(f"attempt {{restart}} of {{allowed}} sums to {{summed.item()}}", flush=True)
 if restart == 1:
     dist.destroy_process_group()
 elif rank == 2:
-    raise ValueError(f"boom {restart}")
+    raise ValueError(f"boom {{restart}}")
 else:
     while not asked:
         time.sleep(0.05)

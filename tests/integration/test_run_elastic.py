@@ -15,20 +15,21 @@ from distconsole.model.run_events import EndState, LogLine, RankChanged, RankSta
 from distconsole.operations import SessionSource
 from distconsole.session import open_session
 from suite.driving import Operator
+from suite.lean_torch import LEAN_TORCH
 from testbed import Testbed
 from testbed.keeper import wait_for
 
 ROUND_SECONDS = 150.0
 """Generous: torchrun alone waits 19 s for a node that is gone, and then all ranks import torch."""
 
-ROUNDS = """
-import os, pathlib, sys, time
-import torch, torch.distributed as dist
+ROUNDS = f"""{LEAN_TORCH}
+import os, pathlib, time
+import torch.distributed as dist
 
 dist.init_process_group("gloo")
 rank, world = dist.get_rank(), dist.get_world_size()
 again = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
-print(f"rank {rank} of {world}, restart {again}", flush=True)
+print(f"rank {{rank}} of {{world}}, restart {{again}}", flush=True)
 if rank == world - 1 and again == 0:
     raise ValueError("only once")
 enough = pathlib.Path(sys.argv[1])

@@ -13,6 +13,7 @@ from distconsole.model.events import TextMade
 from distconsole.model.requests import EmitKind, LauncherName, Run, Where
 from distconsole.session import open_session
 from suite.driving import Operator
+from suite.lean_torch import LEAN_TORCH
 from testbed import Testbed
 from testbed.keeper import wait_for
 from testbed.slurm import SLURM_ENVIRONMENT, Slurm
@@ -32,7 +33,7 @@ told = (e["RANK"], e["LOCAL_RANK"], given.local_rank, e["WORLD_SIZE"], given.wor
         e["WANDB_API_KEY"], os.getcwd())
 pathlib.Path(sys.argv[0] + "." + e["RANK"]).write_text(repr(told))
 """
-BEGINS_AGAIN = """
+BEGINS_AGAIN = f"""{LEAN_TORCH}
 import os
 import torch.distributed as dist
 

@@ -10,8 +10,8 @@ import pytest
 from distconsole.model.requests import LauncherName, Run
 from distconsole.model.run_events import LogLine
 from distconsole.operations import SessionSource
-from suite.descent import DESCENT
 from suite.driving import Operator
+from suite.lean_torch import LEAN_TORCH
 
 pytestmark = pytest.mark.torch_ranks
 
@@ -54,9 +54,9 @@ def test_lines_of_torchruns_ranks_have_their_rank(
     assert left_by_torchrun() == before
 
 
-PARALLEL = f"""{DESCENT}
+PARALLEL = f"""{LEAN_TORCH}
 model = torch.nn.DataParallel(torch.nn.Linear(4, 1))
-optimizer = Descent(model.parameters())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for _ in range(20):
     optimizer.zero_grad()
     torch.nn.functional.mse_loss(model(torch.ones(8, 4)), torch.ones(8, 1)).backward()

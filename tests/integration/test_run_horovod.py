@@ -16,13 +16,13 @@ from distconsole.model.requests import Run, Where
 from distconsole.model.run_events import EndState, LogLine, PlanMade, RunFinding
 from distconsole.session import open_session
 from suite.driving import Operator
+from suite.lean_torch import LEAN_TORCH
 from suite.remains import gone
 from testbed import Testbed
 
 pytestmark = [pytest.mark.testbed, pytest.mark.horovod]
 
-TRAIN = """
-import torch
+TRAIN = f"""{LEAN_TORCH}
 import horovod.torch as hvd
 hvd.init()
 rank = hvd.rank()

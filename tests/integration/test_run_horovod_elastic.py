@@ -21,8 +21,8 @@ from distconsole.model.run_events import (
 )
 from distconsole.operations.control import StopReason
 from distconsole.session import open_session
-from suite.descent import DESCENT
 from suite.driving import Operator
+from suite.lean_torch import LEAN_TORCH
 from suite.remains import gone
 from testbed import Testbed
 
@@ -30,9 +30,8 @@ pytestmark = [pytest.mark.testbed, pytest.mark.horovod]
 
 STEPS, COMMIT, BREAKS = 16, 4, 6
 
-SCRIPT = f"""
+SCRIPT = f"""{LEAN_TORCH}
 import os, signal, time
-import torch
 import horovod.torch as hvd
 hvd.init()
 began = hvd.rank()
@@ -55,10 +54,10 @@ def train(state):
 train(hvd.elastic.TorchState(**kept, step=0, done=[]))
 """
 
-LEARNING = f"""{DESCENT}
+LEARNING = """
 model = torch.nn.Linear(4, 1)
 optimizer = hvd.DistributedOptimizer(
-    Descent(model.parameters()), named_parameters=model.named_parameters()
+    torch.optim.SGD(model.parameters(), lr=0.01), named_parameters=model.named_parameters()
 )
 kept = dict(model=model, optimizer=optimizer)
 

@@ -19,6 +19,7 @@ from distconsole.session import open_session
 from suite.blame import ENDED, assert_rank_2_is_blamed
 from suite.console import Console
 from suite.driving import Operator
+from suite.lean_torch import LEAN_TORCH
 from suite.obstacles import mpirun_is
 from suite.remains import gone
 from testbed import Host, Testbed
@@ -36,9 +37,8 @@ def request(bed: Testbed, folder: Path, text: str, hosts: str = "node1:2,node2:1
     return Run(str(path), where=where, launcher=LauncherName.MPI, grace_seconds=4)
 
 
-TORCH = """
+TORCH = f"""{LEAN_TORCH}
 import os
-import torch
 import torch.distributed as dist
 dist.init_process_group("gloo")
 rank = dist.get_rank()
@@ -70,8 +70,7 @@ def test_torch_ranks_find_each_other(standing_bed: Testbed, tmp_path: Path) -> N
     assert not gone(*standing_bed.hosts)
 
 
-HOROVOD = """
-import torch
+HOROVOD = f"""{LEAN_TORCH}
 import horovod.torch as hvd
 hvd.init()
 total = hvd.allreduce(torch.tensor([10 ** hvd.rank()]), op=hvd.Sum).item()
@@ -193,14 +192,13 @@ def test_what_is_missing_is_named_before_anything_starts(
     assert not run.of(PlanMade)
 
 
-LOST_AS_RANKS_MEET = """
+LOST_AS_RANKS_MEET = f"""{LEAN_TORCH}
 import ctypes, os, time
-import torch
 import horovod.torch as hvd
 mpi = ctypes.CDLL("libmpi.so.40", ctypes.RTLD_GLOBAL)
 mpi.MPI_Init_thread(None, None, 3, ctypes.byref(ctypes.c_int()))
 print("ready", flush=True)
-while not os.path.exists({go!r}):
+while not os.path.exists({{go!r}}):
     time.sleep(0.01)
 hvd.init()
 print("sums to", int(hvd.allreduce(torch.tensor([10 ** hvd.rank()]), op=hvd.Sum).item()), flush=True)

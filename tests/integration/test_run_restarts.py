@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
+from suite.lean_torch import LEAN_TORCH
 from testbed import Testbed
 
 pytestmark = [pytest.mark.testbed, pytest.mark.torch_ranks]
 
-TRAINS = """
-import os, sys, torch
+TRAINS = f"""{LEAN_TORCH}
+import os
 from torch.nn.parallel import DistributedDataParallel
 from distconsole_training import Checkpoints, setup
 
@@ -35,7 +36,7 @@ with setup() as world:
         if step % 4 == 0:
             kept.save(step)
         if step == 6 and world.rank == 1 and restart == 0:
-            raise ValueError(f"boom {restart}")
+            raise ValueError(f"boom {{restart}}")
 """
 RAISES = """
 import os, time

@@ -21,6 +21,7 @@ from distconsole.model.run_events import EndState, LogLine, PlanMade
 from distconsole.operations.control import StopReason
 from distconsole.session import open_session
 from suite.driving import Operator
+from suite.lean_torch import LEAN_TORCH
 from testbed import Testbed
 from testbed.keeper import wait_for
 from testbed.slurm import SLURM_ENVIRONMENT, Slurm, daemons
@@ -223,10 +224,10 @@ def test_a_step_that_slurm_kills_says_so(
     assert nothing_left(slurm)
 
 
-REDUCE = """
-import torch, torch.distributed as dist
-place = {"rank": int(os.environ["SLURM_PROCID"]), "world_size": int(os.environ["SLURM_NTASKS"])}
-for how in ({"init_method": f"file://{sys.argv[1]}", **place}, {"init_method": "env://"}):
+REDUCE = f"""{LEAN_TORCH}
+import torch.distributed as dist
+place = {{"rank": int(os.environ["SLURM_PROCID"]), "world_size": int(os.environ["SLURM_NTASKS"])}}
+for how in ({{"init_method": f"file://{{sys.argv[1]}}", **place}}, {{"init_method": "env://"}}):
     dist.init_process_group("gloo", **how)
     summed = torch.tensor([rank + 1.0])
     dist.all_reduce(summed)

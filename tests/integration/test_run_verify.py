@@ -9,17 +9,17 @@ import pytest
 from distconsole.model.requests import Attach, Run
 from distconsole.model.run_events import EndState, Metric, RunFinding
 from distconsole.operations import SessionSource
-from suite.descent import DESCENT
 from suite.driving import Operator
+from suite.lean_torch import LEAN_TORCH
 
 pytestmark = pytest.mark.torch_ranks
 
-NAN_ON_ONE_RANK = f"""{DESCENT}
+NAN_ON_ONE_RANK = f"""{LEAN_TORCH}
 import time, torch.distributed as dist
 dist.init_process_group("gloo")
 rank = dist.get_rank()
 model = torch.nn.Linear(4, 1)
-optimizer = Descent(model.parameters())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for step in range(40):
     loss = model(torch.ones(8, 4)).square().mean()
     if rank == 1 and step == 7:
@@ -31,8 +31,8 @@ for step in range(40):
 dist.destroy_process_group()
 """
 
-DATA_PARALLEL = """
-import os, sys, time, torch, torch.distributed as dist
+DATA_PARALLEL = f"""{LEAN_TORCH}
+import os, time, torch.distributed as dist
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler

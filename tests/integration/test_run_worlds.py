@@ -18,16 +18,16 @@ from distconsole.model.run_events import (
     Window,
 )
 from distconsole.operations import SessionSource
-from suite.descent import DESCENT
 from suite.driving import Operator
+from suite.lean_torch import LEAN_TORCH
 
 pytestmark = pytest.mark.torch_ranks
 
-COPIES = f"""{DESCENT}
-import torch, torch.distributed
+COPIES = f"""{LEAN_TORCH}
+import torch.distributed
 from torch.utils.data.distributed import DistributedSampler
 model = torch.nn.DataParallel(torch.nn.Linear(4, 1))
-optimizer = Descent(model.parameters())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for step in range(20):
     optimizer.zero_grad()
     model(torch.ones(8, 4)).square().mean().backward()
@@ -78,8 +78,8 @@ def test_a_world_that_is_not_the_plans_is_told_while_the_ranks_wait_for_it(
     assert finding.t < min(failed) - 5
 
 
-OWN_NUMBERS = """
-import os, sys, torch, torch.distributed as dist
+OWN_NUMBERS = f"""{LEAN_TORCH}
+import os, torch.distributed as dist
 rank = 1 - int(os.environ["NODE_RANK"])
 store = dist.TCPStore(
     os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), 2, os.environ["NODE_RANK"] == "0"

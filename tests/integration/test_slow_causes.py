@@ -10,17 +10,19 @@ from distconsole.model.requests import Run
 from distconsole.model.run_events import RunFinding, Window
 from distconsole.operations import SessionSource
 from suite.driving import Operator
+from suite.lean_torch import LEAN_TORCH
 
-TRAINING = """
-import os, subprocess, time, torch, torch.distributed as dist
+TRAINING = f"""{LEAN_TORCH}
+import os, subprocess, time, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
+from suite.lean_torch import LEAN_TORCH
 
 class Numbers(Dataset):
     def __len__(self):
         return 1 << 20
     def __getitem__(self, index):
-        until = time.thread_time() + {work}
+        until = time.thread_time() + {{work}}
         while time.thread_time() < until:
             pass
         return torch.ones(8)
@@ -30,16 +32,16 @@ dist.init_process_group("gloo")
 slow = dist.get_rank() == 1
 model = DistributedDataParallel(torch.nn.Linear(8, 1))
 optimizer = torch.optim.SGD(model.parameters(), 1e-3)
-workers = {workers} if slow else 0
-if slow and {disk}:
-    os.mkfifo({pipe!r})
-    subprocess.Popen(["sh", "-c", "while sleep 0.4; do : > {pipe}; done"])  # looked at once a second: nearly all of a step
+workers = {{workers}} if slow else 0
+if slow and {{disk}}:
+    os.mkfifo({{pipe!r}})
+    subprocess.Popen(["sh", "-c", "while sleep 0.4; do : > {{pipe}}; done"])  # looked at once a second: nearly all of a step
 for batch in DataLoader(Numbers() if slow and workers else torch.ones(1 << 20, 8), 1, num_workers=workers):
     model(batch).sum().backward()
     optimizer.step()
     optimizer.zero_grad()
-    if slow and {disk}:  # until its child has another program it is in state D: here until the pipe is opened
-        opens = (os.POSIX_SPAWN_OPEN, 0, {pipe!r}, os.O_RDONLY, 0)
+    if slow and {{disk}}:  # until its child has another program it is in state D: here until the pipe is opened
+        opens = (os.POSIX_SPAWN_OPEN, 0, {{pipe!r}}, os.O_RDONLY, 0)
         os.waitpid(os.posix_spawn("/bin/true", ["true"], os.environ, file_actions=[opens]), 0)
     time.sleep(0.005)
 """

@@ -14,6 +14,7 @@ from distconsole.model.requests import LauncherName, Run, Where
 from distconsole.model.run_events import EndState, LogLine, PlanMade, RunEnded
 from distconsole.session import open_session
 from suite.driving import Operator
+from suite.lean_torch import LEAN_TORCH
 from testbed.keeper import wait_for
 from testbed.slurm import Slurm
 
@@ -52,8 +53,7 @@ def await_signal(number):
     print("heard", signal.Signals(number).name, told.count(number), flush=True)
 """
 
-HOROVOD = f"""{PLACE}
-import torch
+HOROVOD = f"""{PLACE}{LEAN_TORCH}
 import horovod.torch as hvd
 hvd.init()
 rank = hvd.rank()

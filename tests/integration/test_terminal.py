@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from suite.lean_torch import LEAN_TORCH
 from suite.remains import gone
 from suite.terminal import Terminal, Terminals
 from testbed import Testbed
@@ -15,9 +16,8 @@ from testbed.keeper import wait_for
 
 pytestmark = [pytest.mark.testbed, pytest.mark.torch_ranks, pytest.mark.tmux]
 
-TRAIN = """\
+TRAIN = f"""{LEAN_TORCH}
 import time
-import torch
 import torch.distributed as dist
 
 dist.init_process_group("gloo")

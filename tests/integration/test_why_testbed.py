@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from suite.console import Console
+from suite.lean_torch import LEAN_TORCH
 from suite.remains import gone
 from testbed import Testbed
 
 pytestmark = [pytest.mark.testbed, pytest.mark.torch_ranks]
 
-HANGS = """
+HANGS = f"""{LEAN_TORCH}
 import time
-import torch
 import torch.distributed as dist
 
 def load_shard():

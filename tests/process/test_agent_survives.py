@@ -134,6 +134,8 @@ def test_an_agent_of_another_version_reads_along_and_takes_over(
     assert other.done("hello", protocol=1)["agent_pid"] != first.pid
     follow = other.follow("two-versions")
     seen = [next(entry for entry in follow if entry["kind"] == "log")]
+    (call,) = other.done("roll_call", run="two-versions", seconds=1.0)["ranks"]
+    assert (call["rank"], call["alive"], call["stage"]) == (0, True, "starting")
     first.kill()
     last = max(entry["seq"] for entry in seen)
     seen += islice((entry for entry in follow if entry["kind"] == "log"), 30)

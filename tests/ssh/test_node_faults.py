@@ -41,8 +41,8 @@ FAULTS: dict[str, tuple[Fault, type[NodeError], str]] = {
     "no keys": (BedHost.deny_keys, AuthError, "accepts none of our keys"),
     "no sshd": (BedHost.stop_sshd, ConnectError, "refused"),
     "another host key": (BedHost.change_host_key, ChangedHostKeyError, "not the one"),
-    "a shell that prints": (
-        lambda host: host.bashrc("echo Welcome\n"),
+    "a shell that prints without end": (
+        lambda host: host.bashrc("yes Welcome\n"),
         ShellNoiseError,
         "Welcome",
     ),

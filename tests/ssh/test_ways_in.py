@@ -6,6 +6,7 @@ A row has, where it needs them,
 * ``own_keys``: true where no key is named behind ``config``;
 * ``sshd``: lines of the server's sshd_config; ``servers``: how many there are (1), for jump hosts;
 * ``prepare``: lines of bash that are run before the servers start, in ``{folder}``; ``env``: variables of the console;
+* ``way``: the transport (auto); ``runs``: the command (true), which prints the same by both;
 * ``ssh``: ``fails`` where ssh does not get in; ``says``: parts of the error where distconsole does not; ``why``: why the
   two differ; ``since``: the version of OpenSSH that knows such lines.
 
@@ -53,15 +54,15 @@ def client_version() -> float:
     return float(f"{found[1]}.{found[2]}") if found else 0.0
 
 
-def come_in(config: Path, host: str) -> ConsoleError | None:
-    """Run ``true`` on ``host`` over distconsole's connection; return the error if there is one."""
+def come_in(config: Path, host: Host, command: str) -> ConsoleError | str:
+    """Run ``command`` on ``host`` over distconsole's connection; return what it prints, or the error."""
     transport = ChosenTransport(str(config))
     try:
-        connection = transport.connect(Host(HostName(host)))
+        connection = transport.connect(host)
         try:
-            channel = connection.open("true", 10)
-            while channel.recv(4096, 10):
-                pass
+            channel, printed = connection.open(command, 10), b""
+            while data := channel.recv(4096, 10):
+                printed += data
             assert channel.exit_code(10) == 0
         finally:
             connection.close()
@@ -69,13 +70,13 @@ def come_in(config: Path, host: str) -> ConsoleError | None:
         return error
     finally:
         transport.close()
-    return None
+    return printed.decode()
 
 
-def run_ssh(config: Path, host: str) -> subprocess.CompletedProcess[str]:
-    """Run ``true`` on ``host`` by the system's ssh, without a terminal."""
+def run_ssh(config: Path, host: str, command: str) -> subprocess.CompletedProcess[str]:
+    """Run ``command`` on ``host`` by the system's ssh, without a terminal."""
     return subprocess.run(
-        ["ssh", "-F", config, host, "true"],
+        ["ssh", "-F", config, host, command],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -133,13 +134,16 @@ def test_what_ssh_can_do_is_done_or_one_line_says_what_to_change(
         base = BASE + ("" if row.get("own_keys") else ONE_KEY)
         config, host = folder / "config", row.get("host", "node")
         config.write_text(fill(row.get("config", "") + base))
-        error = come_in(config, host)  # before ssh itself, which may add a host key
-        by_hand = run_ssh(config, host)
+        command = row.get("runs", "true")
+        named = Host(HostName(host), transport=row.get("way"))
+        error = come_in(config, named, command)  # before ssh itself, which may add a host key
+        by_hand = run_ssh(config, host, command)
         assert (by_hand.returncode == 0) is (row.get("ssh") != "fails"), by_hand.stderr
     if "says" not in row:
-        assert error is None, f"{error!r} {error.hint}"
+        assert error == by_hand.stdout or row.get("ssh") == "fails", repr(error)
+        assert isinstance(error, str), f"{error!r} {error.hint}"
         return
-    assert error is not None, "distconsole gets in"
+    assert isinstance(error, ConsoleError), "distconsole gets in"
     said = f"{error.message}\n{error.hint}"
     assert "\n" not in error.message
     assert [fill(part) for part in row["says"] if fill(part) not in said] == [], said

@@ -106,15 +106,15 @@ def expand(case: dict[str, Any], healthy: dict[str, Any]) -> dict[str, Any]:
     rule = find_rule(case["rule"])
     assert rule is not None, case["rule"]
     groups = {kind.group for kind in (*rule.needs, *rule.after)}
-    full = healthy_hosts(case.get("kind", "cpu"), names, healthy)
+    full = _kind(case.get("kind", "cpu"), healthy)
     changes: dict[str, list[Any]] = {name: [] for name in names}
     for some, change in case.get("facts", {}).items():
         for name in hosts_of(some):
             changes[name].append(nest(change))
     hosts = {}
     for name in names:
-        named = {group for change in changes[name] for group in change}
-        facts = {group: full[name][group] for group in full[name] if group in groups | named}
+        named = groups | {group for change in changes[name] for group in change}
+        facts = fill({group: full[group] for group in full if group in named}, name, names)
         for change in changes[name]:
             facts = merge(facts, change)
         hosts[name] = facts

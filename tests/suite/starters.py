@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from suite.console import Console
-from suite.descent import DESCENT
+from suite.lean_torch import LEAN_TORCH
 
 MARKED = 2
 """The rank that breaks, on node2."""
@@ -160,7 +160,6 @@ while True:
 GLOO = (
     HEAD
     + TORCH
-    + DESCENT
     + """
 import torch.distributed as dist
 
@@ -170,7 +169,7 @@ def reduce():
 def wrap(model):
     for weight in model.parameters():
         weight.register_post_accumulate_grad_hook(lambda weight: dist.all_reduce(weight.grad))
-    return model, Descent(model.parameters())
+    return model, torch.optim.SGD(model.parameters(), lr=0.01)
 
 def train(**place):
     dist.init_process_group("gloo", **place)
@@ -182,7 +181,7 @@ def train(**place):
 
 MAIN = '\nif __name__ == "__main__":  # Python 3.14 starts workers by forkserver, which imports the script\n    train()\n'
 
-ENV = GLOO + MAIN
+ENV = LEAN_TORCH + GLOO + MAIN
 
 DDP = (
     GLOO
@@ -193,10 +192,11 @@ def wrap(model):
 """
     + MAIN
 )
-"""One launcher's ranks are wrapped as most are, which has each import the compiler."""
+"""One launcher's ranks are wrapped as most are, and have the whole of torch."""
 
 SPAWN = (
-    GLOO
+    LEAN_TORCH
+    + GLOO
     + """
 import torch.multiprocessing as mp
 
@@ -215,9 +215,9 @@ if __name__ == "__main__":
 )
 
 HOROVOD = (
-    HEAD
+    LEAN_TORCH
+    + HEAD
     + TORCH
-    + DESCENT
     + """
 import horovod.torch as hvd
 
@@ -225,7 +225,7 @@ def reduce():
     hvd.allreduce(torch.ones(1))
 
 def wrap(model):
-    optimizer = Descent(model.parameters())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     named = model.named_parameters()
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     return model, hvd.DistributedOptimizer(optimizer, named_parameters=named)

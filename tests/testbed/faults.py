@@ -317,8 +317,8 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "noisy-shell",
-        "~/.bashrc prints a greeting to shells that nobody looks at",
-        on_host(lambda host: host.bashrc("echo welcome\n")),
+        "~/.bashrc prints without end",
+        on_host(lambda host: host.bashrc("yes welcome\n")),
         (Expected("fail", "ssh.clean_shell"),),
     ),
     Fault(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from distconsole_training.recipes import after, before, cifar10, imagefolder
+from distconsole_training.recipes import cifar10, imagefolder
 from distconsole_training.recipes.images import DataError, ResNet18, augment
 
 if TYPE_CHECKING:
@@ -28,7 +28,10 @@ RECIPES = Path(cifar10.__file__).parent
 def test_before_and_after_learn_the_same(
     starter: Starter, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    # Here, because scikit-learn costs each worker a second of a core.
     pytest.importorskip("sklearn")
+    from distconsole_training.recipes import after, before
+
     before.main(str(tmp_path / "before.pt"))
     after.main(str(tmp_path / "alone.pt"))
     two = starter.forked(RECIPES / "after.py", 2, str(tmp_path / "two.pt"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 MAX_CONNECTIONS = 64
-"""Bridges at the same time; a further one is told ``too_many`` and closed."""
+"""Bridges at the same time; a further one gets ``too_many`` and is closed."""
 
 MAX_REQUESTS = 64
 """Unanswered requests of one connection, streams included."""
@@ -18,7 +18,7 @@ IDLE_SECONDS = 600.0
 """The agent leaves after this long without a connection and without an active run."""
 
 COMPILE_AFTER_SECONDS = 1.0
-"""The program is compiled so long after the agent's start, which somebody waits for."""
+"""Seconds after the agent's start, which a console waits for, until the program is compiled."""
 
 FREED_MEMORY = {
     "MALLOC_ARENA_MAX": "1",
@@ -32,7 +32,7 @@ CONNECT_SECONDS = 15.0
 """How long a bridge waits for an agent that it started."""
 
 SEND_SECONDS = 900.0
-"""A connection that takes no byte for so long is given up, so that its threads come back."""
+"""A connection that takes no byte for this long is given up, so that its threads come back."""
 
 TICK_SECONDS, QUIET_TICK_SECONDS = 0.1, 0.2
 """Pace at which a run's sources are read: what a rank prints or how it ends is in the journal this much later. The
@@ -70,14 +70,14 @@ FLOOD_BYTES = 4 * 1024 * 1024
 """A log that is so far behind is a flood, and its rank is named; its end does not wait for it either."""
 
 LAST_LOG_BYTES = 32 * 1024 * 1024
-"""So much of the end of a log is told when a run is over; what is before it stays on the node, counted."""
+"""Bytes at the end of a log that are sent when a run is over; the part before stays on the node, counted."""
 
 LATE_SECONDS, LAST_UNCUT_BYTES = 2.0, 1024 * 1024
 """Printed text that would be sent so late is left out, unless it is in a log's last bytes, of which there are so many:
 over a slow connection only lines are late, not steps and states."""
 
 PARTIAL_LINE_SECONDS = 1.0
-"""A line without an end is passed on after so long without news."""
+"""A line without an end is passed on after this long without news."""
 
 MAX_LINE_OF_SHIM = 256 * 1024
 """Longest line of ``shim.jsonl`` that is believed; a longer one is skipped."""
@@ -94,23 +94,23 @@ STALL_SECONDS, STALL_STEPS, STALL_PAUSES = 30.0, 10.0, 1.2
 """A rank has stalled after this long, this many of its median steps, and this many of its longest pauses before, without a step."""
 
 CALL_SECONDS, MIN_CALL_SECONDS, MAX_CALL_SECONDS = 1.5, 0.1, 30.0
-"""A rank's deadline in a roll call where the request says none, and its bounds."""
+"""A rank's default deadline in a roll call, and its bounds."""
 
 MEET_SECONDS = 30.0
-"""Ranks that wait so long for the others of their process group are called, too."""
+"""Ranks that wait this long for the others of their process group are called, too."""
 
 LEFT_BEHIND_SECONDS, LONG_START_SECONDS = 10.0, 60.0
 """Ranks without a step are asked where they are this long after their process group was made or another rank of the node
 made its first step, and this long after their start; then after twice as long each time."""
 
 CALL_AGAIN_SECONDS, PATIENT_CALL_SECONDS = 30.0, 5.0
-"""Ranks that have stalled are called at most so often without being asked for; with this deadline, as nobody waits."""
+"""Shortest time between calls of stalled ranks that no console asked for; their deadline."""
 
 RUNNING_SECONDS = 10.0
-"""A rank that lives so long counts as running although no recorder said that it trains."""
+"""A rank that lives this long counts as running without a recorder's report that it trains."""
 
 SHIM_CHECK_SECONDS = 1.0
-"""Pace of asking whether a run's shim still lives."""
+"""Seconds between checks whether a run's shim still lives."""
 
 SHIM_START_SECONDS = 20.0
 """How long a new shim may take until it answers."""
@@ -119,10 +119,10 @@ SHIM_ANSWER_SECONDS = 30.0
 """How long a shim may take to answer one line."""
 
 KEEP_RUN_SECONDS = 14 * 86400.0
-"""A run's folder is removed so long after its end."""
+"""A run's folder is removed this long after its end."""
 
 KEEP_LEFTOVER_SECONDS = 14 * 86400.0
-"""What an agent or a hook of another version left is removed once unused for so long."""
+"""Files of an agent or a hook of another version are removed once unused for this long."""
 
 HOUSEKEEPING_SECONDS = 3600.0
 """Pace of looking for folders to remove."""

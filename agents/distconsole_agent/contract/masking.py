@@ -16,7 +16,7 @@ HIDDEN = "***"
 """Stands for a value in what others may read: plans, pages, files."""
 
 _FISH = re.compile(r"-\w*[xU]\w*|--export|--universal")
-"""An option of fish's ``set`` behind which a variable has its name and its value."""
+"""An option of fish's ``set`` that precedes a variable's name and value."""
 
 _SHORT = {
     **dict.fromkeys(("sshpass", "mysql", "mysqldump", "mariadb"), "-p"),
@@ -25,7 +25,7 @@ _SHORT = {
     "ldapsearch": "-w",
     "smbclient": "-U",
 }
-"""Program -> its short option behind which a password stands, as a word of its own or joined to it."""
+"""Program -> its short option for a password, which is the next word or joined to it."""
 
 _PERHAPS = re.compile(
     r"(?i)token(?!s|i[sz])|secret|passw|passphrase|credential|private|api_?key|access_?key"
@@ -56,7 +56,7 @@ _LINE = re.compile(r"""(?:"[^"\n]*"?|'[^'\n]*'?|[^\s'"][^\n'"]*)""")
 _HEADER = re.compile(r"((?i:X-[\w-]+|(?:Proxy-)?Authorization|PRIVATE-TOKEN)|Api-Key):(?=\S)")
 """As HTTP allows it: no blank behind the colon. Hosts with a port and images with a tag have other names."""
 _COUNT = re.compile(r"(?i)token[ \t]*:[ \t]+[\d.]{1,12}[a-z/%]{0,3}(?![\w.-])")
-"""Of tokens of text: a number of them, or of what one takes."""
+"""Of tokens of text: their number, or the characters of one."""
 _COMMAND = re.compile(
     r"""(?:[^\s$`'"]{0,256}(?:`[^`]*`?|\$\("""
     r"""(?:[^()'"\\]|\\.|'[^']*'|"(?:\\.|[^"\\])*"|\([^()]*\))*(?:\)|.*)))+""",
@@ -91,7 +91,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def may_be_secret(name: str) -> bool:
-    """Whether a variable or an option of this name may hold a secret: what others read hides more than a typed line."""
+    """Whether a variable or an option of this name may hold a secret: texts for other readers hide more than a typed line."""
     return bool(_PERHAPS.search(name.lstrip("-+~").replace("-", "_"))) or is_secret_name(name)
 
 
@@ -136,7 +136,6 @@ def mask_text(
 
 
 def mask_env(env: Mapping[str, str]) -> dict[str, str]:
-    """Return ``env`` with what may be secret hidden, by the names and in the values."""
     return {
         name: HIDDEN if value and may_be_secret(name) else mask_text(value)
         for name, value in env.items()
@@ -144,7 +143,6 @@ def mask_env(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _hide_values(text: str, mark: str, is_secret: Callable[[str], bool]) -> str:
-    """Hide values of several words: up to a line's end, or a command's."""
     told, at = "", 0
     for given in _GIVEN.finditer(text):
         labelled = ":" in given[2]

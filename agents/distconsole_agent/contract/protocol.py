@@ -180,7 +180,7 @@ MAX_CHECKED = 256
 MAX_CHECKED_NAME = 256
 
 PLACEHOLDER = re.compile(r"(\{+)(port|run_dir)(\}+)")
-"""What a shim fills in: the rendezvous port, which is known at start, and the folder of the run on its node."""
+"""Placeholders that a shim replaces: the rendezvous port, and the run's folder on its node."""
 
 RUN_FIELDS = (
     "run",

@@ -27,7 +27,7 @@ def bad_request(message: str, hint: str = "") -> Refusal:
 
 
 def storage(message: str, hint: str = "") -> Refusal:
-    """Return the refusal of what a folder of ours cannot hold."""
+    """Return the refusal for a folder of ours that cannot hold the data."""
     return Refusal(ErrorCode.STORAGE, message, hint)
 
 
@@ -49,7 +49,7 @@ def read_call_seconds(request: dict[str, Any]) -> float:
 
 
 def read_text(request: dict[str, Any], key: str) -> str:
-    """Return the text under ``key``. Raises Refusal (``bad_request``) where there is none."""
+    """Return the text under ``key``. Raises Refusal (``bad_request``) without one."""
     value = request.get(key)
     if not isinstance(value, str) or not value:
         raise bad_request(f"{key} is missing")

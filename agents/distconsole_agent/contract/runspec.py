@@ -63,21 +63,21 @@ class RunSpec(NamedTuple):
         engine_ranks: True when the processes started are the ranks; False when an engine
             (torchrun, mp.spawn) makes the ranks below them.
         grace: Seconds between SIGTERM and SIGKILL.
-        lost_after: A node that the others have not heard of for so many seconds is lost.
+        lost_after: A node without a sign of life for this many seconds is lost.
         hook: The agent's: the folder that holds our ``sitecustomize``, or None to look for the newest.
-        rings: The agent's: where the ranks' rings go, or None for ``rings`` in the run's folder.
+        rings: The agent's: the folder of the ranks' rings, or None for ``rings`` in the run's folder.
         agent_argv: The agent's: the command that starts it again; empty leaves a dead agent dead.
         needs: Scripts that must be on this node, or nothing is started.
         launcher: As in ``LauncherName`` of the console.
-        min_nodes: The run goes on while so many nodes are left; all of them unless it says less.
+        min_nodes: The run goes on with at least this many nodes; all of them by default.
         below_slurm: Whether the shims are tasks of srun.
-        max_restarts: How often ranks that failed are started anew.
+        max_restarts: Restarts of failed ranks.
         driver: The command of Horovod's elastic driver, which node 0 runs and which says which of the
             ranks are started and when; ``{agent}`` in it stands for this program. With none all ranks
             start at once.
-        restart: How often the ranks were started anew; not of ``spec.json``.
+        restart: Number of restarts so far; not of ``spec.json``.
         log_bytes: The most that the ranks' logs may take on this node; 1 GiB where null.
-        container: What the processes run in, as the user named it; empty without one.
+        container: Container of the processes, in the user's words; empty without one.
         enter: The agent's: the words that run a command in it.
     """
 
@@ -118,12 +118,11 @@ class RunSpec(NamedTuple):
 
     @property
     def ranks_are_planned(self) -> bool:
-        """Whether the ranks of each node are those of the plan, whoever starts them."""
+        """Whether the plan has the ranks of each node, whichever program starts them."""
         return self.engine_ranks and self.launcher != MPI and not self.driver
 
     @property
     def may_lose_nodes(self) -> bool:
-        """Whether the run can go on without some of its nodes."""
         return self.min_nodes < len(self.nodes)
 
 

@@ -1,6 +1,6 @@
 """Posts a notice to a webhook: by the console that follows a run, and by the run's first node.
 
-What goes wrong is said without the address, which is a secret.
+Errors are reported without the address, which is a secret.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ TRIES = 3
 PAUSE_SECONDS = 0.5
 """Before the second try; twice as long before each further one."""
 PASSING = (408, 425, 429)
-"""Answers below 500 after which it is worth trying again."""
+"""Answers below 500 that are worth a retry."""
 
 
 class NotToldError(Exception):

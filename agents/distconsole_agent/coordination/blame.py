@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 from distconsole_agent.contract.runspec import NodeSpec
 
 CONSEQUENCE_SECONDS = 10.0
-"""A failure so much later than the earliest one is not what caused it."""
+"""A failure this much later than the earliest one is not its cause."""
 
 NOTICED_SECONDS = 60.0
-"""A failure so much later than the loss of a node that the run outlived does not follow from it."""
+"""A failure this much later than the loss of a node that the run outlived does not follow from it."""
 
 USER, SIGINT, SIGTERM, FAILURE = "user", "sigint", "sigterm", "failure"
 STOP_EXIT_CODES = {SIGINT: 130, USER: 143, SIGTERM: 143}
@@ -58,7 +58,7 @@ _CONSEQUENCE = re.compile(
 )
 
 DISAGREE = "ranks disagree in a collective"
-"""How such an error begins. The rank that tells it may be right: another one came with other data."""
+"""Beginning of such an error. The rank that reports it may be right: another one came with other data."""
 
 _DISAGREEMENT = re.compile(
     r"Received data size doesn't match expected size|Mismatched [\w ]{1,60}: One rank"
@@ -111,7 +111,7 @@ class NodeLost(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What is known at the end: nodes that were lost, or ``outlived``; ``offsets_ns`` to node 0's clock."""
+    """Evidence at the end: nodes that were lost, or ``outlived``; ``offsets_ns`` to node 0's clock."""
 
     failures: Sequence[Failure]
     stops: Sequence[Stop]
@@ -172,7 +172,7 @@ def first_failure(evidence: Evidence) -> Failure | None:
 
 
 def is_consequence(error: str, traceback: str) -> bool:
-    """Return whether what a process ended with reads like another rank's end seen from outside."""
+    """Whether a process's end reads like another rank's end seen from outside."""
     return _CONSEQUENCE.search(f"{error}\n{traceback}") is not None
 
 
@@ -232,7 +232,7 @@ def _node_lost(
 def _describe_disagreement(
     described: dict[str, Any], failures: Sequence[Failure], nodes: Sequence[NodeSpec]
 ) -> None:
-    """Name the rank that differs from two others; where they do not say that, say only who noticed."""
+    """Name the rank that differs from two others; if the errors do not show it, name the reporting ranks."""
     pairs = [
         set(map(int, found.groups())) for each in failures if (found := _PAIR.search(each.error))
     ]

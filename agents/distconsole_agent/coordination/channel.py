@@ -40,9 +40,9 @@ class LinkTimes(NamedTuple):
 
     Attributes:
         heartbeat: Between two signs of life.
-        silent: A link without one for so long is cut, and what is beyond it goes on unsupervised.
-        give_up: A node without a sign of life for so long is lost, and the run has failed.
-        refused: A coordinator whose host refuses its port for so long, once linked, is gone.
+        silent: A link without one for this long is cut, and the node beyond it goes on unsupervised.
+        give_up: A node without a sign of life for this long is lost, and the run has failed.
+        refused: A coordinator whose host refuses its port for this long, once linked, is gone.
         handshake: For a connection to prove that it is of the run.
         connect: For one try to connect.
         retry: Between two tries.
@@ -64,7 +64,7 @@ class LinkTimes(NamedTuple):
 
 
 def times_for(lost_after_seconds: float) -> LinkTimes:
-    """Return the times of a run whose nodes are lost after so long."""
+    """Return the times for a run with this limit for lost nodes."""
     usual = LinkTimes()
     return usual._replace(
         give_up=lost_after_seconds, silent=min(usual.silent, lost_after_seconds / 2)
@@ -92,14 +92,13 @@ class Wire:
 
     @property
     def peer_address(self) -> str:
-        """The address of the other side; empty where it has gone."""
+        """The address of the other side; empty if it has gone."""
         try:
             return str(self._sock.getpeername()[0])
         except OSError:
             return ""
 
     def hand_to(self, on_ready: Callable[[], None]) -> None:
-        """Have somebody else called from now on."""
         self._on_ready = on_ready
 
     def lines(self) -> list[bytes]:

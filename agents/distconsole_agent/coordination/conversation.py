@@ -52,7 +52,7 @@ class Conversation:
 
     @property
     def settled(self) -> bool:
-        """Whether the other side has every message that is kept."""
+        """Whether the other side has confirmed every kept message."""
         return not self._unacknowledged
 
     @property
@@ -140,7 +140,7 @@ class Conversation:
             self._unacknowledged = [kept for kept in self._unacknowledged if kept["n"] > number]
 
     def _count(self, number: object) -> bool:
-        """Return whether a message is new. Raises LinkError when one before it is missing."""
+        """Whether a message is new. Raises LinkError when one before it is missing."""
         if not isinstance(number, int) or number > self._got + 1:
             raise LinkError("a message is missing")
         fresh = number > self._got

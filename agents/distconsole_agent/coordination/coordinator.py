@@ -84,7 +84,6 @@ class Coordinator:
 
     @property
     def endpoint(self) -> tuple[str, int] | None:
-        """None in a run of one node."""
         return self._door.endpoint if self._door is not None else None
 
     @property
@@ -93,7 +92,7 @@ class Coordinator:
 
     @property
     def quiet_seconds(self) -> dict[str, float]:
-        """Return each host that answers -> the most seconds for which it did not, in this attempt."""
+        """Return each host that answers -> its longest silence in seconds, in this attempt."""
         links = [(node.spec.host, node.conversation) for node in self._nodes]
         return {host: link.longest_quiet for host, link in links if link and link.linked}
 
@@ -128,7 +127,7 @@ class Coordinator:
         self._ended(0)
 
     def command(self, node: int, name: str, command: str) -> None:
-        """Have another node run a shell command, over the connection on which it proved itself."""
+        """Have another node run a shell command, over its authenticated connection."""
         conversation = self._nodes[node].conversation
         if conversation is not None:
             conversation.post({"op": "command", "name": name, "command": command})
@@ -151,7 +150,7 @@ class Coordinator:
         self.give_up([Failure(index, rank, 0, t_ns, 1, None, error, "")])
 
     def idle(self, node: int) -> None:
-        """Take that a stopping node has no rank left; once none has, have all kill what is left."""
+        """Note that a stopping node has no rank left; once none has, have all kill the rest."""
         self._nodes[node].idle = True
         if all(each.idle or each.ended or each.lost for each in self._nodes):
             self._stop_all(blame.FAILURE, 0.0, but=-1)
@@ -182,7 +181,7 @@ class Coordinator:
         conversation.read()
         self._part()
 
-    # What the nodes say
+    # Messages of the nodes
 
     def _heard(self, node: int, message: dict[str, Any]) -> None:
         op = message.get("op")
@@ -220,7 +219,6 @@ class Coordinator:
             self._events.command_ended(node, name, exit_code)
 
     def _is_late(self, message: dict[str, Any]) -> bool:
-        """Whether a message means an attempt that another one has followed."""
         if message.get("op") not in OF_ATTEMPT or message.get("final"):
             return False
         return read_integer(message, "restart") != self._restart
@@ -246,7 +244,7 @@ class Coordinator:
         self._conclude()
 
     def _settle(self) -> None:
-        """Wait no longer: who is not linked is lost, who is linked ends later than the verdict."""
+        """Wait no longer: nodes without a link are lost, linked ones end later than the verdict."""
         if self._verdict is not None:
             return
         away = [
@@ -286,7 +284,7 @@ class Coordinator:
             self._lose(index, why)
 
     def _is_needed(self, node: Member) -> bool:
-        """Whether a node has something to end, or is about to start again."""
+        """Whether a node has processes to end, or is about to start again."""
         return not node.ended or self._pause is not None
 
     def _lose(self, index: int, why: str = "") -> None:
@@ -350,7 +348,7 @@ class Coordinator:
         return True
 
     def _why_not_again(self, complete: bool) -> str:
-        """Return why the ranks cannot be started anew; empty where they can."""
+        """Return why the ranks cannot be restarted; empty if they can."""
         gone = [node.spec.host for node in self._nodes if node.lost]
         busy = [node.spec.host for node in self._nodes if not (complete or node.ended)]
         if self._stops:
@@ -358,7 +356,6 @@ class Coordinator:
         return self._restarts.why_not(self._failures, gone, busy)
 
     def _again(self, restart: Restart) -> None:
-        """Have every node start its ranks anew; none of them has anything left."""
         self._pause = None
         self._stop_grace = None
         self._failures = []

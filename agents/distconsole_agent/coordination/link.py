@@ -35,7 +35,7 @@ from distconsole_agent.coordination.restarts import Restart
 from distconsole_agent.supervisor.runlog import ENDPOINT_FILE
 
 SHIM_GONE = "shim_gone"
-"""The ``op`` by which a node's agent says that its shim is gone; ``why`` where more is known."""
+"""The ``op`` by which a node's agent reports the end of its shim; ``why`` if more is known."""
 
 OUTLIVED = "outlived"
 """The ``op`` of a failure that need not end the run."""
@@ -63,7 +63,7 @@ class LinkEvents(NamedTuple):
         renew: Only on node 0: gives the port at which ranks that are started anew find each other,
             and the checkpoint that they are to go on from. May raise OSError.
         restart: Only on node 0: an attempt has failed, and another will follow after so many seconds.
-        again: Start the ranks anew.
+        again: Restart the ranks.
     """
 
     stop: Callable[[str, float], None]
@@ -134,7 +134,6 @@ def read_integer(message: dict[str, Any], key: str) -> int:
 
 
 def read_grace(message: dict[str, Any]) -> float:
-    """Return the seconds of grace that a message gives."""
     value = message.get("grace")
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1e6:
         raise LinkError("grace is not a number of seconds")

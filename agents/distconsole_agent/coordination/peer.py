@@ -239,7 +239,7 @@ class Peer:
         if seconds is not None and seconds > self._times.give_up:
             self._go_alone("")
 
-    # What the coordinator says
+    # Messages of the coordinator
 
     def _heard(self, message: dict[str, Any]) -> None:
         op = message.get("op")

@@ -1,4 +1,4 @@
-"""The port at which a run's ranks find each other: kept free for torch's store and watched, or served for Horovod."""
+"""The port at which a run's ranks meet: reserved for torch's store and watched, or served for Horovod."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ Rendezvous = Union[HeldPort, "KeyValueStore"]
 def open_rendezvous(
     loop: Loop, spec: RunSpec, coordinator: Coordinator, note: Callable[[dict[str, Any]], None]
 ) -> Rendezvous:
-    """Return what the ranks find each other by, at ``port``, or raise OSError."""
+    """Return the rendezvous of the ranks at ``port``, or raise OSError."""
     if spec.launcher != HOROVOD:
         # An elastic torchrun has its own store at the first, and its ranks have theirs at the second.
         return HeldPort(2 if spec.launcher == TORCHRUN and spec.min_nodes < MAX_NODES else 1)
@@ -117,13 +117,13 @@ def _bound(family: int, address: str, port: int) -> socket.socket:
 
 
 class PortWatch:
-    """Looks who listens where the ranks of an attempt will meet, until one of them does.
+    """Looks for foreign listeners at the ranks' meeting point, until one of the ranks listens there.
 
     Torch's store has no secret, and whoever sets SO_REUSEADDR can listen on the port that is kept for it,
     until a process of the run listens there.
 
     Args:
-        ports: Where they do; empty where that is not on this node.
+        ports: Those ports; empty on other nodes.
         refuse: Called once, with the words, when a process of another user listens.
     """
 
@@ -144,7 +144,7 @@ class PortWatch:
         self._timer: Timer | None = None
 
     def look(self) -> str:
-        """Say who listens that is not of the run; empty where nobody does."""
+        """Name a listener that does not belong to the run; empty without one."""
         for port in list(self._ports):
             try:
                 listener = listener_at((self._address, port))
@@ -167,7 +167,7 @@ class PortWatch:
         self._wait()
 
     def close(self) -> None:
-        """Look for the last time, for a rank may have failed because of whom it would find; tell of him."""
+        """Look for the last time, and report a foreign listener: a rank may have failed because of it."""
         if self._timer is not None and self._ports:
             self._timer.cancel()
             if told := self.look():
@@ -188,7 +188,7 @@ class PortWatch:
 
 
 def _is_of_run(listener: Holder) -> bool:
-    """Return whether a process below this one listens; also where that is not to be seen."""
+    """Whether a process below this one listens; True if that cannot be seen."""
     socket_name = f"socket:[{listener.inode}]"
     for pid in descendants(os.getpid()):
         folder = f"/proc/{pid}/fd"

@@ -1,4 +1,4 @@
-"""``--max-restarts``: whether ranks that failed are started anew, after which pause, and with what.
+"""``--max-restarts``: whether failed ranks are restarted, after which pause, and with which variables.
 
 The coordinator asks it.
 """
@@ -16,7 +16,7 @@ from distconsole_agent.system.kernel_files import read_foreign
 ENV_RESTART, ENV_CHECKPOINT = "DISTCONSOLE_RESTART", "DISTCONSOLE_CHECKPOINT"
 
 ENV_TORCHRUNS = "TORCHELASTIC_RESTART_COUNT"
-"""What torchrun calls the same; ranks that are given it are told the truth."""
+"""torchrun's variables for the same; ranks get their true values."""
 
 CHECKPOINT_FILE = "checkpoint"
 """In the run's folder on node 0: rank 0 writes there the path of the checkpoint that is newest."""
@@ -41,7 +41,6 @@ class Restart(NamedTuple):
         return {"restart": self.number, "of": self.of, "checkpoint": self.checkpoint}
 
     def applied(self, spec: RunSpec) -> RunSpec:
-        """Return ``spec`` with the variables by which the ranks know of the restart."""
         news = {ENV_RESTART: str(self.number)}
         if ENV_TORCHRUNS in spec.env:
             news[ENV_TORCHRUNS] = str(self.number)
@@ -62,7 +61,7 @@ class Restarts:
     def why_not(
         self, failures: Sequence[Failure], gone: Sequence[str], busy: Sequence[str]
     ) -> str:
-        """Return why ranks cannot be started anew: hosts are ``gone``, or ``busy`` ending; else ""."""
+        """Return why ranks cannot be restarted: hosts are ``gone``, or ``busy`` ending; else ""."""
         if gone:
             return f"without {', '.join(gone)} its ranks have no place"
         if busy:
@@ -98,7 +97,7 @@ class Restarts:
 
 
 def last_checkpoint(run_dir: str) -> str | None:
-    """Return the path that the job has left in ``run_dir`` for whoever starts it anew."""
+    """Return the path of the checkpoint that the job has noted in ``run_dir``."""
     try:
         told = read_foreign(os.path.join(run_dir, CHECKPOINT_FILE), MAX_PATH_BYTES)
     except OSError:

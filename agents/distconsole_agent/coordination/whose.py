@@ -22,7 +22,7 @@ MAX_ASKED = 1024
 """Questions that wait for another node's answer."""
 
 ASK, ANSWER = "whose", "owned"
-"""The ``op`` of a question to a node, and of what it says."""
+"""The ``op`` of a question to a node, and of its answer."""
 
 _NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _REQUEST = 4, 20, 1
 _HEADER = struct.Struct("=IHHII")
@@ -60,7 +60,7 @@ class Whose:
         self._questions = 0
 
     def met(self, node: int, address: str) -> None:
-        """Note an address from which a node has proved that it knows the run's secret."""
+        """Note an address from which a node has proved knowledge of the run's secret."""
         self._addresses[node].add(address)
 
     def ask(self, ends: Ends, answer: Callable[[bool], None]) -> None:
@@ -103,7 +103,6 @@ class Whose:
 
 
 def answer_of(message: dict[str, Any]) -> dict[str, Any]:
-    """Return this node's answer to another one's question."""
     try:
         maker, taker = ((str(at), int(port)) for at, port in (message["maker"], message["taker"]))
         uid = uid_of(maker, taker)
@@ -114,7 +113,7 @@ def answer_of(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def trusts(uid: int) -> bool:
-    """Return whether a user may take part: this one, root, or one as whom a process of the run goes on."""
+    """Whether a user may take part: this one, root, or the owner of a living process of the run."""
     return uid in (0, os.getuid()) or any(owner_of(pid) == uid for pid in descendants(os.getpid()))
 
 
@@ -130,7 +129,7 @@ def uid_of(near: End, far: End) -> int | None:
 
 
 def listener_at(end: End) -> Holder | None:
-    """Return who would get a connection to ``end`` here; None where nobody listens."""
+    """Return the process that would get a connection to ``end`` here; None without a listener."""
     return _holder(end, ("::" if ":" in end[0] else "0.0.0.0", 0))  # noqa: S104 - nobody binds it
 
 
@@ -159,7 +158,7 @@ def _has_inet_diag() -> bool:
 
 
 def _ask_kernel(family: int, ports: list[bytes], addresses: list[bytes]) -> Holder | None:
-    """Ask by sock_diag(7). Raises OSError where the kernel cannot answer."""
+    """Ask by sock_diag(7). Raises OSError if the kernel cannot answer."""
     question = _QUESTION.pack(
         *(family, _PROTOCOL, 0, 0, _ANY_STATE, *ports, *addresses), *(0, _NO_COOKIE, _NO_COOKIE)
     )

@@ -1,4 +1,4 @@
-"""Node 0's part of a run by elastic Horovod: what Horovod's driver asks of the run, and is told of it.
+"""Node 0's part of a run by elastic Horovod: it starts and ends ranks for Horovod's driver, and reports their ends.
 
 The driver is a process of this user below this shim (``elastic_horovod``); still, what it says is checked
 like a stranger's.
@@ -36,7 +36,7 @@ MEET_SECONDS = 600.0
 """How long ranks may take to be all there; Horovod's own HOROVOD_ELASTIC_TIMEOUT."""
 
 PATIENCE_SECONDS = 3.0
-"""A rank that has not noticed a failure after so long is in a collective with one that has."""
+"""Seconds after which a rank that has not noticed a failure is in a collective with the failed one."""
 
 DRIVER_SOCKET = "driver.sock"
 MAX_LINE_BYTES = 1 << 20
@@ -57,11 +57,11 @@ class Slot(NamedTuple):
 
 
 class ElasticEvents(NamedTuple):
-    """Who is told what the driver wants.
+    """Callbacks for the driver's requests.
 
     Attributes:
         start: Start this rank, with these variables.
-        end: End this rank; its end is nobody's failure.
+        end: End this rank; its end counts as no failure.
         note: Something the operator should know.
         over: The run is over: why it failed, or nothing; and the failures that it had.
     """
@@ -90,7 +90,7 @@ class Elastic:
         self._told = 0
         self._broken = False
         self._there: tuple[set[bytes], set[bytes]] = (set(), set())
-        """Keys of the ranks that have said where they are, and that have said their host's name."""
+        """Keys of the ranks that have published their address, and their host's name."""
         self._store: KeyValueStore
         self._wire: Wire | None = None
         self._door: Door | None = None
@@ -99,7 +99,7 @@ class Elastic:
         self.running: set[Slot] = set()
 
     def open(self, run_dir: str, store: KeyValueStore) -> None:
-        """Listen for the driver, or raise OSError; hear what the ranks ask of ``store``."""
+        """Listen for the driver, or raise OSError; watch the ranks' requests to ``store``."""
         self._store = store
         store.asks, store.holds, store.kept = self.asked, self.holds, self.kept
         self._path = os.path.join(run_dir, DRIVER_SOCKET)
@@ -120,7 +120,7 @@ class Elastic:
     # What happens in the run
 
     def ended(self, slot: Slot, exit_code: int) -> None:
-        """Take that a rank has ended; ``failed`` came before, where it failed by itself."""
+        """Note the end of a rank; ``failed`` came before, if it failed by itself."""
         if slot in self.running:
             self.running.discard(slot)
             self._tell(ended=[self._names[slot.node], slot.local_rank, exit_code])
@@ -135,7 +135,6 @@ class Elastic:
             self._failures[Slot(failure.node, ranks.index(failure.rank))] = failure
 
     def node_lost(self, index: int) -> None:
-        """Take that a node is lost, and its ranks with it."""
         self._lost.add(index)
         self._tell_hosts()
         for slot in sorted(self.running):
@@ -236,7 +235,6 @@ class Elastic:
             self._end(str(message["over"])[:MAX_WHY_CHARS])
 
     def _give_up(self, slot: Slot) -> None:
-        """End a rank that has not failed, on a host that Horovod has given up."""
         if slot not in self.running:
             return
         self._events.end(slot)
@@ -288,7 +286,7 @@ class Elastic:
             self._break_round()
 
     def _outlived(self, slot: Slot) -> None:
-        """Say of what a rank died whose end is not that of the run; of a lost node all is said."""
+        """Report why a rank died whose end is not that of the run; a lost node is reported already."""
         self._loop.call_later(PATIENCE_SECONDS, partial(self._tell_awaited, self._rounds))
         failure = self._failures.get(slot)
         if failure is None:

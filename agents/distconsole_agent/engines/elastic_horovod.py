@@ -63,7 +63,7 @@ class ShimLine:
             self._sock.sendall(json.dumps(message).encode("ascii") + b"\n")
 
     def expect(self, host: str, slot: int) -> Exited:
-        """Return what the end of a rank, which is started next, will set."""
+        """Return the event that the end of a rank, which is started next, will set."""
         end = self._ends[host, slot] = Exited()
         return end
 
@@ -149,7 +149,7 @@ class CoordinatorsHosts(HostDiscovery):  # type: ignore[misc]
 
 
 class ShimsStore:
-    """What the driver takes for its rendezvous server: the key-value store in the shim."""
+    """Stands in for the driver's rendezvous server: the key-value store in the shim."""
 
     def __init__(self, line: ShimLine) -> None:
         self._line = line
@@ -163,7 +163,7 @@ class ShimsStore:
 
 
 class Hosts(HostManager):  # type: ignore[misc]
-    """Horovod's list of the hosts that it uses, which ends what is left on one that it gives up."""
+    """Horovod's list of its hosts; ends the ranks on a host that it gives up."""
 
     def __init__(self, discovery: HostDiscovery, line: ShimLine) -> None:
         super().__init__(discovery)
@@ -176,7 +176,7 @@ class Hosts(HostManager):  # type: ignore[misc]
 
 
 class States(WorkerStateRegistry):  # type: ignore[misc]
-    """Horovod's count of who is there, has failed or has ended: once all are counted it goes on."""
+    """Horovod's count of ready, failed and ended ranks: once all are counted it goes on."""
 
     def __init__(self, driver: Driver, host_manager: HostManager, line: ShimLine) -> None:
         super().__init__(driver, host_manager)
@@ -234,7 +234,7 @@ class Driver(ElasticDriver):  # type: ignore[misc]
             self._line.send(answer=ask, place=place)
 
     def resume(self) -> None:
-        """See Horovod; where it would wait for further hosts, the job is over."""
+        """See Horovod; without enough hosts, the job is over."""
         if not self._too_few():
             super().resume()
 

@@ -28,7 +28,7 @@ from distconsole_agent.supervisor.proctree import send_group
 from distconsole_agent.supervisor.shim import Shim
 
 AGENT_PLACEHOLDER = "{agent}"
-"""Stands in the driver's command for this program, as an interpreter is told of it."""
+"""Placeholder for this program in the driver's command, which names an interpreter."""
 
 DRIVER = "Horovod's elastic driver"
 NOT_STARTED_EXIT_CODE = 1
@@ -96,7 +96,6 @@ class ElasticShim(Shim):
         self._start_or_end(int(name), wanted)
 
     def _start_or_end(self, local_rank: int, given: object) -> None:
-        """Start a rank with the variables that are given, or end it where none are."""
         if isinstance(given, dict):
             self._start_worker(local_rank, given)
         else:
@@ -130,14 +129,13 @@ class ElasticShim(Shim):
     # What Horovod's driver wants, on node 0
 
     def _ask(self, slot: Slot, env: dict[str, str] | None = None) -> None:
-        """Have a rank of any node started with these variables, or ended."""
         if slot.node == 0:
             self._start_or_end(slot.local_rank, env)
         elif self._coordinator is not None:
             self._coordinator.command(slot.node, str(slot.local_rank), json.dumps(env))
 
     def _told_over(self, why: str, failures: list[blame.Failure]) -> None:
-        """End what is left: after a success that is a rank which Horovod has no more use for."""
+        """End the remaining ranks: after a success Horovod has no more use for them."""
         assert self._coordinator is not None
         if not why:
             for slot in sorted(self._elastic.running):
@@ -161,7 +159,6 @@ class ElasticShim(Shim):
     # Ends
 
     def _end_worker(self, local_rank: int) -> None:
-        """End one rank, as a stop would, without the others."""
         worker = self._workers.get(local_rank)
         if worker is None or worker.ended is not None or worker in self._given_up:
             return

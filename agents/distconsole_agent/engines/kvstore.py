@@ -20,7 +20,7 @@ from distconsole_agent.system.loop import READ, WRITE, Loop, Timer
 
 MAX_HEAD_BYTES = 8 * 1024
 MAX_CONNECTIONS = 512
-"""Below the 1024 descriptors that a process may have by default; who is cut off asks again."""
+"""Below the default of 1024 descriptors for a process; clients that are cut off ask again."""
 
 Reply = Callable[[bytes], None]
 
@@ -119,7 +119,9 @@ class KeyValueStore:
             sock.close()
             return
         if len(self._connections) >= MAX_CONNECTIONS:
-            self._close_oldest()
+            connections = self._connections.values()
+            oldest = next((each for each in connections if not each.waits), None)
+            (oldest or next(iter(connections))).close()
         connection = self._connections[sock.fileno()] = _Connection(
             self._loop, sock, self._room.value_bytes, self._answer, self._connections
         )
@@ -134,14 +136,7 @@ class KeyValueStore:
             self._strangers.add(address)
             self._refused(address)
 
-    def _close_oldest(self) -> None:
-        """Make room for a connection; one that waits for somebody else's answer is not the oldest."""
-        connections = self._connections.values()
-        oldest = next((each for each in connections if not each.waits), None)
-        (oldest or next(iter(connections))).close()
-
     def _answer(self, request: Request, reply: Reply) -> None:
-        """Have ``reply`` called with the answer, now or later."""
         method, scope, key, body = request
         if method == b"PUT":
             has_room = self._put(scope, key, body)
@@ -193,7 +188,7 @@ def _end(where: tuple[object, ...]) -> tuple[str, int]:
 
 
 class Request(NamedTuple):
-    """What one connection asks; ``body`` is empty unless it is a PUT."""
+    """The request of one connection; ``body`` is empty unless it is a PUT."""
 
     method: bytes
     scope: bytes
@@ -202,7 +197,7 @@ class Request(NamedTuple):
 
 
 class _Connection:
-    """One request and its answer; ``waits``: whether somebody else is to answer."""
+    """One request and its answer; ``waits``: whether the answer depends on another request."""
 
     def __init__(
         self,

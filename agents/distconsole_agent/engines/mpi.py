@@ -61,7 +61,7 @@ _UNCONNECTED = "Open MPI failed to TCP connect to a peer MPI process"
 
 REMOTE_SCRIPT = """\
 #!/bin/sh
-# mpirun starts this where it would start ssh: it hands the command to the run's shim on this host,
+# mpirun starts this in place of ssh: it hands the command to the run's shim on this host,
 # which has it run by the shim on that host.
 trap '' TERM INT QUIT USR1 USR2 ALRM
 while [ "${{1#-}}" != "$1" ]; do shift; done
@@ -121,7 +121,7 @@ class MpiRanks:
         return [rank for rank in self._ranks.values() if rank.ended is None]
 
     def open(self, places: Places) -> None:
-        """Make what the ranks and mpirun need in the run's folder, or raise OSError."""
+        """Create the files of the ranks and of mpirun in the run's folder, or raise OSError."""
         self.places = places
         folder = os.path.join(places.run_dir, SCRATCH)
         os.mkdir(folder, 0o700)
@@ -202,7 +202,6 @@ class MpiRanks:
         return Failure(self.spec.node_index, rank, process.pid, ended.t_ns, *how)
 
     def _aborting(self, process: RankProcess) -> Failure | None:
-        """Return the failure of a rank here that called MPI_Abort and could not report its end."""
         assert process.ended is not None
         for rank in self.alive:
             told = read_tail(rank.command.stderr_path, rank.stderr_from)
@@ -286,8 +285,8 @@ class MpiShim(Shim):
     # What mpirun wants of other hosts
 
     def _remote(self, address: str, command: str, name: str) -> None:
-        addresses = [node.address for node in self._spec.nodes]
-        index = addresses.index(address) if address in addresses else 0
+        named = [(node.address, node.host.replace(":", "-")) for node in self._spec.nodes]
+        index = next((at for at, names in enumerate(named) if address in names), 0)
         if index and self._coordinator is not None:
             self._coordinator.command(index, name, command)
             return
@@ -345,7 +344,6 @@ class MpiShim(Shim):
             self._coordinator.idle(0)
 
     def _engine_processes(self) -> set[int]:
-        """Return mpirun or its daemon, and what is between it and the ranks."""
         found: set[int] = set()
         for process in self._ranks.alive:
             found |= {process.pid, *descendants(process.pid)}
@@ -404,7 +402,7 @@ class MpiShim(Shim):
         return places is not None and all_meet(places.rings, self._restart + 1)
 
     def _judge(self, rank: RankProcess, stopped_ns: int | None) -> None:
-        """Wait with a rank that died of SIGTERM: where one calls MPI_Abort, mpirun ends the others."""
+        """Wait with a rank that died of SIGTERM: if another calls MPI_Abort, mpirun ends the others."""
         assert rank.ended is not None
         if stopped_ns is None and rank.ended.signal == signal.SIGTERM:
             late = partial(self._judge_late, rank, self._restart)

@@ -37,7 +37,7 @@ NOT_OURS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal
 """Slurm sends them to every process of a job that it ends."""
 
 VERDICT = "verdict.json"
-"""The first node's shim writes it when every other one has told that nothing is left, or is lost."""
+"""The first node's shim writes it when every other one has reported its end, or is lost."""
 
 GONE_SECONDS = 60.0
 """How long a shim whose srun is gone may take to end its ranks."""
@@ -58,7 +58,7 @@ KEPT = (*CLIENT_VARIABLES, "SLURM_SUBMIT_DIR", "SLURM_SUBMIT_HOST")
 
 
 def do(request: dict[str, Any], environment: dict[str, str], runs: Runs) -> dict[str, Any]:
-    """Do what the op ``slurm`` asks for, or raise Refusal."""
+    """Perform the op ``slurm``, or raise Refusal."""
     what = request.get("do")
     if what == "submit":
         argv = tuple(_words(request, "argv"))
@@ -81,7 +81,7 @@ def do(request: dict[str, Any], environment: dict[str, str], runs: Runs) -> dict
 
 
 def submit(argv: tuple[str, ...], environment: dict[str, str]) -> str:
-    """Submit a job that holds its nodes until it is told what to start; return its number."""
+    """Submit a job that holds its nodes until its command comes; return its number."""
     told = command(argv, environment)
     job = told.strip().splitlines()[-1].partition(";")[0] if told.strip() else ""
     if not job.isdigit():
@@ -90,7 +90,7 @@ def submit(argv: tuple[str, ...], environment: dict[str, str]) -> str:
 
 
 def command(argv: tuple[str, ...], environment: dict[str, str]) -> str:
-    """Return what one of Slurm's commands prints, or raise Refusal with its own words."""
+    """Return the output of one of Slurm's commands, or raise Refusal with its error."""
     try:
         done = run_program(argv, COMMAND_SECONDS, env=environment)
     except FileNotFoundError:
@@ -169,7 +169,7 @@ exec {shlex.join(ended)} --code "$code" "$@"
 
 
 def tell_holder(job: str, script: str) -> None:
-    """Tell the script that holds a job on this node which one to become, or raise Refusal."""
+    """Pass the command to the script that holds a job on this node, or raise Refusal."""
     folder = default_node_dir()
     path = os.path.join(folder, f"slurm-{job}")
     deadline = time.monotonic() + HOLDER_SECONDS

@@ -70,7 +70,6 @@ class SlurmShim(Shim):
         return super()._answer(request, reply)
 
     def _told_of_failure(self, request: dict[str, Any]) -> Answer:
-        """The run has lost its srun."""
         if self._state == "prepared":
             self._request_stop(blame.USER, 0.0)
         elif self._ending.verdict is None and (
@@ -93,7 +92,7 @@ class SlurmShim(Shim):
             self._ask_srun(self._loop.clock() + SRUN_SECONDS)
 
     def _ask_srun(self, deadline: float) -> None:
-        """Look whether a node was lost because Slurm ends the step of a srun that was killed."""
+        """Check whether a node was lost because Slurm ends the step of a killed srun."""
         death = read_srun_death(self._run_dir)
         if death is None and self._loop.clock() < deadline and not self._srun_failed:
             self._loop.call_later(WHY_PACE_SECONDS, partial(self._ask_srun, deadline))
@@ -105,7 +104,6 @@ class SlurmShim(Shim):
 
     @property
     def _between_attempts(self) -> bool:
-        """Whether nothing is left here and more may follow."""
         return self._ending.gone and self._ending.verdict is None and self._spec.max_restarts > 0
 
     # Signals

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from distconsole_agent.system.kernel_files import end_of
 
 STEP_SCRIPT, STEP_LOG, STEP_ENDED = "step.sh", "step.log", "step.ended"
-"""In the folder of a run's first node: what srun is a child of, what that said, how srun ended."""
+"""In the folder of a run's first node: srun's parent, its output, its end."""
 
 MAX_TAIL_BYTES = 16 * 1024
 
@@ -42,7 +42,7 @@ _REASONS = {
 
 
 def read_reason(run_dir: str) -> str:
-    """Return why Slurm ended a run's step, in words; empty while it said nothing."""
+    """Return why Slurm ended a run's step, in words; empty while it has given no reason."""
     log = _read_log(run_dir)
     found, failed = _CANCELLED.search(log), _NODE_FAILED.search(log)
     node = _whose_failure(failed[1]) if failed is not None else "a node of it failed"
@@ -82,7 +82,6 @@ def read_srun_death(run_dir: str) -> SrunDeath | None:
 
 
 def read_exit_code(path: str, otherwise: int) -> int:
-    """Return the ``exit_code`` in a JSON file."""
     try:
         with open(path, encoding="ascii") as file:
             return int(json.load(file)["exit_code"])

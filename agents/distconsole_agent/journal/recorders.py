@@ -20,6 +20,9 @@ from distconsole_training.records import BATCH, CHECK, DETAIL, METRIC, PHASE, PH
 REBUILT_RECORDS = 4096
 """Records before the cursor that are looked at again after a restart of the agent."""
 
+CHILD_SECONDS = 60
+"""For how long a child that trains without a process group may yet join one; then it trains in its parent's place."""
+
 TRAINING = (STEP, METRIC)
 LIVE_PHASES = ("init_process_group", "first_step")
 
@@ -44,6 +47,10 @@ class Recorder:
         self.lost_told = 0
         self.was_alive = False
         self.ended = False
+        self.trains_ns = 0
+        """When its child was first seen to train without a number, in UNIX nanoseconds."""
+        self.is_substitute = False
+        """Whether it speaks for its parent's rank, as it has none of its own."""
         self.meets_ns = self.met_ns = self.first_step_ns = 0
         self.checks = Checks(path)
         self.waits = Waits()
@@ -68,6 +75,7 @@ class Recorder:
         self.ring.index, self.guard_errors, base, counted, self.rank, self.active = mark
         self.offset = Offset(base)
         self.offset.counted = counted
+        self.is_substitute = self.rank >= 0 and self.ring.header.rank < 0
 
     def trains(self) -> bool:
         """Whether it holds unread training records."""
@@ -203,8 +211,8 @@ class Recorders:
             final = ended_ns is not None
             if ended_ns is not None and self._is_later(recorder, ended_ns, everybody=everybody):
                 continue
-            if recorder.rank < 0:
-                recorder.rank = self._rank_of(recorder, final=final)
+            if recorder.rank < 0 or recorder.is_substitute:
+                self._place(recorder, final=final)
             if recorder.rank >= 0 and (ranks is None or recorder.rank in ranks):
                 recorder.ended = recorder.ended or final
                 heard.append(recorder)
@@ -290,17 +298,34 @@ class Recorders:
         if recorder.active:
             self._active[recorder.rank] = recorder
 
-    def _rank_of(self, recorder: Recorder, *, final: bool) -> int:
+    def _place(self, recorder: Recorder, *, final: bool) -> None:
+        """Find whose rank a process speaks for; what it recorded in its parent's place stays there."""
+        header, before = recorder.ring.header, recorder.rank
+        recorder.rank = self._ranks.of_process(header.pid, 0, header.rank)
+        recorder.is_substitute = recorder.rank < 0 and self._is_substitute(recorder, final=final)
+        if recorder.is_substitute:
+            header = recorder.ring.refresh()
+            recorder.rank = self._ranks.of_process(header.pid, header.parent_pid, header.rank)
+        if before not in (-1, recorder.rank) and self._active.get(before) is recorder:
+            recorder.active = False
+            del self._active[before], self._memory[before]
+
+    def _is_substitute(self, recorder: Recorder, *, final: bool) -> bool:
+        """Return whether a process without a number trains in its parent's place.
+
+        A child does not while it may yet join a process group, nor beside others, nor beside its parent.
+        """
         header = recorder.ring.header
-        own = self._ranks.of_process(header.pid, 0, header.rank)
-        if own >= 0:
-            return own
-        # A child speaks for its parent's rank only if it trains without having said its own, which
-        # one that a script spawned learns with its process group.
-        if not (recorder.trains() or final):
-            return -1
-        header = recorder.ring.refresh()
-        return self._ranks.of_process(header.pid, header.parent_pid, header.rank)
+        if not (recorder.is_substitute or recorder.trains()):
+            return final and not header.is_child
+        recorder.trains_ns = recorder.trains_ns or self._wall_ns()
+        rings = [each.ring.header for each in self._found.values() if each is not recorder]
+        if not header.is_child:
+            return True
+        if any(each.is_child or each.pid == header.parent_pid for each in rings):
+            return False
+        waited = self._wall_ns() - recorder.trains_ns >= CHILD_SECONDS * 1e9
+        return final or waited or recorder.ring.backlog > header.capacity // 2
 
     def _take(self, recorder: Recorder) -> list[Entry]:
         """Return the entries of one ring, if it is its rank's turn to be heard."""

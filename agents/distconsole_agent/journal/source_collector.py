@@ -9,7 +9,8 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from typing import Any
 
 from distconsole_agent.contract.limits import RING_SCAN_SECONDS, SHIM_CHECK_SECONDS
@@ -53,6 +54,41 @@ SRUN_SECONDS = 10.0
 """How long the agent waits for srun to end once the shim that it started has died: srun may still say why."""
 
 
+@contextmanager
+def read_along(folder: str, spec: dict[str, Any]) -> Iterator[RollCalls]:
+    """Give who calls the ranks of a run whose journal another agent writes, by what shim and rings say by now."""
+    ranks, rings = _ranks_of(spec), _rings_of(folder, spec)
+    recorders = Recorders(rings, ranks, time.time_ns, folder if spec.get("enter") else None)
+    events = ShimEventReducer(spec, ranks)
+    with (
+        closing(ShimLines(os.path.join(folder, "shim.jsonl"))) as shim,
+        closing(recorders),
+    ):
+        while told := shim.read():
+            for _, event in told:
+                if event["event"] == "attempt":
+                    recorders.begin_again(event["restart"], event["t_ns"])
+                events.tell(event)
+        recorders.scan({})
+        recorders.drain()
+        yield RollCalls(folder, rings, ranks, recorders)
+
+
+def _ranks_of(spec: dict[str, Any]) -> RankStates:
+    # Ranks of mpirun report themselves to the shim, so each is known as if it were its child.
+    return RankStates(
+        list(spec["nodes"][spec["node_index"]]["ranks"]),
+        engine_ranks=spec.get("engine_ranks") is not False or spec.get("launcher") == MPI,
+        watched=bool(spec.get("watch", True)),
+        planned_world=planned_world(spec),
+        own_numbers=numbers_itself(spec),
+    )
+
+
+def _rings_of(folder: str, spec: dict[str, Any]) -> str:
+    return spec.get("rings") or os.path.join(folder, "rings")
+
+
 class SourceCollector:
     """The sources of one run here, for a ``journal`` to write; ``monotonic`` seconds, ``wall_ns`` of entries."""
 
@@ -71,18 +107,10 @@ class SourceCollector:
         self._monotonic, self._wall_ns = monotonic, wall_ns
         self.samples: deque[Entry] = deque(maxlen=8)
         nodes, index = spec["nodes"], spec["node_index"]
-        # Ranks of mpirun report themselves to the shim, so each is known as if it were its child.
-        engine_ranks = spec.get("engine_ranks") is not False or spec.get("launcher") == MPI
-        self.ranks = RankStates(
-            list(nodes[index]["ranks"]),
-            engine_ranks=engine_ranks,
-            watched=bool(spec.get("watch", True)),
-            planned_world=planned_world(spec),
-            own_numbers=numbers_itself(spec),
+        self.ranks, rings = _ranks_of(spec), _rings_of(folder, spec)
+        self._recorders = Recorders(
+            rings, self.ranks, wall_ns, folder if spec.get("enter") else None
         )
-        rings = spec.get("rings") or os.path.join(folder, "rings")
-        enclosed = folder if spec.get("enter") else None
-        self._recorders = Recorders(rings, self.ranks, wall_ns, enclosed)
         self.roll = RollCalls(folder, rings, self.ranks, self._recorders, monotonic)
         self._shim = ShimLines(os.path.join(folder, "shim.jsonl"))
         self._logs = LogSources(

@@ -1,4 +1,4 @@
-"""Keeps the program compiled beside its zipapp, whose sources Python compiles anew at every start.
+"""Keeps the program compiled beside its zipapp, whose sources Python compiles at every start.
 
 The zipapp's own ``__main__`` looks for the file and takes the zipapp where there is none. It is
 never removed here: the home it lies in may be shared, and other hosts may be running from it.
@@ -16,14 +16,13 @@ import zlib
 from distconsole_agent.node_folder.folders import replace_file
 
 PACKAGE = "distconsole_agent/"
-"""All that bridge and shim import; the rest comes from the zipapp, where it is asked for."""
+"""Imports of bridge and shim; the rest comes from the zipapp on demand."""
 
 UNCHECKED_HASH = 1
 """Flags of a .pyc that is believed without a look at its source (PEP 552)."""
 
 
 def compiled_path(archive: str) -> str:
-    """Return where the program of ``archive`` lies, compiled for this Python."""
     return f"{archive[: -len('.pyz')]}.{sys.implementation.cache_tag}.zip"
 
 

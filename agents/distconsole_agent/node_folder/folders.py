@@ -1,4 +1,4 @@
-"""Where things lie on a node, and whether a folder may be trusted."""
+"""Paths on a node, and checks whether a folder may be trusted."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def default_node_dir() -> str:
 
 
 def open_node_dir(path: str) -> str:
-    """Create ``path`` where it is missing, check that it is ours alone, and return it absolute.
+    """Create a missing ``path``, check that it is ours alone, and return it absolute.
 
     Raises:
         Refusal: ``storage``, when it is a link, another's, open to others, noexec, read-only or full.
@@ -94,7 +94,7 @@ def open_node_dir(path: str) -> str:
 
 
 def own_folder(path: str) -> None:
-    """Create ``path`` with mode 0700 where it is missing, and check that nobody else can get in.
+    """Create a missing ``path`` with mode 0700, and check that no other user can get in.
 
     Raises:
         Refusal: ``storage``, when it is not a folder, is a link, another's, or open to others.
@@ -170,7 +170,7 @@ def sync_paths(*paths: str) -> None:
 
 
 def ring_folder(run: str, node_dir: str) -> str | None:
-    """Return a fresh folder in shared memory for the rings of ``run``; None where there is no room.
+    """Return a fresh folder in shared memory for the rings of ``run``; None without room.
 
     Several node folders may share one machine (as embedded nodes do), hence the second part of its
     name.

@@ -97,7 +97,7 @@ def _is_wanted(name: str) -> bool:
 
 
 def remove_leftovers(folders: NodeFolders, clock: Callable[[], float] = boottime) -> None:
-    """Remove what other versions left that nobody has used for long and nobody uses now.
+    """Remove files of other versions that are unused now and have been for long.
 
     ``clock`` gives seconds since the boot. Raises OSError when something cannot be read or removed.
     """
@@ -121,7 +121,7 @@ def remove_leftovers(folders: NodeFolders, clock: Callable[[], float] = boottime
 
 
 def _hooks_in_use(folders: NodeFolders) -> set[str]:
-    """Return the names of the hooks that ranks of runs which are not over have loaded."""
+    """Return the names of the hooks that ranks of running runs have loaded."""
     found = set()
     for folder in map(folders.run, os.listdir(folders.runs)):
         if os.path.exists(os.path.join(folder, "ended.json")):

@@ -92,7 +92,7 @@ def _file(entry: Any) -> CodeFile:
 
 
 def _path(path: object) -> str:
-    """Return ``path`` if it stays where it is put. Raises Refusal (``bad_request``)."""
+    """Return ``path`` if it stays inside the tree. Raises Refusal (``bad_request``)."""
     if not isinstance(path, str) or not path or "\0" in path:
         raise bad_request(f"{path!r} is not a path")
     parts = path.split("/")
@@ -108,7 +108,6 @@ def _path(path: object) -> str:
 
 
 def _target(path: object, target: object) -> str:
-    """Return a link's target if it is relative and stays in the tree."""
     if not isinstance(target, str) or not target or "\0" in target or target.startswith("/"):
         raise bad_request(f"the link {path!r} does not point to a relative path")
     ends = posixpath.normpath(posixpath.join(posixpath.dirname(str(path)), target))
@@ -138,7 +137,7 @@ def _folders_above(paths: Iterable[str]) -> set[str]:
 
 
 def has_outputs(folder: str) -> bool:
-    """Return whether a run has written files of its own into its code's folder: maybe its only checkpoints."""
+    """Whether a run has written files of its own into its code's folder: maybe its only checkpoints."""
     try:
         brought = load_manifest(folder).paths
     except FileNotFoundError:

@@ -45,7 +45,7 @@ def take_node_dir(path: str) -> tuple[str, int]:
 
 
 def keep_node_dir(path: str) -> int | None:
-    """Return a descriptor that keeps ``path`` to its host; None if it is nobody's; raises OSError."""
+    """Return a descriptor that reserves ``path`` for its host; None without an owner; raises OSError."""
     try:
         held = _open(path, os.O_RDONLY)
     except FileNotFoundError:
@@ -55,7 +55,7 @@ def keep_node_dir(path: str) -> int | None:
 
 
 def keep_from_cleaners(path: str) -> int | None:
-    """Return a descriptor whose lock has systemd-tmpfiles leave ``path`` alone; None where it cannot be locked.
+    """Return a descriptor whose lock has systemd-tmpfiles leave ``path`` alone; None if it cannot be locked.
 
     A cleaner of /tmp would take what lies there unread for days: what ranks may still import, and a run's spec.
     """
@@ -80,7 +80,7 @@ def _is_ours(part: str) -> bool:
 
 
 def _hold(part: str, *, take: bool = False) -> int | None:
-    """Return a descriptor that holds ``part``; None where it is another host's, and not to be taken."""
+    """Return a descriptor that holds ``part``; None if another host has it, and may keep it."""
     held = _open(part, os.O_RDWR | os.O_CREAT)
     try:
         if take:
@@ -88,7 +88,7 @@ def _hold(part: str, *, take: bool = False) -> int | None:
             with contextlib.suppress(BlockingIOError):
                 _take(held, part)
         fcntl.flock(held, fcntl.LOCK_SH)
-        # Read once it is held: a lock that changes its kind may be somebody else's in between.
+        # Read under the lock: another process may take it while its kind changes.
         if os.pread(held, 4096, 0).startswith(os.fsencode(this_host())):
             return held
     except BaseException:
@@ -99,7 +99,7 @@ def _hold(part: str, *, take: bool = False) -> int | None:
 
 
 def _take(held: int, part: str) -> None:
-    """Write that ``part`` is ours, where it is no other host's; raises BlockingIOError if in use."""
+    """Write that ``part`` is ours, unless another host has it; raises BlockingIOError if in use."""
     fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     name = os.fsencode(os.uname().nodename)
     owner = os.pread(held, 4096, 0).split(b"\n")

@@ -1,4 +1,4 @@
-"""What the disk and the kernel prove of a run's folder: before something goes, one of these says so.
+"""Evidence of the disk and the kernel about a run's folder, required before a removal.
 
 Whatever cannot be read proves nothing.
 """
@@ -41,17 +41,17 @@ def remove_unborn(folder: str) -> None:
 
 
 def may_live(folder: str) -> bool:
-    """Return whether the shim of a run, or a process that it started, may live."""
+    """Whether the shim of a run, or a process that it started, may live."""
     return shim_may_live(folder) or bool(pids_of_run(folder, doubtful=True))
 
 
 def shim_may_live(folder: str) -> bool:
-    """Return whether the shim of a run may live: it holds ``shim.pid`` for life (``runlog.claim``)."""
+    """Whether the shim of a run may live: it holds ``shim.pid`` for life (``runlog.claim``)."""
     return may_be_held(os.path.join(folder, "shim.pid"))
 
 
 def may_be_held(path: str) -> bool:
-    """Return whether a process may hold the lock of a file, which it does for life."""
+    """Whether a process may hold the lock of a file, which it does for life."""
     try:
         with open(path, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -74,7 +74,7 @@ class Ages:
         self._clock = clock
 
     def unused(self, paths: Iterable[str]) -> dict[str, float]:
-        """Return for how many seconds nobody is known to have touched each of ``paths``.
+        """Return the seconds for which none of ``paths`` is known to have been touched.
 
         When it was touched last is a name here that may change, and no time. Raises OSError as
         ``note``.

@@ -34,7 +34,7 @@ def check_run_id(run: object) -> str:
 
 
 def visible_devices(pid: object) -> str | None:
-    """Return the GPUs that Slurm gave a process, numbered as on the node; None where it gave none."""
+    """Return the GPUs that Slurm gave a process, numbered as on the node; None without any."""
     read = read_environ(pid) if isinstance(pid, int) else {}
     names = ("SLURM_STEP_GPUS", *VISIBLE)
     given = {n: read[n.encode()].decode("ascii", "replace") for n in names if read.get(n.encode())}
@@ -54,7 +54,7 @@ def check_spec(run: str, raw: object) -> dict[str, Any]:
     assert isinstance(raw, dict)
     if parsed.run != run:
         raise bad_request(f"the spec is of run {parsed.run}, not {run}")
-    # What an image has of its own is not to be seen from here.
+    # Variables of the image cannot be seen from here.
     needs = () if parsed.container else parsed.needs
     for path in map(os.path.expanduser, needs):
         if not is_script(path):
@@ -91,7 +91,7 @@ def read_summary(folder: str) -> dict[str, Any]:
 
 
 def read_end(folder: str) -> dict[str, Any] | None:
-    """Return the ``end`` entry that a run's summary holds; None where there is none."""
+    """Return the ``end`` entry of a run's summary; None without one."""
     try:
         with open(os.path.join(folder, "ended.json"), "rb") as file:
             end = json.load(file)
@@ -126,7 +126,7 @@ def describe(folder: str, active: ActiveRun | None) -> dict[str, Any]:
 
 
 def find_end(folder: str) -> dict[str, Any]:
-    """Return the ``end`` of a run that nobody attends to; raises OSError, one of ``UNREADABLE``, without."""
+    """Return the ``end`` of a run without a collector; raises OSError, one of ``UNREADABLE``, without."""
     end = read_end(folder)
     if end is None:
         read_spec(folder)  # without it nobody can attend to the run: that is what to tell
@@ -141,7 +141,6 @@ def trouble_with(folder: str, error: Exception) -> str:
 
 
 def _unreadable(folder: str, trouble: str) -> dict[str, Any]:
-    """Return what is known of a run by its folder alone."""
     created = os.stat(folder).st_mtime
     known = {"run": os.path.basename(folder), "name": "", "script": "", "launcher": ""}
     none = {"world_size": 0, "node_index": 0, "nodes": [], "last_seq": 0, "journal": ""}

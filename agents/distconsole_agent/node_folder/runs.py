@@ -1,4 +1,4 @@
-"""The runs of this node: their folders, and what is asked of their shims."""
+"""The runs of this node: their folders, and requests to their shims."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Runs:
         self._active: dict[str, ActiveRun] = {}
         self._preparing: set[str] = set()
         self._unkept: set[str] = set()
-        """Runs that are over, which the disk may forget: no proof of it is written."""
+        """Finished runs that the disk may forget: no evidence of the end is written."""
         self._shims: dict[str, subprocess.Popen[bytes]] = {}
         self._boottime = boottime
         self._ages = Ages(os.path.join(folders.node_dir, "ended_since.json"), boottime)
@@ -101,7 +101,7 @@ class Runs:
     def prepare(
         self, run: str, raw_spec: object, environment: dict[str, str] | None = None
     ) -> dict[str, Any]:
-        """Make the run's folder, start its shim and return what the shim says of itself.
+        """Make the run's folder, start its shim and return the shim's answer.
 
         ``raw_spec`` is the node's part of the plan, as it came; ``environment`` is what its
         processes inherit, None for this process's own. Raises Refusal: ``bad_request``,
@@ -161,7 +161,7 @@ class Runs:
             self._shims[f"{run} {started.pid}"] = started
 
     def adopt(self, run: str, shim_pid: object) -> None:
-        """Attend to a run that was prepared here and whose shim somebody else has started."""
+        """Attend to a run that was prepared here and whose shim srun has started."""
         folder = self.folder(run)
         with self._lock:
             if run in self._active:
@@ -175,7 +175,7 @@ class Runs:
     def ask_shim(self, run: str, request: dict[str, Any]) -> dict[str, Any]:
         """Send one request to a run's shim and return its answer.
 
-        Raises Refusal: ``no_such_run``, ``timed_out``, or what the shim refused with.
+        Raises Refusal: ``no_such_run``, ``timed_out``, or the shim's refusal.
         """
         folder = self.folder(run)
         try:
@@ -265,7 +265,7 @@ class Runs:
 
         A run that wrote files into its code's folder stays: they may be its checkpoints.
         """
-        # Whatever is over was so already when what is to go is listed.
+        # A finished run was finished already when the removals are listed.
         over = {
             run for run in self._names() if run_files.read_end(self._folders.run(run)) is not None
         }
@@ -284,7 +284,7 @@ class Runs:
                 self._remove(folder)
 
     def _lingers(self, run: str, folder: str) -> bool:
-        """Return whether a run that has ended still has its thread or its shim."""
+        """Whether a run that has ended still has its thread or its shim."""
         self.reap()
         with self._lock:
             return run in self._active or os.path.exists(os.path.join(folder, "shim.sock"))
@@ -373,7 +373,7 @@ class Runs:
         self._undo(folder, spec)
 
     def _drop_unborn(self, folder: str) -> None:
-        """Remove what a ``prepare`` left that never got as far as a spec, if it left nothing else."""
+        """Remove the rest of a ``prepare`` that wrote no spec, if it left nothing else."""
         since, now = self._unborn.pop(folder, None), self._boottime()
         if not is_unborn(folder):
             return

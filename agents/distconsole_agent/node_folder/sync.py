@@ -1,4 +1,4 @@
-"""A run's code on this node: what is missing is asked for, and the run gets a copy of its own.
+"""A run's code on this node: asks for missing contents, and gives the run a copy of its own.
 
 The copy is made aside (``sync/<run>/``) and becomes ``runs/<run>/code`` when the run is prepared.
 Contents of files lie each under its SHA-256, so that none is sent twice, and are copied from there,
@@ -36,7 +36,7 @@ STAGED_SECONDS = 3600.0
 """Code that was brought for a run that was never prepared is removed after this long."""
 
 KEEP_SECONDS = 30 * 86400.0
-"""A content that no run has used for so long is removed."""
+"""Seconds after which a content without a run is removed."""
 
 COPY_BYTES = 1024 * 1024
 TOUCH_SECONDS = 86400.0
@@ -99,7 +99,7 @@ class CodeSync:
         remove_tree(staged)
 
     def housekeep(self) -> None:
-        """Remove what was brought long ago and is of no use; raises OSError if that cannot be noted."""
+        """Remove old unused contents; raises OSError if that cannot be noted."""
         staged = []
         with contextlib.suppress(FileNotFoundError):
             staged = [entry.path for entry in os.scandir(self._staging)]
@@ -139,7 +139,6 @@ class CodeSync:
         return missing
 
     def _has(self, file: CodeFile) -> bool:
-        """Return whether a file's content is here, and keep it for another while."""
         path = self._content(file.sha256)
         try:
             found = os.stat(path)

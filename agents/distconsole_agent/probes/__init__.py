@@ -1,4 +1,4 @@
-"""What the console may ask to be looked at on this node. Every probe is read-only and has a deadline."""
+"""The probes that the console may ask for on this node. Every probe is read-only and has a deadline."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ Facts = dict[str, Any]
 Probe = Callable[[Facts, float], Facts]
 """Takes its arguments and the seconds that it has, and returns the facts of its group.
 
-Raises a ProbeError for arguments that mean nothing, and where what it asks does not answer.
+Raises a ProbeError for malformed arguments, and for a source that does not answer.
 """
 
 MAX_MANY = 32
 GRACE_SECONDS = 0.5
-"""A probe that keeps to its deadline gets this much to hand in what it has."""
+"""A probe that keeps to its deadline gets this much longer to hand in its results."""
 
 
 def run(
@@ -46,8 +46,8 @@ def run(
     Args:
         group: A name of the table below, or ``many``: ``{"probes": [{"name", "group", "args",
             "seconds"}]}`` gives ``{"answers": {name: {"facts" or "error", "seconds"}}}``.
-        deadline_seconds: After so long the answer is an error, whatever the probe hangs on.
-        environment: Of the session that asks, for what is found and started; None for our own.
+        deadline_seconds: After this long the answer is an error, even if the probe hangs.
+        environment: Of the session that asks, for searches and programs; None for our own.
 
     Raises:
         ProbeError: ``bad_request`` for a group or arguments that mean nothing, ``timed_out``,
@@ -131,6 +131,7 @@ _GROUPS: dict[str, Probe] = {
     "shm": leftovers.look_at_shared_memory,
     "names": own_network.resolve,
     "import": python_env.import_torch,
+    "import.end": python_env.end_import,
     "kernel": kernel_log.look,
     "fabric": own_network.look_at_fabric,
     "net": own_network.look,

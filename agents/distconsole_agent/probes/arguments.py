@@ -61,7 +61,7 @@ def whole(args: Arguments, name: str, default: int, lowest: int, highest: int) -
 
 
 def items(args: Arguments, name: str) -> list[Any]:
-    """Return a list, empty where it is missing; raises ProbeError if it is not one, or too long."""
+    """Return a list, empty if missing; raises ProbeError if it is not one, or too long."""
     value = args.get(name, [])
     if not isinstance(value, list) or len(value) > MAX_ITEMS:
         raise bad_arguments(f"{name} is not a list")

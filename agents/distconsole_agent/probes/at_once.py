@@ -13,7 +13,7 @@ from typing import Any, Callable
 def look_at_once(
     look: Callable[[Any], Any], things: Sequence[Any], most: int | None = None
 ) -> list[Any]:
-    """Return ``look`` of each thing in their order, ``most`` of them at a time; raises what one of them raised."""
+    """Return ``look`` of each thing in order, ``most`` of them at a time; raises the first exception."""
     found: list[Any] = [None] * len(things)
     errors: list[BaseException] = []
     waiting = deque(enumerate(things))

@@ -1,4 +1,4 @@
-"""The environment of the session that asked for a probe, and that which a launch gives its ranks."""
+"""The environment of the session that asks for a probe, and that of a launch's ranks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def use_environment(environment: Mapping[str, str] | None) -> Iterator[None]:
 
 
 def session_environment() -> Mapping[str, str]:
-    """Return what the asking session would start a program with: the agent's own may be hours old."""
+    """Return the asking session's environment for programs: the agent's own may be hours old."""
     environment = _ASKED_FROM.get()
     return os.environ if environment is None else environment
 

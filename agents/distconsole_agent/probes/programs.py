@@ -107,7 +107,7 @@ def _read(
                 return chunks, False
             ready = selector.select(0 if over else min(left, QUIET_SECONDS))
             if not ready:
-                # What a setup command left running may hold the streams for ever.
+                # Processes that a setup command left running may hold the streams for ever.
                 if over:
                     return chunks, True
                 # It may have written between the look at its streams and its end: once more.
@@ -142,7 +142,7 @@ def _ends_in_time(pid: int, due: float) -> bool:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill the whole session, also what a program that ended by itself left behind in it."""
+    """Kill the whole session, also processes that a finished program left behind in it."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     for stream in (process.stdout, process.stderr):
@@ -157,7 +157,6 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _reap_left() -> None:
-    """Reap what has died meanwhile of all that was left behind."""
     for pid in tuple(_LEFT):
         with contextlib.suppress(ChildProcessError):
             if os.waitpid(pid, os.WNOHANG) == (0, 0):

@@ -1,4 +1,4 @@
-"""Asks the programs of ``standalone``: in another process, in the interpreter of the ranks where it matters."""
+"""Runs the programs of ``standalone``: in another process, if needed in the ranks' interpreter."""
 
 from __future__ import annotations
 
@@ -23,16 +23,18 @@ from distconsole_agent.supervisor.containers import Inside, script_text
 from distconsole_agent.system.memory import memory_file
 
 SHARE = 0.8
-"""Of the time, for what a program looks at; the rest is for the interpreter's start and end."""
+"""Share of the time for a program's looks; the rest is for the interpreter's start and end."""
 
 _END = "distconsole-end-of-source"
 _FUTURE = "from __future__ import annotations\n"
 _OWN_PATH = (
-    "import os, sys; PATH = globals().get('PATH') or [each for each in sys.path if each and "
+    "import os, sys; PATH = globals().get('PATH') or [each for each in sys.path if each.strip('/') and "
     "not each.startswith('/dev/fd')]; sys.path.sort(key=lambda each: "
     "not each.startswith(os.path.dirname(os.__file__)) or '-packages' in each)\n"
 )
-"""While a program loads, Python's own modules are found before others; ``PATH`` is what a rank searches."""
+"""While a program loads, Python's own modules are found before others; ``PATH`` is what a rank searches.
+
+The folder of a program in memory is ``/`` where Python reads the link of ``/dev/fd``."""
 _IMPORT = re.compile(
     r"^from distconsole_agent\.((?:probes\.(?:standalone|collectives)|contract|system)\.\w+) import "
     r"(?:\([^)]*\)|.*)\n",
@@ -85,7 +87,7 @@ class Answer(NamedTuple):
     ended: Ended
 
     def facts(self, who: str) -> dict[str, Any]:
-        """Return what it found out; else the ProbeError names the program as ``who``."""
+        """Return its facts; else the ProbeError names the program as ``who``."""
         facts = self.parts.get(FACTS)
         if isinstance(facts, dict):
             return facts
@@ -109,13 +111,13 @@ def ask_script(
     stop: threading.Event | None = None,
     share: float = SHARE,
 ) -> Answer:
-    """Have a program of ``standalone`` look, and return what it said by then.
+    """Run a program of ``standalone``, and return its results up to then.
 
     Args:
         name: Its module.
         job: The arguments of its ``main``, beside the seconds. They are in no command line, which
             anybody may read.
-        seconds: After so long it is killed, as once ``stop`` is set.
+        seconds: After this long it is killed, as once ``stop`` is set.
         share: Of the seconds, for its own work.
 
     Raises:
@@ -200,7 +202,7 @@ def worker_script() -> str:
 
 
 def _read_parts(out: str) -> dict[str, Any]:
-    """Return by key what was said last, out of lines that are JSON lists of two."""
+    """Return the last value of each key, out of lines that are JSON lists of two."""
     parts: dict[str, Any] = {}
     for line in out.splitlines():
         try:

@@ -23,7 +23,7 @@ MAX_CALLS_BYTES = MAX_LINE_BYTES // 4 * 3
 """All calls of a node are one answer."""
 
 LOOK_SECONDS = 0.25
-"""Between the two looks at what a process uses."""
+"""Seconds between the two looks at a process's use of resources."""
 
 LATE_SECONDS = 0.5
 """So much later than its deadline a rank is given up: the kernel itself does not answer about it."""
@@ -62,7 +62,7 @@ Call = dict[str, Any]
 
 
 class Seat(NamedTuple):
-    """What is known of a rank before it is asked.
+    """Facts of a rank before the call.
 
     ``told`` are fields of its CALL, ``log`` is the path of its output, and ``server`` the socket of a worker
     server that its own environment names.
@@ -75,7 +75,7 @@ class Seat(NamedTuple):
 
 
 SPAN_RANKS = 64
-"""From so many consecutive ranks on, a group is sent as its first and last rank; a smaller one as a list."""
+"""From this many consecutive ranks on, a group is sent as its first and last rank; a smaller one as a list."""
 
 
 def call_ranks(
@@ -110,7 +110,7 @@ def with_spans(call: Call) -> Call:
 
 
 def bounded(call: Call, most: int = MAX_CALL_BYTES) -> Call:
-    """Return ``call`` with so many frames, threads and collectives left out that it has at most ``most`` bytes."""
+    """Return ``call`` without its last frames, threads and collectives, in at most ``most`` bytes."""
     while len(json.dumps(call)) > most:
         threads, groups = call.get("threads") or [], call.get("collectives") or []
         longest = max(threads, key=lambda each: len(each["frames"]), default=None)
@@ -129,7 +129,7 @@ def bounded(call: Call, most: int = MAX_CALL_BYTES) -> Call:
 
 
 class _Asker(threading.Thread):
-    """Asks one rank; ``call`` holds what is known so far."""
+    """Asks one rank; ``call`` holds the facts so far."""
 
     def __init__(
         self,
@@ -185,7 +185,7 @@ class _Asker(threading.Thread):
         self.call["children"] = children
 
     def _who_answers(self, pid: int) -> int:
-        """Return ``pid``, or the first process of Python below it where that is a wrapper (bash, uv)."""
+        """Return ``pid``, or the first process of Python below it if that is a wrapper (bash, uv)."""
         below = sorted(descendants_of(pid, self._processes) - {pid})[:MAX_BELOW]
         for each in (pid, *below):
             if ways.runs_python(each) or ways.find_server(self._rings, each):
@@ -256,7 +256,7 @@ class _Asker(threading.Thread):
         self.call["note"] = "; ".join(filter(None, (self.call["note"], text)))[:MAX_WORDS]
 
     def _ask_workers(self, children: list[Call]) -> None:
-        """Ask the processes that the main thread waits for where they are: a DataLoader's workers, or all at its end."""
+        """Ask the processes that the main thread waits for: a DataLoader's workers, or all at its end."""
         threads = self.call["threads"]
         frames = threads[0]["frames"] if threads else []
         if not any(LOADER in each["file"] or each["function"] in AT_EXIT for each in frames):
@@ -297,7 +297,7 @@ def recorder_is_off(environment: dict[bytes, bytes]) -> str:
 
 
 def read_stalls(log: str, silent_s: float) -> dict[str, Any] | None:
-    """Return the last complaint of Horovod's stall inspector in ``log``; None without one, or where a step was made since it grew."""
+    """Return the last complaint of Horovod's stall inspector in ``log``; None without one, or after a step since."""
     try:
         if time.time() - os.stat(log).st_mtime > silent_s:
             return None

@@ -1,4 +1,4 @@
-"""Reads from /proc what a rank's main thread does and waits for, and what its children are."""
+"""Reads from /proc the activity and the waits of a rank's main thread, and its children."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BY_WCHAN = (
     ("inet_csk_accept", "socket"),
     ("n_tty_read", "terminal"),
 )
-"""What a thread waits for by where it sleeps in the kernel, without the permission to see its system call."""
+"""Kernel function -> the wait of a thread in it, without the permission to see its system call."""
 _FILE_LOCKS = ("posix_lock", "locks_lock", "flock_lock", "fcntl_setlk", "nlmclnt_")
 
 _X86_64 = {
@@ -111,7 +111,7 @@ _AARCH64 = {
     291: "statx",
     441: "epoll_pwait2",
 }
-"""System calls in which a program waits, by number, of the two machines that clusters are made of."""
+"""System calls in which a program waits, by number, of x86-64 and ARM64."""
 
 _SYSTEM_CALLS = {"x86_64": _X86_64, "aarch64": _AARCH64}.get(os.uname().machine, {})
 
@@ -153,18 +153,18 @@ def cpu_of(pid: int) -> float:
 
 
 def last_run_of(task: str) -> float | None:
-    """Return when a task of /proc has last run, in seconds of the kernel's own clock; None where it does not say."""
+    """Return when a task of /proc has last run, in seconds of the kernel's own clock; None if unknown."""
     found = re.search(rb"se\.exec_start +: +(\d+)(\.\d+)", read_head(f"/proc/{task}/sched", _HEAD))
     return None if found is None else float(found[1] + found[2]) / 1000
 
 
 def interpreter_of(pid: int) -> str:
-    """Return what ``pid`` was started as; empty where that is not known."""
+    """Return the interpreter of ``pid``'s command line; empty if unknown."""
     return read_head(f"/proc/{pid}/cmdline", _HEAD).split(b"\0")[0].decode("utf-8", "replace")
 
 
 def describe_main_thread(pid: int, status: dict[str, str]) -> Facts:
-    """Return state, wchan, system call, kernel stack, debugger, memory, and what the main thread waits for."""
+    """Return state, wchan, system call, kernel stack, debugger, memory, and wait of the main thread."""
     stat = _fields(f"/proc/{pid}/task/{pid}/stat")
     found: Facts = {
         "state": stat[0].decode("ascii", "replace") if stat else "",
@@ -188,7 +188,7 @@ def read_status(pid: int) -> dict[str, str]:
 
 
 def waits_for(pid: int, found: Facts) -> Facts | None:
-    """Return what the thread that ``found`` describes waits for, as far as the kernel tells."""
+    """Return the wait of the thread that ``found`` describes, as far as the kernel shows it."""
     state, wchan = found["state"], found["wchan"]
     call = found["syscall"] or {}
     name, fd = call.get("name", ""), call.get("fd")
@@ -228,7 +228,7 @@ def children_of(pid: int, processes: dict[int, Process]) -> list[Facts]:
 
 
 def _end_of(pid: int) -> Facts | None:
-    """Return how a zombie ended, which the kernel tells its own user; None where it does not."""
+    """Return the end of a zombie, which the kernel shows its own user; None if it does not."""
     fields = _fields(f"/proc/{pid}/stat")
     if len(fields) < 50:
         return None
@@ -268,7 +268,7 @@ def _syscall(pid: int) -> Facts | None:
 
 
 def keeps_its_call(pid: int) -> bool:
-    """Return whether the kernel may not tell us in which system call ``pid`` is."""
+    """Whether the kernel may hide the present system call of ``pid`` from us."""
     try:
         with open(f"/proc/{pid}/syscall", "rb", buffering=0) as file:
             file.read(256)
@@ -307,7 +307,7 @@ def _wait_on(pid: int, fd: int | None) -> Facts | None:
 
 
 def connections_of(pid: int, inodes: Container[str]) -> Iterator[tuple[str, str]]:
-    """Yield the addresses of both ends of TCP sockets of ``pid``; the other one has port 0 where one listens."""
+    """Yield the addresses of both ends of TCP sockets of ``pid``; the other one has port 0 for a listener."""
     for name in ("tcp", "tcp6"):
         for line in read_head(f"/proc/{pid}/net/{name}", 1 << 22).splitlines()[1:]:
             words = line.split()

@@ -9,7 +9,7 @@ from typing import Any
 MAX_THREADS, MAX_FRAMES, MAX_WORDS = 32, 64, 512
 
 HOOK = "/distconsole_training/torch_hook/"
-"""Frames of our wrappers are nobody's question."""
+"""Frames of our wrappers are left out."""
 
 OUTERMOST = ("<module>", "_run_module_as_main")
 

@@ -1,4 +1,4 @@
-"""The ways to ask a process where it is: py-spy and its own Python, which read its memory, and torch's worker server.
+"""The ways to get a process's stacks: py-spy and its own Python, which read its memory, and torch's worker server.
 
 Each gives its stacks, or raises ``RefusedError`` with what it lacks. None sends a signal: a handler that walks
 frames meets them half made, and a signal may be one that the script itself listens to.
@@ -85,7 +85,7 @@ Such a request keeps one of the server's eight threads until Python's lock is fr
 
 
 class RefusedError(Exception):
-    """A way is not possible; its text says what it lacks."""
+    """A way is not possible; its text names the obstacle."""
 
 
 class UnknownHandlerError(RefusedError):
@@ -123,7 +123,7 @@ def ask_server(
     seconds: float,
     keep: Callable[[socket.socket], None] = lambda _sock: None,
 ) -> bytes:
-    """Return what a handler of torch's worker server at ``path`` answers, or raise RefusedError.
+    """Return the answer of a handler of torch's worker server at ``path``, or raise RefusedError.
 
     ``keep`` is called with the connection of a request that was not answered in time, before that is closed.
     """
@@ -158,7 +158,7 @@ def ask_server(
 
 
 def ask_server_for_any(path: str, handlers: Sequence[str], seconds: float) -> bytes:
-    """Return what the first handler answers that the server at ``path`` has, or raise RefusedError."""
+    """Return the answer of the first handler that the server at ``path`` has, or raise RefusedError."""
     for handler in handlers[:-1]:
         with contextlib.suppress(UnknownHandlerError):
             return ask_server(path, handler, seconds)
@@ -171,7 +171,10 @@ def stacks_by_server(path: str | None, state: str, seconds: float) -> list[Threa
         raise RefusedError(
             "the process has no worker server of torch: it starts with a process group, from torch 2.4 on"
         )
-    _check_runs(state)
+    if state == "T":
+        raise RefusedError("the process is stopped (state T)")
+    if state == "t":
+        raise RefusedError("a debugger holds the process (state t)")
     owed = _seconds_owed(path)
     if owed is not None:
         raise RefusedError(f"{owed:.0f} s after a request there is no answer: {HELD}")
@@ -319,7 +322,6 @@ def _run_reader(
 
 
 def runs_python(pid: int) -> bool:
-    """Return whether the program of ``pid`` is called as Python is."""
     try:
         return _PYTHON.match(os.readlink(f"/proc/{pid}/exe")) is not None
     except OSError:
@@ -354,7 +356,6 @@ def lacking(pid: int) -> str:
 
 
 def _may_trace() -> bool:
-    """Return whether this process has the capability to look into those of others."""
     return bool(int(_own("CapEff") or "0", 16) >> CAP_SYS_PTRACE & 1)
 
 
@@ -373,11 +374,3 @@ def _some(threads: list[Thread]) -> list[Thread]:
     if not threads:
         raise RefusedError("no thread of it runs Python")
     return threads
-
-
-def _check_runs(state: str) -> None:
-    """Raise RefusedError where a process can answer nothing: it does not run."""
-    if state == "T":
-        raise RefusedError("the process is stopped (state T)")
-    if state == "t":
-        raise RefusedError("a debugger holds the process (state t)")

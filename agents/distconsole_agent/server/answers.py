@@ -1,4 +1,4 @@
-"""What each request of the protocol does: a function of the request and of ``Asked``, by which a stream sends."""
+"""Answers to each request of the protocol: a function of the request and of ``Asked``, by which a stream sends."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from distconsole_agent.contract.refusal import (
 from distconsole_agent.journal.journal import Journal
 from distconsole_agent.journal.lines import body_of
 from distconsole_agent.journal.reader import Reader
+from distconsole_agent.journal.source_collector import read_along
 from distconsole_agent.node_folder.folders import hash_file, this_program
 from distconsole_agent.node_folder.run_files import check_run_id, read_end
 from distconsole_agent.node_folder.runs import Runs
@@ -34,7 +35,7 @@ from distconsole_agent.system.procfs import user_name
 from distconsole_agent.telemetry.sampling import Telemetry, memory_total, watch
 
 if TYPE_CHECKING:
-    from distconsole_agent.journal.roll_calls import RollCalls
+    from distconsole_agent.journal.active import ActiveRun
 
 OTHER_VERSION = "use the console and the agent of one version"
 
@@ -216,44 +217,47 @@ class Answers:
 
 
 def _answer_roll_call(runs: Runs, request: dict[str, Any]) -> dict[str, Any]:
-    """Return where the ranks of a run on this node are; of one that is over there are none.
+    """Return the places of a run's ranks on this node; none for a finished run.
 
-    Raises Refusal: ``bad_request``, ``no_such_run``, or ``timed_out`` where another agent attends to it.
+    Raises Refusal: ``bad_request`` or ``no_such_run``.
     """
     seconds = read_call_seconds(request)
-    roll = _roll_of(runs, request.get("run"))
-    calls = [] if roll is None else roll.call(seconds, "asked")
+    active = _attended(runs, request.get("run"))
+    if active is None:
+        calls = []
+    elif (roll := active.roll) is not None:
+        calls = roll.call(seconds, "asked")
+    else:  # an agent of another version, which may have another protocol, writes its journal
+        with read_along(active.folder, active.spec) as roll:
+            calls = roll.call(seconds, "asked")
     return {"ranks": calls, "time_ns": time.time_ns(), "host": os.uname().nodename}
 
 
 def _call_before_stop(runs: Runs, request: dict[str, Any]) -> None:
-    """Keep where the ranks are that stand still; a stop at once (``grace`` 0) does not wait for it."""
+    """Keep the places of ranks that stand still; a stop at once (``grace`` 0) does not wait for it."""
     if request.get("grace") == 0:
         return
     with contextlib.suppress(Refusal):
-        roll = _roll_of(runs, request.get("run"))
-        if roll is not None:
+        active = _attended(runs, request.get("run"))
+        if active is not None and (roll := active.roll) is not None:
             roll.call_before_stop()
 
 
-def _roll_of(runs: Runs, run: object) -> RollCalls | None:
-    """Return who calls the ranks of a run; None where it is over."""
+def _attended(runs: Runs, run: object) -> ActiveRun | None:
+    """Return a run whose journal this agent writes or reads along; None where it is over."""
     if read_end(runs.folder(run)) is not None:
         return None
     runs.pick_up()
     until = time.monotonic() + ATTEND_SECONDS
+    active = None
     while time.monotonic() < until:
         active = next((each for each in runs.active if each.run == run), None)
         if active is None or active.journal.ended:
             return None
         if active.roll is not None:
-            return active.roll
+            break
         time.sleep(0.02)
-    raise Refusal(
-        ErrorCode.TIMED_OUT,
-        f"an agent of another version attends to the run {run} on this node",
-        "use the console that started it",
-    )
+    return active
 
 
 def _begin_at(journal: Journal, known: object, after: int) -> int:
@@ -294,7 +298,7 @@ def follow(
     past = journal.last_seq
 
     def is_late(entry: dict[str, Any]) -> bool:
-        # Who asks for what is past waits for it; and behind the end nothing can be late.
+        # Requests for the past wait for it; and after the end no entry is late.
         live = entry["seq"] > past and not journal.ended
         return live and wall() - entry["t"] > limits.LATE_SECONDS
 
@@ -305,7 +309,7 @@ def follow(
             if journal.trouble != told:
                 told = journal.trouble
                 asker.send_item({"entries": [], "trouble": told})
-            # Asked before reading: what is told of later is there later.
+            # Asked before reading: later entries are there later.
             complete, there = journal.ended, journal.last_seq
             lines = reader.read()
             if lines:
@@ -321,7 +325,7 @@ def follow(
 
 
 def _send_end(end: dict[str, Any] | None, reader: Reader, asker: Asked) -> int:
-    """Send the last entry where the journal has lost it; return the number of the last one."""
+    """Send the last entry if the journal has lost it; return the number of the last one."""
     if end is None or end["seq"] <= reader.last:
         return reader.last
     writer = end.pop("journal", reader.journal_id)
@@ -382,7 +386,7 @@ class LogTexts:
         return bool(size - end > limits.LAST_UNCUT_BYTES)
 
     def _read(self, name: str, offset: int, length: int) -> str:
-        """Return what the log says there; empty where somebody has cut the file short."""
+        """Return that part of the log; empty if the file was truncated."""
         try:
             if name not in self._fds:
                 path = os.path.join(self._folder, os.path.basename(name))

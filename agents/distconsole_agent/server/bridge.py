@@ -1,4 +1,4 @@
-"""What the SSH channel runs where it must start the agent first: it does so, and copies bytes."""
+"""Program of the SSH channel that must start the agent first: it does so, and copies bytes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from distconsole_agent.server.joining import ANSWER_SECONDS, GREETING, copy
 from distconsole_agent.system import unix
 
 MAX_STARTS = 3
-"""An agent that dies at once is started so often."""
+"""Starts of an agent that dies at once."""
 
 
 def bridge(node_dir: str) -> int:
@@ -93,7 +93,7 @@ def start_agent(folders: NodeFolders, program: Program) -> bool:
                 pass_fds=(lock,),
                 env={**inherit_environment(None), **FREED_MEMORY},
             )
-        # It outlives us on purpose: it is nobody's child once we end.
+        # It outlives us on purpose: init is its parent once we end.
         started.returncode = 0
     except BlockingIOError:
         return False

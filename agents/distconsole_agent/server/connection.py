@@ -1,6 +1,6 @@
 """One bridge's connection: reads its requests, runs them side by side, sends their answers.
 
-What one connection may ask at a time is bounded; an invalid line ends it.
+The requests of one connection at a time are bounded; an invalid line ends it.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Connection:
 
     def begin(self) -> None:
         self._sock.settimeout(None)
-        # A console that takes nothing for so long is gone; SO_SNDTIMEO leaves reading unbounded.
+        # A console that reads nothing for this long is gone; SO_SNDTIMEO leaves reading unbounded.
         timeval = struct.pack("ll", int(SEND_SECONDS), 0)
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval)
         begin_thread(self._read_all)
@@ -182,7 +182,7 @@ class Connection:
         except ProtocolError as error:
             self._refuse(asked, request, error)
         except (ConnectionError, BlockingIOError):
-            # Nobody is there to be told, or takes what is said.
+            # The console has gone, or does not read.
             self.close()
         except OSError as error:
             failed = storage(f"{error.filename or 'the node folder'}: {error.strerror or error}")

@@ -32,7 +32,7 @@ ROOM_BYTES = 64 * 1024 * 1024
 
 
 OWNER = "host"
-"""In a node folder: the host whose it is (``node_owner``)."""
+"""In a node folder: the host that owns it (``node_owner``)."""
 
 
 def this_host() -> str:
@@ -108,7 +108,6 @@ def copy(agent: int, source: int, sink: int) -> None:
 
 
 def _wait(inward: _Pipe, outward: _Pipe) -> dict[int, int]:
-    """Return what became possible, by descriptor."""
     wanted = {outward.sink: 0}
     for pipe in (inward, outward):
         # A source without room is left out: its hang-up would be reported again and again.

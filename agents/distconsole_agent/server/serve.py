@@ -30,14 +30,14 @@ from distconsole_agent.system.own_log import complain
 from distconsole_agent.telemetry.sampling import Sampling, Telemetry
 
 LOCK_SECONDS = 1.0
-"""Somebody who only asks whether an agent lives holds its lock for an instant."""
+"""A process that only asks whether an agent lives holds its lock for an instant."""
 
 LOOK_SECONDS = 1.0
 """Pace of starting the sampling and of asking whether to leave."""
 
 
 def serve(node_dir: str, idle_seconds: float | None, lock_fd: int | None) -> int:
-    """Be the agent of ``node_dir`` until told to leave or idle; return the exit code; ``lock_fd``: as taken."""
+    """Be the agent of ``node_dir`` until a request to leave or idle; return the exit code; ``lock_fd``: as taken."""
     raise_limit()
     for name in limits.FREED_MEMORY:
         os.environ.pop(name, None)
@@ -90,7 +90,7 @@ class Agent:
                 self._accept_until_idle(listener)
                 if self._leaving.is_set():
                     break
-                # Take the name away, then look once more: nobody may be left with a dead socket.
+                # Take the name away, then look once more: no bridge may be left with a dead socket.
                 os.unlink(self._folders.socket)
                 if not self._accept(listener, 0.0):
                     return
@@ -119,16 +119,13 @@ class Agent:
                 busy_at = now
             if now >= housekeep_at:
                 housekeep_at = now + limits.HOUSEKEEPING_SECONDS
-                self._housekeep()
+                self._runs.housekeep()
+                try:
+                    remove_leftovers(self._folders)
+                except OSError as error:
+                    complain(f"old files stay: {error}")
             if now - busy_at >= self._idle_seconds:
                 return
-
-    def _housekeep(self) -> None:
-        self._runs.housekeep()
-        try:
-            remove_leftovers(self._folders)
-        except OSError as error:
-            complain(f"old files stay: {error}")
 
     def _accept(self, listener: socket.socket, seconds: float) -> bool:
         """Wait for a bridge; return whether one came."""
@@ -138,7 +135,7 @@ class Agent:
         except (TimeoutError, socket.timeout, BlockingIOError, InterruptedError):
             return False
         except OSError as error:
-            # Out of descriptors, most likely: those who are served go on.
+            # Out of descriptors, most likely: present connections go on.
             complain(f"cannot accept: {error}")
             time.sleep(seconds)
             return False
@@ -163,7 +160,7 @@ class Agent:
         try:
             connection.begin()
         except RuntimeError as error:
-            # Who is served already goes on, and so do the runs.
+            # Present connections go on, and so do the runs.
             complain(f"a connection is turned away: {error}")
             self._connection_over(connection)
             connection.turn_away(NO_THREADS)

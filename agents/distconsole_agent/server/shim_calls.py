@@ -1,4 +1,4 @@
-"""Starts shims and asks them, one line each way; what is asked is the caller's."""
+"""Starts shims and asks them, one line each way; the caller makes the request."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ MAX_ANSWER_BYTES = 64 * 1024
 
 
 def inherit_environment(environment: dict[str, str] | None) -> dict[str, str]:
-    """Return what a run's processes inherit: ``environment``, else ours, less what marks another run."""
+    """Return the environment for a run's processes: ``environment``, else ours, less the marks of another run."""
     source = os.environ if environment is None else environment
     return {k: v for k, v in source.items() if k not in (*RUN_VARIABLES, ENV_RUN_DIR)}
 
 
 def shim_words(program: Program, folder: str) -> list[str]:
-    """Return what starts the shim of the run in ``folder``, without what is installed."""
+    """Return the command of the shim of the run in ``folder``, without installed packages."""
     python, *rest = program.argv
     bare = [python, "-S", *rest] if program.archive is not None else program.argv
     return [*bare, "shim", "--run", folder]
@@ -97,6 +97,6 @@ def ask_shim(path: str, request: dict[str, Any], seconds: float) -> dict[str, An
 
 
 def last_line(path: str) -> str:
-    """Return the last line of a log; empty where it has none, or cannot be read."""
+    """Return the last line of a log; empty without one, or if it cannot be read."""
     lines = end_of(path, 2000).strip().splitlines()
     return lines[-1][:500] if lines else ""

@@ -1,4 +1,4 @@
-"""``trace``: asks the ranks of a run for a trace by torch's profiler, and hands out what they write."""
+"""``trace``: asks the ranks of a run for a trace by torch's profiler, and hands out their files."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 MAX_TRACE_SECONDS = 60.0
 MAX_WAIT_SECONDS = 600.0
-"""For a rank's next step, and for what it then writes."""
+"""Seconds for a rank's next step, and for its writing."""
 
 AHEAD_SECONDS = 0.3
-"""From the request to the moment at which ranks begin: all nodes are told by then."""
+"""Seconds from the request until ranks begin: all nodes have it by then."""
 
 MAX_TOLD_BYTES = 4096
 LOOK_SECONDS = 0.05
@@ -41,7 +41,7 @@ GONE = "its process has ended"
 
 
 class _Wanted(NamedTuple):
-    """A trace that a rank was asked for: its process, the ring's count, where it is written, and why that failed."""
+    """A requested trace of a rank: its process, the ring's count, its path, and why it failed."""
 
     rank: int
     pid: int
@@ -76,7 +76,7 @@ def trace(request: dict[str, Any], asker: Asked, folder: str) -> dict[str, Any]:
     asked = {"start_ns": start_ns, "give_up_ns": give_up_ns, "seconds": seconds}
     waiting = {rank: _ask(rank, *ring, place, asked) for rank, ring in sorted(rings.items())}
     asker.send_item({"tracing": list(waiting)})
-    # To the end even where nobody listens any more: what ranks still write is removed.
+    # To the end even without a reader: files that ranks still write are removed.
     while waiting:
         for one, told in _ended(list(waiting.values()), time.time_ns() > give_up_ns):
             del waiting[one.rank]
@@ -119,7 +119,7 @@ def _check_room(folder: str, wanted: int) -> None:
 
 
 def _ask(rank: int, ring: str, pid: int, place: str, asked: dict[str, Any]) -> _Wanted:
-    """Lay down what is wanted, then count the byte up that the rank looks at after each step."""
+    """Write the request, then increment the byte that the rank looks at after each step."""
     one = _Wanted(rank, pid, 0, ring, os.path.join(place, f"{rank}-{pid}-0.json"))
     try:
         descriptor = os.open(ring, os.O_RDWR | os.O_NOFOLLOW)
@@ -158,7 +158,7 @@ def _read_told(one: _Wanted) -> dict[str, Any] | None:
 
 
 def _pack(one: _Wanted, told: dict[str, Any], most: int) -> dict[str, Any]:
-    """Compress a rank's trace (gzip, RFC 1952) and return what is to be said of it; remove what it wrote."""
+    """Compress a rank's trace (gzip, RFC 1952) and return its message; remove the rank's file."""
     said: dict[str, Any] = {"rank": one.rank, "told": told, "bytes": 0, "name": "", "packed": 0}
     try:
         said["bytes"] = size = os.stat(one.path, follow_symlinks=False).st_size
@@ -211,7 +211,7 @@ def _remove(one: _Wanted) -> None:
 
 
 def _remove_old(place: str) -> None:
-    """Remove what nobody has taken: a console may have left."""
+    """Remove files that no console has fetched: it may have left."""
     for entry in os.scandir(place):
         with contextlib.suppress(OSError):
             if time.time() - entry.stat(follow_symlinks=False).st_mtime > KEPT_SECONDS:

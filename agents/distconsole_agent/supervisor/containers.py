@@ -16,7 +16,7 @@ from typing import NamedTuple
 from distconsole_agent.system.procfs import user_name
 
 FOLDER, BEGUN = "inside", "begun"
-"""Of a run's folder: its scripts, and the pipe by which a process says that it runs inside."""
+"""In a run's folder: its scripts, and the pipe by which a process reports that it runs inside."""
 
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 """What says which GPUs are this session's; all else inside is the container's own or of the plan."""
@@ -93,7 +93,7 @@ WITH_DAEMON = ("docker", "podman")
 
 
 class Container(NamedTuple):
-    """``ENGINE:NAME``, with further words for the engine; no ``engine`` where they are a command of the user's."""
+    """``ENGINE:NAME``, with further words for the engine; no ``engine`` if they are a command of the user's."""
 
     engine: str
     name: str
@@ -151,7 +151,7 @@ def words_to_start(container: Container, user: str, paths: Sequence[str]) -> tup
 
 
 class Inside(NamedTuple):
-    """What a process is inside.
+    """Container of a process.
 
     Attributes:
         name: Its script's.
@@ -219,7 +219,7 @@ def with_own_pythonpath(env: Mapping[str, str], hook: str | None) -> dict[str, s
 
 
 def explain_end(container: str, run_dir: str, exit_code: int, said: str) -> tuple[str, str]:
-    """Return why a process never ran inside, and a hint, by what the engine printed last."""
+    """Return why a process never ran inside, and a hint, by the engine's last lines."""
     said = last_words(said)
     if run_dir in said and _UNREADABLE.search(said):
         folder = os.path.dirname(os.path.dirname(run_dir))
@@ -231,7 +231,7 @@ def explain_end(container: str, run_dir: str, exit_code: int, said: str) -> tupl
 
 
 def last_words(said: str) -> str:
-    """Return the last line of what an engine said that is more than a hint at its help."""
+    """Return the last line of an engine's output that is more than a hint at its help."""
     lines = [line for line in said.strip().splitlines() if line.strip()]
     telling = [line for line in lines if not _HELP.search(line)]
     return (telling or lines or ["it printed nothing"])[-1].strip()[:300]

@@ -1,4 +1,4 @@
-"""Serves ``shim.sock``: one JSON line in, one out; what a request does is the caller's."""
+"""Serves ``shim.sock``: one JSON line in, one out; the caller handles the request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a dead rank left behind to explain itself: the hook's error file, else the end of stderr.
+"""Evidence of a dead rank: the hook's error file, else the end of stderr.
 
 Everything here was written by the job, so it is bounded and validated. Where one process only brings
 the exception of another (DataLoader workers, ``mp.spawn``), that one is the headline. Of ``raise X from
@@ -92,7 +92,7 @@ class Told(NamedTuple):
 
 
 def read_raised(folder: str, *, past: bool = False) -> list[Raised]:
-    """Return the exceptions noted in ``folder``, earliest first; what is not the hook's is left out.
+    """Return the exceptions noted in ``folder``, earliest first; other files are left out.
 
     Their times are the wall clock's.
 
@@ -105,7 +105,7 @@ def read_raised(folder: str, *, past: bool = False) -> list[Raised]:
 
 
 def _read_each(folder: str, *, enclosed: bool = False) -> dict[str, Raised]:
-    """Return by path what is noted in ``folder``, and in those of containers in it, where pids are their own.
+    """Return by path the notes in ``folder``, and in those of containers in it, where pids are their own.
 
     ``enclosed``: it is one of these, and has none. A link, which a job can make, is no folder of a container.
     """
@@ -136,12 +136,11 @@ def read_tail(path: str, since: int = 0) -> Told:
 
 
 def read_last_lines(path: str, since: int = 0) -> Told:
-    """Return the last lines of a log from byte ``since`` on, in which a traceback is not looked for."""
+    """Return the last lines of a log from byte ``since`` on, for logs without a traceback."""
     return _last_lines(_lines_of(end_of(path, TAIL_BYTES, since)))
 
 
 def told_in(text: str) -> Told:
-    """Return the last traceback, or the last lines, of ``text``."""
     lines = _lines_of(text)
     heads = [index for index, line in enumerate(lines) if TRACEBACK_HEAD in line]
     return _traceback(lines, heads) if heads else _last_lines(lines)
@@ -235,7 +234,6 @@ def _validate(raw: dict[str, Any], pid: int) -> Raised | None:
 
 
 def _traceback(lines: list[str], heads: list[int]) -> Told:
-    """Return the last traceback, with those that it says it followed from."""
     last = first = heads.pop()
     while heads and (
         f"{ORIGINAL}{TRACEBACK_HEAD}" in lines[first]

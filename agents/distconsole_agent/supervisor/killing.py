@@ -1,4 +1,4 @@
-"""What a node knows of a kill: whether the kernel killed for memory, and how much there was."""
+"""A node's evidence of a kill: whether the kernel killed for memory, and how much there was."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Kills(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What is known of a kill: whether the kernel did it for memory (None: unknown), and in words."""
+    """Evidence of a kill: whether the kernel did it for memory (None: unknown), and in words."""
 
     for_memory: bool | None
     lines: tuple[str, ...]
@@ -34,7 +34,7 @@ def count_kills() -> Kills:
 
 
 def examine_kill(before: Kills, peak_bytes: int) -> Known:
-    """Return what is known of a kill since ``before``, of a process that held so much at most."""
+    """Return the evidence of a kill since ``before``, of a process that held this much at most."""
     counts = {
         where: max(0, now - then)
         for where, then, now in zip(

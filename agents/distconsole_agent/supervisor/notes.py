@@ -77,7 +77,7 @@ def missing_start(minutes: float) -> Note:
 
 
 def node_lost(host: str, then: str, seconds: float, why: str) -> Note:
-    """Return the note that says that ``host`` is lost (it was silent for so long, unless ``why`` is known)."""
+    """Return the note that ``host`` is lost (it was silent for this long, unless ``why`` is known)."""
     if why:
         hint = f"look for what ended it: dmesg on {host} names whom the OOM killer ended"
         return fail(NODE_LOST, f"node {host} lost: {why}; {then}", hint, host=host)
@@ -185,7 +185,6 @@ def rare_looks(rank: int, milliseconds: int) -> Note:
 
 
 def two_trainings(rank: int, pids: Sequence[int]) -> Note:
-    """Return the note that two processes of a host train as one rank."""
     summary = f"two processes train as rank {rank} (pid {_join_pids(pids)}): trainings beside each other are shown as one"
     hint = "start each by a distconsole run of its own, or one after the other"
     return warn("run.two_trainings", summary, hint, rank=rank)
@@ -197,14 +196,12 @@ def record_cut(entries: int, logs: str) -> Note:
 
 
 def record_unkept(why: str) -> Note:
-    """Return the note that says that the disk refuses to keep a run's record for good."""
     summary = f"the disk does not keep the record of this run for good: {why}"
     hint = "it is told here, and may be lost on that host with its power; see there: dmesg -T"
     return warn(RECORD_CUT, summary, hint)
 
 
 def notice_untold(host: str, why: str) -> Note:
-    """Return the note that says that the node could not tell a webhook."""
     return warn(
         NOTICE_UNTOLD,
         f"{host} could not tell of this run: the webhook {why}",
@@ -213,7 +210,6 @@ def notice_untold(host: str, why: str) -> Note:
 
 
 def record_damage(lost_bytes: int, last_seq: int) -> Note:
-    """Return the note that says what a power cut has taken of a run's record."""
     summary = (
         f"the end of this run's record was damaged here: {lost_bytes} bytes behind entry {last_seq} "
         "were cut off"

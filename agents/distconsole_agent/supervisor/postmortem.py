@@ -1,4 +1,4 @@
-"""Whether a rank that ended failed by itself, and with what.
+"""Whether a rank that ended failed by itself, and by which error.
 
 A script's own spawner speaks of "process N"; rings' headers tell which rank that is. Where no hook ran, torch's
 message and the error files of the children tell which of them failed first.
@@ -85,7 +85,7 @@ def find_failure(
         # What blames a child of its own is no rank, whatever the plan calls it.
         raised, spec = raised._replace(rank=number), spec._replace(engine_ranks=False)
     if stopped_ns is not None:
-        # Only an engine that restarts ranks itself has dealt with what they raised.
+        # Only an engine that restarts ranks itself has dealt with their exceptions.
         retried = raised is not None and raised.retried and not spec.max_restarts
         if raised is None or retried or raised.t_ns >= stopped_ns:
             return None
@@ -118,7 +118,7 @@ def _make_failure(
     stopped_ns: int | None,
     kills: Kills,
 ) -> Failure:
-    """Return the failure of a rank that ended as ``ended``, perhaps for what it, or a child, ``raised``."""
+    """Return the failure of a rank that ended as ``ended``, perhaps for an exception that it, or a child, ``raised``."""
     child = None if raised is None or spec.engine_ranks else read_spawned_end(raised)
     said = child or (None if spec.engine_ranks else _engine_said(rank, raised))
     if (
@@ -136,11 +136,11 @@ def _make_failure(
     if child is not None and raised is not None:
         error, traceback, t_ns = words, raised.traceback, raised.t_ns
     elif said is not None and raised is not None and rank.is_of(raised.pid, raised.rank):
-        # The engine's own exception only repeats what it says; the rank's words are in its log.
+        # The engine's own exception only repeats it; the rank's words are in its log.
         error, traceback, _ = _explain(rank, said, None, words, number)
         t_ns = raised.t_ns
     elif stopped_ns is not None and raised is not None:
-        # What it died of now was our doing, and nothing is to be known of that.
+        # We caused its present death, so its own reason is unknown.
         known = Known(False, ())
         exit_code, number = RAISED_EXIT_CODE, None
         error, traceback, t_ns = raised.error, raised.traceback, raised.t_ns
@@ -184,7 +184,6 @@ def _explain(
     words: str,
     number: int | None,
 ) -> tuple[str, str, int]:
-    """Return the error, the traceback and the time of an end of which ``words`` say how it was."""
     assert rank.ended is not None
     if rank.spawn_failure is not None:
         return rank.spawn_failure.error, "", rank.ended.t_ns
@@ -261,14 +260,14 @@ def _global_rank(
     ours = spec.nodes[spec.node_index].ranks
     if raised is not None and raised.rank >= 0:
         return raised.rank
-    # Each round of a job that may lose nodes numbers its ranks anew.
+    # Each round of a job that may lose nodes numbers its ranks from 0.
     if said is not None and (said.rank in ours or spec.may_lose_nodes):
         return said.rank
     return ours[0] if ours else rank.spec.rank
 
 
 def read_spawned_end(raised: failures.Raised) -> failures.EngineSaid | None:
-    """Return how the child ended of which a spawner's exception tells, if it did not raise."""
+    """Return the end of the child in a spawner's exception, if it did not raise."""
     told = _ENDED.search(raised.error)
     if told is None:
         return None
@@ -323,7 +322,7 @@ def _read_unwatched(
 
 
 def _read_children(folder: str, scripts: set[str]) -> Iterator[failures.Raised]:
-    """Yield what is noted in ``folder`` of exceptions in ``scripts``: other jobs note theirs there, too."""
+    """Yield notes of exceptions in ``folder`` of ``scripts``: other jobs note theirs there, too."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         named = (
             entry
@@ -348,7 +347,7 @@ def _read_note(path: str) -> tuple[int, str]:
         data = os.read(fd, failures.MAX_ERROR_FILE_BYTES)
     finally:
         os.close(fd)
-    # What is in it is only looked at: to load a pickle is to run it.
+    # It is only looked at: to load a pickle is to run it.
     words = (arg for _, arg, _ in pickletools.genops(data) if isinstance(arg, str))
     return steady.of_wall(about.st_mtime_ns), next(words, "")
 

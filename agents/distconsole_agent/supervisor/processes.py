@@ -105,7 +105,6 @@ class RankProcess:
 
     @property
     def inner(self) -> int:
-        """Its pid as the rank itself has it, which in a container may be another one."""
         return self._inner or self.pid
 
     def arrive(self, inner: int, run_dir: str) -> None:
@@ -127,7 +126,7 @@ class RankProcess:
         return why
 
     def is_of(self, pid: int, rank: int) -> bool:
-        """Return whether a process that calls itself so is this one: in containers several may have one pid."""
+        """Whether this is the process with that pid: in containers several may have one pid."""
         numbered = self.script.startswith("rank-")
         return pid == self.inner and (not numbered or rank in (-1, self.spec.rank))
 
@@ -166,7 +165,7 @@ class Processes:
         return any(rank.report_fd >= 0 for rank in self.all)
 
     def start(self, ranks: Sequence[RankProcess]) -> None:
-        """Start the ranks. Raises OSError when no process is left; what was started goes on."""
+        """Start the ranks. Raises OSError when no process is left; started ones go on."""
         self.all.extend(ranks)
         for rank in ranks:
             rank.started_ns = steady.now_ns()
@@ -205,7 +204,7 @@ class Processes:
         return True
 
     def _settle(self, rank: RankProcess, _events: int = 0) -> None:
-        """Take what the child says of its exec; silence at the end means that it happened."""
+        """Read the child's report on its exec; silence at the end means that it happened."""
         if rank.report_fd < 0:
             return
         try:
@@ -226,7 +225,7 @@ class Places(NamedTuple):
 
     Attributes:
         logged: The size of each log at the beginning of the attempt, by name.
-        output: None where the process prints into its logs itself.
+        output: None if the process prints into its logs itself.
     """
 
     run_dir: str
@@ -320,7 +319,7 @@ def _enclose(
 def environment(
     spec: RunSpec, rank: RankSpec, port: int | None, places: Places, inherited: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return a rank's environment: what is inherited and does not mislead it, and the plan's."""
+    """Return a rank's environment: the inherited variables that do not mislead it, and the plan's."""
     env = _inherited(spec, inherited)
     for added in (spec.env, rank.env):
         env.update({name: fill(value, port, places.run_dir) for name, value in added.items()})

@@ -67,7 +67,7 @@ PATIENCE_SECONDS = 1.0
 """A file that takes longer hangs."""
 
 MAX_HANGING = 8
-"""Threads that are left behind; with so many nothing more is read."""
+"""Threads that are left behind; with this many nothing more is read."""
 
 _hanging: dict[str, threading.Thread] = {}
 
@@ -91,12 +91,12 @@ class Stat(NamedTuple):
         return self.state in "ZX" or bool(self.flags & PF_EXITING)
 
     def is_of(self, other: Stat | None) -> bool:
-        """Return whether both are of one process, of which the pid is the same."""
+        """Whether both are of one process: the pid is the same."""
         return other is not None and other.starttime == self.starttime
 
 
 def read_stat(pid: int) -> Stat | None:
-    """Return what is known of ``pid``; None when there is no such process (any more)."""
+    """Return the stat of ``pid``; None when there is no such process (any more)."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             text = file.read()
@@ -180,7 +180,6 @@ def pids_of_run(run_dir: str, *, doubtful: bool = False) -> dict[int, Stat]:
 
 
 def _is_of_another_job(words: list[bytes]) -> bool:
-    """Return whether a process is in another Slurm job than the rank from which it has the mark."""
     named = dict(word.partition(b"=")[::2] for word in words)
     of_rank = named.get(os.fsencode(ENV_JOB))
     return of_rank is not None and named.get(os.fsencode(SLURM_JOB), b"") != of_rank
@@ -227,7 +226,7 @@ def own_number(pid: int) -> int:
 
 
 def kill_run(run_dir: str) -> list[int]:
-    """SIGKILL what was started in ``run_dir``; return what is there still, as the kernel holds it."""
+    """SIGKILL the processes started in ``run_dir``; return those that are still there, as the kernel holds them."""
     begun = time.monotonic()
     deadline = begun + KILL_SECONDS
     while True:
@@ -242,7 +241,7 @@ def kill_run(run_dir: str) -> list[int]:
 
 
 def kill_marked(mark: str) -> None:
-    """SIGKILL what was started with the word ``mark`` in its environment or its command line."""
+    """SIGKILL the processes started with the word ``mark`` in their environment or command line."""
     deadline = time.monotonic() + KILL_SECONDS
     while (left := _pids_marked(os.fsencode(mark))) and time.monotonic() < deadline:
         for pid, stat in left.items():
@@ -264,7 +263,7 @@ def _pids_marked(mark: bytes) -> dict[int, Stat]:
 
 
 def tidies_up(pid: int, stat: Stat) -> bool:
-    """Return whether a process removes what others leave, and then ends by itself."""
+    """Whether a process removes leftovers of others, and then ends by itself."""
     return stat.name == SHM_MANAGER or TRACKER in _read(f"/proc/{pid}/cmdline")
 
 
@@ -297,7 +296,7 @@ def find_helpers(processes: dict[int, Stat]) -> Helpers:
 
 
 def program_names(pids: Sequence[int]) -> list[str]:
-    """Return what each process runs, and its pid: of Python the script or the module."""
+    """Return each process's program, and its pid: for Python the script or the module."""
     texts = read_in_time([f"/proc/{pid}/cmdline" for pid in pids])
     found = []
     for pid, text in zip(pids, texts.values()):
@@ -309,7 +308,6 @@ def program_names(pids: Sequence[int]) -> list[str]:
 
 
 def send(pid: int, stat: Stat, number: int) -> None:
-    """Send a signal to the process that ``stat`` is of, if it is there and may be signalled."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         try:
             held = os.pidfd_open(pid)
@@ -341,7 +339,7 @@ def send_group(pgid: int, number: int) -> bool:
 
 
 def read_in_time(paths: Sequence[str]) -> dict[str, bytes | None]:
-    """Return what the files hold: empty where one cannot be read, None where it is not known in time."""
+    """Return the content of the files: empty for an unreadable one, None for one that does not come in time."""
     for path in [path for path, thread in _hanging.items() if not thread.is_alive()]:
         del _hanging[path]
     found: dict[str, bytes | None] = dict.fromkeys(paths)

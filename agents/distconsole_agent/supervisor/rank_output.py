@@ -20,19 +20,19 @@ STREAMS = ("out", "err")
 
 READ_BYTES = 1 << 16
 GATHER_SECONDS = 0.005
-"""Little is gathered for so long: a rank may write every word of a line by itself."""
+"""Short output is gathered for this long: a rank may write every word of a line by itself."""
 
 LOOK_BYTES, LOOK_SECONDS = 1 << 20, 0.5
-"""The disk is asked for its room after so much was written, and, while there is none, so often."""
+"""Bytes written after which the disk's room is checked, and the pace of checks while there is none."""
 
 RESUME_BYTES = 1 << 18
 """Room that there must be again before a log is gone on with."""
 
 OWN_BYTES = 1 << 24
-"""So much of what the logs may take is each log's own, whatever others print; together half of it at most."""
+"""Each log's own share of the logs' room, whatever others print; together half of it at most."""
 
 TAIL_BYTES = 1 << 16
-"""The last of what is dropped is held, so that a rank's last words are in its log all the same."""
+"""The end of dropped output is held, so that a rank's last words are in its log all the same."""
 
 FLUSH_READS = 64
 FLUSH_SECONDS = 2.0
@@ -128,7 +128,6 @@ class _Room:
         self._look_at = 0.0
 
     def take(self, log: int, size: int, at_least: int) -> bool:
-        """Return whether ``log`` may have ``size`` bytes more, where there are ``at_least`` so many."""
         needed = max(size, at_least)
         if self._left < needed:
             self._look(size)
@@ -187,12 +186,12 @@ class Stream:
         self._in_line = False
 
     def take(self) -> int:
-        """Carry on what is in the pipe, up to ``READ_BYTES``; return how much that was."""
+        """Carry on up to ``READ_BYTES`` from the pipe; return their number."""
         with self._lock:
             return self._take()
 
     def flush(self) -> None:
-        """Carry on all that is in the pipe, and the end of what was dropped."""
+        """Carry on the rest of the pipe, and the end of dropped output."""
         if not self._lock.acquire(timeout=FLUSH_SECONDS):
             return
         try:
@@ -205,7 +204,7 @@ class Stream:
             self._lock.release()
 
     def finish(self) -> None:
-        """Remove the pipe and give the descriptors back, if nobody is stuck with them."""
+        """Remove the pipe and close the descriptors, unless a thread is stuck with them."""
         with contextlib.suppress(OSError):
             os.unlink(self._pipe)
         if self._lock.acquire(blocking=False):
@@ -227,7 +226,6 @@ class Stream:
         return len(data)
 
     def _append(self, data: bytes) -> int:
-        """Return how much of ``data`` the disk has taken."""
         written = 0
         try:
             while written < len(data):
@@ -244,7 +242,7 @@ class Stream:
         self._gap.add(data)
 
     def _end_gap(self, at_least: int) -> None:
-        """Go on with whole lines behind one that says what is missing, if there is room for them."""
+        """Go on with whole lines behind a note on the missing ones, if there is room for them."""
         tail = self._gap.tail()
         if not self.room.take(self._log, len(tail) + at_least, at_least) and at_least:
             return
@@ -261,7 +259,7 @@ class Stream:
 
 
 class _Gap:
-    """What was dropped since the log was last written, and its end."""
+    """Output dropped since the log was last written, and its end."""
 
     def __init__(self) -> None:
         self.bytes = self.lines = 0
@@ -273,6 +271,6 @@ class _Gap:
         self._held = (self._held + data)[-TAIL_BYTES:]
 
     def tail(self) -> bytes:
-        """Return the end of what was dropped, from the beginning of a line."""
+        """Return the end of dropped output, from the beginning of a line."""
         whole = self.bytes == len(self._held)
         return self._held if whole else self._held[self._held.find(b"\n") + 1 :]

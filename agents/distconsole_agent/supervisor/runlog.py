@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 RETRY_SECONDS = 1.0
 
 WRITTEN_SECONDS = 1.0
-"""How often it is looked whether a full disk has taken the log."""
+"""Seconds between checks whether a full disk has taken the log."""
 
 MAX_WAITING_LINES = 10_000
 KEPT_BYTES = 256 * 1024
@@ -34,7 +34,7 @@ ENDPOINT_FILE = "coordinator.json"
 
 
 def claim(run_dir: str) -> int:
-    """Write and lock ``shim.pid``; return its descriptor. Raises OSError where it is locked."""
+    """Write and lock ``shim.pid``; return its descriptor. Raises OSError if it is locked."""
     path = os.path.join(run_dir, "shim.pid")
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -46,13 +46,13 @@ def claim(run_dir: str) -> int:
 
 
 def keep_endpoint(run_dir: str, endpoint: tuple[str, int]) -> None:
-    """Write down, for the agent, where the coordinator listens; a full disk keeps it untold."""
+    """Write the coordinator's address for the agent; a full disk leaves it out."""
     with contextlib.suppress(OSError):
         write_private(os.path.join(run_dir, ENDPOINT_FILE), list(endpoint), sync=False)
 
 
 def is_over(run_dir: str) -> bool:
-    """Return whether the shim has written its last line."""
+    """Whether the shim has written its last line."""
     return '"event":"ended"' in end_of(os.path.join(run_dir, LOG_FILE), TAIL_BYTES)
 
 
@@ -116,13 +116,13 @@ class RunLog:
                 self._waiting.pop(0)
                 self._keep_room()
                 continue
-            # A line that was cut by a full disk goes on where it was cut.
+            # A line that was cut by a full disk goes on at the cut.
             self._waiting[0] = self._waiting[0][taken:]
             self._loop.call_later(RETRY_SECONDS, self._drain)
             return
 
     def _keep_room(self) -> None:
-        """Keep room on the disk for what is still to be said, which ends the run for everybody else."""
+        """Reserve room on the disk for the lines that end the run."""
         if self._size + KEPT_BYTES // 2 >= self._kept:
             self._kept = self._size + KEPT_BYTES
             keep_room(self._fd, self._kept)
@@ -158,7 +158,7 @@ class Ending:
         self.check()
 
     def check(self) -> None:
-        """See whether the run is over; call it when ``gone`` has become true."""
+        """Check whether the run is over; call it when ``gone`` has become true."""
         if self.verdict is None or not self.gone:
             return
         if not self._is_over:

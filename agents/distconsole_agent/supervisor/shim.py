@@ -64,7 +64,7 @@ OUTPUT_SECONDS = 1.0
 """Pace of looking whether output of the ranks is dropped."""
 
 PREPARED_SECONDS = 900.0
-"""A run that nobody starts is given up after so long."""
+"""A run without a start is given up after this long."""
 
 
 class Shim:
@@ -126,7 +126,7 @@ class Shim:
 
     @property
     def exit_code(self) -> int:
-        """What the process ends with once the run is over."""
+        """Exit code of the process once the run is over."""
         return 0
 
     def close(self) -> None:
@@ -217,7 +217,6 @@ class Shim:
         load_late()
 
     def _answer_start(self, answer: Answer) -> None:
-        """Answer who asked for the start, once."""
         reply, self._reply_to_start = self._reply_to_start, None
         if reply is not None:
             self._start_refused = isinstance(answer, Refusal)
@@ -326,7 +325,7 @@ class Shim:
 
     def _exited(self, rank: RankProcess) -> None:
         self._log.exited(rank, terminated=rank.pid in self._teardown.terminated)
-        # An engine of containers tells an end late: who was killed before the stop may end behind it.
+        # An engine of containers reports an end late: a rank killed before the stop may end behind it.
         killed = rank.script and rank.ended is not None and rank.ended.signal == signal.SIGKILL
         by_others = killed and not self._teardown.kills
         self._judge(rank, None if by_others else self._teardown.begun_ns)
@@ -376,7 +375,6 @@ class Shim:
     # Stopping
 
     def _request_stop(self, reason: str, grace_seconds: float) -> None:
-        """Stop the run here and everywhere, because somebody at this node asks for it."""
         stop = blame.Stop(self._spec.node_index, steady.now_ns(), reason)
         self._read_ends()
         if self._state == "prepared":
@@ -395,13 +393,13 @@ class Shim:
         self._link.stopping(stop, grace_seconds)
 
     def _command(self, _name: str, _command: str) -> None:
-        """Refuse: only the nodes of a run that an engine steers are told what to start."""
+        """Refuse: only nodes of a run that an engine steers get commands."""
 
     def _command_ended(self, _node: int, _name: str, _exit_code: int) -> None:
-        """Nothing was told to start."""
+        """No command was sent."""
 
     def _outlived(self, failure: blame.Failure) -> None:
-        """Take it for what it is elsewhere: only an engine can say that the run goes on."""
+        """Note it: only an engine can decide that the run goes on."""
         assert self._coordinator is not None
         self._coordinator.failed(failure)
 
@@ -451,7 +449,7 @@ class Shim:
         self._log.write("restart", **restart.as_json(), **more)
 
     def _again(self, restart: Restart) -> None:
-        """Start the ranks anew, unless this node was asked to stop while nobody else knew."""
+        """Restart the ranks, unless this node alone has a request to stop."""
         self._log.write("attempt", **restart.as_json())
         self._forget_attempt(restart)
         if self._has_to_end():

@@ -1,4 +1,4 @@
-"""Forks and executes programs in a clean state: ranks, and the node's agent where it has died during a run."""
+"""Forks and executes programs in a clean state: ranks, and the node's agent if it has died during a run."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _STAGES = {
         "--setup runs a command before it",
     ),
 }
-"""What a child does in turn until it is executed; what is told where it cannot, and a hint."""
+"""A child's steps until the exec; the error of each, and a hint."""
 
 
 BASH = "/bin/bash"
-"""Where it is there, it stands in for dash, which unblocks every signal for what it starts."""
+"""Preferred to dash, which unblocks every signal for its children."""
 
 CHECK_SECONDS = 5.0
 LONGEST_CHECK_SECONDS = 80.0
@@ -189,7 +189,7 @@ def _become(
 
 
 def _exit_code(number: int, stage: int) -> int:
-    """Return what a shell exits with: 127 when there is no such command, else 126 (POSIX, 2.8.2)."""
+    """Return a shell's exit code: 127 when there is no such command, else 126 (POSIX, 2.8.2)."""
     missing = number == errno.ENOENT and stage == len(_STAGES) - 1
     return NOT_FOUND_EXIT_CODE if missing else NOT_EXECUTABLE_EXIT_CODE
 
@@ -259,7 +259,7 @@ class AgentWatch:
         self._timer = self._loop.call_later(self._pause, self._check)
 
     def _start(self) -> None:
-        """Start it as nobody's child: an agent below the shim would count as part of the run.
+        """Start it as an orphan: an agent below the shim would count as part of the run.
 
         An orphan goes to the nearest subreaper above it, so the shim is none until the process in
         between has ended. A rank's orphan that slips away meanwhile is found by its environment.
@@ -276,7 +276,7 @@ class AgentWatch:
 
 
 def agent_lives(lock_path: str) -> bool:
-    """Return whether somebody holds the agent's lock; a lock that cannot be asked counts as held."""
+    """Whether a process holds the agent's lock; a lock that cannot be asked counts as held."""
     try:
         lock = os.open(lock_path, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError:

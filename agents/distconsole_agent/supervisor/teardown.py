@@ -22,10 +22,10 @@ from distconsole_agent.system.loop import Loop, Timer
 KILL_AGAIN_SECONDS = 0.1
 LAST_LOOK_SECONDS = 0.5
 UNKILLABLE_SECONDS = 10.0
-"""A process that outlives SIGKILL for so long waits in the kernel: for a disk, a mount, a driver."""
+"""A process that outlives SIGKILL for this long waits in the kernel: for a disk, a mount, a driver."""
 
 LINGER_SECONDS = 1.0
-"""How long what a rank has left may take to end by itself."""
+"""Seconds for children of ended ranks to end by themselves."""
 
 HELPERS_SECONDS = 10.0
 """As ``LINGER_SECONDS``, for helpers of packages that are known to do so: 5.6 s at most were measured, on busy processors."""
@@ -107,7 +107,7 @@ class Teardown:
             self._lingering.cancel()
 
     def is_waiting(self) -> bool:
-        """Return whether what the ranks have left still has time to end by itself, which begins here."""
+        """Whether children of the ranks still have time to end by themselves, which begins here."""
         if self._ranks.childless or self._waited:
             return False
         if self._lingering is None:
@@ -171,7 +171,6 @@ class Teardown:
         self._ranks.reap()
 
     def _around_containers(self) -> set[int]:
-        """Return what is below this process and is no rank, nor anything that one has started."""
         enclosed = [rank for rank in self._ranks.alive if rank.script]
         if not enclosed:
             return set()
@@ -252,7 +251,7 @@ class Rounds:
         self._loop.call_later(self._spec.failure_grace, lambda: _kill(doomed))
 
     def explained(self, failure: Failure) -> Failure:
-        """Return ``failure``, of which it is said if it is an end that ``node_lost`` made."""
+        """Return ``failure``, with a reason if ``node_lost`` caused it."""
         if self._ended and failure.signal in (signal.SIGTERM, signal.SIGKILL):
             return failure._replace(error=f"{failure.error}{NODE_LOST}")
         return failure

@@ -1,1 +1,1 @@
-"""Training that nobody prepared: its ranks as /proc shows them, asked as far as this user may."""
+"""Training that distconsole did not start: its ranks in /proc, asked as far as this user may."""

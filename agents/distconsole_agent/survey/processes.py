@@ -69,7 +69,7 @@ SPAWNED = "multiprocessing.spawn"
 
 
 class Seen(NamedTuple):
-    """A process of this user; ``words`` is its command line, ``told`` what ``KEPT`` names of its environment."""
+    """A process of this user; ``words`` is its command line, ``told`` the variables of ``KEPT`` in its environment."""
 
     process: Process
     words: tuple[str, ...]
@@ -91,12 +91,12 @@ class Seen(NamedTuple):
 
     @property
     def spawned(self) -> bool:
-        """Whether ``multiprocessing`` has started it anew, as ``mp.spawn`` does."""
+        """Whether ``multiprocessing`` has started it by spawn, as ``mp.spawn`` does."""
         return any(SPAWNED in word and "spawn_main" in word for word in self.words[:8])
 
     @property
     def script(self) -> str:
-        """The script's file or module, without its arguments; empty where there is none."""
+        """The script's file or module, without its arguments; empty without one."""
         if self.is_python:
             target = read_target(self.words)
             return target.option if target.option == "-c" else target.name
@@ -139,7 +139,7 @@ def read_processes(root: str = "/proc") -> tuple[Tree, dict[int, Seen]]:
 
 
 def launcher_above(pid: int, tree: Tree, seen: dict[int, Seen]) -> str:
-    """Return what the nearest launcher above a process is called; empty without one."""
+    """Return the name of the nearest launcher above a process; empty without one."""
     for _ in range(MAX_DEPTH):
         above = tree.get(pid)
         if above is None or above.ppid < 1:

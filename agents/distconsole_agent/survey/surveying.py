@@ -1,4 +1,4 @@
-"""The op ``survey``: finds the jobs of this user on this node, asks their ranks and NCCL, and reads what they print."""
+"""The op ``survey``: finds the jobs of this user on this node, asks their ranks and NCCL, and reads their output."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RAS_PORT = 28028
 MAX_RAS_BYTES = 256 * 1024
 MAX_RAS_LINES, MAX_RAS_LINE = 16, 300
 RAS_HEADS = ("Errors", "Warnings")
-"""Sections that say what is wrong; tables of what is well stand before them."""
+"""Sections with errors; tables of healthy parts stand before them."""
 
 MAX_LOGS, FIRST_LOG_BYTES = 64, 16 * 1024
 """Files that are read in one answer, and how much of the end of one that is new."""
@@ -71,7 +71,7 @@ def answer_survey(request: dict[str, Any], sample: Sample) -> Result:
 
 
 def ask_ras(seconds: float, port: int = RAS_PORT) -> list[str]:
-    """Return what NCCL finds wrong in the job of this node, a line each; nothing where nobody listens.
+    """Return NCCL's complaints about the job of this node, a line each; empty without a listener.
 
     NCCL's RAS threads listen on each node's loopback: ``CLIENT PROTOCOL 2``, ``TIMEOUT N`` and ``VERBOSE
     STATUS``, one a line; the answer ends with the connection (NCCL 2.24 and later, user guide, "RAS").
@@ -98,7 +98,7 @@ def ask_ras(seconds: float, port: int = RAS_PORT) -> list[str]:
 
 
 def read_ras(text: str) -> list[str]:
-    """Return the paragraphs below ``Errors`` and ``Warnings``, each as one line: what is wrong, then its ranks."""
+    """Return the paragraphs below ``Errors`` and ``Warnings``, each as one line: the error, then its ranks."""
     found: list[str] = []
     inside = False
     for paragraph in text.replace("\r", "").split("\n\n"):
@@ -173,7 +173,7 @@ def read_errors(ranks: Sequence[Rank]) -> dict[str, str]:
 
 
 def _gpus(ranks: Sequence[Rank], sample: Sample) -> list[Result | None]:
-    """Return what each rank's GPU uses; None where it has none, or nothing says."""
+    """Return the use of each rank's GPU; None without one, or if unknown."""
     processes = [
         {
             "rank": at,
@@ -192,7 +192,7 @@ def _gpus(ranks: Sequence[Rank], sample: Sample) -> list[Result | None]:
 
 
 def _rests(pids: Sequence[int]) -> list[float | None]:
-    """Return for how long each main thread has not run: 0 where it runs, None where the kernel does not say."""
+    """Return for how long each main thread has not run: 0 if it runs, None if unknown."""
     before = [facts.last_run_of(f"{pid}/task/{pid}") for pid in pids]
     time.sleep(LOOK_SECONDS)
     rests: list[float | None] = []
@@ -210,7 +210,7 @@ def _place(call: Call) -> list[tuple[str, int]]:
 
 
 def _outputs(rank: Rank) -> list[tuple[str, str, str]]:
-    """Return stream, path and the kernel's link to it of what a rank prints into files; none is looked at, as its disk may not answer."""
+    """Return stream, path and the kernel's link to it of a rank's output files; the file itself is not touched, as its disk may not answer."""
     found = []
     for number, stream in STREAMS.items():
         with contextlib.suppress(OSError):
@@ -222,7 +222,7 @@ def _outputs(rank: Rank) -> list[tuple[str, str, str]]:
 
 
 def _read_logs(jobs: Sequence[Job], after: dict[str, Any]) -> list[Result]:
-    """Return what is new in the files that ranks print into; those of a job may share one."""
+    """Return the new part of the ranks' output files; ranks of a job may share one."""
     files: dict[tuple[str, str], Result] = {}
     for job in jobs:
         for number, rank in job.ranks.items():

@@ -19,7 +19,7 @@ _ENDPOINT = re.compile(r"tcp://([\w.\-\[\]:]+:\d+)")
 
 @dataclass
 class Rank:
-    """A process that is a rank; ``local`` on its host, -1 where that is not known."""
+    """A process that is a rank; ``local`` on its host, -1 if unknown."""
 
     rank: int
     local: int
@@ -32,8 +32,8 @@ class Job:
 
     Attributes:
         here: Whether its endpoint means this host alone.
-        size: Of the world; 0 where that is not known.
-        local_size: Ranks that were started on this host; 0 where that is not known.
+        size: Of the world; 0 if unknown.
+        local_size: Ranks that were started on this host; 0 if unknown.
         spawned: Ranks are counted from 0 on this host, in the order of their start.
     """
 
@@ -135,7 +135,6 @@ def _is_slurms(told: dict[str, str]) -> bool:
 
 
 def _meeting_of(scheme: Scheme, told: dict[str, str]) -> tuple[str, str]:
-    """Return where the ranks of a world meet, and what else it is called."""
     if scheme.rank == "RANK":
         address, port = told.get("MASTER_ADDR", ""), told.get("MASTER_PORT", "")
         return f"{address}:{port}".strip(":"), told.get("TORCHELASTIC_RUN_ID", "")
@@ -150,7 +149,7 @@ def _meeting_of(scheme: Scheme, told: dict[str, str]) -> tuple[str, str]:
 
 
 def _by_arguments(one: Seen) -> tuple[Job, Rank] | None:
-    """Return the rank of a script that was told it by ``--rank`` and ``--world-size``."""
+    """Return the rank of a script with ``--rank`` and ``--world-size``."""
     if not one.is_python:
         return None
     given: dict[str, int] = {}

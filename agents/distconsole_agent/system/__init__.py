@@ -1,1 +1,1 @@
-"""What the agent needs of the operating system: events, sockets, clocks, small files of the kernel."""
+"""The agent's operating system layer: events, sockets, clocks, small files of the kernel."""

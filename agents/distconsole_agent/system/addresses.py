@@ -67,7 +67,6 @@ def _addresses(netlink: socket.socket, flags: dict[int, int]) -> Iterator[dict[s
 
 
 def _dump(netlink: socket.socket, kind: int, request: bytes) -> Iterator[bytes]:
-    """Yield the bodies of the kernel's answers to one dump request."""
     length = _HEADER.size + len(request)
     netlink.send(_HEADER.pack(length, kind, _NLM_F_REQUEST | _NLM_F_DUMP, 1, 0) + request)
     while True:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from distconsole_agent.system.kernel_files import first_line_of, number_of, text_of
 
 _NO_LIMIT = 2**60
-"""Version 1 writes a number near 2**63 where there is no limit."""
+"""Version 1 writes a number near 2**63 for no limit."""
 
 
 class Group(NamedTuple):
@@ -64,10 +64,10 @@ def memory_kills(proc_root: str, sys_root: str) -> int | None:
 
 
 def tightest_limits(root: str = "") -> dict[str, str | None]:
-    """Return the limits of this process's groups that leave least, and what is used of them.
+    """Return the tightest limits of this process's groups, and their use.
 
     ``memory_max``, ``memory_used``, ``pids_max`` and ``pids_used`` are decimal numbers, ``cpu_max`` is
-    ``QUOTA PERIOD`` in microseconds; null where nothing is limited or said.
+    ``QUOTA PERIOD`` in microseconds; null without a limit or an answer.
     """
     memory = _tightest(
         (
@@ -117,7 +117,6 @@ def _hierarchies(controller: str, proc_root: str, sys_root: str) -> Iterator[lis
 
 
 def _tightest(files: Iterator[tuple[str, str]]) -> tuple[str | None, str | None]:
-    """Return the limit that leaves least, and what is used of it, from files of both."""
     best: tuple[int, int] | None = None
     for limit_file, used_file in files:
         limit, used = number_of(limit_file), number_of(used_file) or 0

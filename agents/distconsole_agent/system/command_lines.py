@@ -1,4 +1,4 @@
-"""What a command line has an interpreter run, and whether that is a program of ours.
+"""The program that a command line has an interpreter run, and whether it is ours.
 
 Agent, bridge, shim and console are known by the module or the file that runs. A word in a path is no sign of
 them: a clone, a virtual environment or a job's script may lie in any folder.
@@ -20,7 +20,7 @@ _TAKE_A_WORD = ("--check-hash-based-pycs",)
 
 
 class Target(NamedTuple):
-    """What an interpreter runs: ``option`` is ``-m`` before a module, ``-c`` before code, empty before a file."""
+    """The program of an interpreter: ``option`` is ``-m`` before a module, ``-c`` before code, empty before a file."""
 
     option: str
     name: str
@@ -34,7 +34,7 @@ def split_words(line: bytes) -> tuple[str, ...]:
 
 
 def read_target(words: Sequence[str]) -> Target:
-    """Return what the interpreter ``words[0]`` runs, by Python's options; nothing of one without a script."""
+    """Return the program of the interpreter ``words[0]``, by Python's options; None without a script."""
     at = 1
     while at < len(words) and words[at].startswith("-") and len(words[at]) > 1:
         word = words[at]

@@ -1,4 +1,4 @@
-"""How many descriptors this program may have: all that are allowed. What it starts gets the user's limit back."""
+"""Raises this program's limit of descriptors to the hard limit. Its children get the user's limit back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def users_limits() -> tuple[int, int]:
 
 
 def raise_limit() -> None:
-    """Allow this program as many descriptors as the hard limit does; a refusal leaves what there is."""
+    """Allow this program as many descriptors as the hard limit does; a refusal keeps the present limit."""
     global _users  # noqa: PLW0603 - a limit is the process's
     _users = users_limits()
     _set(_users[1])

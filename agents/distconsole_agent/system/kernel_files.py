@@ -1,4 +1,4 @@
-"""Small files: those of /proc and /sys as text and numbers, the end of a log, what a job has written; this boot, its time."""
+"""Small files: /proc and /sys as text and numbers, the end of a log, a job's files; this boot, its time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def text_of(path: str | os.PathLike[str]) -> str:
 
 
 def end_of(path: str, max_bytes: int, since: int = 0) -> str:
-    """Return the end of a log, from byte ``since`` at most; nothing where it cannot be read."""
+    """Return the end of a log, from byte ``since`` at most; empty if it cannot be read."""
     try:
         with open(path, "rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -40,7 +40,7 @@ def read_foreign(path: str, size: int, offset: int = 0) -> bytes:
 
 
 def first_line_of(path: str | os.PathLike[str]) -> str | None:
-    """Return the first line without blanks around it; None where the file cannot be read."""
+    """Return the first line without blanks around it; None if the file cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.readline(512).strip()
@@ -49,13 +49,13 @@ def first_line_of(path: str | os.PathLike[str]) -> str | None:
 
 
 def number_of(path: str | os.PathLike[str]) -> int | None:
-    """Return the whole number that a file holds; None where it holds another word, or cannot be read."""
+    """Return the whole number in a file; None for another word, or if it cannot be read."""
     text = first_line_of(path) or ""
     return int(text) if text.removeprefix("-").isdecimal() else None
 
 
 def entries_of(folder: str) -> list[str]:
-    """Return the names in a folder, in order; none where it cannot be read."""
+    """Return the names in a folder, in order; none if it cannot be read."""
     try:
         return sorted(os.listdir(folder))
     except OSError:
@@ -63,10 +63,10 @@ def entries_of(folder: str) -> list[str]:
 
 
 def boot_id() -> str | None:
-    """Return what tells this boot of the node from others; None where the kernel does not say."""
+    """Return an identifier of this boot of the node; None if the kernel has none."""
     return first_line_of("/proc/sys/kernel/random/boot_id")
 
 
 def boottime() -> float:
-    """Return seconds since the boot, with those in suspend: what nobody sets."""
+    """Return seconds since the boot, with those in suspend: a clock that cannot be set."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

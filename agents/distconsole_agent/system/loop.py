@@ -57,7 +57,6 @@ class Loop:
             self._selector.unregister(fd)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        """Call ``callback`` once, ``seconds`` from now."""
         timer = Timer(self.clock() + max(0.0, seconds), callback)
         self._made += 1
         heapq.heappush(self._timers, (timer.due, self._made, timer))
@@ -79,7 +78,7 @@ class Loop:
             self.run_once(LONGEST_WAIT_SECONDS)
 
     def run_once(self, longest_seconds: float) -> None:
-        """Wait for something, at most so long, and run what is due."""
+        """Wait for an event, at most this long, and run due callbacks."""
         wait_seconds = longest_seconds
         if self._timers:
             wait_seconds = min(longest_seconds, max(0.0, self._timers[0][0] - self.clock()))

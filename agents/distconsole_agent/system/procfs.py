@@ -23,7 +23,7 @@ _FIRST_PID_NAMESPACE = 0xEFFFFFFC
 
 
 class Process(NamedTuple):
-    """A living or dead process; ``name`` is what the kernel calls it, 15 characters at most."""
+    """A living or dead process; ``name`` is the kernel's, 15 characters at most."""
 
     pid: int
     ppid: int
@@ -44,7 +44,7 @@ class Process(NamedTuple):
 
 
 def read_process(pid: int, root: str = "/proc") -> Process | None:
-    """Return what is known of ``pid``; None when there is no such process (any more)."""
+    """Return the process ``pid``; None when there is no such process (any more)."""
     try:
         with open(f"{root}/{pid}/stat", "rb") as file:
             text = file.read(4096)
@@ -74,7 +74,7 @@ def read_process(pid: int, root: str = "/proc") -> Process | None:
 
 
 def describe_process(pid: int) -> dict[str, Any]:
-    """Return a process as a dictionary; only its ``pid`` where it has ended or may not be read."""
+    """Return a process as a dictionary; only its ``pid`` if it has ended or may not be read."""
     process = read_process(pid)
     return {"pid": pid} if process is None else process.told()
 
@@ -100,7 +100,7 @@ def descendants_of(pid: int, processes: dict[int, Process]) -> set[int]:
 
 
 def open_files(pid: int, root: str = "/proc") -> Iterator[str]:
-    """Yield what the descriptors of ``pid`` lead to; nothing where we may not look."""
+    """Yield the targets of ``pid``'s descriptors; nothing without permission."""
     folder = f"{root}/{pid}/fd"
     try:
         names = os.listdir(folder)
@@ -136,7 +136,7 @@ def printable(raw: bytes, most: int) -> str:
 
 @lru_cache(maxsize=1024)
 def user_name(uid: int | None = None) -> str:
-    """Return the name of a user, by default our own; the number where there is no name."""
+    """Return the name of a user, by default our own; the number without a name."""
     number = os.getuid() if uid is None else uid
     try:
         return pwd.getpwuid(number).pw_name

@@ -27,7 +27,7 @@ MOST_LOW_BYTES = 4 << 30
 """A disk is low below a tenth of it, but not above this."""
 
 AGAIN_SHARE = 1.25
-"""It has recovered with so much more: what comes and goes at the limit is told once."""
+"""It has recovered with this much more: changes around the limit are reported once."""
 
 
 class Disk(NamedTuple):

@@ -1,4 +1,4 @@
-"""A clock whose times can be compared although somebody sets the node's: UNIX nanoseconds that never jump.
+"""A clock that does not jump when the node's is set: UNIX nanoseconds.
 
 It is the wall clock as it was at first, and goes on with CLOCK_BOOTTIME. What others noted by the wall clock,
 the hook's exceptions, is brought to it.
@@ -10,10 +10,10 @@ import time
 from typing import Callable, NamedTuple
 
 LOOK_SECONDS = 1.0
-"""How often a shim looks whether the wall clock was set."""
+"""Seconds between a shim's checks whether the wall clock was set."""
 
 STEP_NS = 20_000_000
-"""By so much the wall clock is set at least; less is what two readings may lie apart on a busy node."""
+"""Smallest change of the wall clock that counts; two readings may lie this far apart on a busy node."""
 
 CLOSE_NS = 1_000_000
 TRIES = 3
@@ -50,7 +50,7 @@ class SteadyClock:
         return self._boot_ns() + self._base_ns
 
     def look(self) -> None:
-        """See whether the wall clock was set since the last look."""
+        """Check whether the wall clock was set since the last look."""
         ahead_ns, now_ns = self._wall_ahead_ns(), self.now_ns()
         if abs(ahead_ns - self._periods[-1].ahead_ns) >= STEP_NS:
             self._periods.append(_Period(self._looked_ns, now_ns, ahead_ns))
@@ -77,7 +77,7 @@ class SteadyClock:
         return t_ns - self._base_ns
 
     def _wall_ahead_ns(self) -> int:
-        """Compare the clocks; two readings that somebody came in between tell nothing."""
+        """Compare the clocks; two readings with a pause in between prove nothing."""
         readings = []
         for _ in range(TRIES):
             before_ns, wall_ns, after_ns = self.now_ns(), self._wall_ns(), self.now_ns()

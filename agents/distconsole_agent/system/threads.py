@@ -1,4 +1,4 @@
-"""Threads that nobody waits for, begun so that a node that is short of memory stops nobody who begins one."""
+"""Threads without a waiting starter: a node that is short of memory does not block the code that begins one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 BEGIN_SECONDS = 10.0
-"""A thread that has not run after so long never will."""
+"""A thread that has not run after this long never will."""
 
 
 def begin_thread(work: Callable[..., object], *args: Any) -> None:

@@ -27,7 +27,7 @@ def listen(path: str, backlog: int) -> socket.socket:
     """Return a listener at ``path`` (0600), in place of any file there; raises OSError."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # The folder is 0700, so between bind and chmod nobody else can reach the socket.
+        # The folder is 0700, so between bind and chmod no other user can reach the socket.
         aside = f"{path}.{os.getpid()}"
         with _Address(aside) as address:
             sock.bind(address)
@@ -47,13 +47,13 @@ def peer_uid(sock: socket.socket) -> int:
 
 
 def peer_pid(sock: socket.socket) -> int:
-    """Return the pid here of the process at the other end, or of the one that listens there; 0 where it has none."""
+    """Return the pid here of the process at the other end, or of the listener there; 0 without one."""
     credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     return int(struct.unpack("3i", credentials)[0])
 
 
 def peer_environment(sock: socket.socket) -> dict[str, str] | None:
-    """Return what the process at the other end was started with; None if it cannot be read.
+    """Return the environment of the process at the other end; None if it cannot be read.
 
     It is the environment at its exec (proc(5), ``/proc/pid/environ``): a bridge's, as its login shell
     and ``--setup`` made it. Only the same user's processes can be read, and only those connect here.

@@ -1,1 +1,1 @@
-"""What a node says of its own load: host by psutil, GPUs by pynvml, each loaded at the first sample."""
+"""A node's own load: host by psutil, GPUs by pynvml, each loaded at the first sample."""

@@ -102,7 +102,7 @@ class Amd:
         return len(self._handles)
 
     def version(self) -> str:
-        """Return the driver's version; that of the kernel, where it came with it."""
+        """Return the driver's version; the kernel's, if it is part of it."""
         return first_line_of(f"{SYSFS}/module/amdgpu/version") or os.uname().release
 
     def handle(self, index: int) -> Handle:
@@ -164,7 +164,6 @@ class AmdDevice:
         self.readings: tuple[UnitReading, ...] = (UnitReading(self.unit, {}, (), None),)
 
     def read(self, now: float, with_processes: bool) -> None:
-        """Ask the driver for what is due at ``now`` and replace ``readings``."""
         ask = self._questions.ask
         for pace in self._questions.take_due(now):
             for value, read in _VALUES[pace].items():

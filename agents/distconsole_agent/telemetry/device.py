@@ -14,13 +14,13 @@ from distconsole_agent.telemetry.nvml import Nvml, RefusedError, UnsupportedErro
 from distconsole_agent.telemetry.rates import Rate
 
 EACH_SECONDS, WARM_SECONDS, SLOW_SECONDS = 0.0, 5.0, 60.0
-"""Pace of what is always read, of what costs more (PCIe, heat), and of what seldom changes."""
+"""Pace of cheap readings, of dear ones (PCIe, heat), and of those that seldom change."""
 
 ALL_LINKS = 0xFFFFFFFF
 """The scope of an NVLink counter that means all links together."""
 
 MEMORY_V2 = 0x02000028
-"""``nvmlMemory_v2``: used memory without what the driver reserves; not before driver 510."""
+"""``nvmlMemory_v2``: used memory without the driver's reserve; not before driver 510."""
 
 KIB = 1024.0
 
@@ -35,11 +35,11 @@ THROTTLE_REASONS = (
     (0x0200, "board_limit"),
     (0x0400, "reliability"),
 )
-"""``nvmlClocksEventReason*`` but idle, and clocks that somebody set: these are no throttling."""
+"""``nvmlClocksEventReason*`` except idle and set clocks: these are no throttling."""
 
 
 class Questions:
-    """What is asked of a driver about one GPU: at its pace, and not again what it never has."""
+    """Questions to a driver about one GPU: each at its pace, and not again after a final refusal."""
 
     def __init__(self) -> None:
         self._never: set[object] = set()
@@ -52,7 +52,7 @@ class Questions:
         due = [pace for pace in paces if now - self._asked_at.get(pace, -inf) >= pace - 0.1]
         self._asked_at.update(dict.fromkeys(due, now))
         if SLOW_SECONDS in due:
-            # What was refused for good may be there after a change of mode.
+            # A final refusal may change with the mode.
             self._never.clear()
         return due
 
@@ -116,7 +116,7 @@ COUNTERS = (
 
 
 class UnitReading(NamedTuple):
-    """What was read of a GPU or an instance: the value fields of ``GPU_FIELDS``, and when."""
+    """Readings of a GPU or an instance: the value fields of ``GPU_FIELDS``, and their time."""
 
     unit: GpuUnit
     values: dict[str, Any]
@@ -144,7 +144,7 @@ class Device:
         self.readings: tuple[UnitReading, ...] = (UnitReading(self._whole, {}, (), None),)
 
     def read(self, now: float, with_processes: bool) -> None:
-        """Ask the driver for what is due at ``now`` and replace ``readings``."""
+        """Ask the driver for due values at ``now`` and replace ``readings``."""
         self._take_xid(now)
         due = self._questions.take_due(now)
         if SLOW_SECONDS in due:
@@ -166,7 +166,7 @@ class Device:
         self.readings = tuple(self._reading(unit, handle, now) for unit, handle in self._units)
 
     def _take_xid(self, now: float) -> None:
-        """Take a new error, and keep it for so long that whoever samples gets it, also of a GPU that is lost then."""
+        """Take a new error, and keep it long enough for each sampler, also of a GPU that is lost then."""
         xid = self._ask(self._nvml.last_xid, self._handle)
         if xid is not None:
             self._xid_at = now
@@ -229,7 +229,7 @@ class Device:
         return unit, handle
 
     def _ask(self, function: str | Callable[[Any], Any], handle: Any, *arguments: int) -> Any:
-        """Return what a function of pynvml, or of ``Nvml``, gives; None where there is nothing."""
+        """Return the answer of a function of pynvml, or of ``Nvml``; None without one."""
         what = (function, id(handle), *arguments)
         if isinstance(function, str):
             return self._questions.ask(
@@ -239,5 +239,5 @@ class Device:
 
 
 def profile(name: str | None) -> str:
-    """Return the profile (``3g.40gb``), with which the driver's name of an instance ends."""
+    """Return the profile (``3g.40gb``) at the end of the driver's name of an instance."""
     return name.rsplit(" MIG ", 1)[1].strip() if name is not None and " MIG " in name else "mig"

@@ -21,7 +21,7 @@ from distconsole_agent.telemetry.mapping import (
 from distconsole_agent.telemetry.nvml import DriverGoneError, Nvml, NvmlError, NvmlMissingError
 
 DEADLINE_SECONDS = 0.25
-"""How long one sample waits for the driver before it answers with what is there."""
+"""Longest wait of one sample for the driver, before it answers with the last readings."""
 
 STALE_SECONDS = 10.0
 """Values older than this are not shown any more; their age still is."""
@@ -62,7 +62,7 @@ class GpuSampler:
         self._thread: threading.Thread | None = None
 
     def sample(self, ranks: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
-        """Return ``GPU_FIELDS`` of each GPU, or of each instance where a GPU is in MIG mode.
+        """Return ``GPU_FIELDS`` of each GPU, or of each instance of a GPU in MIG mode.
 
         ``ranks`` holds ``rank, local_rank, pid, cuda_visible_devices`` (null: not set) of the
         ranks on this host. Empty without NVML or a GPU, and until the driver first answered.
@@ -136,7 +136,7 @@ class GpuReader:
             self.listing = Listing(now, self._table.sees_host(), self._describe())
 
     def rests(self) -> bool:
-        """Say whether a read would ask nothing now: no driver, and not yet time to look again."""
+        """Whether a read would ask nothing now: no driver, and not yet time to look again."""
         return (
             self._driver is None and self._retry_at is not None and self._clock() < self._retry_at
         )

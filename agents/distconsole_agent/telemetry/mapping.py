@@ -29,7 +29,7 @@ MAX_ANCESTORS = 64
 
 
 class GpuUnit(NamedTuple):
-    """What a rank can be given: a GPU, or one instance of a GPU in MIG mode.
+    """A GPU for a rank, or one instance of a GPU in MIG mode.
 
     ``key`` is unique on the node, ``model`` and ``gpu_uuid`` are those of the whole GPU, ``mig`` is
     the profile of an instance.
@@ -78,7 +78,7 @@ def visible_devices(variables: Mapping[str, Any], dev: str = "/dev") -> str | No
 
 
 def visible_units(units: Sequence[GpuUnit], cuda_visible_devices: str | None) -> list[GpuUnit]:
-    """Return what CUDA would show, in its order; empty where that cannot be told.
+    """Return CUDA's devices in its order; empty if unknown.
 
     As the CUDA C++ Programming Guide has it ("CUDA Environment Variables"): the list ends at the
     first entry that names nothing, an identifier may be cut short as long as it is unique, and of
@@ -196,14 +196,12 @@ class ProcessTable:
         return user, mask_text(command)
 
     def is_same(self, pid: int) -> bool:
-        """Say whether ``pid`` here is the process that the driver means."""
         if self.sees_host():
             return True
         files = open_files(pid, self._proc)
         return any(path.startswith(("/dev/nvidia", "/dev/kfd")) for path in files)
 
     def sees_host(self) -> bool:
-        """Say whether pids here are those of the host, and so those of the driver."""
         return sees_all_processes(self._proc)
 
     def lineage(self, pid: int) -> tuple[int, ...]:
@@ -234,22 +232,21 @@ class Placement(NamedTuple):
 def place(
     units: Sequence[GpuUnit], listing: Listing, ranks: Sequence[Mapping[str, Any]]
 ) -> Placement:
-    """Return where ``ranks`` are: by ``listing``, and by their variables where it may lack processes."""
+    """Return the places of ``ranks``: by ``listing``, and by their variables if it may lack processes."""
     rank_of = {int(entry["pid"]): int(entry["rank"]) for entry in ranks if entry.get("pid")}
     holders: dict[str, set[int]] = {}
     shown: dict[str, list[dict[str, Any]]] = {}
     for key, processes in listing.processes.items():
-        owners = [_owner(process, rank_of) for process in processes]
+        owners = [
+            next((rank_of[pid] for pid in process.lineage if pid in rank_of), None)
+            for process in processes
+        ]
         holders[key] = {owner for owner in owners if owner is not None}
         shown[key] = [
             _entry(process, owner)
             for process, owner in zip(processes[:MAX_SHOWN], owners[:MAX_SHOWN])
         ]
     return Placement(ranks_by_unit(units, () if listing.complete else ranks, holders), shown)
-
-
-def _owner(process: ListedProcess, rank_of: Mapping[int, int]) -> int | None:
-    return next((rank_of[pid] for pid in process.lineage if pid in rank_of), None)
 
 
 def _entry(process: ListedProcess, owner: int | None) -> dict[str, Any]:

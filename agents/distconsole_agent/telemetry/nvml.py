@@ -52,7 +52,7 @@ class RefusedError(NvmlError):
 
 
 Meanings = Sequence[tuple[frozenset[int], type[NvmlError]]]
-"""What a driver's codes mean; any other is a ``RefusedError``."""
+"""Meaning of a driver's codes; any other is a ``RefusedError``."""
 
 _MEANINGS: Meanings = (
     # Uninitialized, not loaded, no library, mismatch.
@@ -79,7 +79,7 @@ class Nvml:
 
     @classmethod
     def open(cls) -> Nvml:
-        """Load and initialise NVML. This may take seconds where the driver was not in use.
+        """Load and initialise NVML. This may take seconds if the driver was not in use.
 
         Raises:
             NvmlMissingError: if there is no library or no pynvml.
@@ -112,7 +112,6 @@ class Nvml:
         return int(self.call("nvmlDeviceGetCount"))
 
     def version(self) -> str:
-        """Return the driver's version."""
         return str(self.call("nvmlSystemGetDriverVersion"))
 
     def counters(self, handle: Any, wanted: Sequence[tuple[int, int]]) -> dict[int, int | None]:
@@ -157,7 +156,7 @@ class Nvml:
         return self._xids.pop(_address(handle), None)
 
     def processes(self, handle: Any) -> list[tuple[int, int | None]]:
-        """Return pid and bytes of the compute processes; None where the driver may not say."""
+        """Return pid and bytes of the compute processes; None if the driver may not list them."""
         found = self.call(self._list, handle)[:MAX_PROCESSES]
         return [(process.pid, process.usedGpuMemory) for process in found]
 

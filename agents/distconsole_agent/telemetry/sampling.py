@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from distconsole_agent.telemetry.gpu import GpuSampler
 
 SURVEY_SECONDS = 60.0
-"""How long the list of interfaces, disks and memory limits stands before it is made anew."""
+"""Seconds for which the list of interfaces, disks and memory limits is kept."""
 
 RDMA_WORD_BYTES = 4
 
@@ -46,7 +46,7 @@ _VIRTUAL_DISKS = ("loop", "ram", "zram", "dm-", "md", "nbd", "sr", "fd")
 
 
 AHEAD_SECONDS, MOST_AHEAD_SECONDS = 0.1, 0.4
-"""A sample begins so long before the whole second, and the time the last one took, the second at most."""
+"""A sample begins this long before the whole second, plus the duration of the last one, at most the second number."""
 
 
 SWEEP_SECONDS, SWEEP_SHARE, LONGEST_SWEEP_SECONDS = 5.0, 500.0, 20.0
@@ -277,7 +277,7 @@ def _new_rates() -> dict[str, Rate]:
 
 
 def load_psutil() -> Any:
-    """Return the psutil module, or None where it is missing or made for another Python."""
+    """Return the psutil module, or None if it is missing or made for another Python."""
     try:
         import psutil
     except (ImportError, OSError):

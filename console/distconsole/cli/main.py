@@ -44,7 +44,7 @@ from distconsole.text.show import show_for
 
 
 class ExitCode(IntEnum):
-    """What the program's exit code says when it is not a job's."""
+    """The program's exit codes, where they are not a job's."""
 
     OK = 0
     UNHEALTHY = 1
@@ -135,7 +135,7 @@ def _follow(
 
 
 def _close(streams: Streams, code: int) -> int:
-    """Write what is held, and return the exit code: ours if it cannot be written at all."""
+    """Write held output, and return the exit code: ours if it cannot be written."""
     try:
         streams.close()
     except OutputError as error:

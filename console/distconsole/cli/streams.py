@@ -23,7 +23,7 @@ STATUS_SECONDS = 0.25
 """A status line on a terminal is redrawn at most this often."""
 
 AGE_SECONDS = 1.0
-"""How often a status line that ages says anew how old it is."""
+"""Seconds between updates of a status line's age."""
 
 GATHER_SECONDS = 0.02
 """So long lines are gathered for one write; a system call a line would cost more than all the rest."""
@@ -42,7 +42,7 @@ class _To(Enum):
 
 
 class _Said(NamedTuple):
-    """What the status line was to say last: when, and how its age becomes words."""
+    """Last text of the status line: its time, and the form of its age."""
 
     line: str = ""
     at: float = 0.0
@@ -54,7 +54,7 @@ class _Said(NamedTuple):
         return bool(self.line) and (self.old_after is not None or self.seconds is not None)
 
     def text(self, now: float) -> str:
-        """Return the line as it reads at ``now``; empty where it reads as it did."""
+        """Return the line at ``now``; empty if it is unchanged."""
         age = now - self.at
         if self.seconds is not None:
             return f"{self.line}, {span_text(self.seconds + age)}"
@@ -127,14 +127,14 @@ class Streams:
         self._put(_To.STATUS, self._said.text(now) or line)
 
     def ring(self, sequence: str) -> None:
-        """Write what rings the terminal behind stderr; where that is none there is nothing to ring."""
+        """Ring the terminal of stderr; without one do nothing."""
         if self.live:
             with suppress(OSError):  # the terminal is gone, and with it whoever would hear it
                 self.err.write(sequence)
                 self.err.flush()
 
     def close(self) -> None:
-        """Write what is held and take the status line away; raises OutputError as ``data``."""
+        """Write held output and take the status line away; raises OutputError as ``data``."""
         writer, self._writer = self._writer, None
         if writer is not None:
             self._closing.set()
@@ -215,7 +215,7 @@ class Streams:
             return
         self._clear_status()
         stream = self.out if to is _To.OUT else self.err
-        # What a login asks for stands in the line where the cursor is.
+        # The question of a login stands in the line of the cursor.
         question = PERSON.question if stream.isatty() else ""
         before, after = ("\r\x1b[K", f"{question} ") if question else ("", "")
         stream.write(before + "\n".join(texts) + (" " if to is _To.ASK else "\n") + after)

@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from distconsole.config.hostfile import (
@@ -35,7 +35,7 @@ from distconsole.model.requests import Where
 LIST = "such as: gpu[01-08],admin@gpu9:4 (users, ranges and slots may stand there)"
 
 
-BATCH_FILES = ("PBS_NODEFILE", "PE_HOSTFILE")
+BATCH_FILES = ("PBS_NODEFILE", "LSB_DJOB_HOSTFILE", "PE_HOSTFILE")
 HET_GROUP = "SLURM_JOB_NODELIST_HET_GROUP_"
 SLURM_CONFS = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf")
 _INCLUDED = re.compile(r"^[ \t]*include[ \t]+(\S+)", re.IGNORECASE | re.MULTILINE)
@@ -54,6 +54,7 @@ class _Found:
     local: str | None = None
     """Which of them is this machine."""
     origin: str = ""
+    job_slots: Mapping[str, int | None] = field(default_factory=dict)
 
 
 def resolve_cluster(where: Where, config: Config, environ: Mapping[str, str]) -> Cluster:
@@ -103,12 +104,13 @@ def _find(where: Where, config: Config, environ: Mapping[str, str]) -> _Found:
         return _Found(read_hostfile(expand_home(where.hostfile)))
     if where.cluster is not None:
         return _from_config(where.cluster, config, f"--cluster {where.cluster}")
-    if hosts := _from_slurm(environ) or _from_batch(environ):
+    batch = {} if (hosts := _from_slurm(environ)) else _from_batch(environ)
+    if hosts := hosts or [NamedHost(name) for name in batch]:
         here = socket.gethostname().split(".")[0]
         local = next((host.name for host in hosts if host.name.split(".")[0] == here), None)
         names = ("SLURM_JOB_NODELIST", "SLURM_STEP_NODELIST", "LSB_MCPU_HOSTS", *BATCH_FILES)
         origin = next((name for name in names if environ.get(name)), "")
-        return _Found(hosts, local=local, origin=origin)
+        return _Found(hosts, local=local, origin=origin, job_slots=batch)
     if config.cluster is not None:
         return _from_config(config.cluster, config, f"cluster = '{config.cluster}'")
     here = socket.gethostname()
@@ -118,7 +120,7 @@ def _find(where: Where, config: Config, environ: Mapping[str, str]) -> _Found:
 def find_hosts(
     ssh_config: Path | None, environ: Mapping[str, str]
 ) -> Iterator[tuple[list[NamedHost], str]]:
-    """Yield hosts and where they were found, likeliest first: the Slurm allocation, a host file here, ssh_config."""
+    """Yield hosts and their source, likeliest first: the Slurm allocation, a host file here, ssh_config."""
     with suppress(ConfigError):
         listed = [replace(host, slots=None) for host in _from_slurm(environ)]
         yield listed, "the Slurm allocation"
@@ -136,7 +138,6 @@ def find_hosts(
 
 
 def hosts_in(text: str) -> list[NamedHost]:
-    """Return the hosts of a list, none where it means nothing."""
     with suppress(RangeError):
         return read_list(text)
     return []
@@ -149,7 +150,7 @@ class HostOffer:
     Attributes:
         line: What chooses them behind the prompt's ``hosts``.
         place: Where they were found.
-        is_job: Whether they were written down to work together, as those of an ssh_config were not.
+        is_job: Whether they were written down to work together, unlike those of an ssh_config.
     """
 
     line: str
@@ -161,7 +162,7 @@ class HostOffer:
 def offered_hosts(
     where: Where, config: Config, environ: Mapping[str, str]
 ) -> tuple[HostOffer, ...]:
-    """Return what there is to choose from, this machine last; nothing where hosts are named, or no file knows any."""
+    """Return the offered hosts, this machine last; empty if hosts are named, or no file has any."""
     if where.names_hosts or config.cluster or _from_slurm(environ) or _from_batch(environ):
         return ()
     offers: list[HostOffer] = []
@@ -212,7 +213,6 @@ def _from_list(text: str, flag: str) -> list[NamedHost]:
 
 
 def _meant_list(text: str) -> str:
-    """Return the cure for a list of hosts that means nothing."""
     if "$" in text:
         return f"the shell has not replaced the variable in {text}: leave the single quotes out"
     with suppress(OSError, ValueError):
@@ -252,13 +252,17 @@ def _from_config(name: str, config: Config, what: str) -> _Found:
     return _Found(hosts, cluster, name)
 
 
-def _from_batch(environ: Mapping[str, str]) -> list[NamedHost]:
-    """Return the hosts of a job of PBS, LSF or Grid Engine; their slots are processors, and say nothing about ranks."""
-    names = dict.fromkeys(environ.get("LSB_MCPU_HOSTS", "").split()[::2])
+def _from_batch(environ: Mapping[str, str]) -> dict[str, int | None]:
+    """Return the hosts of a job of PBS, LSF or Grid Engine, with their slots, which may be processors."""
+    words = environ.get("LSB_MCPU_HOSTS", "").split()
+    found = {
+        name: int(count) if is_whole(count) else None
+        for name, count in zip(words[::2], words[1::2], strict=False)
+        if may_be_host(name)
+    }
     files = (Path(environ.get(name, "")) for name in BATCH_FILES)
-    found = [NamedHost(name) for name in names if may_be_host(name)]
-    found = found or next((read_hostfile(file) for file in files if file.is_file()), [])
-    return [replace(host, slots=None) for host in found]
+    listed = [] if found else next((read_hostfile(file) for file in files if file.is_file()), [])
+    return found or {host.name: host.slots for host in listed}
 
 
 def _from_slurm(environ: Mapping[str, str]) -> list[NamedHost]:
@@ -302,7 +306,8 @@ def _host(named: NamedHost, found: _Found, config: Config, given: HostSettings) 
     own = HostSettings(user=named.user, slots=named.slots, port=named.port)
     settings = given.over(own.over(config.settings(named.name, found.cluster)))
     local = named.name == found.local
-    return Host(name=HostName(named.name), local=local, **said_in(settings))
+    job_slots = found.job_slots.get(named.name)
+    return Host(HostName(named.name), job_slots=job_slots, local=local, **said_in(settings))
 
 
 def _ssh_config(

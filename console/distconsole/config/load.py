@@ -111,7 +111,7 @@ def needs_no_trust(path: Path) -> bool:
 
 
 def _read_project(path: Path, *, foreign: bool, refuse: bool) -> Config | None:
-    """Return what a project's file says, None if a ``foreign`` one is not taken; raises UntrustedError."""
+    """Return the content of a project's file, None if a ``foreign`` one is not taken; raises UntrustedError."""
     was = was_trusted(path)
     if foreign and not was:
         return None
@@ -251,7 +251,6 @@ class _Reader:
     def _hosts(
         self, table: Mapping[str, Any]
     ) -> tuple[dict[str, HostSettings], dict[str, Expectation]]:
-        """Return by host what is set for it, and what is expected of it."""
         hosts: dict[str, HostSettings] = {}
         expected: dict[str, Expectation] = {}
         for name, value in table.items():
@@ -315,7 +314,6 @@ class _Reader:
     def _table(
         self, where: tuple[str, ...], value: object, keys: Mapping[str, Option], *tables: str
     ) -> dict[str, Any]:
-        """Return the values of a table by key, but for the ``tables`` in it."""
         if not isinstance(value, dict):
             raise self._error(where[:-1], where[-1], f"'{where[-1]}' must be a table")
         values = {}

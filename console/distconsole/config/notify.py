@@ -1,4 +1,4 @@
-"""``[notify]`` of the configuration: who is told of what, and how."""
+"""``[notify]`` of the configuration: the ways of notices, and their events."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ OWN_KEYS = (
     *("command", "shell", "webhook", "webhook_env", "allow_http", "node"),
     *("services", "services_env"),
 )
-"""Only in a person's own file: whoever writes a project's would run programs here, or be told of runs."""
+"""Only in a person's own file: the writer of a project's could run programs here, or get notices of runs."""
 
 _SERVICE = re.compile(r"[a-z][a-z0-9]*://\S+$")
 
 
 @dataclass(frozen=True, slots=True)
 class NotifySettings:
-    """How to tell somebody.
+    """A way of notices.
 
     Attributes:
         bell: None: on the screen only.
         desktop: One of ``DESKTOPS``; None: ``auto`` on the screen, off elsewhere.
         command: A program and its words, which no shell reads.
         webhook: An address to post to; not shown.
-        node: Whether a run's first node posts to it in place of the console; None: where no console stays.
+        node: Whether a run's first node posts to it in place of the console; None: if no console stays.
         services: Addresses as apprise has them; not shown.
         timeout_seconds: A command, and all tries of a webhook, take no longer.
     """
@@ -74,7 +74,7 @@ NOBODY = NotifySettings()
 
 
 def notify_settings(values: Mapping[str, Any]) -> NotifySettings:
-    """Return what ``[notify]`` says; raises ValueError(key, what is wrong with it)."""
+    """Return the settings of ``[notify]``; raises ValueError(key, the error)."""
     if not values:
         return NOBODY
     command = _command(values)

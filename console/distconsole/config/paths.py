@@ -18,7 +18,7 @@ def config_dir() -> Path:
 
 
 def data_dir() -> Path:
-    """Return the folder of what is worth keeping: the stores of runs."""
+    """Return the folder of data worth keeping: the stores of runs."""
     return Path(platformdirs.user_data_dir(APP))
 
 
@@ -61,7 +61,7 @@ def project_config_files(start: Path) -> Iterator[Path]:
 
 
 def expand_home(path: str | os.PathLike[str]) -> Path:
-    """Return a path with the home that ``~`` or ``~user`` stands for; of a user that nobody knows it stays as it is."""
+    """Return a path with the home of ``~`` or ``~user``; an unknown user stays as it is."""
     return Path(os.path.expanduser(path))  # noqa: PTH111 - it raises nothing
 
 
@@ -73,11 +73,11 @@ def replace_file(
     *,
     sync: bool = True,
 ) -> None:
-    """Replace a file at once: nobody reads half of it.
+    """Replace a file at once: no reader sees half of it.
 
     Args:
-        mode: Of a new file, less the umask; one that was there keeps what it has of it.
-        check: Is called with the new file beside the old one; what it raises leaves the old one.
+        mode: Of a new file, less the umask; a present one keeps its mode.
+        check: Is called with the new file beside the old one; its exception leaves the old one.
         sync: After a power cut, too, it is the old or the new one; one of many files need not be.
 
     Raises OSError if it cannot be written.

@@ -24,7 +24,7 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class HostSettings:
-    """What is configured for a host; None where nothing is."""
+    """Settings of a host; None for unset ones."""
 
     python: str | None = needs_trust(None, kind=Kind.TEXT)
     setup: str | None = needs_trust(None, kind=Kind.TEXT)
@@ -38,7 +38,6 @@ class HostSettings:
     transport: str | None = plain(None, kind=TransportName)
 
     def over(self, other: HostSettings) -> HostSettings:
-        """Return these settings, with those of ``other`` where these are None."""
         said = said_in(self)
         return replace(other, **said) if said else other
 
@@ -65,7 +64,7 @@ TOP_KEYS = {
 
 
 KEY_KEYS = dict.fromkeys(("line", "label"), Option(Kind.KEY_LINE, Trust.KEY))
-"""Of one key of ``[keys]``, where it is a table."""
+"""Of one key of ``[keys]``, if it is a table."""
 
 EXPECT_KEYS = keys_of(Expectation)
 """Of ``[expect]``, ``[clusters.NAME.expect]`` and ``[hosts.NAME.expect]``, beside the two tables."""
@@ -130,7 +129,7 @@ class Config:
     passed: tuple[str, ...] = ()
 
     def expected(self, host: str, cluster: ClusterSettings | None = None) -> Expectation:
-        """Return what is expected of ``host``: its own, then its cluster's, then everybody's."""
+        """Return the expectations of ``host``: its own, then its cluster's, then the general ones."""
         shared = self.expect if cluster is None else cluster.expect.over(self.expect)
         return self.host_expect.get(host, NOTHING_EXPECTED).over(shared)
 
@@ -140,7 +139,6 @@ class Config:
         return self.hosts.get(host, HostSettings()).over(shared)
 
     def over(self, other: Config) -> Config:
-        """Return this configuration, with ``other`` where it says nothing."""
         both = {name: _lay_over(getattr(self, name), getattr(other, name)) for name in _FIELDS}
         files, keys = (*self.files, *other.files), (*other.keys, *self.keys)
         return Config(**{**both, "files": files, "keys": keys})
@@ -150,7 +148,6 @@ _FIELDS = tuple(each.name for each in fields(Config))
 
 
 def _lay_over(own: Any, other: Any) -> Any:
-    """Return ``own`` with what ``other`` says where it says nothing."""
     if isinstance(own, HostSettings | Expectation):
         return own.over(other)
     if isinstance(own, Mapping):

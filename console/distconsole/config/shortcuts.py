@@ -19,7 +19,7 @@ ALIASES_HEAD = "# What the verb 'alias' keeps: NAME = LINE\n"
 
 @dataclass(frozen=True, slots=True)
 class KeySetting:
-    """One key of ``[keys]`` and the line that it types; an empty one takes away what the key does."""
+    """One key of ``[keys]`` and its line; an empty line removes the key's action."""
 
     key: str
     line: str
@@ -38,7 +38,6 @@ class Alias:
 
 
 def may_be_line(value: object) -> bool:
-    """Whether it can be a line of the prompt; an empty one can."""
     return (
         isinstance(value, str)
         and len(value) <= MAX_LINE_CHARS
@@ -72,7 +71,7 @@ def aliases_file() -> Path:
 
 
 def read_aliases_file(path: Path) -> dict[str, Alias]:
-    """Return the aliases of a file of ``NAME = LINE``, by name; what is no such line is left out."""
+    """Return the aliases of a file of ``NAME = LINE``, by name; other lines are left out."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""What somebody who misspelt a name may have meant."""
+"""The most similar known name for a misspelt one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def nearest(word: str, known: Iterable[str], likeness: float = 0.6) -> str | Non
 
 
 def suggest(word: str, known: Iterable[str], otherwise: str = "", *, quote: str = "") -> str:
-    """Return the question whether the one of ``known`` was meant that is most like ``word``, else ``otherwise``."""
+    """Return a question for the most similar name of ``known``, else ``otherwise``."""
     near = nearest(word, known)
     return f"did you mean {quote}{near}{quote}?" if near else otherwise
 
@@ -27,7 +27,7 @@ def nearest_script(name: str, files: Iterable[str]) -> str:
 
 
 MEANT = re.compile(r"did you mean (one of: )?([^?\n]{1,400})\?", re.IGNORECASE)
-"""How our own errors and click's tell what may have been meant."""
+"""Form of suggestions in our own errors and click's."""
 
 PARTS = re.compile(r"""[^\s"'=,]+"""), re.compile(r"[A-Za-z_][\w.-]*")
 """Words of a line, and names inside them, as conditions have them."""

@@ -44,7 +44,7 @@ def why_foreign(path: Path) -> str:
 
 
 def keys_to_trust(table: Mapping[str, Any]) -> list[tuple[KeyPath, Trust]]:
-    """Return the keys of a file that need trust, in the file's order, and what each needs."""
+    """Return the keys of a file that need trust, in the file's order, and the need of each."""
     return [(path, needs) for path, needs in _trust_of_keys(table) if needs is not Trust.NONE]
 
 
@@ -89,7 +89,7 @@ def trust(path: Path, content: str) -> None:
 
 
 def distrust(path: Path) -> bool:
-    """Forget that the file is trusted, and say whether it was; raises ConfigError as ``trust``."""
+    """Forget that the file is trusted, and return whether it was; raises ConfigError as ``trust``."""
     known = _read_store()
     was = known.pop(str(path), None) is not None
     if was:
@@ -148,7 +148,7 @@ def _user(uid: int) -> str:
 
 
 def _read_store() -> dict[str, str]:
-    """Return what is trusted, by path; nothing where that cannot be read: it is asked for again."""
+    """Return the trusted files, by path; empty if the store cannot be read: then trust is asked for again."""
     try:
         known = json.loads(trust_store().read_text(encoding="utf-8"))
     except (OSError, ValueError):

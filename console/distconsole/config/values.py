@@ -1,4 +1,4 @@
-"""A value of ``distconsole.toml`` as its kind has it, and the line where it stands."""
+"""A value of ``distconsole.toml`` of a kind, and its line."""
 
 from __future__ import annotations
 

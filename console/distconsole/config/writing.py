@@ -86,7 +86,6 @@ def _is_there(document: Mapping[str, Any], entry: Entry, path: Path, text: str) 
 
 
 def _tables(document: Mapping[str, Any], table: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield the tables that speak for ``table``: itself, and for a host those of ranges."""
     yield table
     if table[0] != "hosts" or len(table) != 2:
         return
@@ -121,7 +120,6 @@ def _set(document: Any, entry: Entry) -> Any:
 
 
 def bare_key(name: str) -> str:
-    """Return ``name`` as TOML has it in a key."""
     return name if BARE.fullmatch(name) else json.dumps(name)
 
 

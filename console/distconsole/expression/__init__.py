@@ -47,13 +47,13 @@ TOKEN = re.compile(
 WORD = re.compile(r"\s*(?P<word>[^\s()'\"<>=~]+)")
 
 SHOWN_CHARS = 60
-"""Of a long text only so much around a mistake is shown."""
+"""Characters of a long text that are shown around a mistake."""
 
 Row = TypeVar("Row")
 
 
 class ExpressionError(UsageError):
-    """A condition that means nothing: what is wrong, ``at`` which character of ``text``, what to write instead."""
+    """A malformed condition: the error, its place ``at`` in ``text``, a suggestion."""
 
     def __init__(self, message: str, text: str, at: int, advice: str = "") -> None:
         begin = max(0, min(at - SHOWN_CHARS // 2, len(text) - SHOWN_CHARS))
@@ -77,7 +77,7 @@ class Condition(Generic[Row]):
     _asks: Asks
 
     def answers(self, rows: Sequence[Row]) -> list[bool | None]:
-        """Return for each of ``rows``, all of which are looked at together, whether it matches; None is unknown."""
+        """Return for each of ``rows``, which are evaluated together, whether it matches; None is unknown."""
         together = Rows(rows)
         found = (self._asks(row, together) for row in rows)
         return [each if isinstance(each, bool) else None for each in found]
@@ -175,7 +175,6 @@ class _Parser(Generic[Row]):
         return parts.same_text(sign, left, right)
 
     def _takes_nan(self) -> bool:
-        """Take the next word if it is ``nan``, and no field's name."""
         kind, word, _ = self._peek()
         found = kind == "name" and word.casefold() == NAN and self._fields.find(NAN) is None
         if found:
@@ -273,7 +272,7 @@ class _Parser(Generic[Row]):
         return token
 
     def _next(self) -> tuple[str, str, int]:
-        """Return the next token as its kind, itself and where it is; signs are all one kind."""
+        """Return the next token as its kind, its text and its place; signs are all one kind."""
         found = TOKEN.match(self._text, self._place)
         if found is None:
             rest = self._text[self._place :]

@@ -1,4 +1,4 @@
-"""What may be asked of a row: a table of fields by name. The tables themselves are where the rows are."""
+"""Fields of a row for conditions: a table by name. The tables themselves are beside the rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from distconsole.expression.units import UNITS, Measure
 Row = TypeVar("Row")
 
 Value: TypeAlias = float | str | bool | tuple[str, ...] | None
-"""What a field is; several texts are a tuple, what is not known is None."""
+"""Value of a field; several texts are a tuple, an unknown one is None."""
 
 
 class Kind(StrEnum):
@@ -79,5 +79,4 @@ class Fields(Generic[Row]):
         return Field(name, lambda row: get(row, rest), f"the {prefix} called {rest}")
 
     def values(self, row: Row) -> dict[str, Value]:
-        """Return all fixed fields of ``row``, for JSON."""
         return {name: each.get(row) for name, each in self._fields.items()}

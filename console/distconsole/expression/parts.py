@@ -19,7 +19,7 @@ from distconsole.expression.fields import Field, Kind, Value
 from distconsole.expression.units import UNITS, Measure
 
 LOOKED_AT_CHARS = 512
-"""Of a text only so much is looked at."""
+"""Characters of a text that are compared."""
 
 
 class Rows:
@@ -39,9 +39,9 @@ class Part:
 
     Attributes:
         asks: Returns its value of a row.
-        measure: What a number is of.
+        measure: Quantity of a number.
         bare: How much of the kept unit a plain number beside it stands for.
-        literal: It is written as a number without a unit, and takes that of what it stands beside.
+        literal: It is written as a number without a unit, and takes that of its neighbour.
         field: It is this field, and nothing else.
         text: It is this text, as written.
         at: Where it stands in the condition.
@@ -80,7 +80,6 @@ def field_part(field: Field[Any]) -> Part:
 
 
 def not_a_number(sign: str, field: Field[Any]) -> Part:
-    """Return whether ``field`` is NaN or infinite, or is not."""
     get, wanted = field.get, sign == "="
 
     def odd(row: Any, _rows: Rows) -> Value:
@@ -152,7 +151,7 @@ def compare(sign: str, left: Part, right: Part) -> Part | None:
 
 
 def same_text(sign: str, left: Part, right: Part) -> Part:
-    """Return whether a text of the left is, or is not, among those of the right; letters' case is nothing."""
+    """Whether a text of the left is, or is not, among those of the right; case is ignored."""
     wanted = sign == "="
 
     def same(one: Value, other: Value) -> Value:
@@ -169,7 +168,7 @@ def find_text(sign: str, left: Part, pattern: str) -> Part:
     begin = "" if folded.startswith("^") else "*"
     end = "" if folded.endswith("$") else "*"
     shell = f"{begin}{folded.removeprefix('^').removesuffix('$')}{end}"
-    # What the standard library makes of it never goes back over what it has read.
+    # The standard library's translation does not backtrack over text that it has read.
     matches = re.compile(fnmatch.translate(re.sub(r"\*+", "*", shell))).match
 
     def find(value: Value) -> Value:
@@ -189,7 +188,7 @@ def over_flags(function: str, inside: Part) -> Part:
 
 
 def over_numbers(function: str, inside: Part) -> Part:
-    """Return a figure of ``inside`` over all rows for which it is known; of none it is unknown."""
+    """Return a figure of ``inside`` over all rows with a known value; unknown without any."""
     work = FIGURES[function]
 
     def figure(values: Sequence[Value]) -> Value:
@@ -219,7 +218,6 @@ FIGURES: dict[str, Callable[[Sequence[float]], float]] = {
 
 
 def _ask_known(work: Callable[..., Value], *parts: Part) -> Asks:
-    """Return what asks ``work`` of the values of ``parts``, where all are known."""
     asks = [part.asks for part in parts]
 
     def value(row: Any, rows: Rows) -> Value:
@@ -251,7 +249,7 @@ def _any(values: Sequence[Value]) -> Value:
 
 
 def _all(values: Sequence[Value]) -> Value:
-    """Of no rows nothing is known: before a run has ranks it is not said that all of them ended."""
+    """Unknown without rows: before a run has ranks it is not true that all of them ended."""
     return False if False in values else None if not values or None in values else True
 
 
@@ -276,7 +274,6 @@ def _divide(one: float, other: float) -> float | None:
 
 
 def _percentile(values: Sequence[float], percent: int) -> float:
-    """Return the smallest of ``values`` that at least ``percent`` of them do not exceed."""
     ordered = sorted(values)
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
 

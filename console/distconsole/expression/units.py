@@ -1,4 +1,4 @@
-"""Units that a number may carry, and what they measure. Values are kept in seconds, bytes, percent, W, °C and Hz."""
+"""Units of numbers, and their quantities. Values are kept in seconds, bytes, percent, W, °C and Hz."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Measure(StrEnum):
-    """What a number is of."""
+    """Quantity of a number."""
 
     PLAIN = "a plain number"
     TIME = "a time"
@@ -21,7 +21,7 @@ class Measure(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A unit: what it measures, and how much of the kept unit it is."""
+    """A unit: its quantity, and its factor to the kept unit."""
 
     measure: Measure
     factor: float

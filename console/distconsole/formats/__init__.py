@@ -1,1 +1,1 @@
-"""What a run is written as for other programs and for people."""
+"""Formats of a run for other programs and for people."""

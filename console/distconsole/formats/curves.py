@@ -1,6 +1,6 @@
 """A run as curves over its steps: what TensorBoard, Weights & Biases and MLflow are given, under the same names.
 
-``Tracker`` is what the services have in common: values in batches, settings, findings and the end.
+``Tracker`` is the common part of the services: values in batches, settings, findings and the end.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MAX_NOTE_CHARS = 5000
 
 
 class Point(NamedTuple):
-    """A value of a curve; ``place``: empty for what is reduced over the ranks, ``lowest``, ``highest``, or ``ranks``."""
+    """A value of a curve; ``place``: empty for one reduced over the ranks, ``lowest``, ``highest``, or ``ranks``."""
 
     place: str
     tag: str
@@ -53,7 +53,6 @@ class Curves:
         self._second = 0
 
     def of(self, event: RunEvents) -> Iterator[Point]:
-        """Yield the values that an event adds."""
         match event:
             case Metric():
                 yield Point("", event.name, event.value, event.step)
@@ -100,7 +99,6 @@ class Curves:
 
 
 def finding_text(event: RunFinding) -> str:
-    """Return a finding in Markdown."""
     seen = f"\n\n```\n{event.seen}\n```" if event.seen else ""
     return f"**{event.severity}** {event.summary}{seen}\n\n{event.hint}"
 
@@ -119,7 +117,7 @@ class Value(NamedTuple):
 
 
 class Tracker:
-    """One run, as a service of curves is told of it; a subclass says it in the service's own words.
+    """One run in a service of curves; a subclass calls the service's own functions.
 
     Its ``take``, ``flush`` and ``close`` raise what the service's package does where it refuses. What was not
     sent is kept, and sent with what comes next.
@@ -143,11 +141,10 @@ class Tracker:
         raise NotImplementedError
 
     def send(self, values: list[Value]) -> None:
-        """Send ``values``; take out of the list what was sent."""
         raise NotImplementedError
 
     def end(self, end: RunEnded | None, note: str) -> None:
-        """Say how it ended, None where it goes on; ``note`` is what is worth telling, in Markdown."""
+        """Send the run's end, None if it goes on; ``note`` is a summary in Markdown."""
         raise NotImplementedError
 
     def take(self, event: RunEvents) -> None:
@@ -198,7 +195,7 @@ class Tracker:
             self.end(self._end, "\n\n".join(words)[:MAX_NOTE_CHARS])
 
     def abandon(self) -> None:
-        """What the service has, it keeps."""
+        """The service keeps its data."""
 
 
 def _name(point: Point) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 LONG = 1e9
-"""A figure from here on is said with its power of ten: it need not fit a column otherwise."""
+"""From here on a figure has a power of ten, to fit a column."""
 CIVIDIS = (
     *((0, 34, 78), (18, 53, 112), (59, 73, 108), (87, 93, 109), (112, 113, 115)),
     *((138, 134, 120), (165, 156, 116), (195, 179, 105), (225, 204, 85), (254, 232, 56)),
@@ -68,7 +68,7 @@ def short_time(seconds: float) -> str:
 
 
 def tick_text(value: float) -> str:
-    """Return a round value as short as it can be said: ``0.5``, ``2,000``, ``150K``."""
+    """Return a round value in its shortest form: ``0.5``, ``2,000``, ``150K``."""
     size = abs(value)
     for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "K")):
         if max(unit, 1e4) <= size < 1e12:

@@ -39,7 +39,7 @@ Labels = tuple[tuple[str, str], ...]
 
 @dataclass(slots=True)
 class Page:
-    """Families of gauges, each with its help, in the order in which they first came.
+    """Families of gauges, each with its help, in order of their first value.
 
     A value that is unknown or NaN of nobody's making is left out; one that a rank reported as NaN or
     infinite is told as such, for that is what its loss is.
@@ -74,7 +74,7 @@ class Page:
 
 
 def run_page(timeline: RunTimeline, now: float) -> Page:
-    """Return what a run looks like at ``now`` (UNIX seconds).
+    """Return the gauges of a run at ``now`` (UNIX seconds).
 
     While it goes on, what is not measured now is left out; of one that has ended the last is told,
     beside when that was.
@@ -183,7 +183,6 @@ def _labels(labels: Labels) -> str:
 
 
 def _escape(value: str) -> str:
-    """Return a label's value, cut, and escaped as the format has it."""
     if len(value) > MAX_LABEL_CHARS:
         value = value[: MAX_LABEL_CHARS - 1] + "…"
     value = value.encode("utf-8", "replace").decode()

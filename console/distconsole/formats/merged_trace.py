@@ -85,7 +85,7 @@ Key = tuple[int, str, int]
 
 
 def merge(traces: Sequence[RankTrace], file: IO[bytes] | gzip.GzipFile) -> Merged:
-    """Write one trace of all (JSON) to ``file``, and return what it holds.
+    """Write one trace of all (JSON) to ``file``, and return its summary.
 
     Clocks: a host's is set by the round trip (``ahead_ns``) and then, within what that leaves open
     (``sure_to_ns``), so that collectives end at one moment on all hosts, as those that hand every rank
@@ -167,7 +167,7 @@ def _is_collective(event: _Event) -> bool:
 def _correct(
     traces: Sequence[RankTrace], found: Mapping[int, Mapping[Key, _Collective]]
 ) -> dict[str, int]:
-    """Return by host what is to be added to how far its clock is ahead, in nanoseconds."""
+    """Return by host the correction of its clock, in nanoseconds."""
     first = traces[0].host if traces else ""
     ends: dict[Key, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for trace in traces:
@@ -233,7 +233,6 @@ def _arrows(
     common: Iterable[Key],
     zero_ns: int,
 ) -> Iterator[_Event]:
-    """Yield an arrow for each collective, from the rank that came last to each of the others."""
     for number, key in enumerate(sorted(common)):
         here = {
             rank: each[key]._replace(began_ns=each[key].began_ns - ahead[rank] - zero_ns)

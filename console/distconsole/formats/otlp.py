@@ -51,12 +51,12 @@ UNITS = {
 NAMES = {"distconsole_rank_step": "distconsole.rank.last_step"}
 """Those that would else be called as another gauge is, whose ending is its unit."""
 ATTRIBUTES = {"host": "host.name"}
-"""A label -> its name there, where the conventions have one."""
+"""A label -> its name in the semantic conventions, if they have one."""
 SCOPE = InstrumentationScope("distconsole", version("distconsole"))
 SEVERITIES = {Severity.FAIL: SeverityNumber.ERROR, Severity.WARN: SeverityNumber.WARN}
 
 Point = tuple[str, str, export.NumberDataPoint]
-"""A gauge of Prometheus, what it means, and a value of it."""
+"""A gauge of Prometheus, its meaning, and a value."""
 
 
 class OtlpRun:
@@ -154,7 +154,6 @@ def _refusal() -> UnavailableError:
 
 
 def _resource(timeline: RunTimeline) -> Resource:
-    """Return what every value is of, with what OTEL_RESOURCE_ATTRIBUTES says."""
     known = {"distconsole.run.id": timeline.run, "distconsole.run.name": timeline.name}
     if timeline.plan is not None:
         known["distconsole.launcher"] = timeline.plan.launcher

@@ -22,12 +22,12 @@ from distconsole.model.run_events import RunEvents
 
 BUFFER_BYTES = 1 << 18
 FLUSH_SECONDS = 1.0
-"""What follows a run that goes on waits at most so long for a line."""
+"""Longest wait of a running run's reader for a line."""
 MAX_WAITING = 100_000
 """Events that wait for a service; what comes beyond them is left out and counted."""
 MAX_REFUSAL_CHARS = 300
 LEAVING_SECONDS = 15.0
-"""A service has so long to take what is left when the run is over."""
+"""Seconds for a service to take the rest when the run is over."""
 File = TypeVar("File", bound="NewFile")
 
 
@@ -35,13 +35,13 @@ class Outlet(Protocol):
     """Takes events in order; one thread at a time uses it."""
 
     def take(self, event: RunEvents) -> None:
-        """Write what an event says."""
+        """Write an event."""
 
     def flush(self) -> None:
-        """Let others see what was written so far."""
+        """Make the output so far visible to others."""
 
     def close(self) -> str:
-        """Write what is left, put it in place, and return what was written, in words."""
+        """Write the rest, put it in place, and return a description of the output."""
 
     def abandon(self) -> None:
         """Leave nothing half written; does nothing after ``close``."""
@@ -55,7 +55,7 @@ class NewFile:
         self._aside = None if live else path.with_name(f".{path.name}.part")
         with writable(path):
             if self._aside is not None:
-                # A new file: one that waits there may be a link of somebody else's.
+                # A new file: a present one may be a link of another user's.
                 self._aside.unlink(missing_ok=True)
             self.file: IO[bytes] = (self._aside or path).open(
                 "wb" if live else "xb", buffering=BUFFER_BYTES
@@ -66,14 +66,13 @@ class NewFile:
             self.file.flush()
 
     def put(self) -> None:
-        """Close it and put it in place."""
         with writable(self.path):
             self.file.close()
             if self._aside is not None:
                 self._aside.replace(self.path)
 
     def abandon(self) -> None:
-        """Close it; what was written aside is removed."""
+        """Close it; the unfinished file is removed."""
         with contextlib.suppress(OSError):
             self.file.close()
         if self._aside is not None:
@@ -158,7 +157,7 @@ class BesideOutlet:
         self._left_out = self._refused = 0
         self._closed = ""
         self._lacks = True
-        """Whether the service has not taken, or not yet, what is left for it at the end."""
+        """Whether the service has refused, or not yet taken, the rest at the end."""
         self._thread = threading.Thread(target=self._work, name="export", daemon=True)
         self._thread.start()
 
@@ -189,7 +188,7 @@ class BesideOutlet:
         return self._closed
 
     def abandon(self) -> None:
-        """What the service has, it keeps."""
+        """The service keeps its data."""
 
     def _work(self) -> None:
         flush_at = time.monotonic() + FLUSH_SECONDS
@@ -234,14 +233,14 @@ def refusals(service: str) -> Iterator[None]:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Replace a file at once, so that nobody reads half of it; raises ConfigError if that fails."""
+    """Replace a file at once, so that no reader sees half of it; raises ConfigError if that fails."""
     with writable(path):
         replace_file(path, content, 0o666)
 
 
 @contextmanager
 def writable(path: Path) -> Iterator[None]:
-    """Turn what the disk refuses (OSError) into a ConfigError that says which file."""
+    """Turn an OSError of the disk into a ConfigError that names the file."""
     try:
         yield
     except OSError as error:

@@ -14,7 +14,7 @@ PASSING = re.compile(
     r"(DISTCONSOLE_.*|MASTER_(ADDR|PORT)|PYTHONPATH|(.*_)?RANK|(LOCAL_)?WORLD_SIZE|SLURM_JOB.*"
     r"|HOROVOD_GLOO_RENDEZVOUS_(ADDR|PORT)|HOROVOD_SECRET_KEY|TORCHELASTIC_RUN_ID)"
 )
-"""Variables that are others in every run, or follow from what is told anyway."""
+"""Variables that differ in every run, or follow from other settings."""
 
 NUMBER = re.compile(r"-?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 
@@ -31,7 +31,7 @@ Facts = Mapping[str, Mapping[str, str]]
 
 
 def settings_of(plan: PlanMade) -> list[tuple[str, str]]:
-    """Return what was asked for, as names and values."""
+    """Return the run's settings, as names and values."""
     hosts = [f"{host.host} ({len(host.ranks)})" for host in plan.hosts]
     commands = dict.fromkeys(mask_text(host.command) for host in plan.hosts)
     settings = {

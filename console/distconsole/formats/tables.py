@@ -64,7 +64,7 @@ class Table:
 
 
 class RanksTable(Table):
-    """One row a rank: what it had come to at the end of the run, or so far."""
+    """One row a rank: its state at the end of the run, or so far."""
 
     columns = ("rank", *RANK_FIELDS, "own_ms_run")
 

@@ -19,14 +19,14 @@ from distconsole.formats.curves import PROJECT, Tracker, Value
 from distconsole.model.run_events import RunEnded, RunEvents
 
 STEP = "step"
-"""The axis of every curve; what a script itself calls so gets another name."""
+"""The axis of every curve; a script's metric of this name gets another one."""
 
 
 class WandbRun(Tracker):
     """Args: folder: where ``wandb/`` is made; None for the package's own choice."""
 
     def __init__(self, folder: Path | None) -> None:
-        """Raise UnavailableError where nobody has logged in: nobody is asked for a key here."""
+        """Raise UnavailableError without a login: no key is asked for here."""
         super().__init__()
         settings = wandb.setup().settings
         self._folder = folder
@@ -90,7 +90,7 @@ def _named(name: str) -> str:
 
 
 def _kept_key(base_url: str) -> bool:
-    """Whether ``wandb login``, or a token of the environment, says who one is."""
+    """Whether ``wandb login``, or a token of the environment, identifies the user."""
     if os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
         return True
     try:

@@ -1,4 +1,4 @@
-"""Short names for lines: what each stands for, with its arguments in their places."""
+"""Aliases: short names for lines, with arguments in their places."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ def _first_word(line: str) -> str:
 
 
 def _fill(alias: Alias, line: str) -> str:
-    """Return what ``alias`` stands for, with the arguments as they were typed."""
     typed = open_line(f"{line} ")
     spans = typed.spans[1:]
     if not PLACE.search(alias.line):

@@ -77,12 +77,11 @@ class NamedOption(click.Option):
             self.opts = every
 
     def get_error_hint(self, _ctx: click.Context | None) -> str:
-        """Return the option as messages name it."""
         return f"'{next((each for each in self.opts if each.startswith('--')), self.opts[0])}'"
 
 
 class NumberedFlag(NamedOption):
-    """A flag whose letter means a number where one follows it: ``-n`` of ``run``, and ``-n 4`` of mpirun."""
+    """A flag whose letter means a number if one follows it: ``-n`` of ``run``, and ``-n 4`` of mpirun."""
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
         super().add_to_parser(parser, ctx)
@@ -183,7 +182,6 @@ def write_options(
 
 
 def write_verbs(commands: Mapping[str, click.Command], to: click.HelpFormatter) -> None:
-    """Write the verbs with what they do, in groups."""
     rows: dict[Group, list[tuple[str, str]]] = {each: [] for each in Group}
     width = max(map(len, commands))
     for name, command in commands.items():
@@ -196,7 +194,6 @@ def write_verbs(commands: Mapping[str, click.Command], to: click.HelpFormatter) 
 def write_end(
     program: str, examples: Sequence[str], to: click.HelpFormatter, *, of_run: bool
 ) -> None:
-    """Write examples, and what the exit code says."""
     if examples:
         with to.section("Examples"):
             for line in examples:

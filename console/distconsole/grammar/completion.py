@@ -25,7 +25,7 @@ from distconsole.grammar.words import OpenLine, open_line, quote_unfinished, quo
 MAX_COMPLETIONS = 500
 
 Listing = Callable[[Path], Iterable[tuple[str, bool]]]
-"""From a folder to its entries: names, and whether they are folders. It raises nothing."""
+"""From a folder to its entries: names, and whether they are folders. It raises no exception."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,6 @@ def _awaits_value(words: Sequence[str]) -> bool:
 def going_on(
     line: str, typed: OpenLine, word: str, meaning: str = "", *, shown: str = "", on: bool = False
 ) -> Completion:
-    """Return the completion of ``line`` by ``word``, quoted as the line has begun to."""
     written = quote_unfinished(word, typed.quote) if on else quote_word(word, typed.quote)
     return Completion(word, line[: typed.start] + written, meaning, shown or word, on)
 
@@ -120,7 +119,7 @@ def _complete_paths(
 def path_names(
     unfinished: str, folder: Path, listing: Listing = read_folder
 ) -> Iterator[tuple[str, bool]]:
-    """Yield the paths that go on from ``unfinished``, sorted, a folder's with a slash, and whether each is one."""
+    """Yield the paths that begin with ``unfinished``, sorted, a folder's with a slash, and whether each is complete."""
     start, slash, last = unfinished.rpartition("/")
     start += slash
     # The names of other users may be asked for over a network.
@@ -135,7 +134,7 @@ MAX_RUNS = 100
 
 
 def shell_vocabulary() -> Vocabulary:
-    """Return what a shell's completion knows; what cannot be read is left out."""
+    """Return the words of a shell's completion; unreadable ones are left out."""
     runs: list[str] = []
     with contextlib.suppress(OSError):
         files = [(path.stat().st_mtime, path.stem) for path in runs_dir().glob("*.db")]

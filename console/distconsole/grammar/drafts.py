@@ -31,11 +31,11 @@ DIVIDER = "--"
 BLANK = ask.Run("")
 DEFAULT_WORDS = re.compile(r"\[default: (.*)\]$")
 TRIES = 4
-"""So often a request is written anew because an option's default follows from another option."""
+"""Rounds of evaluating a request, as an option's default may follow from another option."""
 
 
 class FieldKind(StrEnum):
-    """What a field holds."""
+    """Kind of a field's value."""
 
     TEXT = "text"
     CHOICE = "choice"
@@ -73,18 +73,18 @@ class LaunchField:
 
     @property
     def unsaid(self) -> str:
-        """What is taken where nothing is said: the default, or the help's words for it."""
+        """Value without an entry: the default, or the help's words for it."""
         told = DEFAULT_WORDS.search(self.help)
         return self.default or (told[1] if told else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What was given, by field.
+    """Entries, by field.
 
     Attributes:
         given: Values as they were typed, right or wrong; fields that are not here were not given.
-        unfinished: By field, words of which a quote is still open.
+        unfinished: By field, words with an open quote.
         divided: A ``--`` stood before the script.
     """
 
@@ -93,7 +93,7 @@ class Draft:
     divided: bool = False
 
     def text(self, name: str) -> str:
-        """Return what a form shows for the field called ``name``."""
+        """Return a form's text for the field called ``name``."""
         if name in self.unfinished:
             return self.unfinished[name]
         values = self.given.get(name, ())
@@ -146,12 +146,20 @@ class Draft:
             case FieldKind.SWITCH:
                 return [option.flag if values == (YES,) else option.off] if values else []
             case _:
-                return [word for value in values for word in _option_words(option.flag, value)]
+                return [
+                    word
+                    for value in values
+                    for word in (
+                        [f"{option.flag}={value}"]
+                        if value.startswith("-")
+                        else [option.flag, value]
+                    )
+                ]
 
 
 @cache
 def launch_fields() -> tuple[LaunchField, ...]:
-    """Return every field of ``run``, in the order in which a line has them."""
+    """Return every field of ``run``, in the order of a line."""
     options = options_of(ask.Where) | options_of(ask.Run)
     return (
         *(_field(name, option) for name, option in options.items()),
@@ -216,10 +224,6 @@ def draft_of(request: ask.Run, defaults: Mapping[str, Mapping[str, Any]] | None 
 def text_of(request: ask.Run, option: LaunchField) -> str:
     """Return what ``request`` has for an option, as a form shows it; empty for nothing."""
     return " ".join(_value_words(_value(request, option)))
-
-
-def _option_words(flag: str, value: str) -> list[str]:
-    return [f"{flag}={value}"] if value.startswith("-") else [flag, value]
 
 
 def _field(name: str, option: Option) -> LaunchField:

@@ -19,7 +19,7 @@ from distconsole.model.verbs import Opens, verb_of
 
 
 class Effect(NamedTuple):
-    """In which requests (``where``) options have an effect, and what is said behind the name of one without."""
+    """Requests (``where``) in which options have an effect, and the note on one without."""
 
     options: tuple[str, ...]
     where: Callable[[Any], bool]
@@ -129,12 +129,10 @@ def refuse_idle_options(request: ask.Request, context: click.Context) -> None:
 
 
 def without_idle_options(request: ask.Run) -> ask.Run:
-    """Return ``request`` without the values that have no effect in it."""
     defaults: dict[str, Any] = {each.name: each.default for each in fields(request)}
     return replace(request, **{name: defaults[name] for name, _ in _idle_options(request)})
 
 
 def _idle_options(request: ask.Request) -> list[tuple[str, str]]:
-    """Return the options that have no effect in ``request``, each with what is said of it."""
     effects = [each for each in EFFECTS.get(type(request), ()) if not each.where(request)]
     return [(name, effect.says) for effect in effects for name in effect.options]

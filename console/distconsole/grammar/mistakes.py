@@ -1,4 +1,4 @@
-"""What was most likely meant by words that mean nothing: the right option, ``--hosts``, the nearest name."""
+"""Suggestions for malformed words: the right option, ``--hosts``, the nearest name."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ OTHER_WORDS = {
 """What other programs call our verbs."""
 LEAVE_OUT = "leave it out"
 LAUNCHES = frozenset({"run", "check", "rerun", "bench", "top", "setup"})
-"""Verbs at which an option of another launcher may be meant."""
+"""Verbs that people give options of another launcher."""
 ALMOST = 0.8
-"""So alike are words of which one is surely meant for the other."""
+"""Likeness from which on one word is surely meant for the other."""
 PERHAPS = 0.7
 """So alike, ``--user`` is not ``--cluster``."""
 HOST_WORD = re.compile(r"[A-Za-z0-9_.@:,/\[\]-]*[A-Za-z0-9\]]")
@@ -89,7 +89,6 @@ def usage_error(error: click.UsageError) -> UsageError:
 
 
 def _eaten_script(context: click.Context) -> str:
-    """Return the cure where an option took the script for its value."""
     for name, value in context.params.items():
         if isinstance(value, str) and value.endswith(".py"):
             flag = f"--{name.replace('_', '-')}"
@@ -134,7 +133,7 @@ def _flags(command: click.Command) -> list[str]:
 
 
 def answer_for(typed: str) -> str:
-    """Return what to type in place of another launcher's option; empty for one that nobody has."""
+    """Return our equivalent of another launcher's option; empty for an unknown one."""
     name = typed.lstrip("-").replace("-", "_")
     one_dash = len(name) > 1 and not typed.startswith("--")
     found: dict[str, list[str]] = {}
@@ -153,7 +152,6 @@ def answer_for(typed: str) -> str:
 
 
 def _answer(typed: str, option: Option) -> str:
-    """Return what to type in place of an option of another launcher."""
     match option.kind:
         case "takes":
             told = becomes(option.text)

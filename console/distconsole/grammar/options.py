@@ -18,7 +18,7 @@ LAUNCH_OPTIONS = (
     *("launcher", "nproc", "ranks", "nnodes", "module", "env", "env_file"),
     *("workdir", "sync", "pass_args", "nic"),
 )
-"""Of ``run``, those that say what a launch is."""
+"""Fields of ``run`` that describe a launch."""
 METAVARS = {Kind.COUNT: "N", Kind.POSITIVE: "N", Kind.FOLDER: "DIR", Kind.NPROC: "N|gpu"}
 
 
@@ -88,7 +88,7 @@ def _one_list(
 
 
 def opening(context: click.Context, given: dict[str, Any]) -> dict[str, Any]:
-    """Take these options out of ``given``; what the verb does not say, the group's may."""
+    """Take these options out of ``given``, by default from the group's."""
     before: dict[str, Any] = context.find_root().params
     own = {name: given.pop(name, None) for name in OPENING_OPTIONS}
     return {name: before.get(name) if said is None else said for name, said in own.items()}

@@ -1,4 +1,4 @@
-"""A typed line with its secrets masked; what is masked elsewhere is ``distconsole_agent.contract.masking``'s."""
+"""A typed line with its secrets masked; other texts are masked by ``distconsole_agent.contract.masking``."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from distconsole_agent.contract.masking import (
 __all__ = ["MASK", "mask_env", "mask_secrets", "mask_text", "mask_words", "may_be_secret"]
 
 MASK = "•••"
-"""Stands where a secret stood; a line with it is not done."""
+"""Replaces a secret; a line with it is not executed."""
 
 
 def mask_secrets(line: str) -> str:
-    """Return ``line`` with what looks like a secret as ``MASK``."""
     found = open_line(line)
     last = line[found.start :] if found.comment else found.text
     words, spans = [*found.words, last], [*found.spans, (found.start, len(line))]

@@ -102,7 +102,7 @@ class Value(click.ParamType):  # type: ignore[type-arg]
     """A word, or a list with commas, that completes with what exists.
 
     Args:
-        read: From what was given to the value; raises ``ValueError`` with what is wrong.
+        read: Converts the text; raises ``ValueError`` with the error.
         about: What some of them mean; None takes it from the vocabulary.
         is_list: Whether its last element is completed.
     """
@@ -123,7 +123,7 @@ class Value(click.ParamType):  # type: ignore[type-arg]
         self._is_list = is_list
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return what ``value`` means: a text, a list of texts from a file, or what was read already."""
+        """Return the value of a text, of a list of texts from a file, or of a converted value."""
         if isinstance(value, tuple):
             if not (self._is_list and value and all(isinstance(each, str) for each in value)):
                 return value
@@ -237,7 +237,7 @@ def _reader_of(kind: Kind) -> Callable[[str], Any]:
 
 
 def _several(name: str, known: Sequence[str], alone: Sequence[str] = ()) -> Value:
-    """Return the type of words of ``known``, or one of ``alone`` by itself, of which the last stands for no word."""
+    """Return the type of words of ``known``, or a single one of ``alone``, the last of which means no word."""
 
     def read(text: str) -> str:
         words = list(dict.fromkeys(split_words(text)))
@@ -273,7 +273,6 @@ def _read_limit(text: str) -> int:
 
 
 def _whole(least: int, most: int | None) -> Value:
-    """Return the type of a whole number from ``least`` to ``most``."""
     to = "" if most is None else f" to {most:,}"
 
     def read(text: str) -> int:

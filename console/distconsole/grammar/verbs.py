@@ -60,7 +60,6 @@ Given = dict[str, Any]
 
 
 def _request(kind: type[ask.Request], context: click.Context, given: Given) -> ask.Request:
-    """Return the request of ``given``, with what stands before the verb."""
     if issubclass(kind, ask.Opening):
         given |= opening(context, given)
     if issubclass(kind, ask.OnHosts):
@@ -147,7 +146,7 @@ def _rerun(context: click.Context, given: Given) -> ask.Request:
 
 
 def _init(context: click.Context, given: Given) -> ask.Request:
-    """Take ``--cluster`` as a name to give, not as that of hosts which are configured already."""
+    """Take ``--cluster`` as a new name, not as that of configured hosts."""
     name = given.pop("cluster")
     found = where(context, given)
     return ask.Init(cluster=found.cluster or name, where=replace(found, cluster=None), **given)
@@ -343,7 +342,7 @@ root = _Root(
 VERBS: dict[str, str] = {
     str(command.name): command.get_short_help_str(80) for command in VERB_COMMANDS
 }
-"""Every verb that works with one line of what it does, in the order of the help."""
+"""Every verb with a one-line description, in the order of the help."""
 
 
 def parse_args(
@@ -383,7 +382,7 @@ def parse_line(
     vocabulary: Vocabulary | None = None,
     defaults: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> ask.Request:
-    """Return what a line of the prompt asks for; raises UsageError if it means nothing."""
+    """Return the request of a line of the prompt; raises UsageError for a malformed one."""
     words = line_words(line)
     if not words:
         raise UsageError("the line is empty", "type a verb, or 'help'")

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import dropwhile, zip_longest
 
 from distconsole.errors import PlanError, UsageError
-from distconsole.grammar.pasting.read import OWN_STARTS, RAY_DRIVER, is_starter
-from distconsole.grammar.pasting.starters import STARTERS, split_options
+from distconsole.grammar.pasting.read import (
+    OTHER_STARTERS,
+    OWN_STARTS,
+    RAY_DRIVER,
+    WRAPPERS,
+    is_starter,
+)
+from distconsole.grammar.pasting.starters import ASKS, STARTERS, Given, split_options
 from distconsole.grammar.pasting.starters import starter_of as table_of
 from distconsole.grammar.secrets import mask_text
 from distconsole.launch.engines import MPI, Engines, has_gloo
-from distconsole.launch.shell import BATCH_SYSTEMS, SHELLS, read_shell
+from distconsole.launch.shell import BATCH_SYSTEMS, RUNNERS, SHELLS, read_shell
 from distconsole.model.job import ScriptTraits, ShellScript, ShellStart
 from distconsole.model.names import HostName
 from distconsole.model.requests import Command, LauncherName, PassArgs, Run
@@ -231,16 +238,22 @@ def refuse_shell(request: Run, shell: ShellScript) -> None:
             parts = " ".join(shell.directives).replace(" hetjob ", " : ")
             hint = f"salloc {parts} starts such a job, and in it: distconsole run"
         elif shell.system == "SBATCH":
-            options = " ".join(shell.directives)
+            options = " ".join((*shell.directives, *_asks_of_srun(shell)))
             hint = f'distconsole submits that job and starts the ranks: distconsole run --slurm "{options}"'
         if any("ray" in each.words[:-1] for each in shell.starts):
             raise PlanError(
                 f"{request.script} is a job file of {system} that starts Ray's own cluster",
                 f"distconsole starts ranks, and no Ray: give {request.script} to {system} as it is",
             )
+        runner, command = _command_in_job(shell)
+        more = (
+            f"; in place of {runner}: {OTHER_STARTERS[runner].partition(', and ')[0]}"
+            if runner
+            else ""
+        )
         raise PlanError(
             f"{request.script} is a job file of {system} (#{shell.system}), whose commands need its job",
-            mask_text(f"{hint} -- {_command_in_job(request, shell)}"),
+            mask_text(f"{hint} -- {command}{more}"),
         )
     if shell.starts and all(each.left for each in shell.starts):
         first = shell.starts[0]
@@ -309,25 +322,44 @@ def _value_of(start: ShellStart, name: str, default: str) -> str:
     return default
 
 
-def _command_in_job(request: Run, shell: ShellScript) -> str:
-    """Return the command that a job file starts, without what its srun and its rendezvous say."""
+def _asks_of_srun(shell: ShellScript) -> list[str]:
+    """Return the options of a job file's last srun that its #SBATCH lines lack: its container, GPUs of a task."""
+    words = shell.starts[-1].words if shell.starts else ("",)
+    given: list[Given] = []
+    if STARTERS.get(words[0].rpartition("/")[2]) == "srun":
+        with suppress(UsageError):
+            given = split_options(table_of("srun"), list(words[1:]))[0]
+    there = " ".join(shell.directives)
+    asked = (each for each in given if each.option.kind == ASKS and each.typed not in there)
+    return [word if "$" in word else shlex.quote(word) for each in asked for word in each.words]
+
+
+def _command_in_job(shell: ShellScript) -> tuple[str, str]:
+    """Return the command that a job file starts, without what its srun and its rendezvous say, and what runs it (uv)."""
     words = list(shell.starts[-1].words) if shell.starts else ["python", *shell.pythons[-1:]]
-    if words[0].rpartition("/")[2] in OWN_STARTS:
-        words = list(dropwhile(lambda word: not is_starter(word), words)) or words
-    for table in ("srun", "torchrun", "accelerate"):
-        if STARTERS.get(words[0].rpartition("/")[2]) != table:
+    runner = ""
+    for table in ("", "srun", "torchrun", "accelerate"):
+        if table and STARTERS.get(words[0].rpartition("/")[2]) != table:
             continue
         behind = 2 if words[1:2] == ["launch"] else 1
         try:
-            given, rest = split_options(table_of(table), words[behind:])
+            given, rest = split_options(table_of(table), words[behind:]) if table else ([], words)
         except UsageError:
-            given, rest = [], list(dropwhile(lambda word: not is_starter(word), words[1:]))
+            given, rest = [], list(dropwhile(_starts_nothing, words[1:]))
             behind = behind if rest else 0
             rest = rest or words
         known = [
             word for each in given for word in each.words if not any("$" in w for w in each.words)
         ]
-        words = rest if table == "srun" else [*words[:behind], *known, *rest]
+        words = rest if table in ("", "srun") else [*words[:behind], *known, *rest]
+        name = words[0].rpartition("/")[2]
+        if name in (*OWN_STARTS, *RUNNERS):
+            runner = name if name in RUNNERS else runner
+            words = list(dropwhile(_starts_nothing, words)) or words
         if words[0] in SHELLS and (inner := read_shell(words[-1]).starts):
             words = list(inner[-1].words)
-    return " ".join(word if "$" in word else shlex.quote(word) for word in words)
+    return runner, " ".join(word if "$" in word else shlex.quote(word) for word in words)
+
+
+def _starts_nothing(word: str) -> bool:
+    return word in WRAPPERS or not is_starter(word)

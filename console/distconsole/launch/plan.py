@@ -78,7 +78,7 @@ def make_plan(launch: PreparedLaunch, hosts: LaunchHosts, run: RunId, folder: st
     addresses = choose_addresses(named, facts, request.nic)
     slots, notes = [1] * len(named), _note_spare_numbers(request, named, launch.traits)
     if not one_a_node:
-        slots, notes = _count_slots(request, named, facts, in_job=allocation is not None)
+        slots, notes = _count_slots(request, hosts)
     if one_a_node and launch.traits.shell is not None:
         notes = [*notes, *note_shell(launch.traits.shell, len(named))]
     nodes = _place_ranks(named, facts, addresses, slots)
@@ -142,20 +142,20 @@ def _refuse_engines(launch: PreparedLaunch, nodes: tuple[PlacedNode, ...]) -> No
             refuse_horovod(engines, MPI)
 
 
-def _count_slots(
-    request: Run, hosts: tuple[Host, ...], facts: Mapping[HostName, NodeFacts], *, in_job: bool
-) -> tuple[list[int], list[str]]:
+def _count_slots(request: Run, launch: LaunchHosts) -> tuple[list[int], list[str]]:
     """Return the ranks of each host, and notes for a person."""
     nproc = None if request.nproc in (None, "gpu") else _parse_nproc(str(request.nproc))
+    hosts, facts = launch.cluster.hosts, launch.facts
     slots, without_gpu = [], []
+    of_job = request.nproc is None and not any(facts[host.name].gpus for host in hosts)
     for host in hosts:
         gpus = facts[host.name].gpus
         count = host.slots
         if count is None:
-            count = nproc or gpus or 1
+            count = nproc or gpus or (of_job and host.job_slots) or 1
             if request.nproc == "gpu" and not gpus:
                 without_gpu.append(host.name)
-        elif nproc is not None and nproc > count and not in_job:
+        elif nproc is not None and nproc > count and launch.allocation is None:
             # In a job --nproc goes before what the job asked for.
             raise PlanError(
                 f"--nproc {nproc} is more than {host.name} has slots ({count})",
@@ -165,6 +165,11 @@ def _count_slots(
             raise PlanError(f"{host.name} gets {count} ranks", "slots must be 1 or more")
         slots.append(count)
     notes = [f"no GPU on {', '.join(without_gpu)}: one rank each"] if without_gpu else []
+    if of_job and any((host.job_slots or 1) > 1 for host in hosts if host.slots is None):
+        origin = launch.cluster.origin
+        notes.append(
+            f"as many ranks as {origin} gives slots, for want of GPUs; --nproc says another number"
+        )
     return slots, notes
 
 

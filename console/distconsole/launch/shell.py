@@ -268,7 +268,8 @@ class _Reader:
         for at, word in enumerate(words):
             name = _name(word)
             known = name in (*STARTERS, *AROUND, *RUNNERS, *SHELLS, *self._functions)
-            if known or PYTHON_NAME.fullmatch(name) or word.startswith("$"):
+            # $PWD:/data is a value of a container's option.
+            if known or PYTHON_NAME.fullmatch(name) or (word[:1] == "$" and ":" not in word):
                 return self._begin(words[at:], background)
             if texts and any(mark in word for mark in " ;\n"):
                 self.read(word, background=background)

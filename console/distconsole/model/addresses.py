@@ -61,7 +61,6 @@ class Interface:
 
     @property
     def usable(self) -> bool:
-        """Whether another host could reach it."""
         ip = self.ip
         return (
             ip is not None

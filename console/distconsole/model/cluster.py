@@ -36,6 +36,7 @@ class Host:
         name: The alias, name or address given; what is shown and what the JSON calls it.
         user, port: Of SSH; None leaves them to ssh_config.
         slots: Ranks to place here; None leaves it to ``--nproc``.
+        job_slots: Slots that a job of PBS, LSF or Grid Engine has here: ranks, where no GPU says how many.
         python: The node's interpreter; None takes ``python3`` of the node's shell.
         setup: A shell command run before the interpreter, such as ``source venv/bin/activate``.
         container: What ranks and their checks run in, as ``podman:train``; ``python`` is then a path in there.
@@ -49,6 +50,7 @@ class Host:
     user: str | None = None
     port: int | None = None
     slots: int | None = None
+    job_slots: int | None = None
     python: str | None = None
     setup: str | None = None
     container: str | None = None

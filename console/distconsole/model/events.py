@@ -36,7 +36,7 @@ class CheckProgress(msgspec.Struct, frozen=True, kw_only=True):
     judged: int = 0
     """How many checks have been judged, counted once for each host."""
     total: int = 0
-    """Of how many; 0 where that is not told."""
+    """Their number; 0 if unknown."""
     seconds: float = 0.0
     """How long the check has gone on."""
     going: tuple[str, ...] = ()
@@ -61,8 +61,8 @@ class PairProgress(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         stage: ``reach`` or ``bandwidth``.
         hosts: All hosts of the check, in their order.
-        pairs: What is new; ``gbit_s`` alone counts of those of the stage ``bandwidth``.
-        round: Which round of the stage this is of, from 1, and of how many; 0 where there are none.
+        pairs: New ones; in those of the stage ``bandwidth`` only ``gbit_s`` counts.
+        round: Number of this round of the stage, from 1, and of rounds; 0 without rounds.
     """
 
     stage: str
@@ -135,13 +135,13 @@ class RunsCompared(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FoundJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that nobody prepared, or a part of one, as its processes on the hosts show it.
+    """A job that distconsole did not start, or a part of one, by its processes on the hosts.
 
     Attributes:
         number: From 1, of those that were found.
         launcher: What started it, such as ``torchrun``, or ``by hand``.
-        where: Where its ranks meet, or what its launcher calls it; empty where that is not known.
-        run: Its id, where it is one of distconsole.
+        where: Its meeting point, or its launcher's name for it; empty if unknown.
+        run: Its id, if distconsole started it.
         world: How many ranks it says it has.
         age_s: Since its first rank was started.
         ranks: Host -> rank -> pid.
@@ -160,12 +160,12 @@ class FoundJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Diagnosed(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="why"):
-    """The answer of ``why``: what keeps a run, and what each rank told, by host.
+    """The answer of ``why``: the rank that keeps a run, and the answers of all, by host.
 
     Attributes:
-        t: UNIX seconds at which the ranks were asked.
-        live: Whether they were asked now; else it was kept with the run.
-        ended: When the run has ended, where it has.
+        t: UNIX seconds of the roll call.
+        live: Whether the ranks were asked now; else the answers were kept with the run.
+        ended: Time of the run's end, if it has ended.
         job: Which of ``jobs`` it is about, where hosts were asked and no run.
     """
 
@@ -263,13 +263,13 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BenchResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a strategy came to; null where nothing is known."""
+    """Result of a strategy; null for unknown values."""
 
     strategy: str
     launcher: str
     ranks: int
     devices: int
-    """What it trained on: its ranks, or the GPUs of the one process of ``dp``."""
+    """Its devices: its ranks, or the GPUs of the one process of ``dp``."""
     rounds: int
     """Those that succeeded."""
     seconds: Spread | None

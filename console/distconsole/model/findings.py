@@ -1,4 +1,4 @@
-"""What a check or a rule concluded, as a value that a person and a program can both read."""
+"""Conclusion of a check or a rule, as a value for people and programs."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class HostCure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Cure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What mends a finding, as data: what a person would set by hand, or a configuration holds.
+    """Remedy of a finding, as data: settings that a person would make, or a configuration holds.
 
     Attributes:
         env, unset: Variables to set and to remove on every host.
         mca: Parameters of Open MPI, as ``mpirun --mca NAME VALUE`` takes them.
         port: A rendezvous port, for jobs that fix theirs.
-        by_run: What ``run`` does about it by itself, in a few words; empty where it does nothing.
+        by_run: The measure that ``run`` takes by itself, in a few words; empty for none.
     """
 
     env: dict[str, str] = {}
@@ -52,8 +52,8 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     """The smallest failing test, without the cure and with it.
 
     Attributes:
-        ran: What was run.
-        after: What came of it with the cure; empty where it did not fail without.
+        ran: The command of the trial.
+        after: Its result with the cure; empty if it did not fail without.
         seconds: What both took.
     """
 
@@ -71,12 +71,12 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         check: The stable dotted id, such as ``os.hostname_bindable``.
         hosts: Empty when it is about the whole cluster.
         summary: One line for a person that names the culprit.
-        seen: The evidence: what was run and what came back.
+        seen: The evidence: the command and its output.
         expected: What would have been healthy.
         hint: What to type; may be pasted.
-        rank, step: For findings of a run, and the training step at which it was seen.
-        cure: The same as ``hint`` as data; None where it cannot be.
-        proof: What came of trying the cure; None where it was not tried.
+        rank, step: For findings of a run, and its training step.
+        cure: The same as ``hint`` as data; None if it cannot be.
+        proof: Result of trying the cure; None if it was not tried.
     """
 
     check: str

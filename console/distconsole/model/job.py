@@ -25,7 +25,7 @@ class ShellStart:
 
 @dataclass(frozen=True, slots=True)
 class ShellScript:
-    """What a shell script starts.
+    """Launches in a shell script.
 
     Attributes:
         unread: Why not all of it could be read; empty where all was.
@@ -49,13 +49,13 @@ class ShellScript:
 
 @dataclass(frozen=True, slots=True)
 class ScriptTraits:
-    """What was found in a script; options are as it declares them, and empty where it does not.
+    """Traits of a script; options are as it declares them, and empty otherwise.
 
     Attributes:
-        here: Whether the script lies on this machine.
-        interpreter: What its first line says that runs it, where that is not Python.
-        shell: What it starts, of a shell script.
-        readable: Whether the source could be read and parsed here; nothing below holds if not.
+        here: Whether the script is on this machine.
+        interpreter: Interpreter of its first line, if that is not Python.
+        shell: Launches of a shell script.
+        readable: Whether the source could be read and parsed here; else nothing below holds.
         elastic: It uses elastic Horovod (``hvd.elastic``).
         torch: It imports torch, or something that is built on it.
         distributed: It initialises torch.distributed, or uses a library that does.
@@ -64,9 +64,9 @@ class ScriptTraits:
         spawn_flag: The flag without which it does not.
         ray: It is a driver of Ray, and opens no process group itself.
         slurm: It reads ``SLURM_PROCID`` or the like.
-        modules: Top-level modules that it imports; none where it changes ``sys.path``.
+        modules: Top-level modules that it imports; none if it changes ``sys.path``.
         reports: It imports ``distconsole_training``, which a run brings with the hook.
-        backend: The backend of its process group where the source fixes it, in lower case.
+        backend: The backend of its process group if the source fixes it, in lower case.
     """
 
     here: bool = False
@@ -94,7 +94,7 @@ class ScriptTraits:
 
     @property
     def meets_by_arguments(self) -> bool:
-        """Whether it declares all that ranks need to meet."""
+        """Whether it declares all options for the ranks' meeting point."""
         return bool(self.init_method and self.rank and self.world_size)
 
 
@@ -106,8 +106,8 @@ class RankPlacement:
         rank: Its global rank; with ``single`` and ``torchrun`` the index of the node.
         argv: The command; ``{port}`` in a word stands for the rendezvous port, known at start, and
             ``{run_dir}`` for the run's folder on the node.
-        env: What is added for this rank alone; placeholders as above.
-        by_hand: What a person types instead, where that is something else.
+        env: Variables of this rank alone; placeholders as above.
+        by_hand: The command to type instead, if it differs.
     """
 
     rank: Rank
@@ -119,7 +119,7 @@ class RankPlacement:
 
 @dataclass(frozen=True, slots=True)
 class NodePlan:
-    """What one node starts.
+    """Processes of one node.
 
     Attributes:
         ranks: The processes, in the order of their ranks.
@@ -159,10 +159,10 @@ class LaunchPlan:
         slurm_containers: pyxis's options of that step, as ``--slurm`` has them.
         code: The tree that ``--sync`` brings, which becomes ``{run_dir}/code``; None without.
         needs: Scripts that every node must have, or nothing is started.
-        starts: The launcher that the script starts its ranks with; empty where it is not known to.
-        max_restarts: How often the shims start ranks that failed anew.
-        lost_after_seconds: A node that the others have not heard of for so long is lost.
-        min_nodes: The run goes on while so many nodes are left; None ends it with the first lost.
+        starts: The launcher in the script; empty if none is known.
+        max_restarts: Restarts of failed ranks by the shims.
+        lost_after_seconds: A node without a sign of life for this long is lost.
+        min_nodes: The run goes on with at least this many nodes; None ends it with the first lost.
         log_bytes: The most that the ranks' logs may take on each node; None leaves it to the agent.
     """
 

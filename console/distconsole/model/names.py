@@ -1,4 +1,4 @@
-"""Identifiers, each a type of its own, what each may look like; ranks, lists and numbers as people write them."""
+"""Identifiers, each a type of its own with its form; ranks, lists and numbers as people write them."""
 
 from __future__ import annotations
 

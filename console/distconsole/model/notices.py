@@ -1,4 +1,4 @@
-"""What a person who is not looking should hear of, as values."""
+"""Events of which a person who is not looking gets a notice, as values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class NoticeKind(StrEnum):
-    """Why somebody is told."""
+    """Reason for a notice."""
 
     FINISH = "finish"
     """The run ended well, or was stopped."""
@@ -19,7 +19,7 @@ class NoticeKind(StrEnum):
 
 
 class Way(StrEnum):
-    """How somebody is told."""
+    """Way of a notice."""
 
     BELL = "bell"
     DESKTOP = "desktop"
@@ -52,6 +52,6 @@ class Notice:
 
     @property
     def fields(self) -> dict[str, object]:
-        """The notice for JSON, without what is not known."""
+        """The notice for JSON, without unknown values."""
         known = {name: value for name, value in asdict(self).items() if value not in ("", None)}
         return {"event": "notice", **known}

@@ -19,7 +19,7 @@ REQUIRED: Any = MISSING
 
 
 class Kind(Enum):
-    """What a value may be, in the words of messages; what is none of the others in a file is a text."""
+    """Kind of a value, in the words of messages; any other value in a file is a text."""
 
     TEXT = "a text"
     FILE = "a file name"
@@ -59,7 +59,7 @@ class Kind(Enum):
 
 
 class Trust(Enum):
-    """What a key needs in a project's file (``config.trust``)."""
+    """Trust that a key needs in a project's file (``config.trust``)."""
 
     NONE = "none"
     KEY = "key"
@@ -96,7 +96,6 @@ HEADINGS = {
 
 
 def heading_of(name: str) -> Heading:
-    """Return what the option of a field called ``name`` stands under."""
     found = (each for each, names in HEADINGS.items() if name in names.split())
     return next(found, Heading.OPTIONS)
 
@@ -112,7 +111,7 @@ class Option:
         secret: Whether no message may show the value.
         least, most: Of a number.
         parameter: The field's name.
-        also: What other launchers call it, where that means the same; no help names it.
+        also: Names in other launchers for the same; no help names them.
     """
 
     kind: Kind
@@ -153,7 +152,7 @@ def option(
 
 
 plain = partial(option, Trust.NONE)
-"""A field whose key may stand in a project's file that nobody trusted yet: it executes nothing."""
+"""A field whose key may stand in a project's file without trust: it executes nothing."""
 needs_trust = partial(option, Trust.KEY)
 """A field whose key can have something executed, written over, or opened to others."""
 needs_trusted_file = partial(option, Trust.CONTENT)

@@ -50,7 +50,7 @@ class CollectiveReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChangeReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What is not as it was when the host last passed; empty text where it was not, or is no more."""
+    """A change since the host last passed; empty text for a new or removed value."""
 
     host: str
     what: str
@@ -66,9 +66,9 @@ class ChoiceReport(msgspec.Struct, frozen=True, kw_only=True):
     """An interface and address that an engine takes on a host.
 
     Attributes:
-        start: ``run``: as ``distconsole run`` starts it; ``hand``: what the library finds by itself.
+        start: ``run``: as ``distconsole run`` starts it; ``hand``: the library's own choice.
         how: By which of its rules.
-        meets: Whether every other host reaches it there; null where that is not known.
+        meets: Whether every other host reaches it there; null if unknown.
         why: What keeps the others away.
     """
 
@@ -108,7 +108,7 @@ class VerifiedReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TargetHost(msgspec.Struct, frozen=True, kw_only=True):
-    """What one host would start of a launch that was checked; of its variables the names alone."""
+    """Processes that one host would start for a checked launch; of its variables the names alone."""
 
     host: str
     ranks: tuple[int, ...]
@@ -132,7 +132,7 @@ class TargetReport(msgspec.Struct, frozen=True, kw_only=True):
     address: str = ""
     """Where the launch itself says that ranks meet; empty where ``run`` chooses it."""
     port: int | None = None
-    """The rendezvous port where it is fixed; else the first host finds one that is free."""
+    """The rendezvous port if it is fixed; else the first host finds a free one."""
     fixed_by: str = ""
     brought: str = ""
     refused: str = ""
@@ -173,7 +173,7 @@ class CheckOutcome(StrEnum):
     HEALTHY = "healthy"
     FAILED = "failed"
     INCOMPLETE = "incomplete"
-    """A part of it could not be made: nothing is said of what was not looked at."""
+    """A part of it could not be made: the rest is undecided."""
 
 
 class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -197,7 +197,7 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     choices: tuple[ChoiceReport, ...] = ()
     """Which interface and address each engine takes on each host."""
     ways: tuple[WayReport, ...] = ()
-    """What the engines of its jobs took between hosts, by their own words."""
+    """Connections that the engines of its jobs took between hosts, by their own words."""
     verified: tuple[VerifiedReport, ...] = ()
     left_out: tuple[str, ...] = ()
     """Collectives of a sweep for which there was no time."""
@@ -206,14 +206,14 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     why: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
     """host -> check -> why it was skipped, could not run, timed out, or failed."""
     uncovered: tuple[str, ...] = ()
-    """What a green result does not say."""
+    """Questions that a green result leaves open."""
     stage_seconds: dict[str, float] = msgspec.field(default_factory=dict)
     """How long each stage took; most have the id of the check that they are for, and jobs may coincide."""
     changes: tuple[ChangeReport, ...] = ()
     """Of a check that failed: what has changed since the hosts last passed."""
     target: TargetReport | None = None
-    """The launch that was checked, where one was given."""
+    """The checked launch, if one was given."""
     last_passed: float | None = None
-    """When that was, in UNIX seconds; the earliest of the hosts. None where it is not known."""
+    """Time of that check, in UNIX seconds; the earliest of the hosts. None if unknown."""
     profile: ProfileReport | None = None
-    """What was written into the configuration; None where that was not asked for."""
+    """Keys written into the configuration; None if not asked for."""

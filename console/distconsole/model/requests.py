@@ -163,7 +163,6 @@ class Where:
 
     @property
     def names_hosts(self) -> bool:
-        """Whether it says which hosts, and not only how to reach them."""
         return any(getattr(self, name) is not None for name in NAMES_OF_HOSTS)
 
     def over(self, kept: Where) -> Where:
@@ -763,7 +762,6 @@ class Export(OnHosts, Request):
 
     @property
     def writes_tables(self) -> bool:
-        """Whether it is about all tables of CSV."""
         return self.format is ExportFormat.CSV and self.table is None
 
 

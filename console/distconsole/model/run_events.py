@@ -62,7 +62,7 @@ class PlanMade(RunEvent, frozen=True, kw_only=True, tag="plan"):
     name: str = ""
     script: str = ""
     found: bool | UnsetType = UNSET
-    """It was found on its hosts: nobody prepared it, so its steps are not seen; left out otherwise."""
+    """Found on its hosts: distconsole did not start it, so its steps are not seen; left out otherwise."""
     told_by_node: bool | UnsetType = UNSET
     """Its first node tells the webhook of its end, so that no console does; left out otherwise."""
     starts: str | UnsetType = UNSET
@@ -80,7 +80,7 @@ class RankChanged(RunEvent, frozen=True, kw_only=True, tag="rank"):
     exit_code: int | UnsetType = UNSET
     signal: int | UnsetType = UNSET
     stopped: bool | UnsetType = UNSET
-    """True where the SIGTERM that ended it is that of the stop."""
+    """Whether the stop's SIGTERM ended it."""
 
 
 class PhaseReached(RunEvent, frozen=True, kw_only=True, tag="phase"):
@@ -120,7 +120,7 @@ class Window(RunEvent, frozen=True, kw_only=True, tag="window"):
     """Of a rank that waits for data: how many workers its DataLoader has, percent of a processor that each
     uses, percent of them that wait for a disk."""
     unit: str | UnsetType = UNSET
-    """``batches`` where the rank has made no step yet: its steps are batches of its DataLoaders."""
+    """``batches`` if the rank has made no step yet: its steps are batches of its DataLoaders."""
 
 
 class Metric(RunEvent, frozen=True, kw_only=True, tag="metric"):
@@ -140,7 +140,7 @@ GpuKey: TypeAlias = tuple[str, str, str]
 
 
 class GpuSample(RunEvent, frozen=True, kw_only=True, tag="gpu"):
-    """One GPU at one moment; null where the driver does not say."""
+    """One GPU at one moment; null for values that the driver does not report."""
 
     host: str
     gpu: int
@@ -166,11 +166,11 @@ class GpuSample(RunEvent, frozen=True, kw_only=True, tag="gpu"):
     pcie: tuple[int, int, int, int] | None = None
     """Lanes in use, and the most; generation in use, and the highest."""
     xid: int | None = None
-    """The number of an error that the driver has told of it within the last seconds."""
+    """The number of an error that the driver has reported within the last seconds."""
 
     @property
     def key(self) -> GpuKey:
-        """What tells it from every other GPU, and a MIG instance from its neighbours, sample after sample."""
+        """Its identity among GPUs, and of a MIG instance among its neighbours, in every sample."""
         return self.host, self.uuid or str(self.gpu), self.mig or ""
 
 
@@ -205,14 +205,14 @@ class NodeSample(RunEvent, frozen=True, kw_only=True, tag="node"):
     net_resent_s: float | None = None
     """TCP segments that were sent again."""
     cpu_mhz: float | None = None
-    """What the processors may run at."""
+    """Highest frequency of the processors."""
     cpu_model: str | None = None
     processes: tuple[BusyProcess, ...] | UnsetType = UNSET
-    """Those that use the processors most, the busiest first; unset where they were not read for this sample."""
+    """The processes that use the processors most, the busiest first; unset if they were not read for this sample."""
 
 
 LogSource: TypeAlias = tuple[str, int | UnsetType, str]
-"""Host, rank where it is one, stream."""
+"""Host, rank if it is one, stream."""
 
 
 class LogLine(RunEvent, frozen=True, kw_only=True, tag="log"):
@@ -220,7 +220,7 @@ class LogLine(RunEvent, frozen=True, kw_only=True, tag="log"):
 
     Attributes:
         line: Its text, without anything that a terminal obeys.
-        styled: The same with its colours (SGR sequences, a reset last); unset where it has none.
+        styled: The same with its colours (SGR sequences, a reset last); unset without any.
         ranks, hosts: Who else said the same within seconds, first to last, where equal lines were
             folded into this one; unset otherwise.
     """
@@ -252,11 +252,11 @@ class RunFinding(RunEvent, frozen=True, kw_only=True, tag="finding"):
     hint: str = ""
     rank: int | UnsetType = UNSET
     ranks: tuple[int, ...] | UnsetType = UNSET
-    """The ranks for which the others of a hang wait, where they are several."""
+    """Several ranks for which the others of a hang wait."""
     kind: str | UnsetType = UNSET
-    """What keeps the run, a word of ``diagnosis.Kind``; unset where it was not found out."""
+    """Cause of the hang, a word of ``diagnosis.Kind``; unset if it was not found."""
     costs: float | UnsetType = UNSET
-    """Of a slow rank: by so many percent a step would be shorter without it; unset where nobody waits for it."""
+    """Percent of a step that a slow rank costs; unset if no rank waits for it."""
 
 
 class RankCalled(RunEvent, frozen=True, kw_only=True, tag="roll_call"):
@@ -277,12 +277,12 @@ class LinkChanged(RunEvent, frozen=True, kw_only=True, tag="link"):
 
 
 class RunRestarted(RunEvent, frozen=True, kw_only=True, tag="restart"):
-    """The ranks start anew, for the ``restart``-th time of at most ``of``, from 1."""
+    """The ranks restart, for the ``restart``-th time of at most ``of``, from 1."""
 
     restart: int
     of: int
     checkpoint: str | None = None
-    """The path that they find in ``DISTCONSOLE_CHECKPOINT``, where one is known."""
+    """The path in their ``DISTCONSOLE_CHECKPOINT``, if one is known."""
 
 
 class RunEnded(RunEvent, frozen=True, kw_only=True, tag="end"):
@@ -293,9 +293,9 @@ class RunEnded(RunEvent, frozen=True, kw_only=True, tag="end"):
     seconds: float
     first_failure: FirstFailure | UnsetType = UNSET
     restarts: int | UnsetType = UNSET
-    """How often the ranks were started anew; left out where they were not."""
+    """Number of restarts; left out without any."""
     error: str | UnsetType = UNSET
-    """Why it could not be started; left out where it was. ``exit_code`` is then ours, and nothing is kept of the run."""
+    """Why it could not be started; left out if it was. ``exit_code`` is then ours, and the run is not stored."""
     hint: str | UnsetType = UNSET
 
 

@@ -32,19 +32,18 @@ class FirstFailure(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def blame(self) -> str:
-        """Who failed first, and of what."""
         if not self.of_rank:
             return self.error
         return f"rank {self.rank} on {self.host} failed first: {self.error}"
 
     @property
     def short_blame(self) -> str:
-        """The same where it is clear that something failed: in a list, or after an exit code."""
+        """The same if it is clear that a rank or node failed: in a list, or after an exit code."""
         return f"rank {self.rank} on {self.host}: {self.error}" if self.of_rank else self.error
 
 
 class NoticedFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run's findings said, at ``t`` in UNIX seconds."""
+    """A finding of a run, at ``t`` in UNIX seconds."""
 
     t: float
     check: str
@@ -72,13 +71,13 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     step_ms_spread: float | None = None
     """Slowest rank's mean step time over the fastest's."""
     own_ms_spread: float | None = None
-    """The same of the ranks' own times, which are their steps less their waits; None where a rank does not say how long it waited."""
+    """The same of the ranks' own times, their steps less their waits; None if a rank does not report its waits."""
     metrics: dict[str, float] = msgspec.field(default_factory=dict)
     best: dict[str, float] = msgspec.field(default_factory=dict)
     """Of accuracies and scores the highest value, of any other metric the lowest; where all of the run was read."""
     first_failure: FirstFailure | None = None
     restarts: int = 0
-    """How often its ranks were started anew."""
+    """Restarts of its ranks."""
     findings: tuple[NoticedFinding, ...] = ()
     """Of one run's summary: warnings and failures beside the first failure, oldest first."""
     origin: str = ""

@@ -88,7 +88,7 @@ def unusual_text(milliseconds: float, of: str, usual: float) -> str:
 
 
 def age_text(seconds: float) -> str:
-    """Return how old a thing is that a finding names, in the largest unit of which it has two.
+    """Return the age of a thing in a finding, in the largest unit of which it has two.
 
     ``40 s``, ``119 s``, ``3 h``, ``12 days``: two units tell a new process from an old one.
     """

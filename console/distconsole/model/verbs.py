@@ -1,4 +1,4 @@
-"""The table of verbs: what the program knows of each kind of request, in one row.
+"""The table of verbs: one row for each kind of request.
 
 Where a column depends on the request, the row has a function that makes the row of that request.
 """
@@ -13,7 +13,7 @@ from typing import Any
 from distconsole.model import requests as ask
 
 FULL = ("sessions", "control", "store")
-"""What an operation takes besides its request, which works on hosts and on the store."""
+"""Arguments of an operation besides its request."""
 
 
 class Interrupt(Enum):
@@ -28,7 +28,7 @@ class Interrupt(Enum):
 
 
 class RunRole(Enum):
-    """What a request has to do with a run whose events come of it."""
+    """Relation of a request to the run whose events it yields."""
 
     NONE = "its events are no run's"
     RECORDS = "it starts and records one"
@@ -58,18 +58,18 @@ class Verb:
     """One kind of request.
 
     Attributes:
-        name: How it is typed; empty where the program alone asks.
+        name: Its word; empty if the program alone makes it.
         examples: Lines of it, as the help shows them.
         operation: ``module.function`` in ``operations``; imported when it is first done.
-        needs: What the function takes besides the request: ``sessions`` (hosts), ``control``, ``store``, ``began``.
-        view: Where the screen shows it; empty where it is seen wherever one is.
+        needs: Further arguments of the function: ``sessions`` (hosts), ``control``, ``store``, ``began``.
+        view: The view that shows it; empty if every view does.
         live: Whether its view draws its events, so that the transcript need not tell them.
         asks: Whether the screen asks first, whatever it writes.
         writes: The files that it writes, and folders, which end with a slash; the screen asks before one is overwritten.
         prints: What shows its events as lines: ``text``, ``details``, ``load`` or ``logs`` of ``text.show``.
-        outlives: Whether what it has started goes on without the console.
-        trusts: Whether it may do what a project's file says, which must be trusted then.
-        of: From this row and a request to the row of that request, where they differ.
+        outlives: Whether its work goes on without the console.
+        trusts: Whether it may execute a project's file, which must be trusted then.
+        of: From this row and a request to the row of that request, if they differ.
     """
 
     name: str

@@ -63,8 +63,8 @@ def follow_run(
 ) -> Generator[Event, None, None]:
     """Yield a run's events to its end or until ``control`` leaves; without ``control`` up to this moment.
 
-    Of a run without an end its hosts are asked for what is new. Where they do not answer, what is
-    stored has to do up to this moment, and that is said. Raises as ``attach``.
+    The hosts of a run without an end are asked for news. If they do not answer, the
+    stored part has to do up to this moment, with a note. Raises as ``attach``.
     """
     record = find_record(run, where, sessions, store)
     if record is not None and record.end:
@@ -92,7 +92,6 @@ def follow_run(
 
 
 def fold(events: Iterable[Event], take: Callable[[RunEvents], object]) -> Iterator[Event]:
-    """Have ``take`` take the events of a run, and yield the others."""
     for event in events:
         if isinstance(event, RunEvent):
             take(event)
@@ -103,7 +102,7 @@ def fold(events: Iterable[Event], take: Callable[[RunEvents], object]) -> Iterat
 def journal_places(
     session: Session, record: RunRecord, hosts: Sequence[HostName]
 ) -> tuple[dict[HostName, Place], list[Narration]]:
-    """Return how far the run's journal is on each of its ``hosts`` that answers, and what is to be said of the others."""
+    """Return the position of the run's journal on each of its ``hosts`` that answers, and notes on the others."""
     runs, silent = ask_runs(session, hosts)
     places = next((each.places for each in runs if each.run == record.run), {})
     lacking = [_say_lacking(each.text) for each in silent]
@@ -121,7 +120,7 @@ def _say_lacking(why: str) -> Narration:
 def ask_late(
     record: RunRecord, where: Where, sessions: SessionSource, store: RunStore
 ) -> Iterator[Narration]:
-    """Fetch what hosts that were away when a run ended know of it; say which are still away."""
+    """Fetch the journals of hosts that were away when a run ended; report those that are still away."""
     hosts = hosts_to_ask(record, store)
     if not hosts:
         return
@@ -144,7 +143,7 @@ def ask_late(
 def find_record(
     wanted: str, where: Where, sessions: SessionSource, store: RunStore
 ) -> RunRecord | None:
-    """Return what is stored of a run, None if only hosts know it; raises RunNotFoundError without any."""
+    """Return a run's record, None if only hosts know it; raises RunNotFoundError without any."""
     try:
         run = store.resolve(wanted)
     except RunNotFoundError as error:

@@ -48,12 +48,11 @@ def check(request: Check, sessions: SessionSource, began: float | None = None) -
 
 
 def explain(request: Explain) -> Iterator[Event]:
-    """Say what one check does."""
     yield from explain_check(request)
 
 
 def _write_at_end(file: str, events: Iterator[Event], session: Session) -> Iterator[Event]:
-    """Write proven cures at the end, not after Ctrl-C; the report is told also where that fails."""
+    """Write proven cures at the end, not after Ctrl-C; the report comes even if that fails."""
     path = profile_path(file)
     for event in events:
         if not isinstance(event, CheckEnded) or event.report.cancelled:
@@ -92,9 +91,9 @@ def profile_path(wanted: str) -> Path:
 def write_profile(
     path: Path, findings: Iterable[Finding], config: Config, cluster: Cluster
 ) -> ProfileReport:
-    """Write what was proven and ``run`` does not do by itself to ``path``, and say what was written.
+    """Write the proven cures that ``run`` does not apply by itself to ``path``, and report them.
 
-    ``config`` is what is configured already. Raises ConfigError as ``add_entries``.
+    ``config`` is the present configuration. Raises ConfigError as ``add_entries``.
     """
     proven = [found for found in findings if found.cure and found.proof and found.proof.cured]
     left = [found for found in proven if found.cure and found.cure.by_run]
@@ -145,7 +144,6 @@ def _entries(findings: Iterable[Finding], config: Config, cluster: Cluster) -> l
 
 
 def _plain(finding: Finding) -> Iterator[Entry]:
-    """Yield what is a key by itself."""
     cure = finding.cure or Cure()
     for name, value in {**cure.env, **mca_env(cure)}.items():
         yield Entry(ENV, name, value, finding.check)
@@ -156,7 +154,6 @@ def _plain(finding: Finding) -> Iterator[Entry]:
 
 
 def _shell(cure: Cure, change: HostCure) -> Iterator[str]:
-    """Yield lines for the host's setup: what has no key of its own."""
     if change.env:
         yield exports(change.env)
     if cure.unset or change.unset:

@@ -17,7 +17,7 @@ from distconsole.model.requests import COMPLETING_SHELLS, InstallCompletion
 
 SHELLS = ", ".join(COMPLETING_SHELLS)
 MARK = "_DISTCONSOLE_COMPLETE={}_source"
-"""In the line of a shell's start file that completes without our file, as earlier versions told it."""
+"""Marks a line of a shell's start file that completes without our file, as earlier versions wrote it."""
 
 
 def login_shell() -> str:
@@ -72,7 +72,7 @@ def _install(shell: str, script: Path, start: Path | None) -> Iterator[Event]:
 
 
 def _places(shell: str) -> tuple[Path, Path | None]:
-    """Return our file for ``shell``, and the file that it reads when it starts, None where it finds ours by itself."""
+    """Return our file for ``shell``, and its start file, None if the shell finds ours by itself."""
     if shell == "fish":
         return config_dir().parent / "fish/completions/distconsole.fish", None
     script = data_dir() / f"completion.{shell}"
@@ -83,7 +83,6 @@ def _places(shell: str) -> tuple[Path, Path | None]:
 
 
 def _line(shell: str, script: Path) -> str:
-    """Return the line of the shell's start file that reads ``script`` if it is there."""
     home = Path.home()
     path = shlex.quote(str(script))
     if script.is_relative_to(home):

@@ -1,4 +1,4 @@
-"""Requests about the program itself, and ``trust``: whether a project's file may have something executed."""
+"""Requests about the program itself, and ``trust``: whether a project's file may execute commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from distconsole.model.requests import OpenConsole, ShowHelp, Trust
 
 
 def show_help(request: ShowHelp) -> Iterator[Event]:
-    """Yield the help's text."""
     yield TextMade(text=request.text)
 
 

@@ -1,4 +1,4 @@
-"""How a front end stops what it started: wishes that an operation carries out."""
+"""Requests of a front end to a running operation: to stop, to kill, to leave."""
 
 from __future__ import annotations
 
@@ -25,12 +25,11 @@ class StopReason(StrEnum):
 
     @property
     def exit_code(self) -> int:
-        """The exit code of a run that ended for this reason."""
         return 130 if self is StopReason.INTERRUPT else 143
 
 
 class Wish(StrEnum):
-    """What a front end can ask of a running operation."""
+    """Kind of such a request."""
 
     STOP = "stop"
     KILL = "kill"
@@ -39,7 +38,7 @@ class Wish(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One wish with what it needs."""
+    """One request with its arguments."""
 
     wish: Wish
     reason: StopReason = StopReason.INTERRUPT
@@ -78,13 +77,13 @@ class Control:
 
     Attributes:
         asked: The last wish, or None.
-        confirm: Asks the person a question, for yes or no; None where nobody can be asked.
-        ask: Asks for a line of text, in a shell alone; None where that cannot be.
+        confirm: Asks the person a question, for yes or no; None if no person is there.
+        ask: Asks for a line of text, in a shell alone; None elsewhere.
         began: When the person began to wait, in monotonic seconds; as a rule when this was made.
-        timeline: The fold of the run's events, where the front end keeps one: it has each before it asks for the next.
-        behind: Whether more of the run has come already than the operation has told.
-        unordered: Whether what it told was not in the order of time, so that sums over the hosts are wrong.
-        retell: Takes all that it told of the run once more then, in the order of time.
+        timeline: The fold of the run's events, if the front end keeps one: it has each before it asks for the next.
+        behind: Whether more of the run has come already than the operation has yielded.
+        unordered: Whether its events were not in the order of time, so that sums over the hosts are wrong.
+        retell: Takes all events of the run once more then, in the order of time.
     """
 
     def __init__(self, began: float | None = None) -> None:

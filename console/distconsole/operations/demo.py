@@ -34,7 +34,7 @@ DAMAGED_RANK, DAMAGED_AT, STEPS = 1, 430, 500
 """The rank that fails, its step, some 15 s after the slow rank is named, and the steps that there would be."""
 
 NEEDED = {"torch": "torch", "sklearn": "scikit-learn", "numpy": "numpy"}
-"""What the training of ``--torch`` imports, and what brings it."""
+"""Modules that the training of ``--torch`` imports, and the command that brings them."""
 
 CHECK = ("check", "what is found on nodes of this machine, over SSH")
 TRAINING = ("training", "the ranks, which wait for each other in every step")
@@ -124,7 +124,7 @@ def _start_nodes(nodes: int, stack: ExitStack) -> Session:
 
 
 def _make_check(request: Demo) -> Check:
-    """Return a check of what the training needs, and not of what others have left in /dev/shm."""
+    """Return a check of the training's needs, without leftovers of others in /dev/shm."""
     unused = ("horovod", "mpi", "slurm", "shm")
     if request.torch:
         return Check(json=request.json, skip=unused)
@@ -151,7 +151,7 @@ def _make_run(request: Demo) -> Run:
 
 
 def _recipe(name: str) -> str:
-    """Return the script, without importing it or what it imports."""
+    """Return the script, without importing it or its imports."""
     spec = find_spec("distconsole_training")
     if spec is None or spec.origin is None:
         raise UnavailableError(
@@ -171,7 +171,7 @@ def _exit_code(timeline: RunTimeline, request: Demo, control: Control) -> int:
 
 
 def _conclusion(timeline: RunTimeline, store: RunStore) -> Iterator[Event]:
-    """Yield the summary, and in one line what a training that went well comes to."""
+    """Yield the summary, and for a successful training its result in one line."""
     with store.open(store.resolve(timeline.run)) as run_file:
         summary = summarise(run_file.record(), timeline)
     yield RunShown(summary=summary)

@@ -61,7 +61,12 @@ def doctor(request: Doctor, sessions: SessionSource, store: RunStore) -> Iterato
     }
     if request.where.names_hosts:
         looks["hosts"] = partial(_hosts, request, sessions)
-    page = {name: [_shorten(line) for line in _guard(look)] for name, look in looks.items()}
+    page = {
+        name: [
+            Line(*(text.replace(str(Path.home()), "~") for text in line)) for line in _guard(look)
+        ]
+        for name, look in looks.items()
+    }
     broken = [line for lines in page.values() for line in lines if line.state == "fail"]
     if request.json:
         sections = {name: [line._asdict() for line in lines] for name, lines in page.items()}
@@ -91,11 +96,6 @@ def _guard(look: Callable[[], Lines]) -> Lines:
         yield Line("error", error.message, "fail", error.hint)
     except OSError as error:
         yield Line("error", str(error), "fail")
-
-
-def _shorten(line: Line) -> Line:
-    """Write the home as ``~``, which would say who somebody is."""
-    return Line(*(text.replace(str(Path.home()), "~") for text in line))
 
 
 def _versions() -> Lines:

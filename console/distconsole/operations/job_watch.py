@@ -1,4 +1,4 @@
-"""``watch``: a job that nobody prepared, followed as a run is: its ranks, load and logs, as far as they are seen."""
+"""``watch``: follows a job that distconsole did not start like a run: its ranks, load and logs, as far as they are seen."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from distconsole.session import Session
 
 LOAD_SECONDS = 1.0
 SURVEY_SECONDS = 2.0
-"""Between two looks at the processes of a host, and at what they print."""
+"""Seconds between two looks at the processes of a host, and at their output."""
 GONE_SECONDS = 5.0
-"""A job whose ranks are all gone for so long has ended: elastic ones come back sooner."""
+"""A job whose ranks are all gone for this long has ended: elastic ones come back sooner."""
 
 Offsets = dict[str, dict[str, int]]
 """Host -> file -> byte from which it is read."""
@@ -78,7 +78,7 @@ def watch(request: Watch, sessions: SessionSource, control: Control) -> Iterator
 
 
 class JobWatch(LoadWatch):
-    """Also tells which jobs are there, and what they have printed since."""
+    """Also yields the present jobs, and their output since."""
 
     def __init__(self, session: Session, hosts: list[HostName], after: Offsets) -> None:
         self._after = after
@@ -108,7 +108,7 @@ class Followed:
         self._surveys: dict[str, Survey] = {}
         self._ranks: dict[int, tuple[str, int]] = {}
         self._readers: dict[tuple[str, int], str] = {}
-        """A file that hosts share is read on one of them, and its lines are nobody's."""
+        """A file that hosts share is read on one of them, and its lines belong to no rank."""
         self._shared: set[tuple[str, int]] = set()
         self._lost: set[str] = set()
         self.gone_at: float | None = None
@@ -144,7 +144,6 @@ class Followed:
     def take(
         self, host: str, news: list[NodeSample | GpuSample] | HostStatus | Survey
     ) -> Iterator[RunEvents]:
-        """Yield what is new of a host."""
         match news:
             case Survey():
                 self._surveys[host] = news
@@ -167,7 +166,6 @@ class Followed:
             )
 
     def _compare(self) -> Iterator[RankChanged]:
-        """Yield the ranks that are new, or another process, and those that are gone."""
         jobs = {found.key: found for found in join_surveys(self._surveys)}
         found = jobs.get(self.key)
         now: dict[int, tuple[str, int]] = {}
@@ -215,7 +213,6 @@ class Followed:
             )
 
     def _of_job(self, sample: NodeSample | GpuSample) -> NodeSample | GpuSample:
-        """Return a sample as one of this job: its own processes are no strangers on a GPU."""
         if isinstance(sample, NodeSample):
             return structs.replace(sample, run=self._run)
         pids = {pid: rank for rank, (host, pid) in self._ranks.items() if host == sample.host}

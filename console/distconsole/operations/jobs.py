@@ -1,4 +1,4 @@
-"""Jobs on hosts that nobody prepared: who keeps one (``why --hosts``)."""
+"""Jobs on hosts that distconsole did not start, for ``why --hosts``."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def why_found(request: Why, sessions: SessionSource) -> Iterator[Event]:
 
 @dataclass(frozen=True, slots=True)
 class FoundJobs:
-    """The jobs of hosts, the one that is meant, and by host what it tells or why it does not."""
+    """The jobs of hosts, the requested one, and by host its answer or why there is none."""
 
     found: Sequence[Found]
     chosen: Found

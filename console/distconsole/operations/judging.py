@@ -1,4 +1,4 @@
-"""Rows by the conditions of a request: which are wanted, and whether any is bad."""
+"""Rows by the conditions of a request: selected ones, and bad ones."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Judge(Generic[Row]):
     """The conditions of one request, made ready before anything is fetched.
 
     Args:
-        fields: What the rows have.
+        fields: Fields of the rows.
         only: Only rows that match this; None wants all.
-        fail_if: Of these only those that match this, which are bad; None judges none.
-        always_some: Whether it means something is wrong that there are no rows.
+        fail_if: Matching rows of the selected ones are bad; None judges none.
+        always_some: Whether the absence of rows is an error.
 
     Raises UsageError if a condition means nothing.
     """
@@ -41,17 +41,15 @@ class Judge(Generic[Row]):
 
     @property
     def asks(self) -> bool:
-        """Whether there is any condition."""
         return self._only is not None or self._fail_if is not None
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The fields that the conditions name."""
         both = (each for each in (self._fail_if, self._only) if each is not None)
         return tuple(dict.fromkeys(name for each in both for name in each.names))
 
     def judge(self, rows: Sequence[Row]) -> tuple[list[Row], list[ConditionJudged]]:
-        """Return which of ``rows`` are wanted, and the verdict on them where one was asked for.
+        """Return the selected ``rows``, and the verdict on them if one was asked for.
 
         Figures over rows are over all that are given. Raises UnavailableError if nothing is known of
         what ``fail_if`` asks: that is no health.
@@ -82,7 +80,7 @@ class Judge(Generic[Row]):
 
 
 def my_names(cluster: Cluster) -> tuple[str, ...]:
-    """Return the names under which the operator is known: here, and on the hosts as they were named."""
+    """Return the operator's user names: here, and on the hosts as they were named."""
     try:
         here = [getpass.getuser()]
     except (OSError, KeyError):  # a container may run as a number without a name

@@ -15,7 +15,7 @@ from distconsole.model.run_events import PlanMade, RankChanged, RunEnded
 from distconsole.runs.rank_view import LIVING
 
 SAY_SECONDS, END_SECONDS = 3.8, 0.6
-"""After the first the program says what it leaves behind; after the second it is gone."""
+"""Seconds until the program reports its leftovers; until it is gone."""
 
 WRITE_SECONDS = 0.2
 STDERR = 2
@@ -31,7 +31,6 @@ class LeftBehind:
         self._living: dict[int, tuple[str, int | None]] = {}
 
     def see(self, event: Event) -> None:
-        """Take one event."""
         match event:
             case PlanMade():
                 self._run = event.run
@@ -72,7 +71,7 @@ class LastResort:
 
     Args:
         words: What to say first, in lines.
-        leave: Asks the program to end in its own way, once that was said.
+        leave: Asks the program to end in its own way, after the report.
         restore: Gives the terminal back before the end.
     """
 
@@ -94,7 +93,7 @@ class LastResort:
         self._asked.put(exit_code)
 
     def close(self) -> None:
-        """Let go, unless it has begun: what is still to be closed may hang, too."""
+        """Cancel, unless it has begun: closing the rest may hang, too."""
         if not self._begun:
             self._asked.put(None)
 

@@ -35,9 +35,9 @@ from distconsole.ssh.plain import quote
 
 MAX_WAITING = 32
 LEAVING_SECONDS = 15.0
-"""The program's end waits no longer for what is still to be told."""
+"""Longest wait of the program's end for pending notices."""
 SLACK_SECONDS = 5.0
-"""Events from so long before a run was attached to still count as new."""
+"""Seconds before an attach from which on events still count as new."""
 
 SHOWN_CHARS = 200
 URGENCY = {
@@ -73,13 +73,13 @@ Ring = Callable[[Notice, frozenset[Way]], None]
 
 
 def ways_for(request: ask.Request, settings: NotifySettings, *, on_screen: bool) -> frozenset[Way]:
-    """Return how this console tells what becomes of ``request``; raises UsageError for an unset way."""
+    """Return the notifiers for ``request``; raises UsageError for an unset way."""
     ways = _choose_ways(request, settings, on_screen=on_screen)
     return ways - ({Way.NODE, Way.WEBHOOK} if Way.NODE in ways else set())
 
 
 def node_notice(request: ask.Run) -> dict[str, Any] | None:
-    """Return whom the first node of a run tells of what; None if it tells nobody; raises as ``ways_for``."""
+    """Return the settings for notices of a run's first node; None without any; raises as ``ways_for``."""
     settings = notify_settings(load_config().notify)
     if Way.NODE not in _choose_ways(request, settings, on_screen=False):
         return None
@@ -126,7 +126,6 @@ def _choose_ways(
 
 
 def usual_ways(settings: NotifySettings, *, on_screen: bool) -> frozenset[Way]:
-    """Return the ways by which one is told if nothing else is asked."""
     bell = on_screen if settings.bell is None else settings.bell
     desktop = on_screen if settings.desktop is None else settings.desktop != "off"
     there = {
@@ -145,7 +144,7 @@ class Notifier:
 
     Args:
         say: Says a failure, once for each way.
-        attached: Whether the run may have begun before, so that what is long past is not told.
+        attached: Whether the run may have begun before, so that old events are left out.
     """
 
     def __init__(
@@ -188,7 +187,7 @@ class Notifier:
             self._thread.start()
 
     def close(self, seconds: float = LEAVING_SECONDS) -> None:
-        """Wait, within bounds, until all is told."""
+        """Wait, within bounds, until all notices are sent."""
         if self._thread is not None:
             self._waiting.put(None)
             self._thread.join(seconds)
@@ -255,7 +254,7 @@ def _run_program(
     variables: Mapping[str, str],
     timeout_seconds: float,
 ) -> tuple[int, str]:
-    """Return a program's exit code and what it said on stderr; ``given`` is JSON on its stdin."""
+    """Return a program's exit code and its stderr; ``given`` is JSON on its stdin."""
     with tempfile.TemporaryFile() as said:
         try:
             process = subprocess.Popen(
@@ -280,7 +279,7 @@ def _run_program(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Leave nothing of one that took too long; what a well-behaved one left running is its own affair."""
+    """Kill the group of a program that took too long; processes that a well-behaved one left stay."""
     if process.poll() is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)

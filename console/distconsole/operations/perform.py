@@ -21,14 +21,14 @@ from distconsole.operations.sessions import SessionSource
 def perform(
     request: ask.Request, sessions: SessionSource, control: Control | None = None
 ) -> Iterator[Event]:
-    """Do what was asked and yield what happens, lazily, on the caller's thread.
+    """Perform the request and yield its events, lazily, on the caller's thread.
 
     Args:
         sessions: Called only by verbs that need hosts.
-        control: Stops a run from another thread or a signal handler; None for nobody will.
+        control: Stops a run from another thread or a signal handler; None without one.
 
     Yields:
-        Events in the order in which they are known. A run's last one is ``RunEnded``, whose
+        Events in the order of their discovery. A run's last one is ``RunEnded``, whose
         ``exit_code`` is the process's; closing the iterator earlier leaves the run going.
 
     Raises ConsoleError if it cannot be done at all.
@@ -50,7 +50,6 @@ def perform(
 
 
 def operation_of(verb: Verb) -> Callable[..., Iterator[Event]]:
-    """Import the function that does ``verb``."""
     module, _, name = verb.operation.rpartition(".")
     found: Any = getattr(import_module(f"distconsole.operations.{module}"), name)
     return found  # type: ignore[no-any-return]

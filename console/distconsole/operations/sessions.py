@@ -1,4 +1,4 @@
-"""Where operations get their session from, and what they first do with it."""
+"""Sessions of operations, and their first steps."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SessionSource = Callable[[Where], AbstractContextManager[Session]]
 
 
 def at_hand(sessions: SessionSource) -> bool:
-    """Whether ``sessions`` lends a session that is there anyway: its hosts are asked though nobody named them."""
+    """Whether ``sessions`` lends an open session, whose hosts are asked even if the request names none."""
     return bool(getattr(sessions, "at_hand", False))
 
 
@@ -55,7 +55,7 @@ class _Lent:
 
 
 def say_alone(does: str, sessions: SessionSource, where: Where, cluster: Cluster) -> list[str]:
-    """Return what a verb ``does`` to this machine alone, where nobody said which hosts; else nothing."""
+    """Return the note that a verb ``does`` something to this machine alone, if the request names no hosts; else nothing."""
     named = where.names_hosts or at_hand(sessions) or "SLURM_JOB_ID" in os.environ
     named = named or not all(host.local for host in cluster.hosts)
     return [] if named else [f"{does} this machine only: no hosts are named (--hosts gpu1,gpu2)"]
@@ -142,6 +142,6 @@ def warn(text: str) -> Narration:
 
 
 def drain(said: SimpleQueue[Narration]) -> Iterator[Narration]:
-    """Yield what other threads have put there to be said."""
+    """Yield messages that other threads have put there."""
     while not said.empty():
         yield said.get()

@@ -19,7 +19,7 @@ from distconsole.model.run_events import GpuSample, NodeSample
 from distconsole.operations.control import Control
 from distconsole.operations.judging import Judge, my_names
 from distconsole.operations.sessions import SessionSource
-from distconsole.rpc.frames import SampleBody, Survey
+from distconsole.rpc.frames import Survey
 from distconsole.rpc.link import NodeLink
 from distconsole.rpc.stream import Stream
 from distconsole.runs.conditions.load_fields import LOAD_FIELDS, LoadRow, load_rows
@@ -94,7 +94,6 @@ class LoadWatch:
             return None
 
     def close(self) -> None:
-        """End all reading."""
         self._closed.set()
         for stream in list(self._streams.values()):
             stream.close()
@@ -122,7 +121,10 @@ class LoadWatch:
         """Take what came of a host; on the reader's thread, so that the host's own is not woken for it."""
         try:
             while (item := stream.take(0.0)) is not None:
-                self._offer(host, _load_of(host, item))
+                self._offer(
+                    host,
+                    list(load_events("", host, item.node, item.gpus, time.time(), item.processes)),
+                )
         except StopIteration:  # one that the agent ends is asked for again
             ended.put(None)
         except NodeError as error:
@@ -154,10 +156,6 @@ def raise_end(error: NodeError | None) -> None:
         raise error
 
 
-def _load_of(host: HostName, body: SampleBody) -> list[NodeSample | GpuSample]:
-    return list(load_events("", host, body.node, body.gpus, time.time(), body.processes))
-
-
 def _once(watch: LoadWatch, hosts: list[HostName]) -> Iterator[Event]:
     """Yield one sample of each host; of one that has none in time, that it has none."""
     missing = set(hosts)
@@ -185,7 +183,6 @@ def _once(watch: LoadWatch, hosts: list[HostName]) -> Iterator[Event]:
 def _judge_samples(
     judge: Judge[LoadRow], samples: list[Event], me: tuple[str, ...]
 ) -> Iterator[Event]:
-    """Yield the samples of the hosts and GPUs that are wanted, and how they are judged."""
     nodes = {each.host: each for each in samples if isinstance(each, NodeSample)}
     gpus = [each for each in samples if isinstance(each, GpuSample)]
     rows, verdict = judge.judge(load_rows(nodes, nodes, gpus, me))

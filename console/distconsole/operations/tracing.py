@@ -33,12 +33,12 @@ AHEAD_SECONDS = 0.5
 """From now to the moment at which all ranks begin: every host has been asked by then."""
 
 GRACE_SECONDS = 30.0
-"""An agent has answered at the latest so long after its last rank had to."""
+"""Latest answer of an agent, in seconds after its last rank's deadline."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What came of one rank; ``trace`` is None where it could not be traced."""
+    """The trace of one rank; ``trace`` is None if it could not be traced."""
 
     host: HostName
     item: TraceItem

@@ -35,7 +35,7 @@ WIRE_REASONS = {
     StopReason.TERMINATE: "sigterm",
     StopReason.STOP: "user",
 }
-"""What the nodes call the reasons."""
+"""Reasons by the nodes' names."""
 
 
 class WishCarrier:
@@ -59,11 +59,10 @@ class WishCarrier:
 
     @property
     def left(self) -> bool:
-        """Whether the operator wants to see no more."""
         return self._left.is_set()
 
     def close(self) -> None:
-        """Carry out what was wished already, and end."""
+        """Carry out pending wishes, and end."""
         self._control.close()
         self._thread.join()
 
@@ -101,7 +100,7 @@ def watch_run(
     """Yield a run's events to its end, or until the operator leaves.
 
     Args:
-        over: Asked while no host answers: whether the run has ended, as somebody else knows.
+        over: Asked while no host answers: whether the run has ended, by another source.
         whole: Every line is wanted, however late (``follow``).
     """
     hosts = [HostName(host) for host in record.hosts]
@@ -141,7 +140,7 @@ def store_limit(record: RunRecord) -> int:
 
 
 def decode_request(record: RunRecord) -> Run | None:
-    """Return what was asked for when a run was launched from here; None of a version with other options."""
+    """Return the request of a run that was launched from here; None of a version with other options."""
     with suppress(msgspec.MsgspecError):
         return msgspec.json.decode(record.request or b"null", type=threadsafe(Run | None))
     return None
@@ -154,7 +153,7 @@ def journal_opener(session: Session, run: str) -> OpenStream:
 
     def open_journal(host: HostName, after: int, journal: str) -> JournalStream:
         link = session.link(host)
-        # The link says how far the node is ahead; what is needed is what to add to its times.
+        # The link has the node's clock offset; its negative corrects the node's times.
         offset_seconds = -link.clock_offset(pings).seconds
         stream = link.stream("follow", run=run, after=after, journal=journal)
         return _LinkJournal(stream, offset_seconds)

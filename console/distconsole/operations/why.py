@@ -45,7 +45,7 @@ UNEXPLAINED = (Kind.RENDEZVOUS, Kind.ALL_WAIT, Kind.UNDECIDED)
 
 @dataclass
 class Lately:
-    """What the last stored entries of a run say: milliseconds a step, and the longest pause between two steps."""
+    """The last stored entries of a run: milliseconds a step, and the longest pause between two steps."""
 
     timeline: RunTimeline = field(default_factory=RunTimeline)
     longest_s: float = 0.0
@@ -67,7 +67,7 @@ class Lately:
         return {rank: ms for rank, ms in known.items() if ms is not None}
 
     def explained(self, found: Diagnosis) -> Diagnosis:
-        """Return a diagnosis that names nobody with why the ranks cannot meet, where the run knows it."""
+        """Return a diagnosis without a culprit with the reason why the ranks cannot meet, if the run has it."""
         cut = self.timeline.stall_of_start
         if found.kind not in UNEXPLAINED or cut is None or cut.check != CONNECTION_LOST:
             return found
@@ -76,7 +76,6 @@ class Lately:
         )
 
     def slow_text(self) -> str:
-        """Return who is slow, where the run knows it."""
         slow = max(
             self.timeline.stragglers.slow.values(), key=lambda one: one.excess_ms, default=None
         )
@@ -109,7 +108,7 @@ def why(request: Why, sessions: SessionSource, store: RunStore) -> Iterator[Even
 
 
 class _Asked:
-    """What the hosts of a run that goes on tell of its ranks."""
+    """Answers of the hosts of a running run about its ranks."""
 
     def __init__(self, record: RunRecord, hosts: list[HostName]) -> None:
         self.record, self.hosts = record, hosts
@@ -136,12 +135,11 @@ class _Asked:
             yield warn(outcome.text)
 
     def diagnosed(self, lately: Lately) -> Diagnosed:
-        """Return what the answers come to."""
         plan = stored_plan(self.record)
         planned = {} if plan is None else {r: each.host for each in plan.hosts for r in each.ranks}
         planned |= {rank: view.host for rank, view in lately.timeline.ranks.items()}
         told = {call.rank: host for host, calls in self.calls.items() for call in calls}
-        # Of a host that cannot tell nobody knows whether its ranks have started.
+        # Whether the ranks of a host without an answer have started is unknown.
         known = {r: host for r, host in planned.items() if host not in self.unable}
         calls = {call.rank: call for calls in self.calls.values() for call in calls}
         away = {str(host): why for host, why in self.away.items()}
@@ -161,7 +159,7 @@ class _Asked:
 
 
 def _lately(store: RunStore, record: RunRecord) -> Lately:
-    """Return what the last entries say that are stored here; nothing where they cannot be read."""
+    """Return the content of the last stored entries; empty if they cannot be read."""
     lately, reducer = Lately(), reducer_of(record)
     each = max(LEAST_TAIL, TAIL_ENTRIES // max(1, len(record.hosts)))
     with contextlib.suppress(ConsoleError, ValueError), store.open(RunId(record.run)) as run_file:
@@ -174,7 +172,6 @@ def _lately(store: RunStore, record: RunRecord) -> Lately:
 
 
 def _kept(request: Why, sessions: SessionSource, store: RunStore) -> Iterator[Event]:
-    """Judge the last roll call that was kept with a run."""
     lately = Lately()
     yield from fold(follow_run(request.run, request.where, sessions, store), lately.apply)
     timeline = lately.timeline
@@ -214,7 +211,6 @@ def _end_t(timeline: RunTimeline) -> float | None:
 
 
 def _went_on(found: Diagnosis) -> Diagnosis:
-    """Return what ranks were found to do that went on by themselves, as their run succeeded."""
     summary = f"the run succeeded, so nothing hung; its ranks were asked then: {found.summary}"
     return structs.replace(
         found,
@@ -235,7 +231,7 @@ def _by_host(calls: Mapping[int, RankCalled]) -> dict[str, tuple[Call, ...]]:
 
 
 def _never(timeline: RunTimeline) -> Diagnosis:
-    """Return what is to be said of a run whose ranks were never asked."""
+    """Return the report on a run whose ranks were never asked."""
     end = timeline.end
     text = "no rank of this run has stalled while it was watched, so none was asked where it is"
     if end is not None and end.state is EndState.SUCCEEDED:

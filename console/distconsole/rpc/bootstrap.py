@@ -81,14 +81,14 @@ PYTHON_HINT = "name one with --python PATH, or activate an environment with --se
 
 @dataclass(slots=True)
 class Bridge:
-    """A channel on which the bridge has spoken its first line.
+    """A channel whose bridge has written its first line.
 
     Attributes:
         early: Bytes that came after that line already.
         pushed: Whether the agent's file had to be sent.
         python: The interpreter that runs it, which this session's host and ``--python`` decide; the
             agent's may be another.
-        home: That of the node's shell; empty where it is no path.
+        home: That of the node's shell; empty if it is no path.
     """
 
     channel: Channel
@@ -101,10 +101,10 @@ class Bridge:
 def open_bridge(
     connection: Connection, host: Host, pack: Pack, *, closely: bool = False
 ) -> Bridge:
-    """Start the bridge on the node, bringing the agent's file where it is missing.
+    """Start the bridge on the node; bring the agent's file if it is missing.
 
     Args:
-        closely: Whether the file is read even where an agent runs already.
+        closely: Whether the file is read even if an agent runs already.
 
     Raises as ``open_shell``, and PythonError if there is no Python, or one that is too old, StorageError if
     the file or the node's folder cannot be written, AgentError if the setup command fails, or
@@ -149,7 +149,7 @@ def start_input(host: Host, pack: Pack, token: str, *, closely: bool = False) ->
 
 
 def _slow_steps(pack: Pack, say: str, node_dir: str) -> list[str]:
-    """Return the steps that bring the agent's file where it is missing or damaged, and run it."""
+    """Return the steps that bring a missing or damaged agent's file, and run it."""
     return [
         f'if [ -e "$d" ]; then [ -O "$d" ] || {{ {say} foreign; exit 1; }}; '
         f'case "$(ls -ldL "$d")" in ?????w*|????????w*) {say} open; exit 1;; esac; fi',
@@ -164,7 +164,7 @@ def _slow_steps(pack: Pack, say: str, node_dir: str) -> list[str]:
 def _after_setup(host: Host, script: str, say: str) -> str:
     if not host.setup:
         return script
-    # The node's bash where there is one: environments are activated with `source`. It reads the rest, too:
+    # The node's bash if there is one: environments are activated with `source`. It reads the rest, too:
     # a setup command may hold a secret, and anybody may read a command line.
     return (
         "if command -v bash >/dev/null 2>&1; then s=bash; else s=sh; fi; "
@@ -173,7 +173,7 @@ def _after_setup(host: Host, script: str, say: str) -> str:
 
 
 class _Start:
-    """Reads what the node says until the bridge speaks."""
+    """Reads the node's lines until the bridge's first one."""
 
     def __init__(self, channel: Channel, host: Host, pack: Pack, token: str, early: bytes) -> None:
         self.channel = channel
@@ -234,7 +234,7 @@ class _Start:
                 f"{self.host.name} did not take the agent ({len(body)} bytes) in {PUSH_SECONDS:g} s"
             ) from None
         except LinkLostError:
-            # The installer may have said why it stopped listening.
+            # The installer may have printed why it ended.
             return
 
     def _line(self, deadline: float) -> bytes:
@@ -263,7 +263,6 @@ class _Start:
         return data
 
     def _ended(self) -> NodeError:
-        """What it means that the command is over before the bridge spoke."""
         code = self.channel.exit_code(2.0)
         name, said = self.host.name, last_lines(self.channel)
         if self.stage == "ready" and self.prefix not in self.held:
@@ -291,7 +290,7 @@ class _Start:
         )
 
     def _setup_failed(self, code: str) -> AgentError:
-        # Both streams come by ways of their own: once it has ended, what it said is all here.
+        # Both streams come separately: once it has ended, its output is all here.
         self.channel.exit_code(2.0)
         said = last_lines(self.channel)
         before = ""

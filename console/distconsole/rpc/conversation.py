@@ -24,10 +24,10 @@ from distconsole.rpc.stream import Stream
 from distconsole.ssh.transport import Channel, Clock
 
 PING_SECONDS = 3.0
-"""A node that was silent so long is asked whether it is there."""
+"""A node that was silent for this long gets a ping."""
 
 LOST_SECONDS = 12.0
-"""A node that was silent so long, asked or not, is lost."""
+"""A node that was silent for this long, asked or not, is lost."""
 
 SEND_SECONDS = 20.0
 
@@ -51,7 +51,7 @@ class Reply:
 
 
 class Conversation:
-    """What is said on a channel whose bridge has spoken its first line; ``early`` is what came with it."""
+    """Messages on a channel whose bridge has written its first line; ``early`` is the input behind it."""
 
     def __init__(
         self, name: str, channel: Channel, early: bytes, *, clock: Clock = time.monotonic
@@ -80,7 +80,7 @@ class Conversation:
             READER.add(self)
 
     def ask(self, op: str, timeout: float, arguments: dict[str, Any]) -> Reply:
-        """Ask and wait for the answer, which is checked.
+        """Send a request and return its checked answer.
 
         Raises RequestError if the agent refuses, or does not answer in ``timeout`` seconds,
         LinkLostError or AgentError if the conversation ends first.
@@ -129,7 +129,7 @@ class Conversation:
         self._read(lambda: self._channel.read_now(READ_BYTES))
 
     def look(self) -> None:
-        """Ask a node that is silent whether it is there, and end it where it was so for too long."""
+        """Send a ping to a silent node, and end it if it was silent for too long."""
         now = self._clock()
         if now - max(self._heard, self._asked) < PING_SECONDS:
             return
@@ -145,12 +145,11 @@ class Conversation:
         self._post(wire.encode_request(next(self._numbers), "ping", {}))
 
     def _begin_again(self, stream: Stream) -> None:
-        """Ask for ``stream`` from where it stands."""
         stream.number = self._enter(stream)
         self._post(wire.encode_request(stream.number, stream.op, stream.arguments))
 
     def _cancel(self, stream: Stream, *, forget: bool) -> None:
-        """Ask the agent to end a stream; ``forget`` it at once if nobody waits for its end."""
+        """Ask the agent to end a stream; ``forget`` it at once if no reader waits for its end."""
         if forget:
             self._leave(stream.number)
         if self.ended is None:
@@ -213,7 +212,6 @@ class Conversation:
         return self._closed or self._ending is not None
 
     def _read(self, receive: Callable[[], bytes | None]) -> None:
-        """Take what is received, which is empty at the end and None where that is nothing."""
         with self._reading:
             if self._over:
                 return
@@ -243,7 +241,7 @@ class Conversation:
             raise AgentError(f"{self.name} sent a line longer than {wire.MAX_LINE_BYTES} bytes")
 
     def _end(self, error: NodeError | None) -> None:
-        """Read no more, and have everybody told why; None where the channel has to say it."""
+        """End reading, and report the reason to all waiters; None if the channel has to find it."""
         READER.remove(self)
         with self._reading:
             if self._over:
@@ -254,7 +252,7 @@ class Conversation:
             try:
                 self._ending.start()
             except RuntimeError:
-                # This machine has no thread left: the reader tells it, and waits for once.
+                # This machine has no thread left: the reader reports it, and waits for once.
                 self._tell_end(error)
 
     def _tell_end(self, error: NodeError | None) -> None:
@@ -277,7 +275,7 @@ class Conversation:
     def _dispatch(self, line: bytes) -> None:
         received_ns = time.time_ns()
         number, item = wire.find_item(line)
-        # An answer that nobody waits for any more was cancelled or came too late.
+        # An answer to a cancelled request, or one that came too late.
         waiting = self._waiting.get(number)
         if item and isinstance(waiting, Stream):
             if waiting.wants_items:

@@ -54,8 +54,8 @@ def iter_outcomes(
 
     Args:
         hosts: With names that differ.
-        work: Raises ``NodeError`` where the node cannot; anything else it raises is raised here.
-        seconds: Each node's deadline, from when its work began, without what a person takes to answer a login; None for none.
+        work: Raises ``NodeError`` if the node cannot; any other exception is raised here.
+        seconds: Each node's deadline, from the start of its work, without the time of a person's answer to a login; None for none.
         linked: Whether a host has a link, so that its work begins with no login and waits for no other's.
     """
     waiting = deque(hosts)
@@ -117,13 +117,13 @@ def _do(
 
 
 GIVEN_UP_SECONDS = 15.0
-"""What jobs that nobody waits for have to clear away what they began."""
+"""Seconds for abandoned jobs to clean up."""
 
 
 def run_at_once(
     works: Sequence[tuple[str, Iterator[str]]], give_up: Callable[[], None]
 ) -> Iterator[tuple[str, str]]:
-    """Go through ``works`` on a thread each; yield the name of one and what it yields, as it comes.
+    """Run each of ``works`` on a thread; yield its name and its results, as they come.
 
     At the end of each it is its name and an empty text. What one raises is raised here. If the
     consumer goes away before, ``give_up`` is called, and they may clear away what they began.

@@ -1,4 +1,4 @@
-"""What an agent may say, as frozen types with their bounds.
+"""Messages of an agent, as frozen types with their bounds.
 
 Unknown fields are ignored: an agent may say more than we read. Bounds are wider than what
 ``distconsole_agent.contract.protocol`` promises, so that only nonsense is refused.
@@ -133,7 +133,7 @@ class GpuProcess(Frame, frozen=True, kw_only=True):
 
 
 class GpuLoad(Frame, frozen=True, kw_only=True):
-    """``protocol.GPU_FIELDS``; null where the driver does not say."""
+    """``protocol.GPU_FIELDS``; null for values that the driver does not report."""
 
     gpu: Small
     uuid: Name | None = None
@@ -178,7 +178,7 @@ class SampleBody(Frame, frozen=True, kw_only=True):
 
 
 class TraceTold(Frame, frozen=True, kw_only=True):
-    """How a rank's trace went; steps are -1 where there was none."""
+    """Result of a rank's trace; steps are -1 without one."""
 
     began_ns: Count = 0
     ended_ns: Count = 0
@@ -300,7 +300,7 @@ class SampleEntry(Entry, frozen=True, kw_only=True, tag="sample"):
 
 
 class LogEntry(Entry, frozen=True, kw_only=True, tag="log"):
-    """A slice of what was printed, cut anywhere and not cleaned: join to lines, then ``log_text``."""
+    """A slice of output, cut anywhere and not cleaned: join to lines, then ``log_text``."""
 
     rank: Small | None
     stream: Name
@@ -404,7 +404,7 @@ JournalEntry: TypeAlias = (
 
 
 class JournalNews(Frame, frozen=True, kw_only=True):
-    """What an item of ``follow`` tells beside its entries."""
+    """Fields of an item of ``follow`` beside its entries."""
 
     trouble: Annotated[str, Meta(max_length=8192)] | None = None
     """Why the node cannot write the journal for now; empty when it can again."""
@@ -445,7 +445,7 @@ class JobPart(Frame, frozen=True, kw_only=True):
 
 
 class LogPart(Frame, frozen=True, kw_only=True):
-    """What is new in a file that ranks print into; ``next`` is the byte from which to go on."""
+    """New part of a ranks' output file; ``next`` is the byte from which to go on."""
 
     key: Name
     """Of the job."""
@@ -467,7 +467,7 @@ class Survey(Frame, frozen=True, kw_only=True):
 
 
 class RawAnswer(Frame, frozen=True, kw_only=True):
-    """One line from an agent, of which only that is read whose it is."""
+    """One line from an agent, of which only the stream's id is read."""
 
     id: Count
     item: msgspec.Raw = msgspec.Raw()

@@ -59,7 +59,7 @@ class NodeLink:
 
     @property
     def logged_in(self) -> bool:
-        """Whether the node let us in, be its agent there already or not."""
+        """Whether the login succeeded, with or without an agent there."""
         return self._connection is not None
 
     @property
@@ -70,14 +70,14 @@ class NodeLink:
 
     @property
     def hello(self) -> Hello:
-        """What the agent said of the node at the last connection; LinkLostError if there was none."""
+        """The agent's facts of the node at the last connection; LinkLostError if there was none."""
         if self._hello is None:
             raise LinkLostError(f"{self.name} is not connected")
         return self._hello
 
     @property
     def python(self) -> str:
-        """The interpreter of the node's ranks and checks: what was asked for, else the session's."""
+        """The interpreter of the node's ranks and checks: the given one, else the session's."""
         return self.interpreter(self.host.python)
 
     def interpreter(self, python: str | None) -> str:

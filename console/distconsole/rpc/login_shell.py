@@ -1,7 +1,7 @@
 """From a login to a POSIX shell that reads our commands: its first word, or what stands in its way.
 
-That may be a start-up file that prints, waits for input, or starts another shell. A shell on the node runs these files
-once more, as the login did, with a trace. bash and zsh can say where a line stands; of other shells nothing is known.
+What start-up files print before that is skipped. One may wait for input, or start another shell: a shell on the node runs
+them once more, as the login did, with a trace. bash and zsh can say where a line stands; of other shells nothing is known.
 """
 
 from __future__ import annotations
@@ -31,10 +31,7 @@ READ_LINE = 'IFS= read -r script || exit 1; eval "$script"'
 """Has a shell run the next line of its stdin."""
 
 GUARD = "[[ $- == *i* ]] || return"
-NOISE_HINT = (
-    f"guard what your shell's start-up file prints: put {GUARD} "
-    "at the top of ~/.bashrc on that node (csh: if (! $?prompt) exit)"
-)
+NOISE_HINT = f"put {GUARD} at the top of ~/.bashrc on that node (csh: if (! $?prompt) exit)"
 ENDED_HINTS = {
     "currently not available": "its shell is nologin: whoever runs the node can give it another (chsh -s /bin/bash USER)",
     "sftp connections only": "the account is for SFTP alone (ForceCommand internal-sftp): ask for one that runs commands",
@@ -75,7 +72,7 @@ def login_command(token: str) -> str:
 def open_shell(connection: Connection, host: Host, token: str) -> tuple[Channel, bytes]:
     """Return a channel on which a POSIX shell runs the next line of its stdin, and what it printed already.
 
-    Raises ShellNoiseError if the login shell prints something of its own, AgentError if it ends, becomes another shell or
+    Raises ShellNoiseError if the login shell prints without end, AgentError if it ends, becomes another shell or
     waits for input before it runs a command, LinkLostError if the connection ended.
     """
     channel = connection.open(login_command(token), START_SECONDS)
@@ -102,7 +99,9 @@ class _Greeting:
         due = SILENT_SECONDS
         while self._ready not in self._held:
             if len(self._held) > MAX_NOISE_BYTES:
-                raise self._noise()
+                words = quote(bytes(self._held))
+                text = f"{self._host.name}: the login shell prints to stdout without end: {words}"
+                raise ShellNoiseError(text, NOISE_HINT)
             try:
                 data = self._channel.recv(65536, max(0.0, began + due - time.monotonic()))
             except TimeoutError:
@@ -114,11 +113,7 @@ class _Greeting:
             if not data:
                 raise self._ended(self._channel)
             self._held += data
-        noise, _, rest = bytes(self._held).partition(self._ready)
-        if noise:
-            self._held = bytearray(noise)
-            raise self._noise_with_line()
-        return rest
+        return bytes(self._held).partition(self._ready)[2]
 
     def _find_obstacle(self) -> None:
         """Return if the login shell is slow and no more; raises AgentError, with what stands in the way."""
@@ -168,10 +163,9 @@ class _Greeting:
         return self._ready not in self._held
 
     def _silence(self) -> NodeError:
-        if self._held:
-            return self._noise()
+        held = f": {quote(bytes(self._held))}" if self._held else ""
         return AgentError(
-            f"{self._host.name}: the login shell ran nothing for {START_SECONDS:g} s",
+            f"{self._host.name}: the login shell ran nothing for {START_SECONDS:g} s{held}",
             "does ssh to it, with a command, answer? A start-up file may wait for input",
         )
 
@@ -184,29 +178,6 @@ class _Greeting:
         hint = next((hint for word, hint in ENDED_HINTS.items() if word in words), ENDED_HINT)
         return AgentError(
             f"{self._host.name}: the login shell ended ({code_text(code)}) before it ran our command{words}",
-            hint,
-        )
-
-    def _noise_with_line(self) -> ShellNoiseError:
-        """Have the shell that has begun find the line that prints."""
-        line = trace_script(self._token)
-        try:
-            self._channel.send(f"{line}\n".encode(), LOOK_SECONDS * 20)
-        except (TimeoutError, LinkLostError):
-            return self._noise()
-        words = self._held.decode("utf-8", "replace")
-        trace = read_trace(self._channel, self._token, lambda: True)
-        return self._noise(find_printer(trace, self._token, words))
-
-    def _noise(self, printer: Culprit | None = None) -> ShellNoiseError:
-        by, hint = "the login shell", NOISE_HINT
-        if printer is not None:
-            by = f"{printer.file}, which runs at a login,"
-            hint = f"it is {printer}: >&2 behind that command, or {GUARD} above it, on that node"
-            if printer.file.endswith(("/.ssh/rc", "/sshrc")):
-                hint = f"it is {printer}: put >&2 behind that command, on that node"
-        return ShellNoiseError(
-            f"{self._host.name}: {by} prints to stdout when a command is run: {quote(bytes(self._held))}",
             hint,
         )
 
@@ -268,20 +239,6 @@ def find_stop(trace: str, token: str) -> Culprit | None:
     if f"@{token} end" not in trace and f"@{token} over" in trace:
         return traced[-1] if traced else None
     return next((each for each in traced if each.command.startswith("read ")), None)
-
-
-def find_printer(trace: str, token: str, words: str) -> Culprit | None:
-    """Return the line that printed ``words``, or as much at another time (a date); None if no line prints."""
-    printers: dict[str, Culprit] = {}
-    last = None
-    for line in trace.splitlines():
-        if found := _traced(line, token):
-            last = found
-        elif line.strip() and last is not None and not line.startswith(f"@{token}"):
-            printers.setdefault(line.strip(), last)
-    said = [line.strip() for line in words.splitlines() if line.strip()]
-    same = next((printers[line] for line in said if line in printers), None)
-    return same or next(iter(printers.values()), None)
 
 
 def _traced(line: str, token: str) -> Culprit | None:

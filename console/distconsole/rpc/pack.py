@@ -145,7 +145,6 @@ class Pack:
 
     @property
     def name(self) -> str:
-        """The file's name on a node."""
         return f"agent-{self.sha256[:16]}.pyz"
 
     @cached_property

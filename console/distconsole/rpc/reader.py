@@ -28,9 +28,7 @@ class Source(Protocol):
         """The descriptors of which one can be read when there is something; they are open until ``Reader.remove``."""
         ...
 
-    def read(self) -> None:
-        """Take what is there, if anything."""
-        ...
+    def read(self) -> None: ...
 
     def look(self) -> None:
         """See whether it was silent for too long."""
@@ -48,7 +46,6 @@ class Reader:
         self._stop = -1
 
     def add(self, source: Source) -> None:
-        """Read ``source`` from now on."""
         with self._lock:
             if self._thread is None:
                 self._begin()

@@ -63,7 +63,6 @@ def _read(body: Mapping[str, Any]) -> Call:
 
 
 def _with_ranks(told: Collective) -> Collective:
-    """Return ``told`` with the ranks of its span."""
     if told.span is UNSET or told.ranks:
         return told
     first, last = told.span

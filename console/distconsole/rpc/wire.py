@@ -42,13 +42,13 @@ RESULTS: dict[str, Any] = {
     "sync": frames.Synced,
     "trace_take": frames.TracePiece,
 }
-"""What the result of an op must be; any object where nothing is named."""
+"""Type of an op's result; any object if the op is missing."""
 
 ITEMS: dict[str, Any] = {
     "watch": frames.SampleBody,
     "trace": frames.TraceItem,
 }
-"""What the items of an op must be; those of ``follow`` are read by ``_read_journal``."""
+"""Type of an op's items; those of ``follow`` are read by ``_read_journal``."""
 
 _ITEMS = {op: msgspec.json.Decoder(threadsafe(kind)) for op, kind in ITEMS.items()}
 _RAW_ANSWER = msgspec.json.Decoder(threadsafe(frames.RawAnswer))
@@ -86,7 +86,7 @@ def decode_answer(line: bytes) -> frames.Answer:
 
 
 def _read_quickly(line: bytes) -> frames.Answer | None:
-    """Return the line as an answer; None where it has what only Python's parser takes, such as NaN, or is none."""
+    """Return the line as an answer; None if only Python's parser takes it, as with NaN, or if it is none."""
     if len(line) > MAX_LINE_BYTES:
         return None
     try:
@@ -96,7 +96,7 @@ def _read_quickly(line: bytes) -> frames.Answer | None:
 
 
 def find_item(line: bytes) -> tuple[int, bytes]:
-    """Return whose a line is and the item in it; nothing where it has none, or only Python's parser takes it."""
+    """Return the stream of a line and its item; nothing without one, or if only Python's parser takes it."""
     if len(line) <= MAX_LINE_BYTES:
         with suppress(ValueError, RecursionError):  # msgspec's own are the former
             answer = _RAW_ANSWER.decode(line)
@@ -106,7 +106,7 @@ def find_item(line: bytes) -> tuple[int, bytes]:
 
 
 def read_item(op: str, item: bytes, *, plain: bool) -> Any:
-    """Return an item of ``op`` as ``check_item`` does; no text in it needs cleaning where it is ``plain``."""
+    """Return an item of ``op`` as ``check_item`` does; a ``plain`` one needs no cleaning."""
     if op == "follow":
         return _read_journal(item, plain=plain)
     typed = op in _ITEMS and plain
@@ -133,7 +133,6 @@ def _join_entries(
     entries: Iterable[T],
     read: Callable[[T], tuple[frames.JournalEntry, bytes]],
 ) -> frames.Entries:
-    """Return what is ``told`` with those of its ``entries`` that can be read."""
     sound, unread = [], 0
     for each in entries:
         try:
@@ -159,7 +158,6 @@ def _read_entry(body: bytes, *, plain: bool) -> tuple[frames.JournalEntry, bytes
 
 
 def _is_only_printed(entry: frames.JournalEntry, body: bytes) -> bool:
-    """Whether an entry holds no text but what was printed, which stays as it is."""
     if not isinstance(entry, frames.LogEntry):
         return False
     _PRINTED.decode(body)
@@ -179,7 +177,7 @@ def encode_entry(body: dict[str, Any]) -> bytes:
 
 
 def is_plain(line: bytes) -> bool:
-    """Whether no text in a line of JSON can hold what is to be cleaned: such characters are escapes, or not ASCII."""
+    """Whether no text in a line of JSON needs cleaning: such characters are escapes, or not ASCII."""
     return line.isascii() and b"\\" not in line and b"\x7f" not in line
 
 

@@ -33,7 +33,7 @@ class Figure:
     share: str = ""
 
     def value(self, source: object) -> Value:
-        """Return it of a sample or of a rank's view; None where there is none, or it is unknown."""
+        """Return its value in a sample or a rank's view; None if unknown."""
         value: Value = getattr(source, self.field, None)
         return value
 
@@ -128,7 +128,6 @@ RANK_GPU_FIGURES = (
 
 
 def condition_fields(figures: tuple[Figure, ...], attribute: str) -> list[Field[Any]]:
-    """Return the fields of ``figures`` on rows that have their source as ``attribute``."""
     return [figure.condition_field(attribute) for figure in figures if figure.name]
 
 
@@ -141,13 +140,13 @@ MORE = re.compile(
 
 
 def more_is_better(name: str) -> bool:
-    """Whether a metric of this name is the better the higher it is; all but accuracies and scores are not."""
+    """Whether higher is better for a metric of this name: only for accuracies and scores."""
     lowered = name.lower()
     return LESS.search(lowered) is None and MORE.search(lowered) is not None
 
 
 def take_best(best: dict[str, float], name: str, value: float) -> None:
-    """Put ``value`` into ``best`` if it is better than what is there; what is no number is not."""
+    """Put ``value`` into ``best`` if it is better than the present value; NaN is left out."""
     if math.isfinite(value):
         better = max if more_is_better(name) else min
         best[name] = better(best.get(name, value), value)

@@ -44,10 +44,10 @@ PARTS_IN_WORDS = {
 }
 
 LONG_START_SECONDS = 30.0
-"""From then on it is said for how long ranks have been on one part of their way to the first step."""
+"""Seconds in one phase of the start after which its duration is shown."""
 
 CALL_IS_OLD_SECONDS = 10.0
-"""Where a rank was is said with its age from then on."""
+"""Seconds after which the place of a rank is shown with its age."""
 
 TREND_POINTS = 100
 """So many points of a curve are compared with as many before them."""
@@ -70,7 +70,7 @@ class Tone(Enum):
     GOOD = auto()
     """All ranks make steps, and none is slow."""
     NOTE = auto()
-    """It starts, or ranks pause, as in a validation: nobody has judged that they stalled."""
+    """It starts, or ranks pause, as in a validation: no stall was judged."""
     WARN = auto()
     BAD = auto()
 
@@ -93,7 +93,7 @@ class Health:
 
 
 class Condition(NamedTuple):
-    """What is to be said first of a run that goes on: how urgent it is, in one word, and in a sentence."""
+    """Headline of a run that goes on: its urgency, in one word, and in a sentence."""
 
     tone: Tone
     word: str
@@ -142,7 +142,7 @@ def _loss(timeline: RunTimeline, figures: Present, now: float) -> str:
 
 
 def seconds_left(timeline: RunTimeline, figures: Present, now: float) -> float | None:
-    """Return how long the run will still take at ``now`` (UNIX seconds); None where nobody knows."""
+    """Return the remaining time at ``now`` (UNIX seconds); None if unknown."""
     metrics = {name: metric.value for name, metric in timeline.metric_last.items()}
     return timeline.eta.seconds_left(now, timeline.steps, figures.step_ms, metrics)
 
@@ -150,7 +150,7 @@ def seconds_left(timeline: RunTimeline, figures: Present, now: float) -> float |
 def _condition(timeline: RunTimeline, now: float, figures: Present) -> Condition:
     gone = figures.gone
     if timeline.outlived_hosts:
-        # Ranks are numbered anew without it, so the last numbers are nobody's.
+        # Ranks are numbered again without it, so the last numbers are void.
         gone = [view for view in gone if view.rank < timeline.world]
         if not figures.living:
             lost = ", ".join(sorted(timeline.outlived_hosts))
@@ -206,7 +206,7 @@ def _wrong(timeline: RunTimeline) -> str:
 
 
 def _unheard(timeline: RunTimeline, figures: Present, now: float) -> str:
-    """Say of which hosts nothing is known now, though they have told of themselves or of steps."""
+    """Name hosts without a present report, that have reported themselves or steps before."""
     if not figures.unseen:
         return ""
     hosts = {view.host for view in timeline.ranks.values() if view.alive}
@@ -225,14 +225,14 @@ def _unheard(timeline: RunTimeline, figures: Present, now: float) -> str:
 
 
 def stall_of(timeline: RunTimeline, figures: Present) -> RunFinding | None:
-    """Return what was found to keep the ranks that stand still now; None where that is not known."""
+    """Return the judged cause of the present stall; None if unknown."""
     found = timeline.stall
     last_step = max((view.stepped_at or 0.0 for view in figures.standing), default=math.inf)
     return None if found is None or found.t < last_step else found
 
 
 def _hung(timeline: RunTimeline, figures: Present) -> str:
-    """Say who keeps the ranks, where the newest stall was judged, and for how long."""
+    """Name the cause of the newest judged stall, and its duration."""
     found, standing = stall_of(timeline, figures), figures.standing
     if found is None:
         return _standing(figures)
@@ -259,7 +259,6 @@ def _standing(figures: Present) -> str:
 
 
 def _left_behind(timeline: RunTimeline, figures: Present, now: float) -> str:
-    """Say which rank has made no step while others make them, and where it was when it was asked."""
     never = [view for view in figures.idle if view.step is None and view.started_at]
     firsts = [
         (view.started_at or 0.0) + view.phases["first_step"]
@@ -283,7 +282,7 @@ def _and_more(count: int) -> str:
 
 
 def _slowest_start(timeline: RunTimeline, now: float) -> str:
-    """Say what the ranks that are least far along do."""
+    """Describe the activity of the ranks that are least far along."""
     living = [view for view in timeline.ranks.values() if view.alive and view.started_at]
     if not living:
         return ""
@@ -327,7 +326,7 @@ def _alike(timeline: RunTimeline, views: list[RankView]) -> list[RankView]:
 
 
 def _where_called(timeline: RunTimeline, view: RankView) -> str:
-    """Return what a rank did when it was asked in this attempt, where it was: ``is in load at train.py:12``."""
+    """Return the activity and place of a rank at its last call in this attempt: ``is in load at train.py:12``."""
     called = timeline.calls.get(view.rank)
     if called is None or called.t < (view.started_at or 0.0) or not called.call.frames:
         return ""
@@ -337,7 +336,6 @@ def _where_called(timeline: RunTimeline, view: RankView) -> str:
 
 
 def _asked_text(timeline: RunTimeline, view: RankView, now: float) -> str:
-    """Return how long ago a rank was asked where it is, where that is not of now."""
     ago = now - timeline.calls[view.rank].t
     return f" (asked {span_text(ago)} ago)" if ago > CALL_IS_OLD_SECONDS else ""
 
@@ -371,7 +369,7 @@ def _end_line(end: RunEnded) -> str:
 
 
 def hang_text(timeline: RunTimeline) -> str:
-    """Return in what a run hung that was stopped, to go behind how it ended; nothing if its ranks made steps to the end."""
+    """Return the place of the hang of a stopped run, to follow its end; empty if its ranks made steps to the end."""
     found, end = timeline.stall, timeline.end
     if found is None or end is None or end.state is not EndState.STOPPED:
         return ""

@@ -1,4 +1,4 @@
-"""Which events of a run somebody should hear of, once each."""
+"""Events of a run that are worth a notification, once each."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from distconsole.ssh.plain import plain_text
 
 MAX_CHARS = 400
 MAX_FINDINGS = 20
-"""Of one run so many kinds of findings are told; a run in trouble must not flood anybody."""
+"""Most kinds of findings that one run reports: a run in trouble must not flood its reader."""
 OF_OTHERS = ("run.first_failure", "run.stall", "run.restart")
-"""Findings of what is told anyway, or of what mends itself."""
+"""Findings that another event reports, or that pass by themselves."""
 
 
 class Notices:
-    """Folds the events of one run; what was before ``since`` (UNIX seconds) was told when it happened."""
+    """Folds the events of one run; events before ``since`` (UNIX seconds) were reported when they happened."""
 
     def __init__(self, kinds: AbstractSet[NoticeKind], since: float = float("-inf")) -> None:
         self._kinds = kinds
@@ -40,7 +40,6 @@ class Notices:
         self._found: set[str] = set()
 
     def see(self, event: Event) -> Notice | None:
-        """Return what is to be told of ``event``, or None."""
         notice = self._notice(event) if isinstance(event, RunEvent) else None
         wanted = notice and notice.kind in self._kinds and notice.t >= self._since
         return notice if wanted else None

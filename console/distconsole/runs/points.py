@@ -1,4 +1,4 @@
-"""Metrics reduced over the ranks at equal steps, and where one is first no number."""
+"""Metrics reduced over the ranks at equal steps, and the first step at which one is NaN."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ MAX_PENDING_STEPS = 1024
 """Steps of one metric that wait for ranks; beyond that the oldest is reduced as it is."""
 
 SILENT_WINDOWS = 2
-"""A rank that trained for so many windows without giving a metric does not give it."""
+"""A rank that trained for this many windows without reporting a metric does not report it."""
 
 MAX_NAMES = 256
 
 PATIENCE_SECONDS = 3.0
-"""So long the windows of other ranks are waited for where a metric is no number."""
+"""Longest wait for the windows of other ranks where a metric is NaN."""
 
 
 class Point(NamedTuple):
@@ -50,7 +50,7 @@ class _RankProgress:
         self.last: dict[str, int] = {}
         """Metric -> last step for which this rank gave it, laps included."""
         self.laps: dict[str, int] = {}
-        """Metric -> what is added to its steps because they began again."""
+        """Metric -> offset of its steps, because they began again."""
 
     def place(self, name: str, step: int) -> int:
         """Return where ``step`` lies on a line that never goes back.
@@ -89,7 +89,7 @@ class PointReducer:
     def __init__(self, run: str, hosts: Iterable[str] = ()) -> None:
         self._run = run
         self._unheard = set(hosts)
-        """Hosts that have not told which ranks they have: those are awaited like any other."""
+        """Hosts that have not reported their ranks: they are awaited like a rank."""
         self._ranks: dict[int, _RankProgress] = {}
         self._pending: dict[str, dict[int, _Pending]] = {}
         self._most: dict[str, int] = {}
@@ -100,23 +100,23 @@ class PointReducer:
         self._silent: dict[str, set[int]] = {}
         """Metric -> ranks that were awaited in vain and never gave it."""
         self._bases: dict[str, int] = {}
-        """Metric -> what is added to all ranks' steps, because they were started anew and began at 0."""
+        """Metric -> offset of all ranks' steps, because they restarted and began at 0."""
         self._unplaced: dict[str, int] = {}
-        """Metric -> its last step before that, until the first one after it tells where it goes on."""
+        """Metric -> its last step before that, until the first later one shows where it continues."""
 
     def has(self, name: str) -> bool:
-        """Whether a rank has given the metric."""
+        """Whether a rank has reported the metric."""
         return name in self._pending
 
     def heard_of(self, host: str, t: float) -> Iterator[Metric]:
-        """Note that a host's ranks are known, or will never be, and yield what nobody else is awaited for."""
+        """Note that a host's ranks are known, or will never be, and yield steps that are now complete."""
         if host in self._unheard:
             self._unheard.discard(host)
             for name in self._pending:
                 yield from self._ready(name, t)
 
     def begin_again(self, t: float) -> Iterator[Metric]:
-        """Yield what is left, for every rank starts anew: from step 0, or from that of a checkpoint."""
+        """Yield the remaining steps: every rank starts again, from step 0 or from that of a checkpoint."""
         yield from self.flush(t)
         self._unplaced.update(self._done)
         # Each is awaited from now on: its host may be the last to tell that it starts.
@@ -125,7 +125,7 @@ class PointReducer:
             kept.clear()
 
     def rank_is(self, rank: int, t: float, *, alive: bool) -> Iterator[Metric]:
-        """Note that a rank lives, or has ended behind its last window, and yield what nobody else is awaited for."""
+        """Note that a rank lives, or has ended behind its last window, and yield steps that are now complete."""
         progress = self._ranks.setdefault(rank, _RankProgress())
         if progress.alive == alive:
             return
@@ -172,7 +172,7 @@ class PointReducer:
         return self._bases.get(name, 0)
 
     def flush(self, t: float) -> Iterator[Metric]:
-        """Yield what is left, as far as it is known."""
+        """Yield the remaining steps, incomplete ones too."""
         for name, steps in self._pending.items():
             for step in sorted(steps):
                 entry = steps.pop(step)
@@ -180,7 +180,7 @@ class PointReducer:
                     yield self._emit(name, step, entry, t)
 
     def _ready(self, name: str, t: float) -> Iterator[Metric]:
-        """Yield the steps of a metric that wait for nobody, or have waited too long, the oldest first."""
+        """Yield the complete or overdue steps of a metric, the oldest first."""
         steps = self._pending[name]
         for step in sorted(steps):
             entry = steps[step]
@@ -206,7 +206,6 @@ class PointReducer:
                 yield self._emit(name, step, entry, t)
 
     def _may_give(self, rank: int, name: str, step: int, entry: _Pending) -> bool:
-        """Whether a rank is awaited with ``name`` at ``step``."""
         progress = self._ranks.get(rank)
         if progress is None or not progress.alive or rank in entry.points:
             return False
@@ -216,7 +215,7 @@ class PointReducer:
         return last < step or (entry.again and last == step)
 
     def _worth(self, name: str, entry: _Pending, t: float) -> bool:
-        """Whether what ranks gave at a step is more than thinning's leftovers; what is no number always is."""
+        """Whether a step is worth a point: more than thinning's leftovers, or NaN."""
         count = len(entry.points)
         if not all(math.isfinite(point.value) for point in entry.points.values()):
             return True
@@ -248,7 +247,7 @@ class _Waiting:
         self.first: dict[int, tuple[Point, float]] = {}
         """Rank -> its first point that is no number, and the time of its window."""
         self.heard: dict[int, int] = {}
-        """Rank -> the last step for which it has given the metric since."""
+        """Rank -> the last step for which it has reported the metric since."""
 
 
 class NotFiniteWatch:
@@ -264,7 +263,7 @@ class NotFiniteWatch:
         self._told: set[str] = set()
 
     def add(self, rank: int, points: dict[str, list[Point]], t: float) -> Iterable[RunFinding]:
-        """Take a rank's window of time ``t``, points in rising steps by metric, and return what is due."""
+        """Take a rank's window of time ``t``, points in rising steps by metric, and return complete ones."""
         for name, given in points.items():
             waiting, bad = self._waiting.get(name), _first_bad(given)
             if waiting is None:

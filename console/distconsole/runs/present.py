@@ -26,20 +26,18 @@ if TYPE_CHECKING:
 
 
 class Sight(IntEnum):
-    """What can be said of a rank now."""
-
     MEASURED = auto()
     """It makes steps, and they are seen."""
     IDLE = auto()
-    """Its host tells of itself; it has finished no step lately."""
+    """Its host reports; it has finished no step lately."""
     UNSEEN = auto()
-    """Nobody has told lately how its host is."""
+    """No recent report on its host."""
     GONE = auto()
     """Its process has ended, or the run has."""
 
 
 def _sight(timeline: RunTimeline, view: RankView, now: float, *, heard: bool | None) -> Sight:
-    """Return what can be said of a rank whose host is ``heard`` of; None where it tells nothing of itself."""
+    """Return the sight of a rank, by whether its host is ``heard`` of; None without a report."""
     if not view.alive:
         return Sight.GONE
     if heard is None:  # then it is heard of by what else comes
@@ -55,24 +53,24 @@ def _sight(timeline: RunTimeline, view: RankView, now: float, *, heard: bool | N
 
 
 def done_text(timeline: RunTimeline) -> str:
-    """Return how far a run is, such as ``1,200 steps``, or ``512 batches`` where it makes no steps; empty where unknown."""
+    """Return the progress of a run, such as ``1,200 steps``, or ``512 batches`` where it makes no steps; empty where unknown."""
     steps = timeline.steps
     several = "batches" if unit_of(timeline) == "batch" else ""
     return "" if steps is None else count_text(steps + 1, unit_of(timeline), several)
 
 
 def unit_of(timeline: RunTimeline) -> str:
-    """Return what ranks do one after the other: ``step``, or ``batch`` where one has made no step yet."""
+    """Return the unit of progress: ``step``, or ``batch`` where a rank has made no step yet."""
     return "batch" if timeline.in_batches else "step"
 
 
 def loss_name_of(timeline: RunTimeline) -> str:
-    """Return which metric is the loss: the hook's or the script's, else what is printed; empty where there is none."""
+    """Return the name of the loss: the hook's or the script's, else the printed one; empty without any."""
     return next((name for name in ("loss", PRINTED + "loss") if name in timeline.metric_last), "")
 
 
 def rate_of(view: RankView, sight: Sight) -> float | None:
-    """Return a rank's samples a second: 0 of one that stands still, None where nobody knows."""
+    """Return a rank's samples a second: 0 if it stands still, None if unknown."""
     match sight:
         case Sight.MEASURED:
             return view.samples_s
@@ -83,7 +81,7 @@ def rate_of(view: RankView, sight: Sight) -> float | None:
 
 
 def own_ms_of(view: RankView, waits: Waits, sight: Sight) -> float | None:
-    """Return what a rank's last steps took without its waits for others; None where that is unknown, or not of now."""
+    """Return the own time of a rank's last steps; None if it is unknown or old."""
     waited = waits.of(view) if sight in (Sight.MEASURED, Sight.GONE) else None
     if view.step_ms_mean is None or waited is None or waits.usual_own_ms is None:
         return None
@@ -100,12 +98,12 @@ class Waits:
     said: bool
     least_ms: float
     total_ms: float | None
-    """Of all of them; None where nobody tells."""
+    """Sum over all; None if unknown."""
     usual_own_ms: float | None
-    """The median, of two the lower, of what their steps take without it; None where that is unknown."""
+    """Lower median of their steps without waits; None if unknown."""
 
     def of(self, view: RankView) -> float | None:
-        """Return how long a rank waits that makes steps; None where that is unknown."""
+        """Return the wait of a rank that makes steps; None if unknown."""
         waits = view.waited_ms if self.said else view.backward_ms
         return None if waits is None else waits - self.least_ms
 
@@ -120,7 +118,7 @@ def _waits_of(
     told = waited if said else backward
     known = [ms for ms in told if ms is not None]
     least = min(known, default=0.0)
-    # A long backward is known to be a wait where a rank that is slow before it costs the others time.
+    # A long backward is known to be a wait where a slow rank costs the others time before it.
     own_known = said or any(each.cost_ms for each in slow)
     both = zip(steps, told, strict=True) if own_known else ()
     own = [step - (ms - least) for step, ms in both if step is not None and ms is not None]
@@ -166,7 +164,7 @@ class Present:
 
     @property
     def seen(self) -> int:
-        """Ranks that live and whose hosts tell of themselves."""
+        """Living ranks whose hosts report."""
         return self.working + len(self.idle)
 
     @property
@@ -174,7 +172,6 @@ class Present:
         return self.seen + len(self.unseen)
 
     def sight(self, rank: int) -> Sight:
-        """Return what can be said of a rank."""
         return self.others.get(rank, Sight.MEASURED)
 
     @property
@@ -264,5 +261,5 @@ def reading_text(value: float | None) -> str:
 
 
 def age_text(t: float, now: float, step_ms: float | None = None) -> str:
-    """Return how old what was told at ``t`` is, as `` 32 s ago``; nothing where it is of now."""
+    """Return the age of a report of ``t``, as `` 32 s ago``; empty for a present one."""
     return "" if is_fresh(t, now, step_ms) else f" {span_text(now - t)} ago"

@@ -31,9 +31,9 @@ CELLS = 500_000
 """Ranks times moments of one quantity over the whole run; with very many ranks moments are longer."""
 MAX_METRICS = 4
 WINDOW_SECONDS = 1.0
-"""What is told at a moment is of so much time before it, and of all the time that its steps took if that is more."""
+"""A value covers at least this much time before it, and all the time of its steps if that is more."""
 SAMPLED_RANKS = 128
-"""What is usual at a moment is the median of so many ranks at most."""
+"""The usual value at a moment is the median of at most this many ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +46,12 @@ class Quantity:
     little_is_bad: bool = False
 
     def badness(self, value: float) -> float:
-        """Return how bad ``value`` is."""
         if not math.isfinite(value):
             return BROKEN
         return -value if self.little_is_bad else value
 
     def value(self, badness: float) -> float:
-        """Return the value behind ``badness``; NaN where it was no number."""
+        """Return the value behind ``badness``; NaN for one that was not finite."""
         if not math.isfinite(badness):
             return math.nan
         return -badness if self.little_is_bad else badness
@@ -60,7 +59,7 @@ class Quantity:
 
 STEP = Quantity("step", "step time", " ms")
 OWN = Quantity("own", "own time", " ms")
-"""A step without what the rank waited for others."""
+"""A step without its waits for other ranks."""
 DATA = Quantity("data", "wait for data", " ms")
 RATE = Quantity("rate", "samples/s", "", little_is_bad=True)
 USE = Quantity("use", "GPU use", " %", little_is_bad=True)
@@ -125,11 +124,9 @@ class Track:
     steps: array[int] = field(default_factory=lambda: array("q"))
 
     def ranks(self, name: str) -> Collection[int]:
-        """Return the ranks of which a quantity is known."""
         return self.grids[name].places if name in self.grids else ()
 
     def reach(self, column: int, step: int) -> None:
-        """Make ``column`` be there, with the newest ``step``."""
         missing = column + 1 - len(self.steps)
         if missing > 0:  # a moment in which nobody got further stands where the one before did
             self.steps.extend([self.steps[-1] if self.steps else -1] * missing)
@@ -138,7 +135,6 @@ class Track:
             self.steps[column] = min(step, 2**62)
 
     def forget_before(self, column: int) -> None:
-        """Drop the columns before ``column``."""
         self.first += column
         self.columns = max(0, self.columns - column)
         del self.steps[:column]
@@ -158,7 +154,6 @@ class Track:
         return self.worst(name, (rank,), begin)
 
     def worst(self, name: str, ranks: Sequence[int], begin: int = 0) -> list[float]:
-        """Return the worst badness of ``ranks`` in each column from ``begin`` on."""
         grid = self.grids.get(name, Grid())
         places = [grid.places[rank] for rank in ranks if rank in grid.places]
         if not places:
@@ -168,7 +163,6 @@ class Track:
         return [max(taken(grid.at(column))) for column in range(begin, self.columns)]
 
     def rows(self, name: str, begin: int = 0) -> dict[int, tuple[float, ...]]:
-        """Return the badness of all ranks from column ``begin`` on."""
         grid = self.grids[name]
         columns = map(grid.at, range(begin, self.columns))
         return dict(zip(grid.places, zip(*columns, strict=True), strict=True))
@@ -201,7 +195,7 @@ class RankHistory:
         self.recent = Track()
         self.whole = Track()
         self.quantities: dict[str, Quantity] = {}
-        """Name -> what is known of at least one rank."""
+        """Name -> values of at least one rank."""
         self.hosts: dict[int, str] = {}
         self._only = only
         self._cells = cells
@@ -221,7 +215,7 @@ class RankHistory:
                 self._put(event.rank, event.t, -1, {USE.name: (USE, event.util)})
 
     def reach(self, t: float) -> None:
-        """Make the moment at ``t`` (UNIX seconds) be there, where the run has any."""
+        """Add the moment ``t`` (UNIX seconds), where the run has any."""
         if self.started is not None:
             self.whole.reach(max(0, self._column(self.whole, t, self._halve)), -1)
 
@@ -262,7 +256,6 @@ class RankHistory:
         values: dict[str, tuple[Quantity, float]],
         seconds: float = 0.0,
     ) -> None:
-        """Take ``values`` of the ``seconds`` before ``t``."""
         if not math.isfinite(t) or not values:
             return
         covered = max(WINDOW_SECONDS, seconds) if math.isfinite(seconds) else WINDOW_SECONDS
@@ -282,7 +275,7 @@ class RankHistory:
                 grid.put(rank, column, badness, since)
 
     def _column(self, track: Track, t: float, make_room: Callable[[Track, int], bool]) -> int:
-        """Return the column of ``t``, which is below 0 where it is too old."""
+        """Return the column of ``t``, below 0 if it is too old."""
         while True:
             column = int((t - (self.started or 0.0)) / track.seconds) - track.first
             if column < track.columns or not make_room(track, column):
@@ -297,7 +290,6 @@ class RankHistory:
 
 
 def _shift(track: Track, column: int) -> bool:
-    """Drop old columns, some at once."""
     if column < RECENT_COLUMNS + RECENT_COLUMNS // 4:
         return False
     track.forget_before(column + 1 - RECENT_COLUMNS)

@@ -25,7 +25,7 @@ class RankView:
     exit_code: int | None = None
     signal: int | None = None
     stopped: bool = False
-    """Whether the SIGTERM that ended it is that of the stop."""
+    """Whether it ended by the stop's SIGTERM."""
     gpu: int | None = None
     gpu_util: float | None = None
     gpu_mem_used: int | None = None
@@ -33,16 +33,16 @@ class RankView:
     temp_c: float | None = None
     power_w: float | None = None
     gpu_at: float | None = None
-    """When its GPU told of itself last."""
+    """Time of the last report of its GPU."""
     step: int | None = None
     steps: int = 0
     """Steps in all windows so far."""
     first_steps: int = 0
     """Those of the first of these."""
     windows: int = 0
-    """Windows that told how many samples there were."""
+    """Windows with a known number of samples."""
     samples_run: float = 0.0
-    """Samples in all windows that ``step_seconds_run`` is of: all but the first, in which it warms up."""
+    """Samples in all windows that ``step_seconds_run`` covers: all but the first, the warm-up."""
     step_seconds_run: float = 0.0
     skipped: int = 0
     dropped: int = 0
@@ -57,15 +57,15 @@ class RankView:
     backward_ms: float | None = None
     optimizer_ms: float | None = None
     waited_ms: float | None = None
-    """How long it waits for others in each step; None where it has not said so lately."""
+    """Wait for others in each step; None without a recent report."""
     parts_waited_ms: tuple[float, ...] | None = None
     """What of that is in data, forward, backward and optimizer."""
     own_ms: float | None = None
     own_at: float | None = None
-    """What its steps took without its waits when it last told of these, and when that was."""
+    """Own time of its steps in the last report of it, and that report's time."""
     waited_ms_run: float | None = None
     own_ms_run: float | None = None
-    """Means over the run but its first window, in which it warms up: its waits in a step, and the step without them."""
+    """Means over the run but its first window, the warm-up: its waits in a step, and the own time."""
     own_steps: int = 0
     """Steps in the windows that those means are of."""
     samples_s: float | None = None

@@ -49,8 +49,10 @@ from distconsole.runs.points import NotFiniteWatch, Point, PointReducer
 from distconsole.runs.rank_view import LIVING
 from distconsole.runs.samples import finite, load_events, waited_of
 
+NUMBER_SECONDS = 5.0
+"""A blame waits so long for the journal of the rank's host, which may come after the verdict."""
 LATE = (frames.LogEntry, frames.NoteEntry, frames.WindowEntry, frames.EndEntry)
-"""What is taken of a lost host after the run's end, which it was not waited for with."""
+"""Kinds of entries that are taken of a lost host after the run's end, which did not wait for it."""
 
 
 class RunReducer:
@@ -92,16 +94,22 @@ class RunReducer:
         """Lost host -> steps that its ranks made since."""
         self._not_finite = NotFiniteWatch(self._ranks)
         self._exited: dict[int, frames.StateEntry] = {}
-        """Rank -> how it said to have exited: by itself, or because it was asked to."""
+        """Rank -> how it exited, by its report: by itself, or on request."""
         self._outcome = Outcome(self._coordinator)
         self._numbered_ranks: set[int] = set()
         """Ranks whose number is not only the plan's."""
+        self._plans_ranks: dict[tuple[str, int | None], int] = {}
+        """Host and process -> its number in the plan."""
+        self._numbers: dict[tuple[str, int], int] = {}
+        """Host and number in the plan -> the number that its process group gave; the plan's of a rank that ended without."""
+        self._unblamed: FirstFailure | None = None
+        self._judged_at = 0.0
         self._restart = 0
         self._restarts: dict[str, int] = {}
         """Host -> the attempt that its journal has come to."""
         self._last_step = -1
         self._bases = {0: 0}
-        """Attempt -> what is added to its steps, which each process counts from 0, in windows."""
+        """Attempt -> offset of its steps, which each process counts from 0, in windows."""
         self._started: float | None = None
 
     @property
@@ -111,11 +119,11 @@ class RunReducer:
 
     @property
     def judged(self) -> bool:
-        """Whether a node has said how the run ended."""
+        """Whether a node has reported the verdict."""
         return self._outcome.judged
 
     def feed(self, host: str, entry: frames.JournalEntry, t: float) -> Iterator[RunEvents]:
-        """Return what the next ``entry`` of the journal of ``host`` means; ``t`` in UNIX seconds on the console's clock."""
+        """Return the events of the next ``entry`` of the journal of ``host``; ``t`` in UNIX seconds on the console's clock."""
         if self.ended is not None and not (host in self._lost and isinstance(entry, LATE)):
             return iter(())
         self._started = t if self._started is None else min(self._started, t)
@@ -147,6 +155,7 @@ class RunReducer:
                 loads = load_events(self.run, host, entry.node, entry.gpus, t)
                 yield from self._load.taken(self._bounds.within(host, loads, t))
                 yield from chain(self._stalls.due(t), self._worlds.due(t), self._not_finite.due(t))
+                yield from self._blame_numbered(t)
             case frames.LogEntry():
                 yield from self._lines.feed(host, entry, t)
             case frames.FailureEntry():
@@ -154,9 +163,8 @@ class RunReducer:
             case frames.NoteEntry():
                 yield from self._note(host, entry, t)
             case frames.VerdictEntry():
-                first = self._numbered(self._outcome.take(host, entry))
-                if first is not None:
-                    yield from self._blame(first, t)
+                self._unblamed, self._judged_at = self._outcome.take(host, entry), t
+                yield from self._blame_numbered(t)
             case frames.RestartEntry():
                 first = blame(entry.first_failure)
                 if first is not None:
@@ -177,7 +185,7 @@ class RunReducer:
             yield from self._finish(t)
 
     def conclude(self, end: RunEnded) -> Iterator[RunEvents]:
-        """Yield what is left of a run whose last host never came back, and the ``end`` that was kept of it."""
+        """Yield the rest of a run whose last host never came back, and the stored ``end``."""
         yield from (each for each in self.lost_for_good(end.t) if not isinstance(each, RunEnded))
         yield end
 
@@ -189,6 +197,7 @@ class RunReducer:
         alive = state in LIVING
         self._sync.heard_of(host)
         self._script.rank_is(entry.rank, host, state)
+        self._number(host, entry, alive=alive)
         lived_on = self._ranks.hosts.get(entry.rank, host)
         if host in self._lost if alive else lived_on != host:
             return  # the others go on without that host, or the rank lives elsewhere now
@@ -204,6 +213,14 @@ class RunReducer:
         if state is RankState.EXITED and entry.exit_code and self._is_blame(entry.rank):
             state = RankState.FAILED
         yield from self._rank_is(host, entry, state, t)
+        yield from self._blame_numbered(t)
+
+    def _number(self, host: str, entry: frames.StateEntry, *, alive: bool) -> None:
+        if entry.planned:
+            self._plans_ranks[host, entry.pid] = entry.rank
+        if not (entry.planned and alive):
+            planned = self._plans_ranks.get((host, entry.pid), entry.rank)
+            self._numbers[host, planned] = entry.rank
 
     def _is_blame(self, rank: int) -> bool:
         if not self._outcome.has_verdict:
@@ -263,7 +280,7 @@ class RunReducer:
             yield structs.replace(finding, severity=Severity.INFO)
 
     def _lose(self, lost: str, severity: Severity, t: float) -> Iterator[RunEvents]:
-        """Take that a host is lost: nobody will tell how its ranks end."""
+        """Note a lost host: the ends of its ranks stay unknown."""
         if severity is Severity.WARN:
             self._lost.add(lost)
             self._waiting.discard(lost)
@@ -363,6 +380,8 @@ class RunReducer:
         self._outcome.begin_again()
         self._exited.clear()
         self._numbered_ranks.clear()
+        self._plans_ranks.clear()
+        self._numbers.clear()
         yield RunRestarted(
             t=t,
             run=self.run,
@@ -372,12 +391,12 @@ class RunReducer:
         )
 
     def _is_current(self, host: str) -> bool:
-        """Whether what a host's journal says now is of the attempt that goes on."""
         return self._restarts.get(host, 0) == self._restart
 
     def _node_ended(self, host: str, entry: frames.EndEntry, t: float) -> Iterator[RunEvents]:
         self._outcome.ended(host, entry)
         self._waiting.discard(host)
+        yield from self._blame_numbered(t)
         self._sync.heard_of(host)
         yield from self._points.heard_of(host, t)
         yield from self._lines.flush(t, host)
@@ -385,8 +404,20 @@ class RunReducer:
         if not self._waiting and self.ended is None:
             yield from self._finish(t)
 
-    def _blame(self, first: FirstFailure, t: float) -> Iterator[RunEvents]:
-        """Tell who failed first; a stop may have come before its process was at its end."""
+    def _blame_numbered(self, t: float) -> Iterator[RunEvents]:
+        """Tell who failed first, where its host's journal has come to the number that its process group gave it."""
+        first, late = self._unblamed, t > self._judged_at + NUMBER_SECONDS
+        awaited = first is not None and first.of_rank and first.host in self._waiting
+        if first is not None and (
+            late or not awaited or (first.host, first.rank) in self._numbers
+        ):
+            yield from self._blame(t)
+
+    def _blame(self, t: float) -> Iterator[RunEvents]:
+        """Tell who failed first, once; a stop may have come before its process was at its end."""
+        first, self._unblamed = self._numbered(self._unblamed), None
+        if first is None:
+            return
         last = self._exited.get(first.rank)
         if first.of_rank and last is not None and last.exit_code:
             host = self._ranks.hosts.get(first.rank, first.host)
@@ -394,9 +425,12 @@ class RunReducer:
         yield first_failure_finding(self._ranks, first, self._left(), t)
 
     def _numbered(self, first: FirstFailure | None) -> FirstFailure | None:
-        """Call a rank by its own number, of which the coordinator need not know: its host has but one."""
+        """Give a rank its own number, which the coordinator need not know: its host has but one."""
         if first is None or not first.of_rank:
             return first
+        own = self._numbers.get((first.host, first.rank))
+        if own is not None:
+            return structs.replace(first, rank=own)
         there = [rank for rank, host in self._ranks.hosts.items() if host == first.host]
         return structs.replace(first, rank=there[0]) if len(there) == 1 else first
 
@@ -414,8 +448,9 @@ class RunReducer:
         yield from self._worlds.flush(t)
         yield from self._take_down(self._hosts - self._outcome.ended_hosts, t)
         first = self._numbered(self._outcome.first_failure())
-        if first is not None and not self._outcome.has_verdict:
-            yield from self._blame(first, t)
+        if not self._outcome.has_verdict:
+            self._unblamed = self._outcome.first_failure()
+        yield from self._blame(t)
         state, exit_code = self._outcome.state(first)
         if state is EndState.SUCCEEDED:
             first = self._script.judge()

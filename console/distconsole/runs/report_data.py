@@ -1,4 +1,4 @@
-"""What a written account of a run needs beside its timeline: step times by rank and moment, first and last lines."""
+"""Data of a report beside the timeline: step times by rank and moment, first and last lines."""
 
 from __future__ import annotations
 
@@ -45,7 +45,6 @@ class LineEnds:
 
     @property
     def left_out(self) -> int:
-        """Lines between the first and the last ones."""
         return self.count - len(self.first) - len(self.last)
 
 
@@ -56,7 +55,7 @@ class ReportData:
         self.timeline = RunTimeline()
         self.heat = RankHistory(STEP, OWN, cells=HEAT_CELLS)
         self.lines: dict[tuple[int | None, str], LineEnds] = {}
-        """(rank, host) -> what it printed first and last."""
+        """(rank, host) -> its first and last lines."""
         self.restarts: list[RunRestarted] = []
         self.records = 0
         """Steps that all ranks have done together."""
@@ -76,7 +75,7 @@ class ReportData:
                 pass
 
     def close(self) -> None:
-        """Take what is not yet on the curves; nothing is applied after it."""
+        """Add to the curves the values that are still held back; call it last."""
         self.timeline.close()
         until = self.timeline.last_t if self.timeline.end is None else self.timeline.end.t
         if until is not None and is_time(until):

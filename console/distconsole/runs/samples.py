@@ -67,7 +67,7 @@ def _strangers(processes: Sequence[GpuProcess]) -> tuple[str, ...]:
 
 
 def waited_of(values: frames.Waited | None) -> tuple[float, float, float, float, float] | None:
-    """Return the five of what was waited in a step; None if one is unknown."""
+    """Return the five waits of a step; None if one is unknown."""
     if values is None:
         return None
     step, data, forward, backward, optimizer = map(finite, values)

@@ -14,7 +14,7 @@ MAX_POINTS = 2048
 MAX_GAPS = 64
 """Spans without a value that a series keeps, the longest."""
 USUAL_SHARE, ENOUGH_POINTS = 50, 20
-"""Of so many points one may be an outlier, from so many on."""
+"""Number of points from which on one of this many may be an outlier."""
 MAX_BROKEN = 64
 """Places of values that are no numbers that a series keeps."""
 MAX_MEASURED = 1024
@@ -40,7 +40,7 @@ class Series:
         self.lows: list[float] = []
         self.highs: list[float] = []
         self.broken: list[float] = []
-        """Where values were NaN, infinite or too far, some of them where there were many."""
+        """Places of values that were NaN, infinite or too large; some of them where there were many."""
         self.gaps: list[tuple[float, float]] = []
         """Where nothing was measured: from the last value before to the first one after."""
         self.last: float | None = None
@@ -56,7 +56,7 @@ class Series:
         return self.xs[-1] if self.xs else None
 
     def means(self, begin: float, each: float, count: int) -> list[float | None]:
-        """Return the means of ``count`` spans of x, ``each`` long, the first from ``begin`` on; None where there is no value."""
+        """Return the means of ``count`` spans of x, ``each`` long, the first from ``begin`` on; None without a value."""
         found: list[float | None] = []
         for place in range(count):
             edges = (begin + place * each, begin + (place + 1) * each)
@@ -74,7 +74,10 @@ class Series:
         low = value if low is None else low
         high = value if high is None else high
         if not (abs(value) <= FARTHEST and abs(low) <= FARTHEST and abs(high) <= FARTHEST):
-            self._break(x)
+            if math.isfinite(x) and (not self.broken or x > self.broken[-1]):
+                if len(self.broken) >= MAX_BROKEN:
+                    del self.broken[::2]
+                self.broken.append(x)
             return
         if self.xs and x < self.xs[-1]:
             return
@@ -86,14 +89,8 @@ class Series:
         else:
             self._append(x, value, low, high)
 
-    def _break(self, x: float) -> None:
-        if math.isfinite(x) and (not self.broken or x > self.broken[-1]):
-            if len(self.broken) >= MAX_BROKEN:
-                del self.broken[::2]
-            self.broken.append(x)
-
     def interrupt(self, x: float) -> None:
-        """Take that nothing was measured between the newest point and ``x``, where the next one lies."""
+        """Mark a gap between the newest point and ``x``, the next one."""
         if self.xs and self.xs[-1] < x:
             if len(self.gaps) >= MAX_GAPS:
                 self.gaps.remove(min(self.gaps, key=lambda gap: gap[1] - gap[0]))
@@ -111,7 +108,6 @@ class Series:
         self._pending = 0
 
     def points(self) -> list[tuple[float, float, float, float]]:
-        """Return all points, oldest first."""
         return list(zip(self.xs, self.values, self.lows, self.highs, strict=True))
 
     def _append(self, x: float, value: float, low: float, high: float) -> None:
@@ -163,11 +159,10 @@ class Measured:
             self._kept = {each[0] // self._stretch: each for each in self._kept.values()}
 
     def cut(self, step: int) -> None:
-        """Forget the values from ``step`` on."""
         self._kept = {bucket: each for bucket, each in self._kept.items() if each[0] < step}
 
     def values(self) -> dict[int, float]:
-        """Return what is kept, by step, the earliest first."""
+        """Return the kept values by step, the earliest first."""
         return dict(self._kept.values())
 
 
@@ -199,7 +194,6 @@ class Band:
         self._sum, self._count, self._low, self._high = 0.0, 0, math.inf, -math.inf
 
     def put(self, t: float, value: float) -> None:
-        """Take what one tells at ``t``, UNIX seconds."""
         second = int(t)
         if second != self._second:
             self.flush()

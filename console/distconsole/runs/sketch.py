@@ -1,4 +1,4 @@
-"""The course of a stored run from a few of its entries, however many there are: what a list shows beside it."""
+"""Course of a stored run from a few of its entries, for lists."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LEAST_POINTS = 2
 
 
 class Sketch(NamedTuple):
-    """One rank's ``loss``, or its ``samples/s`` where it gives no loss, over seconds since the start."""
+    """One rank's ``loss``, or its ``samples/s`` without a loss, over seconds since the start."""
 
     name: str
     rank: int
@@ -27,7 +27,7 @@ class Sketch(NamedTuple):
 
 
 def sketch_of(run_file: RunFile) -> Sketch | None:
-    """Return the course of the first rank that is found, None where that is no line; raises sqlite3.Error."""
+    """Return the course of the first rank that is found, None with less than a line; raises sqlite3.Error."""
     record = run_file.record()
     found: list[tuple[float, WindowEntry]] = []
     for stored in run_file.spread_windows(record.hosts[0], PLACES) if record.hosts else ():

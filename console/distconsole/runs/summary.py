@@ -37,7 +37,7 @@ BRIEF_ENTRIES = 2000
 
 
 def listed(record: RunRecord) -> RunSummary:
-    """Return what is known of a run without reading its entries."""
+    """Return the summary of a run without reading its entries."""
     plan, end = stored_plan(record), stored_end(record)
     return RunSummary(
         run=record.run,
@@ -57,7 +57,6 @@ def _origin_of(record: RunRecord) -> str:
 
 
 def _how_it_ended(end: RunEnded) -> dict[str, Any]:
-    """Return the fields of a summary that a run's end tells."""
     return {
         "state": end.state.value,
         "seconds": end.seconds,
@@ -68,7 +67,6 @@ def _how_it_ended(end: RunEnded) -> dict[str, Any]:
 
 
 def summarise(record: RunRecord, timeline: RunTimeline) -> RunSummary:
-    """Return the summary of a run whose picture is there."""
     return msgspec.structs.replace(
         seen_in(listed(record), timeline), findings=noticed(timeline.findings)
     )
@@ -94,7 +92,6 @@ def noticed(findings: Iterable[RunFinding]) -> tuple[NoticedFinding, ...]:
 
 
 def seen_in(summary: RunSummary, timeline: RunTimeline) -> RunSummary:
-    """Return ``summary`` with what the run's picture shows: how far it is and how it goes."""
     end = timeline.end
     steps = timeline.steps
     if end is not None:
@@ -211,7 +208,6 @@ def replay(
 
 
 def _in_turn(told: WaitingLine, lines: WaitingLines | None) -> Iterator[WaitingLine]:
-    """Yield what is to be folded now: lines wait, where they may, for the end of a host."""
     if lines is not None and isinstance(told.entry, LogEntry):
         lines.put(told.host, told.entry, told.t)
         return
@@ -225,7 +221,7 @@ def decode_entry(body: bytes) -> JournalEntry:
     try:
         return _DECODER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        # NaN and Infinity are what a diverged loss looks like; only the standard library reads them.
+        # A diverged loss is NaN or Infinity; only the standard library reads them.
         try:
             entry: JournalEntry = msgspec.convert(json.loads(body), threadsafe(JournalEntry))
         except (msgspec.MsgspecError, RecursionError) as error:

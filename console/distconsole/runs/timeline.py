@@ -45,7 +45,7 @@ STEADY_WINDOWS = 3
 SAID_SHARE = 0.9
 """Ranks' own times are compared where each says how long it waited in this share of its steps."""
 SAME_STALL_SECONDS = 60.0
-"""What is found out so much later is of another stall."""
+"""Seconds after which a diagnosis belongs to another stall."""
 PHASE_ORDER = ("interpreter", "import_torch", "init_process_group", "first_step")
 
 
@@ -76,7 +76,7 @@ class RunTimeline:
         """Name -> the best value that the ranks had together."""
         self.metric_last: dict[str, Metric] = {}
         self.not_finite_since: dict[str, int] = {}
-        """Metric -> the first step of those without a break at which it is no finite number."""
+        """Metric -> the first step at which it is not finite, without a break since."""
         self.throughput = Series()
         """Samples a second, summed over the ranks, over UNIX seconds."""
         self.step_ms, self.gpu_use = Band(of_steps=True), Band()
@@ -92,9 +92,9 @@ class RunTimeline:
         self.unsound: RunFinding | None = None
         """The first finding of this attempt that says that its ranks do not train one model as they should."""
         self.calls: dict[int, RankCalled] = {}
-        """Rank -> where it was when it was asked last."""
+        """Rank -> its place at the last call."""
         self.stragglers = stragglers or StragglerWatch()
-        """Of the same windows as the reducer's, so that who is slow now is who was found to be."""
+        """Of the same windows as the reducer's, so that it agrees with its findings on slow ranks."""
         self._judges = stragglers is None
         self.eta = EtaEstimator()
         self.outlived_hosts: set[str] = set()
@@ -103,7 +103,7 @@ class RunTimeline:
         self.last_t: float | None = None
         self._rate_sum = 0.0
         self._resuming: set[str] = set()
-        """Metrics that have had no point since the ranks were started anew."""
+        """Metrics without a point since the ranks restarted."""
         self.outlived: set[int] = set()
         """Ranks that failed, and the run goes on without."""
         self.in_batches: set[int] = set()
@@ -151,24 +151,23 @@ class RunTimeline:
         self.gpu_use.flush()
 
     def until(self, now: float) -> float:
-        """Return where its time ends at ``now`` (UNIX seconds): there, or where it has ended."""
+        """Return the end of its time at ``now`` (UNIX seconds): ``now``, or its own end."""
         return self.end.t if self.end is not None and is_time(self.end.t) else now
 
     @property
     def is_kept(self) -> bool:
-        """Whether there is something to come back to: nothing is kept of what could not be started, or nobody prepared."""
+        """Whether it is stored: not if it could not be started, or distconsole did not start it."""
         return (
             bool(self.run) and not self.is_found and (self.end is None or self.end.error is UNSET)
         )
 
     @property
     def is_found(self) -> bool:
-        """Whether nobody prepared it, so that its steps are not seen."""
+        """Whether distconsole did not start it, so that its steps are not seen."""
         return self.plan is not None and self.plan.found is True
 
     @property
     def name(self) -> str:
-        """The run's name, else its id."""
         return (self.plan.name if self.plan else "") or self.run
 
     @property
@@ -198,7 +197,7 @@ class RunTimeline:
 
     @property
     def step_times(self) -> list[float]:
-        """Each rank's mean step time of the run in milliseconds, where it is known, the shortest first."""
+        """Known mean step times of the run's ranks in milliseconds, the shortest first."""
         times = (view.step_ms_run for view in self.ranks.values())
         return sorted(each for each in times if each is not None)
 
@@ -250,7 +249,7 @@ class RunTimeline:
                 view.local_rank = local_rank
 
     def is_told(self, finding: RunFinding) -> bool:
-        """Whether it blames a host that is lost, of which another finding says so already."""
+        """Whether it blames a lost host that another finding already names."""
         if finding.check != conclusions.FIRST_FAILURE or finding.rank is not UNSET:
             return False
         lost = (each for each in self.findings if each.check == conclusions.NODE_LOST)
@@ -258,7 +257,15 @@ class RunTimeline:
 
     def _finding(self, event: RunFinding) -> None:
         if event.check == conclusions.STALL:
-            self._replace_stall(event)
+            # What is found out later of the same stall takes the place of what was said of it at
+            # once.
+            before = next(
+                (f for f in reversed(self.findings) if f.check == conclusions.STALL), None
+            )
+            if event.kind is not UNSET:
+                if before is not None and event.t - before.t < SAME_STALL_SECONDS:
+                    self.findings.remove(before)
+                self.stall = event
         if event.check == conclusions.CONNECTION_LOST:
             self.stall = event
         if len(self.findings) < MAX_FINDINGS and not self.is_told(event):
@@ -272,18 +279,10 @@ class RunTimeline:
 
     @property
     def stall_of_start(self) -> RunFinding | None:
-        """What keeps the ranks that live from their first step, where that was found since they started."""
+        """Judged cause that keeps the living ranks from their first step, since they started."""
         started = (view.started_at or 0.0 for view in self.ranks.values() if view.alive)
         found = self.stall
         return None if found is None or found.t < max(started, default=math.inf) else found
-
-    def _replace_stall(self, event: RunFinding) -> None:
-        """What is found out later of the same stall takes the place of what was said of it at once."""
-        before = next((f for f in reversed(self.findings) if f.check == conclusions.STALL), None)
-        if event.kind is not UNSET:
-            if before is not None and event.t - before.t < SAME_STALL_SECONDS:
-                self.findings.remove(before)
-            self.stall = event
 
     def _rank(self, event: RankChanged) -> None:
         view = self._view(event.rank, event.host)
@@ -356,7 +355,7 @@ class RunTimeline:
         self._add_rate(view, event)
 
     def _wait(self, view: RankView, event: Window) -> None:
-        """Take how long it waited; for as long as the last is of now, what is longer than its own time then is a wait."""
+        """Take its wait; while the last own time is fresh, the excess over it counts as a wait."""
         if event.waited_ms is not None:
             view.waited_ms, *parts = event.waited_ms
             view.parts_waited_ms, view.own_ms, view.own_at = tuple(parts), own_ms(event), event.t
@@ -371,7 +370,7 @@ class RunTimeline:
         view.step = step
 
     def _add_rate(self, view: RankView, event: Window) -> None:
-        """Keep the sum of the ranks' rates; count it anew once a second, without silent ranks."""
+        """Keep the sum of the ranks' rates; recount it once a second, without silent ranks."""
         self._rate_sum += (event.samples_s or 0.0) - (view.samples_s or 0.0)
         view.samples_s = event.samples_s
         second, last = int(event.t), self.throughput.last_x
@@ -444,7 +443,6 @@ class RunTimeline:
 
 
 def _weigh_in(mean: float | None, value: float | None, weight: float) -> float | None:
-    """Return ``mean`` with ``value`` taken in, which has this ``weight`` of the whole."""
     if mean is None or value is None:
         return value if mean is None else mean
     return mean + (value - mean) * weight

@@ -11,7 +11,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 
@@ -84,14 +84,24 @@ class ControlSocket:
         with suppress(OSError):
             self._send(TERMINATE, REQUEST)
 
-    def open_session(self, command: str, streams: tuple[int, int, int], seconds: float) -> int:
+    def open_session(
+        self,
+        command: str,
+        streams: tuple[int, int, int],
+        seconds: float,
+        environment: Mapping[str, str] | None = None,
+    ) -> int:
         """Start ``command`` with these descriptors as its streams; return the session's number.
+
+        Of the ``environment`` the master passes on what its SendEnv names.
 
         Raises RefusedError if master or server refuse, LinkLostError if the master ends, TimeoutError.
         """
         words = command.encode()
         body = struct.pack(">I5I", 0, 0, 0, 0, 0, NO_ESCAPE) + struct.pack(">I", 0)
-        body += struct.pack(">I", len(words)) + words
+        sent = [f"{name}={value}" for name, value in (environment or {}).items()]
+        for each in (words, *map(os.fsencode, sent)):
+            body += struct.pack(">I", len(each)) + each
         self._socket.settimeout(seconds)
         with self._no_os_error():
             self._send(NEW_SESSION, REQUEST, body)
@@ -176,7 +186,9 @@ class MultiplexedChannel(PipeChannel):
     Raises as ``ControlSocket`` and its ``open_session``.
     """
 
-    def __init__(self, path: str, command: str, seconds: float, peer: str) -> None:
+    def __init__(
+        self, path: str, command: str, seconds: float, peer: str, environment: Mapping[str, str]
+    ) -> None:
         self._path, self._peer = path, peer
         self._asking = threading.Lock()
         self._code: int | None = None
@@ -186,7 +198,7 @@ class MultiplexedChannel(PipeChannel):
         given = (theirs, theirs_out, theirs_errors)
         super().__init__(open(ours, "wb", 0), open(out, "rb", 0), open(errors, "rb", 0))  # noqa: PTH123, SIM115 - descriptors, closed with the channel
         try:
-            self._control.open_session(command, given, seconds)
+            self._control.open_session(command, given, seconds, environment)
         except BaseException:
             self.close()
             raise

@@ -11,7 +11,7 @@ import os
 import shlex
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import count
@@ -104,7 +104,8 @@ class OpensshTransport:
         def log_in() -> _Master:
             return self._open_master(host, options, via)
 
-        return OpensshConnection(_find_master(options) or log_in(), host, log_in)
+        master = _find_master(options) or log_in()
+        return OpensshConnection(master, host, options.environment, log_in)
 
     def close(self) -> None:
         """Give up the logins that go on, and close the jump hosts; what connections hold is theirs to close."""
@@ -245,8 +246,14 @@ class OpensshTransport:
 class OpensshConnection:
     """One master; see ``transport.Connection``."""
 
-    def __init__(self, master: _Master, host: Host, log_in: Callable[[], _Master]) -> None:
-        self.master, self.host = master, host
+    def __init__(
+        self,
+        master: _Master,
+        host: Host,
+        environment: Mapping[str, str],
+        log_in: Callable[[], _Master],
+    ) -> None:
+        self.master, self.host, self._environment = master, host, environment
         self.reached_at = master.reached_at
         self._log_in = log_in
         self._channels: list[MultiplexedChannel] = []
@@ -259,7 +266,9 @@ class OpensshConnection:
         deadline = time.monotonic() + (FREED_SECONDS if self._channels else 0.0)
         while True:
             try:
-                channel = MultiplexedChannel(self.master.path, command, timeout, self.host.name)
+                channel = MultiplexedChannel(
+                    self.master.path, command, timeout, self.host.name, self._environment
+                )
             except RefusedError as error:
                 if time.monotonic() < deadline:
                     time.sleep(RETRY_SECONDS)

@@ -286,7 +286,10 @@ def failure(
             f"the jump host {jump} cannot reach {peer}",
             "is the host up, and does the jump host allow forwarding (AllowTcpForwarding)?",
         )
-    return _unreached(f"ssh does not reach {peer}: {last}", text, by_hand)
+    # A ProxyCommand may have said why in several lines, before ssh's own.
+    told = [line for line in words if "UNKNOWN port 65535" not in line] or [last]
+    lines = [line.removeprefix("ssh: ")[:300] for line in told[-3:]]
+    return _unreached(f"ssh does not reach {peer}: {' / '.join(lines)}", text, by_hand)
 
 
 def _unreached(message: str, text: str, by_hand: str) -> ConnectError:

@@ -122,6 +122,7 @@ class SshConnection:
         self._transport = transport
         self._stream = stream
         self.reached_at = stream.reached_at
+        self._environment = options.environment
         self.peer = f"{options.user}@{options.hostname}:{options.port}"
 
     @property
@@ -132,6 +133,8 @@ class SshConnection:
         try:
             channel = self._transport.open_session(timeout=timeout)
             channel.settimeout(timeout)
+            for name, value in self._environment.items():
+                channel.set_environment_variable(name, value)
             channel.exec_command(command)
         except WRITING_ERRORS as error:
             if not self.alive:

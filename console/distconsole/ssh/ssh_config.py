@@ -31,8 +31,8 @@ MATCH_EXEC_SECONDS = 10.0
 DEFAULT_IDENTITIES = ("id_rsa", "id_ecdsa", "id_ed25519")
 
 _LISTED = {"identityfile", "certificatefile"}
-_FILE_LISTS = {"userknownhostsfile", "globalknownhostsfile"}
-_KNOWN = _LISTED | _FILE_LISTS
+_WHOLE_LINES = {"userknownhostsfile", "globalknownhostsfile", "setenv"}
+_KNOWN = _LISTED | _WHOLE_LINES | {"sendenv"}
 _KNOWN |= {"hostname", "user", "port", "identitiesonly", "identityagent", "proxyjump"}
 _KNOWN |= {"proxycommand", "hostkeyalias", "connecttimeout", "addressfamily", "bindaddress"}
 _LOGIN = {
@@ -71,6 +71,7 @@ class SshOptions:
         host_key_name: What known_hosts calls it, without a port, when HostKeyAlias says so.
         control_paths: Where a master of the user's own may listen; versions of ssh make ``%C`` in two ways.
         login: What is said of ways to log in, and to verify a host, other than by keys, by keyword, all in lower case.
+        environment: Variables for the server, as SendEnv and SetEnv say; it takes those that its AcceptEnv names.
         no_known_hosts: The UserKnownHostsFile that keeps nothing (/dev/null), in whose place the default files count.
     """
 
@@ -93,6 +94,7 @@ class SshOptions:
     bind_address: str | None
     control_paths: tuple[str, ...] = ()
     login: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
     no_known_hosts: str = ""
 
 
@@ -337,8 +339,19 @@ class SshConfig:
                 for name in (*_LOGIN, UNKNOWN_CRITERION)
                 if name in values
             },
+            environment=self._environment(reading),
             no_known_hosts=no_known_hosts,
         )
+
+    def _environment(self, reading: _Pass) -> dict[str, str]:
+        patterns = reading.lists.get("sendenv", [])
+        sent = {
+            name: value
+            for name, value in self.environ.items()
+            if matches_list(patterns, name, any_case=False)
+        }
+        set_here = (each.partition("=") for each in reading.lists.get("setenv", []))
+        return sent | {name: value for name, equals, value in set_here if equals}
 
     def _control_paths(self, text: str, tokens: dict[str, str]) -> tuple[str, ...]:
         if text.lower() == "none":
@@ -395,8 +408,10 @@ def _obtain(keyword: str, rest: str, reading: _Pass, here: Place) -> None:
     if keyword in _LISTED:
         known = reading.lists.setdefault(keyword, [])
         known.extend(word for word in words[:1] if word not in known)
-    elif keyword in _FILE_LISTS:
+    elif keyword in _WHOLE_LINES:
         reading.lists.setdefault(keyword, words)
+    elif keyword == "sendenv":
+        _add_patterns(reading.lists.setdefault(keyword, []), words)
     elif keyword == "proxyjump" and "proxycommand" in reading.values:
         return
     else:
@@ -404,6 +419,15 @@ def _obtain(keyword: str, rest: str, reading: _Pass, here: Place) -> None:
     if keyword == "proxyjump":
         # Whichever of the two is obtained first wins, as ssh_config(5) says.
         reading.values.setdefault("proxycommand", "none")
+
+
+def _add_patterns(known: list[str], words: Sequence[str]) -> None:
+    """Add names of variables to send; one behind ``-`` takes those away that it matches."""
+    for word in words:
+        if word.startswith("-"):
+            known[:] = [each for each in known if not fnmatch.fnmatchcase(each, word[1:])]
+        elif word not in known:
+            known.append(word)
 
 
 def matches_list(patterns: Sequence[str], name: str, *, any_case: bool = True) -> bool:

@@ -1,4 +1,4 @@
-"""``bench`` as text: how it goes to stderr; tables, a chart, and what is amiss to stdout."""
+"""``bench`` as text: progress to stderr; tables, a chart, and problems to stdout."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ MAX_CHANGES_TOLD = 4
 MAX_HOSTS_NAMED = 6
 MAX_STAGES = 6
 LEAST_SECONDS = 0.1
-"""A stage that took less is not told of."""
+"""Shorter stages are left out."""
 HANGING = 7
 OUTCOME_WORDS = {
     CheckOutcome.HEALTHY: ("healthy", "green"),
@@ -51,7 +51,7 @@ HOW_TO_SEE_MORE = (
 
 
 def show_progress(output: Output, progress: CheckProgress) -> None:
-    """Show what is being looked at, on the status line of a terminal."""
+    """Show the current stage, on the status line of a terminal."""
     if progress.going:
         line = f"checking {', '.join(going_texts(progress))}: {progress_text(progress)}"
         output.status(line, seconds=progress.seconds)
@@ -73,7 +73,7 @@ def progress_text(progress: CheckProgress) -> str:
 
 
 def stages_text(report: CheckReport, most: int = MAX_STAGES) -> str:
-    """Return what the check's time went into, at most so many and the longest first; empty where nothing took long."""
+    """Return the longest parts of the check's time; empty if none took long."""
     longest = sorted(report.stage_seconds.items(), key=lambda each: -each[1])
     told = [f"{name} {seconds:.1f} s" for name, seconds in longest if seconds >= LEAST_SECONDS]
     return ", ".join(told[:most])
@@ -86,7 +86,7 @@ def show_rounds(output: Output, progress: PairProgress) -> None:
 
 
 def show_report(output: Output, report: CheckReport, *, details: bool = False) -> None:
-    """Print the report to stdout; with ``details`` also what was seen, whole hints, and the panel of interfaces."""
+    """Print the report to stdout; with ``details`` also evidence, whole hints, and the panel of interfaces."""
     output.status("")
     if report.target is not None:
         for line in target_text(report.target):
@@ -155,7 +155,7 @@ def changes_text(report: CheckReport, hosts: Iterable[str] | None = None) -> lis
 
 
 def show_way_to_details(output: Output, report: CheckReport) -> None:
-    """Say where the rest of a short report is, on stderr."""
+    """Name the command for the rest of a short report, on stderr."""
     if any(found.severity is not Severity.OK for found in report.findings):
         output.say(HOW_TO_SEE_MORE)
 
@@ -247,7 +247,7 @@ def _show_collectives(output: Output, report: CheckReport) -> None:
 
 
 def _show_ways(output: Output, report: CheckReport) -> None:
-    """Show what the engines took; pairs of hosts that are alike share a line."""
+    """Show the engines' transports; pairs of hosts that are alike share a line."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for way in report.ways:
         names = " -> ".join(dict.fromkeys(filter(None, (way.source, way.target))))
@@ -294,7 +294,7 @@ def made_text(report: CheckReport) -> str:
 
 
 def profile_text(profile: ProfileReport) -> list[str]:
-    """Return what was written into the configuration, each line with its proof, and what was not."""
+    """Return the lines written into the configuration, each with its proof, and the omitted ones."""
     lines = [f"{profile.file}: nothing was written"]
     if profile.written:
         lines = [f"written to {profile.file}:"]
@@ -317,18 +317,22 @@ def show_tables(output: Output, collectives: Sequence[CollectiveReport]) -> None
         output.data("")
         output.data(output.paint_out(title, "bold"))
         show_table(
-            output, SWEEP_HEADER, [_sweep_row(entry) for entry in entries], right=(0, 1, 2, 3)
+            output,
+            SWEEP_HEADER,
+            [
+                (
+                    (
+                        size_text(entry.bytes),
+                        number_text(entry.time_us),
+                        bandwidth_text(entry.algbw_gbs) if entry.bytes else "",
+                        bandwidth_text(entry.busbw_gbs) if entry.bytes else "",
+                        "" if not entry.bytes else "exact" if entry.correct else "WRONG",
+                    )
+                )
+                for entry in entries
+            ],
+            right=(0, 1, 2, 3),
         )
-
-
-def _sweep_row(entry: CollectiveReport) -> tuple[str, ...]:
-    return (
-        size_text(entry.bytes),
-        number_text(entry.time_us),
-        bandwidth_text(entry.algbw_gbs) if entry.bytes else "",
-        bandwidth_text(entry.busbw_gbs) if entry.bytes else "",
-        "" if not entry.bytes else "exact" if entry.correct else "WRONG",
-    )
 
 
 def bandwidth_text(gbs: float) -> str:

@@ -12,10 +12,10 @@ MAX_NAMED = 2
 MAX_KINDS = 4
 MAX_REASONS, FEW_REASONS = 8, 2
 RED = "✗"
-"""Stands before an interface at which somebody does not reach the host."""
+"""Marks an interface at which another host does not reach the host."""
 
 UNKNOWN = "?"
-"""Stands where nobody can tell which interface it will be."""
+"""Marks an engine whose interface is unknown."""
 
 REASON = (f"  {RED} ", f"  {UNKNOWN} ")
 """How lines below the panel begin that are prose."""
@@ -78,7 +78,7 @@ def _unknown(choice: ChoiceReport) -> bool:
 def panel_lines(
     choices: Sequence[ChoiceReport], most: int = MAX_REASONS, width: int | None = None
 ) -> list[str]:
-    """Return the panel and why what is red is red, in ``most`` lines; a wider one than ``width`` is cut."""
+    """Return the panel and the reasons for red lines, in ``most`` lines; a wider one than ``width`` is cut."""
     kinds, panel = MAX_KINDS, _panel_of(choices, MAX_KINDS)
     while width is not None and kinds > 1 and max(map(len, panel)) > width:
         kinds -= 1
@@ -93,7 +93,6 @@ def panel_lines(
 
 
 def _unknown_of(choices: Iterable[ChoiceReport]) -> list[str]:
-    """Return a line for each engine of which it is not known what it takes, as it would be by hand."""
     found: dict[str, str] = {}
     for choice in choices:
         if _unknown(choice) and choice.start == "hand":

@@ -60,7 +60,7 @@ def figure_text(figure: Figure, place: int) -> str:
 
 
 def ratio_text(figure: Figure, place: int) -> str:
-    """Return how a run's figure stands to the first run's: ``+12 %``, ``x2.3``; nothing where that says nothing."""
+    """Return the ratio of a run's figure to the first run's: ``+12 %``, ``x2.3``; empty if meaningless."""
     ratio = figure.ratios[place]
     if place == 0 or ratio is None or ratio <= 0:
         return ""
@@ -71,7 +71,6 @@ def ratio_text(figure: Figure, place: int) -> str:
 
 
 def value_text(value: str | None, chars: int) -> str:
-    """Return a setting on one line of at most so many ``chars``."""
     if value is None:
         return "-"
     line = " ".join(value.split())

@@ -57,7 +57,7 @@ GPU_COLUMNS: list[Column[GpuSample]] = [
     Column("ecc", 4, lambda gpu: _known(gpu.ecc_uncorrected), 5, True, "ecc"),
     Column("rank", 4, lambda gpu: _known(gpu.rank), 1, True, "rank"),
 ]
-"""What a shell and the screen show of hosts and GPUs beside their names."""
+"""Columns of hosts and GPUs in a shell and on the screen, beside their names."""
 
 
 def state_text(run: RunSummary) -> str:
@@ -130,7 +130,6 @@ def show_summary(output: Output, summary: RunSummary) -> None:
 
 
 def _metric(summary: RunSummary, name: str) -> str:
-    """Return a metric's last value, with its best where that was another."""
     value, best = summary.metrics[name], summary.best.get(name)
     return f"{value:.6g}" if best in (None, value) else f"{value:.6g} (best {best:.6g})"
 
@@ -149,7 +148,7 @@ def count_matches(judged: ConditionJudged) -> str:
 
 
 def value_text(name: str, value: Value) -> str:
-    """Return what a rank's field is, with its unit."""
+    """Return the value of a rank's field, with its unit."""
     if value is None:
         return ""
     if isinstance(value, bool):

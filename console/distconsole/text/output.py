@@ -22,7 +22,7 @@ SEVERITY_COLOURS = {"ok": "green", "info": "cyan", "warn": "yellow", "fail": "re
 """By the severities' own words: what only prints help need not load the model of findings."""
 
 MARKS = {"ok": "ok  ", "info": "info", "warn": "warn", "fail": "FAIL"}
-"""A word beside each colour, so that nothing is said by colour alone."""
+"""A word beside each colour, so that no information is in colour alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,6 @@ class Paint:
         return f"\x1b[{';'.join(_CODES[style] for style in styles)}m{text}\x1b[0m"
 
     def severity(self, severity: Severity) -> str:
-        """Return the mark of ``severity``, painted."""
         bold = ("bold",) if severity == "fail" else ()
         return self(MARKS[severity], SEVERITY_COLOURS[severity], *bold)
 
@@ -61,11 +60,11 @@ class Output(Protocol):
 
     @property
     def live(self) -> bool:
-        """True if the status is seen; then nothing need be said every few seconds."""
+        """Whether the status is seen; then no progress lines are needed."""
 
     @property
     def width(self) -> int | None:
-        """Columns of the terminal that shows data; None where it is none, or breaks lines by itself."""
+        """Columns of the terminal that shows data; None without one, or if it breaks lines by itself."""
 
     def data(self, line: str) -> None:
         """A line of data (stdout)."""
@@ -76,7 +75,7 @@ class Output(Protocol):
     def status(
         self, line: str, *, old_after: float | None = None, seconds: float | None = None
     ) -> None:
-        """What the status line says from now on, with its age after ``old_after`` s, and with ``seconds`` counted on."""
+        """Set the status line; show its age after ``old_after`` seconds, and count on from ``seconds``."""
 
     def close(self) -> None:
         """Take the status line away."""

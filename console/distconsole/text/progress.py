@@ -25,10 +25,10 @@ STATUS_SECONDS = 0.25
 """On a terminal bars are drawn at most this often."""
 
 SAID_SECONDS = 10.0
-"""In a pipe they are said at most this often, and only where they went on."""
+"""In a pipe bars are printed at most this often, and only after progress."""
 
 LIVING_SECONDS = 3.0
-"""A bar that went on so lately is what the status line shows."""
+"""The status line shows a bar with progress within this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +101,10 @@ class Bars:
 
     @property
     def living(self) -> bool:
-        """Whether a bar went on lately."""
         return bool(self._standing) and self._clock() - self._went_on_at < LIVING_SECONDS
 
     def show(self, event: LogLine) -> None:
-        """Take where a bar stands now, and show it where that is due."""
+        """Take the new state of a bar, and show it if that is due."""
         now = self._clock()
         self._standing[event.source] = event
         self._changed.add(event.source)
@@ -138,7 +137,7 @@ def bar_text(bar: Bar) -> str:
 
 
 def name_text(event: LogLine) -> str:
-    """Return what stands before a line: ``[0 node1]``, ``[0-3,8]`` where it was folded, ``[node1]``."""
+    """Return the prefix of a line: ``[0 node1]``, ``[0-3,8]`` if it was folded, ``[node1]``."""
     if event.ranks is not UNSET:
         return f"[{ranks_text(event.ranks)}]"
     if event.hosts is not UNSET:

@@ -34,7 +34,7 @@ def notifier_for(
     *,
     on_screen: bool,
 ) -> Notifier | None:
-    """Return what tells of the run of ``request``; None where nobody is to be told. A trial rings at once.
+    """Return the notifier for the run of ``request``; None if notices are off. A trial rings at once.
 
     Raises ConfigError if the configuration cannot be read, UsageError if a way was asked for that is not configured.
     """
@@ -84,7 +84,7 @@ def _sequences(notice: Notice, desktop: str, environment: Mapping[str, str]) -> 
 
 
 def _guess_terminal(environment: Mapping[str, str]) -> str:
-    """Return what the terminal knows; both where it says nothing of itself: each takes its own."""
+    """Return the terminal's abilities; both if it is unknown: each takes its own."""
     term = environment.get("TERM", "")
     if term in SILENT:
         return "off"

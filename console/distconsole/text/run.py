@@ -1,4 +1,4 @@
-"""A run as lines: what the ranks print to stdout and stderr, what happens to them to stderr, or to the transcript."""
+"""A run as lines: the ranks' output to stdout and stderr, their events to stderr, or to the transcript."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class RunText:
     def show(self, event: RunEvents) -> None:
         """Print what ``event`` is worth, and keep the status up to date."""
         if isinstance(event, LogLine):
-            # By far the most frequent, and nothing that is told here depends on past lines.
+            # By far the most frequent, and no line here depends on past lines.
             self.log(event)
             return
         self._timeline.apply(event)
@@ -183,7 +183,7 @@ class RunText:
 
 
 NOTED = (PlanMade, RunFinding, LinkChanged, RunRestarted, RunEnded)
-"""Events of which the transcript has a word; the others are many."""
+"""Events for the transcript; the others are too many."""
 
 
 def note_text(event: RunEvents, done: str = "") -> str:

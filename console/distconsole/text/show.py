@@ -135,7 +135,7 @@ def _data_of(event: Event) -> object:
 
 
 class TextShow:
-    """What a person at a shell reads; lists are held until they are whole."""
+    """Text for a person at a shell; lists are held until they are whole."""
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ class TextShow:
 
 
 class LoadShow(TextShow):
-    """``top`` without a screen: a table whenever every host has told something new."""
+    """``top`` without a screen: a table whenever every host has sent a new sample."""
 
     def __init__(self, output: Output) -> None:
         super().__init__(output)
@@ -242,7 +242,7 @@ def _show_host(output: Output, status: HostStatus) -> None:
 
 
 def demo_lines(event: DemoStep | DemoEnded) -> list[str]:
-    """Return what to look at in this part; at the end what is left, and what to try next."""
+    """Return the things to look at in this part; at the end the leftovers, and further commands."""
     if isinstance(event, DemoStep):
         return [f"{event.number} of {event.of} \N{MIDDLE DOT} {event.title}: look at {event.look}"]
     kept = f"; the run {event.run} is kept" if event.run else ""

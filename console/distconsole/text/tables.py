@@ -22,14 +22,14 @@ class Column(Generic[Row]):
 
     Attributes:
         width: Cells it takes on the screen.
-        cell: Returns what it shows of a row.
+        cell: Returns its text for a row.
         need: 0 is always shown; larger numbers go first when the screen is narrow.
         right: True for figures.
         sort: The order that a click on its heading asks for; empty for none.
-        middle: Whether what is too long is shortened in its middle, as its end tells it from others.
-        fill: Returns what it shows of a row in so many cells: on the screen it takes the room that is left.
-        heading: Returns its heading for the rows and in so many cells; ``title`` if None.
-        wide: Cells it takes where there is room, before one that fills grows.
+        middle: Whether a long text is shortened in its middle, as its end distinguishes it.
+        fill: Returns its text for a row in a number of cells: on the screen it takes the remaining room.
+        heading: Returns its heading for the rows and the number of cells; ``title`` if None.
+        wide: Cells it takes if there is room, before one that fills grows.
     """
 
     title: str
@@ -77,7 +77,7 @@ def show_columns(output: Output, columns: Sequence[Column[Row]], rows: Sequence[
 
 
 def shorten_middle(text: str, cells: int) -> str:
-    """Return ``text`` in at most ``cells``, without its middle where it is longer: the end of a name tells it from others."""
+    """Return ``text`` in at most ``cells``, without its middle if it is longer: the end of a name distinguishes it."""
     if len(text) <= cells:
         return text
     tail = max(1, (cells - 1) * 2 // 3)

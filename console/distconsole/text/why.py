@@ -66,7 +66,6 @@ def _job_text(job: FoundJob, made: Diagnosed, paint: Paint) -> str:
 
 
 def head_word(made: Diagnosed) -> tuple[str, str]:
-    """Return what a diagnosis is in a word, and its colour."""
     found = made.diagnosis
     if found.kind is Kind.HEALTHY:
         return "FINE", "green"
@@ -80,7 +79,6 @@ def head_word(made: Diagnosed) -> tuple[str, str]:
 
 
 def when_text(made: Diagnosed, now: float) -> str:
-    """Say of when a diagnosis is that is not of now."""
     if made.live or not made.calls:
         return ""
     text = f"{made.run} as it was at {date_text(made.t, '%Y-%m-%d %H:%M:%S')}"
@@ -110,7 +108,7 @@ def _show_group(output: Output, group: StackGroup, made: Diagnosed) -> None:
 
 
 def gpu_text(gpus: Sequence[GpuUse]) -> str:
-    """Return what the GPUs of ranks use: ``GPU use 0-100 %, 70-95 W, 310 W in steps``; nothing where nobody knows."""
+    """Return the use of the ranks' GPUs: ``GPU use 0-100 %, 70-95 W, 310 W in steps``; empty if unknown."""
     use = _range_text([gpu.util for gpu in gpus], "%")
     power = _range_text([gpu.power_w for gpu in gpus], "W")
     usual = _range_text([gpu.power_usual_w for gpu in gpus], "W")

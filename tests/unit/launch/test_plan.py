@@ -117,6 +117,9 @@ def test_unequal_hosts_get_unequal_ranks() -> None:
 def test_a_rank_for_each_gpu_unless_said_otherwise() -> None:
     assert plan(Run("train.py"), gpus=(4, 2)).world_size == 6
     assert plan(Run("train.py", nproc="gpu"), gpus=(4, 2)).world_size == 6
+    in_job = tuple(Host(HostName(name), job_slots=8) for name in "ab")
+    assert plan(Run("train.py"), *in_job).world_size == 16
+    assert plan(Run("train.py"), *in_job, gpus=(4, 0)).world_size == 5
     made = plan(Run("train.py", nproc="gpu"), gpus=(4, 0))
     assert made.world_size == 5
     assert made.notes == ("no GPU on b: one rank each",)

@@ -856,3 +856,28 @@ def test_a_plans_number_takes_no_rank_from_a_host_whatever_comes_first(
             for event in only(feed(host, "state", **body), RankChanged):
                 last[event.rank] = (event.host, event.state)
         assert last == {rank: (host, RankState.EXITED) for rank, host in wanted.items()}, of_a
+
+
+def test_a_failure_has_the_number_that_the_group_gave_though_the_verdict_is_read_first() -> None:
+    first = {"rank": 1, "host": "b", "exit_code": 1, "error": "", "where": "", "t": 5.0}
+    feed = Feed("a", "b")
+    body = {"local_rank": 0, "state": "running"}
+    feed("a", "state", **body, rank=0, pid=5, planned=True)
+    feed("b", "state", **body, rank=1, pid=6, planned=True)
+    feed("a", "state", **body, rank=1, pid=5)
+    judged = feed("a", "verdict", state="failed", exit_code=1, first_failure=first)
+    assert only(judged, RunFinding) == []
+    (found,) = only(feed("b", "state", **body, rank=0, pid=6), RunFinding)
+    assert (found.rank, found.hosts) == (0, ("b",))
+    assert only(feed("b", "end", state="failed", exit_code=1, seconds=1.0), RunFinding) == []
+
+
+@pytest.mark.parametrize(("host", "kind"), [("a", "sample"), ("b", "end")])
+def test_a_failure_does_not_wait_for_a_number_that_does_not_come(host: str, kind: str) -> None:
+    first = {"rank": 1, "host": "b", "exit_code": 1, "error": "", "where": "", "t": 5.0}
+    feed = Feed("a", "b")
+    feed("b", "state", local_rank=0, state="running", rank=1, pid=6, planned=True)
+    feed("a", "verdict", state="failed", exit_code=1, first_failure=first)
+    body = {"node": {}, "gpus": []} if kind == "sample" else {"state": "failed", "exit_code": 1, "seconds": 1.0}  # fmt: skip
+    (found,) = only(feed(host, kind, at=feed.t + 6.0, **body), RunFinding)
+    assert found.rank == 1

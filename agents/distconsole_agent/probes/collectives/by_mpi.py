@@ -110,7 +110,6 @@ class ByteValues:
         return b"".join(parts)
 
     def buffer(self, values: bytes, _engine: Mpi) -> bytearray:
-        """Return ``values`` where the library may write."""
         return bytearray(values)
 
     def compare(self, case: Case, result: bytearray, right: bytes) -> tuple[int, int]:
@@ -241,7 +240,7 @@ class Loaded(NamedTuple):
     """The MPI library of this process.
 
     Attributes:
-        own: Whether it was found where mpirun is installed.
+        own: Whether it was found beside mpirun.
         linked: Path and version of another MPI's that the linker gives to a program; empty for none.
     """
 
@@ -358,7 +357,7 @@ def find_mpirun() -> str:
 
 
 def version_of(library: ctypes.CDLL) -> str:
-    """Return what the library says of itself, in a line; empty if it says nothing."""
+    """Return the library's version, in a line; empty if it reports none."""
     text, length = ctypes.create_string_buffer(VERSION_BYTES), ctypes.c_int()
     with contextlib.suppress(AttributeError):
         library.MPI_Get_library_version(text, ctypes.byref(length))

@@ -44,7 +44,7 @@ class TensorEngine:
         }
 
     def prepare(self, case: Case, tensor: Any) -> Prepared:
-        """Return the operation of ``case``; NotImplementedError where there is none."""
+        """Return the operation of ``case``; raises NotImplementedError without one."""
         found = getattr(self, "_" + case.op, None)
         if found is None:
             raise NotImplementedError(f"{type(self).__name__} has no {case.op}")

@@ -20,7 +20,7 @@ MAX_PAIRS, MAX_DEVICES, MAX_TOLD = 512, 64, 8
 MAX_TEXT = 200
 
 DEBUG = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,ENV,NET"}
-"""Variables that make NCCL print what is parsed here: INIT prints channels, NET prints queue pairs and GPUDirect."""
+"""Variables that make NCCL print the parsed lines: INIT prints channels, NET prints queue pairs and GPUDirect."""
 
 _SAID = re.compile(r"NCCL (INFO|WARN) (.*)")
 _VERSION = re.compile(r"(?:NCCL|RCCL) version\s*:?\s*([\d.]+[\w.+-]*)")
@@ -41,7 +41,7 @@ LINK_LOCAL = 0xFE80
 
 
 class NcclWords:
-    """One process's words so far. ``take`` reads text as it comes; what it cannot read it passes over."""
+    """NCCL's lines of one process so far. ``take`` reads text as it comes, and passes over unknown lines."""
 
     def __init__(self) -> None:
         self._rest = ""
@@ -56,7 +56,7 @@ class NcclWords:
         self._set: dict[str, str] = {}
 
     def take(self, text: str) -> None:
-        """Read what was written since the last call, cut anywhere; after ``MAX_BYTES`` nothing more."""
+        """Read the text since the last call, cut anywhere; after ``MAX_BYTES`` nothing more."""
         text = self._rest + text[: self._left]
         self._left -= min(self._left, len(text) - len(self._rest))
         lines = text.split("\n")
@@ -65,7 +65,7 @@ class NcclWords:
             self._read(line[:MAX_LINE].rstrip())
 
     def facts(self) -> dict[str, Any] | None:
-        """Return what was said; None if nothing of NCCL's was.
+        """Return the facts; None without a line of NCCL's.
 
         ``pairs`` holds ``[rank, rank, way, channels]`` in the communicators' own numbers, ``gids``
         ``[device, index, whether link-local]``, ``set`` the variables that it found.
@@ -146,7 +146,7 @@ class NcclWords:
 
 
 def read_nccl(text: str) -> dict[str, Any] | None:
-    """Return what NCCL said in ``text``, as ``NcclWords.facts``."""
+    """Return NCCL's facts in ``text``, as ``NcclWords.facts``."""
     words = NcclWords()
     words.take(text)
     return words.facts()

@@ -1,4 +1,4 @@
-"""What the ranks of a short collective job compute with, whatever starts and carries them.
+"""Inputs and results of a short collective job, for every engine and launcher.
 
 Inputs are a function of seed, index and rank, so that every rank knows the right result by itself.
 They are whole numbers, small enough that every partial sum is exact in the type whatever the order
@@ -68,7 +68,7 @@ def adds(dtype: str, rank: int, limit: int) -> bool:
 
 
 def cases_of(job: dict[str, Any], world: int) -> list[Case]:
-    """Return what a job asks for: its ``cases``, then its ``sweep`` of operations by sizes in bytes.
+    """Return the ``cases`` of a job, then its ``sweep`` of operations by sizes in bytes.
 
     The sweep has every operation at one size before the next size, so that a time that is short
     leaves out large messages and no operation.
@@ -95,14 +95,14 @@ def iterations_for(once_seconds: float, case_seconds: float) -> int:
 
 
 class Prepared(NamedTuple):
-    """An operation on buffers that are there: ``run`` does it, ``result`` is what it leaves."""
+    """An operation on allocated buffers: ``run`` performs it, ``result`` is its output."""
 
     run: Callable[[], object]
     result: Callable[[], Any]
 
 
 class Timed(NamedTuple):
-    """What a case came to; ``seconds`` of one operation, None where it was not timed."""
+    """Result of a case; ``seconds`` of one operation, None if it was not timed."""
 
     wrong: int
     verified: int
@@ -111,7 +111,7 @@ class Timed(NamedTuple):
 
 
 def compute_expected(values: Any, case: Case, rank: int, world: int, shift: int) -> Any:
-    """Return the right result at ``rank``, computed here alone; None where it gets none.
+    """Return the right result at ``rank``, computed here alone; None if it gets none.
 
     ``broadcast`` and ``reduce`` are from and to the last rank; in ``send_recv`` every rank sends to
     the next one.
@@ -137,8 +137,8 @@ def measure(engine: Any, values: Any, case: Case, number: int, case_seconds: flo
         engine: ``rank``, ``world``, ``prepare(case, given)``, ``barrier()``, ``greatest(seconds)``
             over all ranks, and ``synchronize()``.
         values: The inputs (``TensorValues``, ``ByteValues``).
-        number: Of the case, so that what an earlier one left in memory is not right for this one.
-        case_seconds: For its repetitions, where it names no number of them.
+        number: Of the case, so that the output of an earlier one in memory is not right for this one.
+        case_seconds: For its repetitions, unless it has a number of them.
     """
     shift = 17 * number
     parts = engine.world if case.op in ("reduce_scatter", "all_to_all") else 1

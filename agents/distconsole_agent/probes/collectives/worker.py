@@ -3,7 +3,7 @@
 ``collective_worker.py SECONDS ENGINE JOB``; who the rank is and where the others are is in the
 environment, as the engine wants it. ENGINE is ``gloo``, ``nccl``, ``horovod`` or ``mpi``. JOB is
 JSON: ``{"seed", "timeout_seconds", "cases": [{"op", "dtype", "elements", "iterations"}], "sweep":
-{"ops", "bytes", "dtype", "case_seconds", "seconds"} | null, "linked": by the linker's MPI}``. Each line printed is a mark and an
+{"ops", "bytes", "dtype", "case_seconds", "seconds"} | null, "linked": by the linker's MPI, "preloaded": what forks ranks}``. Each line printed is a mark and an
 object: ``stage`` (how far the rank came), ``group`` (what it finds itself to be), ``case`` (one
 verified case), ``left_out`` (cases for which the time was too short), ``took`` (the ways between ranks).
 """
@@ -21,6 +21,7 @@ from typing import Any, Callable
 from distconsole_agent.probes.collectives.by_mpi import ByteValues, Mpi
 from distconsole_agent.probes.collectives.by_torch import Horovod, TensorValues, Torch
 from distconsole_agent.probes.collectives.engine_words import own_sockets, record_nccl, recorded
+from distconsole_agent.probes.collectives.preloaded import be_forked
 from distconsole_agent.probes.collectives.values import (
     ITEM_BYTES,
     Case,
@@ -55,7 +56,7 @@ def join_ranks(name: str, job: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def run_case(engine: Any, measure_on: Measure, case: Case, number: int, seconds: float) -> None:
-    """One case; a type or an operation that this build does not have is said, not a failure."""
+    """One case; a type or an operation that this build lacks is reported, and is no failure."""
     stage(f"case {case.op} {case.dtype} {case.elements}")
     said = {"case": case.op, "dtype": case.dtype, "elements": case.elements}
     try:
@@ -86,7 +87,7 @@ def run_cases(
 ) -> None:
     """Do every case, if all ranks are there, until the job's time for them is over.
 
-    All ranks find that at the same case: the slowest one decides, by what the case before took.
+    All ranks stop at the same case: the slowest one decides, by the duration of the case before.
     Time counts from ``began``, by ``clock``, when this rank started: imports count, too.
     """
     if job.get("world_size", engine.world) != engine.world:
@@ -132,6 +133,8 @@ def main(seconds: float, name: str, job: dict[str, Any]) -> None:
     signal.setitimer(signal.ITIMER_REAL, seconds + 5.0)
     sys.path[:] = globals().get("PATH", sys.path)
     began = time.monotonic()
+    if loaded := job.pop("preloaded", None):
+        be_forked(loaded, ["-c", repr(seconds), name, json.dumps(job)])
     stage("started")
     words = record_nccl() if name == "nccl" else None
     try:

@@ -1,1 +1,1 @@
-"""Facts of GPUs: what NVML tells of them, and copies that load them."""
+"""Facts of GPUs: NVML's answers, and copies that load them."""

@@ -1,4 +1,4 @@
-"""GPUs and driver as NVML or libamd_smi tells them, and GPUs that nobody uses while something is copied to them.
+"""GPUs and driver by NVML or libamd_smi, and idle GPUs during copies.
 
 Another process asks, as a wedged driver hangs whoever asks it.
 """
@@ -47,7 +47,10 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     job = {"deep": bool(args.get("health")), "amd": not nvidia}
     answer = ask_script("inspect_gpus", job, seconds, Interpreter(env=library_environment()))
     facts = answer.facts(f"what asks {vendor}'s driver")
-    _name_processes(facts)
+    # Describe each process on a GPU; in a container those of others stay unknown.
+    for gpu in facts.get("gpus", []):
+        for entry in gpu.get("processes", []):
+            entry.update(describe_process(int(entry["pid"])))
     return {
         **facts,
         "vendor": vendor,
@@ -73,13 +76,6 @@ def look_at_kfd() -> dict[str, Any] | None:
     return {"shut": shut[:16], "owner": group}
 
 
-def _name_processes(facts: dict[str, Any]) -> None:
-    """Add to each process on a GPU who it is; in a container those of others stay unknown."""
-    for gpu in facts.get("gpus", []):
-        for entry in gpu.get("processes", []):
-            entry.update(describe_process(int(entry["pid"])))
-
-
 def library_environment() -> dict[str, str]:
     """Return the session's environment, with ``pynvml`` on the module path where this agent has it."""
     path = this_program().archive
@@ -90,7 +86,7 @@ def library_environment() -> dict[str, str]:
 
 
 def _has_library(name: str) -> bool:
-    """Whether a process started now would find a driver's library; opening it asks nothing of the driver."""
+    """Whether a process started now would find a driver's library; opening it does not touch the driver."""
     folders = filter(None, session_environment().get("LD_LIBRARY_PATH", "").split(":"))
     if any(os.path.exists(os.path.join(folder, name)) for folder in folders):
         return True
@@ -106,7 +102,7 @@ MAX_GIVEN_UP = 64
 
 _LOCK = threading.Lock()
 _LOADS: dict[str, threading.Event] = {}
-"""What goes on, by the console's token; the event is set when nobody waits for it any more."""
+"""Running copies, by the console's token; the event is set when the result is no longer awaited."""
 
 _GIVEN_UP: deque[str] = deque(maxlen=MAX_GIVEN_UP)
 """The question itself may come after its end."""
@@ -152,7 +148,7 @@ def load(args: dict[str, Any], seconds: float) -> dict[str, Any]:
 
 
 def stop(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
-    """Kill the process that copies for ``token``: nobody waits for it any more."""
+    """Kill the process that copies for ``token``."""
     token = read.text(args, "token")
     with _LOCK:
         _GIVEN_UP.append(token)

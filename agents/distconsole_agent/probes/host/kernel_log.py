@@ -1,4 +1,4 @@
-"""What the kernel's log says of GPUs, memory, disks and links, sorted into kinds.
+"""The kernel's log about GPUs, memory, disks and links, sorted into kinds.
 
 Formats: Documentation/ABI/testing/dev-kmsg; NVIDIA's Xid messages.
 """
@@ -74,14 +74,14 @@ def look(_args: dict[str, Any], seconds: float) -> dict[str, Any]:
 
 
 def _kmsg(descriptor: int, due: float) -> Iterator[tuple[float, str]]:
-    """Yield seconds since boot and text of what the kernel still has."""
+    """Yield seconds since boot and text of the kernel's present messages."""
     for _ in range(MAX_RECORDS):
         try:
             record = os.read(descriptor, 8192)
         except BlockingIOError:
             return
         except BrokenPipeError:
-            # What was to come next was overwritten meanwhile; the read after it goes on behind.
+            # The next message was overwritten meanwhile; the read after it goes on behind.
             continue
         except OSError:
             return
@@ -105,7 +105,7 @@ def parse_record(record: str) -> tuple[float, str] | None:
 
 
 def _journal(seconds: float) -> list[tuple[float, str]]:
-    """Return the same from the journal; nothing where that may not be read either."""
+    """Return the same from the journal; empty if that may not be read either."""
     program = shutil.which("journalctl")
     if program is None:
         return []

@@ -1,4 +1,4 @@
-"""What crashed jobs may have left: processes, what they hold, and segments in /dev/shm.
+"""Possible leftovers of crashed jobs: processes, their resources, and segments in /dev/shm.
 
 It signals none. Of a process only its number, user, age and the kernel's short name leave the node:
 arguments and environments may hold secrets.
@@ -46,7 +46,7 @@ _DAEMON = re.compile(r"orted|prted|hydra_pmi_proxy|hydra_bstrap.*")
 _INIT = re.compile(r"systemd|init|tini|dumb-init|docker-init|catatonit|runit|s6-svscan")
 _GPU = re.compile(r"/dev/nvidia(\d+)$")
 _CUDA = "/dev/nvidia-uvm"
-"""What a process with a CUDA context has open, and one that only asks NVML has not."""
+"""A file that a process with a CUDA context has open, and one that only asks NVML has not."""
 
 MAX_ENTRIES = 4096
 MAX_TOLD = 64
@@ -165,7 +165,7 @@ def _is_of_this_node(pid: int) -> bool:
 
 
 def _is_orphan(parent: Process | None) -> bool:
-    """Whether a process has the parent that the kernel gives to those that lost theirs.
+    """Whether a process has the parent that the kernel gives to orphans.
 
     In a container the first process may be the job itself. A parent that is not to be seen is
     another user's (hidepid of proc(5)), and alive.
@@ -180,7 +180,6 @@ def _role(name: str) -> str:
 
 
 def _run_of(pid: int) -> tuple[str, str]:
-    """Return the run that ``pid`` was started in, and whether that is over."""
     environ = read_head(f"/proc/{pid}/environ", MAX_ENVIRON_BYTES)
     mark = os.fsencode(ENV_RUN_DIR) + b"="
     for entry in environ.split(b"\0"):
@@ -288,7 +287,6 @@ def find_entries(folder: str, now: float, due: float) -> dict[str, Any]:
 
 
 def kind_of(name: str) -> tuple[str, int | None]:
-    """Return whose kind of name it is, empty for none, and the process that it names."""
     for kind, pattern in _KINDS:
         found = pattern.fullmatch(name)
         if found:
@@ -307,7 +305,7 @@ def _describe(
         "name": name[:255],
         "kind": kind,
         "pid": pid,
-        # What it takes of the memory; a file may be longer than what of it was ever written.
+        # Its memory; a file may be longer than its written part.
         "bytes": status.st_blocks * 512,
         "uid": status.st_uid,
         "folder": stat.S_ISDIR(status.st_mode),
@@ -317,7 +315,6 @@ def _describe(
 
 
 def _note_users(folder: str, entries: list[dict[str, Any]], due: float) -> None:
-    """Note of each entry whether a process has it: the one that its name says, or one that maps it."""
     for entry in entries:
         if entry["pid"] is not None and os.path.exists(f"/proc/{entry['pid']}"):
             entry["used"] = True

@@ -1,4 +1,4 @@
-"""Facts of the operating system: names, limits, folders and their speed, what a logout ends."""
+"""Facts of the operating system: names, limits, folders and their speed, the effect of a logout."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _trouble(room: dict[str, Any]) -> str:
 def _slow_parts(
     hostname: str, folders: list[str], seconds: float, patience: float
 ) -> dict[str, Any]:
-    """Return what the other process could find in time; what hung is ``{"error": ...}``."""
+    """Return the facts that the other process found in time; a part that hung is ``{"error": ...}``."""
     job = {"hostname": hostname, "patience": patience, "folders": folders}
     answer = ask_script("slow_calls", job, seconds)
     if answer.ended.exit_code is not None and not answer.ended.out:
@@ -131,7 +131,7 @@ def _slow_parts(
 
 def _limit(number: int) -> list[int | None]:
     """Return [soft, hard]; null is unlimited."""
-    # This program's own limit of descriptors is not what the user's programs have.
+    # This program's own limit of descriptors is not that of the user's programs.
     own = number != resource.RLIMIT_NOFILE
     limits = resource.getrlimit(number) if own else users_limits()
     return [None if value == resource.RLIM_INFINITY else value for value in limits]
@@ -144,7 +144,7 @@ def _distribution() -> str:
 
 
 def ends_at_logout(user: str, seconds: float, root: str = "") -> bool | None:
-    """Return whether this process, and what it starts, dies with its login session; None if nobody says.
+    """Whether this process, and its children, die with its login session; None if unknown.
 
     Outside of a session's own control group (a job of Slurm's, a container) nothing does.
     """
@@ -164,7 +164,7 @@ def ends_at_logout(user: str, seconds: float, root: str = "") -> bool | None:
 
 
 def memory(root: str = "/proc") -> dict[str, int | None]:
-    """Return bytes of memory and swap from meminfo (proc(5)); null where it does not say."""
+    """Return bytes of memory and swap from meminfo (proc(5)); null for missing lines."""
     wanted = {
         "MemTotal": "total",
         "MemAvailable": "available",
@@ -197,7 +197,7 @@ def cpu_clocks(root: str = "") -> dict[str, object]:
 def look_at_folders(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Return ``{"folders": {path: {"touch", "write", "small", "look", "read"}}}``.
 
-    What was not asked is missing; a folder that hangs has ``late``. Rates are bytes and seconds.
+    Parts that were not asked are missing; a folder that hangs has ``late``. Rates are bytes and seconds.
 
     Args:
         args: ``folders``: objects of ``path``, ``touch`` (make a file and remove it),

@@ -67,7 +67,6 @@ def mount_of(path: str, mounts: list[Mount]) -> Mount | None:
 
 
 def add_mount(path: str, facts: dict[str, Any], mounts: list[Mount]) -> dict[str, Any]:
-    """Return what is known of a folder, with the mount that it lies on."""
     mount = mount_of(str(facts.get("real") or os.path.abspath(path)), mounts)
     return {**facts, "mount": None if mount is None else mount.told()}
 

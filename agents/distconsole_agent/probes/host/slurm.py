@@ -21,7 +21,7 @@ CONFIGURATIONS = (
     "/etc/slurm-llnl/slurm.conf",
     "/run/slurm/conf/slurm.conf",
 )
-"""Where Slurm's commands look without SLURM_CONF; the last is slurmd's or sackd's own, where it has none."""
+"""Files that Slurm's commands try without SLURM_CONF; the last is slurmd's or sackd's own."""
 
 CLIENT_VARIABLES = (
     "SLURM_CLUSTER_NAME",
@@ -162,7 +162,7 @@ def parse_limits(text: str) -> dict[str, int | None]:
 
 
 def complaint(ended: Ended) -> str:
-    """Return what a command of Slurm's or munge's complained of, in one line."""
+    """Return the complaint of a command of Slurm's or munge's, in one line."""
     if ended.exit_code is None:
         return f"no answer in {ended.seconds:.0f} s"
     lines = [line.strip() for line in (ended.err or ended.out).splitlines() if line.strip()]

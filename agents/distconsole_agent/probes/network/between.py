@@ -1,4 +1,4 @@
-"""Whether this node's own ssh lets it in to other nodes, and whether a plain mpirun starts by way of it.
+"""Whether this node's own ssh can log in to other nodes, and whether a plain mpirun starts that way.
 
 mpirun and horovodrun by hand need that.
 """
@@ -134,7 +134,7 @@ def _login(
 
 
 def _try(client: str, name: str, seconds: float, env: dict[str, str]) -> dict[str, Any]:
-    """Log in once, or twice where the server hangs up before its version: that costs no penalty, and says why."""
+    """Log in once, or twice if the server hangs up before its version: that costs no penalty, and shows why."""
     options = [word for option in QUIET for word in ("-o", option)]
     words = ["-n", "-T", *options, "--", name, "true"]
     ended = run_program([client, *words], seconds, env=env)
@@ -163,7 +163,7 @@ def kind_of(ended: Ended) -> str:
 
 
 def mpirun(args: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Start one rank on each host by a plain mpirun over ssh; return what each found itself to be.
+    """Start one rank on each host by a plain mpirun over ssh; return each one's view of itself.
 
     ``{"exit_code" (null: killed), "groups": [what ranks said of themselves], "said": last lines}``.
 
@@ -183,7 +183,11 @@ def mpirun(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     python = read.optional_text(args, "python") or sys.executable
     rank = ("sh", "-c", _NAMES, "sh", python, "-c", worker_script(), repr(float(own)), "mpi")
     hydra = read.text(args, "family", "") in ("MPICH", "Intel MPI")
-    words = _hydra(hosts) if hydra else _open_mpi(hosts, own)
+    words = (
+        ["-hosts", ",".join(hosts), "-ppn", "1", "-n", str(len(hosts)), "-launcher", "ssh"]
+        if hydra
+        else _open_mpi(hosts, own)
+    )
     ended = run_program([path, *words, *rank, json.dumps(job)], seconds, env=env)
     found = list(groups(ended.out))
     # Ranks that met print only to the standard output.
@@ -202,10 +206,6 @@ def mpirun(args: dict[str, Any], seconds: float) -> dict[str, Any]:
 def _open_mpi(hosts: list[str], seconds: int) -> list[str]:
     words = ["--host", ",".join(f"{host}:1" for host in hosts), "-np", str(len(hosts))]
     return [*words, "--map-by", "slot", "--bind-to", "none", "--timeout", str(seconds)]
-
-
-def _hydra(hosts: list[str]) -> list[str]:
-    return ["-hosts", ",".join(hosts), "-ppn", "1", "-n", str(len(hosts)), "-launcher", "ssh"]
 
 
 def _variables(args: dict[str, Any], seconds: int) -> dict[str, str]:
@@ -229,7 +229,7 @@ def _variables(args: dict[str, Any], seconds: int) -> dict[str, str]:
 
 
 def groups(out: str) -> list[dict[str, Any]]:
-    """Return what the ranks said of themselves, out of mpirun's standard output."""
+    """Return the ranks' reports in mpirun's standard output."""
     found = []
     for line in out.splitlines():
         text = line.partition(MARK)[2]

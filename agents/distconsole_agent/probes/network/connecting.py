@@ -138,7 +138,7 @@ def _converse(
     ends: float,
     found: dict[str, Any],
 ) -> None:
-    """Add to ``found`` what the listener answers; once only the bulk is out, the rest stands."""
+    """Add the listener's answers to ``found``; once only the bulk is missing, the rest stands."""
     found["seen_source"] = _prove(sock, key, target.port, ends)
     rtt_us = []
     for _ in range(target.pings):
@@ -216,7 +216,7 @@ def send(args: dict[str, Any], seconds: float) -> dict[str, Any]:
             _stream(sock, stream_seconds, ends)
             count, took = handshake.COUNT.unpack(_receive(sock, handshake.COUNT.size, ends))
             info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
-            # What is still in our buffer is dropped: it would take a slow link seconds.
+            # The rest of our buffer is dropped: it would take a slow link seconds.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     except ConversationError as error:
         raise probe_failure(
@@ -233,7 +233,7 @@ def send(args: dict[str, Any], seconds: float) -> dict[str, Any]:
 
 
 def _stream(sock: socket.socket, seconds: float, ends: float) -> None:
-    """Send until the listener has counted for so long and answers."""
+    """Send until the listener has counted for this long and answers."""
     sock.sendall(handshake.STREAM + handshake.STREAM_HEAD.pack(seconds))
     chunk = bytes(CHUNK_BYTES)
     poll = select.poll()

@@ -106,7 +106,6 @@ def _ephemeral_range() -> tuple[int, int]:
 
 
 def _try_to_listen(address: str, port: int) -> tuple[socket.socket | None, str]:
-    """Return a listener, or why there is none."""
     try:
         return tcp.listen(address, BACKLOG, port), ""
     except OSError as error:
@@ -237,7 +236,7 @@ class _Group:
         guest.due = None
 
     def _drop_silent(self) -> None:
-        """Close who has not proved in time; guests wait in the order in which they came."""
+        """Close connections without a proof in time; guests wait in order of arrival."""
         now = time.monotonic()
         while self._unproved and (self._unproved[0].due is None or self._unproved[0].due < now):
             guest = self._unproved.popleft()

@@ -86,7 +86,7 @@ _COUNTERS = ("link_downed", "symbol_error", "link_error_recovery", "port_rcv_err
 
 
 def look_at_fabric(_args: dict[str, Any], _seconds: float) -> dict[str, Any]:
-    """Return the facts of group ``fabric``; ``fabric_manager`` is null where that cannot be seen."""
+    """Return the facts of group ``fabric``; ``fabric_manager`` is null if that cannot be seen."""
     switches = sum(
         re.fullmatch(r"nvidia-nvswitch\d+", name) is not None for name in entries_of("/dev")
     )
@@ -155,12 +155,12 @@ _LISTEN = "0A"
 
 def look_at_ports(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
     """Return the facts of group ``port``: of ``ports`` tried on all addresses, as a store does."""
-    wanted = [port for port in read.items(args, "ports") if _is_port(port)][:MAX_PORTS]
+    wanted = [
+        port
+        for port in read.items(args, "ports")
+        if isinstance(port, int) and not isinstance(port, bool) and 0 < port < 65536
+    ][:MAX_PORTS]
     return {"ports": {str(port): _state(port) for port in wanted}}
-
-
-def _is_port(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 65536
 
 
 def _state(port: int) -> dict[str, Any]:
@@ -180,22 +180,18 @@ def _state(port: int) -> dict[str, Any]:
 
 
 def _holder(port: int) -> dict[str, Any] | None:
-    """Return who listens; pid and name are not known where it is another user's process."""
+    """Return the listener's process; pid and name are unknown for another user's."""
     found = next((each for each in listeners() if each.port == port), None)
     if found is None:
         return None
-    pid = _owner(found.open_file)
+    pids = map(int, filter(str.isdigit, os.listdir("/proc")))
+    pid = next((pid for pid in pids if found.open_file in open_files(pid)), None)
     known = {"pid": None} if pid is None else describe_process(pid)
     return {**known, "uid": found.uid}
 
 
-def _owner(target: str) -> int | None:
-    pids = map(int, filter(str.isdigit, os.listdir("/proc")))
-    return next((pid for pid in pids if target in open_files(pid)), None)
-
-
 class Listener(NamedTuple):
-    """A socket that listens; ``open_file`` is what a descriptor of it leads to (proc(5), ``/proc/pid/fd``)."""
+    """A socket that listens; ``open_file`` is the target of its descriptor (proc(5), ``/proc/pid/fd``)."""
 
     port: int
     uid: int

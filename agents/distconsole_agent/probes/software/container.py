@@ -1,4 +1,4 @@
-"""Whether a container can be entered on this node, and by which words; what a process finds inside."""
+"""Whether a container can be entered on this node, by which command, and the facts inside."""
 
 from __future__ import annotations
 
@@ -109,7 +109,6 @@ def _own_user() -> str:
 
 
 def _ask_engine(container: Container, folders: Sequence[str], setup: str | None) -> Way:
-    """Ask an engine with a daemon, or a store of its own, what it has by that name."""
     engine, name, quoted = container.engine, container.name, shlex.quote(container.name)
     said = _run((engine, "inspect", name), setup, container)
     if said.exit_code != 0:
@@ -154,7 +153,7 @@ def _way_into(container: Container, found: dict[str, Any], pid: object) -> Way:
 
 
 def shares_memory(pid: int, proc: str = "/proc") -> bool | None:
-    """Return whether the process ``pid`` has this node's ``/dev/shm``; None where that cannot be seen."""
+    """Whether the process ``pid`` has this node's ``/dev/shm``; None if that cannot be seen."""
     try:
         device = os.stat(SHARED_MEMORY).st_dev
         with open(f"{proc}/{pid}/mountinfo", encoding="utf-8", errors="replace") as file:
@@ -254,7 +253,7 @@ def _trouble(message: str, hint: str) -> ProbeError:
 
 
 def way_of_run(spec: Mapping[str, Any], node_dir: str, environment: Mapping[str, str]) -> Way:
-    """Return how the processes of a run get into its container here; raises Refusal where they cannot."""
+    """Return the command by which processes of a run enter its container here; raises Refusal if they cannot."""
     workdir = os.path.expanduser(str(spec.get("workdir") or ""))
     folders = [node_dir]
     if os.path.isdir(workdir) and os.path.commonpath([workdir, node_dir]) != node_dir:

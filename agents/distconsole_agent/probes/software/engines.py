@@ -1,4 +1,4 @@
-"""Which MPI a node has, and what a run by Horovod or MPI, or a build of Horovod, needs of it."""
+"""A node's MPI, and its facts for a run by Horovod or MPI, or a build of Horovod."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _WHEEL = re.compile(r"^[0-9A-Za-z_.+-]{1,128}/[0-9A-Za-z_.+-]{1,160}\.whl$")
 
 
 def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Return the facts of group ``mpi``; ``setup`` is what the node's shell runs first."""
+    """Return the facts of group ``mpi``; the node's shell runs ``setup`` first."""
     setup = read.optional_text(args, "setup")
     if enter := words_into(args, setup):
         return _look_inside(enter, setup, seconds)
@@ -98,7 +98,7 @@ def look_before_run(args: dict[str, Any], seconds: float) -> dict[str, Any]:
 
     Args:
         args: ``engines``: some of ``horovod`` and ``mpi``; ``python``: the ranks' interpreter;
-            ``setup``: what the node's shell runs first.
+            ``setup``: run first by the node's shell.
     """
     asked = read.items(args, "engines")
     if not set(asked) <= {"horovod", "mpi"}:

@@ -1,4 +1,4 @@
-"""What a process finds that starts here as ranks do: packages, programs, limits, variables.
+"""Facts of a process that starts here as ranks do: packages, programs, limits, variables.
 
 It asks the interpreter that the ranks will use, in the shell that they will be started from, and
 imports torch only where that import is what is asked for.
@@ -13,6 +13,7 @@ from typing import Any
 from distconsole_agent.contract.protocol import ErrorCode
 from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.arguments import ProbeError
+from distconsole_agent.probes.collectives.preloaded import end_server
 from distconsole_agent.probes.environment import (
     change_environment,
     launch_environment,
@@ -25,6 +26,7 @@ PROGRAMS = ("python3", "mpirun", "orted", "prted", "torchrun", "horovodrun", "nv
 _MARK = "distconsole-path "
 
 MAX_FILES = 1 << 17
+MAX_SERVED_SECONDS = 600.0
 
 
 def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -42,13 +44,30 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
 
 
 def import_torch(args: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Return the facts of group ``import`` by ``python`` after ``setup``; ``late`` if there was no time."""
+    """Return the facts of group ``import`` by ``python`` after ``setup``; ``late`` if there was no time.
+
+    Args:
+        args: ``token``: fork ranks by it for ``serve_seconds``, or until ``end_import``.
+    """
+    job: dict[str, Any] = {}
+    if read.optional_text(args, "container") is None and (name := read.text(args, "token", "")):
+        served = read.number(args, "serve_seconds", 0.0, 0.0, MAX_SERVED_SECONDS)
+        job = {"name": name, "serve_seconds": served}
     try:
-        return ask_python("inspect_torch", {}, args, seconds)[0]
+        return ask_python("inspect_torch", job, args, seconds)[0]
     except ProbeError as error:
         if error.code != ErrorCode.TIMED_OUT:
             raise
         return {"present": True, "error": "", "seconds": seconds, "late": True}
+
+
+def end_import(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
+    """End the process that forks ranks by ``token``; ``ending`` is false where there is none."""
+    try:
+        end_server(read.text(args, "token"))
+    except OSError:
+        return {"ending": False}
+    return {"ending": True}
 
 
 def look_at_shell(_args: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -89,7 +108,7 @@ def _paths(argv: list[str], seconds: float) -> dict[str, str | None] | None:
 
 
 def start(args: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Start a process as a rank is started and return what it finds (see ``inspect_launch``).
+    """Start a process as a rank is started and return its facts (see ``inspect_launch``).
 
     Args:
         args: ``python``, ``setup``; ``env`` and ``unset`` of a launch; ``set`` and ``remove``:

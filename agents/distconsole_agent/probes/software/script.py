@@ -1,4 +1,4 @@
-"""What a launch needs of this node: its script, the code and modules it imports, its paths.
+"""A launch's requirements on this node: its script, the code and modules it imports, its paths.
 
 The interpreter that the ranks will use is asked, in one process that can be left behind. It reads
 the script and does not execute it.

@@ -51,7 +51,7 @@ class CudaError(Exception):
 
 
 class Cuda:
-    """CUDA's driver, initialised. Raises OSError without it, CudaError where it does not start."""
+    """CUDA's driver, initialised. Raises OSError without it, CudaError if it does not start."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL(LIBRARY)
@@ -118,7 +118,7 @@ class Copier:
         self._timed("cuMemcpyPeerAsync", times, *words)
 
     def reach(self, peer: Copier) -> bool:
-        """Let it write to another GPU by itself; False where it cannot."""
+        """Let it write to another GPU by itself; False if it cannot."""
         can = _int()
         self._cuda.call("cuDeviceCanAccessPeer", ctypes.byref(can), self.device, peer.device)
         if can.value:
@@ -131,7 +131,7 @@ class Copier:
         return self._cuda.call("cuEventQuery", self._ended, well=(0, _NOT_READY)) == 0
 
     def seconds(self) -> float:
-        """Return how long what was begun last took on the GPU."""
+        """Return the duration of the last work on the GPU."""
         milliseconds = ctypes.c_float()
         self._cuda.call("cuEventElapsedTime", ctypes.byref(milliseconds), self._began, self._ended)
         return milliseconds.value / 1e3

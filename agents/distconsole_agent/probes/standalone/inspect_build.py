@@ -1,4 +1,4 @@
-"""Program: whether the Python that runs it could build Horovod and have it installed."""
+"""Program: whether the Python that runs it could build and install Horovod."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOOLS = ("cmake", "c++", "g++", "mpicxx", "nvcc")
 
 
 def look(modules: dict[str, str]) -> dict[str, Any]:
-    """What decides whether a wheel fits here, and what building one needs."""
+    """Facts that decide whether a wheel fits here, and whether one can be built."""
     site = sysconfig.get_paths()["purelib"]
     marker = os.path.join(sysconfig.get_paths()["stdlib"], "EXTERNALLY-MANAGED")
     return {
@@ -40,7 +40,7 @@ def look(modules: dict[str, str]) -> dict[str, Any]:
 
 
 def headers() -> list[str]:
-    """Where NCCL's header may lie: beside torch's own NCCL, or where the system has it."""
+    """Places of NCCL's header: beside torch's own NCCL, or in the system."""
     named = [os.environ.get(name) for name in ("HOROVOD_NCCL_HOME", "NCCL_HOME", "CUDA_HOME")]
     folders = [*filter(None, named), "/usr", "/usr/local", "/usr/local/cuda"]
     folders += [os.path.join(entry, "nvidia", "nccl") for entry in sys.path]

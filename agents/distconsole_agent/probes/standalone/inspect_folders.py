@@ -1,4 +1,4 @@
-"""Program: how fast folders are, and whether a file can be made there (``host/machine.py``).
+"""Program: how fast folders are, and whether a file can be created there (``host/machine.py``).
 
 A dead filesystem blocks whoever touches it for ever, so each folder is a part. What is written has no
 name from the moment at which it is opened, or is removed at once; what others have written is only read.
@@ -45,7 +45,7 @@ def touch(folder: str) -> dict[str, Any]:
 
 
 def write_file(folder: str, size: int, seconds: float) -> dict[str, Any]:
-    """How fast ``size`` bytes get to the disk; less of them where the time is over."""
+    """How fast ``size`` bytes get to the disk; fewer if the time is over."""
     piece = os.urandom(PIECE)
     began = time.perf_counter()
     done = 0
@@ -106,7 +106,7 @@ def list_folder(folder: str, seconds: float) -> dict[str, Any]:
 
 
 def read(files: Any, size: int, seconds: float) -> dict[str, Any]:
-    """How fast files are read past this host's memory (O_DIRECT); nothing where that cannot be told."""
+    """How fast files are read past this host's memory (O_DIRECT); empty if that cannot be measured."""
     done = 0
     began = time.perf_counter()
     with mmap.mmap(-1, PIECE) as buffer:

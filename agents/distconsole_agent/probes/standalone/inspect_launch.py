@@ -1,4 +1,4 @@
-"""Program: what the process that it is was given: limits, variables, a temporary folder."""
+"""Program: the limits, variables and temporary folder of its own process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Program: what the Python that runs it has installed, without importing any of it.
+"""Program: the installed packages of the Python that runs it, without importing any of them.
 
 Every check starts it on every host, so what it seldom needs it imports where it needs it.
 """
@@ -86,7 +86,7 @@ def normalize(name: str) -> str:
 
 
 def distributions(folder: str) -> Iterator[tuple[str, str]]:
-    """Name and version of what is installed in a folder, from the names of its metadata's folders.
+    """Name and version of the packages in a folder, from the names of its metadata's folders.
 
     Reading each one's metadata, as importlib.metadata does, takes three times the processor's time.
     """
@@ -109,7 +109,6 @@ def distributions(folder: str) -> Iterator[tuple[str, str]]:
 
 
 def read_distributions(folder: str) -> Iterator[tuple[str, str]]:
-    """The same by what the metadata says."""
     metadata = import_metadata()
     for found in metadata.distributions(path=[folder]):
         # [] warns of a name that is missing, and will raise KeyError (importlib.metadata of Python 3.12).
@@ -150,7 +149,7 @@ def torch_facts(packages: dict[str, str]) -> dict[str, Any]:
 
 
 def assignments(text: str) -> dict[str, str]:
-    """What a version file gives to the names of interest, with an annotation or without."""
+    """Values that a version file assigns to the names of interest, with an annotation or without."""
     found = {}
     for line in text.splitlines():
         target, equals, value = line.partition("=")
@@ -201,7 +200,7 @@ def libraries(folder: str, start: str) -> list[str]:
 
 
 def horovod_facts(packages: dict[str, str], load: bool, controllers: bool) -> dict[str, Any]:
-    """What Horovod was built against; with ``load``, or by its names, what was built into it."""
+    """The torch that Horovod was built against; with ``load``, or by its names, its features."""
     folder = package_folder("horovod")
     if folder is None:
         return {"present": False}
@@ -238,7 +237,7 @@ def list_controllers(path: str) -> list[str]:
 
 
 def load_torch_libraries() -> None:
-    """Load what an import of torch would have loaded before Horovod's library.
+    """Load the libraries that an import of torch would have loaded before Horovod's.
 
     A wheel that was built in another environment carries no path to this one's torch. Where torch
     itself cannot be loaded, Horovod's own loading says why.

@@ -1,4 +1,4 @@
-"""Program: looks at a training script and what it needs, in the interpreter that would run it.
+"""Program: looks at a training script and its imports, in the interpreter that would run it.
 
 It executes nothing of the script and imports none of its modules. A dead filesystem blocks whoever
 touches it for ever, so what may hang is a part of its own.
@@ -61,7 +61,7 @@ def describe(path: str) -> dict[str, Any]:
 
 
 def argument(path: str) -> dict[str, Any]:
-    """A path among the script's arguments; of a missing one whether it could be made."""
+    """A path among the script's arguments; for a missing one whether it could be created."""
     facts = describe(path)
     if facts.get("kind") == "folder":
         # Where they cannot be read it has no such number.
@@ -97,7 +97,7 @@ def is_folder(path: str, table: Any) -> bool:
 
 
 class Walk:
-    """What a script imports, from file to file, within ``root``, where its imports begin."""
+    """A script's imports, from file to file, within ``root``, which they begin at."""
 
     def __init__(self, root: str, table: Any) -> None:
         self.root, self.table = os.path.normpath(root), table
@@ -203,7 +203,7 @@ class Imports(ast.NodeVisitor):
         self.own_path = False
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
-        # What a script adds to the places where modules are looked for, only running it would tell.
+        # Places that a script adds to sys.path are only known by running it.
         of_sys = node.attr == "path" and ast.unparse(node.value) == "sys"
         self.own_path = self.own_path or of_sys or node.attr == "addsitedir"
         self.generic_visit(node)
@@ -321,7 +321,7 @@ def tops_of(package: Any, name: str, modules: set[str]) -> list[str]:
 
 
 def script(job: dict[str, Any]) -> None:
-    """The script or module, its local code, and what it imports."""
+    """The script or module, its local code, and its imports."""
     table = job.get("sources")
     path, root = job["path"], job["root"]
     if job["module"]:
@@ -367,7 +367,7 @@ def script(job: dict[str, Any]) -> None:
 
 
 def is_shell(path: str, source: bytes) -> bool:
-    """Return whether a script is not Python: its ``#!`` line decides, and without one the end of its name."""
+    """Whether a script is not Python: by its ``#!`` line, and without one by the end of its name."""
     first = source.partition(b"\n")[0] if source[:2] == b"#!" else b""
     if first and not path.endswith(".py"):
         return b"python" not in first and b"pypy" not in first
@@ -382,7 +382,7 @@ def workdir(job: dict[str, Any]) -> None:
 
 
 def git_state(folder: str) -> dict[str, Any]:
-    """The commit that is checked out, and whether tracked files differ from it: None where it has filters of its own."""
+    """The commit that is checked out, and whether tracked files differ from it: None with filters of its own."""
     head, dirty = "", None
     status = ("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty")
     # Git compares a file by the program that a filter names; those of the user's own files may run.

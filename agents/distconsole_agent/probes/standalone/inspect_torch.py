@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from typing import Any
 
+from distconsole_agent.probes.collectives.preloaded import serve, surroundings
 from distconsole_agent.probes.standalone.reporting import FACTS, begin, find_mapped, leave, say
 
 
@@ -36,7 +38,16 @@ def facts() -> dict[str, Any]:
     }
 
 
-def main(seconds: float) -> None:
+def main(seconds: float, name: str = "", serve_seconds: float = 0.0) -> None:
+    """Say the facts; by a ``name`` leave a process behind that forks ranks, unless the driver of GPUs is loaded."""
     begin(seconds)
-    say(FACTS, facts())
+    alike = surroundings() if name else []
+    found = facts()
+    if name and not found["error"] and not find_mapped(r"/lib(cuda|hsa-runtime64|ze_loader)\.so"):
+        source = serve(name, serve_seconds, alike)
+        if source is not None:
+            path = globals().get("PATH", sys.path)
+            exec(source, {"__name__": "__main__", "PATH": path})  # noqa: S102 - a rank's
+            return
+    say(FACTS, found)
     leave()

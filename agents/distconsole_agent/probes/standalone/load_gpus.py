@@ -1,4 +1,4 @@
-"""Program: copies to and from GPUs that nobody uses, and reads their links meanwhile.
+"""Program: copies to and from idle GPUs, and reads their links meanwhile.
 
 It says what it knows before it touches a GPU and when it knows more of it; pynvml is on its module path.
 At rest a GPU slows its link down, so that only a loaded one tells how it is. One after the other gets
@@ -35,10 +35,10 @@ UNENDED = "a copy did not end in time"
 HELD_BYTES = 512 << 20
 """More than the driver itself keeps on an idle GPU."""
 HELD_BYTES_OLD = 1 << 30
-"""The same where what the driver reserves counts as used."""
+"""The same if the driver's reserve counts as used."""
 BUSY_PERCENT = 10
 CLOCK_BITS = (0x02, 0x08, 0x20, 0x40, 0x80)
-"""Of nvmlClocksEventReason: clocks that somebody set, and what no healthy GPU has."""
+"""Of nvmlClocksEventReason: clocks that were set, and reasons that no healthy GPU has."""
 ERRORS = ("replays", "recoveries", "flit_errors", "data_errors")
 """NVML_NVLINK_ERROR_DL_REPLAY, _RECOVERY, _CRC_FLIT and _CRC_DATA."""
 FIELD_RECOVERIES = 215
@@ -56,7 +56,7 @@ class LateError(Exception):
 
 
 class Gpu:
-    """A GPU, what is known of it so far (``entry``), and its copier once it has one."""
+    """A GPU, its facts so far (``entry``), and its copier once it has one."""
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -68,7 +68,7 @@ class Gpu:
         self.readings: list[tuple[int, int, int]] = []
 
     def why_not(self) -> str:
-        """Why it must not be loaded; notes the process that uses it. Empty if nobody does."""
+        """Why it must not be loaded; notes the process that uses it. Empty if it is idle."""
         mode = ask(pynvml.nvmlDeviceGetComputeMode, self.handle)
         if mode:
             return "its compute mode is exclusive: a job that starts now would be refused"
@@ -87,7 +87,6 @@ class Gpu:
         return sorted({int(process.pid) for process in found})
 
     def _unseen_use(self) -> str:
-        """In a container the processes of others are not to be seen, but their memory is."""
         memory, without_reserved = memory_of(self.handle)
         most = HELD_BYTES if without_reserved else HELD_BYTES_OLD
         screens = ask(pynvml.nvmlDeviceGetGraphicsRunningProcesses, self.handle) or []
@@ -101,7 +100,7 @@ class Gpu:
         return ""
 
     def watch(self) -> None:
-        """Take a reading of the link. Raises GuestError if somebody else uses the GPU now."""
+        """Take a reading of the link. Raises GuestError if another process uses the GPU now."""
         width = ask(pynvml.nvmlDeviceGetCurrPcieLinkWidth, self.handle)
         generation = ask(pynvml.nvmlDeviceGetCurrPcieLinkGeneration, self.handle)
         self.readings.append((width or 0, generation or 0, clock_reasons(self.handle) or 0))
@@ -117,7 +116,7 @@ class Gpu:
 
 
 def finish(gpu: Gpu, ends: float, during: Callable[[], None]) -> float:
-    """Wait for what was begun; returns its seconds on the GPU. ``during`` is done at least once."""
+    """Wait for the copies; returns their seconds on the GPU. ``during`` runs at least once."""
     assert gpu.copier is not None
     during()
     while not gpu.copier.done():
@@ -224,7 +223,7 @@ def grown(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[dic
 
 
 def measure_nvlink(gpus: list[Gpu], ends: float) -> None:
-    """Copy from each GPU to the next one that NVLink leads to, and see what the links count."""
+    """Copy from each GPU to the next one by NVLink, and read the links' counters."""
     before = {gpu.index: links(gpu) for gpu in gpus}
     linked = [gpu for gpu in gpus if any(link["up"] for link in before[gpu.index])]
     for gpu in linked:
@@ -247,7 +246,7 @@ def measure_nvlink(gpus: list[Gpu], ends: float) -> None:
 
 
 def copy_to(gpu: Gpu, peer: Gpu, ends: float) -> float | None:
-    """Bytes a second from one GPU to another; None where it cannot reach it."""
+    """Bytes a second from one GPU to another; None if it cannot reach it."""
     mine, other = gpu.copier, peer.copier
     assert mine is not None
     assert other is not None
@@ -273,7 +272,7 @@ def find_next_linked(gpu: Gpu, gpus: list[Gpu]) -> Gpu | None:
 
 
 def tell(entry: dict[str, Any]) -> None:
-    """Say what is known of a GPU; what is said last of it counts."""
+    """Print a GPU's facts; the last line of one counts."""
     say(str(entry["index"]), entry)
 
 

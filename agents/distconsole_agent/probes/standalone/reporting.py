@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FACTS = "facts"
 LAST = "over\n"
-"""Said before the end, which a thread that hangs in the kernel may hold up."""
+"""Printed before the end, which a thread that hangs in the kernel may hold up."""
 
 SPARE_SECONDS = 5.0
 MAX_ADDRESSES = 16
@@ -52,14 +52,13 @@ def import_own(name: str) -> Any:
 
 
 def import_metadata() -> Any:
-    """Import ``importlib.metadata``, with what reads the files for it, which it imports only then."""
+    """Import ``importlib.metadata`` and its readers, which it imports only then."""
     for name in ("email.message", "email.parser"):
         import_own(name)
     return import_own("importlib.metadata")
 
 
 def say(key: str, facts: object) -> None:
-    """Print the JSON pair of a key and its facts on a line of its own."""
     line = json.dumps([key, facts])
     with PRINTING:
         os.write(1, ("\n" + line + "\n").encode())

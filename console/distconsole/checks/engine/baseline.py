@@ -25,11 +25,11 @@ from distconsole.model.reports import ChangeReport, CheckReport
 
 MAX_BYTES = 1024 * 1024
 MAX_CHANGES = 64
-"""Of one host; one that was set up anew differs in everything."""
+"""Fields of one host; one that was set up from scratch differs in everything."""
 
 MAX_VALUE_CHARS = 200
 MAX_NAME_CHARS = 180
-"""Of a file; what is longer ends in a digest, so that two launches never share one."""
+"""Characters of a file's name; a longer one ends in a digest, so that two launches never share a file."""
 
 LASTING: Mapping[str, tuple[str, ...]] = {
     "ssh": ("user", "agent_python"),
@@ -64,7 +64,7 @@ PASSING = {
     ("os", "resolution.addresses", "bindable"),
     *(("net", "addresses", name) for name in ("address", "family", "loopback")),
 }
-"""Group, field and innermost name of what changes by itself, or says twice what the others say."""
+"""Group, field and innermost name of values that change by themselves, or repeat others."""
 
 PASSING_NET = re.compile(
     r"(veth|br-|docker|cali|cni|flannel|vir|vnet|tap|tun|lxc|fe80:|169\.254\.)"
@@ -72,7 +72,7 @@ PASSING_NET = re.compile(
 """Interfaces that containers and machines bring and take, and addresses of one link."""
 
 NAMED_BY = ("uuid", "address", "iface", "point")
-"""What tells the items of a list apart, where they are objects."""
+"""Keys that identify the items of a list, where they are objects."""
 
 FactGroups = Mapping[str, Mapping[str, object]]
 """A host's facts, group by group, as in ``check --json``."""
@@ -139,7 +139,7 @@ def _name(item: object, index: int) -> str:
 
 
 def differences(host: str, baseline: Baseline, facts: FactGroups) -> tuple[ChangeReport, ...]:
-    """Return what differs where both looked; ``was`` or ``now`` is empty where it is new or gone."""
+    """Return the differences among fields that both looked at; ``was`` or ``now`` is empty for a new or removed value."""
     was, now, looked = baseline.marks, marks_of(facts), set(baseline.fields)
     both = [
         field
@@ -172,7 +172,7 @@ class Baselines:
         )
 
     def read(self, host: str) -> Baseline | None:
-        """Return a host's baseline; None where there is none that can be read."""
+        """Return a host's baseline; None without a readable one."""
         try:
             with self._path(host).open("rb") as file:
                 return msgspec.json.decode(file.read(MAX_BYTES), type=threadsafe(Baseline))

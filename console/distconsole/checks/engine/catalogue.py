@@ -1,4 +1,4 @@
-"""All checks, in the order in which a report tells them: which were asked for, what each is."""
+"""All checks, in the order of a report."""
 
 from __future__ import annotations
 
@@ -35,12 +35,10 @@ CATALOGUE: tuple[Rule, ...] = tuple(
 
 
 def find_rule(check: str) -> Rule | None:
-    """Return the check with this id, or None."""
     return next((rule for rule in CATALOGUE if rule.id == check), None)
 
 
 def at_level(rule: Rule, level: Level) -> bool:
-    """Whether ``rule`` runs at ``level``."""
     order = list(Level)
     return order.index(rule.level) <= order.index(level)
 
@@ -79,7 +77,7 @@ def _suggest(word: str) -> str:
 def drop_expectations(
     rules: Iterable[Rule], expectations: Mapping[str, Expectation]
 ) -> tuple[Rule, ...]:
-    """Return ``rules`` without those on expectations that nobody has of any host."""
+    """Return ``rules`` without expectations that the configuration has of no host."""
     keys = expected.KEYS
     return tuple(
         rule
@@ -90,13 +88,12 @@ def drop_expectations(
 
 
 def needs_of(rules: Iterable[Rule]) -> frozenset[type[Facts]]:
-    """Return the groups of facts that ``rules`` need, with those that they lean on."""
     needed: set[type[Facts]] = {SshFacts, *(kind for rule in rules for kind in rule.needs)}
     return frozenset(needed.union(*(kind.leans_on for kind in needed)))
 
 
 def explain_check(request: Explain) -> Iterator[Event]:
-    """Tell what a check, a group's or those of a name's beginning catch; raises UsageError for none."""
+    """Explain a check, a group, or the checks of a prefix; raises UsageError for none."""
     check = request.check
     rule = find_rule(check)
     if rule is None:
@@ -119,9 +116,9 @@ def catalogue_tables() -> str:
     """Return the tables at the end of docs/reference/checks.md: all checks, a table for each group."""
     lines = []
     for group, rules in by_key((rule.group, rule) for rule in CATALOGUE).items():
-        lines += [f"## {group}", "", "| id | from level | catches | hint |", "|---|---|---|---|"]
+        lines += [f"## {group}", "", "| id | from level | catches |", "|---|---|---|"]
         for rule in rules:
-            cells = (f"`{rule.id}`", rule.level.value, rule.catches, rule.hint)
+            cells = (f"`{rule.id}`", rule.level.value, rule.catches)
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"

@@ -1,4 +1,4 @@
-"""The report of a check: what was found, what green leaves open, and its files: a hostfile, JUnit's XML."""
+"""The report of a check: findings, open questions behind a green result, and its files: a hostfile, JUnit's XML."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def make_report(
     Args:
         rules: The checks that were asked for.
         by: What ended the check before its end.
-        sweeping: Whether collectives for which there is no time are named and not missed.
+        sweeping: Whether collectives for which there is no time are listed and not missed.
         stage_seconds: How long each stage took.
     """
     request, view = context.request, context.view()
@@ -172,7 +172,7 @@ def find_unmade(
 
 
 def _find_silence(cells: Cells, why: Cells, only: Sequence[str]) -> Iterator[Finding]:
-    """Yield what is not there to be judged: everything, a word of ``--only``, or all of it on a host."""
+    """Yield the checks without anything to judge: all, those of a word of ``--only``, or those of a host."""
     every = set[str]().union(*cells.values())
     if not any(_judges_host(outcomes, every) for outcomes in cells.values()):
         named = f" of {', '.join(only[:MAX_LISTED])}" if only else ""
@@ -192,7 +192,6 @@ def _find_silence(cells: Cells, why: Cells, only: Sequence[str]) -> Iterator[Fin
 
 
 def _judges_host(outcomes: Mapping[str, str], ids: Set[str]) -> bool:
-    """Whether a check of ``ids`` says something of a host, were it that it could not be made."""
     return any(outcomes[check] != Outcome.SKIPPED for check in ids & outcomes.keys())
 
 
@@ -220,7 +219,6 @@ def _hint(reason: str) -> str:
 
 
 def _explains(why: str, findings: Sequence[Finding]) -> bool:
-    """Whether another finding says already why a cell is empty."""
     by = {UNREACHED: ("ssh.",), ALONE: ("ssh.",), NO_GROUP: ("coll.", "horovod.", "mpi.")}
     telling = ("net.",) if BROKEN in why else (LOST_CHECK,) if LOST in why else by.get(why, ())
     return any(
@@ -287,7 +285,7 @@ def junit(report: CheckReport) -> str:
 
 
 def _add_outcome(suite: Element, report: CheckReport) -> None:
-    """Add the test case of the whole: also what is wrong and no host's check stands in it."""
+    """Add the test case of the whole check: it fails also by findings that belong to no host's check."""
     case = SubElement(suite, "testcase", classname="distconsole check", name="outcome")
     if report.outcome is not CheckOutcome.HEALTHY:
         tag = "failure" if report.outcome is CheckOutcome.FAILED else "error"

@@ -1,4 +1,4 @@
-"""What a check says: findings, and hosts of which it has nothing to say."""
+"""Results of a check: findings, and hosts to which it does not apply."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class NotApplicable(msgspec.Struct, frozen=True):
 
 
 class PredictedChoices(msgspec.Struct, frozen=True):
-    """What the engines will choose, which the report shows whether it is found fault with or not."""
+    """Choices that the engines will make, which the report shows in any case."""
 
     choices: tuple[ChoiceReport, ...]
     hosts: tuple[str, ...] = ()
@@ -47,7 +47,6 @@ def _find(
     hint: str = "",
     cure: Cure | None = None,
 ) -> Finding:
-    """Return a finding of the rule that yields it, unless ``check`` names another."""
     return Finding(
         check=check,
         severity=severity,

@@ -1,4 +1,4 @@
-"""A check as a value, what it needs to know and how it judges, and its verdict on hosts. Judging is pure."""
+"""A check as a value: its needs, its judge, its verdict on hosts. Judging is pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ F = TypeVar("F", bound=Facts)
 
 @dataclass(frozen=True, slots=True)
 class HostView:
-    """What a check that judges each host by itself may look at; its text is the host's name."""
+    """Facts for a check that judges each host by itself; its text is the host's name."""
 
     evidence: HostEvidence
     view: View
@@ -84,7 +84,7 @@ class Rule:
 
 
 def hint(text: str) -> Callable[[Rule], Rule]:
-    """Say of a rule what to do in general where it finds something."""
+    """Set a rule's general remedy."""
     return lambda rule: replace(rule, hint=text)
 
 
@@ -96,7 +96,7 @@ def rule(
     after: tuple[type[Facts], ...] = (),
     unless: Unless = lambda _: None,
 ) -> Callable[[Judge], Rule]:
-    """Make a rule of a judge; the first paragraph of its docstring is what the rule catches."""
+    """Make a rule of a judge, whose docstring's first paragraph describes the fault."""
 
     def decorate(judge: Judge) -> Rule:
         catches = (judge.__doc__ or "").partition("\n\n")[0]
@@ -113,14 +113,12 @@ def host_rule(
     after: tuple[type[Facts], ...] = (),
     unless: Unless = lambda _: None,
 ) -> Callable[[HostJudge], Rule]:
-    """Make a rule of a judge of one host; what it yields without hosts is about that one."""
+    """Make a rule of a judge of one host; results without hosts are about that one."""
     make = rule(check, group, level, *needs, after=after, unless=unless)
     return lambda judge: make(judge_each(judge))
 
 
 def judge_each(judge_host: HostJudge) -> Judge:
-    """Return the judge of all hosts that judges each of them by ``judge_host``."""
-
     @wraps(judge_host)
     def judge(view: View) -> RuleResults:
         for host in view.hosts:
@@ -150,7 +148,7 @@ UNJUDGED = Missing(Outcome.COULD_NOT_RUN, UNREACHED)
 
 @dataclass(slots=True)
 class Verdicts:
-    """What was concluded: findings in order, outcomes and reasons by host and check, engines' ``choices``."""
+    """Conclusions: findings in order, outcomes and reasons by host and check, engines' ``choices``."""
 
     findings: list[Finding] = field(default_factory=list)
     choices: tuple[ChoiceReport, ...] = ()
@@ -163,7 +161,7 @@ class Verdicts:
 def judge(
     rule: Rule, hosts: Iterable[HostEvidence], view: View, verdicts: Verdicts
 ) -> list[Finding]:
-    """Judge one check on ``hosts`` and add to ``verdicts``; returns what it found."""
+    """Judge one check on ``hosts`` and add to ``verdicts``; returns its findings."""
     every = list(hosts)
     lacking = {h.name: why for h in every if (why := h.why_not(rule.needs)) is not None}
     ready = view.on([host for host in every if host.name not in lacking])

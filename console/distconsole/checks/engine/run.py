@@ -33,6 +33,7 @@ from distconsole.checks.gather.engine_jobs import StartJob
 from distconsole.checks.gather.loads import load_gpus, measure_folders
 from distconsole.checks.gather.local_facts import (
     ask_names,
+    end_imports,
     exchange_credentials,
     local_facts,
     step_limits,
@@ -57,7 +58,7 @@ NO_SCRIPT = "no script was given"
 
 
 class Stage(NamedTuple):
-    """What is found out of all hosts together: its name, its facts, and how."""
+    """A look at all hosts together: its name, its facts, and its function."""
 
     name: str
     kinds: tuple[type[Facts], ...]
@@ -94,12 +95,12 @@ def run_check(
     """Judge the hosts of ``session``, and compare them with their ``baselines``.
 
     Args:
-        clock: Monotonic seconds; by default without those in which a person is asked to log in.
-        baselines: What the hosts were when they last passed; None compares with nothing.
+        clock: Monotonic seconds; by default without the time in which a login waits for a person.
+        baselines: Baselines of the hosts; None compares with nothing.
         start: How a short job is started; without it there is none.
-        sweep: What collective jobs do instead of what the level says.
-        plan: Plans the launch that is to be checked; None where there is none.
-        began: When somebody began to wait for it, by ``clock``; None takes this moment.
+        sweep: Cases of collective jobs in place of those of the level.
+        plan: Plans the launch to check; None without one.
+        began: Start of the operator's wait, by ``clock``; None takes this moment.
 
     Yields:
         ``CheckProgress`` for each stage and host, ``CheckJudged`` for each check, ``FindingMade`` as soon as something is found and once
@@ -120,11 +121,13 @@ def run_check(
     except KeyboardInterrupt as interrupt:
         yield from checking.conclude_early()
         report = yield from checking.conclude(interrupt)
+    finally:
+        end_imports(context)
     yield CheckEnded(report=report if baselines is None else add_changes(report, baselines))
 
 
 class _Job(NamedTuple):
-    """A short job: its stage, its facts, and how it is begun as the first of so many."""
+    """A short job: its stage, its facts, and its start as the first of several."""
 
     stage: str
     kind: type[Facts]
@@ -135,7 +138,7 @@ class _Job(NamedTuple):
 class _Checking:
     context: CheckContext
     chosen: Sequence[Rule]
-    """What was asked for, also what the level leaves out."""
+    """Checks that were asked for, also those that the level leaves out."""
     rules: Sequence[Rule]
     """Those of ``wanted`` that are not left out."""
     waited_since: float
@@ -145,7 +148,7 @@ class _Checking:
     verdicts: Verdicts = field(default_factory=Verdicts)
     judged: set[str] = field(default_factory=set)
     going: dict[str, tuple[float, tuple[type[Facts], ...]]] = field(default_factory=dict)
-    """The stages that have begun and not ended: when, by the context's clock, and what they find out."""
+    """Running stages: start, by the context's clock, and the facts that they find."""
     answered: dict[str, set[str]] = field(default_factory=dict)
     """By stage the hosts that have answered it."""
     wanted: Sequence[Rule] = field(init=False)
@@ -157,7 +160,7 @@ class _Checking:
 
     @property
     def ways(self) -> list[Rule]:
-        """The checks of ways between the hosts that nobody asked for, and nobody wants left out."""
+        """Checks of connections that were neither asked for nor excluded."""
         every = select_rules(skip=self.context.request.skip)
         return [rule for rule in every if rule.id in reachability.WAYS and rule not in self.chosen]
 
@@ -208,11 +211,11 @@ class _Checking:
         return report
 
     def conclude_early(self) -> Iterator[Event]:
-        """Judge what is known, as nobody waits for the rest."""
+        """Judge the known facts without waiting for the rest."""
         context = self.context
         context.given_up.set()
         for kind in [kind for _, kinds in self.going.values() for kind in kinds]:
-            # Ranks that were ended because nobody waits for them are no fault of their hosts.
+            # Ranks that were ended because the result is no longer awaited are no fault of their hosts.
             leave_out(context, kind, context.hosts, CANCELLED)
         context.mark_missing((*context.needed, LifeFacts), Outcome.COULD_NOT_RUN, CANCELLED)
         note_life(context)
@@ -222,7 +225,7 @@ class _Checking:
         yield from self._tell_of_reach()
 
     def _prove(self) -> Iterator[Event]:
-        """Try the cures of what was found, and tell each finding again that has a proof now."""
+        """Try the cures of the findings, and yield each finding that has a proof now."""
         found = self.verdicts.findings
         for check, tried in proofs.prove(self.context, tuple(found), self.start):
             for place, finding in (tried or {}).items():
@@ -232,7 +235,7 @@ class _Checking:
             yield self._begin(stage) if tried is None else self._end(stage)
 
     def _plan_launch(self) -> Iterator[Event]:
-        """Plan the launch on the hosts that were reached; without one leave out what is about it."""
+        """Plan the launch on the reached hosts; without a plan leave out its checks."""
         if self.plan is None:
             yield from self._leave_out_script(NO_SCRIPT)
         elif self.context.links:
@@ -258,7 +261,7 @@ class _Checking:
     def _jobs(self, needed: frozenset[type[Facts]]) -> Iterator[Event]:
         left = [job for job in self._wanted_jobs() if job.kind in needed]
         if left:
-            # Jobs leave hosts out for them, also where nobody asked for the checks of the ways.
+            # Jobs leave hosts out for them, even if the checks of connections were not asked for.
             yield from self._tell_of(self.ways)
         if self._may_coincide():
             yield from self._run_at_once(left)
@@ -272,19 +275,19 @@ class _Checking:
             yield from self._judge(needed & ({BandwidthFacts} | waiting))
 
     def _tell_of_reach(self) -> Iterator[Event]:
-        """Tell which hosts cannot be asked, each check of it once, though nobody asked for these checks."""
+        """Report the hosts that cannot be asked, each check of it once, even if these checks were not asked for."""
         told = {found.check for found in self.verdicts.findings}
         told |= {rule.id for rule in self.wanted}
         ids = REACHING - told
         yield from self._tell_of([rule for rule in CATALOGUE if rule.id in ids])
 
     def _tell_of(self, rules: Iterable[Rule]) -> Iterator[Event]:
-        """Judge by ``rules`` that nobody asked for; only what they find is told."""
+        """Judge by ``rules`` that were not asked for; only their findings are reported."""
         for finding in reachability.judge_ways(self.context, rules, self.verdicts):
             yield FindingMade(finding=finding)
 
     def _second_look(self, kinds: Sequence[type[Facts]]) -> Iterator[Event]:
-        """Try all ways once more where a job came to nothing: one may have broken since."""
+        """Try all connections once more after a job failed: one may have broken since."""
         stuck = reachability.stuck_jobs(self.context, kinds)
         if not stuck:
             return
@@ -322,7 +325,6 @@ class _Checking:
             yield self._tell(name, "running", host)
 
     def skip(self, rule: Rule, why: str) -> CheckJudged:
-        """Account for a check that does not run."""
         skipped = Missing(Outcome.SKIPPED, why)
         for name in self.context.hosts:
             self.verdicts.add_cell(name, rule.id, skipped)
@@ -361,7 +363,6 @@ class _Checking:
         return self._tell(stage, "pass")
 
     def _tell(self, stage: str, outcome: str, host: str = "") -> CheckProgress:
-        """Return what became of a stage, on all hosts or on one, with how far the check is."""
         hosts = len(self.context.hosts)
         if host:
             self.answered[stage].add(host)
@@ -378,7 +379,7 @@ class _Checking:
         )
 
     def _judge(self, unknown: frozenset[type[Facts]], *, at_end: bool = False) -> Iterator[Event]:
-        """Judge what was not yet and needs none of ``unknown``, nor, before the end, who is left."""
+        """Judge the rest that needs none of ``unknown``; before the end without the remaining hosts."""
         unknown = unknown if at_end else unknown | {LifeFacts}
         for evidence in self.context.hosts.values():
             evidence.mark_unknown()

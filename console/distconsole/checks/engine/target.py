@@ -16,7 +16,7 @@ from distconsole.session import Session
 
 @dataclass(frozen=True, slots=True)
 class HostLaunch:
-    """What one host would start by its ``python``: ``env`` is set after ``unset``, ranks listen at ``address``."""
+    """Processes that one host would start by its ``python``: ``env`` is set after ``unset``, ranks listen at ``address``."""
 
     ranks: tuple[int, ...]
     python: str
@@ -31,7 +31,7 @@ class HostLaunch:
 
 @dataclass(frozen=True, slots=True)
 class LaunchPath:
-    """A path among the script's arguments, the option that gives it, and whether it is written to."""
+    """A path among the script's arguments, its option, and whether it is an output."""
 
     path: str
     option: str = ""
@@ -46,12 +46,12 @@ class Launch:
         command: As it was given.
         path: The script on the hosts, or a module's name.
         root: Where its imports begin.
-        auto: Whether the launcher was chosen and not asked for.
-        traits: What the script itself says, as far as it can be read here.
+        auto: Whether the launcher was chosen automatically.
+        traits: Traits of the script, as far as it can be read here.
         port: The rendezvous port that is fixed; None where ``run`` finds one that is free.
         fixed_by: What fixes it.
-        address: Where ranks are told to meet, if they are; in the words of the user.
-        env: What the user sets in every rank, and ``nic`` the interface that was asked for.
+        address: The meeting point in the user's words, if one is given.
+        env: Variables that the user sets in every rank, and ``nic`` the interface that was asked for.
         own: Modules of the script's project that are not beside it, by name: the folder that has one, and how it is found.
         brought: What ``--sync`` would bring; with it the code is ``sources`` and on no host yet.
         refused: Why ``run`` would not start it.
@@ -86,7 +86,7 @@ class Launch:
 
     @property
     def written_folders(self) -> list[str]:
-        """Where it writes: its working folder, unless ``--sync`` makes that anew, and its outputs."""
+        """Output folders: the working folder, unless ``--sync`` makes it, and the script's outputs."""
         work = [] if self.brought else [self.workdir]
         return list(dict.fromkeys([*work, *(each.path for each in self.paths if each.output)]))
 
@@ -127,7 +127,7 @@ class Launch:
         return ""
 
     def report(self) -> TargetReport:
-        """Return what the report says of it; no variable's value is in it."""
+        """Return the launch for the report, without values of variables."""
         shared = {
             name: getattr(self, name)
             for name in TargetReport.__struct_fields__

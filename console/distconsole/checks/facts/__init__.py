@@ -1,1 +1,1 @@
-"""What the hosts said, as types, and everything that is known at one moment."""
+"""Facts of the hosts, as types, and all facts at one moment."""

@@ -39,7 +39,7 @@ CANCELLED = "the check was cancelled"
 """Reasons for an empty cell; all but the last a finding of another check explains."""
 
 ELSEWHERE = "the rendezvous is on the first host, or the launch fixes no port"
-"""Why the other hosts are not asked what one alone can say for all."""
+"""Reason for not asking the other hosts, where one host can answer for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Missing:
 
 @dataclass(slots=True)
 class HostEvidence:
-    """One host: typed facts, the raw answers for the report, and reasons for what is missing."""
+    """One host: typed facts, the raw answers for the report, and reasons for missing facts."""
 
     host: Host
     known: dict[type[Facts], Facts] = field(default_factory=dict)
@@ -65,12 +65,10 @@ class HostEvidence:
 
     @property
     def reached(self) -> bool:
-        """Whether its agent answered."""
         ssh = self.find(SshFacts)
         return ssh is not None and not ssh.error_kind
 
     def find(self, kind: type[F]) -> F | None:
-        """Return facts that may be missing."""
         return cast("F | None", self.known.get(kind))
 
     def add_facts(self, facts: Facts, raw: Mapping[str, object] | None = None) -> None:
@@ -86,7 +84,7 @@ class HostEvidence:
             self.missing.setdefault(kind, Missing(outcome, why))
 
     def mark_unknown(self) -> None:
-        """Let nothing count as skipped ("no torch there") of which nobody knows whether it is there."""
+        """Count nothing as skipped ("no torch there") if its presence is unknown."""
         for kind, skipped in list(self.missing.items()):
             for other in kind.leans_on if skipped.outcome is Outcome.SKIPPED else ():
                 missing = self.missing.get(other)
@@ -154,7 +152,6 @@ def once_a_view(make: Callable[[View], T]) -> Callable[[View], T]:
 
 
 def by_key(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
-    """Return the values of each key, in their order."""
     found: dict[K, list[T]] = {}
     for key, value in pairs:
         found.setdefault(key, []).append(value)

@@ -91,7 +91,7 @@ class GpuFacts(Facts, frozen=True, kw_only=True):
 
     @property
     def models(self) -> dict[int, str]:
-        """The model of each GPU by its index; empty where the driver does not say."""
+        """The model of each GPU by its index; empty if the driver does not report it."""
         return {gpu.index: gpu.name or "" for gpu in self.gpus}
 
 
@@ -112,15 +112,15 @@ class LoadedGpu(Facts, frozen=True, kw_only=True):
 
     Attributes:
         skipped: Why nothing was copied to it; ``process`` is who uses it.
-        error: What CUDA said instead.
+        error: CUDA's error instead.
         width: The most lanes at once while copies went on; ``width_max`` is what card and slot can.
         generation: Likewise, PCIe's.
         to_device: Bytes a second, and so are ``from_device`` and ``to_peer``.
-        counted: What the GPU itself counted to it, bytes a second.
+        counted: The GPU's own count of what reached it, bytes a second.
         clock_reasons: Bits of nvmlClocksEventReason that were set most of the time.
         replays: How often PCIe had to send again.
         peer: The GPU that it copied to over NVLink.
-        peer_error: What CUDA said to that instead.
+        peer_error: CUDA's error to that instead.
     """
 
     index: int
@@ -144,7 +144,6 @@ class LoadedGpu(Facts, frozen=True, kw_only=True):
 
     @property
     def measured(self) -> bool:
-        """Whether copies to it went on."""
         return self.to_device is not None
 
     @property
@@ -160,7 +159,7 @@ class GpuLoadFacts(Facts, frozen=True, kw_only=True):
 
 
 class RdmaPort(Facts, frozen=True, kw_only=True):
-    """A port of an RDMA adapter; ``state`` is ACTIVE where it works; ``gids``: by index address and kind."""
+    """A port of an RDMA adapter; ``state`` is ACTIVE if it works; ``gids``: by index address and kind."""
 
     device: str
     port: str
@@ -172,7 +171,7 @@ class RdmaPort(Facts, frozen=True, kw_only=True):
 
 
 class FabricFacts(Facts, frozen=True, kw_only=True):
-    """``fabric_manager`` is None without NVSwitch, or where it cannot be seen."""
+    """``fabric_manager`` is None without NVSwitch, or if it cannot be seen."""
 
     group: ClassVar[str] = "fabric"
     ports: tuple[RdmaPort, ...] = ()

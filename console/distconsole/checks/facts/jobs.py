@@ -1,4 +1,4 @@
-"""What the ranks of short jobs said and how they ended, and what Slurm and munge say of a host."""
+"""Reports and ends of the ranks of short jobs, and facts of Slurm and munge."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from distconsole.checks.facts.node import Facts, HorovodFacts, MpiFacts, TorchFa
 
 
 class RankReport(Facts, frozen=True, kw_only=True):
-    """What one rank of the collective job said and how it ended (None: killed at the deadline)."""
+    """Report of one rank of the collective job, and its end (None: killed at the deadline)."""
 
     rank: int
     exit_code: int | None = None
@@ -68,7 +68,7 @@ class HorovodCollFacts(CollFacts, frozen=True, kw_only=True):
 
 
 class HorovodMpiFacts(CollFacts, frozen=True, kw_only=True):
-    """The same by Horovod over MPI, where it has both controllers."""
+    """The same by Horovod over MPI, if it has both controllers."""
 
     group: ClassVar[str] = "coll_horovod_mpi"
     leans_on = (ReachFacts, NetFacts, HorovodFacts, MpiFacts, GpuFacts)
@@ -82,7 +82,7 @@ class MpiCollFacts(CollFacts, frozen=True, kw_only=True):
 
 
 class MpiSshFacts(Facts, frozen=True, kw_only=True):
-    """What a plain mpirun over ssh started, one rank a host; only the first host has ``hosts``."""
+    """Result of a plain mpirun over ssh, one rank a host; only the first host has ``hosts``."""
 
     group: ClassVar[str] = "mpi_ssh"
     leans_on = (BetweenFacts, ReachFacts, NetFacts, MpiFacts)

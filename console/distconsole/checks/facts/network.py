@@ -83,7 +83,7 @@ class Edge(Facts, frozen=True, kw_only=True):
     ok: bool
     error: str = ""
     errno: str = ""
-    """The name of the system's code, such as EHOSTUNREACH; empty where it gave none."""
+    """The name of the system's code, such as EHOSTUNREACH; empty without one."""
     rtt_us: float | None = None
     local_address: str = ""
     seen_address: str = ""
@@ -93,7 +93,7 @@ class Edge(Facts, frozen=True, kw_only=True):
 
 
 class ReachFacts(Facts, frozen=True, kw_only=True):
-    """What a host tried to reach, on the network that the ranks would use, and where it listened."""
+    """Connections that a host tried on the ranks' network, and its own listeners."""
 
     group: ClassVar[str] = "reach"
     leans_on = (NetFacts,)
@@ -102,7 +102,7 @@ class ReachFacts(Facts, frozen=True, kw_only=True):
     listen_error: str = ""
     edges: tuple[Edge, ...] = ()
     elsewhere: tuple[Edge, ...] = ()
-    """Connections on the other networks that all hosts share, which an engine may pick by itself."""
+    """Connections on the other networks that all hosts share, which an engine may choose."""
     chosen: tuple[Edge, ...] = ()
     """Connections to addresses that an engine will choose in a network that not all hosts are in."""
 
@@ -128,7 +128,7 @@ class BandwidthFacts(Facts, frozen=True, kw_only=True):
 
 
 class PeerName(Facts, frozen=True, kw_only=True):
-    """What a name means on one host; ``late`` where its resolver did not answer in time."""
+    """Meaning of a name on one host; ``late`` if its resolver did not answer in time."""
 
     addresses: tuple[str, ...] = ()
     error: str = ""
@@ -155,7 +155,7 @@ class Login(Facts, frozen=True, kw_only=True):
 
 
 class BetweenFacts(Facts, frozen=True, kw_only=True):
-    """``client``: whether the host has an ssh at all."""
+    """``client``: whether the host has an ssh."""
 
     group: ClassVar[str] = "between"
     client: bool = True

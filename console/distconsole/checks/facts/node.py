@@ -17,7 +17,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Who(Facts, frozen=True, kw_only=True):
-    """A process, without its arguments; ``pid`` is None where it is not to be seen."""
+    """A process, without its arguments; ``pid`` is None if it cannot be seen."""
 
     pid: int | None = None
     uid: int = -1
@@ -57,7 +57,7 @@ class ResolvedAddress(Facts, frozen=True, kw_only=True):
 
 
 class Resolution(Facts, frozen=True, kw_only=True):
-    """What the host's own name resolves to, on the host."""
+    """Addresses to which the host's own name resolves there."""
 
     addresses: tuple[ResolvedAddress, ...] = ()
     error: str = ""
@@ -131,7 +131,7 @@ class OsFacts(Facts, frozen=True, kw_only=True):
 
 
 class ShellFacts(Facts, frozen=True, kw_only=True):
-    """By program its path, None where the shell finds none."""
+    """By program its path, None if the shell finds none."""
 
     group: ClassVar[str] = "shell"
     shell: str = ""
@@ -189,7 +189,7 @@ class TorchFacts(Facts, frozen=True, kw_only=True):
 
 
 class HorovodFacts(Facts, frozen=True, kw_only=True):
-    """From its ``metadata.json``, and from its library where that was loaded."""
+    """From its ``metadata.json``, and from its library if that was loaded."""
 
     group: ClassVar[str] = "horovod"
     present: bool
@@ -240,7 +240,7 @@ class ProcFacts(Facts, frozen=True, kw_only=True):
 
 
 class ImportFacts(Facts, frozen=True, kw_only=True):
-    """How an import of torch went; ``late`` where it was given up after ``seconds``."""
+    """Duration and result of an import of torch; ``late`` if it was given up after ``seconds``."""
 
     group: ClassVar[str] = "import"
     leans_on = (OsFacts,)
@@ -281,7 +281,7 @@ class KernelFacts(Facts, frozen=True, kw_only=True):
 
 
 class ShmEntry(Facts, frozen=True, kw_only=True):
-    """An entry of /dev/shm that bears an engine's name; ``used`` is None where that is not known."""
+    """An entry of /dev/shm with an engine's name; ``used`` is None if unknown."""
 
     name: str
     kind: str = ""

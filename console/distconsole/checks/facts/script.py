@@ -1,4 +1,4 @@
-"""What a host says about the script of a launch, and about folders that a training reads and writes."""
+"""Facts of a host about the script of a launch, and about the folders of a training."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class CodeFile(Facts, frozen=True, kw_only=True):
 
 
 class Problem(Facts, frozen=True, kw_only=True):
-    """Why the interpreter there does not compile a file; ``line`` 0 where it has none."""
+    """Compile error of the interpreter there; ``line`` 0 without one."""
 
     file: str = ""
     line: int = 0
@@ -93,7 +93,7 @@ class Interpreter(Facts, frozen=True, kw_only=True):
 
 
 class ScriptFacts(Facts, frozen=True, kw_only=True):
-    """``modules`` is None where they could not be asked for."""
+    """``modules`` is None if they could not be asked for."""
 
     group: ClassVar[str] = "script"
     script: ScriptFile = ScriptFile()
@@ -122,12 +122,12 @@ class Trial(Facts, frozen=True, kw_only=True):
 
     @property
     def latency(self) -> float | None:
-        """Seconds for one file; None where there were too few to tell."""
+        """Seconds for one file; None with too few files to tell."""
         return self.seconds if self.count >= 3 and self.seconds > 0 else None
 
 
 class Folder(Facts, frozen=True, kw_only=True):
-    """One folder; what was not asked is None. ``late``: the filesystem did not answer."""
+    """One folder; None for questions that were not asked. ``late``: the filesystem did not answer."""
 
     touch: Trial | None = None
     write: Trial | None = None
@@ -138,7 +138,7 @@ class Folder(Facts, frozen=True, kw_only=True):
 
 
 class FolderFacts(Facts, frozen=True, kw_only=True):
-    """Whether a file can be made there, by path."""
+    """Whether a file can be created there, by path."""
 
     group: ClassVar[str] = "folders"
     folders: dict[str, Folder] = msgspec.field(default_factory=dict)

@@ -102,7 +102,6 @@ def overflows(view: View) -> Mapping[str, str]:
 
 
 def cure_of(cause: Cause, facts: Mapping[str, ReachFacts], source: str, target: str) -> str:
-    """Return what to do about one connection that failed so."""
     there = facts[target].address if target in facts else target
     here = facts[source].address if source in facts else "PEER"
     look = f"on {source}: ip route get {there}; ip neigh show {there}"
@@ -137,22 +136,23 @@ def cure_of(cause: Cause, facts: Mapping[str, ReachFacts], source: str, target: 
 
 
 def format_pairs(view: View, matrix: Matrix, pairs: Sequence[Pair]) -> str:
-    """Return the evidence: what became of ``pairs``, and what the kernels' logs say."""
+    """Return the evidence: the errors of ``pairs``, and the kernels' logs."""
     lines = []
     for pair in pairs:
-        errors = sorted({_format_edge(edge) for edge in matrix.edges.get(pair, ()) if edge.error})
+        errors = sorted(
+            {
+                (f"{edge.error} ({edge.errno})" if edge.errno else edge.error)
+                for edge in matrix.edges.get(pair, ())
+                if edge.error
+            }
+        )
         lines.append(f"{pair[0]} -> {pair[1]}: {', '.join(errors) or 'ok'}")
     names = {name for pair in pairs for name in pair}
     full = [f"kernel's log on {n}: {text}" for n, text in overflows(view).items() if n in names]
     return "\n".join(filter(None, [list_some(lines), *full[:2]]))
 
 
-def _format_edge(edge: Edge) -> str:
-    return f"{edge.error} ({edge.errno})" if edge.errno else edge.error
-
-
 def or_elsewhere(view: View, hint: str) -> dict[str, Any]:
-    """Return the hint, and as a cure another network that works between all hosts, if there is one."""
     network, cure = _working_network(view)
     return {"hint": hint} if cure is None else offer(cure, hint, f"or by {network}, which works")
 
@@ -182,7 +182,7 @@ def other_port(lost: Sequence[Edge], open_ports: Sequence[int]) -> dict[str, Any
 
 
 def through_ports(host: str) -> str:
-    """Return what to do where a host cannot be reached on some ports of the kernel's choice."""
+    """Return the remedy if a host cannot be reached on some ephemeral ports."""
     return (
         f"allow all TCP between the hosts; on {host}: sudo iptables -S\n"
         f"or keep the kernel off them: sysctl net.ipv4.ip_local_port_range on {host}\n"

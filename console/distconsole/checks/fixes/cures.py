@@ -1,4 +1,4 @@
-"""Cures as words: what a person types for one, and a finding whose cure was tried."""
+"""Cures as words to type, and findings with tried cures."""
 
 from __future__ import annotations
 
@@ -75,12 +75,12 @@ def add_to_hint(hint: str, cure: Cure, before: str = "by hand") -> str:
 
 
 def offer(cure: Cure | None, hint: str = "", before: str = "by hand") -> dict[str, Any]:
-    """Return what a finding takes of ``cure``, and ``hint`` with its lines; without one ``hint`` alone."""
+    """Return ``cure`` as fields of a finding, and ``hint`` with its lines; without a cure ``hint`` alone."""
     return {"hint": add_to_hint(hint, cure, before) if cure else hint, "cure": cure}
 
 
 def attach_proof(finding: Finding, proof: Proof) -> Finding:
-    """Return ``finding`` with its proof; a cure that did not mend it is not offered any more."""
+    """Return ``finding`` with its proof; a cure that failed is dropped."""
     found = msgspec.structs.replace(finding, proof=proof)
     if finding.cure is None or proof.cured or not proof.after:
         return found
@@ -91,12 +91,11 @@ def attach_proof(finding: Finding, proof: Proof) -> Finding:
 
 
 def in_setup(names: Iterable[str], line: str) -> Cure:
-    """Return a line of shell for the setup of these hosts as a cure."""
     return Cure(hosts={name: HostCure(setup=line) for name in names})
 
 
 def prefix_of(mpirun: str) -> str:
-    """Return where an MPI is installed, such as ``/opt/openmpi``; empty where the path does not say."""
+    """Return the prefix of an MPI, such as ``/opt/openmpi``; empty if the path does not show it."""
     folder = mpirun.rpartition("/")[0]
     return folder.removesuffix("/bin") if folder.endswith("/bin") else ""
 

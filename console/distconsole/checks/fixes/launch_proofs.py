@@ -1,4 +1,4 @@
-"""Proofs that need no ranks: a process as ranks are started, a port. What is read back is what it got."""
+"""Proofs without ranks: a process started like a rank, a port. The process reports its environment."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from distconsole.model.findings import Finding, HostCure
 LAUNCH_SECONDS = 8.0
 
 Answer = dict[str, Any]
-"""What a process said (``probes/software/python_env``); ``error`` where it said nothing."""
+"""Report of a process (``probes/software/python_env``); ``error`` without one."""
 
 Answers = Mapping[str, Answer]
 
@@ -70,7 +70,6 @@ def _start_on(
 
 
 def join_setup(setup: str | None, change: HostCure) -> str | None:
-    """Return a host's setup command with that of ``change`` behind it."""
     return "\n".join(filter(None, (setup, change.setup))) or None
 
 
@@ -80,8 +79,6 @@ def _start_prover(
     is_well: Callable[[Answer], bool],
     show: Callable[[Answer], str],
 ) -> Prover:
-    """Return what compares processes of which each is well or not by itself."""
-
     def judge(answers: Answers) -> TrialResult:
         for name, said in answers.items():
             if "error" in said:
@@ -128,7 +125,6 @@ def _limit_prover(
 
 
 def _try_variable(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None:
-    """A variable as every host's ranks get it."""
     found = next((found for found in findings if found.cure is not None), None)
     if found is None or found.cure is None:
         return None

@@ -53,7 +53,7 @@ NETWORK = (
 """What ``run`` sets and a person who starts ranks by hand does not."""
 
 SOURCE_LINE = re.compile(r"\[rank\d+\]: |\[(?:enforce fail at )?/[\w/.-]+\.(?:cc|cpp|h):\d+\]:? ?")
-"""Where in its source Gloo says something, which helps nobody here."""
+"""Source locations in Gloo's messages, which explain nothing to users."""
 
 BEFORE_TORCH = (NOT_STARTED, "started")
 """Where a rank ends that has no torch, or takes too long to import it: no matter of the cure."""
@@ -62,7 +62,7 @@ BEFORE_TORCH = (NOT_STARTED, "started")
 def prove(
     context: CheckContext, findings: Sequence[Finding], start: StartJob | None
 ) -> Iterator[tuple[str, dict[int, Finding] | None]]:
-    """Try cures: yield a check with None before, and then, by place in ``findings``, what each has become."""
+    """Try cures: yield a check with None before, and then, by place in ``findings``, each result."""
     bad = (Severity.WARN, Severity.FAIL)
     worst_first = sorted(enumerate(findings), key=lambda each: -each[1].severity.order)
     by_check = by_key(
@@ -175,7 +175,6 @@ def _compare_ranks(
     without: Trial | None = None,
     words: str = "",
 ) -> ProofOnHosts | None:
-    """Compare ranks with the ``change`` and ones without, or another trial ``without``."""
     if not hosts or bench.start is None:
         return None
     trial = partial(_run_ranks, bench, launcher, hosts, by_hand=by_hand, linked=linked)
@@ -198,7 +197,6 @@ def _lost_way(bench: Bench, hosts: Sequence[Host]) -> Trial | None:
 
 
 def _by_other_port(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None:
-    """A connection to the port that is blocked, and to the one that the cure names."""
     found, context = findings[0], bench.context
     facts = context.view((ReachFacts,)).of(ReachFacts)
     lost = [e for f in facts.values() for e in f.edges if not e.ok and e.target in found.hosts]
@@ -214,7 +212,6 @@ def _by_other_port(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | 
 
 
 def _by_address(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None:
-    """A connection to a peer by the name that is unknown or wrong, and by its address."""
     found, context = findings[0], bench.context
     facts = context.view((OsFacts,)).of(OsFacts)
     reached = {str(host.name): host for host in context.reached()}
@@ -279,7 +276,6 @@ def _run_ranks(
 
 
 def _change_host(context: CheckContext, host: Host, change: HostCure) -> Host:
-    """Return ``host`` for one rank, with what of ``change`` is no variable."""
     setup = join_setup(host.setup, change)
     host = replace(host, slots=1, python=python_of(context, host), setup=setup)
     return replace(host, nic=change.nic, address=None) if change.nic else host

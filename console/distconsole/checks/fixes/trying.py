@@ -33,7 +33,7 @@ WORDS = 160
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """What a trial shows; not ``able`` where what it needs is not there, which says nothing."""
+    """Result of a trial; not ``able`` if a requirement was missing, which proves nothing."""
 
     ok: bool
     words: str
@@ -105,7 +105,7 @@ class Bench:
         return self.context.left(TRIAL_SECONDS)
 
     def hosts(self, names: Sequence[str], most: int = MAX_RANKS) -> list[Host]:
-        """Return these hosts as far as they answer, and where that is one alone a peer for it."""
+        """Return the hosts that answer, and for a single one a peer."""
         meet = endpoints(self.context.view((NetFacts, SshFacts)))
         able = [host for host in self.context.reached() if host.name in meet]
         found = [host for host in able if host.name in names][:most]
@@ -128,7 +128,7 @@ class Bench:
     def compare(
         self, ran: str, hosts: Sequence[Host], without: Trial, with_cure: Trial
     ) -> ProofOnHosts | None:
-        """Run both trials at once on ``hosts``; return what they prove."""
+        """Run both trials at once on ``hosts``; return the proof."""
         began = self.context.clock()
         before, after = run_both(without, with_cure)
         seconds = self.context.clock() - began
@@ -138,13 +138,13 @@ class Bench:
 
 
 Prover = Callable[[Bench, Sequence[Finding]], ProofOnHosts | None]
-"""Tries the cure of the findings of one check; None where it could not be tried at all."""
+"""Tries the cure of the findings of one check; None if it could not be tried."""
 
 
 def conclude(
     ran: str, before: TrialResult, after: TrialResult, hosts: Sequence[Host], seconds: float
 ) -> ProofOnHosts | None:
-    """Return what two trials prove; None where one lacked what it needs."""
+    """Return the proof of two trials; None if a requirement of one was missing."""
     if not (before.able and after.able):
         return None
     proof = Proof(
@@ -158,7 +158,6 @@ def conclude(
 
 
 def change_for(cures: Sequence[Cure], name: str) -> HostCure:
-    """Return what all of ``cures`` together change on one host."""
     env: dict[str, str] = {}
     unset: list[str] = []
     setup: list[str] = []
@@ -179,7 +178,6 @@ def change_for(cures: Sequence[Cure], name: str) -> HostCure:
 
 
 def changes(findings: Sequence[Finding], hosts: Sequence[Host]) -> dict[str, HostCure]:
-    """Return by host what the cures of ``findings`` change there."""
     cures = [found.cure for found in findings if found.cure is not None]
     return {host.name: change_for(cures, host.name) for host in hosts}
 

@@ -18,7 +18,7 @@ from distconsole.model.addresses import Interface
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A host's address for training, and the interface that has it where that is known."""
+    """A host's address for training, and its interface if known."""
 
     address: str
     interface: str | None
@@ -31,7 +31,7 @@ LOOPBACK = Endpoint("127.0.0.1", "lo", "127.0.0.0/8")
 
 @once_a_view
 def machines(view: View) -> Mapping[str, object]:
-    """Return what is equal for hosts that are one machine: its kernel and addresses (containers have their own)."""
+    """Return the identity of a machine: its kernel and addresses (containers have their own)."""
     facts, ssh = view.of(NetFacts), view.of(SshFacts)
     found: dict[str, object] = {}
     for host in view.hosts:
@@ -51,7 +51,6 @@ def one_machine(view: View) -> bool:
 
 @once_a_view
 def endpoints(view: View) -> Mapping[str, Endpoint]:
-    """Return the endpoint of each host of ``view`` that has one."""
     facts, ssh = view.of(NetFacts), view.of(SshFacts)
     hosts = [host for host in view.hosts if host.name in facts]
     fixed = {host.name: _fixed(view, host, facts[host.name]) for host in hosts}
@@ -106,7 +105,6 @@ def _endpoint(item: Interface) -> Endpoint:
 
 
 def _fixed(view: View, host: HostEvidence, facts: NetFacts) -> Endpoint | None:
-    """Return what the launch, or else the configuration, says of a host; None where neither does."""
     planned = view.launch.hosts.get(host.name) if view.launch is not None else None
     address, nic = host.host.address, host.host.nic
     if planned is not None and planned.address:

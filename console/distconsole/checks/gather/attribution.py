@@ -12,7 +12,7 @@ Pair = tuple[str, str]
 """A directed pair of hosts: from, to."""
 
 MIN_PEERS = 2
-"""With fewer peers there is nobody to tell a bad host from a bad link."""
+"""With fewer peers a bad host cannot be told from a bad link."""
 
 SLOW_SHARE = 0.7
 """Slower than this share of the median is slow; healthy links vary by less (measured)."""
@@ -37,7 +37,7 @@ class BlamedHost:
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """Who is at fault: ``hosts``, worst first, ``links`` both ways, ``one_way`` pairs; or nobody (``everyone``)."""
+    """The faulty ones: ``hosts``, worst first, ``links`` both ways, ``one_way`` pairs; or unclear (``everyone``)."""
 
     hosts: tuple[BlamedHost, ...]
     links: tuple[Pair, ...]
@@ -80,7 +80,7 @@ def cover(broken: Iterable[Pair]) -> dict[str, tuple[Pair, ...]]:
     """Explain pairs that work in part by hosts, greedily: by who stands in more of them than anybody else.
 
     Not every pair of a host with some blocked ports shows it, so that ``blame`` would ask too much.
-    Where nobody stands out, a pair is put down to its target.
+    Without such a host, a pair is attributed to its target.
     """
     left = list(dict.fromkeys(broken))
     found: dict[str, tuple[Pair, ...]] = {}

@@ -1,4 +1,4 @@
-"""Short collective jobs over all hosts that can reach each other: who takes part, and what the ranks do."""
+"""Short collective jobs over all hosts that can reach each other: participants and cases."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ SIZES = tuple(4 << power for power in range(0, 25, 2))
 """Of a sweep, in bytes: 4 B to 64 MiB, each four times the one before."""
 
 TIMED = (1, 1024, 1 << 20)
-"""Elements of the all-reduces that are timed where there is no sweep."""
+"""Elements of the timed all-reduces without a sweep."""
 
 SWEEP_SHARE = 0.6
-"""Of a job's time; the rest is for starting and for what each rank computes to verify."""
+"""Share of a job's time; the rest is for starting and verifying."""
 
 CASE_SECONDS = 0.1
 
@@ -119,7 +119,7 @@ def job_seconds(
 def able(
     context: CheckContext, kind: type[Facts], lacking: Callable[[HostEvidence], str]
 ) -> list[Host]:
-    """Return the hosts that can take part; of others note what is ``lacking``, why they have no ``kind``."""
+    """Return the hosts that can take part; note what is ``lacking`` on the others, the reason for no ``kind``."""
     chosen = endpoints(context.view((NetFacts, SshFacts)))
     hosts = []
     for host in context.reached():
@@ -164,7 +164,7 @@ def slots_of(context: CheckContext, host: Host) -> int:
 
 
 def join_seconds(context: CheckContext, seconds: float) -> float:
-    """Return how long the ranks of a job of so many seconds wait for each other: longer on busy hosts."""
+    """Return how long the ranks of a job of ``seconds`` wait for each other: longer on busy hosts."""
     busiest = max((each.busy for each in context.view().of(OsFacts).values()), default=1.0)
     wanted = JOIN_SECONDS * min(MOST_PATIENCE, max(1.0, busiest))
     return min(wanted, max(2.0, seconds * 0.6))

@@ -1,7 +1,8 @@
-"""What a check knows and has tried so far, and how it asks the nodes."""
+"""State of a check: facts and tried connections; it asks the nodes."""
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -34,7 +35,6 @@ NOTHING_WRITTEN = "nothing is written without a script, or --level full"
 
 
 def expected_of(session: Session) -> dict[str, Expectation]:
-    """Return by host what the configuration expects of it, where it expects anything."""
     config, name = session.config, session.cluster.name
     cluster = config.clusters.get(name) if name is not None else None
     found = {str(host.name): config.expected(host.name, cluster) for host in session.cluster.hosts}
@@ -53,6 +53,8 @@ class CheckContext:
     links: dict[HostName, NodeLink] = field(default_factory=dict)
     lost: dict[HostName, NodeError] = field(default_factory=dict)
     given_up: threading.Event = field(default_factory=threading.Event)
+    torch_token: str = field(default_factory=lambda: secrets.token_hex(16))
+    """By what the processes are known that have imported torch and fork the ranks of short jobs."""
     launch: Launch | None = None
     began: float = field(init=False)
     expected: Mapping[str, Expectation] = field(init=False)
@@ -69,7 +71,6 @@ class CheckContext:
         return min(wanted_seconds, self.began + self.request.budget_seconds - self.clock())
 
     def view(self, kinds: tuple[type[Facts], ...] = ()) -> View:
-        """Return the hosts that have all of ``kinds``."""
         return View(
             tuple(host for host in self.hosts.values() if host.why_not(kinds) is None),
             tuple(self.hosts),
@@ -79,11 +80,9 @@ class CheckContext:
         )
 
     def reached(self) -> list[Host]:
-        """Return the hosts that have a link, in order."""
         return [evidence.host for name, evidence in self.hosts.items() if name in self.links]
 
     def planned(self, host: Host) -> HostLaunch | None:
-        """Return what the launch would start on a host; None where there is none."""
         return self.launch.hosts.get(host.name) if self.launch is not None else None
 
     def mark_missing(self, kinds: tuple[type[Facts], ...], outcome: Outcome, why: str) -> None:
@@ -133,7 +132,7 @@ class CheckContext:
         return self.on_each(list(hosts), ask, seconds)
 
     def time_for(self, kind: type[Facts], wanted_seconds: float, least_seconds: float) -> float:
-        """Return what is left of the wanted seconds; where that is too short, note it and return 0."""
+        """Return the remaining part of the wanted seconds; if that is too short, note it and return 0."""
         seconds = self.left(wanted_seconds)
         if seconds >= least_seconds:
             return seconds
@@ -143,7 +142,6 @@ class CheckContext:
     def on_each(
         self, hosts: list[Host], work: Callable[[Host], dict[str, Any]], seconds: float
     ) -> Iterator[fan.Outcome[dict[str, Any]]]:
-        """Do ``work`` on ``hosts`` at once and yield each outcome as it comes."""
         allowed = seconds + 2 * ANSWER_SECONDS
         return iter_outcomes(hosts, work, seconds=allowed, linked=self.session.has_link)
 

@@ -48,15 +48,15 @@ class EngineJob:
     """What to run.
 
     Attributes:
-        engine: What the ranks compute by: ``gloo``, ``nccl``, ``horovod`` or ``mpi``.
+        engine: The ranks' engine: ``gloo``, ``nccl``, ``horovod`` or ``mpi``.
         hosts: In the order of ranks; their ``slots`` say how many.
-        work: What the ranks shall do (``collectives.worker`` of the agent).
-        seconds: After so long what is left is killed.
-        changes: By host what is added to, and removed from, the environment of its ranks.
+        work: The ranks' task (``collectives.worker`` of the agent).
+        seconds: The deadline, after which the rest is killed.
+        changes: By host the changes to the environment of its ranks.
         without: Variables that ``run`` sets by itself and this job shall not get, as if it were
             started by hand.
-        given_up: Whether nobody waits for it any more.
-        nic: The interface that every host shall use, where one was asked for.
+        given_up: Whether its result is no longer awaited.
+        nic: The interface for every host, if one was asked for.
     """
 
     launcher: LauncherName
@@ -98,12 +98,12 @@ class Engine:
     Attributes:
         stage: The check whose stage it is.
         kind: The facts that it gives.
-        lacking: Why a host cannot take part for what it has not; empty if it can.
+        lacking: Why a host cannot take part; empty if it can.
         everywhere: Whether all hosts must have it, or the job goes on without those that do not.
         mpirun: Whether mpirun starts the ranks.
-        env: Variables that choose what the engine goes by.
-        brief: Whether a few cases are enough at every level.
-        timed: Elements of the all-reduces that are timed where there is no sweep.
+        env: Variables that choose the engine's transport.
+        brief: Whether a few cases suffice at every level.
+        timed: Elements of the timed all-reduces without a sweep.
     """
 
     launcher: LauncherName
@@ -138,7 +138,6 @@ def _without_mpi(evidence: HostEvidence) -> str:
 
 
 def _without_both(evidence: HostEvidence) -> str:
-    """Where Horovod has one controller only, its own job went by that."""
     facts = evidence.find(HorovodFacts)
     built = facts.built if facts else None
     why = _without_horovod(evidence) or _without_mpi(evidence)
@@ -241,7 +240,10 @@ def _make_job(
         engine.launcher,
         _backend(context, placed) if engine is TORCH else engine.launcher.value,
         placed,
-        work_for(level, sweep, seconds, timeout, world, engine.timed),
+        {
+            **work_for(level, sweep, seconds, timeout, world, engine.timed),
+            "preloaded": context.torch_token,
+        },
         seconds,
         {**env, **engine.env, "HOROVOD_GLOO_TIMEOUT_SECONDS": str(int(timeout))},
         given_up=given_up,
@@ -280,13 +282,13 @@ def _port_of_launch(context: CheckContext, host: Host) -> int | None:
 
 
 def python_of(context: CheckContext, host: Host) -> str | None:
-    """Return the interpreter that the launch names for a host's ranks, else what it has itself."""
+    """Return the interpreter that the launch names for a host's ranks, else the host's own."""
     planned = context.planned(host)
     return host.python if planned is None else planned.python
 
 
 def _participants(context: CheckContext, engine: Engine) -> list[Host]:
-    """Return the hosts of the job; none, with the reason noted, where it cannot be."""
+    """Return the hosts of the job; none, with the reason noted, if it cannot run."""
     reached = context.reached()
     lacking = {host.name: engine.lacking(context.hosts[host.name]) for host in reached}
     without = [name for name, why in lacking.items() if why]
@@ -304,7 +306,6 @@ def _participants(context: CheckContext, engine: Engine) -> list[Host]:
 
 
 def _share_a_machine(context: CheckContext, hosts: list[Host], kind: type[Facts]) -> bool:
-    """Whether mpirun cannot tell two of ``hosts`` apart, which is then noted."""
     found = machines(context.view((NetFacts, SshFacts)))
     if len({found[host.name] for host in hosts}) == len(hosts):
         return False
@@ -360,7 +361,7 @@ def mpirun(context: CheckContext, jobs: int) -> Iterator[str]:
 
 
 def _names(context: CheckContext, hosts: list[Host]) -> list[str] | None:
-    """Return what the first host's ssh calls the hosts; None unless it reaches all of them."""
+    """Return the names of the hosts for the first host's ssh; None unless it reaches all of them."""
     facts = context.hosts[hosts[0].name].find(BetweenFacts) if hosts else None
     if facts is None:
         return None

@@ -20,7 +20,7 @@ LISTEN_SECONDS = 3.0
 
 
 class OpenPort(Facts, frozen=True, kw_only=True):
-    """A port that a node listens on, None where it cannot; ``asked`` is 0 for one of the kernel's choice."""
+    """A port that a node listens on, None if it cannot; ``asked`` is 0 for an ephemeral one."""
 
     asked: int = 0
     port: int | None = None
@@ -33,7 +33,7 @@ class Opened(Facts, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """Where a host listens for this check; ``ports`` are all, the fixed one first where it has it."""
+    """A host's listeners for this check; ``ports`` are all, the fixed one first if it has it."""
 
     endpoint: Endpoint
     token: str
@@ -92,7 +92,7 @@ class Listeners:
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        """Close what is still open; a host that is gone closes by itself."""
+        """Close the remaining listeners; those of a lost host close by themselves."""
         hosts = [host for host in self.context.reached() if host.name in self.listening]
         tokens = {name: there.token for name, there in self.listening.items()}
         for _ in self.ask(

@@ -85,7 +85,6 @@ def _speed_questions(context: CheckContext, host: Host) -> list[dict[str, Any]]:
 
 
 def _writable_folders(context: CheckContext, host: Host) -> list[str]:
-    """Return the folders in which a file of ours may be made."""
     launch = context.launch
     system = context.hosts[host.name].find(OsFacts)
     own = [system.temporary, system.home] if system else []
@@ -116,7 +115,7 @@ def _best_folder(one: Folder | None, other: Folder) -> Folder:
 
 
 def load_gpus(context: CheckContext) -> Iterator[str]:
-    """Have the hosts copy to GPUs that nobody uses; yields each host once it has answered."""
+    """Have the hosts copy to idle GPUs; yields each host once it has answered."""
     questions = _gpu_questions(context)
     hosts = [host for host in context.reached() if host.name in questions]
     most = max((len(_uuids(context, host)) for host in hosts), default=0)
@@ -139,7 +138,7 @@ def _uuids(context: CheckContext, host: Host) -> tuple[str | None, ...]:
 
 
 def _gpu_questions(context: CheckContext) -> dict[str, list[str]]:
-    """Return by host which GPUs are asked for, none for all; who is not asked is told why."""
+    """Return by host the GPUs to ask for, none for all; note why the others are not asked."""
     owner: dict[str, str] = {}
     found: dict[str, list[str]] = {}
     for host in context.reached():

@@ -1,4 +1,4 @@
-"""What each node can say by itself, asked all at once, and then what the others' names and credentials mean there."""
+"""Facts that each node can find by itself, asked all at once, and then the names and credentials of the others there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from typing import Any
 from distconsole.checks.engine.target import Launch
 from distconsole.checks.facts.evidence import ALONE, ELSEWHERE, HostEvidence, Outcome
 from distconsole.checks.facts.gpu import FabricFacts, GpuFacts
-from distconsole.checks.facts.jobs import MungeFacts, SlurmFacts, StepFacts
+from distconsole.checks.facts.jobs import (
+    CollFacts,
+    HorovodCollFacts,
+    MungeFacts,
+    SlurmFacts,
+    StepFacts,
+)
 from distconsole.checks.facts.network import BetweenFacts, EnvFacts, NameFacts, NetFacts, PortFacts
 from distconsole.checks.facts.node import (
     ClockFacts,
@@ -48,10 +54,13 @@ NODE_FOLDERS = "/tmp"  # noqa: S108 - the name of a fact
 """Where node folders are that are not asked for elsewhere."""
 
 SPARE_PORTS = tuple(range(MASTER_PORT + 1, MASTER_PORT + 9))
-"""What a job may take whose port is held."""
+"""Ports that a job may take in place of a held one."""
 
 LOCAL_SECONDS = {Level.QUICK: 8.0, Level.STANDARD: 20.0, Level.FULL: 40.0}
 """How long a host may take over all its local facts."""
+
+SERVED_SECONDS, END_SECONDS = 120.0, 2.0
+"""A process with torch that no console ends is there no longer than that."""
 
 FOLDER_SECONDS = {Level.QUICK: 1.5, Level.STANDARD: 4.0, Level.FULL: 8.0}
 """How long a filesystem may sleep over a question that a healthy one answers in milliseconds."""
@@ -65,7 +74,7 @@ KINDS: tuple[type[Facts], ...] = (
     *(PortFacts, ProcFacts, ImportFacts, KernelFacts),
     *(FabricFacts, ShmFacts, SlurmFacts, NetFacts, ScriptFacts, FolderFacts, BetweenFacts),
 )
-"""What a probe of the same name as the group finds; the former are from one probe, ``python_env``."""
+"""Groups of one probe, ``python_env``; other groups have a probe of their name."""
 
 NOT_ALWAYS = {
     "port": ELSEWHERE,
@@ -94,7 +103,7 @@ NO_JOB = "no Slurm allocation at hand (salloc, then distconsole check inside it)
 
 
 def local_facts(context: CheckContext) -> Iterator[HostEvidence]:
-    """Ask every reached host what it knows by itself, and yield each when it has answered."""
+    """Ask every reached host for its own facts, and yield each when it has answered."""
     seconds = context.left(LOCAL_SECONDS[context.request.level])
     hosts = context.reached()
     if seconds > 0.1 and hosts:
@@ -113,7 +122,7 @@ def local_facts(context: CheckContext) -> Iterator[HostEvidence]:
 
 
 def _peers_of_each(context: CheckContext) -> dict[HostName, list[str]]:
-    """Return by host addresses of those it tries, by what their agents said, a few of each."""
+    """Return by host addresses of the peers that it tries, from their agents, a few of each."""
     known = {host.name: _some_addresses(context.links[host.name]) for host in context.reached()}
     names = list(known)
     if len(names) <= ALL_PAIRS_HOSTS:
@@ -176,14 +185,14 @@ def _questions(
         "net": {"peers": peers},
         "slurm": {"names": [str(host.name)]},
         "between": {
-            # In the order of the hosts, not in that in which the links came about.
+            # In the order of the hosts, not in that of their connections.
             "targets": targets(
                 {each.name: context.links[each.name] for each in context.reached()}, host
             )
             if BetweenFacts in needed
             else []
         },
-        "import": shell,
+        "import": {**shell, **_serving(context)},
         "gpu": {"health": not quick},
         "port": {"ports": [*ports_of(context)[:1], *SPARE_PORTS]},
         "proc": {"ports": ports_of(context), "patience_seconds": 1.0 if quick else 3.0},
@@ -199,6 +208,19 @@ def _questions(
             yield kind.group, kind.group, arguments.get(kind.group, {})
 
 
+def _serving(context: CheckContext) -> dict[str, Any]:
+    """Return the arguments by which a process with torch stays, to fork the ranks of jobs that measure nothing."""
+    if context.request.level is Level.FULL or not context.needed & {CollFacts, HorovodCollFacts}:
+        return {}
+    return {"token": context.torch_token, "serve_seconds": context.left(SERVED_SECONDS)}
+
+
+def end_imports(context: CheckContext) -> None:
+    """End the processes with torch that stayed."""
+    if _serving(context):
+        context.stop(context.reached(), "import.end", context.torch_token, END_SECONDS)
+
+
 def watched_folders(launch: Launch | None, host: Host) -> list[str]:
     """Return the folders whose room and mount are of interest beside the usual ones."""
     own = [host.node_dir or NODE_FOLDERS]
@@ -206,7 +228,7 @@ def watched_folders(launch: Launch | None, host: Host) -> list[str]:
 
 
 def touch_question(launch: Launch | None) -> dict[str, Any]:
-    """Return the arguments of the probe ``folders``: where a file is made and removed."""
+    """Return the arguments of the probe ``folders``: where a file is created and removed."""
     if launch is None:
         return {"folders": [], "usual": ["temporary", "home"]}
     return {
@@ -271,7 +293,7 @@ def _learn_all(
 def _facts_or_reason(
     evidence: HostEvidence, answer: object, kinds: tuple[type[Facts], ...]
 ) -> dict[str, Any] | None:
-    """Return what a probe found; else note why not."""
+    """Return the facts of a probe; else note the reason."""
     if not isinstance(answer, dict):
         return None
     facts, error = answer.get("facts"), answer.get("error")
@@ -309,7 +331,7 @@ def ask_names(context: CheckContext) -> Iterator[str]:
 
 
 def exchange_credentials(context: CheckContext) -> Iterator[str]:
-    """Have every Slurm host decode what the others encode; yields each as it has."""
+    """Have every Slurm host decode the credentials of the others; yields each when done."""
     known = context.view((SlurmFacts,)).of(SlurmFacts)
     slurm = _on_slurm(context, MungeFacts)
     hosts = [host for host in slurm if known[host.name].by_munge]
@@ -369,7 +391,6 @@ def _nodes_of(nodelist: str) -> set[str]:
 
 
 def _on_slurm(context: CheckContext, kind: type[Facts]) -> list[Host]:
-    """Return the hosts that have Slurm, and note of the others that they lack ``kind``."""
     found = []
     for host in context.reached():
         evidence = context.hosts[host.name]

@@ -33,7 +33,7 @@ from distconsole.model.reports import PairReport
 STREAM_SECONDS = 0.5
 ANSWER_SECONDS = 3.0
 MAX_FULL = 32
-"""Up to so many hosts every pair is measured; beyond, some random matchings."""
+"""Up to this many hosts every pair is measured; beyond, some random matchings."""
 MATCHINGS = 5
 RETESTS = 2
 """A slow pair is measured again, up to twice, before it is called slow: one lost packet costs more
@@ -145,7 +145,7 @@ def _suspects(streams: dict[Pair, Stream]) -> list[Pair]:
 
 
 def _matchings(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
-    """Split pairs into rounds in which nobody appears twice."""
+    """Split pairs into rounds in which each host appears once at most."""
     left = list(pairs)
     while left:
         busy: set[str] = set()

@@ -8,7 +8,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 ALL_PAIRS_HOSTS = 128
-"""Up to so many hosts each one tries all others."""
+"""Up to this many hosts each one tries all others."""
 
 
 def partners(names: Sequence[T], place: int) -> list[T]:

@@ -29,7 +29,7 @@ CONNECT_SECONDS = {Level.QUICK: 1.2, Level.STANDARD: 3.2, Level.FULL: 7.5}
 """Per connection: long enough for one, two or three SYNs (they go out after 0, 1, 3 and 7 s)."""
 
 AGAIN_SECONDS = CONNECT_SECONDS[Level.QUICK]
-"""The same for what is tried once more."""
+"""The same for second tries."""
 
 KERNEL_SECONDS = 2.0
 
@@ -38,10 +38,10 @@ PINGS, FEW_PINGS = 5, 1
 
 MAX_OTHERS = 4
 MANY_PORTS_HOSTS, MANY_PORTS, FEW_PORTS = 8, 16, 8
-"""Ports of the kernel's range that each host listens on: the many up to so many hosts."""
+"""Ephemeral ports that each host listens on: the larger number up to this many hosts."""
 
 ALL_PORTS_HOSTS = 32
-"""Beyond so many hosts each one tries the fixed port of another and one of its others, in turn."""
+"""Beyond this many hosts each one tries the fixed port of another and one of its others, in turn."""
 
 
 WAYS = frozenset({"net.reach_tcp", "net.asymmetric", "net.port_ephemeral", "net.mtu"})
@@ -54,7 +54,7 @@ Told = str | PairProgress
 
 
 class Result(Facts, frozen=True, kw_only=True):
-    """What a node says of one connection (``network/connecting`` there)."""
+    """A node's report on one connection (``network/connecting`` there)."""
 
     id: str
     ok: bool = False
@@ -140,7 +140,7 @@ def _try_rounds(
 
 
 Targets = dict[str, list[dict[str, Any]]]
-"""By host what it is asked to connect to."""
+"""By host its targets."""
 
 Tried = dict[str, tuple[Edge, ...]]
 """By host the connections that it tried."""
@@ -155,7 +155,6 @@ def _try_network(
     *,
     first: bool = False,
 ) -> Generator[Told, None, tuple[Tried, dict[str, str]]]:
-    """Let all ``hosts`` try the endpoints of ``chosen``, which are some of them or all."""
     with Listeners(context, chosen, ports, 2 * timeout + 15.0) as listeners:
         targets = _all_targets(hosts, listeners.listening)
         found = yield from _connect_all(context, targets, listeners, timeout, first=first)
@@ -182,7 +181,7 @@ def _connect_all(
     *,
     first: bool = False,
 ) -> Generator[Told, None, Tried]:
-    """Connect; the pairs of the ``first`` network that is tried are told as they come."""
+    """Connect; pairs of the ``first`` network are reported as they come."""
     hosts = [host for host in context.reached() if host.name in targets]
     batch_seconds = timeout * 1.5 + 2.0
     found: Tried = {}
@@ -210,9 +209,9 @@ def _progress(context: CheckContext, edges: Iterable[Edge]) -> PairProgress:
 
 
 def _all_targets(hosts: list[Host], listening: dict[str, Listening]) -> Targets:
-    """Return what each host connects to; one connection of a pair is timed and carries much."""
+    """Return the targets of each host; one connection of a pair is timed and carries much."""
     every = len(listening) <= ALL_PORTS_HOSTS
-    # In the order of the hosts, not in that in which they answered.
+    # In the order of the hosts, not in that of their answers.
     ring = list(dict.fromkeys((*(str(host.name) for host in hosts), *listening)))
     return {
         host.name: [
@@ -250,7 +249,6 @@ def _doubtful(found: Tried, targets: Targets) -> Targets:
 
 
 def _replace_tries(first: Tried, second: Tried) -> Tried:
-    """Return ``first`` with what came of each second try in its place."""
     whole = dict(first)
     for name, edges in second.items():
         newer = {(edge.target, edge.port): edge for edge in edges}
@@ -264,7 +262,7 @@ def _edges(
     listening: dict[str, Listening],
     answer: dict[str, Any],
 ) -> tuple[Edge, ...]:
-    """Pair each target with its result; what the node did not answer as agreed counts as a timeout."""
+    """Pair each target with its result; a malformed answer counts as a timeout."""
     results = {}
     entries = answer.get("results")
     for entry in entries if isinstance(entries, list) else ():
@@ -334,6 +332,6 @@ def _is_stuck(context: CheckContext, kind: type[CollFacts]) -> bool:
 
 
 def excuse(context: CheckContext, kinds: Iterable[type[Facts]]) -> None:
-    """Forget what jobs told while a way broke: the way is at fault, and nobody else."""
+    """Drop the results of jobs while a connection broke: the connection is at fault, not the hosts."""
     for kind in kinds:
         leave_out(context, kind, context.hosts, f"a way broke while it went on {BROKEN}")

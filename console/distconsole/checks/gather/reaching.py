@@ -26,7 +26,6 @@ BRING_SECONDS = 60.0
 
 
 def connect(context: CheckContext) -> Iterator[HostEvidence]:
-    """Reach every host and yield each as soon as it is known whether it can be reached."""
     outcomes: queue.SimpleQueue[fan.Outcome[NodeLink] | BaseException | None] = queue.SimpleQueue()
     threading.Thread(
         target=_collect, args=(context.session, outcomes), name="check-connect", daemon=True
@@ -100,11 +99,11 @@ def _add_reach(
 
 
 ANSWER_SECONDS = 4.0
-"""What an agent may take for a ping; on a busy machine it takes a tenth of a second."""
+"""Seconds that an agent may take for a ping; on a busy machine it takes a tenth of one."""
 
 
 def is_lost(context: CheckContext, name: str) -> bool:
-    """Tell whether a host that left something unanswered answers nothing any more."""
+    """Whether a host that left a request unanswered does not answer at all."""
     host = HostName(name)
     if host in context.links and host not in context.lost:
         try:
@@ -127,13 +126,13 @@ def find_dead_links(context: CheckContext, names: Iterable[str]) -> list[str]:
 def leave_out_for(
     context: CheckContext, kind: type[Facts], hosts: Iterable[str], lost: Iterable[str]
 ) -> None:
-    """Forget what a job told: that of its hosts some died is no fault of the others."""
+    """Drop the results of a job: some of its hosts died, which is no fault of the others."""
     why = f"{', '.join(lost)} stopped answering while it went on {LOST}"
     leave_out(context, kind, hosts, why)
 
 
 def leave_out(context: CheckContext, kind: type[Facts], hosts: Iterable[str], why: str) -> None:
-    """Forget what a job told of ``hosts``, for a reason that another finding says."""
+    """Drop the results of a job of ``hosts``, for a reason in another finding."""
     wanted = set(hosts)
     for name, evidence in context.hosts.items():
         if name in wanted:
@@ -143,7 +142,7 @@ def leave_out(context: CheckContext, kind: type[Facts], hosts: Iterable[str], wh
 
 
 def note_life(context: CheckContext) -> None:
-    """Note at the end of every host that was reached whether it still answers."""
+    """Note at the end which reached hosts still answer."""
     broken = find_dead_links(context, context.links)
     for name in broken:
         is_lost(context, name)

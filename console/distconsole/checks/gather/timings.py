@@ -35,7 +35,7 @@ def message_bytes(op: str, elements: int, element_bytes: int, ranks: int) -> int
 
 
 def collectives_of(view: View) -> tuple[CollectiveReport, ...]:
-    """Return what was timed, over the ranks of each job."""
+    """Return the timed collectives, over the ranks of each job."""
     cases: dict[tuple[str, str, str, int], list[tuple[int, dict[str, Any]]]] = {}
     jobs: dict[str, CollFacts] = {}
     for facts, rank, said in _all_said(view):
@@ -48,7 +48,6 @@ def collectives_of(view: View) -> tuple[CollectiveReport, ...]:
 
 
 def _all_said(view: View) -> Iterator[tuple[CollFacts, int, dict[str, Any]]]:
-    """Yield what each rank of each job said, job by job."""
     for kind in KINDS:
         for facts in view.of(kind).values():
             for rank in facts.ranks:
@@ -82,7 +81,7 @@ def _collective(
 
 
 def verified_of(view: View) -> tuple[VerifiedReport, ...]:
-    """Return what was verified and not timed, and what an engine has not, once for all ranks."""
+    """Return the collectives that were only verified, and those that an engine lacks, once for all ranks."""
     found: dict[tuple[str, str, str, int], VerifiedReport] = {}
     for facts, _, said in _all_said(view):
         if "case" not in said:
@@ -103,7 +102,7 @@ def verified_of(view: View) -> tuple[VerifiedReport, ...]:
 
 
 def left_out_of(view: View) -> tuple[str, ...]:
-    """Return the cases for which there was no time, each in words."""
+    """Return the cases for which there was no time, as text."""
     words = (
         f"{facts.launcher} {op} of {elements} {dtype}"
         for facts, _, said in _all_said(view)
@@ -117,5 +116,4 @@ BUSY = 2.0
 
 
 def busy_hosts(view: View) -> dict[str, float]:
-    """Return the hosts with more to do than they can, with their processes for each processor."""
     return {name: os.busy for name, os in view.of(OsFacts).items() if os.busy > BUSY}

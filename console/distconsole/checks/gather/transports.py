@@ -34,13 +34,13 @@ _LANES = re.compile(r"\b(?:tag|am|rma|amo|stream)\(([^)]*)\)")
 
 
 def split_mpi_words(lines: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the lines by which Open MPI and UCX say what they took, and the others."""
+    """Return the lines in which Open MPI and UCX report their transports, and the others."""
     words = [line for line in lines if _WORD.match(line)]
     return words[:MAX_WORDS], [line for line in lines if not _WORD.match(line)]
 
 
 def read_mpi_words(lines: Iterable[str], rank: int) -> dict[str, Any] | None:
-    """Return what ``rank`` said, as ``Took`` has it; None if it said nothing of its ways."""
+    """Return the transports that ``rank`` reported; None if it reported none."""
     pml = ""
     pairs: dict[tuple[int, int, str, int], None] = {}
     sockets: dict[tuple[str, str], None] = {}
@@ -67,7 +67,7 @@ def read_mpi_words(lines: Iterable[str], rank: int) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class RankWays:
-    """What the engine of a rank took."""
+    """Transports of a rank's engine."""
 
     host: str
     rank: int
@@ -75,7 +75,7 @@ class RankWays:
 
 
 def took_of(view: View, kind: type[CollFacts]) -> list[RankWays]:
-    """Return what the ranks of a job said; what does not fit its form is passed over."""
+    """Return the reports of a job's ranks; malformed ones are left out."""
     return [
         RankWays(host, rank.rank, took)
         for host, facts in view.of(kind).items()
@@ -105,7 +105,7 @@ def pairs_of(ways: Sequence[RankWays]) -> dict[tuple[str, str], dict[str, int]]:
 
 
 def ways_taken(view: View) -> tuple[WayReport, ...]:
-    """Return what each job's engine took between each two hosts, as ``check --json`` gives it."""
+    """Return the transports between each two hosts by job, as ``check --json`` gives them."""
     found: list[WayReport] = []
     for kind in (CollFacts, MpiCollFacts):
         ways = took_of(view, kind)

@@ -1,1 +1,1 @@
-"""Which interface and address each library will take on each host, from what the hosts said of themselves."""
+"""Predicts the interface and address that each library will take on each host, from the hosts' facts."""

@@ -1,4 +1,4 @@
-"""Horovod's choice over Gloo: of ranks that are told an interface, and of horovodrun, which looks for one.
+"""Horovod's choice over Gloo: of ranks with a given interface, and of horovodrun, which looks for one.
 
 Sources: horovod/common/gloo/gloo_context.cc (``HOROVOD_GLOO_IFACE``; process sets always listen at
 the host's own name), horovod/runner/driver/driver_service.py (``_run_probe``: each host tries the
@@ -18,7 +18,7 @@ VARIABLE = "HOROVOD_GLOO_IFACE"
 
 
 def choose(node: Node) -> tuple[Pick, ...]:
-    """Return what a rank listens on: the interface that it is told, and its own name."""
+    """Return the listening addresses of a rank: the given interface, and its own name."""
     wanted = node.variables.get(VARIABLE, "")
     own = _for_process_sets(node)
     return (on_interface(node, wanted, VARIABLE), own) if wanted else (own,)

@@ -22,11 +22,11 @@ BY_ITSELF = (
     ("lo", "nothing else than lo… is there"),
     ("virbr", "nothing else than virbr… is there"),
 )
-"""What it tries one after the other where nobody says anything."""
+"""Its preferences without a setting, in order."""
 
 
 def choose(node: Node) -> tuple[Pick, ...]:
-    """Return what it takes; the first is the bootstrap's."""
+    """Return its choices; the first is the bootstrap's."""
     wanted = node.variables.get(VARIABLE, "")
     if len(wanted) > 1:
         found = _matching(node, wanted, f"{VARIABLE}={wanted}")
@@ -36,7 +36,7 @@ def choose(node: Node) -> tuple[Pick, ...]:
 
 
 def data(node: Node) -> str:
-    """Return the InfiniBand devices that it moves data by, as text; empty where it uses sockets.
+    """Return the InfiniBand devices for its data, as text; empty if it uses sockets.
 
     ``ncclIbInit`` in src/transport/net_ib.cc: NCCL_IB_DISABLE, NCCL_IB_HCA with the grammar of
     interfaces; NCCL_NET=Socket keeps to sockets.

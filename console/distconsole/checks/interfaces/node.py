@@ -1,4 +1,4 @@
-"""A host as a library that looks for an interface sees it, what it takes there, and whether other hosts reach that."""
+"""A host's interfaces for a library that chooses one, its choice, and whether other hosts reach that."""
 
 from __future__ import annotations
 
@@ -70,7 +70,6 @@ class Node:
         return replace(self, variables={**self.variables, **more})
 
     def running(self, entry: NetAddress) -> bool:
-        """Whether the interface of ``entry`` is up and has a carrier."""
         known = self.interfaces.get(entry.iface)
         return entry.up and (known is None or known.state not in NO_CARRIER)
 
@@ -88,13 +87,12 @@ class Node:
         return frozenset(network for each in usable if (network := each.network) is not None)
 
     def network(self, address: str) -> Network | None:
-        """Return the subnet of one of its own addresses."""
         return next((e.network for e in self.addresses if e.address == address), None)
 
 
 @once_a_view
 def nodes_of(view: View) -> Mapping[str, Node]:
-    """Return the hosts of ``view`` that said what is needed."""
+    """Return the hosts of ``view`` with the needed facts."""
     nets, systems, environments = view.of(NetFacts), view.of(OsFacts), view.of(EnvFacts)
     return {
         name: Node(
@@ -147,7 +145,7 @@ UNKNOWN = Way(None, None, "another network, and nobody tried it")
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """All ways to one address: those that are shut, one that nobody knows, and how many there are."""
+    """All connections to one address: broken ones, an unknown one, and their number."""
 
     shut: Mapping[str, Way]
     unknown: Way | None
@@ -155,7 +153,6 @@ class Around:
 
 
 def summarize(ways: Mapping[str, Way]) -> Around:
-    """Return the ways from each peer together."""
     shut = {peer: way for peer, way in ways.items() if way.open is False}
     unknown = next((way for way in ways.values() if way.open is None), None)
     return Around(shut, unknown, len(ways))
@@ -163,12 +160,12 @@ def summarize(ways: Mapping[str, Way]) -> Around:
 
 @dataclass(slots=True)
 class Ways:
-    """What is known of the ways between hosts: connections that were tried, else subnets and routes."""
+    """Connections between hosts: tried ones, else subnets and routes."""
 
     nodes: Mapping[str, Node]
     machine_of: Mapping[str, object]
     tried: Mapping[tuple[str, str, str], str]
-    """Source, target and address -> the error; empty where a connection succeeded."""
+    """Source, target and address -> the error; empty if a connection succeeded."""
     _addresses: dict[str, dict[str, NetAddress]] = field(init=False)
     _networks: dict[str, frozenset[Network]] = field(init=False)
     _inside: dict[tuple[str, frozenset[Network]], bool] = field(default_factory=dict)
@@ -187,7 +184,6 @@ class Ways:
         self._places = {name: place for place, name in enumerate(self._names)}
 
     def around(self, target: str, address: str) -> Around:
-        """Return all ways to ``address`` of ``target``."""
         key = (target, address)
         if key not in self._around:
             peers = self.partners(target)
@@ -195,11 +191,9 @@ class Ways:
         return self._around[key]
 
     def partners(self, name: str) -> list[str]:
-        """Return the hosts whose ways to and from ``name`` are looked at."""
         return partners(self._names, self._places[name])
 
     def way(self, source: str, target: str, address: str) -> Way:
-        """Return the way from ``source`` to ``address`` of ``target``."""
         key = (source, target, address)
         if key not in self._known:
             self._known[key] = self._way(source, target, address)
@@ -233,13 +227,12 @@ class Ways:
 
 
 def ways_of(view: View, nodes: Mapping[str, Node]) -> Ways:
-    """Return what ``view`` knows of the ways between ``nodes``."""
     tried: dict[tuple[str, str, str], str] = {}
     for found in view.of(ReachFacts).values():
         for edge in (*found.edges, *found.elsewhere, *found.chosen):
             if edge.error == SILENT:
                 continue
             key = (edge.source, edge.target, edge.address)
-            # One port that answers is a way: what firewalls do to ports is told elsewhere.
+            # One port that answers suffices: findings on firewalled ports are separate.
             tried[key] = "" if edge.ok else tried.get(key, edge.error)
     return Ways(nodes, machines(view), tried)

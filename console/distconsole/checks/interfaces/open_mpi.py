@@ -66,7 +66,6 @@ def _choose_picks(node: Node, include: str, exclude: str, parameter: str) -> tup
 
 
 def _is_in_list(interface: str, address: str, words: str) -> bool:
-    """Whether an interface is named, or its address lies in a subnet that is."""
     ip = ip_of(address)
     for word in words.split(","):
         network = network_of(*word.split("/", 1)) if "/" in word else None
@@ -88,7 +87,7 @@ class Side:
 
 
 def side_of(node: Node) -> Side:
-    """Return what a host's ranks can pair."""
+    """Return the interfaces of a host that ranks can pair."""
     picks = tuple(pick for pick in choose(node) if pick.address)[:MAX_MATCHED]
     return Side(picks, tuple(_weigh(node, pick) for pick in picks))
 

@@ -1,4 +1,4 @@
-"""The panel: for every engine that is there, what it takes on each host, and whether the hosts then meet."""
+"""The panel: the choice of every present engine on each host, and whether the hosts then meet."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from distconsole.model.reports import NOT_FORETOLD, ChoiceReport
 MAX_ROUNDS = 4
 
 Picks = Mapping[str, Sequence[Pick]]
-"""By host what an engine takes there."""
+"""By host the interface of an engine."""
 Judged = Iterator[tuple[str, Pick, Around]]
 
 
@@ -49,7 +49,7 @@ class Start(StrEnum):
 
 
 UNFORESEEN = frozenset({Engine.MPICH, Engine.INTEL_MPI})
-"""Engines of which the panel only says that it does not know.
+"""Engines whose choice the panel cannot predict.
 
 Both leave it to a transport, libfabric (OFI) or UCX. Which one depends on how the library was built,
 and which device that takes on the providers and drivers that it finds when a rank starts.
@@ -91,7 +91,7 @@ def choices_of(view: View) -> tuple[Choice, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Picked:
-    """What one engine takes on each of ``nodes``, which have the variables that ``start`` sets."""
+    """Choices of one engine on each of ``nodes``, which have the variables that ``start`` sets."""
 
     engine: Engine
     start: Start
@@ -100,7 +100,7 @@ class _Picked:
 
 
 def _pick_all(view: View, nodes: Mapping[str, Node], ways: Ways) -> Iterator[_Picked]:
-    """Yield what the engines that at least one host has take, however they are started."""
+    """Yield the choices of the engines that at least one host has, for every way to start them."""
     told = run_variables(endpoints(view), nodes)
     by_run = {name: node.with_variables(told.get(name, {})) for name, node in nodes.items()}
     for engine in _present(view):
@@ -193,7 +193,6 @@ def reports(choices: Iterable[Choice]) -> tuple[ChoiceReport, ...]:
 
 
 def _present(view: View) -> list[Engine]:
-    """Return the engines that some host has, in the order of the panel."""
     torch = [found for found in view.of(TorchFacts).values() if found.present]
     hvd = [found for found in view.of(HorovodFacts).values() if found.present]
     families = {found.family for found in view.of(MpiFacts).values()}
@@ -224,7 +223,6 @@ def _nccl(node: Node) -> tuple[Pick, ...]:
 
 
 def _foretell_nothing(node: Node) -> tuple[Pick, ...]:
-    """Return the one choice that is none, with what is set that may steer it."""
     told = [f"{name}={node.variables[name]}" for name in STEERING if name in node.variables]
     how = f"{NOT_FORETOLD}: libfabric or UCX, as it was built, takes what it finds at the start"
     return (Pick("", "", f"{how}; set is {', '.join(told)}" if told else how),)
@@ -245,7 +243,6 @@ CHOOSERS: dict[Engine, Callable[[Node], tuple[Pick, ...]]] = {
 
 
 def _judge(picked: _Picked, ways: Ways) -> Judged:
-    """Yield every choice with the ways to it, as its engine uses them."""
     mpi = picked.engine in (Engine.OPEN_MPI, Engine.OPEN_MPI_DAEMONS)
     if mpi and any(map(open_mpi.knows_ipv6_alone, picked.nodes.values())):
         return ((name, PICK_OF_IPV6, Around({}, AS_BUILT, 0)) for name in picked.picks)
@@ -262,7 +259,6 @@ def _judge(picked: _Picked, ways: Ways) -> Judged:
 
 
 def _choice(engine: Engine, start: Start, host: str, pick: Pick, found: Around) -> Choice:
-    """Return a choice by the ways to it: one that is shut outweighs all others."""
     if found.shut:
         first = next(iter(found.shut.values()))
         peers = tuple(found.shut)

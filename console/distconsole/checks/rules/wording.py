@@ -30,7 +30,6 @@ def these_have(hosts: Sequence[str]) -> str:
 
 
 def list_some(lines: Sequence[str]) -> str:
-    """Return the first lines, and in another line how many more there are."""
     more = len(lines) - MAX_LISTED
     return "\n".join([*lines[:MAX_LISTED], *([f"and {more} more"] if more > 0 else [])])
 
@@ -58,7 +57,7 @@ def numbers(values: Iterable[int]) -> str:
 
 
 def get_number(values: Mapping[str, str | None], name: str) -> int | None:
-    """Return a number that a system gave as text; None where it gave none."""
+    """Return a system's number given as text; None without one."""
     text = values.get(name) or ""
     return int(text) if is_whole(text) else None
 
@@ -103,7 +102,6 @@ def dissent(values: Mapping[str, V]) -> Dissent[V] | None:
 
 
 def names_that_differ(values: Iterable[Mapping[str, Hashable]]) -> set[str]:
-    """Return the names of which some hosts have another value, or none."""
     first, *others = [each.items() for each in values] or [{}.items()]
     differing = set(first).union(*others) - set(first).intersection(*others)
     return {name for name, _ in differing}
@@ -112,7 +110,6 @@ def names_that_differ(values: Iterable[Mapping[str, Hashable]]) -> set[str]:
 def differ(
     find: Grade, what: str, values: Mapping[str, Hashable], **words: Any
 ) -> Iterator[Finding]:
-    """Yield the finding that hosts differ in ``what``, of those that are in the minority, if any do."""
     split = dissent(values)
     if split is not None:
         yield find(split.told(what), split.minority, **words)

@@ -196,7 +196,6 @@ def _state(view: RankView, timeline: RunTimeline) -> tuple[str, str]:
 
 
 def _ranks(timeline: RunTimeline) -> Iterator[list[tuple[str, str]]]:
-    """Yield each rank's cells: what is shown, and what is sorted by."""
     own_times = timeline.own_times
     fastest_ms = min(own_times.values() or timeline.step_times, default=None)
     for view in _worst_first(timeline):
@@ -240,7 +239,6 @@ def _sort_cell(value: float | None, text: str | None = None) -> tuple[str, str]:
 
 
 def _phases(timeline: RunTimeline) -> list[dict[str, Any]]:
-    """Return each phase of the start with the fastest, the middle and the slowest rank."""
     found = []
     longest = max((max(v.phases.values()) for v in timeline.ranks.values() if v.phases), default=0)
     for phase in PHASE_ORDER:

@@ -19,12 +19,12 @@ MAX_ROWS = 256
 """Rows of the picture; with more ranks a row is that of several, and shows the slowest of them."""
 UNKNOWN = 65535
 READ_OFF = ("cells", "unit_ms", "ranks", "per_row", "columns", "moment_seconds", "begins")
-"""What the page's script reads off."""
+"""Data of the page's script."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeatMap:
-    """What the page shows.
+    """Numbers of the page.
 
     Attributes:
         title: Which time it shows.

@@ -1,4 +1,4 @@
-"""Curves as what a page draws of them: paths in a box of 1000 x 1000, axes, and points to read off."""
+"""Curves for a page: paths in a box of 1000 x 1000, axes, and points to read off."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Plot:
 
     Attributes:
         line: The SVG path of the mean.
-        band: That of the area between lowest and highest; empty where there is none.
+        band: That of the area between lowest and highest; empty without one.
         points: ``x, mean, low, high``, with rising x.
         ends: The x of the left and of the right edge.
         beyond: Where values lie beyond the axis, and how far.
@@ -128,7 +128,6 @@ def plot(
 
 
 def _pieces(series: Series, started: float) -> list[list[Point]]:
-    """Return the points of ``series`` from gap to gap, neighbours merged, counted from ``started``."""
     points = [(x - started, value, low, high) for x, value, low, high in series.points()]
     size = math.ceil(len(points) / MAX_POINTS)
     places = [0, *(bisect_left(series.xs, end) for _, end in series.gaps), len(points)]

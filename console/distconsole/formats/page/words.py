@@ -23,7 +23,7 @@ ORDER = (Severity.FAIL, Severity.WARN, Severity.INFO, Severity.OK)
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the page says first: ``tone`` (``good``, ``bad``, ``open``), words, a traceback, a few figures."""
+    """The page's headline: ``tone`` (``good``, ``bad``, ``open``), words, a traceback, a few figures."""
 
     tone: str
     head: str
@@ -68,7 +68,6 @@ def findings_of(timeline: RunTimeline) -> list[RunFinding]:
 
 
 def first_failed_rank(timeline: RunTimeline) -> int | None:
-    """Return the rank that its end says failed first, or None."""
     end = timeline.end
     first = UNSET if end is None else end.first_failure
     return first.rank if first is not UNSET and first.of_rank else None
@@ -124,7 +123,7 @@ def _mean_step(timeline: RunTimeline) -> str:
 
 
 def _slow_text(timeline: RunTimeline) -> str:
-    """Say who was slow, and what it cost; the figure of slowest over fastest stands beside it."""
+    """Name slow ranks, and their cost; the figure of slowest over fastest is beside it."""
     hosts = {view.rank: view.host for view in timeline.ranks.values()}
     told = sorted(timeline.stragglers.told, key=lambda each: -each.cost_ms)
     return " ".join(_sentence(_capital(past_text(each, hosts))) for each in told[:2])

@@ -33,7 +33,7 @@ FLAGS = {
     "d": "PYTHONDEBUG",
     "P": "PYTHONSAFEPATH",
 }
-"""Its options of one letter without a value: the variable that says the same, or why nothing need be said."""
+"""Its options of one letter without a value: the variable with the same effect, or why no note is needed."""
 MORE = {"0": "1", "1": "2", "2": "3"}
 """A flag may be repeated: the variable's value -> its value with the flag once more."""
 DEVELOPS = {
@@ -75,7 +75,7 @@ def take_before(words: list[str], found: Pasted) -> tuple[Pasted, list[str]]:
 
 
 def take_out(words: list[str]) -> tuple[list[str], tuple[tuple[str, str], ...]]:
-    """Take out what only a shell understands, and tell what it becomes.
+    """Take out the shell's syntax, and note its equivalents.
 
     Raises UsageError for what starts something else, or reads a file.
     """
@@ -119,7 +119,7 @@ def _no_input(shown: str) -> str:
 
 
 def take_options(word: str, words: list[str], found: Pasted) -> tuple[Pasted, list[str], bool]:
-    """Take the options from before a script; return what is left, and whether it begins with a module's name.
+    """Take the options from before a script; return the rest, and whether it begins with a module's name.
 
     Raises UsageError for one that has no equivalent.
     """

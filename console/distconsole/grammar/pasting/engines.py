@@ -133,7 +133,7 @@ def _read_config(found: Pasted, accelerate: Starter, path: Path, typed: set[str]
 
 
 def _apply_key(found: Pasted, accelerate: Starter, given: Given, name: str) -> Pasted:
-    """Return ``found`` with a key of a file, as if it were typed; the key is named in what is said of it."""
+    """Return ``found`` with a key of a file, as if it were typed; its row names the key."""
     if given.option.kind == ON:
         shown = f"{given.typed} {given.value}"
         return replace(found, settings=(*found.settings, (name, given.value, shown)))
@@ -156,7 +156,7 @@ def _turn_on(found: Pasted, name: str, place: str) -> Pasted:
 
 
 def _set_groups(found: Pasted, accelerate: Starter) -> Pasted:
-    """Return ``found`` with the variables of each kind of training that is on; say what is off."""
+    """Return ``found`` with the variables of each enabled kind of training, and notes on the others."""
     given = {name: (value, shown) for name, value, shown in found.settings}
     for group, variables in accelerate.on.items():
         defaults = []
@@ -287,7 +287,7 @@ def choose_hosts(found: Pasted) -> Pasted:
 
 
 def _tell(found: Pasted, became: str) -> Pasted:
-    """Return ``found`` with what DeepSpeed's options of hosts became together, told at each of them."""
+    """Return ``found`` with the effect of DeepSpeed's options of hosts together, noted at each of them."""
     vague = {becomes(meaning) for meaning in ("include", "exclude")}
     rows = (
         (typed, became if told in vague or is_of_hosts(typed) else told)
@@ -304,7 +304,7 @@ def is_of_hosts(typed: str) -> bool:
 def _filter_hosts(
     found: Pasted, pool: list[NamedHost]
 ) -> tuple[list[NamedHost], dict[str, list[int]]]:
-    """Return the hosts that are left, with as many slots as they have GPUs left; and which GPUs, where that is said."""
+    """Return the remaining hosts, with as many slots as they have GPUs left; and the GPUs, if they are named."""
     option = "--include" if found.include else "--exclude"
     wanted = _read_filter(option, found.include or found.exclude, {host.name for host in pool})
     left: list[NamedHost] = []
@@ -360,7 +360,7 @@ def _set_devices(found: Pasted, each: list[list[int]]) -> Pasted:
 
 
 def finish_fabric(found: Pasted, _given: list[Given]) -> Pasted:
-    """Return ``found`` with what ``fabric run`` sets where nothing is said: one rank, one host."""
+    """Return ``found`` with the defaults of ``fabric run``: one rank, one host."""
     fabric = starter_of("fabric")
     nodes, ranks = found.nnodes or "1", found.per_host or "1"
     names = {name for name, _ in found.env}

@@ -1,4 +1,4 @@
-"""What a command says, and what each option of it adds to that."""
+"""The launch in a pasted command, and the part of each option."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ TASKS = ("ntasks", "gpus-per-task", "tres-per-task")
 
 @dataclass(frozen=True, slots=True)
 class Pasted:
-    """What a command says; what it does not is empty.
+    """The launch of a command; empty for unset parts.
 
     Attributes:
         starter: The program that starts the ranks, as it was typed.
         per_host: Ranks on each host, or ``gpu``; ``ranks`` are those of all hosts.
         hosts: As ``--hosts`` takes them; ``hostfile`` as ``--hostfile`` does.
-        env: What is set in every rank; of the names in ``exported`` the value is that of the shell.
-        address: Where the ranks are told to meet, and at which ``port``; ``world_size`` is how many are told to.
+        env: Variables of every rank; of the names in ``exported`` the value is that of the shell.
+        address: The ranks' meeting point, and its ``port``; ``world_size`` is their number there.
         asks: What srun asks of Slurm, as typed.
         nodes, include, exclude: Which of the hosts DeepSpeed takes.
         settings: Options that count with another one: name, value, as typed.
-        rows: Each option as it was typed, and what it becomes.
-        notes: What is different where the command is typed on the hosts themselves.
+        rows: Each option as it was typed, and its equivalent.
+        notes: Differences to the command on the hosts themselves.
     """
 
     script: str = ""
@@ -91,7 +91,6 @@ class Pasted:
         return replace(self, rows=(*self.rows, (typed, becomes)))
 
     def setting(self, name: str, value: str) -> Pasted:
-        """Return it with one more variable."""
         return replace(self, env=(*self.env, (name, value)))
 
 
@@ -136,7 +135,7 @@ def port_number(option: str, value: str) -> int | None:
 
 
 def apply(found: Pasted, starter: Starter, given: Given) -> Pasted:
-    """Return ``found`` with what one option means; raises UsageError for one that means nothing here."""
+    """Return ``found`` with one option applied; raises UsageError for one that means nothing here."""
     option, typed = given.option.of_value(given.value), f"{starter.name} {given.typed}"
     shown = " ".join(given.words)
     if option.kind == REFUSED:
@@ -166,7 +165,6 @@ def apply(found: Pasted, starter: Starter, given: Given) -> Pasted:
 
 
 def _what_became(told: Pasted, meaning: str, given: Given) -> str:
-    """Return what an option became, with the value that it has by now."""
     match meaning:
         case "per_host" | "one_a_host" | "map" if told.per_host:
             return f"--nproc {told.per_host}"
@@ -188,7 +186,7 @@ def _what_became(told: Pasted, meaning: str, given: Given) -> str:
 
 
 def becomes(meaning: str, values: Sequence[str] = ()) -> str:
-    """Return what an option of a meaning becomes; without ``values`` for any of them."""
+    """Return the equivalent of a meaning's option; without ``values`` for any of them."""
     text: str = tables()["becomes"][meaning]
     joined = "=".join(values) if len(values) == 2 else " ".join(values)
     return re.sub(r"\{([^}]*)\}", lambda place: joined if values else place[1], text)
@@ -214,7 +212,7 @@ def _apply_meaning(found: Pasted, typed: str, given: Given, meaning: str) -> Pas
 
 
 Meaning = Callable[[Pasted, str, str], Pasted]
-"""From what is known, the option as it was typed and its value, to what is known then."""
+"""From the launch so far, the option as it was typed and its value, to the launch with it."""
 
 
 def _map(found: Pasted, option: str, value: str) -> Pasted:
@@ -311,7 +309,7 @@ PAIRS: Mapping[str, str] = {
     "prtemca": "PRTE_MCA_",
     "pmixmca": "PMIX_MCA_",
 }
-"""Options of a name and a value, and what the variable of that name begins with."""
+"""Options of a name and a value, and the prefix of the variable for it."""
 
 MEANINGS: Mapping[str, Meaning] = {
     "ranks": lambda found, option, value: replace(found, ranks=whole_number(option, value)),
@@ -348,7 +346,7 @@ EXPORTS: Mapping[str, Callable[[Pasted, Given, str], Pasted]] = {
 
 NUMBERED = "nothing: ranks and hosts are numbered in their order"
 MEETS_BY = {"MASTER_ADDR": "address", "MASTER_PORT": "port", "WORLD_SIZE": "world_size"}
-"""Variables by which ranks are told to meet, and the meaning of each."""
+"""Variables of the ranks' meeting point, and the meaning of each."""
 OWN_NAMES = {
     "MASTER_ADDR": becomes("address"),
     "WORLD_SIZE": becomes("world_size"),
@@ -357,7 +355,7 @@ OWN_NAMES = {
 }
 """Variables that a run sets itself, each rank its own: one value for all would be wrong."""
 OF_EACH_HOST = ("PATH", "LD_LIBRARY_PATH")
-"""Variables of which the value of this machine would break another one."""
+"""Variables whose value on this machine would break another one."""
 OF_SLURM = {
     "ranks": "asked of Slurm; in a job, --ranks",
     "per_host": "asked of Slurm; in a job, --nproc",
@@ -366,7 +364,7 @@ OF_SLURM = {
     "workdir": "asked of Slurm, and --workdir",
 }
 MEETING = frozenset({"address", "port", "endpoint", "backend"})
-"""Meanings that say where the ranks meet, which a run finds by itself."""
+"""Meanings of the ranks' meeting point, which a run finds by itself."""
 
 AS_TYPED = frozenset({"hosts", "hostfile", "workdir", "address", "include", "exclude"})
 """Meanings that are fields of a command, which hold the value."""

@@ -55,7 +55,7 @@ WRAPPED_VALUES = {
     "stdbuf": ("ioe", ("--input", "--output", "--error")),
     "time": ("of", ("--output", "--format")),
 }
-"""Their options behind which a value may stand as a word of its own: letters and names."""
+"""Their options that may have their value as a separate word: letters and names."""
 OTHER_STARTERS = {
     name.partition("=")[0]: cure
     for cure, names in tables()["others"].items()
@@ -86,7 +86,7 @@ MODULES = {
 }
 """Modules that start ranks, and the table of their options."""
 ASK_PERSONS = ("pdb", "ipdb", "pudb", "IPython", "code")
-"""Modules that read what a person types."""
+"""Modules that read a person's input."""
 NO_MODULES = {
     "torchrun": "torch.distributed.run",
     "accelerate": "accelerate.commands.launch",
@@ -113,8 +113,10 @@ KNOWN_STARTERS = "python, torchrun, accelerate, deepspeed, fabric, horovodrun, m
 BELOW = "give the command below it, and to --setup what comes before that"
 
 
-def read_command(words: Sequence[str]) -> Pasted:
+def read_command(words: Sequence[str], workdir: str | None = None) -> Pasted:
     """Return what a command says; raises UsageError naming what is not understood."""
+    if _is_known(words[0]) and not starts_ranks(words, workdir):
+        return Pasted(script=words[0], arguments=tuple(words[1:]))
     if len(words) == 1 and _starts_something(words[0]):
         words = split_words(words[0])
     before, left = take_before(list(words), Pasted())
@@ -149,7 +151,7 @@ def _starts_something(text: str) -> bool:
 
 
 def starts_ranks(words: Sequence[str], workdir: str | None = None) -> bool:
-    """Whether words in place of a script are a command; where a file of that name lies, they are a script."""
+    """Whether words in place of a script are a command; a present file of that name is a script."""
     first = words[0]
     means = _is_known(first) or bool(ASSIGNMENT.match(first)) or _starts_something(first)
     return means and ("/" in first or not _lies_in(workdir, first))
@@ -190,7 +192,7 @@ def _is_known(word: str) -> bool:
 
 
 def is_script(word: str) -> bool:
-    """Whether a word names a file, by its looks or because one lies here."""
+    """Whether a word names a file, by its form or because one is here."""
     return bool(re.search(r"[./]", word)) or _lies_in(None, word)
 
 
@@ -200,7 +202,6 @@ def _lies_in(folder: str | None, name: str) -> bool:
 
 
 def _command(words: list[str], found: Pasted) -> Pasted:
-    """Read a command, or what is left of one behind what starts it."""
     if not words:
         raise UsageError(
             "the command names no script", "such as: torchrun --nproc_per_node 2 train.py"
@@ -229,7 +230,7 @@ def _command(words: list[str], found: Pasted) -> Pasted:
 
 
 def _of_folder(word: str, found: Pasted) -> Pasted:
-    """Return ``found`` with what the folder of a program that starts ranks says: whose Python is meant."""
+    """Return ``found`` with the interpreter in the folder of a program that starts ranks."""
     folder, slash, name = word.rpartition("/")
     if not slash:
         return found
@@ -264,7 +265,7 @@ def _refuse(word: str, name: str, found: Pasted) -> None:
 
 
 def _meant(word: str) -> str:
-    """Return the command that ``word`` may be meant for where it is none and looks like no script."""
+    """Return the command that ``word`` may be meant for, if it is none and looks like no script."""
     known = [*STARTERS, "distconsole", "python"]
     if word in known or PYTHON_NAME.fullmatch(word) or re.search(r"[./]", word):
         return ""

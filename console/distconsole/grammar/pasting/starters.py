@@ -36,17 +36,17 @@ VARIABLE = re.compile(r"\$\{?[A-Za-z_]\w*\}?")
 LOUD_VARIABLE = re.compile(r"\$(?:[A-Z_][A-Z0-9_]*\b|\{[A-Z_][A-Z0-9_]*(?:[^\w.][^}]*)?\})")
 COMMAND = re.compile(r"\$\(.*|`.*")
 POSITION = re.compile(r"\$[0-9@*#?]|\$\{[0-9@*#].*\}")
-"""What a shell replaces: a variable, the output of a command, its own arguments."""
+"""Shell syntax that is replaced: a variable, the output of a command, the script's own arguments."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """What an option of another program becomes.
+    """Effect of an option of another program.
 
     Attributes:
         values: How many follow it.
         kind: The section that it stands in.
-        text: What it means, its variable or its reason, by the section.
+        text: Its meaning, its variable or its reason, by the section.
         only: The values for which that holds, ``otherwise`` for the others; empty for all.
     """
 
@@ -154,7 +154,7 @@ class Given:
 
 
 def split_options(starter: Starter, words: list[str]) -> tuple[list[Given], list[str]]:
-    """Split into options with values and what is behind them; raises UsageError for unknown ones."""
+    """Split into options with values and the rest; raises UsageError for unknown options."""
     found: list[Given] = []
     at = 0
     while at < len(words):
@@ -189,7 +189,6 @@ def _name(typed: str) -> str:
 
 
 def _find_option(starter: Starter, typed: str, word: str) -> tuple[Option, str]:
-    """Return what an option is, and the value that is written at its letter."""
     name = _name(typed)
     one_dash = typed.startswith("-") and not typed.startswith("--")
     option = starter.find(name)

@@ -42,7 +42,7 @@ def take_target(
             raise click.UsageError(f"{flag} says how a SCRIPT is launched: give one.", context)
         return None, ask.Where()
     divided = bool(context.meta.get(DIVIDED))  # before ``run`` notes its own
-    pasted = read_command(words)
+    pasted = read_command(words, values["workdir"])
     if pasted.ours:
         return _ours(context, words, pasted.ours, said)
     told = _values(pasted)
@@ -71,7 +71,7 @@ def take_command(context: click.Context, given: dict[str, Any], words: Sequence[
 
     Raises UsageError for a command that is not understood.
     """
-    pasted = read_command(words)
+    pasted = read_command(words, given["workdir"])
     if pasted.ours:
         raise UsageError("distconsole run stands in place of the script", "leave it out")
     said = {name for name in given if is_typed(context, name)}
@@ -85,6 +85,14 @@ def take_command(context: click.Context, given: dict[str, Any], words: Sequence[
             {"hosts": pasted.hosts} if pasted.hosts else {"hostfile": pasted.hostfile or None}
         )
         values = _ask_slurm(pasted, values)
+    elif "slurm" in said:
+        given["slurm"] = " ".join((given["slurm"], shlex.join(pasted.asks))).strip()
+    inside = next((each for each in pasted.asks if each.startswith("--container")), "")
+    if inside and "slurm" not in (*values, *said):
+        raise UsageError(
+            f"srun {inside}: no job is asked of Slurm here, and its container is a job's",
+            "--slurm OPTIONS in place of the hosts, or --container enroot:NAME and the command without that",
+        )
     if pasted.python not in ("", "python", "python3"):
         values["python"] = pasted.python
     if "nproc" in said:
@@ -113,7 +121,7 @@ def _is_in_job() -> bool:
 
 
 def _command_of(pasted: Pasted, said: Collection[str]) -> ask.Command | None:
-    """Return what is kept of a command; options of ours before it are told to count instead."""
+    """Return the part of a command that is kept; options of ours before it are noted as overriding."""
     values = _values(pasted)
     counts = tuple(
         (f"--{name.replace('_', '-')}", "stands before the command, and counts instead of its own")
@@ -170,7 +178,6 @@ def _values(pasted: Pasted) -> dict[str, Any]:
 
 
 def _request(context: click.Context, words: list[str], values: dict[str, Any]) -> ask.Run:
-    """Return what ``run`` makes of ``words``, with ``values`` over the configuration."""
     root = context.find_root()
     table = (root.default_map or {}).get("run", {})
     assert isinstance(root.command, click.Group)

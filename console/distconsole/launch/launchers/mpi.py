@@ -79,11 +79,12 @@ def plan_nodes(job: Job) -> tuple[NodePlan, ...]:
             f"name it once, with the ranks of both: --hosts {same[0]}:{len(same)}",
         )
     _refuse_other_folders(job)
-    if any(":" in node.endpoint.address for node in job.nodes):
+    build = job.master.facts.engines.mpi
+    if _has_ipv6(job) and (build is None or _is_hydra(job) or not build.version.startswith("4.")):
+        # Open MPI 5.0.7's daemons end by SIGSEGV, also by hand; Open MPI 4.1 trains.
         raise PlanError(
-            "mpirun takes no IPv6 addresses",
-            "give --nic an interface with an IPv4 address; hosts that have none: mpirun by hand with their names, "
-            "where Open MPI was built for IPv6",
+            "mpirun starts no ranks between hosts that have IPv6 addresses alone, but for that of Open MPI 4",
+            "give --nic an interface with an IPv4 address, or take --launcher torch",
         )
     return tuple(_plan_node(job, node) for node in job.nodes)
 
@@ -106,11 +107,18 @@ def _refuse_other_folders(job: Job) -> None:
 
 def notes(job: Job) -> tuple[str, ...]:
     """Return what a person should know about the plan."""
+    found = []
     roots = ", ".join(node.host.name for node in job.nodes if node.facts.uid == 0)
-    if not roots or _is_hydra(job):
-        return ()
-    names = "OMPI_ALLOW_RUN_AS_ROOT=1 and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"
-    return (f"root on {roots}: {names} are set",)
+    if roots and not _is_hydra(job):
+        names = "OMPI_ALLOW_RUN_AS_ROOT=1 and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"
+        found.append(f"root on {roots}: {names} are set")
+    if _has_ipv6(job):
+        found.append("IPv6: Open MPI must be built for it (ompi_info | grep -i ipv6)")
+    return tuple(found)
+
+
+def _has_ipv6(job: Job) -> bool:
+    return any(":" in node.endpoint.address for node in job.nodes)
 
 
 def _plan_node(job: Job, node: PlacedNode) -> NodePlan:
@@ -149,7 +157,7 @@ def _mpirun(job: Job, env: dict[str, str]) -> RankPlacement:
         exported = ["-genvlist", ",".join(names)]
     else:
         # Open MPI 5.0.7 and 5.0.8 know no other address of mpirun's own machine in --host.
-        addresses = ["127.0.0.1", *(node.endpoint.address for node in job.nodes[1:])]
+        addresses = ["127.0.0.1", *(_name_in_list(node) for node in job.nodes[1:])]
         words = ["mpirun", "--host", _with_slots(job, addresses), "-np", size]
         words += ["--map-by", "slot", "--bind-to", "none"]
         ours = ["--leave-session-attached"]
@@ -166,6 +174,13 @@ def _mpirun(job: Job, env: dict[str, str]) -> RankPlacement:
 def _with_slots(job: Job, addresses: Sequence[str]) -> str:
     slots = (node.slots for node in job.nodes)
     return ",".join(f"{address}:{n}" for address, n in zip(addresses, slots, strict=True))
+
+
+def _name_in_list(node: PlacedNode) -> str:
+    """Return a host as ``--host`` takes it, where a colon stands before slots: by its name where its address has some."""
+    address = node.endpoint.address
+    named = node.host.name if ":" in address else address
+    return named.replace(":", "-")
 
 
 def _hydra_hosts(job: Job) -> list[str]:
@@ -228,10 +243,12 @@ def _open_mpi_env(job: Job, node: PlacedNode) -> dict[str, str]:
         env |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         env |= {"PRTE_ALLOW_RUN_AS_ROOT": "1", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     if not node.endpoint.address.startswith("127."):
-        subnets = ",".join(dict.fromkeys(_subnet(each) for each in job.nodes))
-        env["OMPI_MCA_btl_tcp_if_include"] = subnets
-        env["OMPI_MCA_oob_tcp_if_include"] = subnets
-        env["PRTE_MCA_prte_if_include"] = subnets
+        # Open MPI 4 reads networks of IPv4 alone.
+        each = (node.endpoint.nic if _has_ipv6(job) else _subnet(node) for node in job.nodes)
+        used = list(dict.fromkeys(each))
+        if None not in used and (len(used) == 1 or not _has_ipv6(job)):
+            for name in ("OMPI_MCA_btl_tcp", "OMPI_MCA_oob_tcp", "PRTE_MCA_prte"):
+                env[f"{name}_if_include"] = ",".join(map(str, used))
     for prefix, shell in (("OMPI_MCA_", "rsh"), ("PRTE_MCA_", "ssh")):
         env[f"{prefix}plm"] = shell
         env[f"{prefix}plm_{shell}_agent"] = f"{RUN_DIR}/remote"

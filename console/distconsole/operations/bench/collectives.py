@@ -53,7 +53,6 @@ def bench_collectives(request: BenchCollectives, sessions: SessionSource) -> Ite
 
 
 def measure_report(launcher: LauncherName, report: CheckReport) -> CollectivesMeasured:
-    """Return what a check's report says of an engine's job."""
     hosts = tuple(report.hosts)
     told = tuple(f for f in report.findings if f.severity in (Severity.WARN, Severity.FAIL))
     well = report.ok and bool(report.collectives)

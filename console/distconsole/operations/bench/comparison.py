@@ -47,7 +47,7 @@ from distconsole.runs.store.store import RunStore
 from distconsole.session import Session
 
 SPEED, LOSS, ACCURACY = "images_s", "test_loss", "test_accuracy"
-"""What the recipe reports after each epoch."""
+"""Metric that the recipe reports after each epoch."""
 
 HOROVOD_BY_MPI = PreparedLaunch(
     Run(strategies.RECIPE, module=True),
@@ -61,7 +61,7 @@ HOROVOD_BY_MPI = PreparedLaunch(
 def bench(
     request: Bench, sessions: SessionSource, control: Control, store: RunStore
 ) -> Iterator[Event]:
-    """Measure what was asked for, ``BenchEnded`` last; raises ConsoleError if no strategy can run."""
+    """Yield the measurements, ``BenchEnded`` last; raises ConsoleError if no strategy can run."""
     with sessions(request.where) as session:
         connect_all(session)
         hosts = collect_facts(HOROVOD_BY_MPI, session, session.cluster)
@@ -105,7 +105,7 @@ class _Comparison:
             yield self._result(candidates, time.monotonic() - began)
 
     def _find_candidates(self) -> Generator[Event, None, list[Candidate]]:
-        """Plan every strategy as ``run --dry-run`` does; what is refused is left out, with the reason."""
+        """Plan every strategy as ``run --dry-run`` does; refused ones are left out, with the reason."""
         plain, notes = self._plan(strategies.strategy_run(strategies.PLAIN, self.request, 1), ())
         yield from notes
         facts = self.hosts.facts
@@ -137,7 +137,6 @@ class _Comparison:
         return plan, [event for event in events if isinstance(event, Narration)]
 
     def _refuse(self, strategy: strategies.Strategy, plan: PlanMade) -> None:
-        """Refuse what a plan cannot know of a script that it has not read."""
         if plan.launcher != LauncherName.MPI:
             return
         by_mpi = StrategyName.HOROVOD_MPI
@@ -267,7 +266,7 @@ class RunFigures:
                 pass
 
     def result(self, strategy: str, round_: int, rounds: int) -> BenchRun | None:
-        """Return what it came to; None if it did not end."""
+        """Return its result; None if it did not end."""
         end = self.end
         if end is None:
             return None
@@ -329,7 +328,7 @@ def strategy_result(
 
 
 def spread(values: Iterable[float | None]) -> Spread | None:
-    """Return the median with the lowest and the highest of what is known; None if nothing is."""
+    """Return the median with the lowest and the highest of the known values; None without any."""
     known = [value for value in values if value is not None]
     if not known:
         return None

@@ -1,4 +1,4 @@
-"""The strategies that ``bench strategies`` compares, and what each is run as."""
+"""The strategies that ``bench strategies`` compares, and the run of each."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ STRATEGIES = (
     Strategy(StrategyName.HOROVOD_FP16, "horovod", _HOROVOD, compression="fp16"),
     Strategy(StrategyName.HOROVOD_MPI, "horovod", _HOROVOD, env=(("HOROVOD_CONTROLLER", "mpi"),)),
 )
-"""In the order of the table; the first is what the others are compared with."""
+"""In the order of the table; the first is the reference."""
 
 PLAIN = STRATEGIES[2]
 """What says how many ranks there are."""

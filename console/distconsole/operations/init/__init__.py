@@ -1,1 +1,1 @@
-"""The verb ``init``: from hosts that somebody has to a ``distconsole.toml`` that is checked."""
+"""The verb ``init``: from a list of hosts to a ``distconsole.toml`` that is checked."""

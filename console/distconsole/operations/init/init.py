@@ -1,4 +1,4 @@
-"""``init``: hosts, their keys, their Python; then ``distconsole.toml``, and a check of what it says."""
+"""``init``: hosts, their keys, their Python; then ``distconsole.toml``, and a check of it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Found = dict[HostName, Looked]
 
 
 def init(request: Init, control: Control) -> Iterator[Event]:
-    """Ask for what was not given, show the file, write it, and check its hosts.
+    """Ask for missing answers, show the file, write it, and check its hosts.
 
     Until the file was shown and is wanted, nothing is written but keys that the person trusts.
 
@@ -143,7 +143,7 @@ def leave_out_twins(request: Init, found: Found, control: Control) -> Iterator[E
 def _ask_trust(
     keys: Mapping[HostName, UnknownHostKeyError], control: Control
 ) -> Generator[Event, None, bool]:
-    """Show keys that no known_hosts has, and return whether the person trusts them; nobody there does not."""
+    """Show keys that no known_hosts has, and return whether the person trusts them; False without a person."""
     if control.confirm is None:
         return False
     yield Narration(text="These host keys are new. Compare them with those that the hosts show:")
@@ -191,7 +191,7 @@ def ask_python(
 
 
 def file_text(request: Init, cluster: Cluster, found: Found, python: str) -> str:
-    """Return the file: TOML, short, and each key with what it is for."""
+    """Return the file: TOML, short, and each key with its purpose."""
     there = [each.pythons[python] for each in found.values() if python in each.pythons]
     usual = len(there) == len(found) and all(each.is_default for each in there)
     ssh_config = request.where.ssh_config
@@ -227,7 +227,6 @@ def _key(name: str, value: object, comment: str) -> str:
 
 
 def _show_and_write(path: Path, text: str, request: Init, control: Control) -> Iterator[Event]:
-    """Show the file, and write it if that is wanted."""
     yield Narration(text=f"{_short(path)}:")
     yield TextMade(text=text)
     other = project_file(path.parent)
@@ -252,7 +251,7 @@ def write(path: Path, text: str) -> None:
 
 
 def _agrees(request: Init, control: Control, question: str) -> bool:
-    """Ask what is agreed to by Enter; with ``--yes`` nobody is asked, and nobody agrees."""
+    """Ask a question that Enter agrees to; False with ``--yes``, without asking."""
     if request.yes or control.ask is None:
         return False
     while (said := control.ask(f"{question} [Y/n]").lower()) not in ("", "y", "yes", "n", "no"):
@@ -275,7 +274,7 @@ SINFO_SECONDS = 5.0
 
 
 def find_candidates(ssh_config: Path | None) -> Iterator[tuple[list[NamedHost], str]]:
-    """Yield hosts and where they were found, likeliest first; what Slurm's sinfo says comes last."""
+    """Yield hosts and their source, likeliest first; those of Slurm's sinfo come last."""
     yield from find_hosts(ssh_config, os.environ)
     with suppress(OSError, subprocess.SubprocessError):
         asked = subprocess.run(

@@ -44,7 +44,7 @@ printf '\\n%s\\tgpus\\t%s\\n' "$mark" $(ls /proc/driver/nvidia/gpus 2>/dev/null 
 boot=$(cat /proc/sys/kernel/random/boot_id) net=$(readlink /proc/self/ns/net)
 printf '%s\\tmachine\\t%s\\n' "$mark" "$(uname -n) $boot $net ${SSH_CONNECTION##* }"
 """
-"""``look WORD PATH`` says what the interpreter at PATH has."""
+"""``look WORD PATH`` prints the packages of the interpreter at PATH."""
 
 PLACES = """
 look default "$(command -v python3)"
@@ -62,8 +62,8 @@ class Python:
     """An interpreter of a node.
 
     Attributes:
-        is_default: Whether it is what the node's shell calls ``python3``.
-        torch: Its version and what it was built for; empty where there is none.
+        is_default: Whether the node's shell calls it ``python3``.
+        torch: Its version and build; empty without one.
         has_gpus: Whether that torch is built for GPUs.
     """
 
@@ -130,7 +130,7 @@ def script_for(host: Host) -> str:
 
 
 def read_answer(text: str) -> Looked | None:
-    """Return what a node said; None if it said nothing that is ours.
+    """Return a node's answer; None without a line of ours.
 
     Lines of others, interpreters that are too old and facts that are none are left out; of several
     names of one interpreter the first one stays.
@@ -154,7 +154,7 @@ def read_answer(text: str) -> Looked | None:
 
 
 def _read_facts(facts: dict[str, object], *, is_default: bool) -> tuple[str, Python]:
-    """Return an interpreter's prefix, and what it is; raises ValueError if it is too old or says something else."""
+    """Return an interpreter's prefix and description; raises ValueError if it is too old or the answer is malformed."""
     python, torch = convert(PythonFacts, facts["python"]), convert(TorchFacts, facts["torch"])
     if [int(part) for part in python.version.split(".")[:2]] < [3, 9]:
         raise ValueError(python.version)

@@ -1,4 +1,4 @@
-"""The script of a run and its code: what is refused of it, what ``--sync`` brings, what ``--no-sync`` wants on the hosts."""
+"""The script of a run and its code: refusals, the files of ``--sync``, the requirements of ``--no-sync``."""
 
 from __future__ import annotations
 
@@ -57,7 +57,6 @@ def collect_project(request: Run, again: RunId | None = None) -> send.Project | 
 
 
 def inspect_script(request: Run, project: send.Project | None) -> ScriptTraits:
-    """Return what the script says about itself, read from the code that will run."""
     if project is None:
         return find_traits(request)
     path = send.script_path(request, Path.cwd())
@@ -90,7 +89,6 @@ def find_own_modules(request: Run) -> dict[str, tuple[str, str]]:
 
 
 def _packages_around(script: Path | None, workdir: Path, root: Path) -> dict[str, tuple[str, str]]:
-    """Return the packages that a script is a part of: started by its path, it does not find them."""
     found: dict[str, tuple[str, str]] = {}
     for package in script.parents if script is not None else ():
         is_inside = any(top in package.parents for top in (root, workdir))
@@ -167,7 +165,7 @@ def add_code(
 def bring_code(
     plan: LaunchPlan, project: send.Project, session: Session, control: Control
 ) -> Iterator[Narration]:
-    """Bring the code to the plan's hosts and say what was sent, unless stopped; raises UnreachableError."""
+    """Bring the code to the plan's hosts and report it, unless stopped; raises UnreachableError."""
     hosts = [node.host for node in plan.nodes]
 
     def is_stopped() -> bool:
@@ -227,7 +225,6 @@ def refuse_missing_script(request: Run, cluster: Cluster) -> None:
 
 
 def _meant_script(request: Run, path: Path) -> str:
-    """Return the cure for a script that is not at ``path``."""
     text = request.script
     end = "give its path, or --module with a module's name"
     if path.is_dir():
@@ -248,7 +245,6 @@ def _meant_script(request: Run, path: Path) -> str:
 
 
 def _unused(path: Path, suffix: str) -> str:
-    """Return the stem of ``path``, with a number where a file of that name and ``suffix`` lies beside it."""
     stems = (f"{path.stem}{number or ''}" for number in count())
     return next(stem for stem in stems if not path.with_name(stem + suffix).exists())
 

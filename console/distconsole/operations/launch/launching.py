@@ -50,7 +50,7 @@ from distconsole.runs.store.store import RunStore
 from distconsole.session import Session, on_every, probe
 
 SCRIPT_SECONDS = 3.0
-"""A filesystem that does not say by then whether the script is there leaves it open."""
+"""Seconds after which a filesystem that does not answer leaves the script's presence open."""
 
 ENGINES = ("horovod", "mpi")
 
@@ -58,7 +58,7 @@ COMPARED_FACTS = re.compile(
     r"torch\.(version|cuda|hip|nccl)|horovod\.version|mpi\.(family|version)|python\.version"
     r"|os\.(kernel|distribution|libc)|gpu\.(driver|cuda_driver|count)|gpu\.gpus\.\S*\.name"
 )
-"""Of what a host looked like at its last check, what may make a run another one."""
+"""Facts of a host's last check that may make a run differ."""
 
 
 def run(
@@ -249,7 +249,6 @@ def _plan(launch: PreparedLaunch, session: Session, hosts: LaunchHosts) -> Itera
 
 
 def _seek_script(plan: LaunchPlan, session: Session) -> Iterator[ScriptSought]:
-    """Ask every host at once for the script that it must have."""
     for script in plan.needs:
         ask = partial(probe, group="script.there", seconds=SCRIPT_SECONDS, args={"path": script})
         missing, names = [], set[str]()
@@ -308,7 +307,7 @@ def _emit(launch: PreparedLaunch, plan: LaunchPlan | None) -> Iterator[Event]:
 
 
 def _make_record(request: Run, asked: Run, planned: PlanMade, session: Session) -> RunRecord:
-    """Return what is kept of a run; what was asked for means the same in another folder."""
+    """Return the record of a run; a repetition from another folder means the same."""
     where = lasting(asked.where, session.cluster)
     env_file = str(expand_home(asked.env_file).absolute()) if asked.env_file else None
     workdir = str(Path.cwd() / (asked.workdir or ""))
@@ -327,7 +326,7 @@ def _make_record(request: Run, asked: Run, planned: PlanMade, session: Session) 
 
 
 def _encode_host_facts(session: Session, hosts: Iterable[HostName]) -> bytes:
-    """Return host -> fact -> value as JSON: what the agents say, and what the last check found."""
+    """Return host -> fact -> value as JSON: the agents' facts, and those of the last check."""
     baselines = Baselines.of(session.cluster)
     facts: dict[str, dict[str, str]] = {}
     for host in hosts:

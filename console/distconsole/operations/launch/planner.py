@@ -37,7 +37,7 @@ PROBE_SECONDS = 30.0
 """A Python on a cold network disk takes its time."""
 
 CROWD = 2
-"""More slots than so many a processor were hardly meant."""
+"""More slots than this for a processor are probably a mistake."""
 SSH_PORT = 22
 
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
@@ -54,7 +54,7 @@ def prepare_launch(request: Run, again: RunId | None = None) -> PreparedLaunch:
 
 
 def read_launch(request: Run, project: Project | None = None) -> PreparedLaunch:
-    """Return what the request and the script say of a launch; raises as ``prepare_launch``."""
+    """Return the launch as request and script describe it; raises as ``prepare_launch``."""
     env, traits = user_env(request), code_sync.inspect_script(request, project)
     if os.environ.get(HOOK) == "0":
         env.setdefault(HOOK, "0")  # other variables of this shell do not travel
@@ -315,14 +315,14 @@ def refuse_one_machine(links: Sequence[NodeLink]) -> None:
 
 
 def visible_gpus(env: Mapping[str, str]) -> int | None:
-    """Return how many GPUs the user's variables leave to the ranks of a host; None where they say nothing."""
+    """Return the number of GPUs that the user's variables leave to the ranks of a host; None without such a variable."""
     told = [env[name] for name in VISIBLE if name in env]
     counts = [len(list(takewhile(_names_gpu, value.split(",")))) for value in told]
     return min(counts, default=None)
 
 
 def _names_gpu(word: str) -> bool:
-    """Whether CUDA reads on behind ``word``, which it does to the first that is empty or below 0."""
+    """Whether CUDA reads on behind ``word``: it stops at the first that is empty or below 0."""
     return bool(word.strip()) and not word.strip().startswith("-")
 
 

@@ -1,6 +1,6 @@
-"""A check's job as a run that nobody sees: placed, started and stopped like any other, then forgotten.
+"""A check's job as a hidden run: placed, started and stopped like any other, then forgotten.
 
-So what a check proves is what ``run`` does.
+So a check proves the behaviour of ``run``.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _plan(session: Session, job: EngineJob) -> LaunchPlan:
 
 
 def _insert_script(node: NodePlan, job: EngineJob) -> NodePlan:
-    """Put the text of the ranks' script where the plan names it, as it is on no node's disk; change the variables."""
+    """Insert the text of the ranks' script into the plan, as it is on no node's disk; change the variables."""
     ranks = []
     for rank in node.ranks:
         at = rank.argv.index(WORKER) if WORKER in rank.argv else 0
@@ -133,7 +133,7 @@ def _listen(
 
 @dataclass(slots=True)
 class _NodeJournal:
-    """What one node's journal said of the run."""
+    """One node's journal of the run."""
 
     ended: bool = False
     began: float | None = None
@@ -145,7 +145,6 @@ class _NodeJournal:
     _chars: int = 0
 
     def take(self, entry: JournalEntry) -> None:
-        """Take in one entry."""
         self.began = entry.t if self.began is None else self.began
         match entry:
             case LogEntry() if self._chars < MAX_LOG_CHARS:
@@ -162,7 +161,6 @@ class _NodeJournal:
                 pass
 
     def lines(self, rank: int | None, stream: str) -> list[str]:
-        """Return the lines that a rank, or the engine, printed."""
         text = "".join(self._logs.get((rank, stream), ()))
         return [line[:500] if stream == "err" else line for line in text.splitlines()]
 

@@ -75,7 +75,6 @@ class Targeting:
     notes: list[str] = field(default_factory=list)
 
     def __call__(self, session: Session, hosts: Sequence[Host]) -> Launch:
-        """Return the launch on ``hosts``, which were reached."""
         run = self.target.run
         self.notes = list(self.target.notes)
         known = PreparedLaunch(run, self.env, ScriptTraits(), UNKNOWN)
@@ -176,7 +175,6 @@ class Targeting:
         )
 
     def _launcher(self, known: PreparedLaunch, plan: LaunchPlan | None) -> tuple[str, str]:
-        """Return the launcher and why it is taken."""
         launcher, why = known.choice.launcher.value, known.choice.why
         if plan is not None:
             launcher, why = plan.launcher, plan.why
@@ -201,7 +199,7 @@ class Targeting:
         )
 
     def _rendezvous(self, run: Run) -> dict[str, Any]:
-        """Return where the ranks are told to meet: address, port, and what says so (``fixed_by``)."""
+        """Return the meeting point of the ranks: address, port, and its source (``fixed_by``)."""
         for word in run.arguments:
             told = RENDEZVOUS.search(word)
             if told is not None:
@@ -261,7 +259,6 @@ def argument_paths(
 
 
 def _pairs(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield each value with its option."""
     option = ""
     for word in arguments:
         if word.startswith("-") and not re.fullmatch(r"-\d.*", word):

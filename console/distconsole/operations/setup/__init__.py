@@ -1,1 +1,1 @@
-"""The verb ``setup``: what the hosts lack is built once and installed."""
+"""The verb ``setup``: builds missing packages once and installs them."""

@@ -1,4 +1,4 @@
-"""``setup``: brings what the hosts lack. Horovod is built once for each kind of host, and proved.
+"""``setup``: installs missing packages. Horovod is built once for each kind of host, and proved.
 
 Building and installing are ordinary runs of one process a host, so they are logged, can be stopped,
 and leave nothing. Only the Python that the ranks use changes, and it asks before.
@@ -58,7 +58,7 @@ PIP_NOISE = ("WARNING: Retrying", "WARNING: Running pip as")
 def prepare(
     request: Prepare, sessions: SessionSource, control: Control, store: RunStore
 ) -> Iterator[Event]:
-    """Say what the hosts lack, ask, build, install, and have the checks prove it.
+    """Report the missing packages, ask, build, install, and have the checks prove it.
 
     Raises UsageError if nobody is there to ask; PlanError if the hosts that lack it cannot have it;
     ConsoleError if something could not be built or installed.
@@ -82,7 +82,7 @@ def prepare(
 
 
 def look(session: Session, hosts: Sequence[HostName], rebuild: bool = False) -> SetupPlan:
-    """Ask the hosts what they have; return what is to be done (``rebuild``: anyway); raises UnreachableError."""
+    """Ask the hosts for their packages; return the plan (``rebuild``: anyway); raises UnreachableError."""
 
     def ask(link: NodeLink) -> tuple[Any, Any]:
         host = link.host
@@ -117,7 +117,6 @@ def _tell_plan(plan: SetupPlan) -> Iterator[Narration]:
 
 
 def _refuse(plan: SetupPlan) -> None:
-    """Refuse at the end, when whoever could be helped has been."""
     if plan.cannot:
         hints = dict.fromkeys(hint for _, hint in plan.cannot.values())
         raise PlanError(f"Horovod cannot be brought to {', '.join(plan.cannot)}", "\n".join(hints))
@@ -214,7 +213,7 @@ def _read_wheel(lines: Sequence[str]) -> tuple[str, int, str]:
 
 
 def fetch(link: NodeLink, wheel: str, size: int, sha256: str) -> bytes:
-    """Return a wheel built on a node; raises NodeError, or ConsoleError if it is not what was built."""
+    """Return a wheel built on a node; raises NodeError, or ConsoleError if it is not the one that was built."""
     data = bytearray()
     while len(data) < min(size, MAX_WHEEL_BYTES):
         wanted = {"wheel": wheel, "offset": len(data)}
@@ -242,7 +241,7 @@ def _fetch_source(given: str | None, folder: Path) -> str | None:
 
 
 def _fetch_tools(facts: BuildFacts, folder: Path) -> None:
-    """Put what a build lacks on that host into ``folder``, as far as it can be had here."""
+    """Put missing build tools for that host into ``folder``, as far as they can be had here."""
     lacking = [*facts.missing, *(() if facts.tools.get("cmake") else ("cmake",))]
     machine = facts.platform.removeprefix("linux-")
     if not lacking or not facts.python or machine == facts.platform:
@@ -255,7 +254,7 @@ def _fetch_tools(facts: BuildFacts, folder: Path) -> None:
 
 
 def _download(wanted: Sequence[str], folder: Path) -> None:
-    """Have pip put something into ``folder``, without what it needs; nothing where it cannot."""
+    """Have pip download a package without its requirements into ``folder``; empty if it cannot."""
     words = [sys.executable, "-P", "-m", "pip", "download", "-q"]
     words.append("--disable-pip-version-check")
     with suppress(OSError, subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""What ``setup`` would do: which hosts have a Horovod that works, where one is built and for whom."""
+"""The plan of ``setup``: hosts with a working Horovod, hosts that build one, and for which."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class Torch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BuildFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the probe ``build`` says of a host.
+    """Answer of the probe ``build`` about a host.
 
     Attributes:
         tag: The ABI of its Python, as in the names of compiled modules.
         site: Where that Python has its packages; ``writable`` by us; ``site_id`` is the same on
             hosts that share the folder.
-        managed: Whether the system forbids pip to touch it (PEP 668).
-        tools: Compilers and the like, by name; null where it has none.
+        managed: Whether the system forbids pip to change it (PEP 668).
+        tools: Compilers and the like, by name; null for a missing one.
         nccl: Whether there is a header of NCCL, in torch's own wheels or in the system.
         missing: Python packages that a build imports and that are not there.
         libstdcxx: The C++ library that its Python loads, such as ``libstdc++.so.6.0.33``; empty
@@ -62,7 +62,7 @@ class BuildFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def python(self) -> str:
-        """Its version as pip takes it, such as ``3.11``; empty where the ABI's name is another."""
+        """Its version for pip, such as ``3.11``; empty for another ABI."""
         digits = self.tag.removeprefix("cpython-").partition("-")[0].rstrip("t")
         return f"{digits[0]}.{digits[1:]}" if digits.isdigit() and len(digits) > 1 else ""
 
@@ -82,19 +82,18 @@ class BuildFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def compiler(self) -> bool:
-        """Whether it could be built here."""
         return any(self.tools.get(name) for name in ("g++", "c++"))
 
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """One wheel: where it is built, below which folder it lies there, and who gets it.
+    """One wheel: the host that builds it, its folder there, and the hosts that get it.
 
     Attributes:
         hosts: That lack it.
-        installs: Those of them where it is installed: one of those that share a folder.
-        facts: Of the host where it is built.
-        without: What it is built without, and what would bring that; empty if nothing is lacking.
+        installs: Those of them that install it: one of those that share a folder.
+        facts: Of the host that builds it.
+        without: Features that it is built without, and their requirements; empty if none is lacking.
     """
 
     host: HostName
@@ -109,7 +108,7 @@ class Build:
 
 @dataclass(frozen=True, slots=True)
 class SetupPlan:
-    """What is to be done; ``cannot`` says by host why nothing can, and what to do about it."""
+    """Builds and installations; ``cannot`` has by host the reason against any, and the remedy."""
 
     fine: tuple[HostName, ...]
     builds: tuple[Build, ...]
@@ -117,14 +116,12 @@ class SetupPlan:
 
 
 def works(horovod: HorovodBuild | None, torch: str) -> bool:
-    """Whether a host's Horovod was built for the torch that is there."""
     return horovod is not None and horovod.library and horovod.against in ("", torch)
 
 
 def plan_setup(
     facts: Mapping[HostName, BuildFacts], horovod: Mapping[HostName, HorovodBuild | None]
 ) -> SetupPlan:
-    """Return what the hosts of ``facts`` need, in their order."""
     fine, cannot = [], {}
     lacking: dict[tuple[str, ...], list[HostName]] = {}
     for host, each in facts.items():
@@ -184,12 +181,10 @@ def _without(facts: BuildFacts) -> tuple[str, ...]:
 
 
 def _builder(hosts: Sequence[HostName], facts: Mapping[HostName, BuildFacts]) -> HostName | None:
-    """Return the host that can build the most, and of those the one that does it fastest."""
     able = (host for host in hosts if facts[host].compiler)
     return max(able, key=lambda host: _able(facts[host]), default=None)
 
 
 def _able(facts: BuildFacts) -> tuple[bool, bool, int]:
-    """Whether it can build with MPI, with NCCL, and how fast."""
     tools = facts.tools
     return bool(tools.get("mpicxx")), bool(tools.get("nvcc")) and facts.nccl, facts.cpus

@@ -28,7 +28,7 @@ from distconsole.operations.slurm.job import prepare_submission
 
 SHOWN_JOB, SHOWN_NODE, SHOWN_NIC, SHOWN_PYTHON = "JOB", "NODE", "NIC", "python3"
 SHOWN_NETWORK = ipaddress.ip_network("198.18.0.0/15")
-"""For tests of networks (RFC 2544): nobody's address."""
+"""Reserved for tests of networks (RFC 2544)."""
 
 
 def show_submission(request: Run, exclude: Sequence[str]) -> Iterator[Event]:

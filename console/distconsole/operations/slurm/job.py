@@ -1,4 +1,4 @@
-"""A Slurm job as the hosts that have Slurm's commands tell of it."""
+"""A Slurm job as hosts with Slurm's commands report it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ASK_SECONDS = 45.0
 
 
 def ask_slurm(link: NodeLink, **arguments: object) -> Mapping[str, object]:
-    """Return what a host's agent says for Slurm; raises UnavailableError if Slurm does not answer."""
+    """Return Slurm's answer through a host's agent; raises UnavailableError if Slurm does not answer."""
     try:
         return link.request("slurm", ASK_SECONDS, **arguments)
     except PlanError:
@@ -32,7 +32,7 @@ def ask_slurm(link: NodeLink, **arguments: object) -> Mapping[str, object]:
 
 
 def ask_state(link: NodeLink, job: str) -> JobState:
-    """Return what a job has; raises as ``ask_slurm`` and ``read_job``."""
+    """Return the state of a job; raises as ``ask_slurm`` and ``read_job``."""
     return read_job(str(ask_slurm(link, do="show", job=job).get("text")))
 
 

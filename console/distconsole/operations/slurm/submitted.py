@@ -31,12 +31,12 @@ from distconsole.session import Session
 
 CHECKPOINT_SECONDS = 10.0
 ENDING_SECONDS, ENDING_PAUSE_SECONDS = 120.0, 0.3
-"""How long a job whose run has failed may take until Slurm says whether it starts it again."""
+"""Longest time until Slurm reports whether it restarts a job whose run has failed."""
 TICK_SECONDS = 0.05
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, PAUSE_GROWTH = 0.1, 10.0, 1.2
 """A queue is asked ever more rarely: slurmctld is everybody's."""
 OVER_SECONDS = 5.0
-"""Slurm is not asked more often, while no node answers, whether the job is over."""
+"""Seconds between questions to Slurm whether the job is over, while no node answers."""
 
 RESTART_VARIABLE, CHECKPOINT_VARIABLE = "DISTCONSOLE_RESTART", "DISTCONSOLE_CHECKPOINT"
 """As the shims set them for ``--max-restarts`` (``restarts.py`` of the agent)."""
@@ -82,7 +82,6 @@ def submit_and_run(
 
 @contextmanager
 def _login(request: Run, sessions: SessionSource, named: Sequence[str]) -> Iterator[NodeLink]:
-    """Give a link to a host that has Slurm's commands."""
     where = request.submits_from
     if where is None and shutil.which("sbatch") is not None:
         here = Host(HostName(socket.gethostname()), local=True)
@@ -195,7 +194,7 @@ class SubmittedRun:
         return ended
 
     def prepare_next(self, ended: RunEnded, state: srun.JobState) -> Iterator[Event]:
-        """Keep what the next start is told, and say that there will be one."""
+        """Keep the checkpoint for the next start, and announce the start."""
         self.number += 1
         self.used = False
         self.code = self.code or RunId(ended.run)
@@ -220,16 +219,15 @@ class SubmittedRun:
         return ""
 
     def _request_on(self, state: srun.JobState, named: Mapping[str, int | None]) -> Run:
-        """Return the request for the job's nodes, with the slots that were given."""
         words = [f"{node}:{slots}" if (slots := named.get(node)) else node for node in state.nodes]
         where = replace(self.request.where, hosts=",".join(words), hostfile=None, cluster=None)
         kept = tuple(pair for pair in self.request.env if pair[0] not in dict(self.news))
         return replace(self.request, where=where, slurm=None, env=(*kept, *self.news))
 
     def _learn_checkpoint(self) -> str | None:
-        """Keep what the next start is told: the checkpoint of the last one, or of one before it.
+        """Keep the checkpoint for the next start: that of the last one, or of one before it.
 
-        A host may let nobody in between two starts, and is asked again at the next.
+        A host may refuse logins between two starts, and is asked again at the next.
         """
         found = self._ask_checkpoint(*self.last) if self.last is not None else None
         self.last = None if found is not None else self.last
@@ -239,7 +237,6 @@ class SubmittedRun:
         return path
 
     def _ask_checkpoint(self, run: RunId, host: HostName) -> str | None:
-        """Return what a run has left as its last checkpoint on the host of its first rank."""
         try:
             with self.sessions(replace(self.request.where, hosts=host)) as session:
                 path = session.link(host).request(
@@ -250,7 +247,6 @@ class SubmittedRun:
         return path if isinstance(path, str) else None
 
     def _wait_for_nodes(self) -> Generator[Event, None, srun.JobState | None]:
-        """Return the job's state once it runs, or None when the operator stopped waiting."""
         said, pause, job = "", FIRST_PAUSE_SECONDS, self.job
         while self.control.asked is None:
             state = ask_state(self.link, job)
@@ -291,7 +287,7 @@ class SubmittedRun:
         return False
 
     def _is_over(self, restarts: int) -> bool:
-        """Whether the job that was restarted so often has ended since, or will be started once more."""
+        """Whether the job with this number of restarts has ended since, or will be started once more."""
         try:
             state = ask_state(self.link, self.job)
         except ConsoleError:

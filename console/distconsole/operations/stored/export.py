@@ -201,7 +201,7 @@ def _flush_regularly(outlet: Outlet, request: Export) -> Iterator[threading.Lock
 
     def flush() -> None:
         while not over.wait(FLUSH_SECONDS):
-            # What a full disk refuses stays in memory, and is tried again; the last try says so.
+            # Records that a full disk refuses stay in memory, and are tried again; the last try reports the failure.
             with lock, suppress(ConfigError, UnavailableError), _refusals_of(request.format):
                 outlet.flush()
 

@@ -1,4 +1,4 @@
-"""``runs``, ``show`` and ``replay``: what is known of runs."""
+"""``runs``, ``show`` and ``replay``: the stored and the remote state of runs."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ from distconsole.runs.summary import brief, listed, stored_events, summary_of
 from distconsole.runs.timeline import RunTimeline
 
 BRIEF_SECONDS = 1.5
-"""A list of runs looks so long into runs that it has not yet looked into; the rest comes next time."""
+"""Seconds for which a list of runs reads runs for the first time; the rest comes next time."""
 
 MAX_NAMED = 5
-"""Runs whose end is not known, and that are told of one by one."""
+"""Runs without a known end that are listed one by one."""
 
 
 def runs(request: Runs, sessions: SessionSource, store: RunStore) -> Iterator[Event]:
@@ -81,7 +81,6 @@ def runs(request: Runs, sessions: SessionSource, store: RunStore) -> Iterator[Ev
 def _ask_hosts(
     where: Where, sessions: SessionSource, summaries: dict[RunId, RunSummary]
 ) -> Iterator[Event]:
-    """Put what the hosts know of runs into ``summaries``, and yield what is new."""
     with sessions(where) as session:
         known, silent = ask_runs(session)
     yield from _say_silent(silent, "its runs are not listed")
@@ -137,7 +136,7 @@ def show(request: Show, sessions: SessionSource, store: RunStore) -> Iterator[Ev
 def _fetch_news(
     record: RunRecord, where: Where, sessions: SessionSource, store: RunStore
 ) -> Generator[Event, None, str]:
-    """Store what the hosts of a run without an end know of it up to now; return its state as they know it, or nothing."""
+    """Store the news of the hosts of a run without an end; return its state by the hosts, or nothing."""
     try:
         with sessions(where_of(record, where)) as session:
             yield from fold(follow_run(record.run, where, lend(session), store), lambda _: None)
@@ -149,7 +148,6 @@ def _fetch_news(
 
 
 def _update(stored: RunSummary | None, known: KnownRun) -> RunSummary:
-    """Return the summary of a run with its state as the hosts know it."""
     if stored is None:
         return summary_of_known(known)
     if stored.state != "unknown":
@@ -170,7 +168,7 @@ def replay(request: Replay, store: RunStore) -> Iterator[Event]:
 
 
 def launches(request: Launches, store: RunStore) -> Iterator[Event]:
-    """Yield what was launched from here, the newest first; the same launch again is told once."""
+    """Yield launches from here, the newest first, equal ones once."""
     told: list[Run] = []
     for record in store.runs():
         if len(told) >= request.limit:
@@ -235,7 +233,6 @@ def _keep(
 
 
 def _date_summary(summary: RunSummary, run_file: RunFile) -> RunSummary:
-    """Return ``summary``, of a run without an end with when it was last seen."""
     if summary.state != "unknown":
         return summary
     seen = run_file.last_seen(summary.hosts) or summary.started
@@ -252,7 +249,6 @@ def _say_unreadable(store: RunStore, summaries: Mapping[RunId, RunSummary]) -> I
 def _say_unknown(
     summaries: Iterable[RunSummary], store: RunStore, now: float
 ) -> Iterator[Narration]:
-    """Say of runs without an end what is known, and what asks their hosts."""
     unknown = [summary for summary in summaries if summary.state == "unknown"]
     unknown.sort(key=lambda each: -each.started)
     for summary in unknown[:MAX_NAMED]:
@@ -270,7 +266,6 @@ def _say_unknown(
 
 
 def _host_options(where: Where, hosts: Iterable[str]) -> str:
-    """Return the options that name a run's hosts as they were named."""
     if not where.names_hosts:
         where = Where(
             hosts=",".join(hosts), ssh_config=where.ssh_config, transport=where.transport

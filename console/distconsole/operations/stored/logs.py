@@ -1,6 +1,6 @@
 """``logs``: the lines that a run's ranks printed, stored or still coming; filtered, folded where asked.
 
-Where the ranks were started anew, that is said between the lines.
+Restarts of the ranks are marked between the lines.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def logs(
 def _say_if_none(
     lines: Iterator[LogLine | Narration], request: Logs, record: RunRecord
 ) -> Iterator[LogLine | Narration]:
-    """Yield ``lines``; where there are none, say what the run has."""
+    """Yield ``lines``; without any, describe what the run has."""
     none = True
     for line in lines:
         none = none and not isinstance(line, LogLine)
@@ -117,7 +117,6 @@ class Skipped:
                 yield line
 
     def rest(self, lines: Iterator[Told]) -> Iterator[Told]:
-        """Yield what ``lines`` has beyond those."""
         for line in lines:
             if isinstance(line, Passed) or (isinstance(line, LogLine) and line.transient):
                 yield line
@@ -134,7 +133,7 @@ def _source(line: LogLine | Narration) -> object:
 
 
 def select_lines(events: Iterator[Event], wanted: LogFilter) -> Iterator[Told]:
-    """Yield the lines of ``events`` that fit, transient ones too, and what else is to be told of them."""
+    """Yield the selected lines of ``events``, transient ones too, and notes on them."""
     scribe = LogEncoder()
     fits = wanted.test(scribe.speakers)
     for event in events:
@@ -150,7 +149,7 @@ def select_lines(events: Iterator[Event], wanted: LogFilter) -> Iterator[Told]:
 
 
 def end_transient(told: Iterator[Told]) -> Iterator[Told]:
-    """Yield ``told`` with transient lines left out, but for where each that did not end stood at last."""
+    """Yield ``told`` without transient lines, except the last state of each that did not end."""
     standing: dict[LogSource, LogLine] = {}
     for one in told:
         if not isinstance(one, LogLine):
@@ -205,7 +204,7 @@ def _drop_times(told: Iterator[Told]) -> Iterator[LogLine | Narration]:
 
 
 def _tail(lines: Iterator[Told], count: int | None) -> Iterator[Told]:
-    """Yield ``lines``, or the last ``count`` of them and what is said between these; warnings always."""
+    """Yield ``lines``, or the last ``count`` of them and the notes between these; warnings always."""
     if count is None:
         yield from lines
         return

@@ -1,4 +1,4 @@
-"""Which run is meant where a line names none."""
+"""The run of a line that names none."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_OPENED = 50
 
 
 def name_run(request: AnyRequest) -> tuple[AnyRequest, str]:
-    """Return ``request`` about the newest run, and which that is, where it names none.
+    """Return ``request`` about the newest run, and that run, if it names none.
 
     The newest of hosts that are named only they know. Raises UsageError for a verb that changes something: its run has to be named.
     """

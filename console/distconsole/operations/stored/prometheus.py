@@ -91,7 +91,6 @@ class RunGauges:
         self._timeline = RunTimeline()
 
     def take(self, event: Event) -> bool:
-        """Fold an event in; return whether it was of the run."""
         if isinstance(event, RunEvent) and not isinstance(event, LogLine):
             self._timeline.apply(event)
         return isinstance(event, RunEvent)
@@ -115,7 +114,6 @@ class HostGauges:
         self._samples: dict[str | GpuKey, NodeSample | GpuSample] = {}
 
     def take(self, event: Event) -> bool:
-        """Fold an event in; return whether it was of a host."""
         match event:
             case HostStatus():
                 self._hosts[event.host] = event
@@ -141,7 +139,7 @@ class HostGauges:
 
 @contextmanager
 def _publish(request: Export, text: Callable[[], str]) -> Iterator[SimpleQueue[Narration]]:
-    """Answer, or write the file anew, while the body runs; give what is to be said of that."""
+    """Answer, or rewrite the file, while the body runs; yield its notes."""
     said: SimpleQueue[Narration] = SimpleQueue()
     server = None if request.listen is None else _listen(request.listen, text)
     if server is not None:

@@ -23,7 +23,7 @@ STATES = {"prepared": "running", "lost": "failed"}
 
 @dataclass(frozen=True, slots=True)
 class KnownRun:
-    """A run as ``hosts`` know it, by node: how far journals are, and what they cannot read (``troubles``)."""
+    """A run as ``hosts`` report it, by node: the journals' positions, and entries that they cannot read (``troubles``)."""
 
     run: RunId
     known: RunKnown
@@ -91,7 +91,6 @@ def record_of(run: KnownRun, where: Where) -> RunRecord:
 
 
 def summary_of_known(run: KnownRun) -> RunSummary:
-    """Return the summary of a run that is not stored here."""
     return RunSummary(
         run=run.run,
         name=run.known.name,

@@ -1,4 +1,4 @@
-"""Runs side by side: figures with ratios, what was configured differently, and both in words."""
+"""Runs side by side: figures with ratios, differences in configuration, and both in words."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from distconsole.runs.series import Series
 MAX_METRICS = 32
 """Metrics that have a line in the table."""
 ALIKE_SHARE = 0.03
-"""Step times that differ by less are said to be alike: two runs of the same differ so."""
+"""Step times that differ by less count as alike: two runs of the same script differ by as much."""
 PART_SHARE = 0.2
-"""A part of a step is named if so much of the difference is its."""
+"""Least share of the difference for which a part of a step is named."""
 PART_MS = 0.1
 NAMED_SETTINGS = 5
 VALUE_CHARS = 32
@@ -142,7 +142,7 @@ def _order_of(name: str) -> tuple[bool, bool, str]:
 
 
 def _curve(letter: str, run: Compared, series: Series, title: str) -> ComparedCurve:
-    # What the timeline itself keeps over time counts from no beginning.
+    # Series of the timeline count from the UNIX epoch.
     start = run.statistics.start if title in ("samples/s", "step ms", "GPU %") else 0.0
     xs, broken = (tuple(x - start for x in points) for points in (series.xs, series.broken))
     return ComparedCurve(
@@ -159,7 +159,7 @@ def _curve(letter: str, run: Compared, series: Series, title: str) -> ComparedCu
 def _words(
     runs: Sequence[Compared], figures: Sequence[Figure], differs: Sequence[Setting]
 ) -> Iterator[str]:
-    """Yield what is to be said of each run next to the first one, then what was configured otherwise."""
+    """Yield the comparison of each run with the first one, then the differences in configuration."""
     yield from _outcomes(runs)
     by_name = {figure.name: figure for figure in figures}
     for index in range(1, len(runs)):
@@ -170,7 +170,6 @@ def _words(
 
 
 def _notes(runs: Sequence[Compared]) -> Iterator[str]:
-    """Yield what makes the runs comparable in part only."""
     worlds = [run.summary.world_size for run in runs]
     if len(set(worlds)) > 1:
         listed = _list(map(str, worlds))
@@ -241,7 +240,6 @@ def _speed(index: int, runs: Sequence[Compared], figures: Mapping[str, Figure]) 
 def _of(
     figures: Mapping[str, Figure], name: str, index: int
 ) -> tuple[float | None, float | None, float | None]:
-    """Return a figure of the first run and of another one, and their ratio."""
     figure = figures.get(name)
     if figure is None:
         return None, None, None
@@ -266,7 +264,7 @@ def _parts(index: int, figures: Mapping[str, Figure], whole: float) -> Iterator[
 
 
 def _slowness(index: int, runs: Sequence[Compared]) -> Iterator[str]:
-    """Say who was slow in which of two runs, and what it cost; nothing of a run without step times."""
+    """Compare which ranks were slow in two runs, and at what cost; empty for a run without step times."""
     told = [
         (LETTERS[at], _dearest(runs[at]))
         for at in (index, 0)
@@ -280,7 +278,7 @@ def _slowness(index: int, runs: Sequence[Compared]) -> Iterator[str]:
 
 
 def _dearest(run: Compared) -> str:
-    """Return who cost a run most, and how much; nothing if nobody was slow."""
+    """Return the rank or host that cost a run most, and how much; None without a slow one."""
     timeline = run.statistics.timeline
     hosts = {view.rank: view.host for view in timeline.ranks.values()}
     worst = max(timeline.stragglers.told, key=lambda each: each.cost_share, default=None)
@@ -309,7 +307,7 @@ def _quality(index: int, runs: Sequence[Compared]) -> Iterator[str]:
 
 
 def _steps_to_compare(one: Sequence[int], other: Sequence[int]) -> tuple[int, int]:
-    """Return the last step that both have, unless that is long ago; else where the shorter ends and what is nearest."""
+    """Return the last step that both have, unless it is long ago; else the end of the shorter run and the nearest step of the other."""
     end = min(one[-1], other[-1])
     common = max(set(one) & set(other), default=-1)
     if common >= end * NEAR_END:

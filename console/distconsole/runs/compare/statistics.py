@@ -31,7 +31,6 @@ class Mean:
         self.total = self.weight = 0.0
 
     def put(self, value: float | None, weight: float) -> None:
-        """Take a value; None and what is no number is left out."""
         if value is not None and math.isfinite(value):
             self.total += value * weight
             self.weight += weight
@@ -55,7 +54,7 @@ class RunStatistics:
         self.along: dict[str, dict[str, Series]] = {"seconds": {}, "samples": {}}
         """Axis -> metric -> curve."""
         self.broken_at: dict[str, int] = {}
-        """Metric -> the first step at which it was no number."""
+        """Metric -> the first step at which it was NaN or infinite."""
         self.steps_of: dict[str, tuple[int, int]] = {}
         """Metric -> its first and its last step."""
         self.measured: dict[str, Measured] = {}
@@ -72,7 +71,6 @@ class RunStatistics:
 
     @property
     def start_up_seconds(self) -> float | None:
-        """From its start to the first step of any rank."""
         return None if self.first_step_t is None else self.first_step_t - self.start
 
     def apply(self, event: RunEvents) -> None:
@@ -91,7 +89,7 @@ class RunStatistics:
                 pass
 
     def close(self) -> None:
-        """Take what is not yet on the curves; nothing is applied after it."""
+        """Add to the curves the values that are still held back; call it last."""
         self.timeline.close()
 
     def curves(self) -> dict[str, dict[str, Series]]:

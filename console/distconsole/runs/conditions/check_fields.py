@@ -9,7 +9,7 @@ from distconsole.expression import Condition, parse_condition
 from distconsole.expression.fields import Field, Fields, Kind
 
 SIGNS = re.compile(r"[<>=~!()&|'\"]|\b(?:and|or|not)\b")
-"""What a condition on a check has, and plain words have not."""
+"""Fields that conditions on a check know, and plain words do not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ class RankOfRun:
     run_rate: float | None = None
     """Those of all ranks then."""
     still: bool = False
-    """It finished no step then, though its host told of itself."""
+    """It finished no step lately, though its host reports."""
     slow: Straggler | None = None
     """How slow it was then, if it was."""
     own_ms: float | None = None
@@ -32,7 +32,7 @@ class RankOfRun:
 
     @property
     def silent_seconds(self) -> float | None:
-        """For how long it has said nothing, when the run's newest event came."""
+        """Seconds since its last report, at the newest event of the run."""
         if self.view.last_seen is None or self.run.last_t is None:
             return None
         return max(0.0, self.run.last_t - self.view.last_seen)
@@ -46,17 +46,14 @@ class RankOfRun:
         return max(0.0, self.run.last_t - self.run.started)
 
     def metric(self, name: str) -> float | None:
-        """Return what the rank reported last under ``name``."""
         return self.view.metrics.get(name)
 
     def run_metric(self, name: str) -> float | None:
-        """Return what ``name`` is over all ranks."""
         found = self.run.metric_last.get(name)
         return None if found is None else found.value
 
 
 def ranks_of(run: RunTimeline) -> list[RankOfRun]:
-    """Return the ranks of ``run``, by number."""
     now = run.last_t or 0.0
     figures = present(run, now)
     slow = {each.rank: each for each in figures.slow}
@@ -167,4 +164,4 @@ RANK_FIELDS: Fields[RankOfRun] = Fields(
     RankOfRun.metric,
     {"costs": "slow.costs", "data": "data_ms", "p95": "step_ms.p95"},
 )
-"""``metric.NAME`` is what the rank reported last under that name."""
+"""``metric.NAME`` is the last value that the rank reported under that name."""

@@ -1,1 +1,1 @@
-"""What is wrong with a run: each module finds one kind of trouble."""
+"""Detectors of trouble in a run, one module for each kind."""

@@ -24,7 +24,7 @@ from distconsole.runs.detectors.slow_causes import Cause, Load
 
 DRIFT = "run.drift"
 COUNTED_WINDOWS = 20
-"""So many of each rank's windows are compared, after those in which it warms up."""
+"""Number of windows of each rank that are compared, after its warm-up."""
 FEWEST_WINDOWS = 5
 OWN_SHARE = 0.2
 """Ranks work longer than before if the slowest one's own time has grown by this share of what steps have."""
@@ -40,7 +40,7 @@ OWN_PHASES = {
 """The parts of a start in which a rank waits for no other."""
 STARVED = "run.data"
 STARVED_SHARE = 0.25
-"""A rank that waits for its data for so much of a step in ``PERSISTENT_SECONDS`` running is short of it."""
+"""Share of a step: a rank that waits as long for its data throughout ``PERSISTENT_SECONDS`` is short of data."""
 
 
 class Earlier(msgspec.Struct, frozen=True):
@@ -66,7 +66,7 @@ class FirstSteps:
         """Rank -> its times without its waits."""
 
     def add(self, rank: int, step_ms: float | None, waited_ms: float | None) -> None:
-        """Take a window's mean step, and how much of it was waited, if that was seen; what is none is left out."""
+        """Add a window's mean step, and its waits if they were seen; NaN is left out."""
         if (
             step_ms is not None
             and 0 < step_ms < inf
@@ -81,7 +81,6 @@ class FirstSteps:
 
     @property
     def are_all(self) -> bool:
-        """Whether those of all ranks that make steps are there."""
         return len(self._times) == COUNTED_WINDOWS * len(self._windows) > 0
 
     @property
@@ -91,14 +90,14 @@ class FirstSteps:
 
     @property
     def own_ms(self) -> float | None:
-        """The median of what a step of the slowest rank takes without its waits; None where one was not seen."""
+        """Median own time of the slowest rank in a step; None where waits were not seen."""
         owns = self._owns.values()
         unseen = any(isnan(own) for each in owns for own in each)
         return None if unseen or not owns else max(map(median, owns))
 
 
 class AllRanksWatch:
-    """Takes every window; compares the run with ``earlier`` ones, where there are such."""
+    """Takes every window; compares the run with ``earlier`` ones, if there are any."""
 
     def __init__(self, ranks: Ranks, load: Load, earlier: Earlier | None) -> None:
         self._ranks = ranks
@@ -109,14 +108,14 @@ class AllRanksWatch:
         self._waiting: Counter[int] = Counter()
         """Rank -> in how many windows running it has waited for its data."""
         self._starved: set[int] | None = set()
-        """Those that have for long; None once it was told."""
+        """Ranks that have been short of data for long; None once reported."""
         self._phases: dict[int, dict[str, float]] | None = {}
         """Rank -> phase -> when it was reached, in seconds since the rank was started; None once all have made a step."""
         self._children: set[int] = set()
         """Ranks that another process of the script started: what that did before is no part of their start."""
 
     def add(self, window: Window) -> Iterator[RunFinding]:
-        """Take one rank's window; yield what there is to say with it."""
+        """Take one rank's window; yield new findings."""
         self._newest[window.rank] = window
         if self._earlier is not None:
             yield from self._compare(self._earlier, window)
@@ -124,7 +123,7 @@ class AllRanksWatch:
             yield from self._look_at_workers(window)
 
     def started(self, phase: PhaseEntry, t: float) -> Iterator[RunFinding]:
-        """Take how far a rank's start is; yield who was late, once all have made their first step."""
+        """Take the progress of a rank's start; yield the late ranks, once all have made their first step."""
         if self._phases is None:
             return
         self._phases.setdefault(phase.rank, {})[phase.phase] = phase.seconds
@@ -151,7 +150,6 @@ class AllRanksWatch:
                 yield self._ranks.finding(t, START, text, late, severity=Severity.INFO, hint=hint)
 
     def _look_at_workers(self, window: Window) -> Iterator[RunFinding]:
-        """Yield that most ranks wait for workers that are too few, if this is one more of them."""
         rank, starved = window.rank, self._starved
         if starved is None or window.workers is None or _data_share(window) < STARVED_SHARE:
             self._waiting.pop(rank, None)
@@ -218,5 +216,4 @@ class AllRanksWatch:
 
 
 def _data_share(window: Window) -> float:
-    """Return for how much of a step a rank waits for its data."""
     return (window.data_ms or 0.0) / window.step_ms_mean if window.step_ms_mean else 0.0

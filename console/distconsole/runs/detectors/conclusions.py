@@ -1,4 +1,4 @@
-"""What nodes conclude about their run: notes, who failed first and what mends it, and how the run ended."""
+"""Conclusions of nodes about their run: notes, the first failure and its remedy, and the verdict."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from distconsole.rpc import frames
 from distconsole.runs.detectors.ranks import Ranks, ranks_text
 
 NODE_LOST, RANK_LOST = "run.node_lost", "run.rank_lost"
-"""Checks that say that a node or a rank is gone; of severity ``warn`` where the run goes on."""
+"""Checks that report a lost node or rank; of severity ``warn`` if the run goes on."""
 
 FIRST_FAILURE = "run.first_failure"
 STALL, CONNECTION_LOST = "run.stall", "run.connection_lost"
@@ -25,7 +25,7 @@ UNSOUND = ("run.desync", "run.alone", "run.world", "run.split", "run.same_batch"
 """Checks that say that the ranks do not train one model as they should; that does not pass by itself."""
 
 LOST = "lost"
-"""State of the verdict of a node that has lost the others: it counts only where they say nothing."""
+"""State of the verdict of a node that has lost the others: it counts only without a verdict of theirs."""
 
 MAX_HOSTS_NAMED = 4
 MAX_SUMMARY_CHARS = 240
@@ -73,7 +73,6 @@ def restart_finding(
 
 
 def note_finding(ranks: Ranks, host: str, entry: frames.NoteEntry, t: float) -> RunFinding:
-    """Return what a node has to say about ``host``."""
     known = entry.severity in set(Severity)
     return ranks.finding(
         t,
@@ -112,7 +111,7 @@ class Outcome:
 
     @property
     def judged(self) -> bool:
-        """Whether a node has said how the run ended."""
+        """Whether a node has reported the verdict."""
         known = any(verdict.state != LOST for verdict in self._others.values())
         return self._verdict is not None or known or bool(self._ends)
 
@@ -122,12 +121,12 @@ class Outcome:
 
     @property
     def seconds(self) -> float | None:
-        """How long the run took on the node where it took longest; None while no node has ended."""
+        """Longest duration that a node reported; None while no node has ended."""
         return max((entry.seconds for entry in self._ends.values()), default=None)
 
     @property
     def ended_hosts(self) -> frozenset[str]:
-        """Hosts that have said that nothing of the run is left there."""
+        """Hosts that have reported that no process of the run is left there."""
         return frozenset(self._ends)
 
     def begin_again(self) -> None:
@@ -135,7 +134,7 @@ class Outcome:
         self._failures.clear()
 
     def failed(self, host: str, entry: frames.FailureEntry, t: float) -> None:
-        """Keep a failure: which one came first is the coordinator's to say."""
+        """Keep a failure; the coordinator decides which one came first."""
         self._failures.append((entry.t_ns + int((t - entry.t) * 1e9), host, entry))
 
     def take(self, host: str, entry: frames.VerdictEntry) -> FirstFailure | None:
@@ -177,7 +176,7 @@ class Outcome:
         return EndState.FAILED, first.exit_code if first is not None else 1
 
     def _judged(self) -> list[frames.VerdictEntry | frames.EndEntry]:
-        """Return the words that count: the coordinator's, else what the others judge, else their ends."""
+        """Return the verdict that counts: the coordinator's, else that of other nodes, else their ends."""
         word = self._verdict or self._ends.get(self._coordinator)
         if word is not None:
             return [word]
@@ -188,7 +187,7 @@ class Outcome:
 def blame(
     said: frames.FailedFirst | frames.FailureEntry | None, host: str = ""
 ) -> FirstFailure | None:
-    """Return whom the coordinator blames, or what a node says of a rank of its own, on ``host``."""
+    """Return the failure that the coordinator blames, or one that a node reports of a rank of its own on ``host``."""
     if said is None:
         return None
     return FirstFailure(
@@ -208,10 +207,10 @@ SENDERS = (
 """Who ends processes by SIGKILL besides the kernel's own out-of-memory killer."""
 
 LOOKED_AT_CHARS = 16 * 1024
-"""Of what a rank said: the beginning of its error, and the end of the rest."""
+"""Characters that are kept of a rank's error: from its beginning, and of the rest from the end."""
 
 LEFT_FIRST = "the other end of a connection was closed"
-"""Replaced by the ranks that had ended well before, where it is known that there were some."""
+"""Replaced by the ranks that had ended well before, where they are known."""
 
 REMEDIES = (
     (
@@ -353,11 +352,11 @@ REMEDIES = (
         "check --only python,torch,horovod",
     ),
 )
-"""Words that tell an error from others, and what mends it; the first that fits counts."""
+"""Pattern of an error -> its remedy; the first match counts."""
 
 
 def remedy(error: str, traceback: str) -> str:
-    """Return what mends an error, by its last line or else by the traceback's end; nothing where its words are not known."""
+    """Return the remedy of an error, by its last line or else by the traceback's end; empty for an unknown one."""
     lacks = re.search(r"No module named '(\w+)", error[:LOOKED_AT_CHARS])
     script = re.search(r'File "(\S+)\.py", line', traceback)
     if lacks and script and f"/{lacks[1]}/" in script[1]:

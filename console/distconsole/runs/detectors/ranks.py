@@ -1,4 +1,4 @@
-"""The ranks of a run as its detectors know them, findings about ranks, and what is left out as no run can have it."""
+"""The ranks of a run for its detectors, findings about ranks, and bounds for numbers from nodes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ class Ranks:
         """Rank -> its last state, of those whose processes live."""
 
     def hosts_of(self, ranks: Iterable[int]) -> tuple[str, ...]:
-        """Return the known hosts of ``ranks``, each once."""
         return tuple(dict.fromkeys(self.hosts[rank] for rank in ranks if rank in self.hosts))
 
     def finding(
@@ -68,7 +67,7 @@ def ranks_text(ranks: Sequence[int]) -> str:
 
 
 class PlanBounds:
-    """Keeps what nodes tell within what the run can have: ``ranks`` at most, whose numbers are smaller."""
+    """Keeps numbers from nodes within the plan: at most ``ranks`` ranks, numbered below that."""
 
     def __init__(self, known: Ranks, ranks: int) -> None:
         self.ranks = ranks
@@ -93,7 +92,6 @@ class PlanBounds:
     def within(
         self, host: str, loads: Iterable[NodeSample | GpuSample], t: float
     ) -> Iterator[NodeSample | GpuSample | RunFinding]:
-        """Yield those of ``loads`` that are of what there can be."""
         known = self._gpus.setdefault(host, set())
         for event in loads:
             if not isinstance(event, GpuSample):
@@ -107,7 +105,6 @@ class PlanBounds:
                 yield event
 
     def left_out(self, t: float) -> Iterator[RunFinding]:
-        """Yield how much was left out, by host."""
         for host, count in sorted(self._counts.items()):
             yield self._known.finding(
                 t,

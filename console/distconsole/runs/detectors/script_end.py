@@ -1,4 +1,4 @@
-"""Whether what a shell script started came to its end: a shell may exit with 0 whatever became of a launcher in it."""
+"""Whether a launcher in a shell script came to its end: the shell may exit with 0 even if the launcher failed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LAUNCHERS = (
     "mpirun",
     "mpiexec",
 )
-"""What a launcher's program or module begins with."""
+"""Prefixes of launchers' programs and modules."""
 
 
 class ScriptEndWatch:
@@ -37,7 +37,7 @@ class ScriptEndWatch:
         self._seen = False
 
     def noted(self, host: str, entry: frames.NoteEntry) -> None:
-        """Take what a host has to say; of processes that outlived their rank it names the programs."""
+        """Take a note of a host; one on processes that outlived their rank names programs."""
         if entry.check == "run.launcher_failed" and entry.rank is not None and entry.seen:
             self._swallowed[entry.rank] = (host, entry.seen)
         programs = (entry.seen or "").split(", ") if entry.check == "run.leftover" else []

@@ -1,6 +1,6 @@
 """Why a rank is slow, as far as its host, its GPU or its process say so at that time; compared with the others'.
 
-``SIGNS`` is the table of what is known; a new cause is a row of it.
+``SIGNS`` is the table of known causes, a row each.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from distconsole.runs.detectors.ranks import Ranks
 Sample: TypeAlias = NodeSample | GpuSample | RunFinding
 
 TELLING_SECONDS = 15.0
-"""What was told longer before is not of this time."""
+"""Seconds after which a report is too old to explain a slow rank."""
 CLOCK_SHARE = 0.9
 """Clocks below this share of the others' are slow."""
 WAITING_PERCENT = 5.0
-"""Waiting for a processor or a disk for so much longer than the others is a cause."""
+"""Waiting for a processor or a disk is a cause if it exceeds that of the others by this share."""
 FULL_PERCENT, MORE_PERCENT = 95.0, 15.0
-"""Processors, or memory, are full from here on, if the others' are so much less so."""
+"""Processors or memory count as full from here on, if those of the others are less so by the second number."""
 BUSY_PERCENT, IDLE_CPUS = 80.0, 2.0
-"""Workers that use so much of a processor each are too few, while so many processors are idle."""
+"""Workers that each use this share of a processor are too few, if this share of the processors is idle."""
 SWAP_BYTES_S, ERRORS_S, RESENT_S, TIMES = 1e6, 1.0, 20.0, 5.0
-"""So much a second, and so many times what is usual, is a cause."""
+"""Least rate a second, and least ratio to the usual one, of a cause."""
 RESENT_SHARE, PACKET_BYTES = 0.005, 1500
 """Who sends a smaller share of its packets again merely sends fast: so do healthy hosts under load."""
 LOADED_PERCENT = 10.0
@@ -46,7 +46,7 @@ class Cause(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What is told of a rank at a moment, None where nothing is."""
+    """Reports about a rank at one moment; None where there is none."""
 
     gpu: GpuSample | None
     window: Window | None
@@ -54,15 +54,15 @@ class Seen(NamedTuple):
 
 
 class Sign(NamedTuple):
-    """A figure that is a cause where it differs from the median of the others'."""
+    """A figure that is a cause if it differs from the median of the others'."""
 
     kind: str
     of: Callable[[Seen], Any]
-    """What the figure is of; nothing where that is not known."""
+    """Subject of the figure; empty where it is unknown."""
     figure: Callable[[Any], Any]
     """A number, or a word."""
     is_odd: Callable[[Any, Any], bool]
-    """Takes the rank's own and the usual one, NaN where the others tell none: no comparison with that holds."""
+    """Compares the rank's value with the usual one, which is NaN without reports of others: then no comparison holds."""
     text: Callable[[Any, Any, Any], str]
     hint: str
     """``{host}`` is the slow rank's."""
@@ -76,7 +76,6 @@ def _workers(seen: Seen) -> tuple[int, float, float] | None:
 
 
 def _short_of_workers(seen: Seen) -> tuple[int, NodeSample] | None:
-    """Return how many workers there are, and their host, where they are busy and it has idle processors."""
     workers, node = _workers(seen), seen.node
     if workers is None or node is None or workers[1] < BUSY_PERCENT:
         return None
@@ -109,7 +108,7 @@ def _memory(node: NodeSample) -> float | None:
 
 
 def _resent(node: NodeSample) -> float | None:
-    """Return how many segments are sent again a second; 0 where they are few of all that the host sends."""
+    """Return the segments that are sent again a second; 0 if they are a small share of all that the host sends."""
     resent, sent = node.net_resent_s, node.net_tx_s
     few = sent is not None and (resent or 0.0) * PACKET_BYTES < RESENT_SHARE * sent
     return 0.0 if few else resent
@@ -205,7 +204,7 @@ SIGNS = (
          lambda node, own, usual: f"the processors of {node.host} are {own}, the others' {usual}",
          "compare them by a test of the script on one host each: distconsole bench"),
 )  # fmt: skip
-"""In the order in which they are asked: what says most, and of the smallest thing, first."""
+"""In the order in which they are tried: the most specific and the smallest first."""
 LASTING = ("cpu_clock", "cpu_model")
 """Kinds that do not come and go while a run lasts."""
 
@@ -219,7 +218,7 @@ class Load:
         self._gpus: dict[int, GpuSample] = {}
 
     def taken(self, events: Iterator[Sample]) -> Iterator[Sample]:
-        """Yield ``events`` and what is found in them; keep those that are samples."""
+        """Yield ``events`` and new findings; keep samples."""
         for event in events:
             if isinstance(event, NodeSample):
                 self._nodes[event.host] = event
@@ -228,7 +227,7 @@ class Load:
                 xid = before.xid if before else None
                 if event.xid and event.xid != xid:
                     yield self._xid_finding(event, event.rank)
-                # An error is told of for seconds, and lasts.
+                # A GPU reports an error for some seconds, and its effect lasts.
                 lasts = xid and not event.xid
                 self._gpus[event.rank] = structs.replace(event, xid=xid) if lasts else event
             yield event
@@ -286,7 +285,7 @@ def _by(sign: Sign, mine: Iterable[Seen], others: Iterable[Seen]) -> Cause | Non
 
 
 def _usual(figures: Sequence[Any]) -> Any:
-    """Return the median of numbers, and of words the one that all say; NaN where there is none."""
+    """Return the median of numbers, and of words the one that all share; NaN without any."""
     if figures and isinstance(figures[0], str):
         return figures[0] if len(set(figures)) == 1 else nan
     return median(figures) if figures else nan

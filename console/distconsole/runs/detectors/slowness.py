@@ -49,27 +49,22 @@ class Straggler(NamedTuple):
 
     @property
     def together(self) -> tuple[int, ...]:
-        """Who is slow together; it alone."""
         return self.ranks or (self.rank,)
 
     @property
     def is_one(self) -> bool:
-        """Whether it is one rank, or one host, and not several."""
         return len(self.hosts or self.ranks) < 2
 
     @property
     def cost_share(self) -> float:
-        """What it costs, as a share of the step."""
         return self.cost_ms / self.step_ms if self.step_ms > 0 else 0.0
 
 
 def step_ms(window: Window) -> float:
-    """Return the window's mean step in milliseconds."""
     return window.step_ms_mean or 0.0
 
 
 def own_ms(window: Window) -> float:
-    """Return what a step takes without what is seen of its waits."""
     waited = window.waited_ms
     return step_ms(window) if waited is None else step_ms(window) - waited[0]
 
@@ -118,7 +113,6 @@ def _by_own_time(fresh: Fresh, noise_ms: float) -> dict[int, Straggler]:
 
 
 def _longest_part(fresh: Fresh, rank: int, others: list[int]) -> tuple[str, float, float]:
-    """Return in which part ``rank`` exceeds the ``others`` by most, with its own and their usual time."""
     known = []
     for part, own_of in _OWN.items():
         here = own_of(fresh[rank])
@@ -145,10 +139,10 @@ def _most(found: Mapping[int, Straggler]) -> float:
 
 
 def _slow_in(fresh: Fresh, part: str, usual_step: float) -> dict[int, Straggler]:
-    """Return who stands out in ``part`` where waits were not seen; nobody for what may be a wait itself."""
+    """Return outliers in ``part`` where waits were not seen; none where the part may itself be a wait."""
     own_of = _OWN.get(part, step_ms)
     values = {rank: value for rank, each in fresh.items() if (value := own_of(each)) is not None}
-    # Nobody waits for another while it waits for data; else the many show what is usual.
+    # Ranks do not wait for each other while they wait for data; else the majority shows the usual time.
     most = len(values) // 2 if part == DATA else (len(values) - 1) // 2
     slow = _apart(values, pace.SLOW_SHARE * usual_step, max(most, 1) if part == STEP else most)
     others = [rank for rank in values if rank not in slow]
@@ -157,7 +151,7 @@ def _slow_in(fresh: Fresh, part: str, usual_step: float) -> dict[int, Straggler]
     usual = median(values[rank] for rank in others)
     least = min(values[rank] for rank in slow) - usual
     if part != STEP:
-        # That nobody's own time stands out is known where the others' waits are seen.
+        # Where waits were seen, equal own times prove that no rank is slow.
         if median(_waited(fresh[rank]) for rank in others) >= pace.WAIT_SHARE * least:
             return {}
         if part in _WAIT_IN and not all(
@@ -165,7 +159,7 @@ def _slow_in(fresh: Fresh, part: str, usual_step: float) -> dict[int, Straggler]
         ):
             return {}
     longer = min(step_ms(fresh[rank]) for rank in slow) - usual_step
-    # Who makes longer steps than the others holds nobody up: it falls behind.
+    # A rank that makes longer steps than the others without making them wait falls behind.
     waited_for = part != STEP and longer < pace.WAIT_SHARE * least
     cost = max(values[r] for r in slow) - max(values[r] for r in others) if waited_for else 0.0
     return {
@@ -196,7 +190,7 @@ def _apart(values: Mapping[int, float], least_ms: float, most: int) -> list[int]
 
 
 def _waited(window: Window, index: int = 0) -> float:
-    """Return what was waited in a step (0), its data, forward, backward or optimizer; 0 where that is unknown."""
+    """Return the wait in a step (0), its data, forward, backward or optimizer; 0 where unknown."""
     return 0.0 if window.waited_ms is None else window.waited_ms[index]
 
 
@@ -207,7 +201,7 @@ def _less_wait(milliseconds: float | None, window: Window, index: int) -> float 
 
 
 def _rest_ms(window: Window) -> float | None:
-    """Return what a step takes outside its parts; None where one but the data is unknown."""
+    """Return the time of a step outside its parts; None if any part but the data is unknown."""
     forward, backward, optimizer = window.forward_ms, window.backward_ms, window.optimizer_ms
     if forward is None or backward is None or optimizer is None:
         return None
@@ -250,7 +244,6 @@ of the device), then of one that is early: so the others must be longer where gr
 def _is_waited_for(
     fresh: Fresh, rank: int, others: list[int], part: str, excess_ms: float
 ) -> bool:
-    """Whether the others are longer where they wait for ``rank``, by about what it has on top in ``part``."""
     wait_of = _WAIT_IN[part]
     own = wait_of(fresh[rank])
     waits = [ms for other in others if (ms := wait_of(fresh[other])) is not None]

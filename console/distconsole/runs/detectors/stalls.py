@@ -21,31 +21,31 @@ from distconsole.runs.pace import TOGETHER_SECONDS, is_fresh
 CALLS_SECONDS = 6.0
 """So long is waited for the calls of all ranks, once the first has come."""
 CALLED_BEFORE_SECONDS = 5.0
-"""Calls so long before a stall was told are of it."""
+"""Calls belong to a stall if they came at most this long before it."""
 SAYS_NOTHING = (Kind.HEALTHY, Kind.UNDECIDED)
 
 
 class StallWatch:
-    """Gathers ranks that stall at about the same time, and says once who is behind."""
+    """Collects ranks that stall at about the same time, and reports once which rank is behind."""
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
         self._last: dict[int, Window] = {}
         """Rank -> its newest window with a step."""
         self._stalled: dict[int, int | None] = {}
-        """Rank -> its process; of those that stand still, told or not."""
+        """Rank -> its process; of ranks that stand still, reported or not."""
         self._untold: set[int] = set()
         self._since = 0.0
         self._calls: dict[int, tuple[float, Call]] = {}
-        """Rank -> when it told where it is, and that."""
+        """Rank -> time and content of its last call."""
         self._called = False
-        """Whether a call has come that no diagnosis knows yet."""
+        """Whether a call came that no diagnosis has used yet."""
         self._found: Diagnosis | None = None
-        """What was told of this stall."""
+        """Diagnosis that was reported of this stall."""
         self._late_since: float | None = None
         """When ranks without a step were asked that are late, as no diagnosis knows yet."""
         self._late_found: Diagnosis | None = None
-        """What was told of these."""
+        """Ranks that were reported."""
         self._longest_s = 0.0
         """The longest pause between two steps of a rank."""
 
@@ -57,7 +57,7 @@ class StallWatch:
             self._last[window.rank] = window
 
     def called(self, call: Call, host: str, t: float, *, starts: bool = False) -> None:
-        """Take where a rank of ``host`` is at ``t`` (UNIX seconds); ``starts``: it was asked as it has made no step yet."""
+        """Take the place of a rank of ``host`` at ``t`` (UNIX seconds); ``starts``: it was called before its first step."""
         if starts and self._late_since is None:
             self._late_since = t
         self._ranks.hosts.setdefault(call.rank, host)
@@ -65,7 +65,7 @@ class StallWatch:
         self._called = True
 
     def rank_is(self, rank: int, pid: int | None, t: float, *, stalled: bool) -> None:
-        """Take what an agent says of a rank that lives, at ``t`` in UNIX seconds."""
+        """Take an agent's report on a living rank, at ``t`` in UNIX seconds."""
         if not stalled:
             self.rank_ended(rank)
             return
@@ -84,7 +84,7 @@ class StallWatch:
     def due(self, t: float) -> Iterator[RunFinding]:
         """Yield who has stalled at ``t`` (UNIX seconds), once those that do so together were heard of.
 
-        A diagnosis that is known only later, or changes, is told when it is there.
+        A diagnosis that comes later, or changes, is reported then.
         """
         if not self._stalled:
             yield from self._late_start(t)
@@ -129,7 +129,6 @@ class StallWatch:
             yield structs.replace(told, severity=severity)
 
     def _going(self, t: float) -> dict[int, Call]:
-        """Return the ranks that make steps at ``t``, as if they had been asked."""
         return {
             rank: Call(
                 rank=rank,
@@ -143,7 +142,6 @@ class StallWatch:
         }
 
     def _fresh_calls(self, since: float) -> dict[int, Call]:
-        """Return what the ranks have told since then."""
         from_then = since - CALLED_BEFORE_SECONDS
         return {rank: call for rank, (t, call) in self._calls.items() if t >= from_then}
 

@@ -43,7 +43,7 @@ _PACKED = struct.Struct(f"{_WAITED + 5}d")
 _UNSEEN = (nan,) * 5
 
 Record = tuple[float, ...]
-"""Of a window its time, its step, ``_TIMES`` and the five of what was waited; NaN where unknown."""
+"""Of a window its time, its step, ``_TIMES`` and the five waits; NaN where unknown."""
 
 
 class Known:
@@ -75,7 +75,6 @@ def _record(window: Window) -> Record:
 
 
 def _own_ms(record: Record) -> float:
-    """As ``own_ms`` of a window."""
     waited, step = record[_WAITED], record[_STEP]
     return step if isnan(waited) else step - waited
 
@@ -94,13 +93,13 @@ class StragglerWatch:
         self.slow: dict[int, Straggler] = {}
         """The ranks that are slow, with the newest figures."""
         self.told: list[Straggler] = []
-        """Who was reported, the newest last, at most ``MAX_TOLD``: the price is the mean of the seconds since."""
+        """Reported ranks, the newest last, at most ``MAX_TOLD``: the cost is the mean since the report."""
         self._told_seconds = 0
         self._recent: dict[int, Known] = {}
         self._windows: dict[int, int] = {}
         self._streak: dict[int, int] = {}
         self._began: dict[int, dict[int, Moment]] = {}
-        """Rank -> what each rank did when its streak began."""
+        """Rank -> state of each rank when its streak began."""
         self._by_rank: tuple[dict[int, Any], ...] = (
             *(self.slow, self._recent, self._windows, self._streak, self._began),
         )
@@ -113,7 +112,7 @@ class StragglerWatch:
             known.pop(rank, None)
 
     def begin_again(self) -> None:
-        """Forget all but who was reported: every rank starts anew."""
+        """Forget all but the reported ranks: every rank starts again."""
         for known in self._by_rank:
             known.clear()
         self._together.clear()
@@ -127,7 +126,7 @@ class StragglerWatch:
         }
 
     def add(self, window: Window) -> list[Straggler]:
-        """Take one rank's window; return the worst of those who are newly known to be slow."""
+        """Take one rank's window; return the worst of the ranks that newly count as slow."""
         if window.step_ms_mean is None or not window.steps:
             return []
         rank, t = window.rank, window.t
@@ -140,7 +139,11 @@ class StragglerWatch:
             return []
         self._second = int(t)
         newest = ((r, recent.newest) for r, recent in self._recent.items())
-        fresh = {r: last for r, last in newest if t - last.t <= _compared_s(last)}
+        fresh = {
+            r: last
+            for r, last in newest
+            if t - last.t <= max(pace.COMPARED_SECONDS, pace.COMPARED_STEPS * step_ms(last) / 1000)
+        }
         return self._judge(fresh) if len(fresh) >= 2 else []
 
     def _judge(self, fresh: dict[int, Window]) -> list[Straggler]:
@@ -156,16 +159,16 @@ class StragglerWatch:
             self._streak[rank] = self._streak.get(rank, 0) + 1
             if rank not in self._began:
                 self._began[rank] = {r: _half_ago(self._recent[r]) for r in fresh}
-        # Those who are slow together are named together, and not one of them for all.
+        # Ranks that are slow together are named together.
         self._together.append(frozenset(now_slow))
-        # Somebody waits for them, or they fall behind where nobody does.
+        # Other ranks wait for them, or they fall behind in a job without waits.
         new = [
             rank
             for rank, straggler in now_slow.items()
             if rank not in self.slow
             and (straggler.cost_ms > 0 or _lags(self._began[rank], fresh, rank))
         ]
-        # Whether it lasts is asked of these alone: that compares many windows of all ranks.
+        # Checked last, for these alone: it compares many windows of all ranks.
         if new and not self._lasts(now_slow, fresh):
             new = []
         for rank, straggler in now_slow.items():
@@ -176,7 +179,6 @@ class StragglerWatch:
         return [worst] if worst is not None else []
 
     def _lasts(self, now_slow: Iterable[int], fresh: Iterable[int]) -> bool:
-        """Whether those who are slow now have been so for long enough, together."""
         others = [self._recent[rank] for rank in fresh if rank not in self._together[-1]]
         excess = {rank: _excess_ms(self._recent[rank], others) for rank in now_slow}
         for_seconds = all(self._streak[rank] >= pace.PERSISTENT_SECONDS for rank in now_slow)
@@ -188,7 +190,6 @@ class StragglerWatch:
         return all(_is_clear(each, others) for each in excess.values())
 
     def _tell(self, new: Straggler | None, step: int) -> None:
-        """Keep who is ``new``, or what the one told last costs now, at ``step``."""
         if new is not None:
             self.told = [*self.told[-MAX_TOLD + 1 :], new]
             self._told_seconds = 1
@@ -242,7 +243,7 @@ def _is_clear(excess: Sequence[float], others: Sequence[Known]) -> bool:
 
 
 def _is_mostly(excess: Sequence[float]) -> bool:
-    """Whether a rank was slower than the others in most of its windows, and not by pauses now and then."""
+    """Whether a rank was slower in most of its windows, and not by occasional pauses."""
     half = median(excess[: pace.RECENT_WINDOWS]) / 2
     slow = [each >= half for each in excess]
     counting = slow[: pace.PERSISTENT_SECONDS + pace.RECENT_WINDOWS // 2]
@@ -275,11 +276,7 @@ def _half_ago(known: Known) -> Moment:
 
 MAX_TOLD = 100
 MAX_OTHERS = 64
-"""The median of so many other ranks is near that of all."""
-
-
-def _compared_s(window: Window) -> float:
-    return max(pace.COMPARED_SECONDS, pace.COMPARED_STEPS * step_ms(window) / 1000)
+"""The median of this many other ranks is close to that of all."""
 
 
 def _lags(began: Mapping[int, Moment], fresh: Mapping[int, Window], rank: int) -> bool:
@@ -328,7 +325,7 @@ _HOST_HINT = (
 def straggler_finding(
     ranks: Ranks, slow: Straggler, t: float, cause: Cause | None = None
 ) -> RunFinding:
-    """Return whom the others wait for, in which part of the step, what it costs, and why if that is known."""
+    """Return the finding on a slow rank: the part of the step, the cost, and the cause if it is known."""
     where = {
         STEP: "its steps",
         REST: "its steps, outside data, forward, backward and optimizer",
@@ -353,7 +350,7 @@ def straggler_finding(
 
 
 def who_text(slow: Straggler, hosts: Mapping[int, str]) -> str:
-    """Return who is slow: a rank and its host, whole hosts and their ranks, or several ranks."""
+    """Return the name of a slow rank and its host, of whole hosts and their ranks, or of several ranks."""
     if slow.hosts:
         return f"{join_some(slow.hosts, MAX_RANKS_NAMED)} ({ranks_text(slow.together)})"
     if len(slow.together) > 1:

@@ -38,7 +38,7 @@ Sides = tuple[tuple[int, ...], tuple[int, ...]]
 class SyncWatch:
     """Collects checks by step until every rank that lives has given its own.
 
-    One of ``hosts`` that has told of no rank yet is waited for like a rank.
+    A host of ``hosts`` without a report of a rank counts as awaited, like a rank.
     """
 
     def __init__(self, ranks: Ranks, hosts: Iterable[str] = ()) -> None:
@@ -52,20 +52,20 @@ class SyncWatch:
         self._names: dict[int, tuple[str, ...]] = {}
         self._same: dict[tuple[int, ...], set[str]] = defaultdict(set)
         self._told: set[str] = set()
-        """What was found wrong; each is told once in a run."""
+        """Differences that were found; each is reported once in a run."""
 
     def heard_of(self, host: str) -> None:
-        """Note that a host has told of a rank, or of the run's end."""
+        """Note that a host has reported a rank, or the run's end."""
         self._unheard.discard(host)
 
     def rank_is(self, rank: int, t: float, *, alive: bool) -> Iterator[RunFinding]:
-        """Note that a rank lives or ended, and yield what nobody else is awaited for now."""
+        """Note that a rank lives or ended, and yield the comparisons that are now complete."""
         self._alive[rank] = alive
         if not alive and self._pending:
             yield from self._ready(t)
 
     def add(self, check: CheckEntry, t: float) -> Iterator[RunFinding]:
-        """Take one rank's check, of time ``t`` in seconds, and yield what it lets one conclude."""
+        """Add one rank's check, of time ``t`` in seconds, and yield the findings of comparisons that it completes."""
         if check.names is not None and len(self._names) < MAX_LAYOUTS:
             self._names[check.layout] = check.names
         yield from self._of_one_rank(check, t)
@@ -78,7 +78,7 @@ class SyncWatch:
         yield from self._ready(t)
 
     def begin_again(self, t: float) -> Iterator[RunFinding]:
-        """Yield what is left, for every rank starts anew and counts its steps from 0."""
+        """Judge the remaining checks: every rank starts again and counts its steps from 0."""
         yield from self.flush(t)
         self._judged = -1
         self._alive = dict.fromkeys(self._alive, True)
@@ -86,7 +86,7 @@ class SyncWatch:
         self._same.clear()
 
     def flush(self, t: float) -> Iterator[RunFinding]:
-        """Yield what is left, as far as it is known."""
+        """Judge the remaining checks, as far as they came."""
         for step in sorted(self._pending):
             yield from self._judge(step, t)
 
@@ -114,13 +114,11 @@ class SyncWatch:
     def _tell(
         self, kind: str, t: float, check: str, summary: str, ranks: Sequence[int], **more: Any
     ) -> Iterator[RunFinding]:
-        """Yield a finding of this kind, once in a run."""
         if kind not in self._told:
             self._told.add(kind)
             yield self._ranks.finding(t, check, summary, ranks, **more)
 
     def _of_one_rank(self, check: CheckEntry, t: float) -> Iterator[RunFinding]:
-        """Yield what one rank's check says without the others."""
         if check.same_epoch:
             yield from self._tell(
                 "epoch",
@@ -135,7 +133,7 @@ class SyncWatch:
     def _gradients(
         self, step: int, checks: Mapping[int, CheckEntry], t: float
     ) -> Iterator[RunFinding]:
-        """Say whose gradients are not finite; of those that all have, nobody knows who made them."""
+        """Name ranks with gradients that are not finite; if all have them, their origin is unknown."""
         bad = {rank: check for rank, check in checks.items() if check.bad_gradient is not None}
         if not bad:
             return
@@ -275,7 +273,6 @@ class SyncWatch:
 
 
 def _by_layout(checks: Iterable[CheckEntry]) -> list[list[CheckEntry]]:
-    """Return the checks that may be compared, together."""
     groups: dict[int, list[CheckEntry]] = defaultdict(list)
     for check in checks:
         if check.parameters is not None:

@@ -1,4 +1,4 @@
-"""Whether the ranks come together to the one world that was planned, by what each says of its start and steps."""
+"""Whether the ranks form the one world of the plan, by their reports of start and steps."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ WAIT_SECONDS, LONGER = 30.0, 3.0
 group, and after this multiple of what that took in an attempt before."""
 
 MOVED_SECONDS = 5.0
-"""A rank that an elastic engine has moved to another host makes no step on the first one for so long."""
+"""A rank that an elastic engine has moved to another host makes no step on the first one for this long."""
 
 OTHER_WORLD, OTHER_RANK, WAITS, ALONE = "other world", "other rank", "waits", "alone"
-"""What is wrong; each is told once in an attempt."""
+"""Wrong worlds; each is reported once in an attempt."""
 
 
 class WorldWatch:
@@ -32,7 +32,7 @@ class WorldWatch:
         self.begin_again()
 
     def begin_again(self) -> None:
-        """Take that every rank starts anew."""
+        """Start over: every rank starts again."""
         self._asked: dict[int, float] = {}
         self._joined: set[int] = set()
         self._stepped: set[int] = set()
@@ -65,11 +65,11 @@ class WorldWatch:
             self._is_wrong(OTHER_RANK, entry, t)
 
     def explained(self) -> None:
-        """Take that why the ranks wait for each other is told already."""
+        """Note that another finding already explains why the ranks wait for each other."""
         self._told.add(WAITS)
 
     def due(self, t: float) -> Iterator[RunFinding]:
-        """Yield what is known at ``t``, in UNIX seconds."""
+        """Yield the findings that are certain at ``t``, in UNIX seconds."""
         living = self._ranks.living.keys()
         self._forget_world_of_all(living)
         for kind, since in list(self._since.items()):
@@ -87,7 +87,7 @@ class WorldWatch:
             yield self._waits(waiting, missing, t)
 
     def flush(self, t: float) -> Iterator[RunFinding]:
-        """Yield what is known at the end of an attempt."""
+        """Yield the findings at the end of an attempt."""
         for kind in list(self._since):
             yield from self._tell(kind, t)
 

@@ -25,7 +25,7 @@ HARD = (
 )
 """What keeps a run whoever waits for it."""
 PASSING = (Kind.DATA_WORKER, Kind.DISK, Kind.SWAP, Kind.CROSSED)
-"""What is a hang at once if it does not pass within seconds."""
+"""Activities that count as a hang after seconds."""
 NOT_LONG = "it is not long yet: a run counts as stalled after 30 s, later where its steps or its pauses are longer"
 MOST_LINES = 8
 """Of evidence."""
@@ -65,7 +65,9 @@ def blame(
     causes = {rank: cause_of(rank, roll) for rank in sorted(ranks)}
     first = min(causes, key=lambda rank: (_hardness(causes[rank]), rank))
     cause = causes[first]
-    alike = [rank for rank, each in causes.items() if _same(each, cause)]
+    alike = [
+        rank for rank, each in causes.items() if (each.kind, each.does) == (cause.kind, cause.does)
+    ]
     waiting = what_most_wait_in(graph, alike)
     there = first in graph.waiting
     if not lead and waiting is not None and set(waiting.ranks) - set(alike):
@@ -94,10 +96,6 @@ def _hardness(cause: Cause) -> int:
     if cause.kind in (Kind.NOT_STARTED, Kind.HOST_SILENT):
         return 1
     return 3 if cause.kind in CALM else 2
-
-
-def _same(one: Cause, other: Cause) -> bool:
-    return (one.kind, one.does) == (other.kind, other.does)
 
 
 def make_diagnosis(
@@ -133,7 +131,7 @@ def make_diagnosis(
 
 
 def _lasts(call: Call, cause: Cause, roll: Roll) -> bool:
-    """Whether a rank does this for longer than it may; before its first step many things take their time."""
+    """Whether a rank does this for longer than is usual; before its first step many things take their time."""
     passing = cause.kind in PASSING and call.step >= 0
     return roll.rests(call) if passing else roll.is_long(call)
 
@@ -155,7 +153,7 @@ def _size(span: str) -> int:
 
 
 def payload_text(operation: Operation) -> str:
-    """Return ``4 MiB float32``; nothing where it is not known."""
+    """Return ``4 MiB float32``; empty where unknown."""
     if not operation.input_sizes or not operation.input_dtypes:
         return ""
     types = [each.lower() for each in operation.input_dtypes]
@@ -175,7 +173,7 @@ def size_text(size: int) -> str:
 
 
 def what_most_wait_in(graph: WaitGraph, about: Iterable[int] = ()) -> Waiting | None:
-    """Return what most ranks wait in, of the waits that concern ``about``; None where there is no such wait."""
+    """Return the operation in which most ranks wait, of the waits that concern ``about``; None without such a wait."""
     wait, ranks = graph.most(about)
     if not ranks:
         return None
@@ -252,7 +250,7 @@ def _since(ranks: Sequence[int], roll: Roll) -> list[str]:
 
 
 def silent_of(ranks: Iterable[int], roll: Roll) -> float | None:
-    """Return for how long the first of ``ranks`` of which it is known has made no step."""
+    """Return the longest known silence among ``ranks``."""
     known = (roll.calls[rank].silent_s for rank in ranks if rank in roll.calls)
     return next((each for each in known if each is not None), None)
 
@@ -265,7 +263,7 @@ def plural(does: str) -> str:
 
 
 def operation_words(call: Call) -> str:
-    """Return where a rank is: its operation, else its own line."""
+    """Return the place of a rank: its operation, else its own line."""
     op = operation_of(call.frames)
     place = own_place(call.frames)
     where = "" if place is None else f" at {line_text(place)}"
@@ -273,7 +271,7 @@ def operation_words(call: Call) -> str:
 
 
 def kernel_words(call: Call) -> str:
-    """Return what the kernel says of a rank's main thread: ``state S in futex, waits for lock, no CPU``."""
+    """Return the kernel's view of a rank's main thread: ``state S in futex, waits for lock, no CPU``."""
     place = call.syscall.name if call.syscall is not None else call.wchan
     parts = [f"state {call.state or 'unknown'}{f' in {place}' if place else ''}"]
     if call.waits_for is not None:

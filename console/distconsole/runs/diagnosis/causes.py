@@ -1,4 +1,4 @@
-"""What one rank does that keeps the others: small rules, the surest first."""
+"""Causes by which one rank delays the others: small rules, the surest first."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BUSY_SHARE = 0.8
 RUNS_SHARE = 0.1
 """A rank that runs and uses more computes: on a host with more ranks than processors none has one alone."""
 SWAPPED_BYTES, FAULTS_A_SECOND = 256 << 20, 50.0
-"""Who has so much of its memory on the disk, and reads it back so often, waits for that."""
+"""A process with this share of its memory swapped out, read back at this rate, waits for the disk."""
 WORKER = "pt_data_worker"
 OTHER_GONE = re.compile(
     r"(reset|closed) by peer|broken pipe|remote process exited|Horovod has been shut down", re.I
@@ -279,7 +279,6 @@ def _leaves(call: Call, roll: Roll) -> Cause | None:
 
 
 def _kept_alive_by(call: Call) -> tuple[str, str]:
-    """Return what keeps a process whose script is over, and what to do about it."""
     place, functions = own_place(call.frames), {frame.function for frame in call.frames}
     if place is not None and not functions & {*AFTER_THE_SCRIPT}:
         words = f"what atexit calls: it is {place_text(place)}"
@@ -344,7 +343,7 @@ def _lock(call: Call, roll: Roll) -> Cause | None:
 
 
 def _holder(call: Call, what: str) -> str:
-    """Say who holds a lock, such as ``thread 77``, and where it is; else where other threads of the script are."""
+    """Name the holder of a lock, such as ``thread 77``, and its place; else the places of the script's other threads."""
     if not what:
         others = (own_place(each.frames) for each in call.threads if not each.main)
         places = [place_text(place) for place in others if place is not None][:3]
@@ -421,7 +420,6 @@ RULES: Sequence[CauseRule] = (
 def _at(
     call: Call, kind: Kind, does: str, hint: str, *details: str, sure: Sure = Sure.CERTAIN
 ) -> Cause:
-    """Return a cause whose words say where the rank is."""
     place = own_place(call.frames)
     where = "" if place is None else place_text(place)
     words = f"{does} {where}".strip() if does else f"is {where}"

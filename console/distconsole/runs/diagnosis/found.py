@@ -1,4 +1,4 @@
-"""Jobs that nobody prepared: what each host tells of them put together, and judged as a run is."""
+"""Jobs that were not started by distconsole: reports of all hosts on them put together, and judged like a run."""
 
 from __future__ import annotations
 
@@ -58,7 +58,6 @@ class Found:
         return f"{self.part.launcher} {self.part.script}".strip()
 
     def told(self, number: int) -> FoundJob:
-        """Return the job as events tell it."""
         ranks = {
             host: {call.rank: call.pid or 0 for call in calls if call.alive}
             for host, calls in self.calls.items()
@@ -81,7 +80,7 @@ def join_surveys(surveys: Mapping[str, Survey]) -> list[Found]:
     """Return the jobs of all hosts, the one with the most ranks first, of equal ones the newest; our own are last."""
     jobs: dict[str, Found] = {}
     parts = [(host, part) for host, survey in surveys.items() for part in survey.jobs]
-    # Ranks that are counted anew on each host go on behind those of the host at which they meet.
+    # Ranks that are numbered from 0 on each host follow those of the host at which they meet.
     for host, part in sorted(parts, key=lambda each: not each[1].leads):
         key = f"{host}|{part.key}" if part.here else part.key
         found = jobs.setdefault(key, Found(key, part))
@@ -131,7 +130,7 @@ def judge_found(found: Found, away: Mapping[str, str]) -> Diagnosis:
 
 
 def _goes_on(living: Sequence[Call]) -> bool:
-    """Whether a place has changed between two looks, or no stack could be read that would say where ranks are."""
+    """Whether a place has changed between two looks, or no stack could be read that shows the places."""
     return any(call.stage == "stepping" for call in living) or not any(c.threads for c in living)
 
 
@@ -153,7 +152,6 @@ def _no_hang(found: Found, still: float, living: Sequence[Call]) -> Diagnosis:
 
 
 def _missing_text(made: Diagnosis, found: Found, away: Mapping[str, str]) -> tuple[str, ...]:
-    """Say which ranks were not found, where the diagnosis is about others."""
     missing = found.missing
     if not missing or set(missing) <= set(made.ranks):
         return ()
@@ -169,7 +167,7 @@ def _ras_text(found: Found) -> tuple[str, ...]:
 
 
 def _hint(made: Diagnosis, found: Found) -> str:
-    """Return what to do; the logs of a job that distconsole did not start are where it was started."""
+    """Return the remedy; the logs of a job that distconsole did not start are where it was started."""
     if "distconsole logs" not in made.hint or found.part.run:
         return made.hint.replace(found.name, found.part.run) if found.part.run else made.hint
     return "what it printed is where the job was started; distconsole watch --hosts HOST1,HOST2 shows what lies in files"

@@ -1,6 +1,6 @@
 """Who keeps a run, from the calls of all its ranks: one small rule a kind of case, the surest first.
 
-A wrong name is worse than none: where the evidence does not decide, the last rule says what is known.
+A wrong name is worse than none: where the evidence does not decide, the last rule reports the facts.
 """
 
 from __future__ import annotations
@@ -65,7 +65,6 @@ def judge(roll: Roll) -> Diagnosis:
 
 
 def _since_when(found: Diagnosis, roll: Roll) -> str:
-    """Return for how long no rank has made a step, where that is not called a hang."""
     calls = [call for call in roll.calls.values() if call.alive]
     silent = min((call.silent_s or 0.0 for call in calls), default=0.0)
     usual = max((roll.usual_s(call.rank) for call in calls), default=0.0)
@@ -93,7 +92,6 @@ def _moving(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
 
 
 def _over(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
-    """Every rank has ended well."""
     calls = list(roll.calls.values())
     if not calls or set(roll.calls) != roll.world or any(call.alive for call in calls):
         return None
@@ -111,7 +109,6 @@ def _kept_alive(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
 
 
 def _by_horovod(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
-    """Horovod itself names the ranks that have not submitted a tensor."""
     told = [call.horovod for call in roll.calls.values() if call.horovod is not None]
     counts = Counter(
         rank for each in told for missing in each.missing.values() for rank in set(missing)
@@ -136,7 +133,7 @@ def _blocked(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
 
 
 def _left_behind(roll: Roll, graph: WaitGraph, outside: frozenset[int]) -> Diagnosis | None:
-    """Most ranks have left the loop well: the few that go on have more batches, and wait for nobody."""
+    """Most ranks have left the loop well: the few that go on have more batches, and wait in vain."""
     causes = {cause_of(rank, roll).kind for rank in outside}
     waiting = what_most_wait_in(graph)
     if causes != {Kind.LEFT} or waiting is None:
@@ -150,7 +147,6 @@ def _left_behind(roll: Roll, graph: WaitGraph, outside: frozenset[int]) -> Diagn
 
 
 def _crossed(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
-    """Ranks wait for each other in different groups."""
     ends, circle = graph.ends
     sure = Sure.CERTAIN
     if ends:
@@ -225,7 +221,6 @@ def _operation_text(operation: Operation) -> str:
 
 
 def _meeting(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
-    """Some wait in the rendezvous: who is not there is waited for."""
     there = {
         rank
         for rank, call in roll.calls.items()
@@ -263,7 +258,6 @@ def _hard(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
 
 
 def _by_stacks(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
-    """Most stacks wait in a collective, and few are elsewhere."""
     inside = graph.waiting
     outside = roll.world - inside
     if not inside or not outside or len(outside) > len(inside):
@@ -320,7 +314,6 @@ def _on_host(ranks: Sequence[int], roll: Roll) -> str:
 
 
 def _all_wait(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
-    """All are in the same collective: no rank is missing."""
     if len(graph.waiting) < len(roll.world) or len(roll.world) < 2:
         return None
     waiting = what_most_wait_in(graph)
@@ -344,7 +337,6 @@ def _same_phase(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
 
 
 def _standing(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
-    """Some go on, and few do not: nobody has to wait for them, or not yet."""
     still = sorted(r for r in roll.world if r in roll.calls and not roll.moves(roll.calls[r]))
     if not still or len(still) * 2 > len(roll.world):
         return None
@@ -353,7 +345,7 @@ def _standing(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
 
 
 def _minority(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
-    """Nobody is seen in a collective: who is elsewhere than most is suspected."""
+    """No rank is seen in a collective: suspect the ranks that are elsewhere than most."""
     groups: dict[object, list[int]] = {}
     for rank in sorted(roll.world):
         call = roll.calls.get(rank)
@@ -373,7 +365,7 @@ def _where(call: Call) -> str:
 
 
 def _undecided(roll: Roll, graph: WaitGraph) -> Diagnosis:
-    """Say what is known, and blame nobody; of a single rank what it does."""
+    """Report the facts without blame; of a single rank its activity."""
     if len(roll.world) == 1 and roll.calls:
         return blame(roll.world, roll, graph)
     if not roll.calls:
@@ -400,7 +392,7 @@ def _undecided(roll: Roll, graph: WaitGraph) -> Diagnosis:
 
 
 def _by_kernel(roll: Roll) -> str:
-    """Say what the kernel alone tells of the ranks that live, equal ones together, the fewest first."""
+    """Report the kernel's view of living ranks, equal ones together, the fewest first."""
     alike: dict[str, list[int]] = {}
     for rank, call in sorted(roll.calls.items()):
         if call.alive:

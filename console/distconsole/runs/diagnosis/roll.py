@@ -12,11 +12,11 @@ from distconsole.runs.diagnosis.stacks import is_over
 from distconsole.runs.pace import fresh_seconds
 
 STALL_SECONDS, STALL_STEPS = 30.0, 10.0
-"""A rank has stalled after so long, or so many of its usual steps, where these are longer; as agents judge."""
+"""A rank has stalled after this long, or this many of its usual steps, whichever is longer; as agents judge."""
 LATELY_SECONDS, LATELY_STEPS = 2.0, 3.0
-"""A rank goes on that has finished a step within so long, or so many of its steps; its agent looks once a second."""
+"""A rank goes on that has finished a step within this long, or this many of its steps; its agent looks once a second."""
 NEVER_STEPPED_SECONDS = 10.0
-"""A rank without any step is left behind once others have made steps for so long."""
+"""A rank without any step is left behind once others have made steps for this long."""
 
 
 @dataclass(frozen=True)
@@ -38,18 +38,16 @@ class Roll:
     usual_ms: Mapping[int, float] = field(default_factory=dict)
     longest_s: float = 0.0
     causes: dict[int, Any] = field(default_factory=dict, compare=False)
-    """What each rank was found to do, once it was looked at."""
+    """Rank -> the cause that was found."""
 
     @cached_property
     def world(self) -> frozenset[int]:
-        """All ranks of the run."""
         return frozenset(self.hosts) | frozenset(self.calls)
 
     def host(self, rank: int) -> str:
         return self.hosts.get(rank, "")
 
     def moves(self, call: Call) -> bool:
-        """Whether a rank finished a step lately."""
         silent = call.silent_s
         made = call.step >= 0 or call.stage == "stepping"
         known = call.alive and made and silent is not None
@@ -57,18 +55,18 @@ class Roll:
         return known and (silent or 0.0) <= max(LATELY_SECONDS, steps_s)
 
     def usual_s(self, rank: int) -> float:
-        """Return what a step of ``rank`` takes, 0 where that is not known."""
+        """Return the usual duration of a step of ``rank``, 0 where unknown."""
         call = self.calls.get(rank)
         told = call.usual_s if call is not None else None
         return told or self.usual_ms.get(rank, 0.0) / 1000
 
     def rests(self, call: Call) -> bool:
-        """Whether a rank is silent for longer than what comes and goes, such as a read from a busy disk."""
+        """Whether a rank is silent for longer than passing waits, such as a read from a busy disk."""
         limit = fresh_seconds(1000 * self.usual_s(call.rank))
         return call.silent_s is None or call.silent_s > limit
 
     def is_long(self, call: Call) -> bool:
-        """Whether a rank is silent for longer than a stall, and than any pause before; also where that is not known."""
+        """Whether a rank is silent for longer than a stall, and than any pause before; True where that is unknown."""
         if call.silent_s is None:
             return True
         if call.step < 0 and min(call.silent_s, self._stepped_s) >= NEVER_STEPPED_SECONDS:

@@ -1,4 +1,4 @@
-"""What a Python stack says of a rank: its own code's line, and what it does there; equal stacks of many as one."""
+"""Reads a Python stack: the line of the script's own code, its activity; equal stacks of many ranks as one."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ COMPILES = re.compile(
 )
 """What runs while a compiler does; a model that is compiled passes through others of its files at each step."""
 NEAR = 8
-"""Innermost frames that say what a rank does, where none is its script's own."""
+"""Number of innermost frames that show the activity, where none is the script's own."""
 IMPORTS = re.compile(r"^<frozen importlib|/importlib/(__init__|_bootstrap\w*)\.py$")
 DEBUGS = re.compile(
     r"/lib(64)?/python\d[\d.]*t?/(pdb|bdb)\.py$|/(site|dist)-packages/(ipdb|pudb)/|/(_?pydevd\w*|debugpy)\b"
@@ -65,7 +65,7 @@ LOCKS = re.compile(r"/(threading|queue|_weakrefset|multiprocessing/(synchronize|
 
 
 class Does(StrEnum):
-    """What a rank does, by its stack."""
+    """Activity of a rank, by its stack."""
 
     WAITS = "waits"
     """In a collective, for the other ranks."""
@@ -85,12 +85,11 @@ class Does(StrEnum):
 
 @lru_cache(8192)
 def is_library(file: str) -> bool:
-    """Whether a file is not the script's own."""
     return LIBRARY.search(file) is not None
 
 
 def is_over(call: Call) -> bool:
-    """Whether the main thread has come to the end of its script: its outermost function is one that Python calls then."""
+    """Whether the main thread has reached the end of its script: its outermost function is one that Python calls then."""
     if not call.frames or len(call.frames) >= MOST_FRAMES:
         return False
     first = call.frames[-1]
@@ -101,7 +100,7 @@ def is_over(call: Call) -> bool:
 
 
 def own_place(frames: Iterable[Place]) -> Place | None:
-    """Return the innermost frame of the script's own code; None where there is none."""
+    """Return the innermost frame of the script's own code."""
     return next((frame for frame in frames if not is_library(frame.file)), None)
 
 
@@ -118,7 +117,6 @@ def line_text(place: Place) -> str:
 
 
 def what_it_does(call: Call) -> Does:
-    """Return what the main thread of a rank does."""
     frames = call.frames
     library = _above_own(frames)
     # A program without a file of its own, such as ``python -m package``, may train inside an import.
@@ -148,7 +146,7 @@ def what_it_does(call: Call) -> Does:
 
 
 def evaluates(call: Call) -> bool:
-    """Whether a rank is in what its script calls an evaluation, whatever it does there."""
+    """Whether the script calls the rank's activity an evaluation."""
     return _named(call.frames, EVALUATING)
 
 
@@ -198,14 +196,13 @@ def _alike(frames: tuple[Place, ...]) -> tuple[tuple[str, str], ...]:
 
 
 def _waits_in_import(inside: Sequence[Place]) -> bool:
-    """Whether a file that is imported, other than torch's or another collective library's, waits in a collective."""
     if not inside or "/torch/" in inside[-1].file or _is_collective(inside[-1]):
         return False
     return bool(operation_of(inside))
 
 
 def _leaves(frame: Place) -> bool:
-    """Whether a library's function ends the process or its groups, as none of the script's own does."""
+    """Whether a library's function ends the process or its groups, unlike any of the script's own."""
     shuts = frame.function == "shutdown" and SHUTS.search(frame.file) is not None
     return shuts or (frame.function in LEAVES and is_library(frame.file))
 
@@ -219,7 +216,6 @@ def _is_torch(frame: Place) -> bool:
 
 
 def _above_own(frames: Sequence[Place]) -> Sequence[Place]:
-    """Return the innermost frames, down to the script's own code."""
     for at, frame in enumerate(frames):
         if not is_library(frame.file):
             return frames[:at]

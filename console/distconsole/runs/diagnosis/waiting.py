@@ -44,7 +44,7 @@ IDLE_SHARE = 0.5
 
 
 class Wait(NamedTuple):
-    """What a rank waits in: which group, and the number of its first collective that is not complete."""
+    """Wait of a rank: the group, and the number of its first incomplete collective."""
 
     group: GroupKey
     seq: int
@@ -63,7 +63,7 @@ class WaitGraph:
     calls: Mapping[int, Call]
     world: frozenset[int]
     waits: dict[int, list[Wait]] = field(default_factory=dict)
-    """Rank -> what it waits in by its own records."""
+    """Rank -> its wait, by its own records."""
     by_stack: dict[int, str] = field(default_factory=dict)
     """Rank -> operation that only its stack shows it in."""
     last: dict[GroupKey, dict[int, Collective]] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class WaitGraph:
                 self.by_stack[rank] = op
 
     def _key_of(self, collective: Collective) -> GroupKey:
-        # By identity: what agents tell of one group is mostly one value (``rpc.roll_calls``).
+        # By identity: agents mostly send one value for a group (``rpc.roll_calls``).
         told = collective.ranks
         if id(told) not in self._ranks_of:
             self._ranks_of[id(told)] = Ranks(sorted(told))
@@ -95,7 +95,7 @@ class WaitGraph:
         return frozenset(self.waits) | frozenset(self.by_stack)
 
     def members(self, group: GroupKey) -> frozenset[int]:
-        """Return the ranks of a group: as it says, all where it is the default one, else those that know it."""
+        """Return the ranks of a group: as recorded, all for the default one, else the ranks that know it."""
         name, ranks, _ = group
         if ranks:
             return self.world.intersection(ranks)
@@ -123,14 +123,12 @@ class WaitGraph:
         return {}
 
     def _unrecorded_in(self, rank: int, op: str) -> bool:
-        """Whether a rank without records may wait in ``op``, by its stack."""
         if rank not in self.by_stack or self.calls[rank].collectives:
             return False
         return family_of(self.by_stack[rank]) in ("", family_of(op))
 
     @cached_property
     def ends(self) -> tuple[frozenset[int], tuple[int, ...]]:
-        """The ranks at which waiting ends, and, where there are none, those that wait for each other in a circle."""
         seen: set[int] = set()
         ends: set[int] = set()
         followed: set[tuple[GroupKey, int]] = set()
@@ -222,7 +220,6 @@ class WaitGraph:
         return None
 
     def operation_at(self, rank: int, group: GroupKey, seq: int) -> Operation | None:
-        """Return what a rank has enqueued as number ``seq`` of a group; None where that is not known."""
         last = self.last[group].get(rank)
         if last is None:
             return None
@@ -262,7 +259,6 @@ def is_pending(collective: Collective) -> bool:
 
 
 def first_pending(collective: Collective) -> int:
-    """Return the number of the first one that is not complete."""
     if collective.done_seq is None:
         return collective.seq
     if collective.done_seq < 0:
@@ -271,7 +267,7 @@ def first_pending(collective: Collective) -> int:
 
 
 def stack_waits_in(call: Call) -> str:
-    """Return the operation in which a rank's stack shows it to wait; nothing if it computes, or is elsewhere."""
+    """Return the operation in which a rank's stack shows it to wait; empty if it computes, or is elsewhere."""
     does = what_it_does(call)
     if does is not Does.WAITS:
         return ""

@@ -1,1 +1,1 @@
-"""Journals of a run's nodes, followed: fetched, kept, and told as events."""
+"""Follows the journals of a run's nodes: fetches, stores and reads them as events."""

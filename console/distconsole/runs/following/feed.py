@@ -42,7 +42,7 @@ HOLD_SECONDS, REACH_SECONDS = 2.0, 5.0
 """But no longer than this for a host that sends nothing, or is still being reached."""
 
 HOLD_LINES_SECONDS = 10.0
-"""While the history of a host that was just connected is read its lines wait, so long at most."""
+"""Longest time that lines wait while the history of a newly connected host is read."""
 
 READ_SECONDS = 0.5
 """So long at most lines wait for what has come and is still to be read."""
@@ -51,7 +51,7 @@ LINES_AT_ONCE = 256 * 1024
 """Characters of lines which an item may have that records behind it wait for."""
 
 CLOSE_SECONDS = 5.0
-"""How long all readers together are awaited when nobody wants to read on."""
+"""Longest wait for all readers together once the consumer has stopped reading."""
 
 FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 0.3, 8.0
 
@@ -78,7 +78,7 @@ OpenStream = Callable[[HostName, int, str], JournalStream]
 """Opens a host's journal after an entry's number, by the writer named; reconnects if need be. Raises NodeError."""
 
 KnowAgain = Callable[[HostName, Place], Retold]
-"""Returns what a host told and its journal has lost. It lies where the place says, in the store."""
+"""Returns entries that a host sent and its journal has lost, by their place in the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class HostReader:
         self.began_at = place.seq
         """The last entry known when it was connected."""
         self.retold: Retold | None = None
-        """What it may tell once more."""
+        """Entries that it may send again."""
         self.unread: int | None = None
         """How many of its entries could not be read and may still show as a gap; None before any."""
         self.waiting: deque[Delivered] = deque()
@@ -127,7 +127,7 @@ class HostReader:
         self.quiet_since = now
         """Monotonic seconds since which nothing of it waits."""
         self.found_at = self.read_at = now
-        """Monotonic seconds at which it was connected last, and something of it was read."""
+        """Monotonic time of its last connection, and of the last entry read."""
         self.read_to = 0.0
         """Time of the last entry that was read."""
 
@@ -244,7 +244,7 @@ class JournalFeed:
         return bool(self._heard or self._news) or self._find_first() is not None
 
     def given_out(self) -> dict[HostName, Place]:
-        """Return how far the journals are read of which nothing waits, also what said nothing new."""
+        """Return how far the journals are read of which no entry waits, silent entries included."""
         readers = [reader for reader in self._readers.values() if not reader.waiting]
         return {reader.host: reader.place for reader in readers}
 
@@ -277,7 +277,6 @@ class JournalFeed:
             thread.join(timeout=max(0.0, deadline - time.monotonic()))
 
     def _hold_until(self, t: float, now: float) -> float:
-        """Return until when to hold back what is of ``t``: others may have something older."""
         if t > time.time() - CATCH_UP_SECONDS:
             return now
         quiet = [
@@ -300,7 +299,6 @@ class JournalFeed:
         return now
 
     def _find_first(self) -> HostReader | None:
-        """Return the host of which the oldest entry waits."""
         while self._ready:
             _, turn, reader = self._ready[0]
             if reader.waiting and reader.turn == turn:
@@ -372,7 +370,6 @@ class JournalFeed:
             self._changed.notify()
 
     def _read_heard(self) -> None:
-        """Read what there is, of each host as much as there is room for."""
         if not self._heard:
             return
         with self._changed:
@@ -457,7 +454,6 @@ class JournalFeed:
         return len(reader.waiting) < QUEUED_BATCHES
 
     def _let_lines_wait(self, reader: HostReader, lines: WaitingLines) -> None:
-        """Take lines, and the end behind them, out of what waits of a host."""
         waiting, reader.waiting = reader.waiting, deque()
         begin, reader.begun = reader.begun, 0
         for delivered in waiting:
@@ -479,14 +475,14 @@ class JournalFeed:
             reader.unread = (reader.unread or 0) + count
 
     def _tell_gap(self, reader: HostReader, gap: range) -> None:
-        """Tell of numbers that did not come, unless so many entries came that cannot be read."""
+        """Report numbers that did not come, unless as many entries came that cannot be read."""
         if len(gap) > (reader.unread or 0):
             self._tell(gap_finding(self._run, reader.host, gap))
         elif reader.unread:
             reader.unread -= len(gap)
 
     def _go_back(self, reader: HostReader, after: int) -> None:
-        """Read on where the journal of a host still agrees with what is known; keep what it has lost."""
+        """Read on where the journal of a host still agrees with the store; keep the entries that it has lost."""
         before = reader.place
         reader.place, reader.retold = before.back_to(after), None
         known = bool(before.journal) or after > 0
@@ -494,7 +490,6 @@ class JournalFeed:
         self._tell(loss, Delivered(reader.host, (), (), (), Place(after)))
 
     def _news_in(self, reader: HostReader, told: Entries) -> list[tuple[JournalEntry, bytes]]:
-        """Return those entries that are new, without what the host has told before it lost it."""
         known = reader.place.seq
         each = zip(told.entries, told.bodies, strict=True)
         fresh = [(entry, body) for entry, body in each if entry.seq > known]

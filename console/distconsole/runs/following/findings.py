@@ -1,4 +1,4 @@
-"""What is said of a run's journals and of its store while it is followed."""
+"""Findings about a run's journals and its store while it is followed."""
 
 from __future__ import annotations
 
@@ -74,7 +74,6 @@ def trouble_finding(run: str, host: str, why: str) -> RunFinding:
 
 
 def lines_finding(run: str, host: str, rank: int | None) -> RunFinding:
-    """Return that lines of a rank, or of what starts the ranks, come faster than they are taken."""
     who = "what starts the ranks" if rank is None else f"rank {rank}"
     ranks = "" if rank is None else f" --rank {rank}"
     return _finding(
@@ -88,7 +87,6 @@ def lines_finding(run: str, host: str, rank: int | None) -> RunFinding:
 
 
 def store_finding(run: str, failure: str) -> RunFinding:
-    """Return why the rest of a run is not kept."""
     return _finding(
         run,
         "run.store",

@@ -1,4 +1,4 @@
-"""A run's events as they happen: stored history first, then the nodes' journals, which are kept, to their end."""
+"""A run's events as they happen: stored history first, then the nodes' journals, stored as they come, to their end."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ from distconsole.runs.summary import keep_whole, replay, stored_events, stored_t
 
 POLL_SECONDS = 0.5
 GIVE_UP_SECONDS = 15.0
-"""How long a host without connection is awaited once the others have said how the run ended."""
+"""Longest wait for a host without connection once the others have reported the run's end."""
 MUTE_SECONDS = 120.0
-"""How long a host that is connected and tells nothing is awaited then: one that attends to a run tells its load each second."""
+"""Longest wait for a silent connected host then: one that attends to a run reports its load each second."""
 SILENT_SECONDS = 5.0
 """So long a host that was away and says nothing is awaited, once it has been reached or not."""
 UNORDERED_SECONDS = 2.0
-"""What a host tells so much later than another one cannot be added to what is summed already."""
+"""An entry that comes later than that of another host by more cannot be added to sums any more."""
 RETELL_SECONDS, RETELL_SHARE = 10.0, 20
-"""A run is told once more so long after the last time, or so many times what that took, where this is longer."""
+"""A run is folded again after this long since the last time, or this many times its cost, whichever is longer."""
 KEPT_SECONDS = 14 * 86400.0
-"""Hosts forget a run so long after its end (``KEEP_RUN_SECONDS`` of the agent)."""
+"""Hosts forget a run this long after its end (``KEEP_RUN_SECONDS`` of the agent)."""
 
 
 BATCH_ENTRIES = 4096
@@ -100,7 +100,7 @@ def follow(
     return_freed_memory()
     reducer = reducer_of(record)
     with store.create(record) as run_file:
-        # Not what the file has by now: somebody else who follows the run may have written on.
+        # Not the present end of the file: another console that follows the run may have written on.
         places, stored = run_file.places(), {HostName(host): 0 for host in record.hosts}
         note(True, False)
         lines = None if whole or until is not None else WaitingLines()
@@ -132,7 +132,7 @@ def follow(
             finally:
                 feed.close()
                 keeping.close()
-                # Of a run without an end, attach fetches what is missing.
+                # For a run without an end, attach fetches the rest.
                 why = keeping.failure or _keep_end(run_file, fold.reducer)
         yield from keeping.findings(record.run, why)
 
@@ -155,7 +155,7 @@ def _keep_end(run_file: RunFile, reducer: RunReducer) -> str:
 
 
 def _has_reached(seen: Mapping[HostName, Place], until: Mapping[HostName, Place]) -> bool:
-    """Whether what is known goes as far; a number of another writer's stands for another entry."""
+    """Whether the store reaches as far; a number of another writer stands for another entry."""
     return all(
         seen.get(host, BEGINNING).seq >= last.seq
         and last.journal in ("", seen.get(host, BEGINNING).journal)
@@ -188,7 +188,7 @@ class _Fold:
 
     @property
     def may_retell(self) -> bool:
-        """Whether it is time; where a host is always late, it is told again and again."""
+        """Whether a retelling is due; a host that is always late causes one again and again."""
         over = self.reducer.ended is not None
         return (
             self._retell is not None
@@ -197,7 +197,7 @@ class _Fold:
         )
 
     def retell(self, run_file: RunFile, seen: Mapping[HostName, Place]) -> None:
-        """Fold what is stored, as far as it was ``seen``, once more, in the order of time."""
+        """Fold the stored entries up to ``seen`` again, in the order of time."""
         began, self.unordered = time.monotonic(), False
         last = {host: place.seq + place.shift for host, place in seen.items()}
         self.reducer = reducer_of(run_file.record())
@@ -242,7 +242,7 @@ def _nobody_will_answer(feed: JournalFeed, reducer: RunReducer, over: Callable[[
 
 
 def hosts_to_ask(record: RunRecord, store: RunStore) -> list[HostName]:
-    """Return the hosts of a run that is over that have not told its end and may still know it."""
+    """Return the hosts of a finished run that have not reported its end and may still know it."""
     end = stored_end(record)
     if end is None or time.time() - end.t > KEPT_SECONDS:
         return []
@@ -297,12 +297,12 @@ class Keeping:
         return self._writer.failure
 
     def is_whole(self) -> bool:
-        """Whether all that was told is in the file now; waits for it."""
+        """Whether all entries are in the file now; waits for it."""
         self._writer.flush(FLUSH_SECONDS)
         return not (self.failure or self._writer.left_out or self._writer.is_behind)
 
     def findings(self, run: str, failure: str = "") -> Iterator[RunFinding]:
-        """Yield what is not kept, each once; ``failure`` is why the end is not."""
+        """Yield each reason why entries are not kept, once; ``failure`` concerns the end."""
         found = []
         if failure or self.failure:
             found.append(store_finding(run, self.failure or failure))
@@ -320,18 +320,18 @@ class Keeping:
         self.close()
 
     def close(self) -> None:
-        """Write what is left; may be called several times."""
+        """Write the rest; may be called several times."""
         self._writer.close()
         if self._lock is not None:
             self._lock.close()
 
     def keep(self, delivered: Delivered) -> None:
-        """Keep a delivery, unless somebody else does."""
+        """Keep a delivery, unless another console does."""
         if not self.failure:
             self._writer.put(_rows(delivered), {delivered.host: delivered.place})
 
     def know_again(self, host: HostName, place: Place) -> Retold:
-        """Return what a host told and its journal has lost."""
+        """Return entries that a host sent and its journal has lost."""
         self._writer.flush(FLUSH_SECONDS)
         with RunFile(self._path) as run_file:
             return Retold(run_file.bodies(host, place.lost_first, place.lost_last))
@@ -372,14 +372,14 @@ class EntryWriter:
                 self._changed.notify_all()
 
     def flush(self, seconds: float) -> None:
-        """Wait until what was handed over is in the file, or the disk has refused it."""
+        """Wait until all entries are in the file, or the disk has refused them."""
         with self._changed:
             self._hurry = True
             self._changed.notify_all()
             self._changed.wait_for(lambda: self.failure or not self.is_behind, seconds)
 
     def close(self) -> None:
-        """Write what is left and end; may be called several times."""
+        """Write the rest and end; may be called several times."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -404,7 +404,7 @@ class EntryWriter:
             self._changed.notify_all()
 
     def _next_batch(self) -> tuple[list[StoredEntry], dict[HostName, Place]]:
-        """Return what came in ``BATCH_SECONDS``, or sooner where it is much or somebody waits for it."""
+        """Return the entries of ``BATCH_SECONDS``, or sooner if they are large or awaited."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self.is_behind)
             self._changed.wait_for(

@@ -17,17 +17,17 @@ MOST_BYTES = 32 * 1024 * 1024
 """What all sources together may have waiting."""
 
 ENTRY_BYTES = 512
-"""What an entry takes beside its text."""
+"""Bytes of an entry beside its text."""
 
 KEPT_SHARE = 31 / 32
-"""Where lines are left out, so many that this share of ``MOST_BYTES`` still waits."""
+"""Lines are left out until this share of ``MOST_BYTES`` waits."""
 
 FLOOD_BYTES = 4 * 1024 * 1024
-"""A source of which so much waits comes after all that have less."""
+"""A source with more waiting bytes comes after all others."""
 
 
 class WaitingLine(NamedTuple):
-    """An entry and its time; one that waits is a slice of what was printed, or a host's last, which comes behind these."""
+    """An entry and its time; one that waits is a slice of output, or a host's last entry, which follows these."""
 
     host: HostName
     entry: JournalEntry
@@ -35,7 +35,7 @@ class WaitingLine(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What was printed; nothing of an end."""
+        """Printed text; empty for an end."""
         return self.entry.text if isinstance(self.entry, LogEntry) else ""
 
     @property
@@ -76,7 +76,7 @@ class WaitingLines:
         self._hosts: Counter[HostName] = Counter()
         """How many sources each host has."""
         self._turns: list[tuple[bool, float, int, Source]] = []
-        """A heap of who comes next: whether it floods, the time of its first line, a number."""
+        """Heap of sources by turn: whether it floods, the time of its first line, a number."""
         self._numbers = count(1)
         self._ends: dict[HostName, WaitingLine] = {}
         self._bytes = 0
@@ -90,7 +90,7 @@ class WaitingLines:
     def sift(
         self, host: HostName, told: Iterable[tuple[JournalEntry, float]]
     ) -> tuple[list[tuple[JournalEntry, float]], Source | None]:
-        """Take the lines and the end out of ``told``; return the rest, and whose lines were left out for them."""
+        """Take the lines and the end out of ``told``; return the rest, and the sources of lines that were left out for them."""
         rest: list[tuple[JournalEntry, float]] = []
         left_out = None
         for entry, t in told:
@@ -143,7 +143,7 @@ class WaitingLines:
         return first
 
     def take(self) -> WaitingLine:
-        """Return what comes next: the oldest, but that of a flood after all else; behind words for what is missing."""
+        """Return the next entry: the oldest, but that of a flood after all others; behind a note on missing lines."""
         first = self._first()
         if isinstance(first, WaitingLine):
             return self._ends.pop(first.host)
@@ -178,6 +178,6 @@ class WaitingLines:
             heappop(self._turns)
 
     def _queue(self, key: Source, source: _Waiting) -> None:
-        """Say anew when it is the turn of a source: it has another first line, or floods now."""
+        """Queue a source again after a change: it has another first line, or floods now."""
         source.turn = next(self._numbers)
         heappush(self._turns, (source.floods, source.lines[0].t, source.turn, key))

@@ -1,4 +1,4 @@
-"""All lines that a run printed, in the order in which they came: the newest in memory, the rest on the disk."""
+"""All lines that a run printed, in order of arrival: the newest in memory, the rest on the disk."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from distconsole.runs.logs.spill import SpilledList
 
 HELD_CHARS = 4 * 1024 * 1024
 LINE_CHARS = 1024
-"""What a line takes of them beside its text: so 4,096 are held at most."""
+"""Bytes of a line beside its text: at most 4,096 lines are held."""
 MAX_SPEAKERS = 1 << 16
-"""Who is one more is taken for the last one; a run has fewer ranks and hosts."""
+"""Further speakers share the last place; a run has fewer ranks and hosts."""
 
 
 class Speaker(msgspec.Struct, frozen=True):
@@ -52,7 +52,6 @@ class LogEncoder:
         self._levels = LevelWatch()
 
     def take(self, event: LogLine) -> BufferedLine:
-        """Return ``event`` as it is kept."""
         rank = None if event.rank is UNSET else event.rank
         speaker = self._numbers.get((rank, event.host))
         if speaker is None:
@@ -68,7 +67,7 @@ class LogEncoder:
 
 
 class Said(msgspec.Struct, frozen=True):
-    """Who said one line: the ranks, in order, and the hosts, those of the ranks first."""
+    """The speakers of one line: the ranks, in order, and the hosts, those of the ranks first."""
 
     ranks: tuple[int, ...]
     hosts: tuple[str, ...]

@@ -15,7 +15,7 @@ PACE_SECONDS = 1.0
 
 
 class Bins(NamedTuple):
-    """Lines, and errors among them, in each of so many ``seconds``."""
+    """Lines, and errors among them, in each span of ``seconds``."""
 
     seconds: float
     lines: list[int]
@@ -71,7 +71,7 @@ class Pace:
         self._before: list[int] = []
 
     def look(self, t: float, counts: LogCounts) -> None:
-        """Take that so many lines have come at ``t`` (UNIX seconds)."""
+        """Count lines up to ``t`` (UNIX seconds)."""
         seconds = 0.0 if self._t is None else t - self._t
         if self._t is not None and 0 <= seconds < PACE_SECONDS:
             return

@@ -15,7 +15,7 @@ from distconsole.runs.logs.buffer import BufferedLine, Speaker
 from distconsole.runs.logs.levels import LEVEL_WORDS, Level
 
 SEARCHED_CHARS = 16 * 1024
-"""What a line has further on is not looked at by regular expressions."""
+"""Regular expressions see a line up to here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,13 @@ class LogFilter:
     """How it was asked for."""
 
     def lets(self, speaker: Speaker) -> bool:
-        """Whether any line of ``speaker`` may fit."""
         rank = speaker.rank
         if self.spans and (rank is None or not any(a <= rank <= b for a, b in self.spans)):
             return False
         return not self.host or fnmatch.fnmatchcase(speaker.host, self.host)
 
     def test(self, speakers: Sequence[Speaker]) -> Callable[[BufferedLine], bool]:
-        """Return what says of a line whether it fits; ``speakers`` may grow meanwhile."""
+        """Return the test of a line; ``speakers`` may grow meanwhile."""
         allowed: list[bool] = []
         since = -math.inf if self.since is None else self.since
         words = [(word.lower(), word) for word in self.words]

@@ -15,10 +15,10 @@ import msgspec
 from distconsole.runs.logs.buffer import BufferedLine
 
 FOLD_SECONDS = 2.0
-"""Lines further apart are not the same word said by several."""
+"""Lines further apart are not joined as the same message of several ranks."""
 
 REPEAT_SECONDS = 10.0
-"""What a rank repeats begins a new row so often where others print meanwhile, and after so long a silence."""
+"""A repeated line begins a new row this often while others print, and after this long a silence."""
 
 OPEN_ROWS = 4096
 """Rows that a line may still join."""
@@ -55,7 +55,6 @@ class Row(msgspec.Struct, array_like=True, gc=False):
 
     @property
     def repeated(self) -> bool:
-        """Whether somebody said it more than once."""
         return self.count > self.who.bit_count()
 
 
@@ -121,7 +120,7 @@ class Fold:
         self._forget()
 
     def tick(self, t: float) -> None:
-        """Take that it is ``t`` (UNIX seconds on the lines' clock), though nobody says anything."""
+        """Advance to ``t`` (UNIX seconds on the lines' clock) without a line."""
         self._newest = max(self._newest, t)
         self._forget()
 
@@ -156,7 +155,6 @@ def repeats(t: float, first: float, last: float, *, foremost: bool) -> bool:
 
 
 def with_placeholders(shown: str, text: str) -> str:
-    """Return ``shown`` with a placeholder for each number in which ``text`` differs from it."""
     mine, other = _EITHER.findall(text), _EITHER.findall(shown)
     if len(mine) != len(other):
         return shown

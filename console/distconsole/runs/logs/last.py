@@ -1,4 +1,4 @@
-"""The last lines of a run: what one rank repeats is one, and where one floods the others keep a place."""
+"""The last lines of a run: repetitions of one rank are one line, and a flood leaves the others a place."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from distconsole.model.run_events import LogLine, LogSource
 from distconsole.runs.logs.fold import FOLD_SECONDS, repeats
 
 FRESH_SECONDS = 10.0
-"""A line keeps its place for so long where another source prints more; then the newest come first again."""
+"""A line keeps its place for this long while another source prints more; then the newest come first again."""
 MOST_EQUAL = 16_384
 """What ranks say alike takes one row, and their lines together no more than these."""
 
@@ -41,7 +41,6 @@ class LastLines:
         return (each.line for each in self.newest(self._most))
 
     def newest(self, rows: int) -> list[LastLine]:
-        """Return what stands on ``rows`` rows, in the order in which it came."""
         return chosen(self._kept, min(rows, self._most))
 
     def append(self, line: LogLine) -> None:
@@ -56,7 +55,7 @@ class LastLines:
         self._kept.append(last)
         if len(self._kept) >= self._full:
             self._kept = chosen(self._kept, self._most)
-            # As many again may come before it is chosen anew, however many share a row.
+            # As many again may come before the next choice, however many share a row.
             self._full = 2 * max(self._most, len(self._kept))
             self._newest = {each.line.source: each for each in self._kept}
 

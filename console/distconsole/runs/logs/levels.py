@@ -31,7 +31,7 @@ _CHAINED = (
 )
 
 HEAD_CHARS = 400
-"""What a line is, it says at its beginning."""
+"""The level stands at the beginning of a line."""
 
 _ERROR = re.compile(
     r"^\s*(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Interrupt)(?:$|:)"  # the last line of a traceback

@@ -1,4 +1,4 @@
-"""What ranks print of their training: how far they are, and their loss where the hook sees none."""
+"""Progress that ranks print, and their loss where the hook sees none."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SAID = re.compile(
     re.IGNORECASE,
 )
 TOTAL = "total_steps"
-"""A metric by which a script may say how many steps it will make."""
+"""Metric by which a script may announce its number of steps."""
 
 PRINTED = "printed "
 """Begins the name of a metric that was read from lines."""
@@ -76,7 +76,7 @@ class PrintedLosses:
             yield from self._take(entry.rank, {n: ps[-MAX_POINTS:] for n, ps in found.items()}, t)
 
     def flush(self, t: float, host: str | None = None) -> Iterator[LogLine | Metric]:
-        """Yield the last lines without an end, of one host or of all; of all, also what was held back."""
+        """Yield the last lines without an end, of one host or of all; of all, also those held back."""
         yield from self._lines.flush(t, host)
         if host is None:
             yield from self._release(t)
@@ -154,7 +154,7 @@ class EtaEstimator:
     def seconds_left(
         self, now: float, step: int | None, step_ms: float | None, metrics: Mapping[str, float]
     ) -> float | None:
-        """Return how long it will still take at ``now`` (UNIX seconds); None where nobody said how much there is to do."""
+        """Return the remaining time at ``now`` (UNIX seconds); None where the amount of work is unknown."""
         total = metrics.get(TOTAL, math.nan)
         if math.isfinite(total) and step is not None and step_ms:
             return max(0.0, (total - step - 1) * step_ms / 1000)

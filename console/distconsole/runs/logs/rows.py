@@ -27,7 +27,7 @@ SLICE_LINES = 256
 """Lines that are taken with the lock held."""
 
 MAX_MARKS = 500_000
-"""Places of errors, and of what is searched, that are kept; more are counted."""
+"""Kept places of errors and of search hits; more are counted."""
 
 
 class Marks:
@@ -43,12 +43,10 @@ class Marks:
             self.places.append(number)
 
     def after(self, number: int) -> int | None:
-        """Return the next place after ``number``."""
         at = bisect_right(self.places, number)
         return self.places[at] if at < len(self.places) else None
 
     def before(self, number: int) -> int | None:
-        """Return the next place before ``number``."""
         at = bisect_left(self.places, number)
         return self.places[at - 1] if at else None
 
@@ -96,7 +94,7 @@ class LogRows:
         self._lock = threading.Lock()
         self._pattern: re.Pattern[str] | None = None
         self.found = Marks()
-        """Rows in which the search found something, so far."""
+        """Rows of search hits so far."""
         self._searched = 0
         """The next row to be searched."""
 
@@ -109,11 +107,11 @@ class LogRows:
 
     @property
     def behind(self) -> bool:
-        """Whether there is something to do for ``advance``."""
+        """Whether ``advance`` has work to do."""
         return self.taken < len(self.book) or self._search_behind
 
     def advance(self, seconds: float) -> bool:
-        """Make rows of the lines that came, and search them, for about so long; return whether all is done."""
+        """Make rows of new lines and search them, for about this long; return whether all is done."""
         until = time.monotonic() + seconds
         while self.behind:
             with self._lock:
@@ -142,7 +140,7 @@ class LogRows:
         return min(bisect_left(rows, t, key=self._time_of), max(0, len(rows) - 1))
 
     def rows_until(self, t: float) -> int:
-        """Return how many rows were said at ``t`` (UNIX seconds) or before."""
+        """Return the number of rows at ``t`` (UNIX seconds) or before."""
         return bisect_right(range(len(self)), t, key=self._time_of)
 
     def row_of_line(self, number: int) -> int:
@@ -180,7 +178,7 @@ class LogRows:
 
     @property
     def hides_first_error(self) -> bool:
-        """Whether the filter leaves out the error that was printed first."""
+        """Whether the filter leaves out the first error of the run."""
         first, _ = self.book.counts.first_error
         return self._fits is not None and not self.behind and first < self.first_error_t
 
@@ -190,7 +188,10 @@ class LogRows:
         if joined is not None:
             self._count(joined, number)
             if self._numbers:
-                self._join_numbers(joined, line)
+                head = self.book.get(joined.line)
+                shown = joined.text or (head.text if head is not None else line.text)
+                if shown != line.text:
+                    joined.text = with_placeholders(shown, line.text)
             if joined.level == Level.ERROR:
                 self._note_first(joined, line.t)
             return
@@ -212,12 +213,6 @@ class LogRows:
     def _note_first(self, row: Row, t: float) -> None:
         if t < self.first_error_t:
             self.first_error, self.first_error_t = row, t
-
-    def _join_numbers(self, row: Row, line: BufferedLine) -> None:
-        head = self.book.get(row.line)
-        shown = row.text or (head.text if head is not None else line.text)
-        if shown != line.text:
-            row.text = with_placeholders(shown, line.text)
 
     def _search_some(self) -> None:
         pattern = self._pattern

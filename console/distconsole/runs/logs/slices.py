@@ -1,4 +1,4 @@
-"""From slices of what a rank printed to lines that are safe to show."""
+"""From slices of a rank's output to lines that are safe to show."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class LineAssembler:
             yield transient, True
 
     def _unnested(self, text: str) -> str:
-        """Return ``text`` with lower bars drawn over the line, but for what is not sure to be a line's end."""
+        """Return ``text`` with lower bars drawn over the line, except a part that may not be a line's end."""
         self._nested = True
         text = _BACK_UP.sub("\r\\1\r", self._held + text)
         end = text.rfind("\n")
@@ -89,7 +89,6 @@ class LineAssembler:
         return text[:end] + "\r" if end >= 0 else text
 
     def flush(self) -> Iterator[tuple[str, bool]]:
-        """Yield the last line if it has no end."""
         self._returned = self._nested = False
         held, self._held = self._held, ""
         if held:
@@ -102,7 +101,7 @@ class LineAssembler:
         return self._visible_of(self._drain())
 
     def _visible_of(self, text: str) -> str:
-        """Return what is left to see of a line in which bare returns overwrote the beginning."""
+        """Return the visible part of a line in which bare returns overwrote the beginning."""
         return self._coloured(_last_part(text))
 
     def _visible(self, text: str) -> str:
@@ -113,7 +112,6 @@ class LineAssembler:
         return shown
 
     def _coloured(self, text: str) -> str:
-        """Return ``text`` made harmless, in the colours that are on."""
         if not text or (not self._colours and text.isprintable()):
             return text
         text = self._colours + text
@@ -151,7 +149,6 @@ class LogLines:
         """By host, rank (None is what starts the ranks) and stream."""
 
     def feed(self, host: str, entry: LogEntry, t: float) -> Iterator[LogLine]:
-        """Yield the lines that an entry of ``host`` ends."""
         source = (host, entry.rank, "err" if entry.stream == "err" else "out")
         assembler = self._assemblers.setdefault(source, LineAssembler())
         for line, transient in assembler.feed(entry.text):

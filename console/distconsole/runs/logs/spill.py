@@ -18,7 +18,7 @@ BLOCK = 256
 """Items that are written, and read back, together."""
 
 CACHED_BLOCKS = 48
-"""Blocks read back that are held: several screens, and what a search looks at."""
+"""Number of blocks read back that are held: several screens, and a search."""
 
 
 class BlobFile:
@@ -45,7 +45,7 @@ class BlobFile:
         self._ends.append(end)
 
     def read(self, number: int) -> bytes:
-        """Return what was written as ``number``, from 0."""
+        """Return item ``number``, from 0."""
         start, end = self._ends[number : number + 2]
         return os.pread(self._fd, end - start, start)
 
@@ -109,7 +109,6 @@ class SpilledList(Generic[T]):
             self._drop(self._kept[0])
 
     def append(self, item: T) -> None:
-        """Add ``item`` at the end."""
         tail = self._kept[1]
         tail.append(item)
         self._held_weight += self._weight(item)

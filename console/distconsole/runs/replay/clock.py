@@ -12,7 +12,7 @@ from distconsole.model.time_text import DAY_SECONDS, span_seconds, time_of_day
 SPEEDS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 """Seconds of the run for each second."""
 PLAY_SECONDS = 120.0
-"""A run is played at a speed at which it takes no longer, if nobody names another."""
+"""Default length of a replay: the speed follows from it."""
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class ReplayClock:
         self.axis = axis
         self.playing = False
         self.speed = 0
-        """0 until it is first played, or told."""
+        """0 until the first play, or a given speed."""
         self.jumps = 0
         """How often it was put elsewhere."""
         self._monotonic = monotonic
@@ -67,7 +67,6 @@ class ReplayClock:
         self._put(here)
 
     def pause(self) -> None:
-        """Let it stand."""
         here = self.t
         self.playing = False
         self._put(math.inf if here >= self.axis.end else here)
@@ -127,7 +126,6 @@ def parse_time(
 
 
 def _on_axis(clock: float, axis: Axis, now: float) -> float:
-    """Return the day's time on the day of the run that is nearest to ``now``."""
     near = round((now - clock) / DAY_SECONDS)
     times = [clock + max(0, day) * DAY_SECONDS for day in (near - 1, near, near + 1)]
     inside = [t for t in times if axis.start - 60 <= t <= axis.end + 60]

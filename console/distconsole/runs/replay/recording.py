@@ -36,9 +36,9 @@ from distconsole.runs.timeline import RunTimeline
 
 CHECKPOINT_ENTRIES = 1000
 CHECKPOINT_BYTES = 512 * 1024
-"""A checkpoint is written after so many entries, or so many bytes of them."""
+"""Entries, or bytes of them, after which a checkpoint is written."""
 CHECKPOINT_SHARE = 4
-"""Checkpoints take at most so many times the room of the entries."""
+"""Checkpoints take at most this many times the room of the entries."""
 MAX_FILE_BYTES = 1024**3
 MAX_MARKS = 2000
 
@@ -62,7 +62,7 @@ class Mark:
 
 
 class RunState:
-    """A run after some of its entries: the fold of its record up to there, from its plan on where that is known."""
+    """A run after some of its entries: the fold of its record up to there, from its plan on if it is known."""
 
     def __init__(self, record: RunRecord, plan: PlanMade | None) -> None:
         self._reducer = reducer_of(record)
@@ -72,17 +72,16 @@ class RunState:
         """Host -> the number of its last entry that is in."""
         self.entries = 0
         self.t = record.started
-        """The newest time that was told, UNIX seconds."""
+        """Newest time of an entry, UNIX seconds."""
         if plan is not None:
             self.apply(plan)
 
     @property
     def ended(self) -> bool:
-        """Whether the record's entries say how the run ended."""
         return self._reducer.ended is not None
 
     def take(self, stored: StoredEntry) -> Iterator[RunEvents]:
-        """Fold the next entry in and yield what it meant; raises ValueError, with it taken, if it cannot be read."""
+        """Fold the next entry in and yield its events; raises ValueError, with it taken, if it cannot be read."""
         self.cursors[stored.host] = stored.seq
         self.entries += 1
         self.t = max(self.t, stored.t)
@@ -96,7 +95,7 @@ class RunState:
         self.history.apply(event)
 
     def conclude(self, end: RunEnded) -> Iterator[RunEvents]:
-        """Fold the end in of a run whose last host never came back, and yield what it meant."""
+        """Fold in the end of a run whose last host never came back, and yield its events."""
         for event in self._reducer.conclude(end):
             self.apply(event)
             yield event
@@ -112,7 +111,6 @@ class RunState:
 
 
 def restore(checkpoint: bytes, plan: PlanMade | None) -> RunState:
-    """Return the state of which this process made ``checkpoint``, of a run with this ``plan``."""
     with _pause_gc():
         state: RunState = pickle.loads(checkpoint)  # noqa: S301 - bytes of our own, never from outside
     state.timeline.plan = plan
@@ -150,11 +148,11 @@ class Recording:
         self.marks: list[Mark] = []
         """What stands out, in order of time."""
         self.whole = False
-        """Whether it was read to its end."""
+        """Whether the record was read to its end."""
         self.total = run_file.count()
         """Entries that it has, as far as they can be counted."""
         self._checkpoints, self._times = BlobFile(folder), list[float]()
-        """What was written while it was read, and the time of each (UNIX seconds)."""
+        """Checkpoints, and the time of each (UNIX seconds)."""
         self._since, self._since_bytes, self._checkpoint_bytes = 0, 0, 0
         self._spoilt: Counter[str] = Counter()
         self._step_times, self._steps = array("d"), array("q")
@@ -177,7 +175,7 @@ class Recording:
         self._source = iter(())
 
     def read(self, entries: int) -> bool:
-        """Read on by so many ``entries``; return whether there is more."""
+        """Read on by this many ``entries``; return whether there is more."""
         for _ in range(entries):
             stored = next(self._source, None)
             if stored is None:
@@ -221,7 +219,7 @@ class Recording:
             self._keep(self.head.checkpoint())
 
     def _keep(self, checkpoint: bytes) -> None:
-        """Write a checkpoint; where the disk refuses, seeking takes longer from there on."""
+        """Write a checkpoint; if the disk refuses, seeking takes longer from there on."""
         self._since, self._since_bytes, self._checkpoint_bytes = 0, 0, len(checkpoint)
         if self._checkpoints.size + len(checkpoint) <= MAX_FILE_BYTES:
             with contextlib.suppress(OSError):

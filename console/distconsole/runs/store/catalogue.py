@@ -75,7 +75,7 @@ class Catalogue:
         self._path = folder / NAME
 
     def read(self) -> dict[str, Listed]:
-        """Return what is kept of runs, also of such as have changed since, or are gone."""
+        """Return the stored rows of runs, also of changed or removed ones."""
         try:
             if not self._path.exists():
                 return {}

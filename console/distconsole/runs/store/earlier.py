@@ -21,14 +21,14 @@ from distconsole.runs.store.run_file import KIND_BYTES, RunFile, RunRecord
 from distconsole.runs.store.store import RunStore
 
 LOOKED_AT, COMPARED = 8, 3
-"""Of the newest runs of the same name so many are opened, to find so many to compare with."""
+"""Number of runs of the same name, newest first, that are opened to find runs to compare with."""
 FIRST_ENTRIES = 1000
 """Of each host: about a minute of eight ranks."""
 SAME = ("script", "arguments", "launcher", "nproc", "module", "env")
 
 
 def find_earlier(store: RunStore, record: RunRecord) -> Earlier | None:
-    """Return what is known of runs before ``record``; None without any. A store that refuses costs this alone."""
+    """Return figures of runs before ``record``; None without any. A store that refuses costs this alone."""
     found: list[tuple[str, float, float | None]] = []
     with contextlib.suppress(ConsoleError, sqlite3.Error, OSError, msgspec.MsgspecError):
         for other in _alike(store, record):

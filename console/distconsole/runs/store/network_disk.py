@@ -38,12 +38,12 @@ NETWORK_FILESYSTEMS = {
 
 
 def is_on_network(path: Path) -> bool:
-    """Return whether other machines may have ``path`` open; False where the system does not say."""
+    """Whether other machines may have ``path`` open; False on a system that does not tell."""
     return filesystem_type(path) in NETWORK_FILESYSTEMS
 
 
 def filesystem_type(path: Path) -> int:
-    """Return ``f_type`` of the filesystem that ``path`` lies on; 0 where the system has none."""
+    """Return ``f_type`` of the filesystem of ``path``; 0 on a system without it."""
     if platform.system() != "Linux":
         return 0
     found = (ctypes.c_long * 32)()  # ``struct statfs`` has 15 words; its first is f_type
@@ -54,7 +54,7 @@ def filesystem_type(path: Path) -> int:
 
 TOUCH_SECONDS = 20.0
 STALE_SECONDS = 180.0
-"""A keeper on another machine that has not touched its file for so long is gone."""
+"""A keeper on another machine that has not touched its file for this long is gone."""
 
 
 class KeeperLock:

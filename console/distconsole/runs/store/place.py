@@ -35,14 +35,14 @@ class Place(NamedTuple):
 
     @property
     def has_lost(self) -> bool:
-        """Whether the host may tell something once more."""
+        """Whether the host may send entries again."""
         return self.lost_last > 0
 
     def at(self, seq: int, journal: str) -> Place:
         return self._replace(seq=seq, journal=journal)
 
     def back_to(self, seq: int) -> Place:
-        """Return the place up to which the host's journal agrees with what is known."""
+        """Return the place up to which the host's journal agrees with the store."""
         last = self.seq + self.shift
         first = min(seq + self.shift + 1, self.lost_first or last)
         return Place(seq, self.journal, self.shift + self.seq - seq, first, last)
@@ -53,11 +53,11 @@ BEGINNING = Place()
 
 
 class Retold:
-    """The lost entries of one host (``bodies`` as JSON), to know again what it tells once more."""
+    """The lost entries of one host (``bodies`` as JSON), to recognise those that it sends again."""
 
     def __init__(self, bodies: Iterable[bytes]) -> None:
         self._printed: dict[tuple[object, object], int] = {}
-        """Rank and stream -> how far its log was told, in bytes."""
+        """Rank and stream -> offset up to which its log was sent, in bytes."""
         self._steps: dict[object, int] = {}
         self._others: Counter[str] = Counter()
         for each in bodies:
@@ -67,7 +67,7 @@ class Retold:
                 continue  # damaged on this disk: it is told once more
 
     def news_in(self, body: Body) -> Body | None:
-        """Return what an entry tells that was not told before; None if that is nothing."""
+        """Return the new part of an entry; None if it has none."""
         match body.get("kind"):
             case "log":
                 return self._unprinted(body)

@@ -1,4 +1,4 @@
-"""What a run's plan lets its nodes tell of: how many ranks there can be."""
+"""Bounds from a run's plan on its nodes' reports: the number of ranks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from distconsole.runs.reduce import RunReducer
 from distconsole.runs.store.run_file import RunRecord
 
 SPAWNED_A_HOST = 256
-"""A script that is started once a host may start so many ranks there itself."""
+"""Most ranks that a script which is started once a host may start there itself."""
 UNPLANNED_RANKS = 16_384
 """Ranks of a run whose plan is not known, as of one that was attached to."""
 

@@ -1,4 +1,4 @@
-"""One run on the disk: what is known of it, and the journal entries of its nodes."""
+"""One run on the disk: its record, and the journal entries of its nodes."""
 
 from __future__ import annotations
 
@@ -47,22 +47,22 @@ WITH RECURSIVE named (host) AS (
 """The hosts, each looked up behind the one before: ``DISTINCT`` would read all entries."""
 BUSY_SECONDS = 5.0
 KIND_BYTES = 80
-"""Agents write an entry's kind behind its number and its time, that is within so many bytes."""
+"""Agents write an entry's kind behind its number and its time, within this many bytes."""
 PRINTED = b'"kind":"log"'
-"""In the entries of what ranks print, which are most of them and the longest."""
+"""In the entries of printed lines, which are most of them and the longest."""
 NEAR_ENTRIES, NEAR_BYTES = 32, 1 << 16
-"""Of each place in a journal that is looked at: so many entries hold a second of eight ranks, and a flood no more bytes."""
+"""Entries and bytes that are read at each place of a journal: a second of eight ranks, and no more of a flood."""
 NO_ROOM = (
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_IOERR,
     sqlite3.SQLITE_CANTOPEN,
     sqlite3.SQLITE_READONLY,
 )
-"""What SQLite says where the folder has no room for the memory that those who use a file share."""
+"""SQLite's message if the folder has no room for the memory that users of a file share."""
 
 
 class NewerFileError(sqlite3.DatabaseError):
-    """A file of a newer version of this program: what it holds would be misread."""
+    """A file of a newer version of this program, which this one would misread."""
 
     sqlite_errorcode = sqlite3.SQLITE_MISMATCH
 
@@ -199,7 +199,7 @@ class RunFile:
         )
 
     def write_record(self, record: RunRecord) -> None:
-        """Keep what is known of the run; empty fields leave what was there."""
+        """Keep the record of the run; empty fields leave the stored value."""
         fields = {
             "name": record.name,
             "started": record.started,
@@ -322,13 +322,13 @@ class RunFile:
         return []
 
     def _newest(self, host: str) -> StoredEntry:
-        """Return a host's last entry; one with number 0 and at no time where there is none."""
+        """Return a host's last entry; without any, one with number 0 and no time."""
         newest = "SELECT seq, t, body FROM entries WHERE host = ? ORDER BY seq DESC LIMIT 1"
         row = self._db.execute(newest, (host,)).fetchone()
         return StoredEntry(HostName(host), *(row or (0, math.nan, b"")))
 
     def count(self) -> int:
-        """Return how many entries there are; 0 where the file is too damaged to count them."""
+        """Return the number of entries; 0 if the file is too damaged to count them."""
         try:
             return int(self._db.execute("SELECT count(*) FROM entries").fetchone()[0])
         except sqlite3.DatabaseError as error:

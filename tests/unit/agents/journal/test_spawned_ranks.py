@@ -105,6 +105,54 @@ def test_a_child_with_a_group_of_its_own_is_not_taken_for_the_rank(spawner: Run)
     assert seats(spawner) == {1: 50}
 
 
+def test_a_child_that_trains_before_it_joins_a_group_never_speaks_for_its_parent(
+    spawner: Run,
+) -> None:
+    first, second = (
+        spawner.ring(-1, pid=pid, parent_pid=50, flags=HEADER_CHILD) for pid in (62, 63)
+    )
+    for ring in (first, second):
+        ring.step(0)
+    spawner.tick(1.0)
+    spawner.tick(120.0)
+    assert spawner.entries("window") == []
+    for rank, ring in ((2, first), (3, second)):
+        ring.phase("rendezvous", 4, rank)
+        ring.set_rank(rank)
+        ring.step(1)
+    spawner.tick(1.0)
+    told = [(each["rank"], each["step"]) for each in spawner.entries("window")]
+    assert told == [(2, 0), (2, 1), (3, 0), (3, 1)]
+
+
+def test_a_child_that_trains_alone_and_joins_no_group_trains_in_its_parents_place(
+    spawner: Run,
+) -> None:
+    ring = spawner.ring(-1, pid=62, parent_pid=50, flags=HEADER_CHILD)
+    ring.step(0)
+    spawner.tick(1.0)
+    assert spawner.entries("window") == []
+    spawner.tick(60.0)
+    assert [each["rank"] for each in spawner.entries("window")] == [1]
+    ring.step(1)
+    ring.set_rank(3)
+    spawner.tick(1.0)
+    assert [each["rank"] for each in spawner.entries("window")] == [1, 3]
+
+
+def test_a_child_does_not_speak_for_a_parent_that_trains(spawner: Run) -> None:
+    own = spawner.ring(1, pid=50)
+    own.step(0)
+    spawner.tick(1.0)
+    spawner.ring(-1, pid=62, parent_pid=50, flags=HEADER_CHILD).step(5)
+    spawner.tick(1.0)
+    own.step(1)
+    spawner.tick(60.0)
+    spawner.exit(1, pid=50)
+    spawner.tick(1.0)
+    assert [(w["rank"], w["steps"]) for w in spawner.entries("window")] == [(1, 1), (1, 1)]
+
+
 def test_the_start_of_a_spawned_rank_is_counted_from_its_own(spawner: Run) -> None:
     spawner.tick(20.0)
     child(spawner, 1, 61)

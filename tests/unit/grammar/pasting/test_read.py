@@ -117,6 +117,8 @@ def test_run_and_check_refuse_the_same(case: dict[str, Any]) -> None:
         "run --workdir sub torchrn --lr 1",
         "run --workdir /data/of/the/hosts test --lr 1",
         "check --workdir sub test --lr 1",
+        "check --workdir sub make --lr 1",
+        "check --workdir sub -- torchrn --lr 1",
         "check -- cd sub '&&' nohup test --lr 1",
     ],
 )

@@ -227,7 +227,7 @@ def _limits(view: View) -> RuleResults:
 
 
 def _compare_power(view: View) -> RuleResults:
-    """Power limits are compared among GPUs of a model; one that all have is somebody's will."""
+    """Compare power limits among GPUs of a model; a limit that all have is intended."""
     by_model: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
     capped: dict[str, str] = {}
     for name, found in view.of(GpuFacts).items():
@@ -259,7 +259,7 @@ def _compare_power(view: View) -> RuleResults:
 
 
 def _compare_clocks(view: View) -> RuleResults:
-    """Clocks that somebody set count where fewer than half of a model's GPUs have it."""
+    """Report fixed clocks if fewer than half of a model's GPUs have them."""
     by_model = by_key(
         (host.of(GpuFacts).models.get(index, ""), (str(host), index, bool(bits & CLOCKS_SET)))
         for host in (HostView(evidence, view) for evidence in view.hosts)

@@ -22,7 +22,7 @@ LANE_BYTES = {1: 250e6, 2: 500e6, 3: 985e6, 4: 1969e6, 5: 3938e6, 6: 7563e6}
 """A second, of one PCIe lane by generation, after its encoding."""
 
 POOR_SHARE = 0.25
-"""Of what the lanes can carry: less is a fault also where all GPUs have it."""
+"""Share of what the lanes can carry: less is a fault even if all GPUs have it."""
 
 MOST_REPLAYS = 8
 """In a minute, by DCGM's dcgm_gpu_hardware_limits.h; ours have less than a second."""
@@ -68,12 +68,12 @@ def gpus_at_work(facts: Mapping[str, GpuFacts], loads: Mapping[str, GpuLoadFacts
 
 
 def _carries(gpu: LoadedGpu) -> float:
-    """Return what its lanes carry in one direction, in bytes a second; 0 where it is not known."""
+    """Return the capacity of its lanes in one direction, in bytes a second; 0 if unknown."""
     return LANE_BYTES.get(gpu.generation or 0, 0.0) * (gpu.width or 0)
 
 
 def _disproves_link(gpu: LoadedGpu) -> bool:
-    """Whether more was copied than the link that it tells of carries, as in virtual machines."""
+    """Whether more was copied than the reported link can carry, as in virtual machines."""
     return 0 < _carries(gpu) < max(gpu.to_device or 0, gpu.from_device or 0)
 
 
@@ -82,7 +82,6 @@ def _is_narrow(gpu: LoadedGpu) -> bool:
 
 
 def _is_older(gpu: LoadedGpu) -> bool:
-    """Whether its link is of an older generation than card and slot are."""
     return 0 < (gpu.generation or 0) < (gpu.generation_max or 0) and not _disproves_link(gpu)
 
 
@@ -92,7 +91,6 @@ def _is_poor(gpu: LoadedGpu) -> bool:
 
 
 def _is_odd(one: Loaded, every: Sequence[Loaded], field: str) -> bool:
-    """Whether most GPUs of its model have another value of ``field``."""
     values = Counter(getattr(each.gpu, field) for each in every if each.model == one.model)
     return 2 * values[getattr(one.gpu, field)] < values.total()
 
@@ -127,7 +125,6 @@ def suspects(
 
 
 def _unless_load(host: HostView) -> NotApplicable | None:
-    """Leave out a host where no GPU could be loaded, with the reason of the first one."""
     gpus = host.of(GpuLoadFacts).gpus
     if unless_gpu(host) or not gpus or any(gpu.measured for gpu in gpus):
         return unless_gpu(host)

@@ -1,4 +1,4 @@
-"""Checks of group ``gpu``: what NVML tells of devices and driver, compared between hosts."""
+"""Checks of group ``gpu``: NVML's view of devices and driver, compared between hosts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ unless_gpu = only_where(lambda host: host.of(GpuFacts).present, "no GPU")
 def find_gpus(
     grade: Grade, gpus: Mapping[int, str] | Sequence[int], summary: str, **words: str
 ) -> RuleResults:
-    """Yield the finding on GPUs of a host, if any: by index what was seen, or indices; ``{}`` names them."""
+    """Yield the finding on GPUs of a host, if any: evidence by index, or indices; ``{}`` names them."""
     if isinstance(gpus, Mapping):
         words = {
             "seen": join_some((f"GPU {i}: {what}" for i, what in gpus.items()), separator="; "),

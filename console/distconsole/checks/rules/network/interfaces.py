@@ -219,7 +219,7 @@ NAMES: Mapping[Engine, tuple[str, ...]] = {
 
 
 USED_AS = {Engine.GLOO: "coll", Engine.HOROVOD: "horovod"}
-"""Engines by what a launch calls them; those of MPI are ``mpi``. Horovod may use NCCL, too."""
+"""Launcher's name -> engines; those of MPI are ``mpi``. Horovod may use NCCL, too."""
 
 
 @hint(
@@ -259,7 +259,6 @@ def _choices(view: View) -> RuleResults:
 
 
 def _explains(choice: Choice, view: View) -> bool:
-    """Whether another check says already what is wrong there."""
     host, pick = choice.host, choice.pick
     variables = view.of(EnvFacts)[host].variables
     match choice.fault:
@@ -376,7 +375,7 @@ def _where(choice: Choice) -> str:
 
 
 def _cure_of(engines: Iterable[Engine], view: View) -> Cure:
-    """Return the variables that lead ``engines`` to the tested addresses, for all hosts where they agree."""
+    """Return the variables that lead ``engines`` to the tested addresses, for all hosts if they agree."""
     wanted = {name for engine in engines for name in NAMES[engine]}
     told = run_variables(endpoints(view), nodes_of(view))
     variables = {

@@ -1,4 +1,4 @@
-"""Checks of group ``os`` on who a host is and how hosts call one another: names, kernels, users, clones."""
+"""Checks of group ``os`` on the identity of hosts: names, kernels, users, clones."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _hostname_unique(view: View) -> RuleResults:
 @host_rule("os.hostname_bindable", "os", Level.QUICK, OsFacts, NetFacts, SshFacts, EnvFacts)
 def _hostname_bindable(host: HostView) -> RuleResults:
     """Debian's `127.0.1.1 HOSTNAME` in /etc/hosts: Gloo advertises loopback, one rank gets `Connection refused` at once and the others hang for five times the timeout."""
-    # Gloo and Open MPI advertise what a host's own name resolves to (aws-do-eks#69).
+    # Gloo and Open MPI advertise the address of a host's own name (aws-do-eks#69).
     facts, view, name = host.of(OsFacts), host.view, str(host)
     found = facts.resolution.addresses
     wrong = [entry for entry in found if _trap(entry)]
@@ -133,7 +133,7 @@ def _user(view: View) -> RuleResults:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What a name of ``peer`` is on ``viewer``: ``said`` tells what is wrong, if anything is."""
+    """Meaning of a name of ``peer`` on ``viewer``; ``said`` describes the error, if any."""
 
     viewer: str
     peer: str
@@ -177,7 +177,6 @@ def _peer_names(view: View) -> RuleResults:
 
 
 def _answers(view: View) -> Iterator[_Answer]:
-    """Yield what each host makes of each other machine's names."""
     facts, nets, machine_of = view.of(OsFacts), view.of(NetFacts), machines(view)
     for viewer, found in view.of(NameFacts).items():
         for peer, theirs in facts.items():
@@ -221,7 +220,7 @@ def _list_answers(wrong: Sequence[_Answer]) -> str:
 
 
 def _mend_names(view: View, peers: Sequence[str], where: str) -> dict[str, Any]:
-    """Return the lines for /etc/hosts, and as a cure the addresses: names are needed only by who is given names."""
+    """Return the lines for /etc/hosts, and as a cure the addresses: names are needed only where names are given."""
     facts, addresses = view.of(OsFacts), {n: each.address for n, each in endpoints(view).items()}
     hosts = {peer: HostCure(address=addresses[peer]) for peer in peers if peer in addresses}
     lines = [

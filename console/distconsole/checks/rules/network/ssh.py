@@ -37,10 +37,10 @@ ENDS: Mapping[str, tuple[str, ...]] = {
     "ssh.clean_shell": ("shell_noise",),
     "ssh.agent": ("python", "storage", "agent", "request", "link_lost"),
 }
-"""The steps on the way into a host, in their order, and the errors with which the way ends there."""
+"""The steps of a login, in order, and the errors with which it ends there."""
 
 REACHING = frozenset({*ENDS, LOST})
-"""Checks of whether a host can be asked at all: what they find is told whoever asked for what."""
+"""Checks of whether a host can be asked at all, reported in any case."""
 
 
 def _judge_step(host: HostView, step: str, expected: str) -> RuleResults:
@@ -83,8 +83,8 @@ def _login(host: HostView) -> RuleResults:
 @hint("Put `[[ $- == *i* ]] || return` at the top of ~/.bashrc on the host.")
 @host_rule("ssh.clean_shell", "ssh", Level.QUICK, SshFacts)
 def _shell(host: HostView) -> RuleResults:
-    """A .bashrc that prints, or starts tmux, for shells that nobody looks at."""
-    return _judge_step(host, "ssh.clean_shell", "a shell that prints nothing by itself")
+    """A .bashrc that prints without end."""
+    return _judge_step(host, "ssh.clean_shell", "a shell that runs a command")
 
 
 @hint("--python names another interpreter; node_dir another folder.")
@@ -257,7 +257,6 @@ def _check_logins(view: View) -> RuleResults:
 
 
 def _nowhere(view: View, broken: Mapping[Pair, Login], hosts: tuple[str, ...]) -> RuleResult:
-    """Say that there is no ssh between the hosts: only where the launch, as typed, cannot do without."""
     reasons = "; ".join(dict.fromkeys(map(_reason, broken.values())))
     words = view.launch.command if view.launch is not None else ()
     names = [word.rpartition("/")[2] for word in words]
@@ -269,7 +268,6 @@ def _nowhere(view: View, broken: Mapping[Pair, Login], hosts: tuple[str, ...]) -
 
 
 def _parts(tried: Mapping[Pair, Login], broken: Mapping[Pair, Login]) -> RuleResults:
-    """Name for each reason who explains the pairs that fail: a host, or the pairs."""
     for reason in dict.fromkeys(login.error for login in broken.values()):
         left = {pair: login for pair, login in broken.items() if login.error == reason}
         for host in blame(tried, left).hosts:

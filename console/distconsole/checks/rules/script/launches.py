@@ -30,7 +30,7 @@ CHOOSING = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES
 NO_SCRIPT = "the script is not there, or cannot be read"
 
 unless_launch = only_where(lambda host: host.view.launch is not None, "no script was given")
-"""Leaves out all hosts where there is no launch to judge."""
+"""Leaves out all hosts without a launch to judge."""
 
 
 def get_launch(view: View) -> Launch:
@@ -39,7 +39,7 @@ def get_launch(view: View) -> Launch:
 
 
 def unless_brought(host: HostView) -> NotApplicable | None:
-    """Leave out all hosts where the code is not there yet: --sync brings it with the launch."""
+    """Leave out all hosts if the code is not there yet: --sync brings it with the launch."""
     launch = host.view.launch
     if launch is None or not launch.brought:
         return unless_launch(host)
@@ -360,7 +360,7 @@ def _plain(package: str) -> str:
 
 
 def unless_user_site(view: View, hosts: Iterable[str], hint: str, packages: str) -> str:
-    """Return ``hint``; where a user's site on ``hosts`` shadows ``packages``, a pattern, how to leave it out instead."""
+    """Return ``hint``; if a user's site on ``hosts`` shadows ``packages``, a pattern, how to leave it out instead."""
     facts = view.of(PythonFacts)
     names = {name for host in hosts if host in facts for name in facts[host].shadowed}
     if not any(re.fullmatch(packages, name) for name in names) or _user_torch(view):
@@ -370,5 +370,5 @@ def unless_user_site(view: View, hosts: Iterable[str], hint: str, packages: str)
 
 @once_a_view
 def _user_torch(view: View) -> bool:
-    """Whether a host's torch is in its user's site alone, which ``run --env`` would take away from it."""
+    """Whether a host's torch is in its user's site alone, which ``run --env`` would hide from it."""
     return any("torch" in found.user_only for found in view.of(PythonFacts).values())

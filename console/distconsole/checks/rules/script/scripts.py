@@ -137,7 +137,6 @@ _CHANGES = {None: ", changes unknown", False: "", True: ", changed"}
 
 
 def _commits(facts: Mapping[str, ScriptFacts]) -> list[str]:
-    """Return what is checked out, where that differs."""
     heads = {
         name: f"{git.head[:10]}{_CHANGES[git.dirty]}"
         for name, each in facts.items()

@@ -170,7 +170,7 @@ def _horovod_build(view: View) -> RuleResults:
     if absent:
         summary = f"{these_have(absent)} no Horovod, the others do"
         yield warn(summary, absent, expected=expected, hint=_setup(*absent))
-    # Of a library that does not load nobody knows what is in it: horovod.torch says so.
+    # The contents of a library that does not load are unknown: horovod.torch reports that.
     parts = {name: _features(found) for name, found in facts.items() if not found.load_error}
     versions = {name: found.version for name, found in facts.items()}
     for what, values in (("Horovod", versions), ("Horovod with", parts)):
@@ -186,7 +186,7 @@ def _features(facts: HorovodFacts) -> str:
 
 
 def _setup(*names: str, options: str = "") -> str:
-    """Return what brings Horovod there; ``--rebuild`` also where it fits the torch."""
+    """Return the command that brings Horovod there; ``--rebuild`` even if it fits the torch."""
     return f"distconsole setup {options}--hosts {','.join(names)}"
 
 
@@ -271,7 +271,7 @@ def _horovod_mpi(host: HostView) -> RuleResults:
 
 
 def _belongs_to(mpi: MpiFacts, prefix: str, library: str) -> bool:
-    """Return whether a library is of this mpirun: by its place, and by its name where that tells the family."""
+    """Whether a library belongs to this mpirun: by its folder, and by its name if that shows the family."""
     places = ("/usr/lib", "/lib") if prefix == "/usr" else (f"{prefix}/",)
     families = ("Open MPI",) if ".so.40" in library else ("MPICH", "Intel MPI")
     return library.startswith(places) and mpi.family in ("", *families)

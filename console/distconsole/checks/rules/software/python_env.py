@@ -1,4 +1,4 @@
-"""Checks of group ``python``: the interpreter, what is installed in it, and the variables it gets."""
+"""Checks of group ``python``: the interpreter, its packages, and its variables."""
 
 from __future__ import annotations
 
@@ -212,7 +212,6 @@ def _consistency(view: View) -> RuleResults:
 
 
 def _done_by_run(view: View, variable: str) -> str:
-    """Return what ``run`` does about a variable, where it sets that by itself."""
     words = by_run(view, (variable,), f"sets {variable} on every host by itself")
     return words if variable in SET_BY_RUN else ""
 

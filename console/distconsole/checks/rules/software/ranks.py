@@ -35,7 +35,7 @@ HINTS = {
     "Unable to find address for": "the host's own name must mean an address of its own: look at "
     "os.hostname_bindable",
 }
-"""Words of an engine, and what mends it."""
+"""Pattern of an engine's error, and its remedy."""
 
 
 OTHER_LIBRARY = (
@@ -51,7 +51,6 @@ def last_stage(rank: RankReport) -> str:
 
 
 def is_member(rank: RankReport) -> bool:
-    """Whether a rank met the others."""
     return any(said.get("stage") == JOINED for said in rank.said)
 
 
@@ -59,16 +58,16 @@ Entries = Sequence[tuple[str, RankReport]]
 """Ranks with their hosts."""
 
 Group = dict[str, Any]
-"""What a rank says of the group that it joined: its rank in it, the world size, its library."""
+"""A rank's report of its group: its rank in it, the world size, its library."""
 
 
 class Job:
-    """A job as its hosts tell of it, those left out on which ``run`` would refuse it."""
+    """A job as its hosts report it, without those on which ``run`` would refuse it."""
 
     def __init__(self, kind: type[CollFacts], view: View, mend: str) -> None:
         every = view.of(kind)
         self.mend = mend
-        """What to do where its ranks are not who they should be."""
+        """Remedy if its ranks have wrong numbers."""
         self.refused = {name: found for name, found in every.items() if found.refused}
         self.hosts = {name: found for name, found in every.items() if not found.refused}
         self.ranks = [(name, rank) for name, found in self.hosts.items() for rank in found.ranks]
@@ -83,12 +82,10 @@ class Job:
 
     @property
     def first(self) -> CollFacts:
-        """What the first of its hosts tells."""
         return next(iter(self.hosts.values()))
 
     @property
     def alone(self) -> bool:
-        """Whether ranks that should be many are each a world of one."""
         sizes = {group["world_size"] for _, group in self.groups}
         return sizes == {1} and any(found.world_size > 1 for found in self.hosts.values())
 
@@ -131,7 +128,7 @@ def _list_ranks(entries: Entries) -> list[str]:
 
 
 def engine_said(facts: CollFacts) -> list[str]:
-    """Return what the engine itself complained of, without the frames around it."""
+    """Return the engine's own complaint, without the frames around it."""
     lines = [line.strip() for line in facts.engine_said]
     return [line for line in lines if line.strip("-*= ")][:MAX_LISTED]
 
@@ -196,7 +193,7 @@ def _ranks(entries: Entries) -> str:
 
 
 def judge_places(job: Job) -> RuleResults:
-    """What each rank finds itself to be, against the plan."""
+    """Compare each rank's own numbers with the plan."""
     groups = job.groups
     if not groups:
         yield from _nobody(job)
@@ -221,7 +218,7 @@ def judge_places(job: Job) -> RuleResults:
             )
             continue
         if planned["world_size"] != own.world_size:
-            # A host of the job has said nothing, and who shares a local rank is not known.
+            # A host of the job has not reported, so the local ranks are unknown.
             planned = {key: planned[key] for key in ("local_rank", "local_size")}
         wrong = {k: group[k] for k, right in planned.items() if group.get(k, right) != right}
         if wrong:
@@ -235,7 +232,7 @@ def judge_places(job: Job) -> RuleResults:
 
 
 def plan_places(planned: Mapping[str, tuple[int, ...]]) -> dict[int, dict[str, int]]:
-    """Return for each rank what it should find itself to be, from the ranks of each host in order."""
+    """Return the expected numbers of each rank, from the ranks of each host in order."""
     world = sum(map(len, planned.values()))
     places = {}
     for name, ranks in planned.items():
@@ -271,7 +268,6 @@ def _all_alone(job: Job) -> Finding:
 
 
 def _find_linked(groups: Sequence[tuple[str, Group]]) -> RuleResults:
-    """Ranks that met by mpirun's own library, where the linker gives a program another MPI's."""
     linked = {name: group for name, group in groups if group.get("linked")}
     if not linked:
         return
@@ -306,7 +302,6 @@ def _release(version: str) -> str:
 
 
 def _library_of_mpirun(groups: Sequence[tuple[str, Group]]) -> Cure | None:
-    """Return what puts the library of the mpirun that was found first, where it was another's."""
     hosts = {}
     for name, group in groups:
         prefix = prefix_of(str(group.get("mpirun") or ""))
@@ -369,7 +364,6 @@ def _stuck(stuck: Entries) -> Finding:
 
 
 def judge_end(job: Job) -> RuleResults:
-    """Ranks that did everything end well, too."""
     bad = [each for each in job.ranks if last_stage(each[1]) == DONE and each[1].exit_code != 0]
     if bad:
         yield warn(

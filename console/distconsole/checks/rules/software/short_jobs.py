@@ -1,4 +1,4 @@
-"""Checks of what was run for a while: imports of torch, and short jobs over all hosts."""
+"""Checks that ran programs: imports of torch, and short jobs over all hosts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SLOW_SECONDS = 15.0
 SLOW_FACTOR = 4.0
 _ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
 MARGIN = 3.0
-"""A cold disk, a busy host: so many times what was measured should be waited for."""
+"""For a cold disk or a busy host: the factor on the measured time."""
 
 STEP_SECONDS = 30
 RUN_WAITS_SECONDS = 120
@@ -212,7 +212,7 @@ def _timeouts(view: View) -> RuleResults:
 
 
 def _seconds(text: str | None, default: float) -> float:
-    """Return a variable's seconds; ``default`` where it is not set, or says nothing of the kind."""
+    """Return a variable's seconds; ``default`` if it is unset or malformed."""
     try:
         seconds = float(text or "")
     except ValueError:
@@ -230,9 +230,9 @@ JUDGES = (judge_meeting, judge_places, judge_values, judge_end)
 
 
 def _judge_job(kind: type[CollFacts], mend: str, *rows: tuple[str, str, str]) -> tuple[Rule, ...]:
-    """Return the checks of one job, of each row: name, what it catches, what to do.
+    """Return the checks of one job, of each row: name, fault, remedy.
 
-    ``mend`` is what to do where its ranks are not who they should be.
+    ``mend`` is the remedy if its ranks have wrong numbers.
     """
 
     def judge_by(judge: Callable[[Job], RuleResults]) -> Judge:

@@ -1,4 +1,4 @@
-"""Checks of group ``expect``: hosts against what the configuration's ``[expect]`` says of them."""
+"""Checks of group ``expect``: hosts against the configuration's ``[expect]``."""
 
 from __future__ import annotations
 
@@ -29,11 +29,10 @@ from distconsole.model.requests import Level
 SHM_PATH = "/dev/shm"  # noqa: S108 - the name of a fact
 
 Miss = tuple[str, str, str]
-"""What was looked at, what is there, and what is expected."""
+"""The subject, the value there, and the expected one."""
 
 
 def expects(expected: Expectation, names: Sequence[str]) -> bool:
-    """Whether one of these attributes is expected to be something."""
     return any(getattr(expected, name) not in (None, (), {}) for name in names)
 
 
@@ -48,7 +47,7 @@ def _expect(
     level: Level = Level.QUICK,
     after: tuple[type[Facts], ...] = (),
 ) -> Callable[[HostJudge], Rule]:
-    """Make a rule of the judge of hosts of which one of ``keys`` is expected."""
+    """Make a rule of the judge of hosts with an expectation of one of ``keys``."""
 
     def unless(host: HostView) -> NotApplicable | None:
         if expects(host.expected, keys):
@@ -74,7 +73,7 @@ def _report_misses(misses: Sequence[Miss], hint: str) -> RuleResults:
 
 
 def _version_miss(what: str, there: str | None, wanted: str | None) -> list[Miss]:
-    """Return what is wrong with a version, if anything; one that is no version fits nothing."""
+    """Return the mismatch of a version, if any; a malformed one fits nothing."""
     from packaging.specifiers import SpecifierSet  # noqa: PLC0415 - most expect nothing
     from packaging.version import InvalidVersion, Version  # noqa: PLC0415
 
@@ -90,7 +89,6 @@ def _version_miss(what: str, there: str | None, wanted: str | None) -> list[Miss
 def _least(
     what: str, there: float | None, wanted: float | None, show: Callable[[int], str] = size
 ) -> list[Miss]:
-    """``there`` is infinite where there is no limit, None where it is not known."""
     if wanted is None or (there is not None and there >= wanted):
         return []
     least = "unlimited" if math.isinf(wanted) else show(int(wanted))
@@ -168,7 +166,7 @@ def _host(host: HostView) -> RuleResults:
 
 
 def _limit(facts: OsFacts, name: str) -> float | None:
-    """Return the soft limit; infinity for none, None where it is not known."""
+    """Return the soft limit; infinity for none, None if unknown."""
     if name not in facts.limits:
         return None
     soft = facts.limits[name][0]

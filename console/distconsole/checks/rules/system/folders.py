@@ -120,7 +120,6 @@ def _list_rooms(rooms: Mapping[str, Filesystem]) -> str:
 
 
 def _find_missing_mounts(facts: Mapping[str, OsFacts]) -> RuleResults:
-    """Yield the network filesystems that most hosts have and some have not."""
     mounts = {name: {m.point: m.source for m in f.network_mounts} for name, f in facts.items()}
     for point in dict.fromkeys(point for found in mounts.values() for point in found):
         has = [name for name, found in mounts.items() if point in found]
@@ -210,7 +209,7 @@ class Slow(NamedTuple):
 
 
 def _cost(trial: Trial | None) -> float | None:
-    """Return the seconds for a MiB, or for a file; None where it was not measured."""
+    """Return the seconds for a MiB, or for a file; None if not measured."""
     return None if trial is None else MIB / trial.rate if trial.rate else trial.latency
 
 
@@ -228,7 +227,7 @@ ASPECTS = (
     ("a small file", "small", 5e-3, _show_latency),
     ("looking at a file", "look", 2e-3, _show_latency),
 )
-"""What is measured: its name and field, and the cost that nobody minds whatever the others have."""
+"""Measured quantity: its name and field, and the cost that is acceptable in any case."""
 
 
 def slow_folders(facts: Mapping[str, SpeedFacts]) -> Iterator[Slow]:
@@ -246,7 +245,7 @@ def slow_folders(facts: Mapping[str, SpeedFacts]) -> Iterator[Slow]:
 
 
 def _refuses(host: HostView) -> RuleResults:
-    """Yield the folders in which a file takes no content; that a disk is full disk.space says."""
+    """Yield the folders in which a file takes no content; disk.space reports a full disk."""
     system = host.find(OsFacts)
     for path, found in host.of(SpeedFacts).folders.items():
         room = system.filesystems.get(path) if system else None

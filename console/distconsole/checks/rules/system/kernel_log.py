@@ -61,7 +61,7 @@ _KINDS: dict[str, tuple[str, float, str]] = {
     "link": ("the network link {on} went down", HOUR_SECONDS, "ethtool {on}; another cable"),
     "heat": ("a processor was too hot and slowed down", HOUR_SECONDS, "fans, inlet air"),
 }
-"""By kind of line what it means, for how long it matters, and what to do."""
+"""Kind of line -> its meaning, how long it matters, and the remedy."""
 
 
 unless_unreadable = only_where(
@@ -172,7 +172,7 @@ class Remedy(StrEnum):
 
 WARNINGS = (Remedy.LATER, Remedy.VENDOR)
 NOTES = (Remedy.PROGRAM, Remedy.SYMPTOM, Remedy.WATCH, Remedy.RESTART)
-"""With all others the host should get no job before somebody has done something."""
+"""All others need repair before the host gets a job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +252,6 @@ _RECOVERIES = {
 
 
 def xid(number: int | None, line: str = "") -> Xid:
-    """Return what is known of a number, and of the kernel's line where that says more."""
     if number == 154 and (found := _RECOVERY.search(line)):
         return _RECOVERIES.get(found["action"], XIDS[154])
     if number in range(144, 151) and "fatal" in line.lower() and not fatal(line):

@@ -25,7 +25,7 @@ LIMITS = {"memlock": "ulimit -l", "nofile": "ulimit -n", "nproc": "ulimit -u"}
 """Those that are compared with a login's, and what shows each of them."""
 
 SHM_BYTES = 128 * MIB
-"""Docker gives 64 MiB, which is too little for NCCL and DataLoader workers (nccl#342, #290)."""
+"""Docker's default of 64 MiB is too little for NCCL and DataLoader workers (nccl#342, #290)."""
 SHM_PATH = "/dev/shm"  # noqa: S108 - the name of a fact
 LOW_SHARE = 0.05
 FULL_BYTES = 16 * MIB
@@ -37,7 +37,7 @@ STACK_HIGH_BYTES = 1 * GIB
 """Each thread reserves as much as the limit says, and their making fails."""
 MEMORY_LEFT_BYTES = 2 * GIB
 PEER_SHARE = 0.5
-"""Less free than half of what is usual on hosts of the same size: somebody else is there."""
+"""Less free than half of the usual amount on hosts of the same size: another user's job runs there."""
 SWAP_USED_BYTES = 1 * GIB
 
 
@@ -46,7 +46,6 @@ def _show_limit(limit: int | None) -> str:
 
 
 def _raise_limit(host: HostView, line: str, hard: int | None, needed: int) -> Cure | None:
-    """Return ``line`` as a cure where the hard limit allows what is needed."""
     return in_setup((str(host),), line) if hard is None or hard >= needed else None
 
 
@@ -70,7 +69,6 @@ def find_lower_limits(
 
 
 def count_ranks(view: View) -> int:
-    """Return how many ranks a job on all hosts may have."""
     return len(view.everyone) * (view.ranks_per_host or 8)
 
 
@@ -217,7 +215,7 @@ def _processes(host: HostView) -> RuleResults:
 
 
 def stack_is_well(soft: int | None) -> bool:
-    """Whether a stack's limit lets deep calls be made and threads be started."""
+    """Whether a stack's limit allows deep calls and new threads."""
     return soft is None or STACK_LOW_BYTES <= soft < STACK_HIGH_BYTES
 
 
@@ -302,7 +300,7 @@ def _free(host: HostView, total: int, available: int) -> RuleResults:
 
 
 def _group(facts: OsFacts, total: int) -> RuleResults:
-    """A control group below the machine's size ends ranks by SIGKILL, and nobody says why."""
+    """A control group below the machine's size ends ranks by SIGKILL, without a message."""
     group = facts.cgroup
     limit, used = get_number(group, "memory_max"), get_number(group, "memory_used") or 0
     if limit is None or limit >= total:

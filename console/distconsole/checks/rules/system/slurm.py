@@ -148,7 +148,7 @@ def _munge(view: View) -> RuleResults:
 
 
 def _find_refusals(view: View) -> dict[Pair, Decoded]:
-    """Return what a host (the second) would not take from another, or hardly."""
+    """Return the credentials that a host (the second) refused from another, or hardly accepted."""
     facts = view.of(SlurmFacts)
     return {
         (each.source, name): each
@@ -160,7 +160,6 @@ def _find_refusals(view: View) -> dict[Pair, Decoded]:
 
 
 def _foreign(refused: Mapping[Pair, Decoded]) -> dict[str, tuple[Pair, ...]]:
-    """Return the hosts whose key is another one than that of several others, and their pairs."""
     keys = [
         pair
         for pair, each in refused.items()
@@ -205,7 +204,6 @@ def _fail_refusals(refused: Mapping[Pair, Decoded]) -> RuleResults:
 
 
 def _skew(each: Decoded) -> int:
-    """Return how many seconds later it was decoded than encoded."""
     return 0 if each.encoded is None or each.decoded is None else each.decoded - each.encoded
 
 

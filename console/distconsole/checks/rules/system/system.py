@@ -282,7 +282,6 @@ def _any_launcher(view: View) -> bool:
 
 
 def _find_run_processes(host: HostView, facts: ProcFacts) -> RuleResults:
-    """Yield what is wrong with processes that bear the mark of one of our runs."""
     of_runs = (each for each in facts.processes if each.run)
     for (run, state), processes in by_key(((p.run, p.run_state), p) for p in of_runs).items():
         if state == "going on":

@@ -1,4 +1,4 @@
-"""Builds a wheel of Horovod against the torch that this Python has, and says where it lies.
+"""Builds a wheel of Horovod against the torch of this Python, and prints its place.
 
 Usage: build_horovod.py SOURCE FOLDER, where SOURCE is an archive that lies beside it, or a requirement
 for the node's own package index. Its last line is ``distconsole-wheel`` and a JSON object. It
@@ -44,7 +44,7 @@ STANDARDS = {"gnu++20": "-DFLATBUFFERS_USE_STD_SPAN", "gnu++17": ""}
 INCLUDED = "-include string -include cstdint"
 """What Horovod and its Gloo use without including it: GCC 14 and GCC 16 include less by chance."""
 ENGLISH = {"LC_ALL": "C"}
-"""For what compilers print, which is searched for errors."""
+"""Bytes of compilers' output that are searched for errors."""
 ERROR_LINES = 3
 ROOM_BYTES = 300 * 1024 * 1024
 """That a build takes on the disk, with some to spare."""
@@ -129,7 +129,7 @@ def try_compiler(words: list[str]) -> str:
 
 
 def bring_tools(work: Path, environment: dict[str, str]) -> None:
-    """Bring what is missing of cmake and Python packages into ``work``, and put it on the paths.
+    """Bring missing cmake and Python packages into ``work``, and put it on the paths.
 
     Raises BuildError where neither a wheel beside this program nor the package index gives it.
     """
@@ -188,7 +188,6 @@ def nccl(work: Path) -> dict[str, str] | None:
 
 
 def options(work: Path) -> dict[str, str]:
-    """Return the variables that say what Horovod is built with."""
     chosen = {
         "HOROVOD_WITH_PYTORCH": "1",
         "HOROVOD_WITHOUT_TENSORFLOW": "1",
@@ -208,9 +207,9 @@ def options(work: Path) -> dict[str, str]:
 
 
 def build(source: str, work: Path, log: Path) -> Path:
-    """Build the wheel, saying how far it is; return where it lies; raises BuildError."""
-    # pip and the compiler put what they make where this goes away.
-    # CMake 4 refuses what Gloo's files ask for, unless told that it may.
+    """Build the wheel, printing progress; return its place; raises BuildError."""
+    # pip and the compiler write below a folder that is removed.
+    # CMake 4 refuses the policy of Gloo's files without this.
     environment = {**os.environ, **ENGLISH, "TMPDIR": str(work)}
     environment["CMAKE_POLICY_VERSION_MINIMUM"] = "3.5"
     free = shutil.disk_usage(work).free
@@ -231,7 +230,7 @@ def build(source: str, work: Path, log: Path) -> Path:
     words += ["--wheel-dir", str(work / "wheel"), source]
     if run_pip(words, environment, log):
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-        # pip unpacks below work: what is left is the path within Horovod's source.
+        # pip unpacks below work: the rest is the path within Horovod's source.
         unpacked = re.compile(re.escape(str(work)) + r"/pip-[^/\s]+/(?:horovod_[0-9a-f]{32}/)?")
         why = unpacked.sub("", reason(source, lines))
         raise BuildError(f"{why}\nall of it is in {log}")
@@ -239,7 +238,7 @@ def build(source: str, work: Path, log: Path) -> Path:
 
 
 def reason(source: str, lines: list[str]) -> str:
-    """Return why pip failed: in a line where the cause is a usual one, else the first error."""
+    """Return why pip failed: in a line for a usual cause, else the first error."""
     text = "\n".join(lines)
     if "No space left on device" in text:
         return "no space is left on the disk of the build"
@@ -307,7 +306,7 @@ class Pace:
         self._told = 0
 
     def reached(self, percent: int, now: float) -> str:
-        """Return what is worth saying; empty between the tenths."""
+        """Return the progress to report; empty between the tenths."""
         if self._began is None:
             self._began = (percent, now)
         if percent // 10 <= self._told:

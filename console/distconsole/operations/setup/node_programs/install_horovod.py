@@ -1,4 +1,4 @@
-"""Installs a wheel of Horovod that lies beside it, and says what it can do. Usage: install_horovod.py WHEEL."""
+"""Installs a wheel of Horovod that is beside it, and prints its features. Usage: install_horovod.py WHEEL."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ def pip(*words: str) -> int:
 
 
 def main(wheel: str) -> int:
-    """Install, and import it in another process."""
     missing = [package for module, package in NEEDS.items() if util.find_spec(module) is None]
     if missing and pip(*missing):
         sys.stderr.write(f"pip cannot bring {', '.join(missing)}, which Horovod imports\n")

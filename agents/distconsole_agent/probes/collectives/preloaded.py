@@ -1,0 +1,175 @@
+"""A process with torch imported, which forks the ranks of a check's short jobs: so a node imports torch once.
+
+A rank that was started connects to it, hands over its standard streams, and ends as the process ends that is forked for it. Where
+anything differs that an import may depend on (interpreter, variables, limits, namespaces), the rank imports torch itself.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import json
+import os
+import re
+import resource
+import signal
+import socket
+import struct
+import sys
+import time
+from typing import Any, NoReturn
+
+ANSWER_SECONDS, POLL_SECONDS = 5.0, 0.001
+MAX_REQUEST_BYTES = 4 << 20
+BACKLOG = 64
+
+OF_A_RANK = re.compile(
+    r"(?:(?:LOCAL_|GROUP_|ROLE_)?(?:RANK|WORLD_SIZE|NAME)|MASTER_(?:ADDR|PORT)|OMP_NUM_THREADS|"
+    r"PYTHONUNBUFFERED|LC_CTYPE|SHLVL|OLDPWD|_|(?:DISTCONSOLE|HOROVOD|TORCHELASTIC|NCCL|GLOO)_\w+)\Z"
+)
+"""Variables that no import reads. Each rank of these jobs sets its number of threads itself."""
+
+
+def surroundings() -> list[Any]:
+    """Return what must be alike of two processes, as JSON gives it back, for one to stand for the other."""
+    limits = sorted(name for name in dir(resource) if name.startswith("RLIMIT_"))
+    with open("/proc/self/status", encoding="ascii", errors="replace") as status:
+        kept = [
+            line for line in status if line.startswith(("Umask", "Uid", "Gid", "Groups", "Cap"))
+        ]
+    with open("/proc/self/cgroup", encoding="utf-8", errors="replace") as groups:
+        kept += list(groups)
+    places = [os.readlink(f"/proc/self/ns/{name}") for name in sorted(os.listdir("/proc/self/ns"))]
+    return [
+        [sys.executable, sys.version, globals().get("PATH", sys.path), *kept, *places],
+        [list(resource.getrlimit(getattr(resource, name))) for name in limits],
+        [sorted(os.sched_getaffinity(0)), os.getpriority(os.PRIO_PROCESS, 0), os.getcwd()],
+        {name: value for name, value in os.environ.items() if not OF_A_RANK.match(name)},
+    ]
+
+
+def serve(name: str, seconds: float, alike: list[Any]) -> str | None:
+    """Fork a process that forks ranks whose surroundings are ``alike``, for ``seconds``; return None, or in a rank its source."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(f"\0{name}")
+    listener.listen(BACKLOG)
+    server = os.fork()
+    if server:
+        # Out of the group of the probe, all of which is killed when the probe ends.
+        os.setpgid(server, server)
+        listener.close()
+        return None
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in range(3):
+        os.dup2(nothing, stream)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    gc.freeze()  # a rank that looked through all of torch at its end would copy those pages
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the keepers
+    while True:
+        connection, _ = listener.accept()
+        if _peer_uid(connection) == os.geteuid() and not os.fork():
+            listener.close()
+            return _keep(connection, alike)
+        connection.close()
+
+
+def _keep(connection: socket.socket, alike: list[Any]) -> str:
+    """Return a rank's source in a process forked for it; report that one's end to the rank that connected."""
+    try:
+        connection.settimeout(ANSWER_SECONDS)
+        data, streams, _, _ = socket.recv_fds(connection, 1 << 16, 3)
+        while data and not data.endswith(b"\n") and len(data) < MAX_REQUEST_BYTES:
+            data += connection.recv(1 << 16)
+        asked = json.loads(data)
+        if asked == "end":
+            server = os.getppid()
+            os.kill(server, signal.SIGKILL)
+            while os.getppid() == server:
+                time.sleep(POLL_SECONDS)
+            os._exit(0)
+        if asked["alike"] != alike or len(streams) != 3:
+            os._exit(0)
+        for place, stream in enumerate(streams):
+            os.dup2(stream, place)
+            os.close(stream)
+        os.setpgid(0, 0)
+        _die_with(connection)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        connection.sendall(b"\n")
+        rank = os.fork()
+    except (OSError, ValueError, KeyError, TypeError):
+        os._exit(1)
+    if rank:
+        connection.sendall(struct.pack("i", os.waitpid(rank, 0)[1]))
+        os._exit(0)
+    connection.close()
+    for variable in [each for each in os.environ if OF_A_RANK.match(each)]:
+        del os.environ[variable]
+    os.environ.update(asked["env"])
+    sys.argv[:] = asked["argv"]
+    return str(asked["source"])
+
+
+def _die_with(connection: socket.socket) -> None:
+    """Have the kernel kill this process group when the other end of ``connection`` is gone (F_SETSIG)."""
+    descriptor = connection.fileno()
+    fcntl.fcntl(descriptor, fcntl.F_SETOWN, -os.getpgid(0))
+    fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_ASYNC | fcntl.fcntl(descriptor, fcntl.F_GETFL))
+
+
+def _peer_uid(connection: socket.socket) -> int:
+    size = struct.calcsize("3i")
+    peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    return int(struct.unpack("3i", peer)[1])
+
+
+def _connect(name: str, said: Any, streams: tuple[int, ...] = ()) -> socket.socket:
+    data = json.dumps(said).encode() + b"\n"
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(ANSWER_SECONDS)
+        connection.connect(f"\0{name}")
+        if _peer_uid(connection) != os.geteuid():
+            raise PermissionError(name)  # noqa: TRY301 - closed below as any failure
+        sent = socket.send_fds(connection, [data], streams) if streams else 0
+        connection.sendall(data[sent:])
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def end_server(name: str) -> None:
+    """End the process that forks by ``name``; the ranks that it forked go on. Raises OSError if there is none."""
+    with _connect(name, "end") as connection:
+        connection.recv(1)
+
+
+def be_forked(server: str, argv: list[str]) -> None:
+    """End as a rank with ``argv`` does that is forked by ``server``; return where there is none, or it differs."""
+    try:
+        with open("/proc/self/cmdline", "rb") as file:
+            words = os.fsdecode(file.read()).split("\0")
+        own = {name: value for name, value in os.environ.items() if OF_A_RANK.match(name)}
+        asked = {"alike": surroundings(), "env": own, "argv": argv}
+        source = words[words.index("-c") + 1]
+        connection = _connect(server, {**asked, "source": source}, (0, 1, 2))
+        accepted = connection.recv(1) == b"\n"
+    except (OSError, ValueError, IndexError, AttributeError):
+        return
+    if accepted:
+        connection.settimeout(None)
+        _end_as(connection.recv(4))
+    connection.close()
+
+
+def _end_as(answer: bytes) -> NoReturn:
+    status = struct.unpack("i", answer)[0] if len(answer) == 4 else signal.SIGKILL
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the forked one has dumped its own
+        if number not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+    os._exit(os.WEXITSTATUS(status))

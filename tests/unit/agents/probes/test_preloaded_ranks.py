@@ -1,0 +1,108 @@
+"""Ranks that are forked from a process with torch imported live and end as started ones do."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from distconsole_agent import probes
+from distconsole_agent.probes.scripts import script_source
+
+RANK = (
+    script_source("probes.collectives.preloaded")
+    + """
+if len(sys.argv) > 2:
+    be_forked(sys.argv[2], sys.argv[:2])
+print(os.getpid(), "torch" in sys.modules, os.environ["RANK"], flush=True)
+exec(sys.argv[1])
+"""
+)
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The token of a process that has imported a small torch."""
+    (tmp_path / "torch.py").write_text("__version__ = '9.9'\nclass _C: pass\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")
+    token = secrets.token_hex(16)
+    asked = {"token": token, "serve_seconds": 60.0}
+    assert probes.run("import", asked, 20.0)["version"] == "9.9"
+    yield token
+    probes.run("import.end", {"token": token}, 5.0)
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Return the environment of the test's set-up: pytest names the phase in a variable."""
+    own = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+    return {**own, **more}
+
+
+def start(server: str, does: str = "") -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", RANK, does, server],
+        env=environment(RANK="3"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd="/",
+    )
+
+
+@pytest.mark.parametrize(
+    ("does", "code", "error"),
+    [
+        ("", 0, ""),
+        ("sys.exit(7)", 7, ""),
+        ("raise ValueError('its own')", 1, "ValueError: its own"),
+        ("os.kill(os.getpid(), signal.SIGTERM)", -15, ""),
+        ("os.kill(os.getpid(), signal.SIGABRT)", -6, ""),
+        ("os.kill(os.getpid(), signal.SIGKILL)", -9, ""),
+    ],
+)
+def test_a_rank_ends_as_the_process_that_was_forked_for_it(
+    server: str, does: str, code: int, error: str
+) -> None:
+    rank = start(server, does)
+    out, err = rank.communicate(timeout=60)
+    pid, has_torch, number = out.split()
+    assert (int(pid) != rank.pid, has_torch, number, rank.returncode) == (True, "True", "3", code)
+    assert error in err
+
+
+def test_what_was_forked_is_killed_with_the_rank(server: str) -> None:
+    rank = start(server, "signal.pause()")
+    assert rank.stdout is not None
+    with rank:
+        assert rank.stdout.readline()
+        rank.kill()
+        assert rank.stdout.read() == ""  # until every process that holds it is gone
+
+
+@pytest.mark.parametrize(
+    "change", ["TORCH_ANY=1", "LD_LIBRARY_PATH=/none", "nofile", "umask", "folder", "ended"]
+)
+def test_a_rank_whose_surroundings_differ_runs_by_itself(server: str, change: str) -> None:
+    limit = {"nofile": "ulimit -n 100; ", "umask": "umask 077; ", "folder": "cd /tmp; "}
+    words = [sys.executable, "-c", RANK, "", server]
+    if change == "ended":
+        assert probes.run("import.end", {"token": server}, 5.0) == {"ending": True}
+        assert probes.run("import.end", {"token": server}, 5.0) == {"ending": False}
+    name, _, value = change.partition("=")
+    done = subprocess.run(
+        ["sh", "-c", f'{limit.get(change, "")}echo $$; exec "$@"', "sh", *words],
+        env=environment(RANK="0", **({name: value} if value else {})),
+        capture_output=True,
+        text=True,
+        cwd="/",
+        timeout=60,
+        check=True,
+    )
+    started, rank, has_torch, _ = done.stdout.split()
+    assert (rank == started, has_torch) == (True, "False")
