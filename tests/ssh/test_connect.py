@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import threading
@@ -212,34 +211,12 @@ def test_a_changed_key_tells_the_line_that_mends_it(server, tmp_path: Path) -> N
         assert succeeds(connection)
 
 
-@both_ways
-def test_a_revoked_key_is_refused(server, way: str) -> None:
-    server.known_hosts.write_text(
-        f"[127.0.0.1]:{server.port} {server.host_public}\n@revoked * {server.host_public}\n"
-    )
-    error = failure(str(server.ssh_config), way=way)
-    assert isinstance(error, ChangedHostKeyError)
-    assert "revoked" in error.message
-
-
 @pytest.mark.parametrize("strict", ["no", "accept-new", "off"])
 @both_ways
 def test_strict_checking_is_never_weakened(server, strict: str, way: str) -> None:
     server.known_hosts.write_text("")
     error = failure(server.write_config(f"    StrictHostKeyChecking {strict}"), way=way)
     assert isinstance(error, UnknownHostKeyError)
-
-
-def test_hashed_names_and_an_alias_are_found(server) -> None:
-    subprocess.run(
-        ["ssh-keygen", "-H", "-f", server.known_hosts], check=True, capture_output=True, timeout=20
-    )
-    assert server.known_hosts.read_text().startswith("|1|")
-    with connected(str(server.ssh_config)) as connection:
-        assert succeeds(connection)
-    server.known_hosts.write_text(f"its-name {server.host_public}\n")
-    with connected(server.write_config("    HostKeyAlias its-name")) as connection:
-        assert succeeds(connection)
 
 
 def test_an_unknown_alias_is_added_by_the_very_key(server) -> None:
@@ -249,20 +226,6 @@ def test_an_unknown_alias_is_added_by_the_very_key(server) -> None:
     line = error.hint[error.hint.index("echo") :]
     subprocess.run(line, shell=True, check=True, timeout=20)
     with connected(config) as connection:
-        assert succeeds(connection)
-
-
-@pytest.mark.parametrize("kind", ["rsa", "ecdsa", "ed25519"])
-def test_a_server_with_many_keys_is_asked_for_the_known_one(
-    make_server, kind: str, tmp_path: Path
-) -> None:
-    for name in ("rsa", "ecdsa"):
-        command = ["ssh-keygen", "-q", "-t", name, "-N", "", "-f", tmp_path / name]
-        subprocess.run(command, check=True, timeout=60)
-    server = make_server(f"HostKey {tmp_path / 'rsa'}\nHostKey {tmp_path / 'ecdsa'}")
-    public = server.folder / "host.pub" if kind == "ed25519" else tmp_path / f"{kind}.pub"
-    server.known_hosts.write_text(f"[127.0.0.1]:{server.port} {public.read_text()}")
-    with connected(str(server.ssh_config)) as connection:
         assert succeeds(connection)
 
 
@@ -284,22 +247,6 @@ def test_no_key_at_all_is_an_auth_error(server) -> None:
     assert "cannot be read" in error.message
 
 
-@pytest.mark.parametrize("kind", ["ed25519", "rsa"])
-def test_a_locked_key_without_an_agent_says_so(server, kind: str) -> None:
-    locked = server.folder / "locked"
-    subprocess.run(
-        ["ssh-keygen", "-q", "-t", kind, "-N", "secret", "-f", locked], check=True, timeout=60
-    )
-    config = server.ssh_config
-    config.write_text(
-        config.read_text().replace(f"IdentityFile {server.user_key}", f"IdentityFile {locked}")
-    )
-    error = failure(str(config))
-    assert isinstance(error, AuthError)
-    assert "needs a passphrase and no agent holds it" in error.message
-    assert error.hint == f"ssh-add {locked}"
-
-
 @pytest.fixture
 def agent(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "agent"
@@ -312,23 +259,6 @@ def agent(tmp_path: Path) -> Iterator[Path]:
     yield path
     process.terminate()
     process.communicate()
-
-
-def test_the_agent_s_key_is_used_where_the_file_is_locked(server, agent: Path) -> None:
-    subprocess.run(
-        ["ssh-add", "-q", server.user_key],
-        env={**os.environ, "SSH_AUTH_SOCK": str(agent)},
-        check=True,
-        timeout=20,
-    )
-    subprocess.run(
-        ["ssh-keygen", "-q", "-p", "-P", "", "-N", "secret", "-f", server.user_key],
-        check=True,
-        timeout=60,
-        stdout=subprocess.DEVNULL,
-    )
-    with connected(server.write_config(f"    IdentityAgent {agent}")) as connection:
-        assert succeeds(connection)
 
 
 def test_the_host_s_own_user_and_port_win(server) -> None:
@@ -459,12 +389,6 @@ def test_a_proxy_command_is_spoken_through(server, way: str) -> None:
     with connected(server.write_config(f"    ProxyCommand {command}"), way=way) as connection:
         assert connection.reached_at == ""
         assert stdout_of(connection.open("echo through", 10)) == b"through\n"
-
-
-def test_a_proxy_command_that_fails_says_so(server) -> None:
-    error = failure(server.write_config("    ProxyCommand exit 3"))
-    assert isinstance(error, ConnectError)
-    assert "ProxyCommand ended" in error.message
 
 
 @both_ways

@@ -422,18 +422,6 @@ def _is_named(path: str) -> bool:
     return any(path in word for line in lines for word in line or ())
 
 
-def test_a_certificate_logs_in(server) -> None:
-    authority = server.folder / "ca"
-    keygen = ["ssh-keygen", "-q"]
-    subprocess.run([*keygen, "-t", "ed25519", "-N", "", "-f", authority], check=True, timeout=20)
-    sign = [*keygen, "-s", authority, "-I", "test", "-n", "root," + os.environ.get("USER", "root")]
-    subprocess.run([*sign, f"{server.user_key}.pub"], check=True, timeout=20)
-    public = authority.with_name("ca.pub").read_text()
-    (server.folder / "authorized").write_text(f"cert-authority {public}")
-    with reached(server.ssh_config, Answers({}), BY_SSH) as connection:
-        assert said_by(connection.open("echo in", 10)) == b"in\n"
-
-
 @pytest.fixture
 def kerberos(tmp_path: Path) -> Iterator[dict[str, str]]:
     """A KDC on loopback with a ticket for root; yields the environment that finds it."""

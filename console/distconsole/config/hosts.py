@@ -35,7 +35,7 @@ from distconsole.model.requests import Where
 LIST = "such as: gpu[01-08],admin@gpu9:4 (users, ranges and slots may stand there)"
 
 
-BATCH_FILES = ("PBS_NODEFILE", "LSB_DJOB_HOSTFILE", "PE_HOSTFILE")
+BATCH_FILES = ("PBS_NODEFILE", "LSB_DJOB_HOSTFILE", "PE_HOSTFILE", "HQ_NODE_FILE")
 HET_GROUP = "SLURM_JOB_NODELIST_HET_GROUP_"
 SLURM_CONFS = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf")
 _INCLUDED = re.compile(r"^[ \t]*include[ \t]+(\S+)", re.IGNORECASE | re.MULTILINE)
@@ -253,7 +253,7 @@ def _from_config(name: str, config: Config, what: str) -> _Found:
 
 
 def _from_batch(environ: Mapping[str, str]) -> dict[str, int | None]:
-    """Return the hosts of a job of PBS, LSF or Grid Engine, with their slots, which may be processors."""
+    """Return the hosts of a job of PBS, LSF, Grid Engine or HyperQueue, with their slots, which may be processors."""
     words = environ.get("LSB_MCPU_HOSTS", "").split()
     found = {
         name: int(count) if is_whole(count) else None

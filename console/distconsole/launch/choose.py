@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -9,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import dropwhile, zip_longest
 
 from distconsole.errors import PlanError, UsageError
+from distconsole.grammar.pasting.meanings import OF_SLURM
 from distconsole.grammar.pasting.read import (
     OTHER_STARTERS,
     OWN_STARTS,
@@ -229,6 +231,11 @@ def _wants_mpi(env: Mapping[str, str]) -> bool:
 
 def refuse_shell(request: Run, shell: ShellScript) -> None:
     """Refuse a shell script that is Slurm's, or that ends before its training; raises PlanError with what to type."""
+    if shell.ends_as_windows:
+        raise PlanError(
+            f"the lines of {request.script} end as on Windows (CRLF), which a shell takes for a part of their last words",
+            f"sed -i 's/\\r$//' {request.script}",
+        )
     started = {each.name.partition(" ")[0] for each in shell.starts}
     if shell.system and (shell.in_job or started & OF_JOBS):
         system = BATCH_SYSTEMS[shell.system][0]
@@ -327,7 +334,13 @@ def _asks_of_srun(shell: ShellScript) -> list[str]:
         with suppress(UsageError):
             given = split_options(table_of("srun"), list(words[1:]))[0]
     there = " ".join(shell.directives)
-    asked = (each for each in given if each.option.kind == ASKS and each.typed not in there)
+    asked = (
+        each
+        for each in given
+        if (each.option.kind == ASKS or each.option.text in OF_SLURM)
+        and each.typed not in there
+        and (each.option.kind == ASKS or "$" not in each.value)
+    )
     return [word if "$" in word else shlex.quote(word) for each in asked for word in each.words]
 
 
@@ -353,9 +366,20 @@ def _command_in_job(shell: ShellScript) -> tuple[str, str]:
         if name in (*OWN_STARTS, *RUNNERS):
             runner = name if name in RUNNERS else runner
             words = list(dropwhile(_starts_nothing, words)) or words
-        if words[0] in SHELLS and (inner := read_shell(words[-1]).starts):
-            words = list(inner[-1].words)
-    return runner, " ".join(word if "$" in word else shlex.quote(word) for word in words)
+        if words[0] in SHELLS:
+            words = _below_shell(words)
+    quoted = (word if "$" in word and " " not in word else shlex.quote(word) for word in words)
+    return runner, " ".join(quoted)
+
+
+def _below_shell(words: list[str]) -> list[str]:
+    """Return what the text of ``bash -c`` starts last; ``words`` where that is no training."""
+    if inner := read_shell(words[-1]).starts:
+        return list(inner[-1].words)
+    with suppress(ValueError):
+        last = shlex.split(re.split("&&|;", words[-1])[-1])
+        return last if last and not _starts_nothing(last[0]) else words
+    return words
 
 
 def _starts_nothing(word: str) -> bool:

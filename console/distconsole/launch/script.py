@@ -44,7 +44,12 @@ def read_traits(path: Path, request: Run | None = None) -> ScriptTraits:
     try:
         if path.stat().st_size > MAX_SOURCE_BYTES:
             return ScriptTraits()
-        return traits_of(path.read_text(encoding="utf-8", errors="replace"), path, request)
+        raw = path.read_bytes()
+        source = raw.decode("utf-8", "replace").replace("\r\n", "\n")
+        traits = traits_of(source, path, request)
+        if traits.shell is None or b"\r\n" not in raw:
+            return traits
+        return replace(traits, shell=replace(traits.shell, ends_as_windows=True))
     except OSError:
         return ScriptTraits()
 

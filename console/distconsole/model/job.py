@@ -35,6 +35,7 @@ class ShellScript:
         system: Whose job file it is, by its lines: ``SBATCH`` for those with ``#SBATCH``; empty of none.
         directives: The options of those lines.
         in_job: It uses variables of such a job.
+        ends_as_windows: Its lines end with CRLF.
     """
 
     starts: tuple[ShellStart, ...] = ()
@@ -45,6 +46,7 @@ class ShellScript:
     system: str = ""
     directives: tuple[str, ...] = ()
     in_job: bool = False
+    ends_as_windows: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,9 @@ def endpoints(view: View) -> Mapping[str, HostEndpoint]:
         return {name: endpoint or LOOPBACK for name, endpoint in fixed.items()}
     usable = {str(host.name): _usable(facts[host.name]) for host in hosts}
     chosen_in = model.best_subnet(
-        usable, {name: found.reached_at for name, found in ssh.items()}, _clash
+        usable,
+        {name: found.reached_at for name, found in ssh.items()},
+        lambda chosen: len({item.address for item in chosen.values()}) < len(chosen),
     )
     best = {name: _endpoint(item) for name, item in chosen_in.items()}
     for host in hosts:
@@ -84,10 +86,6 @@ def shared_networks(view: View) -> Sequence[str]:
     """Return the subnets in which every host of ``view`` has a usable address, as ``10.0.0.0/24``."""
     usable = {name: _usable(facts) for name, facts in view.of(NetFacts).items()}
     return [str(network) for network in model.shared_networks(usable)]
-
-
-def _clash(chosen: Mapping[str, Interface]) -> bool:
-    return len({item.address for item in chosen.values()}) < len(chosen)
 
 
 def _interface(entry: NetAddress) -> Interface:

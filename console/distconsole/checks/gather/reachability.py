@@ -330,12 +330,14 @@ def stuck_jobs(context: CheckContext, kinds: Iterable[type[Facts]]) -> list[type
     """Return the jobs, by their facts, that did not end though all was well: a way may have broken since."""
     if context.lost or any_broken(context):
         return []
-    return [kind for kind in kinds if issubclass(kind, CollFacts) and _is_stuck(context, kind)]
-
-
-def _is_stuck(context: CheckContext, kind: type[CollFacts]) -> bool:
-    jobs = context.view().of(kind).values()
-    return any(last_stage(rank) != DONE for job in jobs for rank in job.ranks)
+    jobs = {
+        kind: context.view().of(kind).values() for kind in kinds if issubclass(kind, CollFacts)
+    }
+    return [
+        kind
+        for kind, found in jobs.items()
+        if any(last_stage(rank) != DONE for job in found for rank in job.ranks)
+    ]
 
 
 def excuse(context: CheckContext, kinds: Iterable[type[Facts]]) -> None:

@@ -140,22 +140,6 @@ def test_a_recorder_waits_until_its_rank_is_known(engine_run: Run) -> None:
     assert run.states() == [(0, "starting"), (1, "starting"), (1, "starting"), (1, "running")]
 
 
-def test_a_spawned_rank_is_not_taken_for_its_parents_before_it_knows_its_own(
-    run_of_one_process: Run,
-) -> None:
-    run = run_of_one_process
-    run.start(0, pid=50)
-    ring = run.ring(-1, pid=51, parent_pid=50)
-    ring.phase("import_torch")
-    run.tick(1.0)
-    assert run.entries("phase") == []
-    ring.set_rank(3)
-    ring.step(0)
-    run.tick(1.0)
-    assert [w["rank"] for w in run.entries("window")] == [3]
-    assert [p["rank"] for p in run.entries("phase")] == [3]
-
-
 def test_a_child_that_trains_without_a_number_speaks_for_its_parent(
     run_of_one_process: Run,
 ) -> None:
