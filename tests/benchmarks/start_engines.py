@@ -1,5 +1,5 @@
 """From the command to the first all-reduce on two hosts, by engines that have a launcher of their own:
-distconsole against horovodrun, and against mpirun typed on the first host. It trains nothing.
+distconsole against horovodrun, and against mpirun, Open MPI's and MPICH's, typed on the first host. It trains nothing.
 
 ``python -m benchmarks.start_engines [--json FILE] [--rounds N]``
 """
@@ -19,27 +19,55 @@ from benchmarks.alone import run_alone
 from benchmarks.cluster import over_ssh, warm
 from benchmarks.measure import Spread, alternate, ratios
 from benchmarks.start import Starts, Times
-from suite.obstacles import obstacle
+from suite.obstacles import MPICH, obstacle
 from testbed import Testbed
 
 if TYPE_CHECKING:
     from benchmarks.report import Row
 
-AGAINST = {"ours_horovod": "horovodrun", "ours_mpi": "mpirun"}
+AGAINST = {
+    "ours_horovod": "horovodrun",
+    "ours_mpi": "mpirun",
+    "ours_open_mpi": "open_mpi",
+    "ours_mpich": "mpich",
+}
 """Each of ours, and the tool that people use by hand."""
 
-TARGETS = {"ours_horovod": 0.6, "ours_mpi": 1.1}
+TARGETS = {"ours_horovod": 0.6, **dict.fromkeys([*AGAINST][1:], 1.1)}
+NEEDS = {"horovodrun": "horovod", "mpirun": "horovod", "open_mpi": "mpi", "mpich": "mpich"}
 
 LABELS = {
     "horovodrun": "horovodrun, Gloo",
     "ours_horovod": "distconsole --launcher horovod",
     "mpirun": "mpirun over ssh, Horovod's MPI",
     "ours_mpi": "distconsole --launcher mpi",
+    "open_mpi": "mpirun over ssh, MPI alone",
+    "ours_open_mpi": "distconsole --launcher mpi, MPI alone",
+    "mpich": "MPICH's mpirun over ssh",
+    "ours_mpich": "distconsole --launcher mpi, MPICH",
 }
+
+MPI_SCRIPT = """\
+import time
+
+began_ns = time.time_ns()
+import torch
+from distconsole_agent.probes.collectives.by_mpi import Mpi
+
+mpi = Mpi(60.0)
+greatest = mpi.greatest(float(mpi.rank))
+print(f"began at {began_ns}, first all-reduce at {time.time_ns()}", flush=True)
+assert greatest == mpi.world - 1
+mpi.close()
+"""
 
 
 class EngineStarts(Starts):
-    """One rank on each host; the script is the same for all: Horovod's first all-reduce."""
+    """One rank on each host; a tool and ours have the same script: the first all-reduce of Horovod, or of MPI."""
+
+    def __init__(self, bed: Testbed, folder: Path) -> None:
+        super().__init__(bed, folder)
+        self._mpi = self._write("first_mpi.py", MPI_SCRIPT)
 
     def ours_horovod(self) -> Times:
         warm(self._bed, self._folder)
@@ -49,27 +77,46 @@ class EngineStarts(Starts):
         warm(self._bed, self._folder)
         return self._ours("--launcher", "mpi", script=self._horovod)
 
-    def mpirun(self) -> Times:
+    def ours_open_mpi(self) -> Times:
+        warm(self._bed, self._folder)
+        return self._ours("--launcher", "mpi", script=self._mpi)
+
+    def ours_mpich(self) -> Times:
+        warm(self._bed, self._folder)
+        setup = f"export PATH={MPICH}/bin:$PATH"
+        return self._ours("--launcher", "mpi", "--setup", setup, script=self._mpi)
+
+    def mpich(self) -> Times:
+        names = [host.name for host in self._bed.hosts]
+        words = [f"{MPICH}/bin/mpirun", "-np", str(len(names)), "-hosts", ",".join(names)]
+        words += ["-ppn", "1", "-iface", "eth0", "python3", self._mpi]
+        return self._until_all([over_ssh(self._bed, names[0], *words)])
+
+    def open_mpi(self) -> Times:
+        return self.mpirun(self._mpi)
+
+    def mpirun(self, script: str = "") -> Times:
         """As Horovod's documentation has people type it, without what these hosts do not need."""
         names = [host.name for host in self._bed.hosts]
         words = ["mpirun", "-np", str(len(names)), "-H", ",".join(f"{name}:1" for name in names)]
         words += ["-bind-to", "none", "-map-by", "slot", "-x", "PATH"]
         words += ["-mca", "btl_tcp_if_include", "eth0", "-mca", "oob_tcp_if_include", "eth0"]
-        words += ["python3", self._horovod]
+        words += ["python3", script or self._horovod]
         return self._until_all([over_ssh(self._bed, names[0], *words)])
 
 
 def measure(rounds: int) -> dict[str, Any]:
     """Start each kind once a round and return seconds, and ratios within the same round."""
-    if reason := obstacle("horovod") or obstacle("mpi"):
-        nothing: dict[str, Any] = {"seconds": {}, "script_seconds": {}, "ratios": {}}
-        return {"rounds": 0, "skipped": reason, "targets": TARGETS, **nothing}
+    skipped = {
+        tool: why for tool, need in NEEDS.items() if (why := obstacle(need) or obstacle("mpi"))
+    }
+    pairs = {ours: theirs for ours, theirs in AGAINST.items() if theirs not in skipped}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-start-")))
         bed = stack.enter_context(Testbed(hosts=2, node_ssh=True))
         starts = EngineStarts(bed, folder)
         contestants: Mapping[str, Callable[[], float]] = {
-            kind: partial(starts.seconds, kind) for kind in LABELS
+            kind: partial(starts.seconds, kind) for pair in pairs.items() for kind in pair
         }
         for contestant in contestants.values():
             contestant()  # every program was read from the disk once
@@ -82,8 +129,9 @@ def measure(rounds: int) -> dict[str, Any]:
             kind: asdict(Spread.of(values)) for kind, values in starts.script_seconds.items()
         },
         "ratios": {
-            ours: asdict(ratios(found[ours], found[theirs])) for ours, theirs in AGAINST.items()
+            ours: asdict(ratios(found[ours], found[theirs])) for ours, theirs in pairs.items()
         },
+        "skipped": skipped,
         "targets": TARGETS,
     }
 
@@ -101,8 +149,7 @@ def report(figures: Mapping[str, Any]) -> str:
         script = Spread(**figures["script_seconds"][kind]).text(1, 2)
         all_reduce = Spread(**seconds).text(1, 2)
         lines.append(f"{LABELS[kind]:34} {script:20} {all_reduce:24} {over}{wanted}".rstrip())
-    if "skipped" in figures:
-        lines.append(f"not measured: {figures['skipped']}")
+    lines += [f"not measured: {tool}, {why}" for tool, why in figures["skipped"].items()]
     return "\n".join(lines)
 
 

@@ -15,7 +15,7 @@ from distconsole_agent.contract.protocol import MAX_LINE_BYTES, ProtocolError, d
 from distconsole_agent.contract.refusal import Refusal
 from distconsole_agent.contract.runspec import SpecError, read_spec
 from distconsole_agent.coordination import channel
-from distconsole_agent.coordination.channel import LinkError, Proof
+from distconsole_agent.coordination.channel import LinkError, SecretProof
 from distconsole_agent.engines import slurm_words
 from distconsole_agent.engines.kvstore import KeyValueStore, Room, read_request
 from distconsole_agent.journal import lines
@@ -33,14 +33,14 @@ from distconsole_agent.probes.software.engines import parse_version
 from distconsole_agent.roll_call import recorder
 from distconsole_agent.roll_call.calling import parse_stalls
 from distconsole_agent.roll_call.stacks import parse_faulthandler, parse_py_spy, parse_python
-from distconsole_agent.server.connection import Asked, Connection
+from distconsole_agent.server.connection import Asked, ConsoleConnection
 from distconsole_agent.supervisor.failures import (
     headline,
     read_engine_summary,
     read_raised,
     told_in,
 )
-from distconsole_agent.survey.processes import Seen
+from distconsole_agent.survey.processes import SeenProcess
 from distconsole_agent.survey.surveying import read_ras
 from distconsole_agent.survey.worlds import find_jobs
 from distconsole_agent.system import procfs
@@ -71,7 +71,9 @@ def request_lines(data: bytes) -> None:
     )
     try:
         with ours:
-            Connection(theirs, answer, threading.BoundedSemaphore(4), lambda _: over.set()).begin()
+            ConsoleConnection(
+                theirs, answer, threading.BoundedSemaphore(4), lambda _: over.set()
+            ).begin()
             with contextlib.suppress(OSError):
                 ours.settimeout(5)
                 ours.sendall(data)
@@ -115,7 +117,7 @@ def stranger(data: bytes) -> None:
 def false_coordinator(data: bytes) -> None:
     """What a shim is told by who listens in place of the coordinator."""
     nonce = channel.read_greeting(data.partition(b"\n")[0])
-    proof = Proof(b"s", "r1", 1, nonce, channel.fresh_nonce())
+    proof = SecretProof(b"s", "r1", 1, nonce, channel.fresh_nonce())
     channel.check_admission(data.partition(b"\n")[2], proof)
     raise AssertionError("who does not know the secret was believed")
 
@@ -290,7 +292,7 @@ def _jobs_of(process: procfs.Process, data: bytes) -> None:
     """The command line and the variables of a process that may train: words, each of a line."""
     words = tuple(text_of(word) for word in data.split(b"\0"))
     told = {name: value for name, _, value in (word.partition("=") for word in words)}
-    find_jobs({7: process}, {7: Seen(process, words, told)})
+    find_jobs({7: process}, {7: SeenProcess(process, words, told)})
 
 
 def command_line(data: bytes) -> None:

@@ -27,11 +27,11 @@ from distconsole.runs.diagnosis.roll import Roll
 from distconsole.runs.reduce import RunReducer
 from distconsole_agent.contract.refusal import Refusal
 from distconsole_agent.coordination import channel
-from distconsole_agent.coordination.channel import LinkError, Proof
+from distconsole_agent.coordination.channel import LinkError, SecretProof
 from distconsole_agent.coordination.peer import Peer
 from distconsole_agent.journal import lines
 from distconsole_agent.node_folder.folders import NodeFolders, open_node_dir, this_program
-from distconsole_agent.node_folder.runs import Runs
+from distconsole_agent.node_folder.runs import NodeRuns
 from distconsole_agent.roll_call import recorder
 from distconsole_agent.server.answers import Answers
 from distconsole_agent.server.connection import Asked
@@ -188,7 +188,7 @@ def coordinator_messages(messages: list[Any]) -> None:
         with socket.create_connection(world.coordinator.endpoint) as sock:
             world.settle()
             nonce = channel.read_greeting(sock.recv(4096).partition(b"\n")[0])
-            proof = Proof(bytes.fromhex("ab" * 32), "r1", 1, nonce, channel.fresh_nonce())
+            proof = SecretProof(bytes.fromhex("ab" * 32), "r1", 1, nonce, channel.fresh_nonce())
             sock.sendall(channel.introduce(proof) + b"\n")
             _seal_all(sock, proof.key("client"), messages)
             world.turn(0.2)
@@ -258,7 +258,7 @@ def _link_messages(dice: random.Random) -> list[Any]:
 
 def agent_requests(asked: list[Any]) -> None:
     """What a console asks of an agent, but for what starts programs or looks at other processes."""
-    runs = Runs(NodeFolders(open_node_dir(str(sandbox() / "node")), "dev"), this_program())
+    runs = NodeRuns(NodeFolders(open_node_dir(str(sandbox() / "node")), "dev"), this_program())
     answers = Answers(str(sandbox() / "node"), runs, Telemetry())
     for request in asked:
         with suppress(Refusal):

@@ -132,7 +132,7 @@ class _Rank:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(0.005)
             return ()
-        with suppress(ways.RefusedError, ValueError):
+        with suppress(ways.WayRefusedError, ValueError):
             return ("asks", "answers") if self._ask(self._process.pid, self._rings) else ("asks",)
         return ("asks",)
 

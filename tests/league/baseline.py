@@ -42,7 +42,7 @@ def _analyse(case: Case, ranks: Mapping[int, int]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="league-fr-") as dumps:
         for rank, pid in ranks.items():
             socket = next((s for ring in rings if (s := ways.find_server(str(ring), pid))), None)
-            with contextlib.suppress(ways.RefusedError, TypeError, ValueError):
+            with contextlib.suppress(ways.WayRefusedError, TypeError, ValueError):
                 told[rank] = json.loads(ways.ask_server(socket or "", "fr_trace_json", 2.0))
         _name_groups(told)
         for rank, dump in told.items():

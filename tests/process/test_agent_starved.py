@@ -10,7 +10,7 @@ import pytest
 
 from distconsole_agent.contract.refusal import Refusal
 from distconsole_agent.node_folder.folders import NodeFolders, open_node_dir, this_program
-from distconsole_agent.node_folder.runs import Runs
+from distconsole_agent.node_folder.runs import NodeRuns
 from distconsole_agent.telemetry import sampling as sampling_module
 from distconsole_agent.telemetry.sampling import Sampling, Telemetry
 from fakes.agents import AgentNode, spec_of
@@ -26,7 +26,7 @@ def test_a_run_that_no_thread_can_attend_leaves_no_shim(
     node: AgentNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = open_node_dir(str(node.node_dir))
-    runs = Runs(NodeFolders(folder, "dev"), this_program())
+    runs = NodeRuns(NodeFolders(folder, "dev"), this_program())
     before = children()
     monkeypatch.setattr(threading.Thread, "start", refuse)
     with pytest.raises(Refusal, match="thread"):

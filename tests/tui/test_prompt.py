@@ -10,7 +10,7 @@ from textual.events import Key
 
 from distconsole.grammar.values import Vocabulary
 from distconsole.model import requests as ask
-from distconsole.operations.control import Command, StopReason, Wish
+from distconsole.operations.control import ControlCommand, StopReason, Wish
 from distconsole.tui.app import DESCRIBED, Everything
 from distconsole.tui.chrome import Mode
 from distconsole.tui.prompt.input import Prompt
@@ -185,7 +185,7 @@ async def test_a_run_of_this_console_is_stopped_by_its_own_task_which_knows_its_
         await asked(app, stage, pilot)
         await pilot.press("enter")
         await until(pilot, lambda: control.asked is not None)
-        assert control.asked == Command(Wish.STOP, StopReason.STOP)
+        assert control.asked == ControlCommand(Wish.STOP, StopReason.STOP)
         assert not any(isinstance(request, ask.Stop) for request in stage.asked)
         assert f"stopping {scenes.RUN}" in app.session.transcript.text()
 

@@ -120,7 +120,7 @@ class Evidence(NamedTuple):
     outlived: Sequence[NodeLost] = ()
 
 
-class Verdict(NamedTuple):
+class RunVerdict(NamedTuple):
     """The end of the run as a whole; ``first_failure`` is as in the journal's ``verdict``."""
 
     state: str
@@ -131,7 +131,7 @@ class Verdict(NamedTuple):
         return self._asdict()
 
 
-def determine_verdict(evidence: Evidence, nodes: Sequence[NodeSpec]) -> Verdict:
+def determine_verdict(evidence: Evidence, nodes: Sequence[NodeSpec]) -> RunVerdict:
     """Return the verdict: the exit code is that of the rank that failed first.
 
     A stop that came before every failure and loss makes the run ``stopped``: what broke while it was
@@ -146,12 +146,12 @@ def determine_verdict(evidence: Evidence, nodes: Sequence[NodeSpec]) -> Verdict:
         described = _describe(failure, nodes[failure.node].host)
         if _DISAGREEMENT.search(failure.error):
             _describe_disagreement(described, evidence.failures, nodes)
-        return Verdict("failed", failure.exit_code, described)
+        return RunVerdict("failed", failure.exit_code, described)
     if stop is not None and not _follows_loss(evidence, stop):
-        return Verdict("stopped", STOP_EXIT_CODES[stop.reason], None)
+        return RunVerdict("stopped", STOP_EXIT_CODES[stop.reason], None)
     if evidence.lost:
         return _node_lost(evidence, evidence.lost, nodes)
-    return Verdict("succeeded", 0, None)
+    return RunVerdict("succeeded", 0, None)
 
 
 def first_failure(evidence: Evidence) -> Failure | None:
@@ -216,7 +216,7 @@ def _lost_shortly_before(evidence: Evidence, failure: Failure) -> list[NodeLost]
 
 def _node_lost(
     evidence: Evidence, losses: Sequence[NodeLost], nodes: Sequence[NodeSpec]
-) -> Verdict:
+) -> RunVerdict:
     lost = min(losses, key=lambda lost: _correct_time(evidence, lost))
     node = nodes[lost.node]
     described = {
@@ -226,7 +226,7 @@ def _node_lost(
         "error": f"node {node.host} lost" + (f": {lost.why}" if lost.why else ""),
         "traceback": "",
     }
-    return Verdict("failed", 1, described)
+    return RunVerdict("failed", 1, described)
 
 
 def _describe_disagreement(

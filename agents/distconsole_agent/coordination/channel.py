@@ -152,7 +152,7 @@ class Wire:
             )
 
 
-class Session:
+class LinkSession:
     """Sealed frames over a wire that has proved itself: each is ``HMAC SPACE JSON``."""
 
     def __init__(self, wire: Wire, send_key: bytes, receive_key: bytes) -> None:
@@ -209,7 +209,7 @@ def read_greeting(line: bytes) -> str:
     return _nonce(fields.get("nonce"))
 
 
-class Proof(NamedTuple):
+class SecretProof(NamedTuple):
     """What both sides know once a shim has introduced itself; keys and proofs come from it."""
 
     secret: bytes
@@ -230,7 +230,7 @@ class Proof(NamedTuple):
         return hmac_sha256(self.secret, json.dumps(parts).encode("ascii"))
 
 
-def introduce(proof: Proof) -> bytes:
+def introduce(proof: SecretProof) -> bytes:
     fields = {
         "run": proof.run,
         "node": proof.node,
@@ -240,18 +240,18 @@ def introduce(proof: Proof) -> bytes:
     return json.dumps(fields).encode("ascii")
 
 
-def check_introduction(line: bytes, secret: bytes, run: str, server_nonce: str) -> Proof:
+def check_introduction(line: bytes, secret: bytes, run: str, server_nonce: str) -> SecretProof:
     """Return who introduces itself. Raises LinkError when it does not know the secret."""
     fields = _fields(line)
     node = fields.get("node")
     if isinstance(node, bool) or not isinstance(node, int):
         raise LinkError("an introduction without a node")
-    proof = Proof(secret, run, node, server_nonce, _nonce(fields.get("nonce")))
+    proof = SecretProof(secret, run, node, server_nonce, _nonce(fields.get("nonce")))
     _check_proof(fields, proof, "client", "a stranger")
     return proof
 
 
-def check_admission(line: bytes, proof: Proof) -> None:
+def check_admission(line: bytes, proof: SecretProof) -> None:
     """Raise LinkError when a coordinator does not know the secret."""
     _check_proof(_fields(line), proof, "server", "a coordinator that does not know the secret")
 
@@ -272,7 +272,7 @@ class Admission:
         spec: RunSpec,
         times: LinkTimes,
         expects: Callable[[int], bool],
-        admitted: Callable[[Wire, Proof, list[bytes]], None],
+        admitted: Callable[[Wire, SecretProof, list[bytes]], None],
     ) -> None:
         self._loop = loop
         self._spec = spec
@@ -329,7 +329,7 @@ class Admission:
         self._admitted(wire, proof, lines[1:])
 
 
-def _check_proof(fields: dict[str, Any], proof: Proof, side: str, why: str) -> None:
+def _check_proof(fields: dict[str, Any], proof: SecretProof, side: str, why: str) -> None:
     given = str(fields.get("proof")).encode("utf-8", "replace")
     if not equal_digests(given, proof.of(side).encode("ascii")):
         raise LinkError(why)

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from typing import Any, Callable
 
 from distconsole_agent.contract.runspec import NodeSpec
-from distconsole_agent.coordination.channel import LinkError, LinkTimes, Session
+from distconsole_agent.coordination.channel import LinkError, LinkSession, LinkTimes
 from distconsole_agent.supervisor import notes
 from distconsole_agent.system.loop import Loop
 
 
-class Conversation:
+class NodeConversation:
     """One side of it.
 
     Args:
@@ -41,7 +41,7 @@ class Conversation:
         self._on_cut = on_cut
         self._unacknowledged: list[dict[str, Any]] = []
         self._posted = self._got = 0
-        self._session: Session | None = None
+        self._session: LinkSession | None = None
         self._resumed = False
         self._heard = self._quiet_from = self.longest_quiet = 0.0
         self.unlinked_since: float | None = loop.clock()
@@ -65,7 +65,7 @@ class Conversation:
         """Begin ``longest_quiet`` at this moment."""
         self._quiet_from, self.longest_quiet = self._loop.clock(), 0.0
 
-    def attach(self, session: Session) -> None:
+    def attach(self, session: LinkSession) -> None:
         if self._session is not None:
             self._session.close()
         self._session = session
@@ -181,7 +181,7 @@ class Member:
         lost: It will not be heard of again.
     """
 
-    def __init__(self, spec: NodeSpec, conversation: Conversation | None) -> None:
+    def __init__(self, spec: NodeSpec, conversation: NodeConversation | None) -> None:
         self.spec = spec
         self.conversation = conversation
         self.ended = self.idle = self.lost = False

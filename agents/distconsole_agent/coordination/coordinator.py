@@ -11,16 +11,16 @@ from typing import Any, Callable
 
 from distconsole_agent.contract.runspec import RunSpec
 from distconsole_agent.coordination import blame
-from distconsole_agent.coordination.blame import Failure, Stop, Verdict
+from distconsole_agent.coordination.blame import Failure, RunVerdict, Stop
 from distconsole_agent.coordination.channel import (
     Admission,
     LinkError,
+    LinkSession,
     LinkTimes,
-    Proof,
-    Session,
+    SecretProof,
     Wire,
 )
-from distconsole_agent.coordination.conversation import Conversation, Member, Supervision
+from distconsole_agent.coordination.conversation import Member, NodeConversation, Supervision
 from distconsole_agent.coordination.link import (
     MAX_WHY_CHARS,
     OUTLIVED,
@@ -63,7 +63,7 @@ class Coordinator:
         self._lost: list[blame.NodeLost] = []
         self._outlived: list[blame.NodeLost] = []
         self._offsets_ns: dict[int, int] = {}
-        self._verdict: Verdict | None = None
+        self._verdict: RunVerdict | None = None
         self._farewell_at: float | None = None
         self._stop_grace: float | None = None
         self._begun = False
@@ -71,7 +71,9 @@ class Coordinator:
         self._restart = 0
         self._pause: Timer | None = None
         self._nodes = [
-            Member(node, Conversation(loop, times, partial(self._heard, index)) if index else None)
+            Member(
+                node, NodeConversation(loop, times, partial(self._heard, index)) if index else None
+            )
             for index, node in enumerate(spec.nodes)
         ]
         self.whose = Whose(self._nodes)
@@ -169,15 +171,15 @@ class Coordinator:
     def _expects(self, index: int) -> bool:
         return 0 < index < len(self._nodes) and not self._nodes[index].lost
 
-    def _admit(self, wire: Wire, proof: Proof, lines: list[bytes]) -> None:
+    def _admit(self, wire: Wire, proof: SecretProof, lines: list[bytes]) -> None:
         conversation = self._nodes[proof.node].conversation
         assert conversation is not None
         self.whose.met(proof.node, wire.peer_address)
         wire.hand_to(partial(self._read, conversation))
-        conversation.attach(Session(wire, proof.key("server"), proof.key("client")))
+        conversation.attach(LinkSession(wire, proof.key("server"), proof.key("client")))
         conversation.receive(lines)
 
-    def _read(self, conversation: Conversation) -> None:
+    def _read(self, conversation: NodeConversation) -> None:
         conversation.read()
         self._part()
 
@@ -329,7 +331,7 @@ class Coordinator:
 
     # Another attempt
 
-    def _restarts_after(self, failed: Verdict, *, complete: bool) -> bool:
+    def _restarts_after(self, failed: RunVerdict, *, complete: bool) -> bool:
         if failed.state != "failed" or not self._spec.max_restarts:
             return False
         restart, why_not = None, self._why_not_again(complete)
@@ -368,7 +370,7 @@ class Coordinator:
 
     # The verdict
 
-    def _give(self, verdict: Verdict) -> None:
+    def _give(self, verdict: RunVerdict) -> None:
         self._cancel_timers()
         self._verdict = verdict
         self._farewell_at = self._loop.clock() + self._times.farewell

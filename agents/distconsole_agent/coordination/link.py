@@ -17,14 +17,14 @@ from distconsole_agent.coordination.blame import (
     MAX_TRACEBACK_CHARS,
     STOP_EXIT_CODES,
     Failure,
+    RunVerdict,
     Stop,
-    Verdict,
 )
 from distconsole_agent.coordination.channel import (
     MAX_HELLO_BYTES,
     LinkError,
     LinkTimes,
-    Proof,
+    SecretProof,
     check_admission,
     fresh_nonce,
     introduce,
@@ -67,7 +67,7 @@ class LinkEvents(NamedTuple):
     """
 
     stop: Callable[[str, float], None]
-    verdict: Callable[[Verdict], None]
+    verdict: Callable[[RunVerdict], None]
     note: Callable[[dict[str, Any]], None]
     finished: Callable[[], None]
     command: Callable[[str, str], None]
@@ -75,7 +75,7 @@ class LinkEvents(NamedTuple):
     outlived: Callable[[Failure], None]
     node_lost: Callable[[int], None]
     renew: Callable[[], tuple[int, str | None]]
-    restart: Callable[[Restart, Verdict, float], None]
+    restart: Callable[[Restart, RunVerdict, float], None]
     again: Callable[[Restart], None]
 
 
@@ -110,11 +110,11 @@ def read_stop_message(message: dict[str, Any], node: int) -> Stop:
     return Stop(node, read_integer(message, "t_ns"), reason)
 
 
-def read_verdict_message(message: dict[str, Any]) -> Verdict:
+def read_verdict_message(message: dict[str, Any]) -> RunVerdict:
     failure: dict[str, Any] | None = message.get("first_failure")
     if failure is not None and not isinstance(failure, dict):
         raise LinkError("a verdict whose first failure is not an object")
-    return Verdict(_text(message, "state"), read_integer(message, "exit_code"), failure)
+    return RunVerdict(_text(message, "state"), read_integer(message, "exit_code"), failure)
 
 
 def read_again_message(message: dict[str, Any]) -> Restart:
@@ -179,7 +179,7 @@ def _tell_death_once(endpoint: tuple[str, int], spec: RunSpec, why: str, times: 
         sock.settimeout(times.handshake)
         with sock.makefile("rb") as heard:
             nonce = read_greeting(_read_line(heard))
-            proof = Proof(spec.secret, spec.run, spec.node_index, nonce, fresh_nonce())
+            proof = SecretProof(spec.secret, spec.run, spec.node_index, nonce, fresh_nonce())
             sock.sendall(introduce(proof) + b"\n")
             check_admission(_read_line(heard), proof)
             message = {"op": SHIM_GONE, "why": why[:MAX_WHY_CHARS]}

@@ -11,19 +11,19 @@ from typing import Any, Callable
 
 from distconsole_agent.contract.runspec import RunSpec
 from distconsole_agent.coordination import blame
-from distconsole_agent.coordination.blame import Failure, Stop, Verdict
+from distconsole_agent.coordination.blame import Failure, RunVerdict, Stop
 from distconsole_agent.coordination.channel import (
     LinkError,
+    LinkSession,
     LinkTimes,
-    Proof,
-    Session,
+    SecretProof,
     Wire,
     check_admission,
     fresh_nonce,
     introduce,
     read_greeting,
 )
-from distconsole_agent.coordination.conversation import Conversation, Supervision
+from distconsole_agent.coordination.conversation import NodeConversation, Supervision
 from distconsole_agent.coordination.link import (
     OUTLIVED,
     LinkEvents,
@@ -60,9 +60,9 @@ class Peer:
         self._events = events
         self._times = times
         self._now_ns = now_ns
-        self._conversation = Conversation(loop, times, self._heard, self._cut)
+        self._conversation = NodeConversation(loop, times, self._heard, self._cut)
         self._supervision = Supervision(times, events.note)
-        self._meeting: tuple[Wire, Proof | None] | None = None
+        self._meeting: tuple[Wire, SecretProof | None] | None = None
         self._attempt_timer: Timer | None = None
         self._clock_timer: Timer | None = None
         self._tick_timer: Timer | None = None
@@ -73,7 +73,7 @@ class Peer:
         self._restart = 0
         self._failures: list[Failure] = []
         self._stops: list[Stop] = []
-        self._verdict: Verdict | None = None
+        self._verdict: RunVerdict | None = None
         self._cut_ns: int | None = None
         self._refused_since: float | None = None
         self._why_alone = ""
@@ -200,7 +200,9 @@ class Peer:
             self._refused_since = None
             spec = self._spec
             server_nonce = read_greeting(line)
-            proof = Proof(spec.secret, spec.run, spec.node_index, server_nonce, fresh_nonce())
+            proof = SecretProof(
+                spec.secret, spec.run, spec.node_index, server_nonce, fresh_nonce()
+            )
             self._meeting = (wire, proof)
             wire.write(introduce(proof))
             return False
@@ -209,7 +211,7 @@ class Peer:
         self._drop_attempt()
         self._cut_ns = None
         wire.hand_to(self._conversation.read)
-        self._conversation.attach(Session(wire, proof.key("client"), proof.key("server")))
+        self._conversation.attach(LinkSession(wire, proof.key("client"), proof.key("server")))
         self._measure_clock()
         return True
 
@@ -260,7 +262,7 @@ class Peer:
         else:
             raise LinkError(f"an unknown message: {op!r}")
 
-    def _take_verdict(self, verdict: Verdict) -> None:
+    def _take_verdict(self, verdict: RunVerdict) -> None:
         if self._verdict is None:
             self._verdict = verdict
             self._events.verdict(verdict)

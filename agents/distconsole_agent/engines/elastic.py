@@ -23,7 +23,7 @@ from distconsole_agent.system.loop import Loop
 if TYPE_CHECKING:
     from distconsole_agent.contract.runspec import RunSpec
     from distconsole_agent.coordination.blame import Failure
-    from distconsole_agent.engines.kvstore import KeyValueStore, Reply, Request
+    from distconsole_agent.engines.kvstore import KeyValueStore, Reply, StoreRequest
 
 NO_PLACE = b"-1,-1,-1,-1,-1,-1"
 """What Horovod tells a rank that is not of the job (hosts.INVALID_SLOT_INFO)."""
@@ -141,7 +141,7 @@ class Elastic:
             if slot.node == index:
                 self.ended(slot, 1)
 
-    def asked(self, request: Request, reply: Reply) -> bool:
+    def asked(self, request: StoreRequest, reply: Reply) -> bool:
         """Take the question of a rank for its place, of all that is asked of the store."""
         if request.scope != b"rank_and_size":
             return False
@@ -154,7 +154,7 @@ class Elastic:
         self._tell(ask=self._asked, host=self._names[slot.node], slot=slot.local_rank)
         return True
 
-    def holds(self, request: Request) -> bool:
+    def holds(self, request: StoreRequest) -> bool:
         """Return whether a rank that looks for another has to wait until all are there.
 
         Ranks have only ``HOROVOD_GLOO_TIMEOUT_SECONDS`` to find each other, for which some may
@@ -165,7 +165,7 @@ class Elastic:
             return False
         return len(self._there[request.key.startswith(NAME_PREFIX)]) < self._size
 
-    def kept(self, request: Request) -> None:
+    def kept(self, request: StoreRequest) -> None:
         """Take that the store has kept a value, which may be what all wait for."""
         if request.scope == GLOBAL_SCOPE:
             there = self._there[request.key.startswith(NAME_PREFIX)]

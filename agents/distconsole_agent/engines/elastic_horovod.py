@@ -122,7 +122,7 @@ def _listen(line: ShimLine, lines: Iterable[bytes]) -> None:
 def drive(line: ShimLine) -> str:
     """Run Horovod's driver until the job is over; return why it failed, or nothing."""
     keep_order(list(line.hosts))
-    driver = Driver(line)
+    driver = HorovodDriver(line)
     line.on_ask = lambda *asked: in_thread(driver.answer, *asked)
     driver.start(sum(line.hosts.values()), driver.run_rank)
     driver.over.wait()
@@ -178,7 +178,7 @@ class Hosts(HostManager):  # type: ignore[misc]
 class States(WorkerStateRegistry):  # type: ignore[misc]
     """Horovod's count of ready, failed and ended ranks: once all are counted it goes on."""
 
-    def __init__(self, driver: Driver, host_manager: HostManager, line: ShimLine) -> None:
+    def __init__(self, driver: HorovodDriver, host_manager: HostManager, line: ShimLine) -> None:
         super().__init__(driver, host_manager)
         self._line = line
 
@@ -191,7 +191,7 @@ class States(WorkerStateRegistry):  # type: ignore[misc]
         return int(super()._wait(key, state, rendezvous_id))
 
 
-class Driver(ElasticDriver):  # type: ignore[misc]
+class HorovodDriver(ElasticDriver):  # type: ignore[misc]
     """Horovod's, which waits for no further hosts: there are none.
 
     Ranks do not tell it where they listen for changes of the hosts: hosts only go, which the ranks

@@ -82,10 +82,10 @@ class KeyValueStore:
         self._bytes = 0
         self._strangers: set[str] = set()
         self._connections: dict[int, _Connection] = {}
-        self._held: list[tuple[Request, Reply]] = []
-        self.asks: Callable[[Request, Reply], bool] = lambda _request, _reply: False
-        self.holds: Callable[[Request], bool] = lambda _request: False
-        self.kept: Callable[[Request], None] = lambda _request: None
+        self._held: list[tuple[StoreRequest, Reply]] = []
+        self.asks: Callable[[StoreRequest, Reply], bool] = lambda _request, _reply: False
+        self.holds: Callable[[StoreRequest], bool] = lambda _request: False
+        self.kept: Callable[[StoreRequest], None] = lambda _request: None
         listener = tcp.listen(address, BACKLOG)
         self.port = int(listener.getsockname()[1])
         self._door: Door | None = Door(loop, listener, self._enter)
@@ -136,7 +136,7 @@ class KeyValueStore:
             self._strangers.add(address)
             self._refused(address)
 
-    def _answer(self, request: Request, reply: Reply) -> None:
+    def _answer(self, request: StoreRequest, reply: Reply) -> None:
         method, scope, key, body = request
         if method == b"PUT":
             has_room = self._put(scope, key, body)
@@ -150,7 +150,7 @@ class KeyValueStore:
             self._held.append((request, reply))
             self.release()
 
-    def _get(self, request: Request) -> bytes:
+    def _get(self, request: StoreRequest) -> bytes:
         value = self._values.get((request.scope, request.key))
         return _response(404) if value is None else _response(200, value)
 
@@ -187,7 +187,7 @@ def _end(where: tuple[object, ...]) -> tuple[str, int]:
     return str(address), int(str(port))
 
 
-class Request(NamedTuple):
+class StoreRequest(NamedTuple):
     """The request of one connection; ``body`` is empty unless it is a PUT."""
 
     method: bytes
@@ -204,7 +204,7 @@ class _Connection:
         loop: Loop,
         sock: socket.socket,
         max_body_bytes: int,
-        answer: Callable[[Request, Reply], None],
+        answer: Callable[[StoreRequest, Reply], None],
         among: dict[int, _Connection],
     ) -> None:
         self._loop = loop
@@ -282,7 +282,7 @@ class _Connection:
             self.close()
 
 
-def read_request(text: bytes, max_body_bytes: int) -> Request | None:
+def read_request(text: bytes, max_body_bytes: int) -> StoreRequest | None:
     """Return the request in ``text``; None while it is not all there. Raises ValueError."""
     head, blank, rest = text.partition(b"\r\n\r\n")
     if len(head) > MAX_HEAD_BYTES:
@@ -299,7 +299,7 @@ def read_request(text: bytes, max_body_bytes: int) -> Request | None:
         raise ValueError("a value that is too long")
     if len(rest) < length:
         return None
-    return Request(asked[1], asked[2], asked[3], rest[:length])
+    return StoreRequest(asked[1], asked[2], asked[3], rest[:length])
 
 
 _REASONS = {200: b"OK", 400: b"Bad Request", 404: b"Not Found", 507: b"Insufficient Storage"}

@@ -33,7 +33,7 @@ from distconsole_agent.supervisor.postmortem import RAISED_EXIT_CODE
 from distconsole_agent.supervisor.processes import Places, RankProcess, exit_of_shell, make_rank
 from distconsole_agent.supervisor.proctree import descendants
 from distconsole_agent.supervisor.shim import Shim
-from distconsole_agent.supervisor.spawning import Command, login_shell
+from distconsole_agent.supervisor.spawning import ChildCommand, login_shell
 from distconsole_agent.system import steady
 from distconsole_agent.system.kernel_files import end_of, read_foreign
 from distconsole_agent.system.line_pipe import LinePipe
@@ -227,7 +227,7 @@ class MpiRanks:
         if number in self._ranks or not any(number in node.ranks for node in self.spec.nodes):
             return
         stem = os.path.join(self.places.logs, f"rank-{number}")
-        command = Command((), {}, "", None, f"{stem}.out", f"{stem}.err")
+        command = ChildCommand((), {}, "", None, f"{stem}.out", f"{stem}.err")
         rank = RankProcess(RankSpec(number, local_rank, (), {}), command, self.places.logged)
         rank.pid, rank.started_ns = pid, t_ns
         if self.spec.enter:

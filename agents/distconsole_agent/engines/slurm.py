@@ -27,7 +27,7 @@ from distconsole_agent.probes.programs import run_program
 from distconsole_agent.server.shim_calls import ask_shim, poll_shim
 
 if TYPE_CHECKING:
-    from distconsole_agent.node_folder.runs import Runs
+    from distconsole_agent.node_folder.runs import NodeRuns
 
 COMMAND_SECONDS = 30.0
 HOLDER_SECONDS = 60.0
@@ -57,7 +57,7 @@ KEPT = (*CLIENT_VARIABLES, "SLURM_SUBMIT_DIR", "SLURM_SUBMIT_HOST")
 """Variables of Slurm that are no options of srun."""
 
 
-def do(request: dict[str, Any], environment: dict[str, str], runs: Runs) -> dict[str, Any]:
+def do(request: dict[str, Any], environment: dict[str, str], runs: NodeRuns) -> dict[str, Any]:
     """Perform the op ``slurm``, or raise Refusal."""
     what = request.get("do")
     if what == "submit":
@@ -113,7 +113,7 @@ def command(argv: tuple[str, ...], environment: dict[str, str]) -> str:
 
 
 def _begin_step(
-    request: dict[str, Any], environment: dict[str, str], runs: Runs
+    request: dict[str, Any], environment: dict[str, str], runs: NodeRuns
 ) -> dict[str, Any]:
     """Have this node, the first of a run, start the shims of all its nodes."""
     run, job = read_text(request, "run"), _job(request)
@@ -195,7 +195,7 @@ def tell_holder(job: str, script: str) -> None:
         time.sleep(0.02)
 
 
-def await_shim(run: str, runs: Runs) -> dict[str, Any]:
+def await_shim(run: str, runs: NodeRuns) -> dict[str, Any]:
     """Return what ``prepare`` answers of this node's shim once srun has started it, or raise Refusal."""
     folder = runs.folder(run)
     ended = os.path.join(folder, slurm_words.STEP_ENDED)

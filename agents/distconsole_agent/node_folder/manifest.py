@@ -27,7 +27,7 @@ NOT_OUTPUT = ("__pycache__",)
 _HEX = frozenset("0123456789abcdef")
 
 
-class CodeFile(NamedTuple):
+class TreeFile(NamedTuple):
     """One file; ``mode`` has permission bits alone."""
 
     path: str
@@ -40,7 +40,7 @@ class Manifest(NamedTuple):
     """A tree of files, every path of it relative, plain and below no link."""
 
     tree: str
-    files: tuple[CodeFile, ...]
+    files: tuple[TreeFile, ...]
     links: tuple[tuple[str, str], ...]
     folders: tuple[str, ...]
     raw: bytes
@@ -81,14 +81,14 @@ def is_sha256(text: object) -> bool:
     return isinstance(text, str) and len(text) == 64 and _HEX.issuperset(text)
 
 
-def _file(entry: Any) -> CodeFile:
+def _file(entry: Any) -> TreeFile:
     path, mode, size, sha256 = entry
     for number in (mode, size):
         if isinstance(number, bool) or not isinstance(number, int) or number < 0:
             raise bad_request(f"{path!r}: {number!r} is not a number from 0")
     if not is_sha256(sha256) or size > MAX_FILE_BYTES:
         raise bad_request(f"{path!r} has no content that can be named")
-    return CodeFile(_path(path), mode & 0o777, size, sha256)
+    return TreeFile(_path(path), mode & 0o777, size, sha256)
 
 
 def _path(path: object) -> str:

@@ -51,7 +51,7 @@ FORGET_SECONDS = 3.0
 """How long a shim that has ended its run may take to leave."""
 
 
-class Runs:
+class NodeRuns:
     def __init__(
         self, folders: NodeFolders, program: Program, boottime: Callable[[], float] = boottime
     ) -> None:

@@ -23,8 +23,8 @@ from distconsole_agent.node_folder.manifest import (
     CODE,
     MANIFEST,
     MAX_MANIFEST_BYTES,
-    CodeFile,
     Manifest,
+    TreeFile,
     is_sha256,
     load_manifest,
     read_manifest,
@@ -138,7 +138,7 @@ class CodeSync:
             os.symlink(target, os.path.join(code, path))
         return missing
 
-    def _has(self, file: CodeFile) -> bool:
+    def _has(self, file: TreeFile) -> bool:
         path = self._content(file.sha256)
         try:
             found = os.stat(path)
@@ -149,7 +149,7 @@ class CodeSync:
                 os.utime(path)
         return found.st_size == file.size
 
-    def _copy(self, file: CodeFile, path: str) -> bool:
+    def _copy(self, file: TreeFile, path: str) -> bool:
         """Write a content to the new file ``path``; False when it is not here, or was damaged."""
         import hashlib  # by OpenSSL, five times as fast as ``system.sha256``
 

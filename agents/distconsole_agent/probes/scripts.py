@@ -82,7 +82,7 @@ def words_into(args: dict[str, Any], setup: str | None) -> tuple[str, ...]:
     return find_way(container, [folder] if os.path.isabs(folder) else [], setup).words
 
 
-class Answer(NamedTuple):
+class ProgramAnswer(NamedTuple):
     parts: dict[str, Any]
     ended: Ended
 
@@ -110,7 +110,7 @@ def ask_script(
     *,
     stop: threading.Event | None = None,
     share: float = SHARE,
-) -> Answer:
+) -> ProgramAnswer:
     """Run a program of ``standalone``, and return its results up to then.
 
     Args:
@@ -126,7 +126,7 @@ def ask_script(
     call = f"\nmain({seconds * share!r}, **{dict(job)!a})\n"
     source = script_source(f"probes.standalone.{name}") + call
     ended = run_script(source, seconds, interpreter, stop=stop, last=LAST.encode())
-    return Answer(_read_parts(ended.out), ended)
+    return ProgramAnswer(_read_parts(ended.out), ended)
 
 
 def ask_python(

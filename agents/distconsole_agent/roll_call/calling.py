@@ -223,7 +223,7 @@ class _Asker(threading.Thread):
     def _try(self, way: str, ask: Callable[[], list[Thread] | None]) -> bool:
         try:
             threads = ask()
-        except ways.RefusedError as refused:
+        except ways.WayRefusedError as refused:
             self.call["refused"].append({"way": way, "why": str(refused)[:MAX_WORDS]})
             return False
         if threads is None:
@@ -249,7 +249,7 @@ class _Asker(threading.Thread):
                 if failed:
                     self._note(f"torch: backend {', '.join(failed)} met a timeout or an error")
                 read(NCCL2)
-        except (ways.RefusedError, ValueError) as error:
+        except (ways.WayRefusedError, ValueError) as error:
             self._note(str(error))
 
     def _note(self, text: str) -> None:
@@ -266,7 +266,7 @@ class _Asker(threading.Thread):
                 break  # what is known of the rank must not come too late
             pid, state = child["pid"], child["state"]
             for _, ask in ways.from_outside(pid, state, lambda: min(self._left(), WORKER_SECONDS)):
-                with contextlib.suppress(ways.RefusedError):
+                with contextlib.suppress(ways.WayRefusedError):
                     found = ask() or []
                     child["frames"] = found[0]["frames"][:WORKER_FRAMES] if found else []
                     break
@@ -274,7 +274,7 @@ class _Asker(threading.Thread):
     def _left(self) -> float:
         return max(0.05, self._until - time.monotonic())
 
-    def _compare(self, pid: int, before: facts.Look) -> None:
+    def _compare(self, pid: int, before: facts.ProcessLook) -> None:
         now = facts.look(pid)
         if now is None:
             return

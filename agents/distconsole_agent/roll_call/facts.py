@@ -129,7 +129,7 @@ _ON_A_DESCRIPTOR = frozenset(
 Facts = dict[str, Any]
 
 
-class Look(NamedTuple):
+class ProcessLook(NamedTuple):
     """Counters of a process at a time: CPU seconds of it and of its main thread, and major page faults."""
 
     at: float
@@ -138,13 +138,13 @@ class Look(NamedTuple):
     major_faults: int
 
 
-def look(pid: int) -> Look | None:
+def look(pid: int) -> ProcessLook | None:
     """Return the counters of ``pid`` now; None when there is no such process (any more)."""
     whole, main = _fields(f"/proc/{pid}/stat"), _fields(f"/proc/{pid}/task/{pid}/stat")
     if len(whole) < 13:
         return None
     cpu_of_main = _cpu(main) if len(main) >= 13 else 0.0
-    return Look(time.monotonic(), _cpu(whole), cpu_of_main, int(whole[9]))
+    return ProcessLook(time.monotonic(), _cpu(whole), cpu_of_main, int(whole[9]))
 
 
 def cpu_of(pid: int) -> float:

@@ -1,6 +1,6 @@
 """The ways to get a process's stacks: py-spy and its own Python, which read its memory, and torch's worker server.
 
-Each gives its stacks, or raises ``RefusedError`` with what it lacks. None sends a signal: a handler that walks
+Each gives its stacks, or raises ``WayRefusedError`` with what it lacks. None sends a signal: a handler that walks
 frames meets them half made, and a signal may be one that the script itself listens to.
 """
 
@@ -84,15 +84,15 @@ Such a request keeps one of the server's eight threads until Python's lock is fr
 """
 
 
-class RefusedError(Exception):
+class WayRefusedError(Exception):
     """A way is not possible; its text names the obstacle."""
 
 
-class UnknownHandlerError(RefusedError):
+class UnknownHandlerError(WayRefusedError):
     """This version of torch has no such handler."""
 
 
-class LateError(RefusedError):
+class LateAnswerError(WayRefusedError):
     """No answer came in time; the request may not even have been taken."""
 
 
@@ -133,7 +133,7 @@ def ask_server(
     try:
         with unix.connect(path, seconds) as sock:
             if unix.peer_uid(sock) != os.getuid():
-                raise RefusedError(f"{path} is another user's")
+                raise WayRefusedError(f"{path} is another user's")
             sock.sendall(request.encode("ascii"))
             try:
                 while chunk := sock.recv(1 << 16):
@@ -145,15 +145,15 @@ def ask_server(
                 keep(sock)
                 raise
     except socket.timeout:
-        raise LateError(f"torch's worker server: no answer within {seconds:.1f} s") from None
+        raise LateAnswerError(f"torch's worker server: no answer within {seconds:.1f} s") from None
     except OSError as error:
-        raise RefusedError(f"torch's worker server: {error.strerror}") from None
+        raise WayRefusedError(f"torch's worker server: {error.strerror}") from None
     head, _, body = answer.partition(b"\r\n\r\n")
     status = head.partition(b"\r\n")[0].split(b" ")[1:2]
     if status == [b"404"]:
         raise UnknownHandlerError(f"torch's worker server has no {handler.partition('?')[0]}")
     if status != [b"200"]:
-        raise RefusedError(f"torch's worker server: {body[:200].decode('utf-8', 'replace')}")
+        raise WayRefusedError(f"torch's worker server: {body[:200].decode('utf-8', 'replace')}")
     return body
 
 
@@ -168,24 +168,24 @@ def ask_server_for_any(path: str, handlers: Sequence[str], seconds: float) -> by
 def stacks_by_server(path: str | None, state: str, seconds: float) -> list[Thread]:
     """Return the stacks as torch's worker server gives them, which waits for Python's lock, or raise RefusedError."""
     if path is None:
-        raise RefusedError(
+        raise WayRefusedError(
             "the process has no worker server of torch: it starts with a process group, from torch 2.4 on"
         )
     if state == "T":
-        raise RefusedError("the process is stopped (state T)")
+        raise WayRefusedError("the process is stopped (state T)")
     if state == "t":
-        raise RefusedError("a debugger holds the process (state t)")
+        raise WayRefusedError("a debugger holds the process (state t)")
     owed = _seconds_owed(path)
     if owed is not None:
-        raise RefusedError(f"{owed:.0f} s after a request there is no answer: {HELD}")
+        raise WayRefusedError(f"{owed:.0f} s after a request there is no answer: {HELD}")
     try:
         body = ask_server(path, "dump_traceback", seconds, partial(_keep, path))
-    except LateError:
-        raise RefusedError(f"no answer within {seconds:.1f} s: {HELD}") from None
+    except LateAnswerError:
+        raise WayRefusedError(f"no answer within {seconds:.1f} s: {HELD}") from None
     try:
         return _some(parse_faulthandler(body.decode("utf-8", "replace")))
     except ValueError as error:
-        raise RefusedError(f"torch's worker server: {error}") from None
+        raise WayRefusedError(f"torch's worker server: {error}") from None
 
 
 def _keep(path: str, sock: socket.socket) -> None:
@@ -233,7 +233,7 @@ def stacks_by_py_spy(pid: int, python: str, state: str, seconds: float) -> list[
     """
     program = find_py_spy(python)
     if program is None:
-        raise RefusedError(
+        raise WayRefusedError(
             "py-spy is not on this node's PATH, in ~/.local/bin, nor beside the run's Python or the agent's: "
             "pip install py-spy there, or the extra distconsole[diagnosis]"
         )
@@ -247,12 +247,12 @@ def stacks_by_py_spy(pid: int, python: str, state: str, seconds: float) -> list[
     if done.returncode != 0:
         words = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it failed"]
         if "ermission" in words[0]:
-            raise RefusedError(f"py-spy may not look into it: {lacking(pid)}")
-        raise RefusedError(f"py-spy: {words[0][:200]}")
+            raise WayRefusedError(f"py-spy may not look into it: {lacking(pid)}")
+        raise WayRefusedError(f"py-spy: {words[0][:200]}")
     try:
         return _some(parse_py_spy(done.stdout.decode("utf-8", "replace"), pid))
     except (ValueError, RecursionError):
-        raise RefusedError("py-spy gave no stacks") from None
+        raise WayRefusedError("py-spy gave no stacks") from None
 
 
 def stacks_by_python(pid: int, state: str, seconds: float) -> list[Thread] | None:
@@ -271,7 +271,7 @@ def stacks_by_python(pid: int, state: str, seconds: float) -> list[Thread] | Non
         here = os.stat(python)
         if (here.st_dev, here.st_ino) == (same.st_dev, same.st_ino):
             return _read_with(python, pid, state, seconds)
-    raise RefusedError(f"{python} is another file here: it was replaced, or is in a container")
+    raise WayRefusedError(f"{python} is another file here: it was replaced, or is in a container")
 
 
 def _read_with(python: str, pid: int, state: str, seconds: float) -> list[Thread]:
@@ -282,8 +282,8 @@ def _read_with(python: str, pid: int, state: str, seconds: float) -> list[Thread
     if done.returncode != 0:
         words = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it failed"]
         if words[-1] == "PermissionError":
-            raise RefusedError(f"{python} may not look into it: {lacking(pid)}")
-        raise RefusedError(f"{python}: {words[-1][:200]}")
+            raise WayRefusedError(f"{python} may not look into it: {lacking(pid)}")
+        raise WayRefusedError(f"{python}: {words[-1][:200]}")
     try:
         threads = parse_python(done.stdout.decode("utf-8", "replace"), own_number(pid) or pid)
         for thread in threads:  # since 3.14 the kernel knows the names of Python's threads
@@ -291,7 +291,7 @@ def _read_with(python: str, pid: int, state: str, seconds: float) -> list[Thread
             thread["name"] = "" if thread["main"] else name or ""
         return _some(threads)
     except (ValueError, RecursionError):
-        raise RefusedError(f"{python} gave no stacks") from None
+        raise WayRefusedError(f"{python} gave no stacks") from None
 
 
 def _run_reader(
@@ -314,11 +314,11 @@ def _run_reader(
             env=env,
         )
     except subprocess.TimeoutExpired:
-        raise RefusedError(
+        raise WayRefusedError(
             f"{name} did not answer within {seconds:.1f} s (state {state})"
         ) from None
     except OSError as error:
-        raise RefusedError(f"{command[0]}: {error.strerror}") from None
+        raise WayRefusedError(f"{command[0]}: {error.strerror}") from None
 
 
 def runs_python(pid: int) -> bool:
@@ -372,5 +372,5 @@ def _owner_of(path: str) -> int | None:
 
 def _some(threads: list[Thread]) -> list[Thread]:
     if not threads:
-        raise RefusedError("no thread of it runs Python")
+        raise WayRefusedError("no thread of it runs Python")
     return threads

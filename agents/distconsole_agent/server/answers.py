@@ -26,7 +26,7 @@ from distconsole_agent.journal.reader import Reader
 from distconsole_agent.journal.source_collector import read_along
 from distconsole_agent.node_folder.folders import hash_file, this_program
 from distconsole_agent.node_folder.run_files import check_run_id, read_end
-from distconsole_agent.node_folder.runs import Runs
+from distconsole_agent.node_folder.runs import NodeRuns
 from distconsole_agent.server.connection import Asked
 from distconsole_agent.server.shim_calls import inherit_environment
 from distconsole_agent.system.addresses import local_addresses
@@ -51,7 +51,7 @@ Result = dict[str, Any]
 
 
 class Answers:
-    def __init__(self, node_dir: str, runs: Runs, telemetry: Telemetry) -> None:
+    def __init__(self, node_dir: str, runs: NodeRuns, telemetry: Telemetry) -> None:
         self._node_dir = node_dir
         self._runs = runs
         self._telemetry = telemetry
@@ -216,7 +216,7 @@ class Answers:
         return active[0].rank_processes() if len(active) == 1 else []
 
 
-def _answer_roll_call(runs: Runs, request: dict[str, Any]) -> dict[str, Any]:
+def _answer_roll_call(runs: NodeRuns, request: dict[str, Any]) -> dict[str, Any]:
     """Return the places of a run's ranks on this node; none for a finished run.
 
     Raises Refusal: ``bad_request`` or ``no_such_run``.
@@ -233,7 +233,7 @@ def _answer_roll_call(runs: Runs, request: dict[str, Any]) -> dict[str, Any]:
     return {"ranks": calls, "time_ns": time.time_ns(), "host": os.uname().nodename}
 
 
-def _call_before_stop(runs: Runs, request: dict[str, Any]) -> None:
+def _call_before_stop(runs: NodeRuns, request: dict[str, Any]) -> None:
     """Keep the places of ranks that stand still; a stop at once (``grace`` 0) does not wait for it."""
     if request.get("grace") == 0:
         return
@@ -243,8 +243,8 @@ def _call_before_stop(runs: Runs, request: dict[str, Any]) -> None:
             roll.call_before_stop()
 
 
-def _attended(runs: Runs, run: object) -> ActiveRun | None:
-    """Return a run whose journal this agent writes or reads along; None where it is over."""
+def _attended(runs: NodeRuns, run: object) -> ActiveRun | None:
+    """Return a run whose journal this agent writes or reads along; None if it is over."""
     if read_end(runs.folder(run)) is not None:
         return None
     runs.pick_up()

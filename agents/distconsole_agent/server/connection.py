@@ -48,7 +48,7 @@ NO_THREADS = Refusal(
 )
 
 
-class Connection:
+class ConsoleConnection:
     """A connection that was accepted; ``threads`` are shared with all others."""
 
     def __init__(
@@ -56,7 +56,7 @@ class Connection:
         sock: socket.socket,
         answer: Answer,
         threads: threading.BoundedSemaphore,
-        over: Callable[[Connection], None],
+        over: Callable[[ConsoleConnection], None],
     ) -> None:
         self._sock = sock
         self._answer_to = answer
@@ -220,7 +220,7 @@ class Asked:
     ``environment`` is what the asking console's session has on this node; None where it is not known.
     """
 
-    def __init__(self, connection: Connection, number: int) -> None:
+    def __init__(self, connection: ConsoleConnection, number: int) -> None:
         self.number = number
         self.cancelled = threading.Event()
         self.environment = connection.environment

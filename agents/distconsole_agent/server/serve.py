@@ -16,13 +16,13 @@ from distconsole_agent.node_folder.compiled import keep_compiled
 from distconsole_agent.node_folder.folders import NodeFolders, this_program
 from distconsole_agent.node_folder.hook_files import remove_leftovers
 from distconsole_agent.node_folder.node_owner import keep_from_cleaners, take_node_dir
-from distconsole_agent.node_folder.runs import Runs
+from distconsole_agent.node_folder.runs import NodeRuns
 from distconsole_agent.server.answers import Answers
 from distconsole_agent.server.connection import (
     NO_DESCRIPTORS,
     NO_THREADS,
     TOO_MANY_CONSOLES,
-    Connection,
+    ConsoleConnection,
 )
 from distconsole_agent.system import unix
 from distconsole_agent.system.descriptors import is_scarce, raise_limit
@@ -65,7 +65,7 @@ class Agent:
     def __init__(self, folders: NodeFolders, idle_seconds: float) -> None:
         self._folders = folders
         self._idle_seconds = idle_seconds
-        self._runs = Runs(folders, this_program())
+        self._runs = NodeRuns(folders, this_program())
         telemetry = Telemetry()
         self._sampling = Sampling(
             telemetry,
@@ -73,7 +73,7 @@ class Agent:
         )
         self._answers = Answers(folders.node_dir, self._runs, telemetry)
         self._threads = threading.BoundedSemaphore(limits.MAX_THREADS)
-        self._connections: set[Connection] = set()
+        self._connections: set[ConsoleConnection] = set()
         self._lock = threading.Lock()
         self._leaving = threading.Event()
 
@@ -142,7 +142,9 @@ class Agent:
         if unix.peer_uid(sock) not in (os.getuid(), 0):
             sock.close()
             return False
-        connection = Connection(sock, self._answers.answer, self._threads, self._connection_over)
+        connection = ConsoleConnection(
+            sock, self._answers.answer, self._threads, self._connection_over
+        )
         scarce = is_scarce(sock.fileno())
         with self._lock:
             full = len(self._connections) >= limits.MAX_CONNECTIONS
@@ -156,7 +158,7 @@ class Agent:
             self._begin(connection)
         return True
 
-    def _begin(self, connection: Connection) -> None:
+    def _begin(self, connection: ConsoleConnection) -> None:
         try:
             connection.begin()
         except RuntimeError as error:
@@ -175,7 +177,7 @@ class Agent:
         except OSError as error:
             complain(f"the program stays uncompiled: {error}")
 
-    def _connection_over(self, connection: Connection) -> None:
+    def _connection_over(self, connection: ConsoleConnection) -> None:
         with self._lock:
             self._connections.discard(connection)
 

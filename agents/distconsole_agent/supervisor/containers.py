@@ -27,7 +27,7 @@ _HELP = re.compile(r"^(?:See|Run|For more help).*--help|^Usage:")
 _UNREADABLE = re.compile(r"(?:can't open|cannot open|No such file)", re.IGNORECASE)
 
 
-class Engine(NamedTuple):
+class ContainerEngine(NamedTuple):
     """The words of an engine.
 
     Attributes:
@@ -59,11 +59,11 @@ _SHARED = (
     *("--ipc=host", "--security-opt=label=disable"),
 )
 _KFD = ("--device=/dev/kfd", "--device=/dev/dri")
-_APPTAINER = Engine(
+_APPTAINER = ContainerEngine(
     ("exec",), ("--bind", "{}"), ("--nv",), ("--rocm",), fetch="apptainer pull {} docker://IMAGE"
 )
-ENGINES: Mapping[str, Engine] = {
-    "docker": Engine(
+ENGINES: Mapping[str, ContainerEngine] = {
+    "docker": ContainerEngine(
         (*_SHARED, "--ulimit=memlock=-1", "--ulimit=stack=67108864"),
         ("--volume={}:{}",),
         ("--gpus=all",),
@@ -71,7 +71,7 @@ ENGINES: Mapping[str, Engine] = {
         ("exec", "--interactive"),
         "docker pull {}",
     ),
-    "podman": Engine(
+    "podman": ContainerEngine(
         _SHARED,
         ("--volume={}:{}",),
         ("--device=nvidia.com/gpu=all",),
@@ -81,7 +81,7 @@ ENGINES: Mapping[str, Engine] = {
     ),
     "apptainer": _APPTAINER,
     "singularity": _APPTAINER,
-    "enroot": Engine(
+    "enroot": ContainerEngine(
         ("start", "--rw"),
         ("--mount", "{}:{}:none:x-create=dir,rbind"),
         ("--env", "NVIDIA_VISIBLE_DEVICES=all"),

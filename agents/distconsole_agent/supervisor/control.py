@@ -28,7 +28,7 @@ Answer = Union[dict[str, Any], Refusal]
 Reply = Callable[[Answer], None]
 
 
-class ControlSocket:
+class ShimSocket:
     """Listens at ``path`` for this user alone; ``answer`` returns an answer, or gives it to ``Reply`` later."""
 
     def __init__(

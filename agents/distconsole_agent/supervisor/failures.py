@@ -84,7 +84,7 @@ class EngineSaid(NamedTuple):
     signal: int | None
 
 
-class Told(NamedTuple):
+class FailureWords(NamedTuple):
     """What standard error says about an end."""
 
     error: str
@@ -130,17 +130,17 @@ def forget_exceptions(folder: str, before_ns: int) -> None:
                 os.unlink(path)
 
 
-def read_tail(path: str, since: int = 0) -> Told:
+def read_tail(path: str, since: int = 0) -> FailureWords:
     """Return the last traceback, or the last lines, of a log from byte ``since`` on."""
     return told_in(end_of(path, TAIL_BYTES, since))
 
 
-def read_last_lines(path: str, since: int = 0) -> Told:
+def read_last_lines(path: str, since: int = 0) -> FailureWords:
     """Return the last lines of a log from byte ``since`` on, for logs without a traceback."""
     return _last_lines(_lines_of(end_of(path, TAIL_BYTES, since)))
 
 
-def told_in(text: str) -> Told:
+def told_in(text: str) -> FailureWords:
     lines = _lines_of(text)
     heads = [index for index, line in enumerate(lines) if TRACEBACK_HEAD in line]
     return _traceback(lines, heads) if heads else _last_lines(lines)
@@ -150,12 +150,12 @@ def _lines_of(text: str) -> list[str]:
     return [line.rsplit("\r", 1)[-1] for line in text.replace("\r\n", "\n").splitlines()]
 
 
-def _last_lines(lines: list[str]) -> Told:
+def _last_lines(lines: list[str]) -> FailureWords:
     told = [line for line in lines if line.strip()][-TAIL_LINES:]
     tail = "\n".join(told)[-MAX_TRACEBACK_CHARS:]
     error = next((line.strip() for line in reversed(told) if not _WARNS.match(line)), "")
     error = next((line for line in told if line.startswith(FATAL)), error)
-    return Told(error[:MAX_ERROR_CHARS], tail)
+    return FailureWords(error[:MAX_ERROR_CHARS], tail)
 
 
 def first_reason(text: str) -> str:
@@ -233,7 +233,7 @@ def _validate(raw: dict[str, Any], pid: int) -> Raised | None:
     return Raised(pid, rank, t_ns, error, traceback[-MAX_TRACEBACK_CHARS:], retried)
 
 
-def _traceback(lines: list[str], heads: list[int]) -> Told:
+def _traceback(lines: list[str], heads: list[int]) -> FailureWords:
     last = first = heads.pop()
     while heads and (
         f"{ORIGINAL}{TRACEBACK_HEAD}" in lines[first]
@@ -246,7 +246,7 @@ def _traceback(lines: list[str], heads: list[int]) -> Told:
         end += 1
     error = lines[end][len(prefix) :].strip() if end < len(lines) else ""
     block = "\n".join(line[len(prefix) :] for line in lines[first : end + 1])
-    return Told(error[:MAX_ERROR_CHARS], block[-MAX_TRACEBACK_CHARS:])
+    return FailureWords(error[:MAX_ERROR_CHARS], block[-MAX_TRACEBACK_CHARS:])
 
 
 def headline(error: str, traceback: str) -> str:

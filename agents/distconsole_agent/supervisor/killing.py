@@ -20,7 +20,7 @@ class Kills(NamedTuple):
     group: int | None
 
 
-class Known(NamedTuple):
+class KillEvidence(NamedTuple):
     """Evidence of a kill: whether the kernel did it for memory (None: unknown), and in words."""
 
     for_memory: bool | None
@@ -33,7 +33,7 @@ def count_kills() -> Kills:
     return Kills(int(found[1]) if found else None, memory_kills(PROC, SYS))
 
 
-def examine_kill(before: Kills, peak_bytes: int) -> Known:
+def examine_kill(before: Kills, peak_bytes: int) -> KillEvidence:
     """Return the evidence of a kill since ``before``, of a process that held this much at most."""
     counts = {
         where: max(0, now - then)
@@ -50,4 +50,4 @@ def examine_kill(before: Kills, peak_bytes: int) -> Known:
     lines.append(f"{since}: {told or 'not to be seen here'}")
     if (group := memory_group(PROC, SYS)) is not None:
         lines.append(f"control group {group.at.name} may have {group.limit_bytes / GIB:.1f} GiB")
-    return Known(any(counts.values()) if counts else None, tuple(lines))
+    return KillEvidence(any(counts.values()) if counts else None, tuple(lines))

@@ -9,7 +9,7 @@ from distconsole_agent.coordination.link import NODE_LOST
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from distconsole_agent.supervisor.rank_output import Stream
+    from distconsole_agent.supervisor.rank_output import OutputStream
     from distconsole_agent.system.room import Disk
 
 MAX_PIDS_NAMED = 8
@@ -138,7 +138,7 @@ def no_restart(why: str) -> Note:
     return warn("run.not_restarted", f"not restarted: {why}", hint)
 
 
-def output_loss(host: str, logs: Sequence[Stream], *, over: bool) -> Note:
+def output_loss(host: str, logs: Sequence[OutputStream], *, over: bool) -> Note:
     """Return the note that says that output of ranks is dropped, or how much was when the run is over."""
     named = [
         f"{log.dropped_lines:,} lines ({log.dropped_bytes:,} bytes) of {_log_name(log.name)}"

@@ -24,7 +24,7 @@ from distconsole_agent.coordination.blame import (
     is_consequence,
 )
 from distconsole_agent.supervisor import failures
-from distconsole_agent.supervisor.killing import Kills, Known, examine_kill
+from distconsole_agent.supervisor.killing import KillEvidence, Kills, examine_kill
 from distconsole_agent.supervisor.processes import Exit, RankProcess
 from distconsole_agent.system import steady
 from distconsole_agent.system.kernel_files import end_of
@@ -129,7 +129,7 @@ def _make_failure(
     ):
         raised = None
     exit_code, number = (said or ended).exit_code, (said or ended).signal
-    known = Known(False, ())
+    known = KillEvidence(False, ())
     if number == signal.SIGKILL:
         known = examine_kill(kills, rank.peak_bytes)
     words = failures.describe_exit(exit_code, number, known.for_memory)
@@ -141,7 +141,7 @@ def _make_failure(
         t_ns = raised.t_ns
     elif stopped_ns is not None and raised is not None:
         # We caused its present death, so its own reason is unknown.
-        known = Known(False, ())
+        known = KillEvidence(False, ())
         exit_code, number = RAISED_EXIT_CODE, None
         error, traceback, t_ns = raised.error, raised.traceback, raised.t_ns
     else:

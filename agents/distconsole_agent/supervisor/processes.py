@@ -15,7 +15,7 @@ from distconsole_agent.contract.runspec import MPI, RankSpec, RunSpec
 from distconsole_agent.supervisor import containers
 from distconsole_agent.supervisor.proctree import ENV_JOB, ENV_RUN_DIR, SLURM_JOB, host_pid
 from distconsole_agent.supervisor.rank_output import RankOutput
-from distconsole_agent.supervisor.spawning import Command, SpawnFailure, read_failure, spawn
+from distconsole_agent.supervisor.spawning import ChildCommand, SpawnFailure, read_failure, spawn
 from distconsole_agent.system import steady
 from distconsole_agent.system.loop import READ, Loop
 
@@ -76,7 +76,7 @@ class RankProcess:
     def __init__(
         self,
         spec: RankSpec,
-        command: Command,
+        command: ChildCommand,
         logged: Mapping[str, int] = MappingProxyType({}),
         script: str = "",
     ) -> None:
@@ -273,7 +273,7 @@ def make_rank(spec: RunSpec, rank: RankSpec, port: int | None, places: Places) -
     # Such a process is no rank: its number is that of the node.
     name = f"rank-{rank.rank}" if spec.engine_ranks else ENGINE_LOG
     stem = os.path.join(places.logs, name)
-    command = Command(
+    command = ChildCommand(
         argv=tuple(fill(word, port, places.run_dir) for word in rank.argv),
         env=environment(spec, rank, port, places, os.environ),
         workdir=os.path.expanduser(fill(spec.workdir or "~", port, places.run_dir)),
@@ -291,8 +291,13 @@ def make_rank(spec: RunSpec, rank: RankSpec, port: int | None, places: Places) -
 
 
 def _enclose(
-    command: Command, spec: RunSpec, rank: RankSpec, port: int | None, places: Places, script: str
-) -> Command:
+    command: ChildCommand,
+    spec: RunSpec,
+    rank: RankSpec,
+    port: int | None,
+    places: Places,
+    script: str,
+) -> ChildCommand:
     """Return ``command`` as one that runs it in the run's container; raises OSError.
 
     The engine's program has this node's own environment: the plan's is for what runs inside.

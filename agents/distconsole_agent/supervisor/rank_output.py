@@ -45,8 +45,8 @@ class RankOutput:
     def __init__(self, run_dir: str, limit_bytes: int) -> None:
         self._run_dir = run_dir
         self._room = _Room(os.path.join(run_dir, "logs"), limit_bytes)
-        self._streams: dict[str, Stream] = {}
-        self._by_fd: dict[int, Stream] = {}
+        self._streams: dict[str, OutputStream] = {}
+        self._by_fd: dict[int, OutputStream] = {}
         self._closing = False
         self._poll: select.epoll | None = None
         self._wake = (-1, -1)
@@ -59,7 +59,9 @@ class RankOutput:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             with contextlib.suppress(FileExistsError):
                 os.mkfifo(path, 0o600)
-            stream = Stream(name, path, os.path.join(self._run_dir, "logs", name), self._room)
+            stream = OutputStream(
+                name, path, os.path.join(self._run_dir, "logs", name), self._room
+            )
             self._streams[name] = self._by_fd[stream.fd] = stream
             self._watch(stream.fd)
         return path
@@ -68,7 +70,7 @@ class RankOutput:
         for stream in self._streams.values():
             stream.flush()
 
-    def dropped(self) -> list[Stream]:
+    def dropped(self) -> list[OutputStream]:
         """Return the logs of which something was dropped so far."""
         return [stream for stream in self._streams.values() if stream.dropped_bytes]
 
@@ -169,7 +171,7 @@ class _Room:
             )
 
 
-class Stream:
+class OutputStream:
     """One pipe and its log; the lock is held by whoever carries."""
 
     def __init__(self, name: str, pipe: str, log: str, room: _Room) -> None:

@@ -15,7 +15,7 @@ from distconsole_agent.system.kernel_files import end_of
 from distconsole_agent.system.room import keep_room
 
 if TYPE_CHECKING:
-    from distconsole_agent.coordination.blame import Verdict
+    from distconsole_agent.coordination.blame import RunVerdict
     from distconsole_agent.supervisor.processes import RankProcess
     from distconsole_agent.system.loop import Loop
 
@@ -96,7 +96,7 @@ class RunLog:
         how = {"exit_code": ended.exit_code, "signal": ended.signal, "terminated": terminated}
         self.write("exited", t_ns=ended.t_ns, **_identify(rank), **how)
 
-    def write_verdict(self, verdict: Verdict) -> None:
+    def write_verdict(self, verdict: RunVerdict) -> None:
         """Write ``verdict.json`` aside and rename it; then append the event."""
         with contextlib.suppress(OSError):
             write_private(os.path.join(self._run_dir, "verdict.json"), verdict.as_json())
@@ -128,7 +128,7 @@ class RunLog:
             keep_room(self._fd, self._kept)
 
 
-class Ending:
+class RunEnding:
     """One run's, whose log it closes; then it stops the loop.
 
     Args:
@@ -145,9 +145,9 @@ class Ending:
         self._on_over = on_over
         self._is_over = self._finished = False
         self.gone = False
-        self.verdict: Verdict | None = None
+        self.verdict: RunVerdict | None = None
 
-    def judged(self, verdict: Verdict) -> None:
+    def judged(self, verdict: RunVerdict) -> None:
         self.verdict = verdict
         self._log.write_verdict(verdict)
         self.check()

@@ -36,8 +36,8 @@ from distconsole_agent.supervisor.containers import (
 )
 from distconsole_agent.supervisor.control import (
     Answer,
-    ControlSocket,
     Reply,
+    ShimSocket,
     read_endpoint,
     read_master_port,
     read_stop,
@@ -52,7 +52,7 @@ from distconsole_agent.supervisor.processes import (
 )
 from distconsole_agent.supervisor.proctree import descendants, program_names, send
 from distconsole_agent.supervisor.rank_output import RankOutput
-from distconsole_agent.supervisor.runlog import Ending, RunLog, keep_endpoint
+from distconsole_agent.supervisor.runlog import RunEnding, RunLog, keep_endpoint
 from distconsole_agent.supervisor.spawning import AgentWatch
 from distconsole_agent.supervisor.teardown import Rounds, Teardown
 from distconsole_agent.system import steady
@@ -89,7 +89,7 @@ class Shim:
         self._rounds = Rounds(loop, spec)
         self._kills = Kills(None, None)
         self._stop: blame.Stop | None = None
-        self._ending = Ending(loop, self._log, self._end)
+        self._ending = RunEnding(loop, self._log, self._end)
         self._reply_to_start: Reply | None = None
         self._start_refused = False
         self._refused: Refusal | None = None
@@ -100,7 +100,7 @@ class Shim:
         self._prepare_attempt()
         folders = NodeFolders(os.path.dirname(os.path.dirname(run_dir)), this_program().tag)
         self._agent = AgentWatch(loop, folders, spec.agent_argv)
-        self._control = ControlSocket(loop, os.path.join(run_dir, "shim.sock"), self._answer)
+        self._control = ShimSocket(loop, os.path.join(run_dir, "shim.sock"), self._answer)
         loop.watch_signals({signal.SIGCHLD: self._ranks.reap, signal.SIGTERM: self._terminated})
         loop.call_later(PREPARED_SECONDS, self._give_up_waiting)
         self._look_at_clock()
@@ -148,7 +148,7 @@ class Shim:
                 send(pid, stat, signal.SIGKILL)
         self._note(notes.supervisor_break(told))
         if self._ending.verdict is None:
-            self._log.write_verdict(blame.Verdict("failed", 1, None))
+            self._log.write_verdict(blame.RunVerdict("failed", 1, None))
         self._log.write("ended")
 
     # Requests
@@ -382,7 +382,7 @@ class Shim:
             self._state = "stopping"
             self._log.write("stopping", reason=reason)
             self._ending.gone = True
-            self._ending.judged(blame.Verdict("stopped", blame.STOP_EXIT_CODES[reason], None))
+            self._ending.judged(blame.RunVerdict("stopped", blame.STOP_EXIT_CODES[reason], None))
             self._ending.finish()
             return
         if self._ending.gone and self._ending.verdict is not None:
@@ -444,7 +444,9 @@ class Shim:
         checkpoint = last_checkpoint(self._run_dir)
         return fresh.port, checkpoint or self._first_spec.env.get(ENV_CHECKPOINT)
 
-    def _tell_restart(self, restart: Restart, failed: blame.Verdict, pause_seconds: float) -> None:
+    def _tell_restart(
+        self, restart: Restart, failed: blame.RunVerdict, pause_seconds: float
+    ) -> None:
         more = {"pause": round(pause_seconds, 3), "first_failure": failed.first_failure}
         self._log.write("restart", **restart.as_json(), **more)
 

@@ -49,7 +49,7 @@ LONGEST_CHECK_SECONDS = 80.0
 """An agent that keeps dying is started ever more rarely, down to this pace."""
 
 
-class Command(NamedTuple):
+class ChildCommand(NamedTuple):
     """What to execute, after ``setup`` in its shell; ``blocked`` signals, ``pipes`` for output, or ``detached``."""
 
     argv: tuple[str, ...]
@@ -76,7 +76,7 @@ def become_subreaper(on: bool = True) -> None:
     _prctl(PR_SET_CHILD_SUBREAPER, int(on))
 
 
-def spawn(command: Command) -> tuple[int, int]:
+def spawn(command: ChildCommand) -> tuple[int, int]:
     """Fork and execute ``command`` in a session of its own that dies with the calling thread.
 
     Returns the child's pid, and a descriptor for ``read_failure`` that ends empty once it was executed.
@@ -146,7 +146,7 @@ def login_shell() -> str:
     return shell if usable else "/bin/sh"
 
 
-def read_failure(report: bytes, command: Command) -> SpawnFailure | None:
+def read_failure(report: bytes, command: ChildCommand) -> SpawnFailure | None:
     """Return why a child was not executed; None when it was."""
     if len(report) < _REPORT.size:
         return None
@@ -157,7 +157,11 @@ def read_failure(report: bytes, command: Command) -> SpawnFailure | None:
 
 
 def _become(
-    command: Command, words: tuple[str, ...], parent: int, report_fd: int, kept: tuple[int, ...]
+    command: ChildCommand,
+    words: tuple[str, ...],
+    parent: int,
+    report_fd: int,
+    kept: tuple[int, ...],
 ) -> NoReturn:
     stage = 0
     exit_code = NOT_EXECUTABLE_EXIT_CODE
@@ -202,7 +206,7 @@ def _reset_signals(blocked: tuple[int, ...]) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
-def _redirect(command: Command) -> None:
+def _redirect(command: ChildCommand) -> None:
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
     out, err = command.pipes or (command.stdout_path, command.stderr_path)
     for target, path, how in ((0, os.devnull, os.O_RDONLY), (1, out, flags), (2, err, flags)):
@@ -267,7 +271,7 @@ class AgentWatch:
         log = self._folders.log
         become_subreaper(False)
         try:
-            command = Command(self._argv, os.environ, "/", None, log, log, detached=True)
+            command = ChildCommand(self._argv, os.environ, "/", None, log, log, detached=True)
             self._starter, report = spawn(command)
         except OSError:
             become_subreaper()

@@ -68,7 +68,7 @@ LAUNCHERS = {
 SPAWNED = "multiprocessing.spawn"
 
 
-class Seen(NamedTuple):
+class SeenProcess(NamedTuple):
     """A process of this user; ``words`` is its command line, ``told`` the variables of ``KEPT`` in its environment."""
 
     process: Process
@@ -114,18 +114,18 @@ class Seen(NamedTuple):
 Tree = dict[int, Process]
 
 
-def read_processes(root: str = "/proc") -> tuple[Tree, dict[int, Seen]]:
+def read_processes(root: str = "/proc") -> tuple[Tree, dict[int, SeenProcess]]:
     """Return all processes, and those of this user that may train or launch, each by pid."""
     tree = all_processes(root)
     own = [each for each in tree.values() if each.uid == os.getuid() and each.state not in "ZX"]
     own = sorted((each for each in own if each.pid != os.getpid()), key=lambda one: -one.starttime)
     own = own[:MAX_PROCESSES]
     lines = read_in_time([f"{root}/{each.pid}/cmdline" for each in own])
-    seen: dict[int, Seen] = {}
+    seen: dict[int, SeenProcess] = {}
     for each, line in zip(own, lines.values()):
         words = split_words(line or b"")
         if not is_ours(words):
-            seen[each.pid] = Seen(each, words, {})
+            seen[each.pid] = SeenProcess(each, words, {})
     looked = [one.pid for one in seen.values() if one.is_python or _launched(one, tree, seen)]
     texts = read_in_time([f"{root}/{pid}/environ" for pid in looked])
     node = os.environ.get(EMBEDDED)
@@ -138,7 +138,7 @@ def read_processes(root: str = "/proc") -> tuple[Tree, dict[int, Seen]]:
     return tree, seen
 
 
-def launcher_above(pid: int, tree: Tree, seen: dict[int, Seen]) -> str:
+def launcher_above(pid: int, tree: Tree, seen: dict[int, SeenProcess]) -> str:
     """Return the name of the nearest launcher above a process; empty without one."""
     for _ in range(MAX_DEPTH):
         above = tree.get(pid)
@@ -152,7 +152,7 @@ def launcher_above(pid: int, tree: Tree, seen: dict[int, Seen]) -> str:
     return ""
 
 
-def _launched(one: Seen, tree: Tree, seen: dict[int, Seen]) -> bool:
+def _launched(one: SeenProcess, tree: Tree, seen: dict[int, SeenProcess]) -> bool:
     above = one.process.ppid
     return bool(above in seen and seen[above].launcher) or (
         above in tree and tree[above].name in LAUNCHERS

@@ -18,7 +18,7 @@ from distconsole_agent.roll_call import facts
 from distconsole_agent.roll_call.calling import LOOK_SECONDS, Call, Seat, call_ranks
 from distconsole_agent.supervisor.proctree import read_in_time
 from distconsole_agent.survey.processes import read_processes
-from distconsole_agent.survey.worlds import Job, Rank, find_jobs
+from distconsole_agent.survey.worlds import Rank, SurveyedJob, find_jobs
 from distconsole_agent.system.procfs import open_files, printable, user_name
 from distconsole_agent.telemetry.mapping import visible_devices
 
@@ -112,7 +112,7 @@ def read_ras(text: str) -> list[str]:
     return found[:MAX_RAS_LINES]
 
 
-def _describe(job: Job) -> Result:
+def _describe(job: SurveyedJob) -> Result:
     ages = [rank.seen.process.age_seconds for rank in job.ranks.values()]
     return {
         "key": job.key,
@@ -221,7 +221,7 @@ def _outputs(rank: Rank) -> list[tuple[str, str, str]]:
     return found
 
 
-def _read_logs(jobs: Sequence[Job], after: dict[str, Any]) -> list[Result]:
+def _read_logs(jobs: Sequence[SurveyedJob], after: dict[str, Any]) -> list[Result]:
     """Return the new part of the ranks' output files; ranks of a job may share one."""
     files: dict[tuple[str, str], Result] = {}
     for job in jobs:
@@ -270,7 +270,7 @@ def endpoint_of(pids: Sequence[int]) -> str:
     return min(known, key=lambda each: int(each.rpartition(":")[2]), default="")
 
 
-def listens(job: Job) -> bool:
+def listens(job: SurveyedJob) -> bool:
     """Whether a rank of a job listens at the address at which its world meets."""
     port = job.endpoint.rpartition(":")[2]
     for rank in job.ranks.values():

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from distconsole_agent.survey.processes import SCHEMES, Scheme, Seen, Tree, launcher_above
+from distconsole_agent.survey.processes import SCHEMES, Scheme, SeenProcess, Tree, launcher_above
 
 MAX_RANK = 1_000_000
 LOOPBACK = ("localhost", "127.", "::1", "[::1]")
@@ -23,11 +23,11 @@ class Rank:
 
     rank: int
     local: int
-    seen: Seen
+    seen: SeenProcess
 
 
 @dataclass
-class Job:
+class SurveyedJob:
     """The part of a world that runs here.
 
     Attributes:
@@ -65,14 +65,16 @@ class Job:
 
 
 def find_jobs(
-    tree: Tree, seen: dict[int, Seen], meets: Callable[[Sequence[int]], str] = lambda _pids: ""
-) -> list[Job]:
+    tree: Tree,
+    seen: dict[int, SeenProcess],
+    meets: Callable[[Sequence[int]], str] = lambda _pids: "",
+) -> list[SurveyedJob]:
     """Return the jobs of these processes, the one with the most ranks first.
 
     Args:
         meets: Where processes meet by their sockets: the address to which all of them have a connection.
     """
-    jobs: dict[str, Job] = {}
+    jobs: dict[str, SurveyedJob] = {}
     parents = _spawning(seen)
     for one in sorted(seen.values(), key=lambda each: (each.process.starttime, each.pid)):
         if one.launcher or one.spawned or one.pid in parents:
@@ -90,7 +92,7 @@ def find_jobs(
     return sorted(jobs.values(), key=lambda job: (-len(job.ranks), job.key))
 
 
-def _add(jobs: dict[str, Job], job: Job, rank: Rank) -> None:
+def _add(jobs: dict[str, SurveyedJob], job: SurveyedJob, rank: Rank) -> None:
     """Take a rank in; of several processes of one rank, below each other, the first that trains is it."""
     known = jobs.setdefault(job.key, job)
     known.local_size = known.local_size or job.local_size
@@ -104,7 +106,7 @@ def _number(text: str | None, most: int = MAX_RANK) -> int:
     return int(text) if text and text.isdecimal() and len(text) < 11 and int(text) <= most else -1
 
 
-def _by_variables(one: Seen) -> tuple[Job, Rank] | None:
+def _by_variables(one: SeenProcess) -> tuple[SurveyedJob, Rank] | None:
     told = one.told
     in_step = _number(told.get("SLURM_STEP_ID"), END_OF_STEPS) >= 0
     for scheme in SCHEMES:
@@ -114,7 +116,7 @@ def _by_variables(one: Seen) -> tuple[Job, Rank] | None:
         if scheme.rank == "PMI_RANK" and in_step and _is_slurms(told):
             continue
         endpoint, ident = _meeting_of(scheme, told)
-        job = Job(
+        job = SurveyedJob(
             launcher=scheme.launcher,
             script=_name(one.script),
             endpoint=endpoint,
@@ -148,7 +150,7 @@ def _meeting_of(scheme: Scheme, told: dict[str, str]) -> tuple[str, str]:
     return "", next((told[name] for name in idents if told.get(name)), "")
 
 
-def _by_arguments(one: Seen) -> tuple[Job, Rank] | None:
+def _by_arguments(one: SeenProcess) -> tuple[SurveyedJob, Rank] | None:
     """Return the rank of a script with ``--rank`` and ``--world-size``."""
     if not one.is_python:
         return None
@@ -161,11 +163,13 @@ def _by_arguments(one: Seen) -> tuple[Job, Rank] | None:
         return None
     endpoint = next((m[1] for word in one.words if (m := _ENDPOINT.search(word))), "")
     here = endpoint.startswith(LOOPBACK)
-    job = Job("by hand", _name(one.script), endpoint, "", here, given["world_size"])
+    job = SurveyedJob("by hand", _name(one.script), endpoint, "", here, given["world_size"])
     return job, Rank(given["rank"], given.get("local_rank", -1), one)
 
 
-def _alone(one: Seen, tree: Tree, seen: dict[int, Seen]) -> tuple[Job, Rank] | None:
+def _alone(
+    one: SeenProcess, tree: Tree, seen: dict[int, SeenProcess]
+) -> tuple[SurveyedJob, Rank] | None:
     """Return a process that torch has named and that no other of its kind has started: a world of one."""
     above = tree.get(one.process.ppid)
     if one.process.name != "pt_main_thread" or (
@@ -174,13 +178,13 @@ def _alone(one: Seen, tree: Tree, seen: dict[int, Seen]) -> tuple[Job, Rank] | N
         return None
     if one.process.ppid in seen and seen[one.process.ppid].script == one.script:
         return None
-    job = Job("by hand", _name(one.script), "", f"pid {one.pid}", here=True, size=1)
+    job = SurveyedJob("by hand", _name(one.script), "", f"pid {one.pid}", here=True, size=1)
     return job, Rank(0, 0, one)
 
 
-def _spawning(seen: dict[int, Seen]) -> dict[int, list[Seen]]:
+def _spawning(seen: dict[int, SeenProcess]) -> dict[int, list[SeenProcess]]:
     """Return each script that has started two or more of its ranks by ``mp.spawn``, and these in order."""
-    children: dict[int, list[Seen]] = {}
+    children: dict[int, list[SeenProcess]] = {}
     for one in sorted(seen.values(), key=lambda each: (each.process.starttime, each.pid)):
         above = seen.get(one.process.ppid)
         if one.spawned and one.process.name != "pt_data_worker" and above is not None:
@@ -193,12 +197,14 @@ def _spawning(seen: dict[int, Seen]) -> dict[int, list[Seen]]:
     }
 
 
-def _spawn_job(parent: Seen, children: list[Seen], meets: Callable[[Sequence[int]], str]) -> Job:
+def _spawn_job(
+    parent: SeenProcess, children: list[SeenProcess], meets: Callable[[Sequence[int]], str]
+) -> SurveyedJob:
     endpoint = meets([child.pid for child in children])
     here = endpoint.startswith(LOOPBACK) or not endpoint
     ident = f"pid {parent.pid}" if here else ""
     script, count = _name(parent.script), len(children)
-    return Job(
+    return SurveyedJob(
         "mp.spawn", script, endpoint, ident, here, 0 if endpoint else count, count, spawned=True
     )
 

@@ -16,7 +16,7 @@ _NO_LIMIT = 2**60
 """Version 1 writes a number near 2**63 for no limit."""
 
 
-class Group(NamedTuple):
+class ControlGroup(NamedTuple):
     """A control group; ``name`` is its path below the mount, ``/`` for that itself."""
 
     folder: str
@@ -31,7 +31,7 @@ class Group(NamedTuple):
 class MemoryGroup(NamedTuple):
     """The group whose memory limit is the lowest of all the groups above this process."""
 
-    at: Group
+    at: ControlGroup
     limit_bytes: int
 
     def used_bytes(self) -> int | None:
@@ -91,12 +91,12 @@ def tightest_limits(root: str = "") -> dict[str, str | None]:
     }
 
 
-def _groups(controller: str, root: str) -> list[Group]:
+def _groups(controller: str, root: str) -> list[ControlGroup]:
     every = _hierarchies(controller, f"{root}/proc", f"{root}/sys")
     return [group for groups in every for group in groups]
 
 
-def _hierarchies(controller: str, proc_root: str, sys_root: str) -> Iterator[list[Group]]:
+def _hierarchies(controller: str, proc_root: str, sys_root: str) -> Iterator[list[ControlGroup]]:
     """Yield, of each hierarchy that may have a controller, this process's group and those above it.
 
     Inside a container the path may be the host's, and the mount already the container's own group.
@@ -113,7 +113,7 @@ def _hierarchies(controller: str, proc_root: str, sys_root: str) -> Iterator[lis
             continue
         parts = [part for part in path.split("/") if part and part != ".."]
         names = ["/" + "/".join(parts[:length]) for length in range(len(parts), -1, -1)]
-        yield [Group(base + name.rstrip("/"), version, name) for name in names]
+        yield [ControlGroup(base + name.rstrip("/"), version, name) for name in names]
 
 
 def _tightest(files: Iterator[tuple[str, str]]) -> tuple[str | None, str | None]:
@@ -129,7 +129,7 @@ def _tightest(files: Iterator[tuple[str, str]]) -> tuple[str | None, str | None]
     return (None, None) if best is None else (str(best[0]), str(best[1]))
 
 
-def _cpu_quota(group: Group) -> str:
+def _cpu_quota(group: ControlGroup) -> str:
     if group.version == 2:
         return first_line_of(f"{group.folder}/cpu.max") or ""
     names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")

@@ -19,7 +19,7 @@ _PACKAGES = (_CONSOLE, "distconsole_agent")
 _TAKE_A_WORD = ("--check-hash-based-pycs",)
 
 
-class Target(NamedTuple):
+class CommandTarget(NamedTuple):
     """The program of an interpreter: ``option`` is ``-m`` before a module, ``-c`` before code, empty before a file."""
 
     option: str
@@ -33,7 +33,7 @@ def split_words(line: bytes) -> tuple[str, ...]:
     return tuple(words if words[-1] else words[:-1])
 
 
-def read_target(words: Sequence[str]) -> Target:
+def read_target(words: Sequence[str]) -> CommandTarget:
     """Return the program of the interpreter ``words[0]``, by Python's options; None without a script."""
     at = 1
     while at < len(words) and words[at].startswith("-") and len(words[at]) > 1:
@@ -45,8 +45,8 @@ def read_target(words: Sequence[str]) -> Target:
             if not value:
                 value, at = words[at] if at < len(words) else "", at + 1
             if option in ("-c", "-m"):
-                return Target(option, value, tuple(words[at:]))
-    return Target("", *_split(words[at:]))
+                return CommandTarget(option, value, tuple(words[at:]))
+    return CommandTarget("", *_split(words[at:]))
 
 
 def is_ours(words: Sequence[str]) -> bool:

@@ -29,7 +29,7 @@ from distconsole_agent.telemetry.nvml import (
     GpuGoneError,
     NvmlError,
     NvmlMissingError,
-    RefusedError,
+    NvmlRefusedError,
     UnsupportedError,
     error_of,
 )
@@ -182,7 +182,7 @@ class AmdDevice:
     def temperature(self) -> int | None:
         """Return the temperature of the edge; MI300 has that of the hottest spot only."""
         for sensor in (_EDGE, _HOTSPOT):
-            with contextlib.suppress(RefusedError, UnsupportedError):
+            with contextlib.suppress(NvmlRefusedError, UnsupportedError):
                 found = self._amd.number("get_temp_metric", self._handle, sensor, _CURRENT)
                 if found is not None and 0 < found < 200:
                     return found

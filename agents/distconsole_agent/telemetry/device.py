@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from distconsole_agent.contract.protocol import XID_SECONDS
 from distconsole_agent.telemetry.mapping import GpuUnit
-from distconsole_agent.telemetry.nvml import Nvml, RefusedError, UnsupportedError
+from distconsole_agent.telemetry.nvml import Nvml, NvmlRefusedError, UnsupportedError
 from distconsole_agent.telemetry.rates import Rate
 
 EACH_SECONDS, WARM_SECONDS, SLOW_SECONDS = 0.0, 5.0, 60.0
@@ -64,7 +64,7 @@ class Questions:
             return read()
         except UnsupportedError:
             self._never.add(what)
-        except RefusedError:
+        except NvmlRefusedError:
             pass
         return None
 
@@ -189,7 +189,7 @@ class Device:
     def _read_counters(self, counters: list[Counter], now: float) -> None:
         wanted = [(each.field, each.scope) for each in counters if each.field not in self._absent]
         found: dict[int, int | None] = {}
-        with contextlib.suppress(UnsupportedError, RefusedError):
+        with contextlib.suppress(UnsupportedError, NvmlRefusedError):
             found = self._nvml.counters(self._handle, wanted) if wanted else {}
         self._absent.update(field for field, count in found.items() if count is None)
         for each in counters:

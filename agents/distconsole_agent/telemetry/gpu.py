@@ -11,10 +11,10 @@ from distconsole_agent.contract.protocol import GPU_FIELDS
 from distconsole_agent.telemetry.amd import Amd, AmdDevice
 from distconsole_agent.telemetry.device import Device, UnitReading
 from distconsole_agent.telemetry.mapping import (
+    GpuPlacement,
     GpuUnit,
     ListedProcess,
     Listing,
-    Placement,
     ProcessTable,
     place,
 )
@@ -224,7 +224,7 @@ def open_device(driver: Nvml | Amd, index: int) -> Device | AmdDevice:
 
 
 def _entry(
-    reading: UnitReading, placement: Placement, asked_at: float, now: float
+    reading: UnitReading, placement: GpuPlacement, asked_at: float, now: float
 ) -> dict[str, Any]:
     entry: dict[str, Any] = dict.fromkeys(GPU_FIELDS)
     key = reading.unit.key

@@ -222,7 +222,7 @@ class Listing(NamedTuple):
     processes: Mapping[str, tuple[ListedProcess, ...]] = MappingProxyType({})
 
 
-class Placement(NamedTuple):
+class GpuPlacement(NamedTuple):
     """Which rank each unit is given, and its processes as ``GPU_FIELDS`` has them; by key."""
 
     ranks: Mapping[str, int]
@@ -231,7 +231,7 @@ class Placement(NamedTuple):
 
 def place(
     units: Sequence[GpuUnit], listing: Listing, ranks: Sequence[Mapping[str, Any]]
-) -> Placement:
+) -> GpuPlacement:
     """Return the places of ``ranks``: by ``listing``, and by their variables if it may lack processes."""
     rank_of = {int(entry["pid"]): int(entry["rank"]) for entry in ranks if entry.get("pid")}
     holders: dict[str, set[int]] = {}
@@ -246,7 +246,7 @@ def place(
             _entry(process, owner)
             for process, owner in zip(processes[:MAX_SHOWN], owners[:MAX_SHOWN])
         ]
-    return Placement(ranks_by_unit(units, () if listing.complete else ranks, holders), shown)
+    return GpuPlacement(ranks_by_unit(units, () if listing.complete else ranks, holders), shown)
 
 
 def _entry(process: ListedProcess, owner: int | None) -> dict[str, Any]:

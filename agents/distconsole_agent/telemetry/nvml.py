@@ -47,12 +47,12 @@ class UnsupportedError(NvmlError):
     """This GPU or driver never has this value."""
 
 
-class RefusedError(NvmlError):
+class NvmlRefusedError(NvmlError):
     """There is no value this time."""
 
 
 Meanings = Sequence[tuple[frozenset[int], type[NvmlError]]]
-"""Meaning of a driver's codes; any other is a ``RefusedError``."""
+"""Meaning of a driver's codes; any other is a ``NvmlRefusedError``."""
 
 _MEANINGS: Meanings = (
     # Uninitialized, not loaded, no library, mismatch.
@@ -63,7 +63,7 @@ _MEANINGS: Meanings = (
 
 
 def error_of(status: int, meanings: Meanings, text: str) -> NvmlError:
-    kind = next((kind for codes, kind in meanings if status in codes), RefusedError)
+    kind = next((kind for codes, kind in meanings if status in codes), NvmlRefusedError)
     return kind(f"{text} {status}")
 
 
@@ -106,7 +106,7 @@ class Nvml:
         except AttributeError:
             raise UnsupportedError(f"pynvml has no {function}") from None
         except UnicodeDecodeError:
-            raise RefusedError(f"{function} gave no text") from None
+            raise NvmlRefusedError(f"{function} gave no text") from None
 
     def count(self) -> int:
         return int(self.call("nvmlDeviceGetCount"))
@@ -149,7 +149,7 @@ class Nvml:
     def last_xid(self, handle: Any) -> int | None:
         """Return the number of the newest error of a GPU since the last call; None without one."""
         # A lost GPU ends the wait for all of them; its time is 0, and that it has passed is refused.
-        with contextlib.suppress(RefusedError, GpuGoneError):
+        with contextlib.suppress(NvmlRefusedError, GpuGoneError):
             for _ in range(MAX_EVENTS if self._events is not None else 0):
                 event = self.call("nvmlEventSetWait_v2", self._events, 0)
                 self._xids[_address(event.device)] = event.eventData
@@ -163,7 +163,7 @@ class Nvml:
     def mig_instances(self, handle: Any) -> list[Any]:
         found = []
         for index in range(self.call("nvmlDeviceGetMaxMigDeviceCount", handle)):
-            with contextlib.suppress(RefusedError):
+            with contextlib.suppress(NvmlRefusedError):
                 found.append(self.call("nvmlDeviceGetMigDeviceHandleByIndex", handle, index))
         return found
 

@@ -82,7 +82,7 @@ class HostSampler:
         self._surveyed_at: float | None = None
         self._interfaces: frozenset[str] = frozenset()
         self._disks: frozenset[str] = frozenset()
-        self._ports: tuple[RdmaPort, ...] = ()
+        self._ports: tuple[SampledPort, ...] = ()
         self._memory_group: MemoryGroup | None = None
         self._cpu_times: tuple[float, float] | None = None
         self._rates = _new_rates()
@@ -297,7 +297,7 @@ def _or_none(read: Callable[[], _Value]) -> _Value | None:
         return None
 
 
-class RdmaPort(NamedTuple):
+class SampledPort(NamedTuple):
     """One port of an RDMA adapter; its data counters count words of four bytes."""
 
     received: str
@@ -326,7 +326,7 @@ def without_infiniband(names: frozenset[str], sys_root: str) -> frozenset[str]:
     )
 
 
-def rdma_ports(sys_root: str) -> tuple[RdmaPort, ...]:
+def rdma_ports(sys_root: str) -> tuple[SampledPort, ...]:
     """Return all RDMA adapters' ports, whose traffic no interface counts (sysfs-class-infiniband of Linux's ABI)."""
     folder, ports = f"{sys_root}/class/infiniband", []
     for adapter in entries_of(folder):
@@ -336,7 +336,7 @@ def rdma_ports(sys_root: str) -> tuple[RdmaPort, ...]:
             sent = f"{port}/counters/port_xmit_data"
             if os.path.exists(received) and os.path.exists(sent):
                 layer = first_line_of(f"{port}/link_layer")
-                ports.append(RdmaPort(received, sent, layer == "InfiniBand"))
+                ports.append(SampledPort(received, sent, layer == "InfiniBand"))
     return tuple(ports)
 
 

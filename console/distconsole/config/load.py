@@ -40,7 +40,7 @@ from distconsole.config.values import convert, line_of
 from distconsole.errors import ConfigError, UntrustedError
 from distconsole.model.expectation import NOTHING_EXPECTED, CollectiveExpectation, Expectation
 from distconsole.model.names import join_some
-from distconsole.model.options import Kind, Option, Trust
+from distconsole.model.options import Kind, Option, TrustNeed
 
 EXPECT, NOTIFY = "expect", "notify"
 PACKAGES, COLLECTIVES = "packages", "collectives"
@@ -242,7 +242,7 @@ class _Reader:
         return KeySetting(key, **found, view=view, place=self._place(where, key))
 
     def _aliases(self, table: Mapping[str, Any]) -> dict[str, Alias]:
-        where, option = ("aliases",), Option(Kind.LINE, Trust.KEY)
+        where, option = ("aliases",), Option(Kind.LINE, TrustNeed.KEY)
         return {
             name: Alias(name, self._value(where, name, value, option), self._place(where, name))
             for name, value in table.items()

@@ -12,25 +12,25 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from distconsole.model.notices import NoticeKind
-from distconsole.model.options import Kind, Option, Trust
+from distconsole.model.options import Kind, Option, TrustNeed
 
 DEFAULT_KINDS = (NoticeKind.FINISH, NoticeKind.FAILURE, NoticeKind.STALL)
 MAX_SERVICES = 8
 DESKTOPS = ("auto", "osc9", "osc777", "both", "off")
 
 NOTIFY_KEYS = {
-    "on": Option(Kind.WORDS, Trust.NONE),
-    "bell": Option(Kind.FLAG, Trust.NONE),
-    "desktop": Option(Kind.TEXT, Trust.NONE, choices=DESKTOPS),
-    "command": Option(Kind.WORDS, Trust.KEY),
-    "shell": Option(Kind.TEXT, Trust.KEY),
-    "webhook": Option(Kind.TEXT, Trust.KEY, secret=True),
-    "webhook_env": Option(Kind.TEXT, Trust.KEY),
-    "allow_http": Option(Kind.FLAG, Trust.KEY),
-    "node": Option(Kind.FLAG, Trust.KEY),
-    "services": Option(Kind.WORDS, Trust.KEY, secret=True),
-    "services_env": Option(Kind.TEXT, Trust.KEY),
-    "timeout": Option(Kind.SECONDS, Trust.NONE),
+    "on": Option(Kind.WORDS, TrustNeed.NONE),
+    "bell": Option(Kind.FLAG, TrustNeed.NONE),
+    "desktop": Option(Kind.TEXT, TrustNeed.NONE, choices=DESKTOPS),
+    "command": Option(Kind.WORDS, TrustNeed.KEY),
+    "shell": Option(Kind.TEXT, TrustNeed.KEY),
+    "webhook": Option(Kind.TEXT, TrustNeed.KEY, secret=True),
+    "webhook_env": Option(Kind.TEXT, TrustNeed.KEY),
+    "allow_http": Option(Kind.FLAG, TrustNeed.KEY),
+    "node": Option(Kind.FLAG, TrustNeed.KEY),
+    "services": Option(Kind.WORDS, TrustNeed.KEY, secret=True),
+    "services_env": Option(Kind.TEXT, TrustNeed.KEY),
+    "timeout": Option(Kind.SECONDS, TrustNeed.NONE),
 }
 
 OWN_KEYS = (

@@ -16,7 +16,7 @@ from distconsole.model.expectation import (
     Expectation,
     said_in,
 )
-from distconsole.model.options import Kind, Option, Trust, keys_of, needs_trust, plain
+from distconsole.model.options import Kind, Option, TrustNeed, keys_of, needs_trust, plain
 from distconsole.model.verbs import VERBS
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -48,28 +48,28 @@ HOST_KEYS = keys_of(HostSettings)
 SHARED_KEYS = {name: key for name, key in HOST_KEYS.items() if name != "address"}
 
 CLUSTER_KEYS = {
-    "hosts": Option(Kind.WORDS, Trust.NONE),
-    "hostfile": Option(Kind.FILE, Trust.NONE),
-    "ssh_config": Option(Kind.FILE, Trust.CONTENT),
+    "hosts": Option(Kind.WORDS, TrustNeed.NONE),
+    "hostfile": Option(Kind.FILE, TrustNeed.NONE),
+    "ssh_config": Option(Kind.FILE, TrustNeed.CONTENT),
     **SHARED_KEYS,
 }
 
 TOP_KEYS = {
-    "cluster": Option(Kind.TEXT, Trust.NONE),
-    "ssh_config": Option(Kind.FILE, Trust.CONTENT),
-    "theme": Option(Kind.TEXT, Trust.NONE),
-    "startup": Option(Kind.FLAG, Trust.NONE),
+    "cluster": Option(Kind.TEXT, TrustNeed.NONE),
+    "ssh_config": Option(Kind.FILE, TrustNeed.CONTENT),
+    "theme": Option(Kind.TEXT, TrustNeed.NONE),
+    "startup": Option(Kind.FLAG, TrustNeed.NONE),
     **SHARED_KEYS,
 }
 
 
-KEY_KEYS = dict.fromkeys(("line", "label"), Option(Kind.KEY_LINE, Trust.KEY))
+KEY_KEYS = dict.fromkeys(("line", "label"), Option(Kind.KEY_LINE, TrustNeed.KEY))
 """Of one key of ``[keys]``, if it is a table."""
 
 EXPECT_KEYS = keys_of(Expectation)
 """Of ``[expect]``, ``[clusters.NAME.expect]`` and ``[hosts.NAME.expect]``, beside the two tables."""
 
-PACKAGE_KEY = Option(Kind.VERSION, Trust.NONE)
+PACKAGE_KEY = Option(Kind.VERSION, TrustNeed.NONE)
 
 COLLECTIVE_KEYS = keys_of(CollectiveExpectation)
 """Of each of ``[[expect.collectives]]``."""

@@ -23,7 +23,7 @@ from distconsole.config.paths import config_dir, expand_home, replace_file
 from distconsole.config.schema import CLUSTER_KEYS, HOST_KEYS, TOP_KEYS, TRUSTED_TABLES, VERB_KEYS
 from distconsole.config.ssh_names import own_ssh_config
 from distconsole.errors import ConfigError
-from distconsole.model.options import Option, Trust
+from distconsole.model.options import Option, TrustNeed
 
 KeyPath = tuple[str, ...]
 """A key with its tables, as they are written in the file."""
@@ -43,9 +43,9 @@ def why_foreign(path: Path) -> str:
     return ""
 
 
-def keys_to_trust(table: Mapping[str, Any]) -> list[tuple[KeyPath, Trust]]:
+def keys_to_trust(table: Mapping[str, Any]) -> list[tuple[KeyPath, TrustNeed]]:
     """Return the keys of a file that need trust, in the file's order, and the need of each."""
-    return [(path, needs) for path, needs in _trust_of_keys(table) if needs is not Trust.NONE]
+    return [(path, needs) for path, needs in _trust_of_keys(table) if needs is not TrustNeed.NONE]
 
 
 def without(table: Mapping[str, Any], paths: list[KeyPath]) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def digest(path: Path, text: str, table: Mapping[str, Any]) -> str:
     whole = hashlib.sha256(text.encode())
     for keys, needs in keys_to_trust(table):
         named: Any = reduce(getitem, keys, table)
-        if needs is not Trust.CONTENT or not isinstance(named, str):
+        if needs is not TrustNeed.CONTENT or not isinstance(named, str):
             continue
         place = path.parent / expand_home(named)
         if place != own_ssh_config():
@@ -105,13 +105,13 @@ def trust_store() -> Path:
     return config_dir() / "trusted.json"
 
 
-def _trust_of_keys(table: Mapping[str, Any]) -> Iterator[tuple[KeyPath, Trust]]:
+def _trust_of_keys(table: Mapping[str, Any]) -> Iterator[tuple[KeyPath, TrustNeed]]:
     named = {"hosts": HOST_KEYS, "clusters": CLUSTER_KEYS}
     tables = {"notify": NOTIFY_KEYS, **VERB_KEYS}
     for name, value in table.items():
         word = name.replace("-", "_")
         if word in TRUSTED_TABLES:
-            yield (name,), Trust.KEY
+            yield (name,), TrustNeed.KEY
         elif word in named and isinstance(value, dict):
             for inner, settings in value.items():
                 yield from _trust_of_table((name, inner), settings, named[word])
@@ -123,7 +123,7 @@ def _trust_of_keys(table: Mapping[str, Any]) -> Iterator[tuple[KeyPath, Trust]]:
 
 def _trust_of_table(
     where: KeyPath, value: object, keys: Mapping[str, Option]
-) -> Iterator[tuple[KeyPath, Trust]]:
+) -> Iterator[tuple[KeyPath, TrustNeed]]:
     for name in value if isinstance(value, dict) else ():
         key = keys.get(name.replace("-", "_"))
         if key is not None:

@@ -20,7 +20,7 @@ BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TomlEntry:
     """One key to set, such as ``nic`` of ``("hosts", "gpu01")``, and the comment behind it."""
 
     table: tuple[str, ...]
@@ -33,7 +33,7 @@ class Entry:
         return f"[{'.'.join(map(bare_key, self.table))}] {bare_key(self.key)}"
 
 
-def add_entries(path: Path, entries: Iterable[Entry]) -> list[Entry]:
+def add_entries(path: Path, entries: Iterable[TomlEntry]) -> list[TomlEntry]:
     """Set keys in a file, at once or not at all; return those that were not there yet.
 
     Content, order and comments of the file stay. It is made if it is not there.
@@ -67,7 +67,7 @@ def add_entries(path: Path, entries: Iterable[Entry]) -> list[Entry]:
     return new
 
 
-def _is_there(document: Mapping[str, Any], entry: Entry, path: Path, text: str) -> bool:
+def _is_there(document: Mapping[str, Any], entry: TomlEntry, path: Path, text: str) -> bool:
     """Whether the file has the key with this value; raises ConfigError if it has another one."""
     for table in _tables(document, entry.table):
         values = _inside(document, table)
@@ -102,7 +102,7 @@ def _inside(document: Mapping[str, Any], table: tuple[str, ...]) -> Mapping[str,
     return found if isinstance(found, Mapping) else {}
 
 
-def _set(document: Any, entry: Entry) -> Any:
+def _set(document: Any, entry: TomlEntry) -> Any:
     import tomlkit  # noqa: PLC0415
 
     found, made = document, False

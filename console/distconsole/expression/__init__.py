@@ -13,11 +13,19 @@ from typing import Generic, TypeVar
 from distconsole.config.spelling import suggest
 from distconsole.errors import UsageError
 from distconsole.expression import parts
-from distconsole.expression.fields import Field, Fields, Kind, Value
+from distconsole.expression.fields import Field, Fields, Value, ValueKind
 from distconsole.expression.parts import Asks, Part, Rows
 from distconsole.expression.units import UNITS, Measure
 
-__all__ = ["Condition", "ExpressionError", "Field", "Fields", "Kind", "Value", "parse_condition"]
+__all__ = [
+    "Condition",
+    "ExpressionError",
+    "Field",
+    "Fields",
+    "Value",
+    "ValueKind",
+    "parse_condition",
+]
 
 
 MAX_CHARS = 1000
@@ -132,11 +140,11 @@ class _Parser(Generic[Row]):
     def _infix(self, sign: str, left: Part, at: int) -> Part:
         if sign in ("and", "or"):
             return parts.join(sign, self._flag(left), self._flag(self._expression(STRENGTH[sign])))
-        if left.kind is Kind.TEXT:
+        if left.kind is ValueKind.TEXT:
             return self._compare_texts(sign, left, at)
         if sign in ("~", "!~"):
             raise self._mistake(f"'{sign}' compares texts", at)
-        if sign in ("=", "!=") and left.kind is Kind.NUMBER and self._takes_nan():
+        if sign in ("=", "!=") and left.kind is ValueKind.NUMBER and self._takes_nan():
             if left.field is None:
                 raise self._mistake("only a field is compared with nan", left.at)
             return parts.not_a_number(sign, left.field)
@@ -170,7 +178,7 @@ class _Parser(Generic[Row]):
             if right.text is None:
                 raise self._mistake("what is looked for is a text", right.at)
             return parts.find_text(sign, left, right.text)
-        if right.kind is not Kind.TEXT:
+        if right.kind is not ValueKind.TEXT:
             raise self._mistake(f"a text is compared with a {right.kind.value}", right.at)
         return parts.same_text(sign, left, right)
 
@@ -250,13 +258,13 @@ class _Parser(Generic[Row]):
         return found
 
     def _flag(self, part: Part) -> Part:
-        if part.kind is not Kind.FLAG:
+        if part.kind is not ValueKind.FLAG:
             words = f"this is a {part.kind.value}, no condition"
             raise self._mistake(words, part.at, "compare it: < = > ~")
         return part
 
     def _number(self, part: Part) -> Part:
-        if part.kind is not Kind.NUMBER:
+        if part.kind is not ValueKind.NUMBER:
             raise self._mistake(f"this is a {part.kind.value}, no number", part.at)
         return part
 

@@ -16,7 +16,7 @@ Value: TypeAlias = float | str | bool | tuple[str, ...] | None
 """Value of a field; several texts are a tuple, an unknown one is None."""
 
 
-class Kind(StrEnum):
+class ValueKind(StrEnum):
     """What can be done with a value."""
 
     NUMBER = "number"
@@ -31,7 +31,7 @@ class Field(Generic[Row]):
     name: str
     get: Callable[[Row], Value]
     about: str
-    kind: Kind = Kind.NUMBER
+    kind: ValueKind = ValueKind.NUMBER
     unit: str = ""
     bare: str = ""
     twins: dict[Measure, str] = field(default_factory=dict)

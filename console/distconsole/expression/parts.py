@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from distconsole.expression.fields import Field, Kind, Value
+from distconsole.expression.fields import Field, Value, ValueKind
 from distconsole.expression.units import UNITS, Measure
 
 LOOKED_AT_CHARS = 512
@@ -48,7 +48,7 @@ class Part:
     """
 
     asks: Asks
-    kind: Kind
+    kind: ValueKind
     measure: Measure = Measure.PLAIN
     bare: float = 1.0
     literal: bool = False
@@ -59,16 +59,16 @@ class Part:
 
 def constant(value: float, measure: Measure) -> Part:
     literal = measure is Measure.PLAIN
-    return Part(lambda _row, _rows: value, Kind.NUMBER, measure, literal=literal)
+    return Part(lambda _row, _rows: value, ValueKind.NUMBER, measure, literal=literal)
 
 
 def words(value: str) -> Part:
-    return Part(lambda _row, _rows: value, Kind.TEXT, text=value)
+    return Part(lambda _row, _rows: value, ValueKind.TEXT, text=value)
 
 
 def field_part(field: Field[Any]) -> Part:
     get, factor = field.get, UNITS[field.unit].factor
-    if field.kind is not Kind.NUMBER:
+    if field.kind is not ValueKind.NUMBER:
         return Part(lambda row, _rows: get(row), field.kind, field=field)
 
     def number(row: Any, _rows: Rows) -> Value:
@@ -76,7 +76,7 @@ def field_part(field: Field[Any]) -> Part:
         return _finite(value * factor) if isinstance(value, int | float) else None
 
     bare = UNITS[field.bare or field.unit].factor
-    return Part(number, Kind.NUMBER, field.measure, bare, field=field)
+    return Part(number, ValueKind.NUMBER, field.measure, bare, field=field)
 
 
 def not_a_number(sign: str, field: Field[Any]) -> Part:
@@ -86,11 +86,11 @@ def not_a_number(sign: str, field: Field[Any]) -> Part:
         value = get(row)
         return (not math.isfinite(value)) is wanted if isinstance(value, int | float) else None
 
-    return Part(odd, Kind.FLAG)
+    return Part(odd, ValueKind.FLAG)
 
 
 def negate(part: Part) -> Part:
-    return Part(_ask_known(operator.not_, part), Kind.FLAG)
+    return Part(_ask_known(operator.not_, part), ValueKind.FLAG)
 
 
 def join(sign: str, left: Part, right: Part) -> Part:
@@ -106,11 +106,13 @@ def join(sign: str, left: Part, right: Part) -> Part:
             return deciding
         return None if one is None or other is None else not deciding
 
-    return Part(asks, Kind.FLAG)
+    return Part(asks, ValueKind.FLAG)
 
 
 def minus(part: Part) -> Part:
-    return Part(_ask_known(operator.neg, part), Kind.NUMBER, part.measure, part.bare, part.literal)
+    return Part(
+        _ask_known(operator.neg, part), ValueKind.NUMBER, part.measure, part.bare, part.literal
+    )
 
 
 def add(sign: str, left: Part, right: Part) -> Part | None:
@@ -122,7 +124,7 @@ def add(sign: str, left: Part, right: Part) -> Part | None:
     known = left if left.measure is not Measure.PLAIN else right
     work = operator.add if sign == "+" else operator.sub
     literal = left.literal and right.literal
-    return Part(_figure(work, left, right), Kind.NUMBER, known.measure, known.bare, literal)
+    return Part(_figure(work, left, right), ValueKind.NUMBER, known.measure, known.bare, literal)
 
 
 def multiply(sign: str, left: Part, right: Part) -> Part | None:
@@ -131,23 +133,23 @@ def multiply(sign: str, left: Part, right: Part) -> Part | None:
     if sign == "/":
         work = _figure(_divide, left, right)
         if right.measure is Measure.PLAIN:
-            return Part(work, Kind.NUMBER, left.measure, left.bare, literal)
-        return Part(work, Kind.NUMBER) if left.measure is right.measure else None
+            return Part(work, ValueKind.NUMBER, left.measure, left.bare, literal)
+        return Part(work, ValueKind.NUMBER) if left.measure is right.measure else None
     if Measure.SHARE in (left.measure, right.measure) and left.measure is not right.measure:
         share, other = (left, right) if left.measure is Measure.SHARE else (right, left)
         if other.measure is not Measure.PLAIN:
             work = _figure(lambda a, b: a / 100 * b, share, other)
-            return Part(work, Kind.NUMBER, other.measure, other.bare)
+            return Part(work, ValueKind.NUMBER, other.measure, other.bare)
     if Measure.PLAIN not in (left.measure, right.measure):
         return None
     known = left if left.measure is not Measure.PLAIN else right
     work = _figure(operator.mul, left, right)
-    return Part(work, Kind.NUMBER, known.measure, known.bare, literal)
+    return Part(work, ValueKind.NUMBER, known.measure, known.bare, literal)
 
 
 def compare(sign: str, left: Part, right: Part) -> Part | None:
     fitting = _fit(left, right)
-    return None if fitting is None else Part(_ask_known(COMPARED[sign], *fitting), Kind.FLAG)
+    return None if fitting is None else Part(_ask_known(COMPARED[sign], *fitting), ValueKind.FLAG)
 
 
 def same_text(sign: str, left: Part, right: Part) -> Part:
@@ -158,7 +160,7 @@ def same_text(sign: str, left: Part, right: Part) -> Part:
         others = _texts(other)
         return any((each in others) is wanted for each in _texts(one))
 
-    return Part(_ask_known(same, left, right), Kind.FLAG)
+    return Part(_ask_known(same, left, right), ValueKind.FLAG)
 
 
 def find_text(sign: str, left: Part, pattern: str) -> Part:
@@ -174,17 +176,17 @@ def find_text(sign: str, left: Part, pattern: str) -> Part:
     def find(value: Value) -> Value:
         return any((matches(each) is not None) is wanted for each in _texts(value))
 
-    return Part(_ask_known(find, left), Kind.FLAG)
+    return Part(_ask_known(find, left), ValueKind.FLAG)
 
 
 def count_rows() -> Part:
-    return Part(lambda _row, rows: len(rows.rows), Kind.NUMBER)
+    return Part(lambda _row, rows: len(rows.rows), ValueKind.NUMBER)
 
 
 def over_flags(function: str, inside: Part) -> Part:
     """Return ``any``, ``all`` or ``count`` of the rows for which ``inside`` holds."""
     work = {"any": _any, "all": _all, "count": lambda values: sum(map(bool, values))}[function]
-    return Part(_once(inside, work), Kind.NUMBER if function == "count" else Kind.FLAG)
+    return Part(_once(inside, work), ValueKind.NUMBER if function == "count" else ValueKind.FLAG)
 
 
 def over_numbers(function: str, inside: Part) -> Part:
@@ -195,7 +197,7 @@ def over_numbers(function: str, inside: Part) -> Part:
         known = [value for value in values if isinstance(value, int | float)]
         return _finite(work(known)) if known else None
 
-    return Part(_once(inside, figure), Kind.NUMBER, inside.measure, inside.bare)
+    return Part(_once(inside, figure), ValueKind.NUMBER, inside.measure, inside.bare)
 
 
 COMPARED: dict[str, Callable[[Any, Any], bool]] = {
@@ -266,7 +268,7 @@ def _fit(left: Part, right: Part) -> tuple[Part, Part] | None:
 
 def _take_as(plain: Part, other: Part) -> Part:
     work = _figure(operator.mul, plain, constant(other.bare, other.measure))
-    return Part(work, Kind.NUMBER, other.measure, other.bare)
+    return Part(work, ValueKind.NUMBER, other.measure, other.bare)
 
 
 def _divide(one: float, other: float) -> float | None:

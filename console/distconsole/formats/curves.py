@@ -38,7 +38,7 @@ MAX_FINDINGS = 20
 MAX_NOTE_CHARS = 5000
 
 
-class Point(NamedTuple):
+class CurvePoint(NamedTuple):
     """A value of a curve; ``place``: empty for one reduced over the ranks, ``lowest``, ``highest``, or ``ranks``."""
 
     place: str
@@ -52,12 +52,12 @@ class Curves:
         self._timeline = RunTimeline()
         self._second = 0
 
-    def of(self, event: RunEvents) -> Iterator[Point]:
+    def of(self, event: RunEvents) -> Iterator[CurvePoint]:
         match event:
             case Metric():
-                yield Point("", event.name, event.value, event.step)
-                yield Point("lowest", event.name, event.min, event.step)
-                yield Point("highest", event.name, event.max, event.step)
+                yield CurvePoint("", event.name, event.value, event.step)
+                yield CurvePoint("lowest", event.name, event.min, event.step)
+                yield CurvePoint("highest", event.name, event.max, event.step)
             case Window():
                 self._timeline.apply(event)
                 yield from self._window(event)
@@ -68,24 +68,26 @@ class Curves:
             case _:
                 pass
 
-    def _window(self, event: Window) -> Iterator[Point]:
+    def _window(self, event: Window) -> Iterator[CurvePoint]:
         if event.step_ms_mean is not None and event.rank < MAX_RANKS:
-            yield Point("ranks", f"step_ms/rank_{event.rank:04}", event.step_ms_mean, event.step)
+            yield CurvePoint(
+                "ranks", f"step_ms/rank_{event.rank:04}", event.step_ms_mean, event.step
+            )
         if int(event.t) <= self._second:
             return
         self._second = int(event.t)
         step = self._timeline.steps or 0
         figures = present(self._timeline, event.t)
         if figures.samples_s is not None:
-            yield Point("", "throughput/samples_s", figures.samples_s, step)
+            yield CurvePoint("", "throughput/samples_s", figures.samples_s, step)
         at_work = (v for n, v in self._timeline.ranks.items() if n not in figures.others)
         known = [view.step_ms_mean for view in at_work if view.step_ms_mean is not None]
         if known:
             reduced = {"": sum(known) / len(known), "lowest": min(known), "highest": max(known)}
             for place, value in reduced.items():
-                yield Point(place, "throughput/step_ms", value, step)
+                yield CurvePoint(place, "throughput/step_ms", value, step)
 
-    def _gpu(self, event: GpuSample) -> Iterator[Point]:
+    def _gpu(self, event: GpuSample) -> Iterator[CurvePoint]:
         if event.rank is UNSET:
             whose = f"{event.host}_gpu_{event.gpu}"
         elif event.rank >= MAX_RANKS:
@@ -95,7 +97,7 @@ class Curves:
         figures = {"util": event.util, "mem_used": event.mem_used, "power_w": event.power_w}
         for name, value in figures.items():
             if value is not None:
-                yield Point("ranks", f"gpu_{name}/{whose}", value, self._timeline.steps or 0)
+                yield CurvePoint("ranks", f"gpu_{name}/{whose}", value, self._timeline.steps or 0)
 
 
 def finding_text(event: RunFinding) -> str:
@@ -107,7 +109,7 @@ def end_text(event: RunEnded) -> str:
     return f"{event.state}, exit code {event.exit_code}, {duration_text(event.seconds)}"
 
 
-class Value(NamedTuple):
+class CurveValue(NamedTuple):
     """A value of a curve, under its name in the service; ``t`` in UNIX seconds."""
 
     name: str
@@ -128,7 +130,7 @@ class Tracker:
 
     def __init__(self) -> None:
         self._curves = Curves()
-        self._values: list[Value] = []
+        self._values: list[CurveValue] = []
         self._findings: list[str] = []
         self._end: RunEnded | None = None
         self._first: RunEvents | None = None
@@ -140,7 +142,7 @@ class Tracker:
         """Make the run in the service, of which ``event`` is the first."""
         raise NotImplementedError
 
-    def send(self, values: list[Value]) -> None:
+    def send(self, values: list[CurveValue]) -> None:
         raise NotImplementedError
 
     def end(self, end: RunEnded | None, note: str) -> None:
@@ -150,7 +152,7 @@ class Tracker:
     def take(self, event: RunEvents) -> None:
         is_first, self._first = self._first is None, self._first or event
         for point in self._curves.of(event):
-            self._values.append(Value(_name(point), point.value, point.step, event.t))
+            self._values.append(CurveValue(_name(point), point.value, point.step, event.t))
         if isinstance(event, RunFinding):
             self._findings.append(finding_text(event))
         elif isinstance(event, RunEnded):
@@ -198,6 +200,6 @@ class Tracker:
         """The service keeps its data."""
 
 
-def _name(point: Point) -> str:
+def _name(point: CurvePoint) -> str:
     band = point.place in ("lowest", "highest")
     return f"{point.tag}_{point.place}" if band else point.tag

@@ -38,7 +38,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 @dataclass(slots=True)
-class Page:
+class GaugePage:
     """Families of gauges, each with its help, in order of their first value.
 
     A value that is unknown or NaN of nobody's making is left out; one that a rank reported as NaN or
@@ -73,13 +73,13 @@ class Page:
         return "\n".join(lines) + "\n" if lines else ""
 
 
-def run_page(timeline: RunTimeline, now: float) -> Page:
+def run_page(timeline: RunTimeline, now: float) -> GaugePage:
     """Return the gauges of a run at ``now`` (UNIX seconds).
 
     While it goes on, what is not measured now is left out; of one that has ended the last is told,
     beside when that was.
     """
-    page = Page()
+    page = GaugePage()
     run, plan, end = timeline.run, timeline.plan, timeline.end
 
     def put(name: str, meaning: str, value: float | None, /, **labels: str) -> None:
@@ -113,7 +113,7 @@ def run_page(timeline: RunTimeline, now: float) -> Page:
     return page
 
 
-def _run_load(page: Page, timeline: RunTimeline, now: float) -> None:
+def _run_load(page: GaugePage, timeline: RunTimeline, now: float) -> None:
     run, nodes, gpus = timeline.run, timeline.nodes.values(), timeline.gpus.values()
     told = {node.host: node.t for node in nodes}
     told |= {gpu.host: max(gpu.t, told.get(gpu.host, gpu.t)) for gpu in gpus}
@@ -132,16 +132,18 @@ def _run_load(page: Page, timeline: RunTimeline, now: float) -> None:
 
 def hosts_page(
     hosts: Iterable[HostStatus], nodes: Iterable[NodeSample], gpus: Iterable[GpuSample]
-) -> Page:
+) -> GaugePage:
     """Return the load of hosts; of one that does not answer only that."""
-    page = Page()
+    page = GaugePage()
     for status in sorted(hosts, key=lambda each: each.host):
         page.put("distconsole_host_up", "1 if it answers.", status.reachable, host=status.host)
     _load(page, "", nodes, gpus)
     return page
 
 
-def _rank(page: Page, run: str, view: RankView, own_ms: float | None, *, measured: bool) -> None:
+def _rank(
+    page: GaugePage, run: str, view: RankView, own_ms: float | None, *, measured: bool
+) -> None:
     labels = {"run": run, "host": view.host, "rank": view.rank}
     if view.gpu is not None:
         labels["gpu"] = view.gpu
@@ -159,7 +161,9 @@ def _rank(page: Page, run: str, view: RankView, own_ms: float | None, *, measure
         page.put("distconsole_rank_metric", "As it reported it.", value, **labels, name=name)
 
 
-def _load(page: Page, run: str, nodes: Iterable[NodeSample], gpus: Iterable[GpuSample]) -> None:
+def _load(
+    page: GaugePage, run: str, nodes: Iterable[NodeSample], gpus: Iterable[GpuSample]
+) -> None:
     for node in sorted(nodes, key=lambda each: each.host):
         labels: dict[str, Any] = {"run": run, "host": node.host}
         _figures(page, "distconsole_node", NODE_FIGURES, node, labels)
@@ -170,7 +174,11 @@ def _load(page: Page, run: str, nodes: Iterable[NodeSample], gpus: Iterable[GpuS
 
 
 def _figures(
-    page: Page, prefix: str, figures: tuple[Figure, ...], source: object, labels: dict[str, Any]
+    page: GaugePage,
+    prefix: str,
+    figures: tuple[Figure, ...],
+    source: object,
+    labels: dict[str, Any],
 ) -> None:
     for figure in figures:
         if figure.gauge:

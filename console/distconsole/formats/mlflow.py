@@ -18,7 +18,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
 from distconsole.errors import UnavailableError
-from distconsole.formats.curves import PROJECT, Tracker, Value
+from distconsole.formats.curves import PROJECT, CurveValue, Tracker
 from distconsole.model.run_events import EndState, RunEnded, RunEvents
 
 MAX_VALUE_CHARS = 500
@@ -61,7 +61,7 @@ class MlflowRun(Tracker):
             self._client.log_batch(self._id, params=params)
         self.place = f"MLflow's experiment {wanted}, run {self._id}"
 
-    def send(self, values: list[Value]) -> None:
+    def send(self, values: list[CurveValue]) -> None:
         while batch := values[:METRICS_A_REQUEST]:
             metrics = [
                 Metric(

@@ -26,7 +26,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from distconsole.errors import UnavailableError
 from distconsole.formats.curves import end_text
-from distconsole.formats.gauges import Labels, Page, run_page
+from distconsole.formats.gauges import GaugePage, Labels, run_page
 from distconsole.model.findings import Severity
 from distconsole.model.names import count_text
 from distconsole.model.run_events import LogLine, RunEnded, RunEvents, RunFinding
@@ -167,7 +167,7 @@ def _resource(timeline: RunTimeline) -> Resource:
     )
 
 
-def _points(page: Page, t_ns: int) -> list[Point]:
+def _points(page: GaugePage, t_ns: int) -> list[Point]:
     return [
         (gauge, meaning, export.NumberDataPoint(_attributes(labels), 0, t_ns, value))
         for gauge, (meaning, values) in page.families.items()

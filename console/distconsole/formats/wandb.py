@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import wandb
 
 from distconsole.errors import UnavailableError
-from distconsole.formats.curves import PROJECT, Tracker, Value
+from distconsole.formats.curves import PROJECT, CurveValue, Tracker
 from distconsole.model.run_events import RunEnded, RunEvents
 
 STEP = "step"
@@ -65,9 +65,9 @@ class WandbRun(Tracker):
         self.place = str(Path(self._run.dir).parent) if offline else self._run.url
         self.place += "; wandb sync sends it" if offline else ""
 
-    def send(self, values: list[Value]) -> None:
+    def send(self, values: list[CurveValue]) -> None:
         """Send a row a step and second; rows of one step may be several, as ranks come to it."""
-        rows: dict[tuple[int, int], list[Value]] = {}
+        rows: dict[tuple[int, int], list[CurveValue]] = {}
         for value in values:
             rows.setdefault((int(value.t), value.step), []).append(value)
         try:

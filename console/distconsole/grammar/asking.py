@@ -97,7 +97,7 @@ class NumberedFlag(NamedOption):
         option.process = process
 
 
-class Verb(click.Command):
+class VerbCommand(click.Command):
     """A command that hands out its help; ``of_run``: its exit code may be that of a run."""
 
     def __init__(
@@ -149,7 +149,7 @@ DIVIDED = "distconsole.divided"
 """In a context's ``meta``: whether ``--`` stood before the script."""
 
 
-class DividedVerb(Verb):
+class DividedVerb(VerbCommand):
     """A verb whose last arguments are a script's or a command's; it remembers a ``--`` before them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

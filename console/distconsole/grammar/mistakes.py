@@ -16,7 +16,7 @@ from distconsole.errors import UsageError
 from distconsole.grammar.asking import PROGRAM
 from distconsole.grammar.pasting.meanings import becomes
 from distconsole.grammar.pasting.read import is_command
-from distconsole.grammar.pasting.starters import STARTERS, Option, starter_of
+from distconsole.grammar.pasting.starters import STARTERS, StarterOption, starter_of
 
 OTHER_OPTIONS = {
     **dict.fromkeys(("ngpus", "gpus", "world_size"), "--ranks N, or --nproc N for each host"),
@@ -151,7 +151,7 @@ def answer_for(typed: str) -> str:
     return text if not text or text.startswith("leave") else f"here: {text}"
 
 
-def _answer(typed: str, option: Option) -> str:
+def _answer(typed: str, option: StarterOption) -> str:
     match option.kind:
         case "takes":
             told = becomes(option.text)

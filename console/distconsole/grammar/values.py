@@ -93,7 +93,7 @@ def _last_element(
 Offers = Callable[[Vocabulary], Iterable[str]]
 
 
-class Choice(click.Choice[Name]):
+class WordChoice(click.Choice[Name]):
     def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:
         return str(choice)
 
@@ -342,7 +342,7 @@ def type_of(option: Option) -> click.ParamType:  # type: ignore[type-arg]
         case Kind.WORDS:
             return names_of(option.choices)
         case Kind.TEXT if option.choices:
-            return Choice(option.choices)
+            return WordChoice(option.choices)
         case Kind.COUNT | Kind.POSITIVE:
             return _whole(int(option.kind is Kind.POSITIVE), option.most)
         case Kind.SECONDS:

@@ -18,7 +18,7 @@ from distconsole.grammar.asking import (
     PROGRAM,
     DividedVerb,
     HelpRequested,
-    Verb,
+    VerbCommand,
     dash_words,
     help_option,
     is_typed,
@@ -92,7 +92,7 @@ def _verb(
     name = row.name.split()[0]
     options = (params_of(kind) if params is None else params).values()
     with_script = kind in (ask.Check, ask.Run)
-    return (DividedVerb if with_script else Verb)(
+    return (DividedVerb if with_script else VerbCommand)(
         name,
         params=[*sorted(options, key=lambda each: each.name in HOST_OPTIONS), *arguments],
         callback=callback,

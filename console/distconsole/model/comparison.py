@@ -19,7 +19,7 @@ class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
     last_step: int | None = None
 
 
-class Figure(msgspec.Struct, frozen=True, kw_only=True):
+class ComparedFigure(msgspec.Struct, frozen=True, kw_only=True):
     """A figure of every run, null if unknown; ``ratios`` to the first; ``better``: ``less``, ``more`` or empty."""
 
     name: str
@@ -50,7 +50,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     runs: tuple[ComparedRun, ...]
     words: tuple[str, ...]
     notes: tuple[str, ...]
-    figures: tuple[Figure, ...]
+    figures: tuple[ComparedFigure, ...]
     differs: tuple[Setting, ...]
     same: tuple[str, ...]
 

@@ -58,7 +58,7 @@ class Kind(Enum):
     """It may be empty."""
 
 
-class Trust(Enum):
+class TrustNeed(Enum):
     """Trust that a key needs in a project's file (``config.trust``)."""
 
     NONE = "none"
@@ -115,7 +115,7 @@ class Option:
     """
 
     kind: Kind
-    trust: Trust
+    trust: TrustNeed
     help: str = ""
     choices: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
@@ -133,7 +133,7 @@ class Option:
 
 
 def option(
-    trust: Trust,
+    trust: TrustNeed,
     default: T,
     help_text: str = "",
     kind: Kind | Iterable[str] | None = None,
@@ -151,13 +151,13 @@ def option(
     return made  # type: ignore[no-any-return]
 
 
-plain = partial(option, Trust.NONE)
+plain = partial(option, TrustNeed.NONE)
 """A field whose key may stand in a project's file without trust: it executes nothing."""
-needs_trust = partial(option, Trust.KEY)
+needs_trust = partial(option, TrustNeed.KEY)
 """A field whose key can have something executed, written over, or opened to others."""
-needs_trusted_file = partial(option, Trust.CONTENT)
+needs_trusted_file = partial(option, TrustNeed.CONTENT)
 """A field whose key names a file that can have something executed."""
-act = partial(option, Trust.NO_KEY)
+act = partial(option, TrustNeed.NO_KEY)
 """A field without a key: an act or a question, and no setting."""
 
 
@@ -174,7 +174,7 @@ def keys_of(kind: type) -> dict[str, Option]:
     """Return the keys of a dataclass by their names in ``distconsole.toml``."""
     found = {}
     for name, each in options_of(kind).items():
-        if each.trust is not Trust.NO_KEY:
+        if each.trust is not TrustNeed.NO_KEY:
             key = each.flag(name).removeprefix("--").replace("-", "_")
             found[key] = replace(each, parameter=name)
     return found

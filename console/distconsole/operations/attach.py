@@ -22,7 +22,7 @@ from distconsole.operations.sessions import (
 from distconsole.operations.stored.remote_runs import ask_runs, find_known, record_of
 from distconsole.operations.watching import journal_opener, watch_run
 from distconsole.runs.following.follow import fetch_late, hosts_to_ask
-from distconsole.runs.store.place import Place
+from distconsole.runs.store.place import JournalPlace
 from distconsole.runs.store.planned import stored_plan
 from distconsole.runs.store.run_file import RunRecord
 from distconsole.runs.store.store import RunStore, meant
@@ -72,7 +72,7 @@ def follow_run(
     else:
         try:
             with open_run(record, run, where, sessions, store) as (session, known, hosts):
-                until: dict[HostName, Place] | None = None
+                until: dict[HostName, JournalPlace] | None = None
                 if control is None:
                     until, lacking = journal_places(session, known, hosts)
                     yield from lacking
@@ -101,7 +101,7 @@ def fold(events: Iterable[Event], take: Callable[[RunEvents], object]) -> Iterat
 
 def journal_places(
     session: Session, record: RunRecord, hosts: Sequence[HostName]
-) -> tuple[dict[HostName, Place], list[Narration]]:
+) -> tuple[dict[HostName, JournalPlace], list[Narration]]:
     """Return the position of the run's journal on each of its ``hosts`` that answers, and notes on the others."""
     runs, silent = ask_runs(session, hosts)
     places = next((each.places for each in runs if each.run == record.run), {})

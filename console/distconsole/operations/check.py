@@ -14,7 +14,7 @@ from distconsole.checks.fixes.cures import exports, mca_env
 from distconsole.config.load import needs_no_trust, project_file, trust_as_it_is
 from distconsole.config.paths import PROJECT_FILE, expand_home
 from distconsole.config.schema import Config
-from distconsole.config.writing import Entry, add_entries
+from distconsole.config.writing import TomlEntry, add_entries
 from distconsole.errors import ConfigError, UsageError
 from distconsole.model.cluster import Cluster
 from distconsole.model.events import CheckEnded, Event
@@ -123,7 +123,7 @@ def write_profile(
     )
 
 
-def _entries(findings: Iterable[Finding], config: Config, cluster: Cluster) -> list[Entry]:
+def _entries(findings: Iterable[Finding], config: Config, cluster: Cluster) -> list[TomlEntry]:
     found = list(findings)
     by_place = {(entry.table, entry.key): entry for each in found for entry in _plain(each)}
     setups: dict[str, list[tuple[str, str]]] = {}
@@ -139,18 +139,18 @@ def _entries(findings: Iterable[Finding], config: Config, cluster: Cluster) -> l
         if missing:
             value = "\n".join([*there, *dict.fromkeys(missing)])
             checks = " ".join(dict.fromkeys(check for _, check in lines))
-            by_place[("hosts", name), "setup"] = Entry(("hosts", name), "setup", value, checks)
+            by_place[("hosts", name), "setup"] = TomlEntry(("hosts", name), "setup", value, checks)
     return list(by_place.values())
 
 
-def _plain(finding: Finding) -> Iterator[Entry]:
+def _plain(finding: Finding) -> Iterator[TomlEntry]:
     cure = finding.cure or Cure()
     for name, value in {**cure.env, **mca_env(cure)}.items():
-        yield Entry(ENV, name, value, finding.check)
+        yield TomlEntry(ENV, name, value, finding.check)
     for host, change in cure.hosts.items():
         for key, value in (("nic", change.nic), ("address", change.address)):
             if value:
-                yield Entry(("hosts", host), key, value, finding.check)
+                yield TomlEntry(("hosts", host), key, value, finding.check)
 
 
 def _shell(cure: Cure, change: HostCure) -> Iterator[str]:

@@ -37,7 +37,7 @@ class Wish(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class ControlCommand:
     """One request with its arguments."""
 
     wish: Wish
@@ -45,7 +45,7 @@ class Command:
     grace_seconds: float | None = None
 
 
-def end_before_start(run: str, asked: Command) -> RunEnded:
+def end_before_start(run: str, asked: ControlCommand) -> RunEnded:
     """Return the end of a run that was stopped, or left, before any rank was started."""
     return RunEnded(
         t=time.time(),
@@ -93,24 +93,24 @@ class Control:
         self.timeline: RunTimeline | None = None
         self.behind = self.unordered = False
         self.retell: Callable[[Iterator[RunEvents]], None] | None = None
-        self._commands: SimpleQueue[Command | None] = SimpleQueue()
-        self.asked: Command | None = None
+        self._commands: SimpleQueue[ControlCommand | None] = SimpleQueue()
+        self.asked: ControlCommand | None = None
 
     def stop(
         self, reason: StopReason = StopReason.INTERRUPT, grace_seconds: float | None = None
     ) -> None:
         """Stop the run on every host and go on following it to its end; None takes the run's own grace."""
-        self._put(Command(Wish.STOP, reason, grace_seconds))
+        self._put(ControlCommand(Wish.STOP, reason, grace_seconds))
 
     def kill(self, reason: StopReason = StopReason.INTERRUPT) -> None:
         """Kill the run on every host at once and go on following it to its end."""
-        self._put(Command(Wish.KILL, reason))
+        self._put(ControlCommand(Wish.KILL, reason))
 
     def leave(self) -> None:
         """End the operation and leave the run going."""
-        self._put(Command(Wish.LEAVE))
+        self._put(ControlCommand(Wish.LEAVE))
 
-    def next(self) -> Command | None:
+    def next(self) -> ControlCommand | None:
         """Wait for the next wish (for operations); None once ``close`` was called."""
         return self._commands.get()
 
@@ -118,6 +118,6 @@ class Control:
         """Release whoever waits in ``next`` (for operations, when they end)."""
         self._commands.put(None)
 
-    def _put(self, command: Command) -> None:
+    def _put(self, command: ControlCommand) -> None:
         self.asked = command
         self._commands.put(command)

@@ -38,7 +38,7 @@ MOST_HOSTS = 50
 """Of ssh_config whose keys are looked at."""
 
 
-class Line(NamedTuple):
+class ReportLine(NamedTuple):
     """One line of the page; ``state`` is ``ok``, ``warn`` or ``fail``."""
 
     name: str
@@ -47,7 +47,7 @@ class Line(NamedTuple):
     hint: str = ""
 
 
-Lines = Iterator[Line]
+Lines = Iterator[ReportLine]
 
 
 def doctor(request: Doctor, sessions: SessionSource, store: RunStore) -> Iterator[Event]:
@@ -63,7 +63,8 @@ def doctor(request: Doctor, sessions: SessionSource, store: RunStore) -> Iterato
         looks["hosts"] = partial(_hosts, request, sessions)
     page = {
         name: [
-            Line(*(text.replace(str(Path.home()), "~") for text in line)) for line in _guard(look)
+            ReportLine(*(text.replace(str(Path.home()), "~") for text in line))
+            for line in _guard(look)
         ]
         for name, look in looks.items()
     }
@@ -78,7 +79,7 @@ def doctor(request: Doctor, sessions: SessionSource, store: RunStore) -> Iterato
         raise ConsoleError(f"broken: {', '.join(line.name for line in broken)}", "\n".join(hints))
 
 
-def _show(page: dict[str, list[Line]]) -> Iterator[Event]:
+def _show(page: dict[str, list[ReportLine]]) -> Iterator[Event]:
     width = max(len(line.name) for lines in page.values() for line in lines)
     for section, lines in page.items():
         yield TextMade(text=section)
@@ -93,26 +94,26 @@ def _guard(look: Callable[[], Lines]) -> Lines:
     try:
         yield from look()
     except ConsoleError as error:
-        yield Line("error", error.message, "fail", error.hint)
+        yield ReportLine("error", error.message, "fail", error.hint)
     except OSError as error:
-        yield Line("error", str(error), "fail")
+        yield ReportLine("error", str(error), "fail")
 
 
 def _versions() -> Lines:
-    yield Line("distconsole", f"{__version__} in {Path(__file__).parents[1]}")
-    yield Line("Python", f"{platform.python_version()}, {sys.executable}")
-    yield Line("system", f"{platform.system()} {platform.release()} {platform.machine()}")
+    yield ReportLine("distconsole", f"{__version__} in {Path(__file__).parents[1]}")
+    yield ReportLine("Python", f"{platform.python_version()}, {sys.executable}")
+    yield ReportLine("system", f"{platform.system()} {platform.release()} {platform.machine()}")
     for name in PACKAGES:
         found = "not here; only the nodes need it" if name == "torch" else "not here"
         with suppress(PackageNotFoundError):
             found = version(name)
-        yield Line(name, found)
+        yield ReportLine(name, found)
     ssh = "not here; logins by more than a key need it, and a ProxyCommand"
     with suppress(OSError, subprocess.TimeoutExpired):
         words = ["ssh", "-V"]
         asked = subprocess.run(words, capture_output=True, text=True, timeout=5, check=False)
         ssh = asked.stderr.strip()
-    yield Line("OpenSSH", ssh)
+    yield ReportLine("OpenSSH", ssh)
 
 
 def _configuration() -> Lines:
@@ -122,31 +123,33 @@ def _configuration() -> Lines:
     try:
         config = load_config()
         read = config.files
-        yield from (Line("skipped", each, "warn") for each in config.passed)
+        yield from (ReportLine("skipped", each, "warn") for each in config.passed)
     except ConsoleError as error:
-        yield Line("error", error.message, "fail", error.hint)
+        yield ReportLine("error", error.message, "fail", error.hint)
     for name, path in (("1 project", project), ("2 user", user_config_file())):
         state = "read" if path in read else "not read" if path.exists() else "not there"
-        yield Line(name, f"{path}: {state}")
+        yield ReportLine(name, f"{path}: {state}")
     variables = sorted(name for name in os.environ if name.startswith("DISTCONSOLE_"))
-    yield Line("variables", ", ".join(variables) or "none of ours is set")
+    yield ReportLine("variables", ", ".join(variables) or "none of ours is set")
 
 
 def _folders(store: RunStore) -> Lines:
     for name, folder in (("data", data_dir()), ("state", state_dir()), ("config", config_dir())):
         there = next(each for each in (folder, *folder.parents) if each.exists())
         if there.is_dir() and os.access(there, os.R_OK | os.W_OK | os.X_OK):
-            yield Line(name, f"{folder}: {'writable' if there == folder else 'not there yet'}")
+            yield ReportLine(
+                name, f"{folder}: {'writable' if there == folder else 'not there yet'}"
+            )
         else:
             hint = f"make {there} yours and writable; XDG_{name.upper()}_HOME names another place"
-            yield Line(name, f"{folder} cannot be used", "fail", hint)
+            yield ReportLine(name, f"{folder} cannot be used", "fail", hint)
     runs, readable = stamps_in(store.folder), {run for _, _, run in store.names()}
     size = sum(path.stat().st_size for path in store.folder.glob("*"))
-    yield Line("runs", f"{len(runs)}, {bytes_text(size)}B")
+    yield ReportLine("runs", f"{len(runs)}, {bytes_text(size)}B")
     broken = [run for run in runs if run not in readable]
     if broken:
         hint = f"distconsole show {broken[0]} says why"
-        yield Line("broken", f"{len(broken)} of them: {', '.join(broken[:5])}", "fail", hint)
+        yield ReportLine("broken", f"{len(broken)} of them: {', '.join(broken[:5])}", "fail", hint)
 
 
 def _ssh(given: str | None) -> Lines:
@@ -157,45 +160,49 @@ def _ssh(given: str | None) -> Lines:
     path = file or own_ssh_config()
     config, names = SshConfig(file), ssh_names(path)
     options = [config.lookup(name) for name in ("localhost", *names[:MOST_HOSTS])]
-    yield Line(
+    yield ReportLine(
         "ssh_config", f"{path}: {count_text(len(names), 'host') if path.exists() else 'not there'}"
     )
     held, files = describe_keys(options)
-    yield Line("ssh-agent", "not running" if held is None else ", ".join(held) or "holds no key")
-    yield from (Line("key", f"{name}: {kind}") for name, kind in files.items())
+    yield ReportLine(
+        "ssh-agent", "not running" if held is None else ", ".join(held) or "holds no key"
+    )
+    yield from (ReportLine("key", f"{name}: {kind}") for name, kind in files.items())
     if not held and not set(files.values()) - {"locked", "unreadable"}:
         hint = "ssh-keygen -t ed25519, and ssh-copy-id HOST; or ssh-add"
-        yield Line("key", "none can be used to log in", "warn", hint)
+        yield ReportLine("key", "none can be used to log in", "warn", hint)
 
 
 def _terminal() -> Lines:
     env, seen = os.environ.get, os.isatty(1)
     columns, rows = shutil.get_terminal_size()
-    yield Line("size", f"{columns}x{rows}" if seen else "stdout is no terminal")
+    yield ReportLine("size", f"{columns}x{rows}" if seen else "stdout is no terminal")
     deep = env("COLORTERM") in ("truecolor", "24bit")
     depth = "24 bit" if deep else "256" if "256" in env("TERM", "") else "16"
     depth = "none by NO_COLOR" if env("NO_COLOR") else depth
-    yield Line("colours", f"{depth} (TERM={env('TERM', '')}, COLORTERM={env('COLORTERM', '')})")
+    yield ReportLine(
+        "colours", f"{depth} (TERM={env('TERM', '')}, COLORTERM={env('COLORTERM', '')})"
+    )
     encoding = getpreferredencoding(False)
     name = next((each for each in ("LC_ALL", "LC_CTYPE", "LANG") if env(each)), "LANG")
     mend = () if encoding.lower() == "utf-8" else ("warn", "export LANG=C.UTF-8")
-    yield Line("unicode", f"{encoding}, {name}={env(name, '')}", *mend)
+    yield ReportLine("unicode", f"{encoding}, {name}={env(name, '')}", *mend)
     shell = login_shell()
     installed = bool(shell) and is_installed(shell)
     found = f"{'' if installed else 'not '}installed for {shell}"
     other = f"for {SHELLS}; SHELL={env('SHELL', '')}"
     hint = "" if installed or not shell else "distconsole completion"
-    yield Line("completion", found if shell else other, "ok", hint)
+    yield ReportLine("completion", found if shell else other, "ok", hint)
 
 
 def _hosts(request: Doctor, sessions: SessionSource) -> Lines:
     with sessions(request.where) as session:
         for outcome in session.connect_all():
             if isinstance(outcome, Failed):
-                yield Line(outcome.host, outcome.error.message, "fail", outcome.error.hint)
+                yield ReportLine(outcome.host, outcome.error.message, "fail", outcome.error.hint)
                 continue
             hello = outcome.value.hello
             python = f"Python {hello.python_version} ({hello.python})"
-            yield Line(
+            yield ReportLine(
                 outcome.host, f"agent {hello.version}, {python}, {count_text(hello.gpus, 'GPU')}"
             )

@@ -13,12 +13,12 @@ from distconsole.model.decoding import threadsafe
 from distconsole.model.names import HostName
 from distconsole.model.requests import Run
 from distconsole.model.run_events import LogLine, RunEvents
-from distconsole.operations.control import Command, Control, StopReason, Wish
+from distconsole.operations.control import Control, ControlCommand, StopReason, Wish
 from distconsole.rpc.link import OFFSET_PINGS
 from distconsole.rpc.stream import Stream
 from distconsole.runs.following.feed import JournalStream, OpenStream
 from distconsole.runs.following.follow import follow
-from distconsole.runs.store.place import Place
+from distconsole.runs.store.place import JournalPlace
 from distconsole.runs.store.run_file import RunRecord
 from distconsole.runs.store.store import RunStore
 from distconsole.runs.summary import keep_whole, stored_timeline
@@ -80,7 +80,7 @@ class WishCarrier:
         for thread in obeying:
             thread.join()
 
-    def _obey(self, command: Command) -> None:
+    def _obey(self, command: ControlCommand) -> None:
         # A kill is a stop without grace, so that it keeps its reason and so its exit code.
         grace_seconds = 0.0 if command.wish is Wish.KILL else command.grace_seconds
         reason = WIRE_REASONS[command.reason]
@@ -92,7 +92,7 @@ def watch_run(
     session: Session,
     control: Control,
     store: RunStore,
-    until: Mapping[HostName, Place] | None = None,
+    until: Mapping[HostName, JournalPlace] | None = None,
     over: Callable[[], bool] = lambda: False,
     *,
     whole: bool = False,

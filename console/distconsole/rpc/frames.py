@@ -63,7 +63,7 @@ class Pong(Frame, frozen=True, kw_only=True):
     time_ns: Count
 
 
-class Coordinator(Frame, frozen=True, kw_only=True):
+class CoordinatorEndpoint(Frame, frozen=True, kw_only=True):
     address: Name
     port: Port
 
@@ -71,7 +71,7 @@ class Coordinator(Frame, frozen=True, kw_only=True):
 class Prepared(Frame, frozen=True, kw_only=True):
     """Answer of ``prepare``."""
 
-    coordinator: Coordinator | None
+    coordinator: CoordinatorEndpoint | None
     master_port: Port | None
 
 
@@ -92,7 +92,7 @@ class RunKnown(Frame, frozen=True, kw_only=True):
     trouble: Text | None = None
 
 
-class Runs(Frame, frozen=True, kw_only=True):
+class RunsAnswer(Frame, frozen=True, kw_only=True):
     """Answer of ``runs``."""
 
     runs: Annotated[tuple[RunKnown, ...], Meta(max_length=10_000)]
@@ -238,7 +238,7 @@ class PhaseEntry(Entry, frozen=True, kw_only=True, tag="phase"):
     child: bool = False
 
 
-class Point(NamedTuple):
+class MetricPoint(NamedTuple):
     """A value that a rank gave at a step; ``samples`` is its weight, null where unknown."""
 
     step: Count
@@ -272,7 +272,7 @@ class WindowEntry(Entry, frozen=True, kw_only=True, tag="window"):
     )
     dropped: Count = 0
     points: Annotated[
-        dict[Name, Annotated[list[Point], Meta(max_length=4096)]],
+        dict[Name, Annotated[list[MetricPoint], Meta(max_length=4096)]],
         Meta(max_length=MAX_NAMES),
     ] = msgspec.field(default_factory=dict)
 

@@ -35,7 +35,7 @@ class Source(Protocol):
         ...
 
 
-class Reader:
+class LinkReader:
     """May be used from any thread; its own one is there while anything is to be read."""
 
     def __init__(self) -> None:
@@ -113,5 +113,5 @@ class Reader:
                     self._selector.unregister(descriptor)
 
 
-READER = Reader()
+READER = LinkReader()
 """That of all links of this program."""

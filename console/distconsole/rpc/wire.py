@@ -37,7 +37,7 @@ RESULTS: dict[str, Any] = {
     "hello": frames.Hello,
     "ping": frames.Pong,
     "prepare": frames.Prepared,
-    "runs": frames.Runs,
+    "runs": frames.RunsAnswer,
     "survey": frames.Survey,
     "sync": frames.Synced,
     "trace_take": frames.TracePiece,

@@ -92,7 +92,7 @@ class Health:
     line: str
 
 
-class Condition(NamedTuple):
+class Headline(NamedTuple):
     """Headline of a run that goes on: its urgency, in one word, and in a sentence."""
 
     tone: Tone
@@ -147,47 +147,47 @@ def seconds_left(timeline: RunTimeline, figures: Present, now: float) -> float |
     return timeline.eta.seconds_left(now, timeline.steps, figures.step_ms, metrics)
 
 
-def _condition(timeline: RunTimeline, now: float, figures: Present) -> Condition:
+def _condition(timeline: RunTimeline, now: float, figures: Present) -> Headline:
     gone = figures.gone
     if timeline.outlived_hosts:
         # Ranks are numbered again without it, so the last numbers are void.
         gone = [view for view in gone if view.rank < timeline.world]
         if not figures.living:
             lost = ", ".join(sorted(timeline.outlived_hosts))
-            return Condition(Tone.WARN, "restarting", f"beginning again without {lost}")
+            return Headline(Tone.WARN, "restarting", f"beginning again without {lost}")
     failed = [v for v in gone if v.state is RankState.FAILED and v.rank not in timeline.outlived]
     if failed:
-        return Condition(Tone.BAD, "failed", f"rank {min(view.rank for view in failed)} failed")
+        return Headline(Tone.BAD, "failed", f"rank {min(view.rank for view in failed)} failed")
     if timeline.lost_hosts:
         lost_hosts = timeline.lost_hosts
         since = span_text(now - min(timeline.links[host].t for host in lost_hosts))
         more = _and_more(len(lost_hosts) - 3)
         words = f"no connection to {', '.join(lost_hosts[:3])}{more} for {since}"
-        return Condition(Tone.WARN, "lost", words)
+        return Headline(Tone.WARN, "lost", words)
     if unheard := _unheard(timeline, figures, now):
-        return Condition(Tone.WARN, "silent", unheard)
+        return Headline(Tone.WARN, "silent", unheard)
     if timeline.is_found:
-        return Condition(Tone.NOTE, "running", "its steps are not seen: nobody prepared it")
+        return Headline(Tone.NOTE, "running", "its steps are not seen: nobody prepared it")
     if all(view.step is None for view in timeline.ranks.values()):
-        return Condition(Tone.NOTE, "starting", _slowest_start(timeline, now))
+        return Headline(Tone.NOTE, "starting", _slowest_start(timeline, now))
     return _condition_of_steps(timeline, figures, now)
 
 
-def _condition_of_steps(timeline: RunTimeline, figures: Present, now: float) -> Condition:
+def _condition_of_steps(timeline: RunTimeline, figures: Present, now: float) -> Headline:
     """Say how the ranks get on; one that has stalled comes before all, a pause after what spoils the result."""
     if any(view.state is RankState.STALLED for view in figures.standing):
         found = stall_of(timeline, figures)
         proven = found is not None and found.severity is Severity.WARN
-        return Condition(Tone.BAD if proven else Tone.WARN, "hung", _hung(timeline, figures))
+        return Headline(Tone.BAD if proven else Tone.WARN, "hung", _hung(timeline, figures))
     if behind := _left_behind(timeline, figures, now):
-        return Condition(Tone.WARN, "behind", behind)
+        return Headline(Tone.WARN, "behind", behind)
     if wrong := _wrong(timeline):
-        return Condition(Tone.WARN, "wrong", wrong)
+        return Headline(Tone.WARN, "wrong", wrong)
     if figures.standing:
-        return Condition(Tone.NOTE, "pausing", _standing(figures))
+        return Headline(Tone.NOTE, "pausing", _standing(figures))
     if figures.slow:
-        return Condition(Tone.WARN, "slow", _slow(figures.slow[0], timeline))
-    return Condition(Tone.GOOD, "healthy", "")
+        return Headline(Tone.WARN, "slow", _slow(figures.slow[0], timeline))
+    return Headline(Tone.GOOD, "healthy", "")
 
 
 def _slow(slow: slowness.Straggler, timeline: RunTimeline) -> str:

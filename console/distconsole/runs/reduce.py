@@ -31,7 +31,7 @@ from distconsole.runs.detectors.all_ranks import AllRanksWatch, Earlier
 from distconsole.runs.detectors.conclusions import (
     CONNECTION_LOST,
     NODE_LOST,
-    Outcome,
+    RunOutcome,
     blame,
     first_failure_finding,
     note_finding,
@@ -95,7 +95,7 @@ class RunReducer:
         self._not_finite = NotFiniteWatch(self._ranks)
         self._exited: dict[int, frames.StateEntry] = {}
         """Rank -> how it exited, by its report: by itself, or on request."""
-        self._outcome = Outcome(self._coordinator)
+        self._outcome = RunOutcome(self._coordinator)
         self._numbered_ranks: set[int] = set()
         """Ranks whose number is not only the plan's."""
         self._plans_ranks: dict[tuple[str, int | None], int] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from distconsole.formats.figures import number_text
-from distconsole.model.comparison import ComparedRun, Comparison, Figure
+from distconsole.model.comparison import ComparedFigure, ComparedRun, Comparison
 from distconsole.model.events import RunsCompared
 from distconsole.model.names import count_text
 from distconsole.model.time_text import date_text, duration_text
@@ -48,7 +48,7 @@ def run_words(run: ComparedRun) -> str:
     return "  ".join(part for part in parts if part)
 
 
-def figure_text(figure: Figure, place: int) -> str:
+def figure_text(figure: ComparedFigure, place: int) -> str:
     value = figure.values[place]
     if value is None:
         return "-"
@@ -59,7 +59,7 @@ def figure_text(figure: Figure, place: int) -> str:
     return f"{value:.4g}" if figure.name.startswith(("last.", "best.")) else number_text(value)
 
 
-def ratio_text(figure: Figure, place: int) -> str:
+def ratio_text(figure: ComparedFigure, place: int) -> str:
     """Return the ratio of a run's figure to the first run's: ``+12 %``, ``x2.3``; empty if meaningless."""
     ratio = figure.ratios[place]
     if place == 0 or ratio is None or ratio <= 0:
@@ -77,7 +77,7 @@ def value_text(value: str | None, chars: int) -> str:
     return line if len(line) <= chars else f"{line[: chars - 1]}…"
 
 
-def _cells(figure: Figure) -> Sequence[str]:
+def _cells(figure: ComparedFigure) -> Sequence[str]:
     cells = []
     for place in range(len(figure.values)):
         ratio = ratio_text(figure, place)

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from distconsole.expression import Kind, Value
+from distconsole.expression import Value, ValueKind
 from distconsole.formats.figures import bytes_text, number_text
 from distconsole.model.events import ConditionJudged, RankListed
 from distconsole.model.run_events import GpuSample, NodeSample
@@ -138,7 +138,7 @@ def show_ranks(output: Output, ranks: Sequence[RankListed]) -> None:
     names = [name for name in ranks[0].shown if name in ranks[0].fields]
     rows = [[value_text(name, each.fields.get(name)) for name in names] for each in ranks]
     kinds = [RANK_FIELDS.find(name) for name in names]
-    right = [at for at, kind in enumerate(kinds) if kind is None or kind.kind is Kind.NUMBER]
+    right = [at for at, kind in enumerate(kinds) if kind is None or kind.kind is ValueKind.NUMBER]
     show_table(output, names, rows, right)
 
 

@@ -260,7 +260,7 @@ class ConsoleApp(LowOverheadApp[int]):
         for key in main.shortcuts.keymap.keys:
             if key.works_in(main.view):
                 yield SystemCommand(
-                    f"{key.label} ({key.shown})", key.line, partial(main.dispatcher.press, key)
+                    f"{key.label} ({key.shown})", key.does, partial(main.dispatcher.press, key)
                 )
         for verb, words in PROMPT_VERBS.items():
             yield SystemCommand(verb, words, partial(main.prompt.offer, f"{verb} "))

@@ -57,7 +57,9 @@ WAYS = {
     Mode.ASK: (("enter", "Enter", "yes"), ("escape", "Esc", "no")),
 }
 """What the line of keys begins with, besides keys that type lines: what a click presses, name, label."""
-FIRST = (*ON, "", "help", "back", "find ", "stop {run}")
+FIRST = {
+    line: place for place, line in enumerate((*ON, "", "help", "back", "find ", "stop {run}"))
+}
 """Lines whose keys come next: on with a search, the way to everything that there is no room for, and out."""
 BEGINNING = ("check", "launch last")
 """Lines whose keys bring something into an empty view."""
@@ -153,10 +155,8 @@ def keys_content(
     ``offered``, and while a view is ``empty``, there is nothing that its keys could work on. Lines that are
     ``unable`` would do nothing now.
     """
-    shown = _keys_of(keymap, view, goes_on=goes_on, found=found)
-    shown = [key for key in shown if key.line not in unable]
-    if heat:
-        shown.sort(key=lambda key: not key.line.startswith(HEAT_KEYS))
+    able = _keys_of(keymap, view, goes_on=goes_on, found=found, heat=heat)
+    shown = [key for key in able if key.line not in unable]
     first = keymap.first if offered else ()
     if offered or empty:
         begin = () if offered else BEGINNING
@@ -165,12 +165,8 @@ def keys_content(
     letters = [*now, *(key for key in shown if key.inside)]
     others = [key for key in shown if not key.inside]
     keys = {Mode.VIEW: [*letters, *others], Mode.ASK: []}.get(mode, others)
-    keys.sort(
-        key=lambda key: (
-            -(key in first),
-            FIRST.index(key.line) if key.line in FIRST else len(FIRST) + (key.views == VIEWS),
-        )
-    )
+    last = len(FIRST)
+    keys.sort(key=lambda key: (key not in first, FIRST.get(key.line, last + (key.views == VIEWS))))
     once: dict[str, Key] = {}
     for key in keys:
         once.setdefault(key.line, key)
@@ -189,7 +185,7 @@ def keys_content(
     return content
 
 
-def _keys_of(keymap: Keymap, view: str, *, goes_on: bool, found: bool) -> list[Key]:
+def _keys_of(keymap: Keymap, view: str, *, goes_on: bool, found: bool, heat: bool) -> list[Key]:
     """Return the keys that are shown in ``view``, without those of tabs, and those that have no run to work on."""
     tabs = {tab.line for tab in keymap.tabs}
     able = [key for key in keymap.keys if key.line not in tabs]
@@ -197,7 +193,7 @@ def _keys_of(keymap: Keymap, view: str, *, goes_on: bool, found: bool) -> list[K
     shown = [key for key in shown if goes_on or found or not key.line.startswith(OF_LIVING)]
     if found and view in ("run", "logs"):
         shown = [key for key in shown if "{run}" not in key.line or key.line == "why {run}"]
-    return shown
+    return sorted(shown, key=lambda key: heat and not key.line.startswith(HEAT_KEYS))
 
 
 def _entry(key: Key) -> Content:

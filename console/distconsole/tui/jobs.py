@@ -107,14 +107,9 @@ def jobs_of(tasks: list[RequestTask], now: float) -> list[Job]:
     return [
         Job(task, max(0.0, now - task.began))
         for task in reversed(tasks)
-        if task.number and not task.done and not _only_shows(task)
+        if task.number and not task.done and task.view != "cluster"
+        if task.verb.role is not RunRole.REPLAYS or task.run.plan is None
     ]
-
-
-def _only_shows(task: RequestTask) -> bool:
-    """Whether it lives as long as its screen, and nobody waits for it."""
-    opened = task.verb.role is RunRole.REPLAYS and task.run.plan is not None
-    return opened or task.view == "cluster"
 
 
 def foremost(jobs: list[Job], view: str) -> Job | None:

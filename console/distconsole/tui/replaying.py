@@ -15,7 +15,7 @@ from distconsole.errors import ConsoleError
 from distconsole.model import requests as ask
 from distconsole.model.run_events import LogLine, RunEnded, RunEvents, RunFinding
 from distconsole.runs.replay.clock import SPEEDS, Axis, ReplayClock, parse_time
-from distconsole.runs.replay.recording import Mark, Recording, RunState, Walk
+from distconsole.runs.replay.recording import Mark, Recording, ReplayWalk, RunState
 from distconsole.runs.store.run_file import RunFile
 from distconsole.tui.prompt.keys import SCREEN_VERBS
 from distconsole.tui.tasks import RequestTask
@@ -55,7 +55,7 @@ class ReplayTask(RequestTask):
     recording: Recording | None = None
 
     _shown_t = 0.0
-    _walk: Walk | None = None
+    _walk: ReplayWalk | None = None
     _whole_shown = False
     _wanted = ""
     _wake: threading.Event

@@ -9,7 +9,7 @@ import pytest
 from distconsole.checks.facts.evidence import HostEvidence, View
 from distconsole.checks.facts.network import EnvFacts, NetAddress, NetFacts, NetInterface
 from distconsole.checks.facts.node import MpiFacts, OsFacts, SshFacts
-from distconsole.checks.gather.addresses import Endpoint
+from distconsole.checks.gather.addresses import HostEndpoint
 from distconsole.checks.interfaces import gloo, horovod, nccl, open_mpi
 from distconsole.checks.interfaces.node import Fault, Node, Ways
 from distconsole.checks.interfaces.panel import choices_of, reports, run_variables
@@ -199,7 +199,7 @@ def test_what_run_sets_is_what_the_launchers_set() -> None:
     )  # fmt: skip
     job = Job((placed,), "train.py", ())
     told = run_variables(
-        {"a": Endpoint("10.0.0.1", "eth0", "10.0.0.0/24")}, {"a": node(LO, ETH0)}
+        {"a": HostEndpoint("10.0.0.1", "eth0", "10.0.0.0/24")}, {"a": node(LO, ETH0)}
     )["a"]
     planned = {
         **network_env(placed), **plan_horovod(job)[0].env, **plan_mpi(job)[0].env

@@ -14,7 +14,7 @@ from distconsole.config import notify, schema
 from distconsole.config.load import load_config, needs_no_trust, trust_as_it_is
 from distconsole.config.trust import distrust, keys_to_trust, trust_store
 from distconsole.errors import ConfigError, UntrustedError
-from distconsole.model.options import Kind, Option, Trust
+from distconsole.model.options import Kind, Option, TrustNeed
 from suite.pages import REPOSITORY
 
 STRANGER = 65534
@@ -268,8 +268,8 @@ NEED_TRUST = {
 
 def test_every_key_is_declared_to_need_trust_or_not() -> None:
     """A new key fails here until somebody has thought of what a stranger would write into it."""
-    assert {name for name, key in every_key() if key.trust is not Trust.NONE} == NEED_TRUST
-    whose_content = {name for name, key in every_key() if key.trust is Trust.CONTENT}
+    assert {name for name, key in every_key() if key.trust is not TrustNeed.NONE} == NEED_TRUST
+    whose_content = {name for name, key in every_key() if key.trust is TrustNeed.CONTENT}
     assert whose_content == {
         "ssh_config",
         "clusters.ssh_config",

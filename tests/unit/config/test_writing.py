@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from distconsole.config.load import read_config
-from distconsole.config.writing import Entry, add_entries
+from distconsole.config.writing import TomlEntry, add_entries
 from distconsole.errors import ConfigError
 
 MINE = """\
@@ -27,9 +27,9 @@ python = "y"
 name = "x"
 env = {A = "1"}
 """
-NIC = Entry(("hosts", "b"), "nic", "eth1", "net.mtu")
-SETUP = Entry(("hosts", "c"), "setup", "module load x\nulimit -n 65536", "lim.nofile")
-ENV = Entry(("run", "env"), "OMPI_MCA_btl_tcp_if_include", "10.0.0.0/24", "net.x")
+NIC = TomlEntry(("hosts", "b"), "nic", "eth1", "net.mtu")
+SETUP = TomlEntry(("hosts", "c"), "setup", "module load x\nulimit -n 65536", "lim.nofile")
+ENV = TomlEntry(("run", "env"), "OMPI_MCA_btl_tcp_if_include", "10.0.0.0/24", "net.x")
 
 
 @pytest.fixture
@@ -66,13 +66,13 @@ def test_a_second_time_nothing_is_written(file: Path) -> None:
 @pytest.mark.parametrize(
     ("entry", "line"),
     [
-        (Entry(("hosts", "a"), "nic", "eth1"), 5),
-        (Entry(("run", "env"), "A", "2"), 15),
-        (Entry(("hosts", "c"), "python", "z"), 11),
+        (TomlEntry(("hosts", "a"), "nic", "eth1"), 5),
+        (TomlEntry(("run", "env"), "A", "2"), 15),
+        (TomlEntry(("hosts", "c"), "python", "z"), 11),
     ],
 )
 def test_another_value_of_the_users_is_refused_with_its_line_and_nothing_is_written(
-    file: Path, entry: Entry, line: int
+    file: Path, entry: TomlEntry, line: int
 ) -> None:
     with pytest.raises(ConfigError) as refused:
         add_entries(file, (NIC, entry))
@@ -84,13 +84,13 @@ def test_another_value_of_the_users_is_refused_with_its_line_and_nothing_is_writ
 def test_a_range_of_hosts_speaks_for_each_of_them(file: Path) -> None:
     file.write_text('[hosts."gpu[01-04]"]\nnic = "eth0"\n')
     with pytest.raises(ConfigError, match=r":2: \[hosts.gpu03\] nic is 'eth0' already"):
-        add_entries(file, (Entry(("hosts", "gpu03"), "nic", "eth1"),))
-    assert add_entries(file, (Entry(("hosts", "gpu03"), "nic", "eth0"),)) == []
+        add_entries(file, (TomlEntry(("hosts", "gpu03"), "nic", "eth1"),))
+    assert add_entries(file, (TomlEntry(("hosts", "gpu03"), "nic", "eth0"),)) == []
 
 
 def test_a_file_is_made_where_there_is_none(tmp_path: Path) -> None:
     path = tmp_path / "new.toml"
-    add_entries(path, (Entry(("hosts", "a.b"), "nic", "eth1"), ENV))
+    add_entries(path, (TomlEntry(("hosts", "a.b"), "nic", "eth1"), ENV))
     assert read_config(path).hosts["a.b"].nic == "eth1"
 
 
@@ -102,6 +102,6 @@ def test_what_cannot_be_written_or_read_is_said_and_nothing_is_left(tmp_path: Pa
     # A table that this configuration does not know, which must not become the user's problem.
     path.write_text("")
     with pytest.raises(ConfigError, match="unknown key"):
-        add_entries(path, (Entry(("hosts", "a"), "nick", "eth1"),))
+        add_entries(path, (TomlEntry(("hosts", "a"), "nick", "eth1"),))
     assert path.read_text() == ""
     assert [each.name for each in tmp_path.iterdir()] == ["job.toml"]

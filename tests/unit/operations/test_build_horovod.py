@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from distconsole.operations.setup.node_programs import build_horovod
-from distconsole.operations.setup.node_programs.build_horovod import Pace, reason
+from distconsole.operations.setup.node_programs.build_horovod import BuildPace, reason
 from distconsole.operations.setup.plan import BuildFacts
 from distconsole.rpc.wire import decode_as
 from distconsole_agent.probes import run
@@ -68,7 +68,7 @@ def build(
 
 
 def test_how_far_it_is_is_what_make_counts_and_the_rest_is_at_its_pace() -> None:
-    pace = Pace()
+    pace = BuildPace()
     steps = [(1, 100.0), (5, 104.0), (11, 110.0), (12, 111.0), (51, 150.0), (100, 199.0)]
     assert [pace.reached(*step) for step in steps] == [
         "",
@@ -78,7 +78,7 @@ def test_how_far_it_is_is_what_make_counts_and_the_rest_is_at_its_pace() -> None
         "compiled 51 %, about 49 s left",
         "compiled 100 %",
     ]
-    slow = Pace()
+    slow = BuildPace()
     slow.reached(1, 0.0)
     assert slow.reached(10, 90.0) == "compiled 10 %, about 15 min left"
 

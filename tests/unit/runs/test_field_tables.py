@@ -8,7 +8,7 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from distconsole.expression import Fields, Kind, parse_condition
+from distconsole.expression import Fields, ValueKind, parse_condition
 from distconsole.model.run_events import RankState
 from distconsole.model.run_summary import RunSummary
 from distconsole.runs.conditions.check_fields import CHECK_FIELDS, CheckRow
@@ -55,7 +55,7 @@ ROWS: list[tuple[Fields[Any], Any]] = [
     (CHECK_FIELDS, CheckRow("net.mtu", ("a", "b"), "fail", ("frames of 9000 bytes are lost",))),
     (CHECK_FIELDS, CheckRow("net.mtu", (), "pass")),
 ]
-KINDS = {Kind.NUMBER: (int, float), Kind.TEXT: (str, tuple), Kind.FLAG: (bool,)}
+KINDS = {ValueKind.NUMBER: (int, float), ValueKind.TEXT: (str, tuple), ValueKind.FLAG: (bool,)}
 
 
 @pytest.mark.parametrize(("fields", "row"), ROWS, ids=lambda each: getattr(each, "of", ""))
@@ -66,7 +66,7 @@ def test_every_field_is_of_its_kind_or_unknown(fields: Fields[Any], row: Any) ->
         assert field.about
         for twin in field.twins.values():
             assert fields.find(twin) is not None
-        operand = {Kind.NUMBER: f"{field.name} < 3", Kind.TEXT: f"{field.name}=x"}
+        operand = {ValueKind.NUMBER: f"{field.name} < 3", ValueKind.TEXT: f"{field.name}=x"}
         parse_condition(operand.get(field.kind, field.name), fields).answers([row])
 
 

@@ -14,7 +14,7 @@ from distconsole.model.names import HostName, RunId
 from distconsole.model.run_events import EndState, LogLine, Metric, RunEnded, Window
 from distconsole.runs.replay.recording import Recording
 from distconsole.runs.store import run_file as run_file_module
-from distconsole.runs.store.place import Place
+from distconsole.runs.store.place import JournalPlace
 from distconsole.runs.store.run_file import SCHEMA_VERSION, RunRecord
 from distconsole.runs.store.store import RunStore
 from distconsole.runs.summary import stored_events, summary_of
@@ -106,7 +106,7 @@ def test_a_file_of_a_newer_version_is_refused_in_words_and_left_as_it_is(store: 
 def test_how_far_a_journal_is_known_is_kept(tmp_path: Path) -> None:
     from distconsole.runs.following.follow import EntryWriter
 
-    place = Place(63, "A", 37, 64, 100)
+    place = JournalPlace(63, "A", 37, 64, 100)
     with RunStore(tmp_path).create(RunRecord(RunId("run-1"), hosts=("a",))) as run_file:
         writer = EntryWriter(run_file.path)
         writer.put((), {HostName("a"): place})

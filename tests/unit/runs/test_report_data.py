@@ -14,7 +14,7 @@ import pytest
 from distconsole.formats.figures import nice_ticks, short_time
 from distconsole.formats.page import page_of
 from distconsole.formats.page.heat import UNKNOWN, heat_map, png
-from distconsole.formats.page.plots import Tick, merge_points, plot
+from distconsole.formats.page.plots import PageTick, merge_points, plot
 from distconsole.model.run_events import LogLine, Window
 from distconsole.runs.rank_history import STEP, RankHistory
 from distconsole.runs.report_data import (
@@ -178,7 +178,7 @@ def test_a_value_far_beyond_the_others_is_cut_off_and_said() -> None:
     assert drawn is not None
     assert drawn.y_ticks[-1].text == "23"
     assert "up to 9,000 ms" in drawn.note
-    assert drawn.beyond == (Tick(500 / 9.9, "9,000 ms"),)
+    assert drawn.beyond == (PageTick(500 / 9.9, "9,000 ms"),)
     highest = min(float(part.split()[1]) for part in drawn.line[1:].split("L"))
     assert highest == 0.0
 

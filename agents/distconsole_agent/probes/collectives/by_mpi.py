@@ -24,7 +24,7 @@ from distconsole_agent.probes.collectives.values import (
     ITEM_BYTES,
     PERIOD,
     Case,
-    Prepared,
+    PreparedCollective,
     limit_of,
     magnitudes,
     signs,
@@ -173,7 +173,7 @@ class Mpi:
         if code:
             raise RuntimeError(f"{name} returned {code}")
 
-    def prepare(self, case: Case, given: bytearray) -> Prepared:
+    def prepare(self, case: Case, given: bytearray) -> PreparedCollective:
         whole = self.world if case.op in ("all_gather", "all_to_all") else 1
         came = bytearray(case.elements * ITEM_BYTES[case.dtype] * whole)
         kind, count = self._handle(case.dtype), case.elements
@@ -199,7 +199,7 @@ class Mpi:
         if case.op == "send_recv":
             words = (*words, status)
         result = given if case.op in ("broadcast", "barrier") else came
-        return Prepared(lambda: self.call(*words), lambda: result)
+        return PreparedCollective(lambda: self.call(*words), lambda: result)
 
     def synchronize(self) -> None:
         """Wait for nothing: MPI's calls return when they are done."""
@@ -236,7 +236,7 @@ class Mpi:
         return found.value
 
 
-class Loaded(NamedTuple):
+class LoadedLibrary(NamedTuple):
     """The MPI library of this process.
 
     Attributes:
@@ -249,7 +249,7 @@ class Loaded(NamedTuple):
     linked: str = ""
 
 
-def load(linked: bool = False) -> Loaded:
+def load(linked: bool = False) -> LoadedLibrary:
     """Return the library of mpirun, else, or if ``linked``, that of the linker; OSError if there is none."""
     names, refused = _native_names(), None
     for path in () if linked else _own_libraries(names):
@@ -261,10 +261,10 @@ def load(linked: bool = False) -> Loaded:
         except OSError as error:
             refused = refused or error
         else:
-            return Loaded(library, True, "" if version_of(library) in other else other)
+            return LoadedLibrary(library, True, "" if version_of(library) in other else other)
     for name in names if refused else (*names, STANDARD, *OPEN_MPIS, *MPICHS, "libmpi.so"):
         with contextlib.suppress(OSError):
-            return Loaded(ctypes.CDLL(name, ctypes.RTLD_GLOBAL))
+            return LoadedLibrary(ctypes.CDLL(name, ctypes.RTLD_GLOBAL))
     lacks = "no libmpi can be loaded, neither where the linker looks nor beside mpirun"
     raise refused or OSError(lacks)
 

@@ -11,7 +11,7 @@ from typing import Any
 from distconsole_agent.probes.collectives.values import (
     PERIOD,
     Case,
-    Prepared,
+    PreparedCollective,
     adds,
     limit_of,
     magnitudes,
@@ -43,12 +43,12 @@ class TensorEngine:
             "device": self.torch.cuda.get_device_name() if cuda else "cpu",
         }
 
-    def prepare(self, case: Case, tensor: Any) -> Prepared:
+    def prepare(self, case: Case, tensor: Any) -> PreparedCollective:
         """Return the operation of ``case``; raises NotImplementedError without one."""
         found = getattr(self, "_" + case.op, None)
         if found is None:
             raise NotImplementedError(f"{type(self).__name__} has no {case.op}")
-        prepared: Prepared = found(tensor)
+        prepared: PreparedCollective = found(tensor)
         return prepared
 
     def barrier(self) -> None:
@@ -58,8 +58,8 @@ class TensorEngine:
         if self.device.type == "cuda":
             self.torch.cuda.synchronize()
 
-    def _barrier(self, tensor: Any) -> Prepared:
-        return Prepared(self.barrier, lambda: tensor)
+    def _barrier(self, tensor: Any) -> PreparedCollective:
+        return PreparedCollective(self.barrier, lambda: tensor)
 
 
 class Torch(TensorEngine):
@@ -93,42 +93,46 @@ class Torch(TensorEngine):
         self.barrier()
         self._dist.destroy_process_group()
 
-    def _all_reduce(self, tensor: Any) -> Prepared:
-        return Prepared(lambda: self._dist.all_reduce(tensor), lambda: tensor)
+    def _all_reduce(self, tensor: Any) -> PreparedCollective:
+        return PreparedCollective(lambda: self._dist.all_reduce(tensor), lambda: tensor)
 
-    def _all_reduce_max(self, tensor: Any) -> Prepared:
+    def _all_reduce_max(self, tensor: Any) -> PreparedCollective:
         greatest = self._dist.ReduceOp.MAX
-        return Prepared(lambda: self._dist.all_reduce(tensor, op=greatest), lambda: tensor)
+        return PreparedCollective(
+            lambda: self._dist.all_reduce(tensor, op=greatest), lambda: tensor
+        )
 
-    def _broadcast(self, tensor: Any) -> Prepared:
+    def _broadcast(self, tensor: Any) -> PreparedCollective:
         last = self.world - 1
-        return Prepared(lambda: self._dist.broadcast(tensor, src=last), lambda: tensor)
+        return PreparedCollective(lambda: self._dist.broadcast(tensor, src=last), lambda: tensor)
 
-    def _reduce(self, tensor: Any) -> Prepared:
+    def _reduce(self, tensor: Any) -> PreparedCollective:
         last = self.world - 1
-        return Prepared(lambda: self._dist.reduce(tensor, dst=last), lambda: tensor)
+        return PreparedCollective(lambda: self._dist.reduce(tensor, dst=last), lambda: tensor)
 
-    def _all_gather(self, tensor: Any) -> Prepared:
+    def _all_gather(self, tensor: Any) -> PreparedCollective:
         whole = tensor.new_empty(tensor.numel() * self.world)
         if self._nccl:
             into = self._dist.all_gather_into_tensor
-            return Prepared(lambda: into(whole, tensor), lambda: whole)
+            return PreparedCollective(lambda: into(whole, tensor), lambda: whole)
         parts = list(whole.chunk(self.world))
-        return Prepared(lambda: self._dist.all_gather(parts, tensor), lambda: whole)
+        return PreparedCollective(lambda: self._dist.all_gather(parts, tensor), lambda: whole)
 
-    def _reduce_scatter(self, tensor: Any) -> Prepared:
+    def _reduce_scatter(self, tensor: Any) -> PreparedCollective:
         part = tensor.new_empty(tensor.numel() // self.world)
         if self._nccl:
             into = self._dist.reduce_scatter_tensor
-            return Prepared(lambda: into(part, tensor), lambda: part)
+            return PreparedCollective(lambda: into(part, tensor), lambda: part)
         parts = list(tensor.chunk(self.world))
-        return Prepared(lambda: self._dist.reduce_scatter(part, parts), lambda: part)
+        return PreparedCollective(lambda: self._dist.reduce_scatter(part, parts), lambda: part)
 
-    def _all_to_all(self, tensor: Any) -> Prepared:
+    def _all_to_all(self, tensor: Any) -> PreparedCollective:
         whole = self.torch.empty_like(tensor)
-        return Prepared(lambda: self._dist.all_to_all_single(whole, tensor), lambda: whole)
+        return PreparedCollective(
+            lambda: self._dist.all_to_all_single(whole, tensor), lambda: whole
+        )
 
-    def _send_recv(self, tensor: Any) -> Prepared:
+    def _send_recv(self, tensor: Any) -> PreparedCollective:
         dist, came = self._dist, self.torch.empty_like(tensor)
         after, before = (self.rank + 1) % self.world, (self.rank - 1) % self.world
 
@@ -140,7 +144,7 @@ class Torch(TensorEngine):
             for work in dist.batch_isend_irecv(works):
                 work.wait()
 
-        return Prepared(run, lambda: came)
+        return PreparedCollective(run, lambda: came)
 
 
 class Horovod(TensorEngine):
@@ -180,27 +184,29 @@ class Horovod(TensorEngine):
         self.barrier()
         self._hvd.shutdown()
 
-    def _all_reduce(self, tensor: Any) -> Prepared:
+    def _all_reduce(self, tensor: Any) -> PreparedCollective:
         hvd = self._hvd
         name = f"all_reduce.{tensor.dtype}.{tensor.numel()}"
-        return Prepared(lambda: hvd.allreduce_(tensor, name=name, op=hvd.Sum), lambda: tensor)
+        return PreparedCollective(
+            lambda: hvd.allreduce_(tensor, name=name, op=hvd.Sum), lambda: tensor
+        )
 
-    def _broadcast(self, tensor: Any) -> Prepared:
+    def _broadcast(self, tensor: Any) -> PreparedCollective:
         hvd, last = self._hvd, self.world - 1
         name = f"broadcast.{tensor.dtype}.{tensor.numel()}"
-        return Prepared(lambda: hvd.broadcast_(tensor, last, name=name), lambda: tensor)
+        return PreparedCollective(lambda: hvd.broadcast_(tensor, last, name=name), lambda: tensor)
 
-    def _all_gather(self, tensor: Any) -> Prepared:
+    def _all_gather(self, tensor: Any) -> PreparedCollective:
         return self._kept(self._hvd.allgather, tensor, "all_gather")
 
-    def _reduce_scatter(self, tensor: Any) -> Prepared:
+    def _reduce_scatter(self, tensor: Any) -> PreparedCollective:
         work = partial(self._hvd.reducescatter, op=self._hvd.Sum)
         return self._kept(work, tensor, "reduce_scatter")
 
-    def _all_to_all(self, tensor: Any) -> Prepared:
+    def _all_to_all(self, tensor: Any) -> PreparedCollective:
         return self._kept(self._hvd.alltoall, tensor, "all_to_all")
 
-    def _kept(self, work: Any, tensor: Any, op: str) -> Prepared:
+    def _kept(self, work: Any, tensor: Any, op: str) -> PreparedCollective:
         """Return an operation that makes its own result, which Horovod's API gives no buffer for."""
         name = f"{op}.{tensor.dtype}.{tensor.numel()}"
         came: list[Any] = [None]
@@ -208,7 +214,7 @@ class Horovod(TensorEngine):
         def run() -> None:
             came[0] = work(tensor, name=name)
 
-        return Prepared(run, lambda: came[0])
+        return PreparedCollective(run, lambda: came[0])
 
 
 class TensorValues:

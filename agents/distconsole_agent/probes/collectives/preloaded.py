@@ -19,6 +19,8 @@ import sys
 import time
 from typing import Any, NoReturn
 
+from distconsole_agent.system.unix import peer_uid
+
 ANSWER_SECONDS, POLL_SECONDS = 5.0, 0.001
 MAX_REQUEST_BYTES = 4 << 20
 BACKLOG = 64
@@ -67,7 +69,7 @@ def serve(name: str, seconds: float, alike: list[Any]) -> str | None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the keepers
     while True:
         connection, _ = listener.accept()
-        if _peer_uid(connection) == os.geteuid() and not os.fork():
+        if peer_uid(connection) == os.geteuid() and not os.fork():
             listener.close()
             return _keep(connection, alike)
         connection.close()
@@ -93,7 +95,11 @@ def _keep(connection: socket.socket, alike: list[Any]) -> str:
             os.dup2(stream, place)
             os.close(stream)
         os.setpgid(0, 0)
-        _die_with(connection)
+        # The kernel kills this process group when the rank that connected is gone.
+        fcntl.fcntl(connection, fcntl.F_SETOWN, -os.getpid())
+        fcntl.fcntl(connection, fcntl.F_SETSIG, signal.SIGKILL)
+        flags = fcntl.fcntl(connection, fcntl.F_GETFL)
+        fcntl.fcntl(connection, fcntl.F_SETFL, flags | os.O_ASYNC)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         connection.sendall(b"\n")
         rank = os.fork()
@@ -110,27 +116,13 @@ def _keep(connection: socket.socket, alike: list[Any]) -> str:
     return str(asked["source"])
 
 
-def _die_with(connection: socket.socket) -> None:
-    """Have the kernel kill this process group when the other end of ``connection`` is gone (F_SETSIG)."""
-    descriptor = connection.fileno()
-    fcntl.fcntl(descriptor, fcntl.F_SETOWN, -os.getpgid(0))
-    fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGKILL)
-    fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_ASYNC | fcntl.fcntl(descriptor, fcntl.F_GETFL))
-
-
-def _peer_uid(connection: socket.socket) -> int:
-    size = struct.calcsize("3i")
-    peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-    return int(struct.unpack("3i", peer)[1])
-
-
 def _connect(name: str, said: Any, streams: tuple[int, ...] = ()) -> socket.socket:
     data = json.dumps(said).encode() + b"\n"
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.settimeout(ANSWER_SECONDS)
         connection.connect(f"\0{name}")
-        if _peer_uid(connection) != os.geteuid():
+        if peer_uid(connection) != os.geteuid():
             raise PermissionError(name)  # noqa: TRY301 - closed below as any failure
         sent = socket.send_fds(connection, [data], streams) if streams else 0
         connection.sendall(data[sent:])

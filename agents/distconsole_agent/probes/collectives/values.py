@@ -94,7 +94,7 @@ def iterations_for(once_seconds: float, case_seconds: float) -> int:
     return min(max(wanted, MIN_ITERATIONS), MAX_ITERATIONS)
 
 
-class Prepared(NamedTuple):
+class PreparedCollective(NamedTuple):
     """An operation on allocated buffers: ``run`` performs it, ``result`` is its output."""
 
     run: Callable[[], object]
@@ -154,7 +154,9 @@ def measure(engine: Any, values: Any, case: Case, number: int, case_seconds: flo
     return Timed(wrong, verified, *repeat(engine, prepared, case, case_seconds))
 
 
-def repeat(engine: Any, prepared: Prepared, case: Case, case_seconds: float) -> tuple[float, int]:
+def repeat(
+    engine: Any, prepared: PreparedCollective, case: Case, case_seconds: float
+) -> tuple[float, int]:
     """Return the mean seconds of an operation, and over how many: as many on every rank."""
     iterations = case.iterations
     if iterations is None:
@@ -166,7 +168,7 @@ def repeat(engine: Any, prepared: Prepared, case: Case, case_seconds: float) -> 
     return _time(engine, prepared, iterations), iterations
 
 
-def _time(engine: Any, prepared: Prepared, iterations: int) -> float:
+def _time(engine: Any, prepared: PreparedCollective, iterations: int) -> float:
     """Return the mean seconds of an operation until all that was begun is done."""
     began = time.perf_counter()
     for _ in range(iterations):

@@ -47,7 +47,6 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     job = {"deep": bool(args.get("health")), "amd": not nvidia}
     answer = ask_script("inspect_gpus", job, seconds, Interpreter(env=library_environment()))
     facts = answer.facts(f"what asks {vendor}'s driver")
-    # Describe each process on a GPU; in a container those of others stay unknown.
     for gpu in facts.get("gpus", []):
         for entry in gpu.get("processes", []):
             entry.update(describe_process(int(entry["pid"])))

@@ -86,7 +86,11 @@ def look_at_processes(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     every = all_processes()
     others = [each for each in every.values() if not each.kernel and each.pid > 1]
     if EMBEDDED in os.environ:
-        others = [each for each in others if _is_of_this_node(each.pid)]
+        mark = os.fsencode(f"{EMBEDDED}={os.environ[EMBEDDED]}")
+        environs = (
+            (each, read_head(f"/proc/{each.pid}/environ", MAX_ENVIRON_BYTES)) for each in others
+        )
+        others = [each for each, environ in environs if mark in environ.split(b"\0")]
     holding = _Holding(os.getuid(), ports, time.monotonic() + SHARE * (ends - time.monotonic()))
     found = [
         facts
@@ -142,7 +146,8 @@ def _interesting(
         return _dead(process, every) if training and process.state == "Z" else None
     gpus, ports = holding.of(process)
     run, state = _run_of(process.pid) if own and training else ("", "")
-    role = _role(process.name)
+    role = "daemon" if _DAEMON.fullmatch(process.name) else ""
+    role = "launcher" if _LAUNCHER.fullmatch(process.name) else role
     if not (gpus or ports or run or role):
         return None
     if is_ours(split_words(read_head(f"/proc/{process.pid}/cmdline", 4096))):
@@ -159,11 +164,6 @@ def _interesting(
     }
 
 
-def _is_of_this_node(pid: int) -> bool:
-    mark = os.fsencode(f"{EMBEDDED}={os.environ[EMBEDDED]}")
-    return mark in read_head(f"/proc/{pid}/environ", MAX_ENVIRON_BYTES).split(b"\0")
-
-
 def _is_orphan(parent: Process | None) -> bool:
     """Whether a process has the parent that the kernel gives to orphans.
 
@@ -171,12 +171,6 @@ def _is_orphan(parent: Process | None) -> bool:
     another user's (hidepid of proc(5)), and alive.
     """
     return parent is not None and _INIT.fullmatch(parent.name) is not None
-
-
-def _role(name: str) -> str:
-    if _LAUNCHER.fullmatch(name):
-        return "launcher"
-    return "daemon" if _DAEMON.fullmatch(name) else ""
 
 
 def _run_of(pid: int) -> tuple[str, str]:

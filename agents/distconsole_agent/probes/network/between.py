@@ -183,11 +183,11 @@ def mpirun(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     python = read.optional_text(args, "python") or sys.executable
     rank = ("sh", "-c", _NAMES, "sh", python, "-c", worker_script(), repr(float(own)), "mpi")
     hydra = read.text(args, "family", "") in ("MPICH", "Intel MPI")
-    words = (
-        ["-hosts", ",".join(hosts), "-ppn", "1", "-n", str(len(hosts)), "-launcher", "ssh"]
-        if hydra
-        else _open_mpi(hosts, own)
-    )
+    if hydra:
+        words = ["-hosts", ",".join(hosts), "-ppn", "1", "-n", str(len(hosts)), "-launcher", "ssh"]
+    else:
+        words = ["--host", ",".join(f"{host}:1" for host in hosts), "-np", str(len(hosts))]
+        words += ["--map-by", "slot", "--bind-to", "none", "--timeout", str(own)]
     ended = run_program([path, *words, *rank, json.dumps(job)], seconds, env=env)
     found = list(groups(ended.out))
     # Ranks that met print only to the standard output.
@@ -201,11 +201,6 @@ def mpirun(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         "groups": found,
         "said": [line[:300] for line in lines[-MAX_ERROR_LINES:]],
     }
-
-
-def _open_mpi(hosts: list[str], seconds: int) -> list[str]:
-    words = ["--host", ",".join(f"{host}:1" for host in hosts), "-np", str(len(hosts))]
-    return [*words, "--map-by", "slot", "--bind-to", "none", "--timeout", str(seconds)]
 
 
 def _variables(args: dict[str, Any], seconds: int) -> dict[str, str]:

@@ -46,7 +46,7 @@ class ConversationError(Exception):
     """The other side is no listener of this check; the text is ``closed`` or ``wrong_answer``."""
 
 
-class Target(NamedTuple):
+class ConnectTarget(NamedTuple):
     id: str
     address: str
     port: int
@@ -82,10 +82,10 @@ def connect(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     return {"results": results}
 
 
-def _read_target(item: Any, number: str, pings: int) -> Target:
+def _read_target(item: Any, number: str, pings: int) -> ConnectTarget:
     if not isinstance(item, dict):
         raise bad_arguments("a target is not an object")
-    return Target(
+    return ConnectTarget(
         read.text(item, "id", number),
         read.text(item, "address"),
         read.whole(item, "port", 0, 1, 65535),
@@ -94,7 +94,7 @@ def _read_target(item: Any, number: str, pings: int) -> Target:
     )
 
 
-def _try(target: Target, key: bytes, timeout: float, ends: float) -> dict[str, Any]:
+def _try(target: ConnectTarget, key: bytes, timeout: float, ends: float) -> dict[str, Any]:
     found: dict[str, Any] = {
         "id": target.id,
         "error": "timeout",
@@ -132,7 +132,7 @@ def _socket_for(address: str) -> socket.socket:
 
 def _converse(
     sock: socket.socket,
-    target: Target,
+    target: ConnectTarget,
     key: bytes,
     timeout: float,
     ends: float,

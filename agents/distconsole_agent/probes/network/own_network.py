@@ -155,11 +155,8 @@ _LISTEN = "0A"
 
 def look_at_ports(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
     """Return the facts of group ``port``: of ``ports`` tried on all addresses, as a store does."""
-    wanted = [
-        port
-        for port in read.items(args, "ports")
-        if isinstance(port, int) and not isinstance(port, bool) and 0 < port < 65536
-    ][:MAX_PORTS]
+    given = [port for port in read.items(args, "ports") if type(port) is int]
+    wanted = [port for port in given if 0 < port < 65536][:MAX_PORTS]
     return {"ports": {str(port): _state(port) for port in wanted}}
 
 

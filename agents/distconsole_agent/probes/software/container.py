@@ -35,7 +35,7 @@ LOOK_SECONDS = 20.0
 _MARK = "distconsole-lacks "
 
 
-class Way(NamedTuple):
+class ContainerWay(NamedTuple):
     """How to get into a container.
 
     Attributes:
@@ -81,7 +81,7 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     return {**facts, "trouble": "", "hint": ""}
 
 
-def find_way(text: str, folders: Sequence[str], setup: str | None) -> Way:
+def find_way(text: str, folders: Sequence[str], setup: str | None) -> ContainerWay:
     """Return how ``--container TEXT`` is entered here, with ``folders`` at the same paths in an image.
 
     ``setup`` is what the node's shell runs first. Raises ProbeError, with a hint: there is no such engine
@@ -97,7 +97,9 @@ def find_way(text: str, folders: Sequence[str], setup: str | None) -> Way:
     if container.engine:
         _find_image(container, setup)
     kind = "image" if container.engine else "command"
-    return Way(words_to_start(container, _own_user(), [*folders, *_memory(container)]), kind)
+    return ContainerWay(
+        words_to_start(container, _own_user(), [*folders, *_memory(container)]), kind
+    )
 
 
 def _memory(container: Container) -> tuple[str, ...]:
@@ -108,7 +110,7 @@ def _own_user() -> str:
     return f"{os.getuid()}:{os.getgid()}"
 
 
-def _ask_engine(container: Container, folders: Sequence[str], setup: str | None) -> Way:
+def _ask_engine(container: Container, folders: Sequence[str], setup: str | None) -> ContainerWay:
     engine, name, quoted = container.engine, container.name, shlex.quote(container.name)
     said = _run((engine, "inspect", name), setup, container)
     if said.exit_code != 0:
@@ -127,7 +129,7 @@ def _ask_engine(container: Container, folders: Sequence[str], setup: str | None)
         raise _trouble(f"{engine} inspect {name} says nothing that is understood", "") from None
     if not isinstance(state, dict):
         user = "0:0" if engine == "podman" else _own_user()
-        return Way(words_to_start(container, user, folders), "image", "host")
+        return ContainerWay(words_to_start(container, user, folders), "image", "host")
     if state.get("Status") != "running":
         status = str(state.get("Status"))[:40]
         start = "unpause" if status == "paused" else "start"
@@ -135,7 +137,7 @@ def _ask_engine(container: Container, folders: Sequence[str], setup: str | None)
     return _way_into(container, found, state.get("Pid"))
 
 
-def _way_into(container: Container, found: dict[str, Any], pid: object) -> Way:
+def _way_into(container: Container, found: dict[str, Any], pid: object) -> ContainerWay:
     settings = found.get("HostConfig") or {}
     pid = pid if isinstance(pid, int) else 0
     shares = shares_memory(pid)
@@ -149,7 +151,7 @@ def _way_into(container: Container, found: dict[str, Any], pid: object) -> Way:
             "start it with --userns=host, or as yourself",
         )
     network = str(settings.get("NetworkMode") or "")
-    return Way(words_to_enter(container, user), "running", network, shares)
+    return ContainerWay(words_to_enter(container, user), "running", network, shares)
 
 
 def shares_memory(pid: int, proc: str = "/proc") -> bool | None:
@@ -252,7 +254,9 @@ def _trouble(message: str, hint: str) -> ProbeError:
     return error
 
 
-def way_of_run(spec: Mapping[str, Any], node_dir: str, environment: Mapping[str, str]) -> Way:
+def way_of_run(
+    spec: Mapping[str, Any], node_dir: str, environment: Mapping[str, str]
+) -> ContainerWay:
     """Return the command by which processes of a run enter its container here; raises Refusal if they cannot."""
     workdir = os.path.expanduser(str(spec.get("workdir") or ""))
     folders = [node_dir]

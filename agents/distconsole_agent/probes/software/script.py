@@ -47,7 +47,11 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         own = {**job, "imports": False}
         env.pop("PYTHONHOME", None)
         answer, _ = _run(own, Interpreter(env=env), seconds * (1 - SHARE))
-    parts = _parts(answer, job)
+    paths = [f"path {path}" for path in job["paths"]]
+    late = {"error": "did not answer in time", "late": True}
+    parts: dict[str, Any] = dict.fromkeys(PARTS)
+    parts.update((key, dict(late)) for key in ("workdir", "script", *paths))
+    parts.update(answer or {})
     if trouble:
         parts["python"] = {"error": trouble}
     every = mounts.read_mounts()
@@ -102,14 +106,6 @@ def _run(
     if answer.ended.exit_code or not answer.parts:
         return None, answer.failure(python).message
     return answer.parts, ""
-
-
-def _parts(answer: dict[str, Any] | None, job: dict[str, Any]) -> dict[str, Any]:
-    paths = [f"path {path}" for path in job["paths"]]
-    late = {"error": "did not answer in time", "late": True}
-    parts: dict[str, Any] = dict.fromkeys(PARTS)
-    parts.update((key, dict(late)) for key in ("workdir", "script", *paths))
-    return {**parts, **(answer or {})}
 
 
 def _add_mount(path: str, found: Any, every: list[mounts.Mount]) -> dict[str, Any]:

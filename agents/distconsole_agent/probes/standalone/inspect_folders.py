@@ -12,7 +12,7 @@ import stat
 import time
 from typing import Any
 
-from distconsole_agent.probes.standalone.reporting import Part, begin, wait_and_leave, why
+from distconsole_agent.probes.standalone.reporting import ProgramPart, begin, wait_and_leave, why
 
 PIECE = 1 << 20
 SMALL_FILES = 8
@@ -152,7 +152,7 @@ def main(seconds: float, folders: list[dict[str, Any]]) -> None:
     ends = begin(seconds)
     parts = []
     for asked in folders:
-        part = Part(asked["path"], folder, asked)
+        part = ProgramPart(asked["path"], folder, asked)
         part.wait(min(ends, time.monotonic() + asked["seconds"] * 4 + 0.5))
         parts.append(part)
     wait_and_leave(parts, ends)

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from distconsole_agent.probes.standalone.reporting import Part, begin, resolve, say, wait_and_leave
+from distconsole_agent.probes.standalone.reporting import (
+    ProgramPart,
+    begin,
+    resolve,
+    say,
+    wait_and_leave,
+)
 
 THREADS = 16
 
@@ -20,4 +26,4 @@ def main(seconds: float, names: list[str]) -> None:
     ends = begin(seconds)
     waiting = names[::-1]
     count = min(THREADS, len(names))
-    wait_and_leave([Part("", resolve_all, waiting) for _ in range(count)], ends)
+    wait_and_leave([ProgramPart("", resolve_all, waiting) for _ in range(count)], ends)

@@ -21,7 +21,7 @@ import sys
 from typing import Any
 
 from distconsole_agent.probes.standalone.reporting import (
-    Part,
+    ProgramPart,
     begin,
     import_metadata,
     resolve,
@@ -96,7 +96,7 @@ def is_folder(path: str, table: Any) -> bool:
     return os.path.isdir(path)
 
 
-class Walk:
+class ImportWalk:
     """A script's imports, from file to file, within ``root``, which they begin at."""
 
     def __init__(self, root: str, table: Any) -> None:
@@ -265,7 +265,7 @@ def locate(module: str) -> str:
     return next(iter(spec.submodule_search_locations or ()), "namespace")
 
 
-def modules_of(walk: Walk, folders: list[str]) -> dict[str, Any]:
+def modules_of(walk: ImportWalk, folders: list[str]) -> dict[str, Any]:
     """Where the interpreter finds each module that is not ours, and its version; ``folders`` it searches first."""
     owners = owners_of(set(walk.modules), [*folders, *sys.path])
     library = os.path.dirname(os.__file__) + "/"
@@ -355,7 +355,7 @@ def script(job: dict[str, Any]) -> None:
     say("script", facts)
     if facts["binary"] or facts["too_large"] or facts["shell"]:
         return
-    walk = Walk(root, table)
+    walk = ImportWalk(root, table)
     above = job["path"].split(".")[:-1] if job["module"] else []
     folders = [os.path.join(root, *above[: count + 1]) for count in range(len(above))]
     inits = [os.path.join(folder, "__init__.py") for folder in folders]
@@ -423,7 +423,7 @@ def main(seconds: float, **job: Any) -> None:
     ends = begin(seconds)
     version = ".".join(map(str, sys.version_info[:3]))
     say("python", {"executable": sys.executable, "version": version})
-    parts = [Part("script", script, job), Part("workdir", workdir, job)]
-    parts += [Part("path " + path, argument, path) for path in job["paths"]]
-    parts += [Part("address", resolve, job["address"])] if job["address"] else []
+    parts = [ProgramPart("script", script, job), ProgramPart("workdir", workdir, job)]
+    parts += [ProgramPart("path " + path, argument, path) for path in job["paths"]]
+    parts += [ProgramPart("address", resolve, job["address"])] if job["address"] else []
     wait_and_leave(parts, ends)

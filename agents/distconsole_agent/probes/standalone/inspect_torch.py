@@ -41,13 +41,16 @@ def facts() -> dict[str, Any]:
 def main(seconds: float, name: str = "", serve_seconds: float = 0.0) -> None:
     """Say the facts; by a ``name`` leave a process behind that forks ranks, unless the driver of GPUs is loaded."""
     begin(seconds)
-    alike = surroundings() if name else []
+    source = alike = None
+    with contextlib.suppress(OSError):
+        alike = surroundings() if name else None
     found = facts()
-    if name and not found["error"] and not find_mapped(r"/lib(cuda|hsa-runtime64|ze_loader)\.so"):
-        source = serve(name, serve_seconds, alike)
-        if source is not None:
-            path = globals().get("PATH", sys.path)
-            exec(source, {"__name__": "__main__", "PATH": path})  # noqa: S102 - a rank's
-            return
-    say(FACTS, found)
-    leave()
+    if alike and not found["error"] and not find_mapped(r"/lib(cuda|hsa-runtime64|ze_loader)\.so"):
+        with contextlib.suppress(OSError):  # another host of the check is this machine
+            source = serve(name, serve_seconds, alike)
+    if source is None:
+        say(FACTS, found)
+        leave()
+    else:
+        path = globals().get("PATH", sys.path)
+        exec(source, {"__name__": "__main__", "PATH": path})  # noqa: S102 - a rank's

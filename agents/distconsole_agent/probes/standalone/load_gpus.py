@@ -55,7 +55,7 @@ class LateError(Exception):
     """A copy takes too long."""
 
 
-class Gpu:
+class GpuUnderLoad:
     """A GPU, its facts so far (``entry``), and its copier once it has one."""
 
     def __init__(self, index: int) -> None:
@@ -115,7 +115,7 @@ class Gpu:
         return any(one[0] >= best[0] and one[1] >= best[1] for one in self.readings)
 
 
-def finish(gpu: Gpu, ends: float, during: Callable[[], None]) -> float:
+def finish(gpu: GpuUnderLoad, ends: float, during: Callable[[], None]) -> float:
     """Wait for the copies; returns their seconds on the GPU. ``during`` runs at least once."""
     assert gpu.copier is not None
     during()
@@ -128,7 +128,7 @@ def finish(gpu: Gpu, ends: float, during: Callable[[], None]) -> float:
 
 
 def burst(
-    gpu: Gpu, begin: Callable[[int, int], None], ends: float, during: Callable[[], None]
+    gpu: GpuUnderLoad, begin: Callable[[int, int], None], ends: float, during: Callable[[], None]
 ) -> float:
     """Bytes a second of the best of a few bursts, each as long as the first copy lets expect."""
     begin(SMALL_BYTES, 1)
@@ -140,7 +140,7 @@ def burst(
     return rate
 
 
-def measure_pcie(gpu: Gpu, ends: float) -> None:
+def measure_pcie(gpu: GpuUnderLoad, ends: float) -> None:
     """Wake the link of a GPU, then fill it for some moments in each direction."""
     copier = gpu.copier
     assert copier is not None
@@ -181,7 +181,7 @@ def measure_pcie(gpu: Gpu, ends: float) -> None:
     )
 
 
-def links(gpu: Gpu) -> list[dict[str, Any]]:
+def links(gpu: GpuUnderLoad) -> list[dict[str, Any]]:
     found = []
     for link in range(MAX_LINKS):
         state = ask(pynvml.nvmlDeviceGetNvLinkState, gpu.handle, link)
@@ -222,7 +222,7 @@ def grown(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[dic
     return found
 
 
-def measure_nvlink(gpus: list[Gpu], ends: float) -> None:
+def measure_nvlink(gpus: list[GpuUnderLoad], ends: float) -> None:
     """Copy from each GPU to the next one by NVLink, and read the links' counters."""
     before = {gpu.index: links(gpu) for gpu in gpus}
     linked = [gpu for gpu in gpus if any(link["up"] for link in before[gpu.index])]
@@ -245,7 +245,7 @@ def measure_nvlink(gpus: list[Gpu], ends: float) -> None:
         tell(gpu.entry)
 
 
-def copy_to(gpu: Gpu, peer: Gpu, ends: float) -> float | None:
+def copy_to(gpu: GpuUnderLoad, peer: GpuUnderLoad, ends: float) -> float | None:
     """Bytes a second from one GPU to another; None if it cannot reach it."""
     mine, other = gpu.copier, peer.copier
     assert mine is not None
@@ -260,7 +260,7 @@ def copy_to(gpu: Gpu, peer: Gpu, ends: float) -> float | None:
     return burst(gpu, lambda size, times: mine.to_peer(other, size, times), ends, watch)
 
 
-def find_next_linked(gpu: Gpu, gpus: list[Gpu]) -> Gpu | None:
+def find_next_linked(gpu: GpuUnderLoad, gpus: list[GpuUnderLoad]) -> GpuUnderLoad | None:
     """The next GPU, in a circle, that NVLink leads to, as far as the driver says."""
     at = gpus.index(gpu)
     for peer in gpus[at + 1 :] + gpus[:at]:
@@ -276,7 +276,7 @@ def tell(entry: dict[str, Any]) -> None:
     say(str(entry["index"]), entry)
 
 
-def load(gpu: Gpu, cuda: Cuda, ends: float) -> bool:
+def load(gpu: GpuUnderLoad, cuda: Cuda, ends: float) -> bool:
     """Measure one GPU; False if it is not to be touched any more."""
     why = gpu.why_not()
     if why or time.monotonic() > ends:
@@ -335,9 +335,9 @@ def load_all(wanted: list[str], ends: float) -> None:
             gpu.copier.close()
 
 
-def open_gpu(index: int) -> Gpu | None:
+def open_gpu(index: int) -> GpuUnderLoad | None:
     """A GPU; None for one that cannot be opened, which others tell."""
     try:
-        return Gpu(index)
+        return GpuUnderLoad(index)
     except pynvml.NVMLError:
         return None

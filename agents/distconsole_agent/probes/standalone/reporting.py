@@ -71,7 +71,7 @@ def leave() -> None:
         os._exit(0)
 
 
-class Part(threading.Thread):
+class ProgramPart(threading.Thread):
     """One question in a thread of its own, which may never come back from it."""
 
     def __init__(self, key: str, look: Callable[..., object], *args: Any) -> None:
@@ -104,7 +104,7 @@ class Part(threading.Thread):
         return fields.get(b"voluntary_ctxt_switches", b"") if asleep else b""
 
 
-def wait_and_leave(parts: Iterable[Part], ends: float) -> None:
+def wait_and_leave(parts: Iterable[ProgramPart], ends: float) -> None:
     for part in parts:
         part.wait(ends)
     leave()

@@ -6,7 +6,13 @@ import _socket
 import os
 import time
 
-from distconsole_agent.probes.standalone.reporting import Part, begin, say, wait_and_leave, why
+from distconsole_agent.probes.standalone.reporting import (
+    ProgramPart,
+    begin,
+    say,
+    wait_and_leave,
+    why,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,9 +73,9 @@ def folder(path: str) -> dict[str, Any]:
     }
 
 
-def stuck(parts: list[Part], ends: float) -> list[Part]:
+def stuck(parts: list[ProgramPart], ends: float) -> list[ProgramPart]:
     """Return those that will not answer: asleep and never woken. One that is awake is waited for."""
-    sleeps: dict[Part, bytes] = {}
+    sleeps: dict[ProgramPart, bytes] = {}
     while parts and time.monotonic() < ends:
         before, sleeps = sleeps, {part: part.sleep() for part in parts}
         if all(sleep and before.get(part) == sleep for part, sleep in sleeps.items()):
@@ -83,8 +89,8 @@ def main(seconds: float, hostname: str, patience: float, folders: list[str]) -> 
     """Look at everything at once; a folder may sleep for ``patience`` seconds, a resolver to the end."""
     began = time.monotonic()
     ends = begin(seconds)
-    names = [Part("resolution", resolution, hostname), Part("fqdn", fqdn, hostname)]
-    rooms = [Part("folder " + path, folder, path) for path in folders]
+    names = [ProgramPart("resolution", resolution, hostname), ProgramPart("fqdn", fqdn, hostname)]
+    rooms = [ProgramPart("folder " + path, folder, path) for path in folders]
     late = stuck([part for part in rooms if not part.wait(began + patience)], ends)
     waited = time.monotonic() - began
     for part in late:

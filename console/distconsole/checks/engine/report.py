@@ -19,7 +19,6 @@ from distconsole.checks.facts.evidence import (
     NO_GROUP,
     UNREACHED,
     Outcome,
-    View,
     by_key,
 )
 from distconsole.checks.facts.network import BandwidthFacts, ReachFacts, pair_reports
@@ -39,7 +38,6 @@ from distconsole.model.reports import (
     CheckReport,
     HostReport,
     NetworkReport,
-    PairReport,
 )
 from distconsole.model.requests import Check, Level
 
@@ -86,6 +84,9 @@ def make_report(
                 check=INCOMPLETE,
             )
         )
+    streams = (each for facts in view.of(BandwidthFacts).values() for each in facts.streams)
+    rates = {(each.source, each.target): each.gbit_s for each in streams}
+    edges = (edge for facts in view.of(ReachFacts).values() for edge in facts.edges)
     report = CheckReport(
         ok=False,
         outcome=CheckOutcome.INCOMPLETE,
@@ -94,7 +95,7 @@ def make_report(
         hosts={n: HostReport(reachable=h.reached, facts=h.raw) for n, h in context.hosts.items()},
         only=request.only,
         findings=(*verdicts.findings, *unmade),
-        network=NetworkReport(pairs=_report_pairs(view)),
+        network=NetworkReport(pairs=tuple(pair_reports(edges, rates))),
         choices=verdicts.choices,
         collectives=collectives_of(view),
         ways=ways_taken(view),
@@ -108,13 +109,6 @@ def make_report(
         target=context.launch.report() if context.launch is not None else None,
     )
     return with_outcome(report, strict=request.strict)
-
-
-def _report_pairs(view: View) -> tuple[PairReport, ...]:
-    streams = (each for facts in view.of(BandwidthFacts).values() for each in facts.streams)
-    rates = {(each.source, each.target): each.gbit_s for each in streams}
-    edges = (edge for facts in view.of(ReachFacts).values() for edge in facts.edges)
-    return tuple(pair_reports(edges, rates))
 
 
 def _list_gaps(context: CheckContext, verdicts: Verdicts, rules: Sequence[Rule]) -> Iterator[str]:

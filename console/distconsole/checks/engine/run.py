@@ -263,7 +263,10 @@ class _Checking:
         if left:
             # Jobs leave hosts out for them, even if the checks of connections were not asked for.
             yield from self._tell_of(self.ways)
-        if self._may_coincide():
+        gpus = self.context.view().of(GpuFacts).values()
+        measured = self.sweep is not None or self.context.request.level is Level.FULL
+        # Where bandwidth is measured, or GPUs are shared, jobs may not go on at once.
+        if not measured and not any(found.count for found in gpus):
             yield from self._run_at_once(left)
             yield from self._second_look([job.kind for job in left])
             return
@@ -307,12 +310,6 @@ class _Checking:
             run = partial(engine_jobs.run_engine, context, engine, start, sweep)
             yield _Job(engine.stage, engine.kind, run)
         yield _Job("mpi.ssh", MpiSshFacts, partial(engine_jobs.mpirun, context))
-
-    def _may_coincide(self) -> bool:
-        """Whether jobs may go on at once: where bandwidth is measured, or GPUs are shared, they may not."""
-        gpus = self.context.view().of(GpuFacts).values()
-        measured = self.sweep is not None or self.context.request.level is Level.FULL
-        return not measured and not any(found.count for found in gpus)
 
     def _run_at_once(self, jobs: Sequence[_Job]) -> Iterator[Event]:
         for job in jobs:

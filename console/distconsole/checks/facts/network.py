@@ -107,7 +107,7 @@ class ReachFacts(Facts, frozen=True, kw_only=True):
     """Connections to addresses that an engine will choose in a network that not all hosts are in."""
 
 
-class Stream(Facts, frozen=True, kw_only=True):
+class TimedStream(Facts, frozen=True, kw_only=True):
     """One TCP stream; ``gbit_s`` is the best of the repetitions, None when it failed."""
 
     source: str
@@ -123,8 +123,8 @@ class BandwidthFacts(Facts, frozen=True, kw_only=True):
 
     group: ClassVar[str] = "bandwidth"
     leans_on = (ReachFacts, NetFacts)
-    streams: tuple[Stream, ...] = ()
-    controls: tuple[Stream, ...] = ()
+    streams: tuple[TimedStream, ...] = ()
+    controls: tuple[TimedStream, ...] = ()
 
 
 class PeerName(Facts, frozen=True, kw_only=True):
@@ -143,7 +143,7 @@ class NameFacts(Facts, frozen=True, kw_only=True):
     names: dict[str, PeerName]
 
 
-class Login(Facts, frozen=True, kw_only=True):
+class LoginAttempt(Facts, frozen=True, kw_only=True):
     """One host's own ssh to another: by which ``name``; ``error`` is the kind of failure."""
 
     target: str
@@ -159,7 +159,7 @@ class BetweenFacts(Facts, frozen=True, kw_only=True):
 
     group: ClassVar[str] = "between"
     client: bool = True
-    logins: tuple[Login, ...] = ()
+    logins: tuple[LoginAttempt, ...] = ()
 
 
 SILENT = "silent"

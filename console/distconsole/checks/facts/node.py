@@ -63,7 +63,7 @@ class Resolution(Facts, frozen=True, kw_only=True):
     error: str = ""
 
 
-class Mount(Facts, frozen=True, kw_only=True):
+class MountFacts(Facts, frozen=True, kw_only=True):
     """Where a folder comes from; ``error`` is why a network filesystem does not answer."""
 
     point: str
@@ -85,7 +85,7 @@ class Filesystem(Facts, frozen=True, kw_only=True):
     noexec: bool = False
     writable: bool = True
     inode: int | None = None
-    mount: Mount | None = None
+    mount: MountFacts | None = None
     error: str = ""
 
 
@@ -105,7 +105,7 @@ class OsFacts(Facts, frozen=True, kw_only=True):
     machine_id: str | None = None
     resolution: Resolution = Resolution()
     filesystems: dict[str, Filesystem] = {}
-    network_mounts: tuple[Mount, ...] = ()
+    network_mounts: tuple[MountFacts, ...] = ()
     kernel: str = ""
     architecture: str = ""
     libc: str = ""

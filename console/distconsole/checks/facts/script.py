@@ -7,10 +7,10 @@ from typing import ClassVar
 import msgspec
 
 from distconsole.checks.facts.network import PeerName
-from distconsole.checks.facts.node import Facts, Mount, OsFacts
+from distconsole.checks.facts.node import Facts, MountFacts, OsFacts
 
 
-class Found(Facts, frozen=True, kw_only=True):
+class FoundPath(Facts, frozen=True, kw_only=True):
     """What lies at a path. ``late`` says that the filesystem did not answer.
 
     ``above`` is the nearest folder that is there, where the path itself is not, and ``writable`` is
@@ -25,13 +25,13 @@ class Found(Facts, frozen=True, kw_only=True):
     writable: bool = False
     entries: int | None = None
     above: str = ""
-    mount: Mount | None = None
+    mount: MountFacts | None = None
     error: str = ""
     code: str = ""
     late: bool = False
 
 
-class ScriptFile(Found, frozen=True, kw_only=True):
+class ScriptFile(FoundPath, frozen=True, kw_only=True):
     """The script: ``kind`` is file, folder, other, or module for one that is installed there."""
 
     path: str = ""
@@ -42,7 +42,7 @@ class ScriptFile(Found, frozen=True, kw_only=True):
     installed: bool = False
 
 
-class CodeFile(Facts, frozen=True, kw_only=True):
+class SourceFile(Facts, frozen=True, kw_only=True):
     sha256: str = ""
     size: int = 0
     modified: float = 0.0
@@ -64,7 +64,7 @@ class CodeFacts(Facts, frozen=True, kw_only=True):
     ``own_path``: it changes ``sys.path``, so that modules may be where nobody has looked.
     """
 
-    files: dict[str, CodeFile] = msgspec.field(default_factory=dict)
+    files: dict[str, SourceFile] = msgspec.field(default_factory=dict)
     problem: Problem = Problem()
     cut: bool = False
     own_path: bool = False
@@ -85,7 +85,7 @@ class Git(Facts, frozen=True, kw_only=True):
     dirty: bool | None = None
 
 
-class Interpreter(Facts, frozen=True, kw_only=True):
+class InterpreterFacts(Facts, frozen=True, kw_only=True):
     """The interpreter of the ranks; ``error`` is why it cannot be started."""
 
     version: str = ""
@@ -99,11 +99,11 @@ class ScriptFacts(Facts, frozen=True, kw_only=True):
     script: ScriptFile = ScriptFile()
     code: CodeFacts | None = None
     modules: dict[str, Module] | None = None
-    workdir: Found = Found()
+    workdir: FoundPath = FoundPath()
     git: Git | None = None
     address: PeerName | None = None
-    python: Interpreter | None = None
-    paths: dict[str, Found] = msgspec.field(default_factory=dict)
+    python: InterpreterFacts | None = None
+    paths: dict[str, FoundPath] = msgspec.field(default_factory=dict)
 
 
 class Trial(Facts, frozen=True, kw_only=True):

@@ -26,7 +26,7 @@ MORE_NEIGHBOURS = (
 )
 
 
-class Cause(Enum):
+class BlockCause(Enum):
     """What keeps a connection from coming about; the value is how a summary says it."""
 
     BUFFERS = "no buffer space"
@@ -38,28 +38,34 @@ class Cause(Enum):
 
 
 _BY_CODE = {
-    "ENOBUFS": Cause.BUFFERS,
-    "ENETUNREACH": Cause.NO_NETWORK,
-    "EHOSTUNREACH": Cause.NO_HOST,
-    "ECONNREFUSED": Cause.REFUSED,
-    "ETIMEDOUT": Cause.SILENCE,
+    "ENOBUFS": BlockCause.BUFFERS,
+    "ENETUNREACH": BlockCause.NO_NETWORK,
+    "EHOSTUNREACH": BlockCause.NO_HOST,
+    "ECONNREFUSED": BlockCause.REFUSED,
+    "ETIMEDOUT": BlockCause.SILENCE,
 }
-_BY_WORD = {"no_route": Cause.NO_HOST, "refused": Cause.REFUSED, "timeout": Cause.SILENCE}
+_BY_WORD = {
+    "no_route": BlockCause.NO_HOST,
+    "refused": BlockCause.REFUSED,
+    "timeout": BlockCause.SILENCE,
+}
 """For answers of an agent that gives no code, and for a timeout of its own."""
 
-_BY_NEIGHBOURS = frozenset({Cause.BUFFERS, Cause.NO_HOST, Cause.SILENCE})
+_BY_NEIGHBOURS = frozenset({BlockCause.BUFFERS, BlockCause.NO_HOST, BlockCause.SILENCE})
 """How connections fail that find no room in the neighbour table."""
 
 
-def cause_of(edges: Iterable[Edge]) -> Cause:
+def cause_of(edges: Iterable[Edge]) -> BlockCause:
     """Return why most of those ``edges`` failed that did; of as many, what says more than silence."""
     each = Counter(
-        _BY_CODE.get(edge.errno) or _BY_WORD.get(edge.error, Cause.OTHER)
+        _BY_CODE.get(edge.errno) or _BY_WORD.get(edge.error, BlockCause.OTHER)
         for edge in edges
         if not edge.ok
     )
     return max(
-        each, key=lambda cause: (each[cause], cause is not Cause.SILENCE), default=Cause.OTHER
+        each,
+        key=lambda cause: (each[cause], cause is not BlockCause.SILENCE),
+        default=BlockCause.OTHER,
     )
 
 
@@ -82,7 +88,7 @@ def split_neighbours(view: View) -> tuple[Matrix, tuple[Pair, ...]]:
     return rest, tuple(crowded)
 
 
-def by_cause(matrix: Matrix, pairs: Iterable[Pair]) -> dict[Cause, list[Pair]]:
+def by_cause(matrix: Matrix, pairs: Iterable[Pair]) -> dict[BlockCause, list[Pair]]:
     """Return the pairs of each cause: what has one cause is one fault."""
     edges = matrix.edges
     return by_key(
@@ -101,32 +107,32 @@ def overflows(view: View) -> Mapping[str, str]:
     }
 
 
-def cure_of(cause: Cause, facts: Mapping[str, ReachFacts], source: str, target: str) -> str:
+def cure_of(cause: BlockCause, facts: Mapping[str, ReachFacts], source: str, target: str) -> str:
     there = facts[target].address if target in facts else target
     here = facts[source].address if source in facts else "PEER"
     look = f"on {source}: ip route get {there}; ip neigh show {there}"
     rules = f"on {target}: sudo iptables -S INPUT; sudo nft list ruleset"
     match cause:
-        case Cause.BUFFERS:
+        case BlockCause.BUFFERS:
             return (
                 f"on {source}: sudo dmesg | grep -i neigh; where the neighbour table overflowed: "
                 f"{MORE_NEIGHBOURS}\nelse the kernel has no memory for packets: "
                 "nstat -az TcpMemoryPressures; sysctl net.ipv4.tcp_mem"
             )
-        case Cause.NO_NETWORK:
+        case BlockCause.NO_NETWORK:
             return f"{look.partition(';')[0]}; ip -br address: a route or the interface is missing"
-        case Cause.NO_HOST:
+        case BlockCause.NO_HOST:
             return (
                 f"{look}\nunreachable, or an error: the route on {source} is wrong\nFAILED or INCOMPLETE: {target} is down there (on it: ip -br address), or the "
                 "neighbour table is full (sudo dmesg | grep -i neigh)\n"
                 f"REACHABLE: a firewall rejects, as firewalld does; {rules}"
             )
-        case Cause.REFUSED:
+        case BlockCause.REFUSED:
             return (
                 f"{target} listens there, so a rule rejects (-j REJECT); {rules}\n"
                 f"or another machine has the address {there}; {look}"
             )
-        case Cause.SILENCE | Cause.OTHER:
+        case BlockCause.SILENCE | BlockCause.OTHER:
             return (
                 f"on {target}: sudo iptables -S INPUT; what is dropped there is let in by sudo iptables "
                 f"-I INPUT -s {here} -j ACCEPT\n"

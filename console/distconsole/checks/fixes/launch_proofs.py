@@ -9,7 +9,7 @@ from typing import Any
 
 from distconsole.checks.fixes.trying import (
     MAX_RANKS,
-    Bench,
+    ProofHosts,
     ProofOnHosts,
     Prover,
     TrialResult,
@@ -31,7 +31,7 @@ Answers = Mapping[str, Answer]
 
 
 def _compare_starts(
-    bench: Bench,
+    bench: ProofHosts,
     findings: Sequence[Finding],
     hosts: Sequence[Host],
     wanted: Mapping[str, Any],
@@ -51,7 +51,10 @@ def _compare_starts(
 
 
 def _start_on(
-    bench: Bench, hosts: Sequence[Host], change: Mapping[str, HostCure], wanted: Mapping[str, Any]
+    bench: ProofHosts,
+    hosts: Sequence[Host],
+    change: Mapping[str, HostCure],
+    wanted: Mapping[str, Any],
 ) -> Answers:
     context = bench.context
     seconds = context.left(LAUNCH_SECONDS)
@@ -87,14 +90,14 @@ def _start_prover(
                 return TrialResult(False, f"{name}: {show(said)}")
         return TrialResult(bool(answers), ", ".join(sorted(set(map(show, answers.values())))))
 
-    def prove(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None:
+    def prove(bench: ProofHosts, findings: Sequence[Finding]) -> ProofOnHosts | None:
         hosts = bench.reached(all_hosts(findings))[:MAX_RANKS]
         return _compare_starts(bench, findings, hosts, wanted, ran, judge)
 
     return prove
 
 
-def _try_files(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None:
+def _try_files(bench: ProofHosts, findings: Sequence[Finding]) -> ProofOnHosts | None:
     needed = limits.count_files(bench.context.view())
 
     def is_well(said: Answer) -> bool:
@@ -124,7 +127,7 @@ def _limit_prover(
     return _start_prover(flag, {}, lambda said: is_well(soft(said)), show)
 
 
-def _try_variable(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None:
+def _try_variable(bench: ProofHosts, findings: Sequence[Finding]) -> ProofOnHosts | None:
     found = next((found for found in findings if found.cure is not None), None)
     if found is None or found.cure is None:
         return None
@@ -142,7 +145,7 @@ def _try_variable(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | N
     return _compare_starts(bench, [found], hosts, {"names": [variable]}, variable, judge)
 
 
-def _try_port(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None:
+def _try_port(bench: ProofHosts, findings: Sequence[Finding]) -> ProofOnHosts | None:
     """Binding as torch's store does: the port that is held, and the one that the cure names."""
     cure, hosts = findings[0].cure, bench.reached(findings[0].hosts)
     if cure is None or cure.port is None or not hosts:

@@ -19,7 +19,7 @@ from distconsole.checks.fixes.launch_proofs import LAUNCH_PROVERS, join_setup
 from distconsole.checks.fixes.trying import (
     TRIAL_SECONDS,
     WORDS,
-    Bench,
+    ProofHosts,
     ProofOnHosts,
     Prover,
     Trial,
@@ -74,7 +74,7 @@ def prove(
         if context.left(TRIAL_SECONDS) < LEAST_SECONDS:
             return
         blamed = {name for found in findings for name in found.hosts if found.check != check}
-        bench = Bench(context, start, frozenset(blamed))
+        bench = ProofHosts(context, start, frozenset(blamed))
         yield check, None
         tried = _try_cure(bench, check, [findings[place] for place in places])
         proven = {
@@ -85,7 +85,7 @@ def prove(
         yield check, proven
 
 
-def _try_cure(bench: Bench, check: str, findings: Sequence[Finding]) -> ProofOnHosts | None:
+def _try_cure(bench: ProofHosts, check: str, findings: Sequence[Finding]) -> ProofOnHosts | None:
     try:
         return PROVERS[check](bench, findings)
     except ConsoleError:
@@ -93,14 +93,14 @@ def _try_cure(bench: Bench, check: str, findings: Sequence[Finding]) -> ProofOnH
         return None
 
 
-def _by_gloo(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None:
+def _by_gloo(bench: ProofHosts, findings: Sequence[Finding]) -> ProofOnHosts | None:
     """Ranks as a script started by hand has them: nothing of what ``run`` sets."""
     hosts = bench.hosts(all_hosts(findings))
     change = changes(findings, hosts)
     return _compare_ranks(bench, LauncherName.TORCH, hosts, change, by_hand=True)
 
 
-def _by_one_name(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None:
+def _by_one_name(bench: ProofHosts, findings: Sequence[Finding]) -> ProofOnHosts | None:
     """One name of an interface for all hosts, as variables that people export have it."""
     hosts = bench.hosts(all_hosts(findings)[:1])
     change = changes(findings, hosts)
@@ -115,7 +115,7 @@ def _by_one_name(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | No
     )
 
 
-def _by_mpirun(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None:
+def _by_mpirun(bench: ProofHosts, findings: Sequence[Finding]) -> ProofOnHosts | None:
     """mpirun without the network that ``run`` names to it."""
     cure = findings[0].cure
     hosts = bench.hosts(findings[0].hosts, 2)
@@ -127,7 +127,7 @@ def _by_mpirun(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None
     return _compare_ranks(bench, LauncherName.MPI, hosts, change, by_hand=True) if env else None
 
 
-def _by_library(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None:
+def _by_library(bench: ProofHosts, findings: Sequence[Finding]) -> ProofOnHosts | None:
     """mpirun as ``run`` starts it, with the library that the cure puts first."""
     hosts = bench.hosts(all_hosts(findings), 2)
     if len(hosts) < 2:
@@ -136,7 +136,7 @@ def _by_library(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | Non
     return _compare_ranks(bench, LauncherName.MPI, hosts, change, by_hand=False, linked=True)
 
 
-def _by_variables(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None:
+def _by_variables(bench: ProofHosts, findings: Sequence[Finding]) -> ProofOnHosts | None:
     """Whatever library reads the variable that is wrong: Gloo, or Open MPI."""
     names = {name for found in findings if found.cure for name in _variables_of(found.cure)}
     if names & {GLOO_NAME, "TP_SOCKET_IFNAME"}:
@@ -151,7 +151,7 @@ def _variables_of(cure: Cure) -> list[str]:
     return [*cure.env, *cure.unset, *mca_env(cure), *changed]
 
 
-def _by_other_network(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None:
+def _by_other_network(bench: ProofHosts, findings: Sequence[Finding]) -> ProofOnHosts | None:
     """Ranks bound to an interface as ``run`` binds them: to the one chosen, and to the other one."""
     if all(found.cure is not None and found.cure.port is not None for found in findings):
         return _by_other_port(bench, findings)
@@ -165,7 +165,7 @@ def _by_other_network(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts
 
 
 def _compare_ranks(
-    bench: Bench,
+    bench: ProofHosts,
     launcher: LauncherName,
     hosts: Sequence[Host],
     change: Mapping[str, HostCure],
@@ -183,7 +183,7 @@ def _compare_ranks(
     return bench.compare(ran, hosts, without or partial(trial, {}), partial(trial, change))
 
 
-def _lost_way(bench: Bench, hosts: Sequence[Host]) -> Trial | None:
+def _lost_way(bench: ProofHosts, hosts: Sequence[Host]) -> Trial | None:
     """Return a connection between two of ``hosts`` of which none came about, to be tried once more."""
     view = bench.context.view((ReachFacts,))
     facts = view.of(ReachFacts)
@@ -196,7 +196,7 @@ def _lost_way(bench: Bench, hosts: Sequence[Host]) -> Trial | None:
     return None
 
 
-def _by_other_port(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None:
+def _by_other_port(bench: ProofHosts, findings: Sequence[Finding]) -> ProofOnHosts | None:
     found, context = findings[0], bench.context
     facts = context.view((ReachFacts,)).of(ReachFacts)
     lost = [e for f in facts.values() for e in f.edges if not e.ok and e.target in found.hosts]
@@ -211,7 +211,7 @@ def _by_other_port(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | 
     return _compare_connections(bench, source, target, address, *ends)
 
 
-def _by_address(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None:
+def _by_address(bench: ProofHosts, findings: Sequence[Finding]) -> ProofOnHosts | None:
     found, context = findings[0], bench.context
     facts = context.view((OsFacts,)).of(OsFacts)
     reached = {str(host.name): host for host in context.reached()}
@@ -226,7 +226,7 @@ def _by_address(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | Non
 
 
 def _compare_connections(
-    bench: Bench,
+    bench: ProofHosts,
     source: Host,
     target: Host,
     address: str,
@@ -239,7 +239,7 @@ def _compare_connections(
 
 
 def _run_ranks(
-    bench: Bench,
+    bench: ProofHosts,
     launcher: LauncherName,
     hosts: Sequence[Host],
     change: Mapping[str, HostCure],
@@ -321,7 +321,7 @@ def judge_ranks(
 
 
 def _try_connection(
-    bench: Bench,
+    bench: ProofHosts,
     source: Host,
     target: Host,
     address: str,

@@ -93,7 +93,7 @@ class ProofOnHosts:
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class ProofHosts:
     """Where proofs are made: hosts that answer, who else is blamed; ``start`` starts jobs by mpirun, if any."""
 
     context: CheckContext
@@ -137,7 +137,7 @@ class Bench:
         )
 
 
-Prover = Callable[[Bench, Sequence[Finding]], ProofOnHosts | None]
+Prover = Callable[[ProofHosts, Sequence[Finding]], ProofOnHosts | None]
 """Tries the cure of the findings of one check; None if it could not be tried."""
 
 

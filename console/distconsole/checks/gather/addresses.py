@@ -17,7 +17,7 @@ from distconsole.model.addresses import Interface
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class HostEndpoint:
     """A host's address for training, and its interface if known."""
 
     address: str
@@ -25,7 +25,7 @@ class Endpoint:
     network: str
 
 
-LOOPBACK = Endpoint("127.0.0.1", "lo", "127.0.0.0/8")
+LOOPBACK = HostEndpoint("127.0.0.1", "lo", "127.0.0.0/8")
 """For several names of one machine; Linux and the launcher call the interface so."""
 
 
@@ -50,7 +50,7 @@ def one_machine(view: View) -> bool:
 
 
 @once_a_view
-def endpoints(view: View) -> Mapping[str, Endpoint]:
+def endpoints(view: View) -> Mapping[str, HostEndpoint]:
     facts, ssh = view.of(NetFacts), view.of(SshFacts)
     hosts = [host for host in view.hosts if host.name in facts]
     fixed = {host.name: _fixed(view, host, facts[host.name]) for host in hosts}
@@ -58,7 +58,9 @@ def endpoints(view: View) -> Mapping[str, Endpoint]:
         return {name: endpoint or LOOPBACK for name, endpoint in fixed.items()}
     usable = {str(host.name): _usable(facts[host.name]) for host in hosts}
     chosen_in = model.best_subnet(
-        usable, {name: found.reached_at for name, found in ssh.items()}, _clash
+        usable,
+        {name: found.reached_at for name, found in ssh.items()},
+        lambda chosen: len({item.address for item in chosen.values()}) < len(chosen),
     )
     best = {name: _endpoint(item) for name, item in chosen_in.items()}
     for host in hosts:
@@ -70,9 +72,9 @@ def endpoints(view: View) -> Mapping[str, Endpoint]:
     return best
 
 
-def endpoints_in(view: View, network: str) -> dict[str, Endpoint]:
+def endpoints_in(view: View, network: str) -> dict[str, HostEndpoint]:
     """Return each host's endpoint in one subnet; hosts that have none there are left out."""
-    found: dict[str, Endpoint] = {}
+    found: dict[str, HostEndpoint] = {}
     for name, facts in view.of(NetFacts).items():
         address = next((each for each in _usable(facts) if str(each.network) == network), None)
         if address is not None:
@@ -87,10 +89,6 @@ def shared_networks(view: View) -> Sequence[str]:
     return [str(network) for network in model.shared_networks(usable)]
 
 
-def _clash(chosen: Mapping[str, Interface]) -> bool:
-    return len({item.address for item in chosen.values()}) < len(chosen)
-
-
 def _interface(entry: NetAddress) -> Interface:
     return Interface(entry.iface, entry.address, entry.prefix, entry.up, entry.loopback)
 
@@ -99,12 +97,12 @@ def _usable(facts: NetFacts) -> list[Interface]:
     return [item for item in map(_interface, facts.addresses) if item.usable]
 
 
-def _endpoint(item: Interface) -> Endpoint:
+def _endpoint(item: Interface) -> HostEndpoint:
     network = item.network
-    return Endpoint(item.address, item.name, "" if network is None else str(network))
+    return HostEndpoint(item.address, item.name, "" if network is None else str(network))
 
 
-def _fixed(view: View, host: HostEvidence, facts: NetFacts) -> Endpoint | None:
+def _fixed(view: View, host: HostEvidence, facts: NetFacts) -> HostEndpoint | None:
     planned = view.launch.hosts.get(host.name) if view.launch is not None else None
     address, nic = host.host.address, host.host.nic
     if planned is not None and planned.address:
@@ -112,10 +110,10 @@ def _fixed(view: View, host: HostEvidence, facts: NetFacts) -> Endpoint | None:
     same = [e for e in facts.addresses if (e.address == address if address else e.iface == nic)]
     if same:
         return _endpoint(_interface(next((e for e in same if e.iface == nic), same[0])))
-    return Endpoint(address, nic, "") if address else None
+    return HostEndpoint(address, nic, "") if address else None
 
 
-def _fallback(host: HostEvidence, facts: NetFacts, reached_at: str) -> Endpoint | None:
+def _fallback(host: HostEvidence, facts: NetFacts, reached_at: str) -> HostEndpoint | None:
     found = model.without_subnet(_usable(facts), reached_at)
     if found is not None:
         return _endpoint(found)

@@ -92,7 +92,7 @@ Raises PlanError if ``run`` would refuse it, ConsoleError if it cannot be starte
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class JobEngine:
     """An engine that a job can be started by.
 
     Attributes:
@@ -146,7 +146,7 @@ def _without_both(evidence: HostEvidence) -> str:
     )
 
 
-TORCH = Engine(
+TORCH = JobEngine(
     LauncherName.TORCH,
     "torch",
     "coll.init",
@@ -155,10 +155,10 @@ TORCH = Engine(
     everywhere=False,
     timed=TIMED,
 )
-HOROVOD = Engine(
+HOROVOD = JobEngine(
     LauncherName.HOROVOD, "Horovod", "horovod.init", HorovodCollFacts, _without_horovod
 )
-HOROVOD_BY_MPI = Engine(
+HOROVOD_BY_MPI = JobEngine(
     LauncherName.HOROVOD,
     "Horovod with both controllers",
     "horovod.by_mpi",
@@ -168,7 +168,7 @@ HOROVOD_BY_MPI = Engine(
     env={"HOROVOD_CONTROLLER": "mpi"},
     brief=True,
 )
-MPI = Engine(
+MPI = JobEngine(
     LauncherName.MPI,
     "mpirun",
     "mpi.launch",
@@ -181,7 +181,7 @@ ENGINES = (TORCH, HOROVOD, HOROVOD_BY_MPI, MPI)
 
 
 def run_engine(
-    context: CheckContext, engine: Engine, start: StartJob, sweep: Sweep | None, jobs: int
+    context: CheckContext, engine: JobEngine, start: StartJob, sweep: Sweep | None, jobs: int
 ) -> Iterator[str]:
     """Run the job by ``engine``, the first of ``jobs``; yields each host when it is over."""
     hosts = _participants(context, engine)
@@ -214,7 +214,7 @@ def run_engine(
 
 def _make_job(
     context: CheckContext,
-    engine: Engine,
+    engine: JobEngine,
     hosts: list[Host],
     sweep: Sweep | None,
     seconds: float,
@@ -287,7 +287,7 @@ def python_of(context: CheckContext, host: Host) -> str | None:
     return host.python if planned is None else planned.python
 
 
-def _participants(context: CheckContext, engine: Engine) -> list[Host]:
+def _participants(context: CheckContext, engine: JobEngine) -> list[Host]:
     """Return the hosts of the job; none, with the reason noted, if it cannot run."""
     reached = context.reached()
     lacking = {host.name: engine.lacking(context.hosts[host.name]) for host in reached}
@@ -315,7 +315,7 @@ def _share_a_machine(context: CheckContext, hosts: list[Host], kind: type[Facts]
 
 
 def _facts(
-    engine: Engine,
+    engine: JobEngine,
     job: EngineJob,
     answer: EngineAnswer,
     ranks: tuple[RankReport, ...],

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distconsole.checks.facts.node import Facts, convert
-from distconsole.checks.gather.addresses import Endpoint
+from distconsole.checks.gather.addresses import HostEndpoint
 from distconsole.checks.gather.context import CheckContext, fixed_port
 from distconsole.model import outcome as fan
 from distconsole.model.cluster import Host
@@ -35,7 +35,7 @@ class Opened(Facts, frozen=True, kw_only=True):
 class Listening:
     """A host's listeners for this check; ``ports`` are all, the fixed one first if it has it."""
 
-    endpoint: Endpoint
+    endpoint: HostEndpoint
     token: str
     fixed: int | None
     ports: tuple[int, ...]
@@ -46,7 +46,7 @@ class Listeners:
     """Those of one round, open while it is entered; on ``ephemeral`` ports; by host where, or why not."""
 
     context: CheckContext
-    chosen: Mapping[str, Endpoint]
+    chosen: Mapping[str, HostEndpoint]
     ephemeral: int
     ttl_seconds: float
     listening: dict[str, Listening] = field(default_factory=dict)

@@ -198,6 +198,7 @@ def _best_gpu(before: LoadedGpu | None, again: LoadedGpu) -> LoadedGpu:
     """Return the better of each reading; one that could not be repeated stays as it was."""
     if before is None or not again.measured:
         return again if before is None else before
+    replays = [each for each in (before.replays, again.replays) if each is not None]
     return msgspec.structs.replace(
         before,
         width=max(before.width or 0, again.width or 0) or None,
@@ -206,9 +207,5 @@ def _best_gpu(before: LoadedGpu | None, again: LoadedGpu) -> LoadedGpu:
         from_device=max(before.from_device or 0, again.from_device or 0),
         counted=max(before.counted or 0, again.counted or 0) or None,
         clock_reasons=before.clock_reasons & again.clock_reasons,
-        replays=_least(before.replays, again.replays),
+        replays=min(replays, default=None),
     )
-
-
-def _least(one: int | None, other: int | None) -> int | None:
-    return min((each for each in (one, other) if each is not None), default=None)

@@ -122,8 +122,12 @@ def local_facts(context: CheckContext) -> Iterator[HostEvidence]:
 
 
 def _peers_of_each(context: CheckContext) -> dict[HostName, list[str]]:
-    """Return by host addresses of the peers that it tries, from their agents, a few of each."""
-    known = {host.name: _some_addresses(context.links[host.name]) for host in context.reached()}
+    """Return by host addresses of those it tries, by what their agents said, a few of each."""
+    known: dict[HostName, list[str]] = {}
+    for host in context.reached():
+        entries = context.links[host.name].hello.addresses
+        usable = [entry.address for entry in entries if not entry.loopback]
+        known[host.name] = [each for each in usable if not each.startswith("fe80:")][:4]
     names = list(known)
     if len(names) <= ALL_PAIRS_HOSTS:
         return dict.fromkeys(names, _flat(known.values()))
@@ -131,11 +135,6 @@ def _peers_of_each(context: CheckContext) -> dict[HostName, list[str]]:
         name: _flat(known[each] for each in partners(names, place))
         for place, name in enumerate(names)
     }
-
-
-def _some_addresses(link: NodeLink) -> list[str]:
-    usable = [entry.address for entry in link.hello.addresses if not entry.loopback]
-    return [address for address in usable if not address.startswith("fe80:")][:4]
 
 
 def _flat(addresses: Iterable[list[str]]) -> list[str]:

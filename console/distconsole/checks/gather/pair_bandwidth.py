@@ -17,7 +17,7 @@ from distconsole.checks.facts.network import (
     BandwidthFacts,
     NetFacts,
     ReachFacts,
-    Stream,
+    TimedStream,
     matrix_of,
 )
 from distconsole.checks.facts.node import SshFacts
@@ -96,8 +96,8 @@ class _Measuring:
     hosts: Mapping[str, Host]
     listeners: Listeners
     rounds: int
-    streams: dict[Pair, Stream] = field(default_factory=dict)
-    controls: list[Stream] = field(default_factory=list)
+    streams: dict[Pair, TimedStream] = field(default_factory=dict)
+    controls: list[TimedStream] = field(default_factory=list)
 
     def stream(self, pairs: list[Pair], number: int) -> Iterator[str | PairProgress]:
         """Measure disjoint pairs at once; tell each sender, and its rate."""
@@ -118,7 +118,7 @@ class _Measuring:
                 self.controls.append(stream)
                 yield stream.source
 
-    def _send(self, pairs: list[Pair]) -> Iterator[Stream]:
+    def _send(self, pairs: list[Pair]) -> Iterator[TimedStream]:
         listening = self.listeners.listening
         target_of = {source: target for source, target in pairs if target in listening}
 
@@ -136,7 +136,7 @@ class _Measuring:
             yield _read_stream(outcome, target_of[outcome.host])
 
 
-def _suspects(streams: dict[Pair, Stream]) -> list[Pair]:
+def _suspects(streams: dict[Pair, TimedStream]) -> list[Pair]:
     rates = {pair: s.gbit_s for pair, s in streams.items() if s.gbit_s is not None}
     if len(rates) < 2:
         return []
@@ -158,7 +158,9 @@ def _matchings(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
         yield together
 
 
-def _progress(context: CheckContext, stream: Stream, number: int, rounds: int) -> PairProgress:
+def _progress(
+    context: CheckContext, stream: TimedStream, number: int, rounds: int
+) -> PairProgress:
     report = PairReport(
         source=stream.source, target=stream.target, rtt_us=None, gbit_s=stream.gbit_s
     )
@@ -167,12 +169,12 @@ def _progress(context: CheckContext, stream: Stream, number: int, rounds: int) -
     )
 
 
-def _read_stream(outcome: fan.Outcome[dict[str, Any]], target: str) -> Stream:
+def _read_stream(outcome: fan.Outcome[dict[str, Any]], target: str) -> TimedStream:
     if isinstance(outcome, fan.Failed):
         why = outcome.error.message
-        return Stream(source=outcome.host, target=target, gbit_s=None, error=why)
+        return TimedStream(source=outcome.host, target=target, gbit_s=None, error=why)
     rate, again = outcome.value.get("gbit_s"), outcome.value.get("retransmits")
-    return Stream(
+    return TimedStream(
         source=outcome.host,
         target=target,
         gbit_s=float(rate) if isinstance(rate, int | float) else None,
@@ -180,7 +182,7 @@ def _read_stream(outcome: fan.Outcome[dict[str, Any]], target: str) -> Stream:
     )
 
 
-def _best(before: Stream | None, stream: Stream) -> Stream:
+def _best(before: TimedStream | None, stream: TimedStream) -> TimedStream:
     if before is None:
         return stream
     known = [each.gbit_s for each in (before, stream) if each.gbit_s is not None]

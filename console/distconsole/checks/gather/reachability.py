@@ -12,7 +12,12 @@ from distconsole.checks.facts.evidence import ALONE, BROKEN, Outcome
 from distconsole.checks.facts.jobs import CollFacts
 from distconsole.checks.facts.network import Edge, NetFacts, ReachFacts, matrix_of, pair_reports
 from distconsole.checks.facts.node import Facts, KernelFacts, SshFacts, convert
-from distconsole.checks.gather.addresses import Endpoint, endpoints, endpoints_in, shared_networks
+from distconsole.checks.gather.addresses import (
+    HostEndpoint,
+    endpoints,
+    endpoints_in,
+    shared_networks,
+)
 from distconsole.checks.gather.context import CheckContext
 from distconsole.checks.gather.listeners import Listeners, Listening
 from distconsole.checks.gather.partners import partners
@@ -114,8 +119,8 @@ def _ask_kernels(context: CheckContext, broken: Iterable[Edge]) -> None:
 
 
 def _other_networks(
-    context: CheckContext, chosen: Mapping[str, Endpoint]
-) -> Iterator[dict[str, Endpoint]]:
+    context: CheckContext, chosen: Mapping[str, HostEndpoint]
+) -> Iterator[dict[str, HostEndpoint]]:
     """Yield the endpoints on every other network that all hosts share; none at level quick."""
     if context.request.level is Level.QUICK:
         return
@@ -128,7 +133,10 @@ def _other_networks(
 
 
 def _try_rounds(
-    context: CheckContext, hosts: list[Host], rounds: Iterable[dict[str, Endpoint]], timeout: float
+    context: CheckContext,
+    hosts: list[Host],
+    rounds: Iterable[dict[str, HostEndpoint]],
+    timeout: float,
 ) -> Generator[Told, None, dict[str, tuple[Edge, ...]]]:
     """Let all ``hosts`` try one port of each round's endpoints; return the connections of each host."""
     edges: dict[str, tuple[Edge, ...]] = {}
@@ -149,7 +157,7 @@ Tried = dict[str, tuple[Edge, ...]]
 def _try_network(
     context: CheckContext,
     hosts: list[Host],
-    chosen: Mapping[str, Endpoint],
+    chosen: Mapping[str, HostEndpoint],
     ports: int,
     timeout: float,
     *,
@@ -323,12 +331,14 @@ def stuck_jobs(context: CheckContext, kinds: Iterable[type[Facts]]) -> list[type
     """Return the jobs, by their facts, that did not end though all was well: a way may have broken since."""
     if context.lost or any_broken(context):
         return []
-    return [kind for kind in kinds if issubclass(kind, CollFacts) and _is_stuck(context, kind)]
-
-
-def _is_stuck(context: CheckContext, kind: type[CollFacts]) -> bool:
-    jobs = context.view().of(kind).values()
-    return any(last_stage(rank) != DONE for job in jobs for rank in job.ranks)
+    jobs = {
+        kind: context.view().of(kind).values() for kind in kinds if issubclass(kind, CollFacts)
+    }
+    return [
+        kind
+        for kind, found in jobs.items()
+        if any(last_stage(rank) != DONE for job in found for rank in job.ranks)
+    ]
 
 
 def excuse(context: CheckContext, kinds: Iterable[type[Facts]]) -> None:

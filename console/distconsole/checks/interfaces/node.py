@@ -131,7 +131,7 @@ def _assignments(lines: Iterable[str]) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class HostWay:
     """From a host to an address of another: ``open`` is None where nothing tells."""
 
     open: bool | None
@@ -139,20 +139,20 @@ class Way:
     why: str = ""
 
 
-OPEN = Way(True)
-UNKNOWN = Way(None, None, "another network, and nobody tried it")
+OPEN = HostWay(True)
+UNKNOWN = HostWay(None, None, "another network, and nobody tried it")
 
 
 @dataclass(frozen=True, slots=True)
 class Around:
     """All connections to one address: broken ones, an unknown one, and their number."""
 
-    shut: Mapping[str, Way]
-    unknown: Way | None
+    shut: Mapping[str, HostWay]
+    unknown: HostWay | None
     peers: int
 
 
-def summarize(ways: Mapping[str, Way]) -> Around:
+def summarize(ways: Mapping[str, HostWay]) -> Around:
     shut = {peer: way for peer, way in ways.items() if way.open is False}
     unknown = next((way for way in ways.values() if way.open is None), None)
     return Around(shut, unknown, len(ways))
@@ -171,7 +171,7 @@ class Ways:
     _inside: dict[tuple[str, frozenset[Network]], bool] = field(default_factory=dict)
     _names: list[str] = field(init=False)
     _places: dict[str, int] = field(init=False)
-    _known: dict[tuple[str, str, str], Way] = field(default_factory=dict)
+    _known: dict[tuple[str, str, str], HostWay] = field(default_factory=dict)
     _around: dict[tuple[str, str], Around] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -193,28 +193,34 @@ class Ways:
     def partners(self, name: str) -> list[str]:
         return partners(self._names, self._places[name])
 
-    def way(self, source: str, target: str, address: str) -> Way:
+    def way(self, source: str, target: str, address: str) -> HostWay:
         key = (source, target, address)
         if key not in self._known:
             self._known[key] = self._way(source, target, address)
         return self._known[key]
 
-    def _way(self, source: str, target: str, address: str) -> Way:
+    def _way(self, source: str, target: str, address: str) -> HostWay:
         if self.machine_of.get(source) == self.machine_of.get(target):
             return OPEN
         ip = ip_of(address)
         if ip is None:
-            return Way(False, Fault.NONE_FOUND, f"{target} has no address for it")
+            return HostWay(False, Fault.NONE_FOUND, f"{target} has no address for it")
         if ip.is_loopback:
-            return Way(False, Fault.LOOPBACK, f"{address} is loopback: it means every host itself")
+            return HostWay(
+                False, Fault.LOOPBACK, f"{address} is loopback: it means every host itself"
+            )
         if address in self._addresses[source]:
-            return Way(False, Fault.TWICE, f"{source} has {address}, too, and would reach itself")
+            return HostWay(
+                False, Fault.TWICE, f"{source} has {address}, too, and would reach itself"
+            )
         error = self.tried.get((source, target, address))
         if error is not None:
-            return Way(False, Fault.SILENT, f"{source} -> {address}: {error}") if error else OPEN
+            return (
+                HostWay(False, Fault.SILENT, f"{source} -> {address}: {error}") if error else OPEN
+            )
         theirs = self._addresses[target].get(address)
         if theirs is not None and not self.nodes[target].running(theirs):
-            return Way(False, Fault.SILENT, f"{theirs.iface} of {target} has no carrier")
+            return HostWay(False, Fault.SILENT, f"{theirs.iface} of {target} has no carrier")
         key = address, self._networks[source]
         if key not in self._inside:
             self._inside[key] = any(ip in network for network in key[1])
@@ -222,7 +228,7 @@ class Ways:
             return OPEN
         routes = self.nodes[source].routes
         if address in routes and routes[address] is None:
-            return Way(False, Fault.APART, f"{source} has no route to {address}")
+            return HostWay(False, Fault.APART, f"{source} has no route to {address}")
         return UNKNOWN
 
 

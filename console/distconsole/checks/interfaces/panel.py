@@ -8,14 +8,14 @@ from enum import StrEnum
 
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.node import HorovodFacts, MpiFacts, TorchFacts
-from distconsole.checks.gather.addresses import Endpoint, endpoints
+from distconsole.checks.gather.addresses import HostEndpoint, endpoints
 from distconsole.checks.interfaces import gloo, horovod, nccl, open_mpi
 from distconsole.checks.interfaces.node import (
     Around,
     Fault,
+    HostWay,
     Node,
     Pick,
-    Way,
     Ways,
     nodes_of,
     summarize,
@@ -63,7 +63,7 @@ STEERING = (
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class EngineChoice:
     """An interface that an engine takes; ``meets``: all reach it (None: unknown), else which ``fault`` and ``peers``."""
 
     engine: Engine
@@ -76,7 +76,7 @@ class Choice:
     peers: tuple[str, ...] = ()
 
 
-def choices_of(view: View) -> tuple[Choice, ...]:
+def choices_of(view: View) -> tuple[EngineChoice, ...]:
     """Return the choices of the engines that at least one host of ``view`` has."""
     nodes = nodes_of(view)
     if not nodes:
@@ -115,7 +115,7 @@ def _pick_all(view: View, nodes: Mapping[str, Node], ways: Ways) -> Iterator[_Pi
 
 
 def run_variables(
-    chosen: Mapping[str, Endpoint], nodes: Mapping[str, Node]
+    chosen: Mapping[str, HostEndpoint], nodes: Mapping[str, Node]
 ) -> dict[str, dict[str, str]]:
     """Return by host the variables by which ``distconsole run`` names the interface to every engine."""
     subnets = (_subnet(nodes[name], each) for name, each in chosen.items() if name in nodes)
@@ -140,7 +140,7 @@ def run_variables(
     return found
 
 
-def plan_untried(view: View) -> list[dict[str, Endpoint]]:
+def plan_untried(view: View) -> list[dict[str, HostEndpoint]]:
     """Return rounds of addresses that are chosen, and to which only a route may lead from some hosts.
 
     Each round has at most one address a host; whoever listens there and who cannot get to it tells
@@ -157,13 +157,13 @@ def plan_untried(view: View) -> list[dict[str, Endpoint]]:
     )
     if all(ways.around(name, address).unknown is None for name, address in own):
         return []  # whatever they choose
-    rounds: list[dict[str, Endpoint]] = []
+    rounds: list[dict[str, HostEndpoint]] = []
     taken = (each.picks.items() for each in _pick_all(view, nodes, ways))
     for host, pick in ((host, pick) for each in taken for host, picks in each for pick in picks):
         if ways.around(host, pick.address).unknown is None:
             continue
         network = nodes[host].network(pick.address)
-        there = Endpoint(pick.address, pick.interface, "" if network is None else str(network))
+        there = HostEndpoint(pick.address, pick.interface, "" if network is None else str(network))
         if any(each.get(host) == there for each in rounds):
             continue
         free = next((each for each in rounds if host not in each), None)
@@ -175,7 +175,7 @@ def plan_untried(view: View) -> list[dict[str, Endpoint]]:
     return rounds
 
 
-def reports(choices: Iterable[Choice]) -> tuple[ChoiceReport, ...]:
+def reports(choices: Iterable[EngineChoice]) -> tuple[ChoiceReport, ...]:
     """Return the choices as ``check --json`` gives them."""
     return tuple(
         ChoiceReport(
@@ -229,7 +229,7 @@ def _foretell_nothing(node: Node) -> tuple[Pick, ...]:
 
 
 PICK_OF_IPV6 = Pick("", "", f"{NOT_FORETOLD}: a host has no IPv4 address")
-AS_BUILT = Way(None, None, "whether Open MPI takes IPv6 depends on how it was built")
+AS_BUILT = HostWay(None, None, "whether Open MPI takes IPv6 depends on how it was built")
 
 CHOOSERS: dict[Engine, Callable[[Node], tuple[Pick, ...]]] = {
     Engine.NCCL: _nccl,
@@ -258,14 +258,14 @@ def _judge(picked: _Picked, ways: Ways) -> Judged:
             return _judge_each(picked.picks, ways, by_gloo=picked.engine is not Engine.NCCL)
 
 
-def _choice(engine: Engine, start: Start, host: str, pick: Pick, found: Around) -> Choice:
+def _choice(engine: Engine, start: Start, host: str, pick: Pick, found: Around) -> EngineChoice:
     if found.shut:
         first = next(iter(found.shut.values()))
         peers = tuple(found.shut)
-        return Choice(engine, start, host, pick, False, first.fault, first.why, peers)
+        return EngineChoice(engine, start, host, pick, False, first.fault, first.why, peers)
     if found.unknown is not None:
-        return Choice(engine, start, host, pick, None, None, found.unknown.why)
-    return Choice(engine, start, host, pick, True if found.peers else None)
+        return EngineChoice(engine, start, host, pick, None, None, found.unknown.why)
+    return EngineChoice(engine, start, host, pick, True if found.peers else None)
 
 
 def _judge_each(picks: Picks, ways: Ways, *, by_gloo: bool) -> Judged:
@@ -297,7 +297,7 @@ def _keep_family(
     found: Around, name: str, pick: Pick, families: Mapping[str, set[bool]]
 ) -> Around:
     other = {
-        peer: Way(False, Fault.APART, f"{peer} takes the other family of addresses")
+        peer: HostWay(False, Fault.APART, f"{peer} takes the other family of addresses")
         for peer, theirs in families.items()
         if peer != name and peer not in found.shut and (":" in pick.address) not in theirs
     }
@@ -318,7 +318,7 @@ def _judge_pairs(nodes: Mapping[str, Node], picks: Picks, ways: Ways) -> Judged:
     """Interfaces are matched pair by pair, and messages go over all pairs at once."""
     sides = {name: open_mpi.side_of(node) for name, node in nodes.items()}
     places = {name: place for place, name in enumerate(nodes)}
-    uses: dict[str, list[dict[str, Way]]] = {
+    uses: dict[str, list[dict[str, HostWay]]] = {
         name: [{} for _ in own] for name, own in picks.items()
     }
     together = dict.fromkeys(
@@ -336,7 +336,7 @@ def _judge_pairs(nodes: Mapping[str, Node], picks: Picks, ways: Ways) -> Judged:
             uses[one][x][other] = worse
             uses[other][y][one] = worse
         if not matched:
-            nothing = Way(False, Fault.APART, f"no interfaces of {one} and {other} fit")
+            nothing = HostWay(False, Fault.APART, f"no interfaces of {one} and {other} fit")
             for name, peer in ((one, other), (other, one)):
                 for use in uses[name]:
                     use[peer] = nothing
@@ -357,6 +357,6 @@ def _by_horovodrun(nodes: Mapping[str, Node], ways: Ways) -> Mapping[str, tuple[
     )
 
 
-def _subnet(node: Node, endpoint: Endpoint) -> str:
+def _subnet(node: Node, endpoint: HostEndpoint) -> str:
     network = node.network(endpoint.address)
     return str(network) if network is not None else f"{endpoint.address}/32"

@@ -17,7 +17,7 @@ from msgspec import UNSET
 from distconsole.formats.figures import bytes_text, number_text
 from distconsole.formats.page import words
 from distconsole.formats.page.heat import heat_map
-from distconsole.formats.page.plots import Plot, plot
+from distconsole.formats.page.plots import PagePlot, plot
 from distconsole.formats.settings import environment_of, settings_of
 from distconsole.grammar.secrets import mask_text
 from distconsole.model.run_events import RankState
@@ -44,32 +44,32 @@ PHASE_NAMES = {
 }
 
 
-class Column(NamedTuple):
+class PageColumn(NamedTuple):
     name: str
     title: str
     numeric: bool = True
 
 
 COLUMNS = (
-    Column("Rank", "Global rank"),
-    Column("Host", "Where it ran", numeric=False),
-    Column("GPU", "Its GPU there"),
-    Column("State", "How it ended, or how it is", numeric=False),
-    Column("Exit", "Exit code"),
-    Column("Steps", "Steps that it did"),
-    Column("Step ms", "Mean step time over the run"),
-    Column(
+    PageColumn("Rank", "Global rank"),
+    PageColumn("Host", "Where it ran", numeric=False),
+    PageColumn("GPU", "Its GPU there"),
+    PageColumn("State", "How it ended, or how it is", numeric=False),
+    PageColumn("Exit", "Exit code"),
+    PageColumn("Steps", "Steps that it did"),
+    PageColumn("Step ms", "Mean step time over the run"),
+    PageColumn(
         "Own ms",
         "Mean step time after the first second, less the rank's waits beyond the shortest waits of any rank",
     ),
-    Column(
+    PageColumn(
         "Of fastest", "Own time over that of the fastest rank; step time where waits are unknown"
     ),
-    Column("Data ms", "Waiting for data, in its last second"),
-    Column("Samples/s", "Mean over the run"),
-    Column("GPU %", "GPU use, last seen"),
-    Column("GPU memory", "Last seen"),
-    Column("First step s", "From its start to the end of its first step"),
+    PageColumn("Data ms", "Waiting for data, in its last second"),
+    PageColumn("Samples/s", "Mean over the run"),
+    PageColumn("GPU %", "GPU use, last seen"),
+    PageColumn("GPU memory", "Last seen"),
+    PageColumn("First step s", "From its start to the end of its first step"),
 )
 
 STATE = next(at for at, column in enumerate(COLUMNS) if column.name == "State")
@@ -148,7 +148,7 @@ def _content(data: ReportData, now: float) -> dict[str, Any]:
     }
 
 
-def _plots(data: ReportData, started: float) -> Iterator[Plot | None]:
+def _plots(data: ReportData, started: float) -> Iterator[PagePlot | None]:
     timeline = data.timeline
     marks = [(each.t, f"restart {each.restart}") for each in data.restarts]
     if timeline.end is not None and timeline.end.first_failure is not UNSET:

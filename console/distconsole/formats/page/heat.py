@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distconsole.formats.figures import CIVIDIS, number_text, short_time
-from distconsole.formats.page.plots import Tick
+from distconsole.formats.page.plots import PageTick
 from distconsole.model.names import ranks_text
 from distconsole.runs.rank_history import STEP, Quantity, RankHistory
 
@@ -23,7 +23,7 @@ READ_OFF = ("cells", "unit_ms", "ranks", "per_row", "columns", "moment_seconds",
 
 
 @dataclass(frozen=True, slots=True)
-class HeatMap:
+class PageHeatMap:
     """Numbers of the page.
 
     Attributes:
@@ -46,14 +46,16 @@ class HeatMap:
     low: str
     high: str
     height: int
-    rows: tuple[Tick, ...]
-    x_ticks: tuple[Tick, ...]
+    rows: tuple[PageTick, ...]
+    x_ticks: tuple[PageTick, ...]
 
     def data(self) -> dict[str, object]:
         return {name: getattr(self, name) for name in READ_OFF}
 
 
-def heat_map(history: RankHistory, started: float, quantity: Quantity = STEP) -> HeatMap | None:
+def heat_map(
+    history: RankHistory, started: float, quantity: Quantity = STEP
+) -> PageHeatMap | None:
     """Return the map of a run that began at ``started`` (UNIX seconds); None without a step."""
     track = history.whole
     ranks = sorted(track.ranks(quantity.name))
@@ -70,7 +72,7 @@ def heat_map(history: RankHistory, started: float, quantity: Quantity = STEP) ->
     shown = [_slowest(rows[first : first + per_row]) for first in range(0, len(rows), per_row)]
     low, high = _scale(known)
     begins = history.started - started
-    return HeatMap(
+    return PageHeatMap(
         title=quantity.title.capitalize(),
         picture=_base64(png(shown, low, high)),
         cells=_base64(struct.pack(f"<{len(cells)}H", *cells)),
@@ -146,16 +148,16 @@ def _base64(content: bytes) -> str:
     return base64.b64encode(content).decode("ascii")
 
 
-def _row_ticks(ranks: Sequence[int], per_row: int, count: int) -> tuple[Tick, ...]:
+def _row_ticks(ranks: Sequence[int], per_row: int, count: int) -> tuple[PageTick, ...]:
     each = math.ceil(count / 12)
     return tuple(
-        Tick(100 * (row + 0.5) / count, ranks_text(ranks[row * per_row : (row + 1) * per_row]))
+        PageTick(100 * (row + 0.5) / count, ranks_text(ranks[row * per_row : (row + 1) * per_row]))
         for row in range(0, count, each)
     )
 
 
-def _column_ticks(begins: float, seconds: float) -> tuple[Tick, ...]:
+def _column_ticks(begins: float, seconds: float) -> tuple[PageTick, ...]:
     return tuple(
-        Tick(100 * share, short_time(begins + share * seconds))
+        PageTick(100 * share, short_time(begins + share * seconds))
         for share in (0, 0.25, 0.5, 0.75, 1)
     )

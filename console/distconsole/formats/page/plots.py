@@ -20,7 +20,7 @@ Point = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class PageTick:
     """A mark of an axis at ``place`` percent of it."""
 
     place: float
@@ -28,7 +28,7 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
-class Plot:
+class PagePlot:
     """One curve with its band.
 
     Attributes:
@@ -47,11 +47,11 @@ class Plot:
     band: str
     points: tuple[Point, ...]
     ends: tuple[float, float]
-    x_ticks: tuple[Tick, ...]
-    y_ticks: tuple[Tick, ...]
-    marks: tuple[Tick, ...]
+    x_ticks: tuple[PageTick, ...]
+    y_ticks: tuple[PageTick, ...]
+    marks: tuple[PageTick, ...]
     last: str
-    beyond: tuple[Tick, ...] = ()
+    beyond: tuple[PageTick, ...] = ()
 
     def data(self) -> dict[str, object]:
         columns = zip(*self.points, strict=True)
@@ -76,7 +76,7 @@ def plot(
     zero: bool = False,
     marks: Sequence[tuple[float, str]] = (),
     until: float | None = None,
-) -> Plot | None:
+) -> PagePlot | None:
     """Return a curve for the page; None for one without a point.
 
     Args:
@@ -104,7 +104,7 @@ def plot(
         for x, _, bottom, top in points
         if not place.holds(bottom, top)
     ]
-    return Plot(
+    return PagePlot(
         title=title,
         note=", ".join(filter(None, (note, _beyond_text(beyond, high, unit)))),
         unit=unit,
@@ -114,15 +114,16 @@ def plot(
         points=tuple(points),
         ends=ends,
         x_ticks=_x_ticks(ends, time=started is not None),
-        y_ticks=tuple(Tick(100 - place.y(value) / 10, tick_text(value)) for value in values),
+        y_ticks=tuple(PageTick(100 - place.y(value) / 10, tick_text(value)) for value in values),
         marks=tuple(
-            Tick(place.x(x - (started or 0.0)) / 10, text)
+            PageTick(place.x(x - (started or 0.0)) / 10, text)
             for x, text in marks
             if ends[0] <= x - (started or 0.0) <= ends[1]
         ),
         last=reading_text(series.last),
         beyond=tuple(
-            Tick(place.x(x) / 10, f"{reading_text(value)} {unit}".strip()) for x, value in beyond
+            PageTick(place.x(x) / 10, f"{reading_text(value)} {unit}".strip())
+            for x, value in beyond
         ),
     )
 
@@ -157,11 +158,13 @@ def merge_points(points: Sequence[Point], limit: int) -> list[Point]:
     return found
 
 
-def _x_ticks(ends: tuple[float, float], *, time: bool) -> tuple[Tick, ...]:
+def _x_ticks(ends: tuple[float, float], *, time: bool) -> tuple[PageTick, ...]:
     low, high = ends
     values = round_seconds(high) if time else nice_ticks(low, high, 4)
     return tuple(
-        Tick(100 * (value - low) / (high - low), short_time(value) if time else f"{value:,.0f}")
+        PageTick(
+            100 * (value - low) / (high - low), short_time(value) if time else f"{value:,.0f}"
+        )
         for value in values
         if low <= value <= high and (time or value == int(value))
     )

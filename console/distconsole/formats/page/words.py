@@ -22,7 +22,7 @@ ORDER = (Severity.FAIL, Severity.WARN, Severity.INFO, Severity.OK)
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PageVerdict:
     """The page's headline: ``tone`` (``good``, ``bad``, ``open``), words, a traceback, a few figures."""
 
     tone: str
@@ -33,7 +33,7 @@ class Verdict:
     figures: tuple[tuple[str, str], ...]
 
 
-def verdict_of(data: ReportData, now: float) -> Verdict:
+def verdict_of(data: ReportData, now: float) -> PageVerdict:
     """Return how the run went, or goes at ``now`` (UNIX seconds)."""
     timeline = data.timeline
     end = timeline.end
@@ -45,7 +45,7 @@ def verdict_of(data: ReportData, now: float) -> Verdict:
         when = timeline.last_t or now
         line = _capital(health_line(timeline, now))
         says = f"{_sentence(line)} Its last word is {duration_text(max(0.0, now - when))} old."
-        return Verdict("open", "Without an end so far", says, "", "", figures)
+        return PageVerdict("open", "Without an end so far", says, "", "", figures)
     tone = "good" if end.state is EndState.SUCCEEDED else "bad"
     says = f"After {duration_text(end.seconds)}, with exit code {end.exit_code}"
     says += f" and {count_text(end.restarts, 'restart')}." if end.restarts else "."
@@ -53,7 +53,7 @@ def verdict_of(data: ReportData, now: float) -> Verdict:
         says = f"{_sentence(_capital(first.blame[:400]))} {says}"
     if end.state is EndState.SUCCEEDED and (slow := _slow_text(timeline)):
         says = f"{says} {slow}"
-    return Verdict(
+    return PageVerdict(
         "open" if end.state is EndState.STOPPED else tone,
         HEADS[end.state],
         says,

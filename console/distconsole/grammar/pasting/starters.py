@@ -40,7 +40,7 @@ POSITION = re.compile(r"\$[0-9@*#?]|\$\{[0-9@*#].*\}")
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class StarterOption:
     """Effect of an option of another program.
 
     Attributes:
@@ -54,13 +54,13 @@ class Option:
     kind: str
     text: str
     only: tuple[str, ...] = ()
-    otherwise: Option | None = None
+    otherwise: StarterOption | None = None
 
-    def of_value(self, value: str) -> Option:
+    def of_value(self, value: str) -> StarterOption:
         if not self.only or value in self.only:
             return self
         wrong = f"{value} is no value that is known here | one of {', '.join(self.only)}"
-        return self.otherwise or Option(self.values, REFUSED, wrong)
+        return self.otherwise or StarterOption(self.values, REFUSED, wrong)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +75,13 @@ class Starter:
     """
 
     name: str
-    options: Mapping[str, Option]
+    options: Mapping[str, StarterOption]
     dashes: bool
     glued: str
     always: Mapping[str, str]
     on: Mapping[str, Mapping[str, tuple[str, str]]]
 
-    def find(self, name: str) -> Option | None:
+    def find(self, name: str) -> StarterOption | None:
         """Return the option called ``name``, also one of which only the beginning is known."""
         begun = (each for each in self.options if each.endswith("*"))
         begin = next((each for each in begun if name.startswith(each[:-1])), "")
@@ -97,7 +97,7 @@ def tables() -> dict[str, Any]:
 def starter_of(table: str) -> Starter:
     """Return the program of a table of ``options.toml``."""
     told = tables()[table]
-    options: dict[str, Option] = {}
+    options: dict[str, StarterOption] = {}
     for kind in (TAKES, SETS, NOTHING, REFUSED, ASKS):
         for text, words in told.get(kind, {}).items():
             for name, option in _read_words(kind, text, words):
@@ -109,19 +109,21 @@ def starter_of(table: str) -> Starter:
         for variable, word in variables.items():
             name, _, default = word.partition("=")
             on[group][variable] = (name, default)
-            options |= {name: Option(1, ON, variable)} if name else {}
+            options |= {name: StarterOption(1, ON, variable)} if name else {}
     plain = (told.get("dashes", False), told.get("glued", ""), told.get("always", {}))
     return Starter(table, options, *plain, on)
 
 
-def _read_words(kind: str, text: str, words: str) -> Iterator[tuple[str, Option]]:
+def _read_words(kind: str, text: str, words: str) -> Iterator[tuple[str, StarterOption]]:
     for word in words.split():
         name, equals, only = word.partition("=")
         values = (2 if only == "=" else 1) if equals else 0
         its_text = text.replace("*", name.upper()) if kind == SETS else text
         yield (
             name,
-            Option(values, kind, its_text, tuple(only.split("|")) if only.strip("=") else ()),
+            StarterOption(
+                values, kind, its_text, tuple(only.split("|")) if only.strip("=") else ()
+            ),
         )
 
 
@@ -139,7 +141,7 @@ def foreign_word(words: Sequence[str]) -> str:
 class Given:
     """An option that was given: its words, of them the option as it was typed, and its values."""
 
-    option: Option
+    option: StarterOption
     words: tuple[str, ...]
     typed: str
     values: tuple[str, ...]
@@ -188,7 +190,7 @@ def _name(typed: str) -> str:
     return typed.partition("=")[0].lstrip("-").replace("-", "_")
 
 
-def _find_option(starter: Starter, typed: str, word: str) -> tuple[Option, str]:
+def _find_option(starter: Starter, typed: str, word: str) -> tuple[StarterOption, str]:
     name = _name(typed)
     one_dash = typed.startswith("-") and not typed.startswith("--")
     option = starter.find(name)

@@ -39,7 +39,7 @@ class Thread(Told, frozen=True, kw_only=True):
     frames: Annotated[tuple[Place, ...], Meta(max_length=64)] = ()
 
 
-class Ending(Told, frozen=True, kw_only=True):
+class ProcessEnding(Told, frozen=True, kw_only=True):
     """How a process ended; ``why`` is what its node found out, such as the kernel's OOM killer."""
 
     exit_code: Code | None = None
@@ -55,7 +55,7 @@ class Child(Told, frozen=True, kw_only=True):
     state: Word = ""
     name: Word = ""
     cpu_s: Amount = 0.0
-    ended: Ending | None = None
+    ended: ProcessEnding | None = None
     frames: Annotated[tuple[Place, ...], Meta(max_length=64)] = ()
 
 
@@ -71,7 +71,7 @@ class SystemCall(Told, frozen=True, kw_only=True):
     fd: int | None = None
 
 
-class Refusal(Told, frozen=True, kw_only=True):
+class CallRefusal(Told, frozen=True, kw_only=True):
     """A way to the stacks that is not possible, and what it lacks."""
 
     way: Word
@@ -153,13 +153,13 @@ class Call(Told, frozen=True, kw_only=True):
     alive: bool = True
     local_rank: Rank = 0
     t: Amount | None = None
-    ended: Ending | None = None
+    ended: ProcessEnding | None = None
     stage: Word | None = None
     step: Annotated[int, Meta(ge=-1, le=2**63 - 1)] = -1
     silent_s: Amount | None = None
     usual_s: Amount | None = None
     way: Word | None = None
-    refused: Annotated[tuple[Refusal, ...], Meta(max_length=16)] = ()
+    refused: Annotated[tuple[CallRefusal, ...], Meta(max_length=16)] = ()
     threads: Annotated[tuple[Thread, ...], Meta(max_length=64)] = ()
     native: Annotated[tuple[Word, ...], Meta(max_length=64)] = ()
     state: Word = ""

@@ -73,7 +73,7 @@ def bench(
 class Candidate:
     """A strategy that can run here: as which run, on how much, without which hosts."""
 
-    strategy: strategies.Strategy
+    strategy: strategies.BenchStrategy
     run: Run
     launcher: str
     ranks: int
@@ -136,7 +136,7 @@ class _Comparison:
         plan = next(event for event in events if isinstance(event, PlanMade))
         return plan, [event for event in events if isinstance(event, Narration)]
 
-    def _refuse(self, strategy: strategies.Strategy, plan: PlanMade) -> None:
+    def _refuse(self, strategy: strategies.BenchStrategy, plan: PlanMade) -> None:
         if plan.launcher != LauncherName.MPI:
             return
         by_mpi = StrategyName.HOROVOD_MPI

@@ -15,7 +15,7 @@ THREADS = "OMP_NUM_THREADS"
 
 
 @dataclass(frozen=True, slots=True)
-class Strategy:
+class BenchStrategy:
     """A way to train: the recipe's ``--strategy`` (``word``); ``alone``: one process on the first host."""
 
     name: StrategyName
@@ -29,14 +29,16 @@ class Strategy:
 _HOROVOD = LauncherName.HOROVOD
 
 STRATEGIES = (
-    Strategy(StrategyName.SINGLE, "single", LauncherName.SINGLE, alone=True),
-    Strategy(StrategyName.DP, "dp", LauncherName.SINGLE, alone=True),
-    Strategy(StrategyName.DDP, "ddp", LauncherName.TORCH),
-    Strategy(StrategyName.DDP_FP16, "ddp", LauncherName.TORCH, compression="fp16"),
-    Strategy(StrategyName.DDP_BF16, "ddp", LauncherName.TORCH, compression="bf16"),
-    Strategy(StrategyName.HOROVOD, "horovod", _HOROVOD),
-    Strategy(StrategyName.HOROVOD_FP16, "horovod", _HOROVOD, compression="fp16"),
-    Strategy(StrategyName.HOROVOD_MPI, "horovod", _HOROVOD, env=(("HOROVOD_CONTROLLER", "mpi"),)),
+    BenchStrategy(StrategyName.SINGLE, "single", LauncherName.SINGLE, alone=True),
+    BenchStrategy(StrategyName.DP, "dp", LauncherName.SINGLE, alone=True),
+    BenchStrategy(StrategyName.DDP, "ddp", LauncherName.TORCH),
+    BenchStrategy(StrategyName.DDP_FP16, "ddp", LauncherName.TORCH, compression="fp16"),
+    BenchStrategy(StrategyName.DDP_BF16, "ddp", LauncherName.TORCH, compression="bf16"),
+    BenchStrategy(StrategyName.HOROVOD, "horovod", _HOROVOD),
+    BenchStrategy(StrategyName.HOROVOD_FP16, "horovod", _HOROVOD, compression="fp16"),
+    BenchStrategy(
+        StrategyName.HOROVOD_MPI, "horovod", _HOROVOD, env=(("HOROVOD_CONTROLLER", "mpi"),)
+    ),
 )
 """In the order of the table; the first is the reference."""
 
@@ -60,7 +62,7 @@ def fill_sizes(request: Bench, facts: Sequence[NodeFacts]) -> Bench:
     )
 
 
-def choose_strategies(request: Bench) -> tuple[Strategy, ...]:
+def choose_strategies(request: Bench) -> tuple[BenchStrategy, ...]:
     """Return the strategies that ``--only`` and ``--skip`` leave."""
     return tuple(
         each
@@ -69,7 +71,7 @@ def choose_strategies(request: Bench) -> tuple[Strategy, ...]:
     )
 
 
-def find_obstacle(strategy: Strategy, ranks: int, facts: Mapping[HostName, NodeFacts]) -> str:
+def find_obstacle(strategy: BenchStrategy, ranks: int, facts: Mapping[HostName, NodeFacts]) -> str:
     """Return why a strategy would be another one on these ranks and hosts, or could not run; else nothing."""
     host, first = next(iter(facts.items()))
     if strategy.name is StrategyName.DP and first.gpus < 2:
@@ -83,7 +85,7 @@ def find_obstacle(strategy: Strategy, ranks: int, facts: Mapping[HostName, NodeF
     return ""
 
 
-def count_devices(strategy: Strategy, ranks: int, first: NodeFacts) -> int:
+def count_devices(strategy: BenchStrategy, ranks: int, first: NodeFacts) -> int:
     """Return how many devices a strategy trains on; a rank's share of the CPUs counts as one."""
     if strategy.name is StrategyName.DP:
         return first.gpus
@@ -91,7 +93,7 @@ def count_devices(strategy: Strategy, ranks: int, first: NodeFacts) -> int:
 
 
 def strategy_run(
-    strategy: Strategy, request: Bench, devices: int, threads: str | None = None
+    strategy: BenchStrategy, request: Bench, devices: int, threads: str | None = None
 ) -> Run:
     """Return the ordinary run that measures a strategy; ``request`` has all sizes (``fill_sizes``).
 

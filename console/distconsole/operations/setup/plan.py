@@ -20,7 +20,7 @@ BUILD_CPU_MINUTES = 5
 """That a build takes of one processor, about."""
 
 
-class Torch(msgspec.Struct, frozen=True, kw_only=True):
+class InstalledTorch(msgspec.Struct, frozen=True, kw_only=True):
     """The torch of a host's Python, as its version file says."""
 
     version: str = ""
@@ -52,7 +52,7 @@ class BuildFacts(msgspec.Struct, frozen=True, kw_only=True):
     writable: bool = True
     managed: bool = False
     pip: bool = True
-    torch: Torch | None = None
+    torch: InstalledTorch | None = None
     tools: dict[str, str | None] = {}
     cpus: int = 1
     mpi: MpiFacts = MpiFacts(present=False)
@@ -69,7 +69,7 @@ class BuildFacts(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def kind(self) -> tuple[str, ...]:
         """Hosts that are equal in this can have the same wheel."""
-        torch = self.torch or Torch()
+        torch = self.torch or InstalledTorch()
         mpi = f"{self.mpi.family} {self.mpi.version.partition('.')[0]}" if self.mpi.present else ""
         gpu = torch.cuda or torch.hip or ""
         return (self.tag, self.platform, self.libc, self.libstdcxx, torch.version, mpi, gpu)

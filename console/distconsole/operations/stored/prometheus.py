@@ -17,7 +17,7 @@ from queue import SimpleQueue
 
 from distconsole.config.paths import expand_home
 from distconsole.errors import ConfigError
-from distconsole.formats.gauges import CONTENT_TYPE, Page, hosts_page, run_page
+from distconsole.formats.gauges import CONTENT_TYPE, GaugePage, hosts_page, run_page
 from distconsole.formats.outlets import write_whole
 from distconsole.model.events import Event, HostStatus, Narration, TextMade
 from distconsole.model.names import count_text
@@ -95,7 +95,7 @@ class RunGauges:
             self._timeline.apply(event)
         return isinstance(event, RunEvent)
 
-    def page(self) -> Page:
+    def page(self) -> GaugePage:
         return run_page(self._timeline, time.time())
 
 
@@ -129,7 +129,7 @@ class HostGauges:
             case _:
                 return False
 
-    def page(self) -> Page:
+    def page(self) -> GaugePage:
         now = self._clock()
         fresh = [each for each in self._samples.values() if is_fresh(each.t, now, self._fresh_ms)]
         nodes = [each for each in fresh if isinstance(each, NodeSample)]

@@ -10,9 +10,9 @@ from distconsole.model.names import RUN_ID_PATTERN, HostName, RunId, join_some
 from distconsole.model.outcome import Failed, failed, succeeded
 from distconsole.model.requests import Where
 from distconsole.model.run_summary import RunSummary
-from distconsole.rpc.frames import RunKnown, Runs
+from distconsole.rpc.frames import RunKnown, RunsAnswer
 from distconsole.rpc.wire import decode_as
-from distconsole.runs.store.place import Place
+from distconsole.runs.store.place import JournalPlace
 from distconsole.runs.store.run_file import RunRecord
 from distconsole.runs.store.store import meant
 from distconsole.session import Session, on_every
@@ -28,7 +28,7 @@ class KnownRun:
     run: RunId
     known: RunKnown
     hosts: tuple[HostName, ...]
-    places: dict[HostName, Place]
+    places: dict[HostName, JournalPlace]
     troubles: tuple[tuple[HostName, str], ...] = ()
 
     @property
@@ -42,7 +42,7 @@ def ask_runs(session: Session, only: Sequence[str] = ()) -> tuple[list[KnownRun]
     hosts = [host.name for host in session.cluster.hosts]
     hosts = [name for name in hosts if name in only] or hosts
     outcomes = on_every(
-        session, hosts, lambda link: decode_as(link.request("runs", RUNS_SECONDS), Runs).runs
+        session, hosts, lambda link: decode_as(link.request("runs", RUNS_SECONDS), RunsAnswer).runs
     )
     placed: dict[str, dict[HostName, RunKnown]] = {}
     for outcome in succeeded(outcomes):
@@ -113,5 +113,5 @@ def _join_hosts(run: RunId, on_hosts: dict[HostName, RunKnown]) -> KnownRun:
         (known for known in readable if known.state in ("running", "prepared")), readable[0]
     )
     troubles = tuple((host, each.trouble) for host, each in on_hosts.items() if each.trouble)
-    places = {host: Place(each.last_seq, each.journal) for host, each in on_hosts.items()}
+    places = {host: JournalPlace(each.last_seq, each.journal) for host, each in on_hosts.items()}
     return KnownRun(run, leading, tuple(in_order), places, troubles)

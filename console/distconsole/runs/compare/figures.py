@@ -9,9 +9,9 @@ from distconsole.model.comparison import (
     LETTERS,
     ComparedCurve,
     ComparedCurves,
+    ComparedFigure,
     ComparedRun,
     Comparison,
-    Figure,
     Setting,
 )
 from distconsole.model.run_summary import RunSummary
@@ -114,7 +114,7 @@ def _run(letter: str, run: Compared) -> ComparedRun:
     )
 
 
-def _figures(runs: Sequence[Compared]) -> Iterator[Figure]:
+def _figures(runs: Sequence[Compared]) -> Iterator[ComparedFigure]:
     for name, title, unit, better, get in FIGURES:
         yield _figure(name, title, unit, better, [get(run) for run in runs])
     names = sorted({name for run in runs for name in run.summary.metrics}, key=_order_of)
@@ -128,13 +128,15 @@ def _figures(runs: Sequence[Compared]) -> Iterator[Figure]:
 
 def _figure(
     name: str, title: str, unit: str, better: str, values: Sequence[float | None]
-) -> Figure:
+) -> ComparedFigure:
     known = tuple(each if each is None or math.isfinite(each) else None for each in values)
     first = known[0]
     ratios = tuple(
         each / first if each and first and min(each, first) > 0 else None for each in known
     )
-    return Figure(name=name, title=title, unit=unit, values=known, ratios=ratios, better=better)
+    return ComparedFigure(
+        name=name, title=title, unit=unit, values=known, ratios=ratios, better=better
+    )
 
 
 def _order_of(name: str) -> tuple[bool, bool, str]:
@@ -157,7 +159,7 @@ def _curve(letter: str, run: Compared, series: Series, title: str) -> ComparedCu
 
 
 def _words(
-    runs: Sequence[Compared], figures: Sequence[Figure], differs: Sequence[Setting]
+    runs: Sequence[Compared], figures: Sequence[ComparedFigure], differs: Sequence[Setting]
 ) -> Iterator[str]:
     """Yield the comparison of each run with the first one, then the differences in configuration."""
     yield from _outcomes(runs)
@@ -213,7 +215,9 @@ def _state(summary: RunSummary) -> str:
     return plain.get(summary.state, summary.state)
 
 
-def _speed(index: int, runs: Sequence[Compared], figures: Mapping[str, Figure]) -> Iterator[str]:
+def _speed(
+    index: int, runs: Sequence[Compared], figures: Mapping[str, ComparedFigure]
+) -> Iterator[str]:
     letter, first = LETTERS[index], LETTERS[0]
     was, now, ratio = _of(figures, "step_ms", index)
     if was is not None and now is not None and ratio is not None:
@@ -238,7 +242,7 @@ def _speed(index: int, runs: Sequence[Compared], figures: Mapping[str, Figure]) 
 
 
 def _of(
-    figures: Mapping[str, Figure], name: str, index: int
+    figures: Mapping[str, ComparedFigure], name: str, index: int
 ) -> tuple[float | None, float | None, float | None]:
     figure = figures.get(name)
     if figure is None:
@@ -246,7 +250,7 @@ def _of(
     return figure.values[0], figure.values[index], figure.ratios[index]
 
 
-def _parts(index: int, figures: Mapping[str, Figure], whole: float) -> Iterator[str]:
+def _parts(index: int, figures: Mapping[str, ComparedFigure], whole: float) -> Iterator[str]:
     """Yield the parts of a step that the difference of ``whole`` milliseconds comes from, largest first."""
     moved = []
     for name, title in PARTS.items():

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 
 from distconsole.expression import Condition, parse_condition
-from distconsole.expression.fields import Field, Fields, Kind
+from distconsole.expression.fields import Field, Fields, ValueKind
 
 SIGNS = re.compile(r"[<>=~!()&|'\"]|\b(?:and|or|not)\b")
 """Fields that conditions on a check know, and plain words do not."""
@@ -28,17 +28,20 @@ class CheckRow:
 CHECK_FIELDS: Fields[CheckRow] = Fields(
     "checks",
     (
-        Field("check", lambda row: row.check, "its name", Kind.TEXT),
+        Field("check", lambda row: row.check, "its name", ValueKind.TEXT),
         Field(
-            "host", lambda row: row.hosts or None, "where it was made; several may be", Kind.TEXT
+            "host",
+            lambda row: row.hosts or None,
+            "where it was made; several may be",
+            ValueKind.TEXT,
         ),
         Field(
             "outcome",
             lambda row: row.outcome,
             "fail, warn, info, pass, skipped, running, timed_out or could_not_run",
-            Kind.TEXT,
+            ValueKind.TEXT,
         ),
-        Field("finding", lambda row: row.findings or None, "what was found", Kind.TEXT),
+        Field("finding", lambda row: row.findings or None, "what was found", ValueKind.TEXT),
     ),
 )
 

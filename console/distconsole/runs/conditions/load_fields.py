@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from distconsole.expression.fields import Field, Fields, Kind, Value
+from distconsole.expression.fields import Field, Fields, Value, ValueKind
 from distconsole.model.run_events import GpuSample, NodeSample
 from distconsole.runs.conditions.rank_fields import percent
 from distconsole.runs.figures import GPU_FIGURES, NODE_FIGURES, condition_fields
@@ -77,7 +77,7 @@ def _both_ways(name: str, wire: str) -> Field[Any]:
     return Field(name, get, f"over {wire}, both ways", unit="B/s", bare="MB/s")
 
 
-def _gpu(name: str, about: str, kind: Kind = Kind.NUMBER) -> Field[Any]:
+def _gpu(name: str, about: str, kind: ValueKind = ValueKind.NUMBER) -> Field[Any]:
     def get(row: LoadRow) -> Value:
         value: Value | UnsetType = getattr(row.gpu, name, None)
         return None if value is UNSET else value
@@ -85,7 +85,7 @@ def _gpu(name: str, about: str, kind: Kind = Kind.NUMBER) -> Field[Any]:
     return Field(name, get, about, kind)
 
 
-TEXT, FLAG = Kind.TEXT, Kind.FLAG
+TEXT, FLAG = ValueKind.TEXT, ValueKind.FLAG
 
 LOAD_FIELDS: Fields[LoadRow] = Fields(
     "hosts and GPUs",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from distconsole.expression.fields import Field, Fields, Kind, Value
+from distconsole.expression.fields import Field, Fields, Value, ValueKind
 from distconsole.expression.units import Measure
 from distconsole.runs.detectors.slowness import Straggler
 from distconsole.runs.figures import RANK_GPU_FIGURES, STEP_FIGURES, condition_fields
@@ -80,7 +80,7 @@ def _state_of(row: RankOfRun) -> Value:
     return "running" if row.run.end is None else row.run.end.state.value
 
 
-TEXT, FLAG = Kind.TEXT, Kind.FLAG
+TEXT, FLAG = ValueKind.TEXT, ValueKind.FLAG
 OF_TIME = {Measure.TIME: "step_ms"}
 
 RANK_FIELDS: Fields[RankOfRun] = Fields(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from distconsole.expression.fields import Field, Fields, Kind
+from distconsole.expression.fields import Field, Fields, ValueKind
 from distconsole.model.run_summary import RunSummary
 
-TEXT = Kind.TEXT
+TEXT = ValueKind.TEXT
 
 
 def summary_fields(now: Callable[[], float] = time.time) -> Fields[RunSummary]:

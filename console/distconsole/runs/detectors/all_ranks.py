@@ -20,7 +20,7 @@ from distconsole.model.time_text import ms_text
 from distconsole.rpc.frames import PhaseEntry
 from distconsole.runs import pace
 from distconsole.runs.detectors.ranks import Ranks, ranks_text
-from distconsole.runs.detectors.slow_causes import Cause, Load
+from distconsole.runs.detectors.slow_causes import Load, SlowCause
 
 DRIFT = "run.drift"
 COUNTED_WINDOWS = 20
@@ -166,7 +166,7 @@ class AllRanksWatch:
             self._starved = None
             yield self._starved_finding(sorted(starved), window, cause)
 
-    def _starved_finding(self, ranks: list[int], window: Window, cause: Cause) -> RunFinding:
+    def _starved_finding(self, ranks: list[int], window: Window, cause: SlowCause) -> RunFinding:
         windows = [self._newest[rank] for rank in ranks]
         share = median(map(_data_share, windows))
         who = f"{count_text(len(ranks), 'rank')} of {len(self._newest):,} wait for data"

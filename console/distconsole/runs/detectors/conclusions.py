@@ -95,7 +95,7 @@ def is_unsound(finding: RunFinding) -> bool:
     return finding.check in UNSOUND or of_gradient
 
 
-class Outcome:
+class RunOutcome:
     """How one run, or its last attempt, ends.
 
     Only what the coordinator's host says counts. What others say, which may have lost it, counts once it

@@ -37,7 +37,7 @@ LOADED_PERCENT = 10.0
 """A GPU that is used less may have turned its PCIe generation down to save power."""
 
 
-class Cause(NamedTuple):
+class SlowCause(NamedTuple):
     """What makes a rank slow: a word for programs, words to read, and what to do."""
 
     kind: str
@@ -233,7 +233,7 @@ class Load:
         hint = SIGNS[0].hint.replace("{host}", gpu.host)
         return self._ranks.finding(gpu.t, XID, what, (rank,), hosts=(gpu.host,), hint=hint)
 
-    def cause_by_host(self, windows: Mapping[int, Window], t: float) -> Cause | None:
+    def cause_by_host(self, windows: Mapping[int, Window], t: float) -> SlowCause | None:
         """Return what tells the ranks of one host from those of the others now; None where nothing does.
 
         That its processors are other ones has always been so.
@@ -246,7 +246,7 @@ class Load:
 
     def cause_of(
         self, ranks: Collection[int], windows: Mapping[int, Window], t: float
-    ) -> Cause | None:
+    ) -> SlowCause | None:
         """Return why ``ranks`` are slow, at ``t`` (UNIX seconds); None where nothing tells them from the others."""
         gpus = {rank: gpu for rank, gpu in self._gpus.items() if _is_of(gpu.t, t)}
         nodes = {host: node for host, node in self._nodes.items() if _is_of(node.t, t)}
@@ -267,7 +267,7 @@ def _is_of(told: float, t: float) -> bool:
     return abs(t - told) <= TELLING_SECONDS
 
 
-def _by(sign: Sign, mine: Iterable[Seen], others: Iterable[Seen]) -> Cause | None:
+def _by(sign: Sign, mine: Iterable[Seen], others: Iterable[Seen]) -> SlowCause | None:
     """Return the cause that ``sign`` shows of one of ``mine``; of ranks' own waiting, of all of them."""
     figures = [figure for _, figure in _figures(sign, others)]
     usual = _usual(figures)
@@ -277,7 +277,7 @@ def _by(sign: Sign, mine: Iterable[Seen], others: Iterable[Seen]) -> Cause | Non
         return None
     it, own = odd[0]
     host = next((each.window.host for each in mine if each.window and sign.of(each) == it), "it")
-    return Cause(sign.kind, sign.text(it, own, usual), sign.hint.replace("{host}", host))
+    return SlowCause(sign.kind, sign.text(it, own, usual), sign.hint.replace("{host}", host))
 
 
 def _usual(figures: Sequence[Any]) -> Any:
@@ -295,12 +295,12 @@ def _figures(sign: Sign, seen: Iterable[Seen]) -> Iterator[tuple[Any, Any]]:
             yield it, figure
 
 
-def _of_throttling(mine: Iterable[Seen], others: Iterable[Seen]) -> Cause | None:
+def _of_throttling(mine: Iterable[Seen], others: Iterable[Seen]) -> SlowCause | None:
     usual = {reason for each in others if each.gpu for reason in each.gpu.throttle}
     for gpu in (each.gpu for each in mine if each.gpu):
         own = ", ".join(reason for reason in gpu.throttle if reason not in usual)
         if own:
             heat = f" at {gpu.temp_c:.0f} °C" if gpu.temp_c is not None else ""
             look = f"look at its cooling and power: nvidia-smi -q -d PERFORMANCE on {gpu.host}"
-            return Cause("throttled", f"{_name(gpu)} is held back ({own}){heat}", look)
+            return SlowCause("throttled", f"{_name(gpu)} is held back ({own}){heat}", look)
     return None

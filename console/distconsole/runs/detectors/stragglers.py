@@ -19,7 +19,7 @@ from distconsole.model.time_text import ms_text
 from distconsole.runs import pace
 from distconsole.runs.detectors.conclusions import STRAGGLER
 from distconsole.runs.detectors.ranks import MAX_RANKS_NAMED, Ranks, ranks_text
-from distconsole.runs.detectors.slow_causes import Cause
+from distconsole.runs.detectors.slow_causes import SlowCause
 from distconsole.runs.detectors.slowness import (
     BACKWARD,
     DATA,
@@ -320,7 +320,7 @@ _HOST_HINT = (
 
 
 def straggler_finding(
-    ranks: Ranks, slow: Straggler, t: float, cause: Cause | None = None
+    ranks: Ranks, slow: Straggler, t: float, cause: SlowCause | None = None
 ) -> RunFinding:
     """Return the finding on a slow rank: the part of the step, the cost, and the cause if it is known."""
     where = {

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from distconsole.model.diagnosis.calls import Call, Child, Ending, Place
+from distconsole.model.diagnosis.calls import Call, Child, Place, ProcessEnding
 from distconsole.model.diagnosis.diagnosis import Kind, Sure
 from distconsole.model.names import count_text
 from distconsole.runs.diagnosis.roll import Roll
@@ -104,7 +104,7 @@ def _not_started(call: Call, roll: Roll) -> Cause | None:
 def _ended(call: Call, roll: Roll) -> Cause | None:
     if call.alive:
         return None
-    ended, logs = call.ended or Ending(), f"distconsole logs {roll.run} --rank {call.rank}"
+    ended, logs = call.ended or ProcessEnding(), f"distconsole logs {roll.run} --rank {call.rank}"
     why = ended.why.lower()
     if "oom" in why or "out of memory" in why:
         return Cause(
@@ -239,7 +239,7 @@ _TROUBLES: tuple[tuple[Callable[[Child, float], bool], str], ...] = (
 )
 
 
-def _died(ended: Ending | None) -> str:
+def _died(ended: ProcessEnding | None) -> str:
     if ended is None:
         return ""
     if ended.signal:

@@ -30,7 +30,7 @@ from distconsole.runs.following.findings import (
     unread_finding,
 )
 from distconsole.runs.following.waiting_lines import WaitingLines
-from distconsole.runs.store.place import BEGINNING, Place, Retold
+from distconsole.runs.store.place import BEGINNING, JournalPlace, Retold
 
 QUEUED_BATCHES = 3
 """Items of one host that may wait for the consumer; then its socket, and so its journal, waits."""
@@ -77,7 +77,7 @@ class JournalStream(Protocol):
 OpenStream = Callable[[HostName, int, str], JournalStream]
 """Opens a host's journal after an entry's number, by the writer named; reconnects if need be. Raises NodeError."""
 
-KnowAgain = Callable[[HostName, Place], Retold]
+KnowAgain = Callable[[HostName, JournalPlace], Retold]
 """Returns entries that a host sent and its journal has lost, by their place in the store."""
 
 
@@ -89,7 +89,7 @@ class Delivered:
     bodies: tuple[bytes, ...]
     entries: tuple[JournalEntry, ...]
     times: tuple[float, ...]
-    place: Place = BEGINNING
+    place: JournalPlace = BEGINNING
 
 
 News: TypeAlias = Delivered | LinkChanged | RunFinding
@@ -98,7 +98,7 @@ News: TypeAlias = Delivered | LinkChanged | RunFinding
 class HostReader:
     """Where one host's reading stands."""
 
-    def __init__(self, host: HostName, place: Place, now: float) -> None:
+    def __init__(self, host: HostName, place: JournalPlace, now: float) -> None:
         self.host = host
         self.place = place
         self.stream: JournalStream | None = None
@@ -174,7 +174,7 @@ class JournalFeed:
         self,
         run: str,
         open_stream: OpenStream,
-        places: Mapping[HostName, Place],
+        places: Mapping[HostName, JournalPlace],
         keep: Callable[[Delivered], None] | None = None,
         know_again: KnowAgain = lambda _host, _place: Retold(()),
         lines: WaitingLines | None = None,
@@ -243,7 +243,7 @@ class JournalFeed:
         """Whether something has come that is not given out; lines do not count, as records pass them."""
         return bool(self._heard or self._news) or self._find_first() is not None
 
-    def given_out(self) -> dict[HostName, Place]:
+    def given_out(self) -> dict[HostName, JournalPlace]:
         """Return how far the journals are read of which no entry waits, silent entries included."""
         readers = [reader for reader in self._readers.values() if not reader.waiting]
         return {reader.host: reader.place for reader in readers}
@@ -487,7 +487,7 @@ class JournalFeed:
         reader.place, reader.retold = before.back_to(after), None
         known = bool(before.journal) or after > 0
         loss = loss_finding(self._run, reader.host, after + 1, before.seq, known=known)
-        self._tell(loss, Delivered(reader.host, (), (), (), Place(after)))
+        self._tell(loss, Delivered(reader.host, (), (), (), JournalPlace(after)))
 
     def _news_in(self, reader: HostReader, told: Entries) -> list[tuple[JournalEntry, bytes]]:
         known = reader.place.seq

@@ -24,7 +24,7 @@ from distconsole.runs.following.freed_memory import return_freed_memory
 from distconsole.runs.following.waiting_lines import MOST_BYTES, WaitingLines
 from distconsole.runs.reduce import RunReducer
 from distconsole.runs.store.network_disk import KeeperLock, is_on_network
-from distconsole.runs.store.place import BEGINNING, Place, Retold
+from distconsole.runs.store.place import BEGINNING, JournalPlace, Retold
 from distconsole.runs.store.planned import reducer_of, stored_end
 from distconsole.runs.store.run_file import (
     KIND_BYTES,
@@ -72,7 +72,7 @@ def follow(
     record: RunRecord,
     open_stream: OpenStream,
     left: Callable[[], bool] = lambda: False,
-    until: Mapping[HostName, Place] | None = None,
+    until: Mapping[HostName, JournalPlace] | None = None,
     over: Callable[[], bool] = lambda: False,
     limit_bytes: int | None = None,
     note: Callable[[bool, bool], None] = lambda _behind, _unordered: None,
@@ -137,10 +137,10 @@ def follow(
         yield from keeping.findings(record.run, why)
 
 
-def _place_of(place: Place | None, stored: int) -> Place:
+def _place_of(place: JournalPlace | None, stored: int) -> JournalPlace:
     """Return how far a journal is known whose last stored entry has that number."""
     if place is None:
-        return Place(stored)  # the first version followed it
+        return JournalPlace(stored)  # the first version followed it
     return place.at(max(place.seq, stored - place.shift), place.journal)
 
 
@@ -154,7 +154,9 @@ def _keep_end(run_file: RunFile, reducer: RunReducer) -> str:
     return ""
 
 
-def _has_reached(seen: Mapping[HostName, Place], until: Mapping[HostName, Place]) -> bool:
+def _has_reached(
+    seen: Mapping[HostName, JournalPlace], until: Mapping[HostName, JournalPlace]
+) -> bool:
     """Whether the store reaches as far; a number of another writer stands for another entry."""
     return all(
         seen.get(host, BEGINNING).seq >= last.seq
@@ -196,7 +198,7 @@ class _Fold:
             and (over or time.monotonic() >= self._not_before)
         )
 
-    def retell(self, run_file: RunFile, seen: Mapping[HostName, Place]) -> None:
+    def retell(self, run_file: RunFile, seen: Mapping[HostName, JournalPlace]) -> None:
         """Fold the stored entries up to ``seen`` again, in the order of time."""
         began, self.unordered = time.monotonic(), False
         last = {host: place.seq + place.shift for host, place in seen.items()}
@@ -208,7 +210,7 @@ class _Fold:
 
 
 def _live(
-    feed: JournalFeed, fold: _Fold, over: Callable[[], bool], seen: dict[HostName, Place]
+    feed: JournalFeed, fold: _Fold, over: Callable[[], bool], seen: dict[HostName, JournalPlace]
 ) -> Iterator[RunEvents | None]:
     """Yield events to the run's end; None when for a while nothing came, or after a delivery."""
     heard = time.monotonic()
@@ -330,7 +332,7 @@ class Keeping:
         if not self.failure:
             self._writer.put(_rows(delivered), {delivered.host: delivered.place})
 
-    def know_again(self, host: HostName, place: Place) -> Retold:
+    def know_again(self, host: HostName, place: JournalPlace) -> Retold:
         """Return entries that a host sent and its journal has lost."""
         self._writer.flush(FLUSH_SECONDS)
         with RunFile(self._path) as run_file:
@@ -352,7 +354,7 @@ class EntryWriter:
         self._changed = threading.Condition()
         self._entries: list[StoredEntry] = []
         self._waiting_bytes = 0
-        self._places: dict[HostName, Place] = {}
+        self._places: dict[HostName, JournalPlace] = {}
         self._writing = self._hurry = self._closed = False
         self._thread = threading.Thread(target=self._run, name=f"store-{path.stem}", daemon=True)
         self._thread.start()
@@ -360,7 +362,7 @@ class EntryWriter:
     def put(
         self,
         entries: Sequence[StoredEntry],
-        places: Mapping[HostName, Place] = MappingProxyType({}),
+        places: Mapping[HostName, JournalPlace] = MappingProxyType({}),
     ) -> None:
         """Hand entries over, and how far journals are known with them; waits while too much is not on the disk."""
         with self._changed:
@@ -403,7 +405,7 @@ class EntryWriter:
             self._writing, self.failure = writing, failure
             self._changed.notify_all()
 
-    def _next_batch(self) -> tuple[list[StoredEntry], dict[HostName, Place]]:
+    def _next_batch(self) -> tuple[list[StoredEntry], dict[HostName, JournalPlace]]:
         """Return the entries of ``BATCH_SECONDS``, or sooner if they are large or awaited."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self.is_behind)
@@ -421,7 +423,7 @@ class EntryWriter:
         self,
         db: sqlite3.Connection,
         entries: list[StoredEntry],
-        places: Mapping[HostName, Place],
+        places: Mapping[HostName, JournalPlace],
     ) -> None:
         entries = self._within_limit(entries)
         if entries or places:

@@ -184,15 +184,15 @@ class Recording:
             self._take(stored)
         return not self.whole
 
-    def at(self, t: float) -> Walk:
+    def at(self, t: float) -> ReplayWalk:
         """Return the run as it was at ``t``, at most as far as it was read."""
         if self.whole and t >= self.end:
-            return Walk(self.head, iter(()))
+            return ReplayWalk(self.head, iter(()))
         number = bisect_right(self._times, t) - 1
         state = RunState(self.record, self._plan)
         if number >= 0:
             state = restore(self._checkpoints.read(number), self._plan)
-        walk = Walk(state, self._file.entries(state.cursors))
+        walk = ReplayWalk(state, self._file.entries(state.cursors))
         walk.to(t)
         return walk
 
@@ -267,7 +267,7 @@ class Recording:
             self.marks.append(Mark(t, kind, text, bad))
 
 
-class Walk:
+class ReplayWalk:
     """A state that can go on in time, by the entries of ``source``."""
 
     def __init__(self, state: RunState, source: Iterator[StoredEntry]) -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 Body = dict[str, Any]
 
 
-class Place(NamedTuple):
+class JournalPlace(NamedTuple):
     """A place in one host's journal, and how its numbers become those of the store.
 
     A host that lost the end of its journal gives the numbers again; entries after it are stored under
@@ -38,17 +38,17 @@ class Place(NamedTuple):
         """Whether the host may send entries again."""
         return self.lost_last > 0
 
-    def at(self, seq: int, journal: str) -> Place:
+    def at(self, seq: int, journal: str) -> JournalPlace:
         return self._replace(seq=seq, journal=journal)
 
-    def back_to(self, seq: int) -> Place:
+    def back_to(self, seq: int) -> JournalPlace:
         """Return the place up to which the host's journal agrees with the store."""
         last = self.seq + self.shift
         first = min(seq + self.shift + 1, self.lost_first or last)
-        return Place(seq, self.journal, self.shift + self.seq - seq, first, last)
+        return JournalPlace(seq, self.journal, self.shift + self.seq - seq, first, last)
 
 
-BEGINNING = Place()
+BEGINNING = JournalPlace()
 """Where nothing is known."""
 
 

@@ -18,7 +18,7 @@ from distconsole.model.names import HostName, RunId
 from distconsole.model.requests import Where
 from distconsole.model.time_text import TOO_FAR_SECONDS, is_time
 from distconsole.runs.store.network_disk import is_on_network
-from distconsole.runs.store.place import Place
+from distconsole.runs.store.place import JournalPlace
 
 SCHEMA_VERSION = 1
 """``PRAGMA user_version`` of a file; 0 is the first version's, which has no places."""
@@ -273,13 +273,13 @@ class RunFile:
             if until is None or entry.seq <= until.get(entry.host, 0):
                 yield entry
 
-    def places(self) -> dict[HostName, Place]:
+    def places(self) -> dict[HostName, JournalPlace]:
         """Return how far the hosts' journals are known; nothing of hosts that the first version followed."""
         with contextlib.suppress(sqlite3.OperationalError):  # no table: of the first version
             rows = self._db.execute(
                 "SELECT host, seq, journal, shift, lost_first, lost_last FROM places"
             )
-            return {HostName(host): Place(*place) for host, *place in rows}
+            return {HostName(host): JournalPlace(*place) for host, *place in rows}
         return {}
 
     def bodies(self, host: str, first: int, last: int) -> Iterator[bytes]:

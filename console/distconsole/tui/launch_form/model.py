@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from distconsole.config.hostfile import NamedHost, host_text, read_list
-from distconsole.config.ranges import RangeError
+from distconsole.config.hostfile import NamedHost, host_text
+from distconsole.config.hosts import hosts_in
 from distconsole.config.shortcuts import MAX_LINE_CHARS
 from distconsole.config.spelling import nearest
 from distconsole.errors import ConsoleError, NodeError, UnreachableError, UsageError
@@ -206,7 +206,7 @@ class LaunchFormModel:
     def choose_hosts(self, names: Sequence[str]) -> None:
         """Launch on these of the known hosts; what the line says of their slots stays."""
         known = {str(host.name): host for host in self._hosts()}
-        said = self._said_hosts()
+        said = {host.name: host for host in hosts_in(self.draft.text("hosts"))}
         as_known = all(
             name in known and each.slots in (None, known[name].slots)
             for name, each in said.items()
@@ -219,20 +219,11 @@ class LaunchFormModel:
             draft = draft.giving("hosts", (text,))
         self.fill(draft)
 
-    def _said_hosts(self) -> dict[str, NamedHost]:
-        try:
-            return {host.name: host for host in read_list(self.draft.text("hosts"))}
-        except RangeError:
-            return {}
-
     @property
     def chosen_hosts(self) -> list[str] | None:
         """The hosts named; None where only the plan knows them."""
         if "hosts" in self.draft.given:
-            try:
-                return [host.name for host in read_list(self.draft.text("hosts"))]
-            except RangeError:
-                return None
+            return [host.name for host in hosts_in(self.draft.text("hosts"))] or None
         if any(name in self.draft.given for name in ask.NAMES_OF_HOSTS):
             plan = self.latest.plan if self.latest is not None else None
             return None if plan is None else [host.host for host in plan.hosts]

@@ -77,6 +77,8 @@ DOES = {
     "compare {runs}": "compare the marked runs",
     "report {run} -o {run}.html": "write the run as a page",
     "rerun {run}": "run the same again",
+    "axis next": "curves along steps, time or samples",
+    "plots next": "curves of other figures",
     "plots": "plots, or the error of a failed run",
     "heat": "heat map of the ranks, or the table",
     "heat next": "heat map of the next figure",

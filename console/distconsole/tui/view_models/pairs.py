@@ -204,8 +204,5 @@ def cell_of(pairs: Pairs, frame: Frame, row: int, column: int) -> tuple[State, P
         inside += [(b, a) for a, b in inside]
     if not inside:
         return State.SELF, (sources[0], targets[0])
-    return max(((pairs.state(*pair), pair) for pair in inside), key=lambda cell: _urgency(cell[0]))
-
-
-def _urgency(state: State) -> int:
-    return state if state.trouble else -state
+    found = ((pairs.state(*pair), pair) for pair in inside)
+    return max(found, key=lambda cell: cell[0] if cell[0].trouble else -cell[0])

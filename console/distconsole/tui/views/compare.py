@@ -13,9 +13,9 @@ from distconsole.errors import UsageError
 from distconsole.model.comparison import (
     LETTERS,
     ComparedCurves,
+    ComparedFigure,
     ComparedRun,
     Comparison,
-    Figure,
     Setting,
 )
 from distconsole.model.events import RunsCompared
@@ -46,7 +46,7 @@ LEAST_LINES = 16
 NONE = "no runs are compared: mark two in the list of runs, or type 'compare RUN RUN'"
 READING = "reading the runs"
 
-CompareRow = Figure | Setting
+CompareRow = ComparedFigure | Setting
 
 
 class CompareView(Vertical):
@@ -269,7 +269,7 @@ def _bar_title(_rows: Sequence[CompareRow], cells: int) -> str:
     return f"{'half':<{half}}={'double':>{half}}"
 
 
-def _ratio_style(figure: Figure, place: int) -> str:
+def _ratio_style(figure: ComparedFigure, place: int) -> str:
     """Return the style of a ratio: whether it is worse or better than the first run's."""
     ratio = figure.ratios[place]
     if ratio is None or not figure.better or abs(ratio - 1) <= WORSE_SHARE:

@@ -10,7 +10,7 @@ from textual.containers import Vertical
 
 from distconsole.config.spelling import suggest
 from distconsole.errors import UsageError
-from distconsole.expression import Condition, Field, Fields, Kind, Value, parse_condition
+from distconsole.expression import Condition, Field, Fields, Value, ValueKind, parse_condition
 from distconsole.tui.widgets.line_table import LineTable
 
 Row = TypeVar("Row")
@@ -83,7 +83,9 @@ class OrderedView(Vertical, Generic[Row]):
         by = find_field(name, self.fields) if name else None
         if downwards is None and self.order.is_by(name):
             downwards = not self.order.downwards
-        down = by is not None and (by.kind is not Kind.TEXT if downwards is None else downwards)
+        down = by is not None and (
+            by.kind is not ValueKind.TEXT if downwards is None else downwards
+        )
         self._take(replace(self.order, by=by, downwards=down))
 
     def group(self, name: str) -> None:

@@ -9,8 +9,8 @@ from distconsole_agent.coordination.blame import (
     Evidence,
     Failure,
     NodeLost,
+    RunVerdict,
     Stop,
-    Verdict,
     determine_verdict,
 )
 
@@ -29,7 +29,7 @@ def verdict(
     lost: tuple[NodeLost, ...] = (),
     offsets_ns: dict[int, int] | None = None,
     outlived: tuple[NodeLost, ...] = (),
-) -> Verdict:
+) -> RunVerdict:
     return determine_verdict(Evidence(failures, stops, lost, offsets_ns or {}, outlived), NODES)
 
 
@@ -40,12 +40,12 @@ def blamed(*failures: Failure, **more: object) -> int:
 
 
 def test_nothing_that_went_wrong_is_success() -> None:
-    assert verdict() == Verdict("succeeded", 0, None)
+    assert verdict() == RunVerdict("succeeded", 0, None)
 
 
 def test_the_earliest_failure_is_the_first_and_gives_its_code() -> None:
     late, early = failed(0, 2000), failed(3, 1000, exit_code=3)
-    assert verdict((late, early)) == Verdict(
+    assert verdict((late, early)) == RunVerdict(
         "failed",
         3,
         {"rank": 3, "host": "b", "exit_code": 3, "error": "ValueError: boom", "traceback": ""},
@@ -117,7 +117,7 @@ def test_what_fails_much_later_is_not_the_cause_of_a_broken_connection() -> None
 
 def test_what_breaks_while_a_run_is_stopped_is_no_failure() -> None:
     stop = Stop(0, 1000, "sigint")
-    assert verdict((failed(0, 1500),), (stop,)) == Verdict("stopped", 130, None)
+    assert verdict((failed(0, 1500),), (stop,)) == RunVerdict("stopped", 130, None)
     assert verdict((failed(0, 500),), (stop,)).state == "failed"
 
 
@@ -147,7 +147,7 @@ def test_a_stop_that_came_before_a_node_was_lost_is_a_stop() -> None:
 
 
 def test_a_node_whose_loss_the_run_outlived_is_not_blamed() -> None:
-    assert verdict(outlived=(NodeLost(1, 1000),)) == Verdict("succeeded", 0, None)
+    assert verdict(outlived=(NodeLost(1, 1000),)) == RunVerdict("succeeded", 0, None)
     assert blamed(failed(0, 2000), outlived=(NodeLost(1, 1000),)) == 0
 
 

@@ -11,8 +11,8 @@ from distconsole_agent.coordination.blame import MAX_ERROR_CHARS, MAX_TRACEBACK_
 from distconsole_agent.coordination.channel import (
     MAX_FRAME_BYTES,
     LinkError,
-    Proof,
-    Session,
+    LinkSession,
+    SecretProof,
     Wire,
     check_admission,
     check_introduction,
@@ -29,17 +29,17 @@ SECRET = bytes(range(32))
 
 
 @pytest.fixture
-def sessions() -> Iterator[tuple[Session, Session]]:
+def sessions() -> Iterator[tuple[LinkSession, LinkSession]]:
     loop = Loop()
     left, right = socket.socketpair()
     wires = [Wire(loop, sock, lambda: None) for sock in (left, right)]
-    yield Session(wires[0], b"k1", b"k2"), Session(wires[1], b"k2", b"k1")
+    yield LinkSession(wires[0], b"k1", b"k2"), LinkSession(wires[1], b"k2", b"k1")
     for wire in wires:
         wire.close()
     loop.close()
 
 
-def test_frames_arrive_as_they_were_said(sessions: tuple[Session, Session]) -> None:
+def test_frames_arrive_as_they_were_said(sessions: tuple[LinkSession, LinkSession]) -> None:
     left, right = sessions
     left.send({"op": "one"})
     left.send({"op": "two", "text": "é\n\0"})
@@ -69,19 +69,19 @@ def test_a_frame_that_was_tampered_with_ends_the_session(sessions, forge) -> Non
         [right.open(line) for line in forged]
 
 
-def test_a_frame_cannot_be_reflected(sessions: tuple[Session, Session]) -> None:
+def test_a_frame_cannot_be_reflected(sessions: tuple[LinkSession, LinkSession]) -> None:
     left, right = sessions
     left.send({"op": "one"})
     with pytest.raises(LinkError):
         left.open(right.wire.lines()[0])
 
 
-def test_a_message_that_is_too_long_is_not_sent(sessions: tuple[Session, Session]) -> None:
+def test_a_message_that_is_too_long_is_not_sent(sessions: tuple[LinkSession, LinkSession]) -> None:
     with pytest.raises(LinkError):
         sessions[0].send({"text": "x" * MAX_FRAME_BYTES})
 
 
-def test_the_longest_failure_fits_into_a_frame(sessions: tuple[Session, Session]) -> None:
+def test_the_longest_failure_fits_into_a_frame(sessions: tuple[LinkSession, LinkSession]) -> None:
     planless = spec(
         2, 0, engine_ranks=False
     )  # a rank's node is then known from its own word alone
@@ -114,7 +114,7 @@ def test_a_failure_keeps_a_rank_that_a_process_of_its_node_started(rank: int, ke
 
 
 def test_proofs_differ_by_everything_that_both_sides_know() -> None:
-    base = Proof(SECRET, "run", 1, fresh_nonce(), fresh_nonce())
+    base = SecretProof(SECRET, "run", 1, fresh_nonce(), fresh_nonce())
     others = [
         base._replace(secret=b"other"),
         base._replace(run="run2"),
@@ -131,7 +131,7 @@ def test_proofs_differ_by_everything_that_both_sides_know() -> None:
 
 def test_the_secret_is_never_sent() -> None:
     nonce = fresh_nonce()
-    proof = Proof(SECRET, "run", 1, nonce, fresh_nonce())
+    proof = SecretProof(SECRET, "run", 1, nonce, fresh_nonce())
     assert SECRET.hex().encode() not in greet(nonce) + introduce(proof)
     assert check_introduction(introduce(proof), SECRET, "run", nonce) == proof
 
@@ -145,6 +145,6 @@ def test_what_is_not_a_coordinator_is_not_answered(line: bytes) -> None:
 
 
 def test_an_admission_needs_the_servers_proof() -> None:
-    proof = Proof(SECRET, "run", 1, fresh_nonce(), fresh_nonce())
+    proof = SecretProof(SECRET, "run", 1, fresh_nonce(), fresh_nonce())
     with pytest.raises(LinkError):
         check_admission(b'{"proof": "' + proof.of("client").encode() + b'"}', proof)

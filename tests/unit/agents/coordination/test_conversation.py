@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from distconsole_agent.coordination.channel import LinkError, LinkTimes, Session, Wire
-from distconsole_agent.coordination.conversation import Conversation
+from distconsole_agent.coordination.channel import LinkError, LinkSession, LinkTimes, Wire
+from distconsole_agent.coordination.conversation import NodeConversation
 from distconsole_agent.system.loop import Loop
 
 Heard = list[dict[str, Any]]
@@ -23,15 +23,15 @@ def loop() -> Iterator[Loop]:
     loop.close()
 
 
-def conversation(loop: Loop, heard: Heard, cuts: list[bool]) -> Conversation:
-    return Conversation(loop, LinkTimes(), heard.append, lambda: cuts.append(True))
+def conversation(loop: Loop, heard: Heard, cuts: list[bool]) -> NodeConversation:
+    return NodeConversation(loop, LinkTimes(), heard.append, lambda: cuts.append(True))
 
 
-def link(loop: Loop, left: Conversation, right: Conversation) -> Callable[[], None]:
+def link(loop: Loop, left: NodeConversation, right: NodeConversation) -> Callable[[], None]:
     """Link both; return what has each take what the other has said."""
     wires = [Wire(loop, sock, lambda: None) for sock in socket.socketpair()]
-    left.attach(Session(wires[0], b"k1", b"k2"))
-    right.attach(Session(wires[1], b"k2", b"k1"))
+    left.attach(LinkSession(wires[0], b"k1", b"k2"))
+    right.attach(LinkSession(wires[1], b"k2", b"k1"))
 
     def exchange() -> None:
         for _ in range(3):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from distconsole_agent.contract.runspec import FAILURE_GRACE_SECONDS
-from distconsole_agent.coordination.blame import Stop, Verdict
+from distconsole_agent.coordination.blame import RunVerdict, Stop
 from distconsole_agent.coordination.channel import (
     MAX_HELLO_BYTES,
     MAX_STRANGERS,
@@ -59,7 +59,7 @@ def test_all_nodes_ending_makes_one_verdict_for_all(world: World) -> None:
         link.ended()
     world.until(lambda: all(world.heard(node, "finished") for node in range(3)))
     assert [world.heard(node, "verdict") for node in range(3)] == [
-        [Verdict("succeeded", 0, None)]
+        [RunVerdict("succeeded", 0, None)]
     ] * 3
 
 
@@ -335,7 +335,9 @@ def test_a_run_goes_on_without_a_node_while_enough_are_left(make_world: MakeWorl
     world.peers[1].ended()
     world.until(lambda: world.heard(0, "finished") and world.heard(2, "finished"))
     assert (
-        world.heard(0, "verdict") == world.heard(2, "verdict") == [Verdict("succeeded", 0, None)]
+        world.heard(0, "verdict")
+        == world.heard(2, "verdict")
+        == [RunVerdict("succeeded", 0, None)]
     )
 
 
@@ -377,7 +379,7 @@ def test_a_node_cut_off_ends_its_ranks_and_leaves_the_verdict_to_the_others(
     assert (verdict.state, verdict.exit_code) == ("lost", 1)
     assert not world.heard(0, "stop")
     world.coordinator.ended()
-    assert world.heard(0, "verdict") == [Verdict("succeeded", 0, None)]
+    assert world.heard(0, "verdict") == [RunVerdict("succeeded", 0, None)]
 
 
 def test_who_loses_node_zero_ends_whatever_is_left(make_world: MakeWorld) -> None:

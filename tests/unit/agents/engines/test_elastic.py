@@ -21,7 +21,7 @@ from distconsole_agent.engines.elastic import (
     Slot,
     host_name,
 )
-from distconsole_agent.engines.kvstore import KeyValueStore, Request
+from distconsole_agent.engines.kvstore import KeyValueStore, StoreRequest
 from distconsole_agent.system.loop import Loop
 from distconsole_agent.system.unix import connect
 
@@ -93,7 +93,7 @@ class Node:
         for place in (["0-a", 0], ["1-user-b", 0], ["1-user-b", 1]):
             self.say(start=place, env={"HOROVOD_RANK": "0"})
         for key in [b"0", b"1", b"2"] if met else []:
-            self.elastic.kept(Request(b"PUT", b"global", key, b"x"))
+            self.elastic.kept(StoreRequest(b"PUT", b"global", key, b"x"))
         self.told.clear()
         self.heard()
 
@@ -165,7 +165,9 @@ def test_it_is_said_for_whom_horovod_waits_after_a_failure(node: Node) -> None:
     node.start()
     node.elastic.ended(B0, 137)
     node.say(outlived=["1-user-b", 0])
-    node.elastic.asked(Request(b"GET", b"rank_and_size", b"1-user-b:1", b""), lambda _place: None)
+    node.elastic.asked(
+        StoreRequest(b"GET", b"rank_and_size", b"1-user-b:1", b""), lambda _place: None
+    )
     node.told.clear()
     node.now += PATIENCE_SECONDS
     node.turn()
@@ -199,7 +201,7 @@ def test_a_new_round_begins_with_an_empty_store_and_is_said(node: Node) -> None:
 
 def test_a_rank_that_asks_for_its_place_hears_what_the_driver_says(node: Node) -> None:
     answers: list[bytes] = []
-    question = Request(b"GET", b"rank_and_size", b"1-user-b:1", b"")
+    question = StoreRequest(b"GET", b"rank_and_size", b"1-user-b:1", b"")
     assert node.elastic.asked(question, answers.append)
     (ask,) = [each for each in node.heard() if "ask" in each]
     assert (ask["host"], ask["slot"], answers) == ("1-user-b", 1, [])
@@ -210,14 +212,14 @@ def test_a_rank_that_asks_for_its_place_hears_what_the_driver_says(node: Node) -
 
 def test_ranks_begin_to_look_for_each_other_once_all_are_there(node: Node) -> None:
     node.start(met=False)
-    look = Request(b"GET", b"global", b"", b"")
+    look = StoreRequest(b"GET", b"global", b"", b"")
     for key in ("rank_{}", "{}"):
         look = look._replace(key=key.format(0).encode())
         for rank in range(3):
             assert node.elastic.holds(look)
             assert not node.elastic.holds(look._replace(scope=b"local_0-a"))
             assert not node.told
-            put = Request(b"PUT", b"global", key.format(rank).encode(), b"x")
+            put = StoreRequest(b"PUT", b"global", key.format(rank).encode(), b"x")
             node.elastic.kept(put)
         assert (node.elastic.holds(look), node.told) == (False, [("release", None)])
         node.told.clear()
@@ -227,7 +229,7 @@ def test_ranks_begin_to_look_for_each_other_once_all_are_there(node: Node) -> No
 
 def test_no_rank_waits_for_one_that_has_ended(node: Node) -> None:
     node.start(met=False)
-    look = Request(b"GET", b"global", b"0", b"")
+    look = StoreRequest(b"GET", b"global", b"0", b"")
     assert node.elastic.holds(look)
     node.elastic.ended(B0, 0)
     assert (node.elastic.holds(look), node.told) == (False, [("release", None)])
@@ -248,7 +250,7 @@ def test_a_rank_that_fails_before_all_have_met_ends_the_run(node: Node) -> None:
 def test_who_is_not_in_the_plan_has_no_place(node: Node, key: bytes) -> None:
     answers: list[bytes] = []
     node.heard()
-    assert node.elastic.asked(Request(b"GET", b"rank_and_size", key, b""), answers.append)
+    assert node.elastic.asked(StoreRequest(b"GET", b"rank_and_size", key, b""), answers.append)
     assert (answers, node.heard()) == ([NO_PLACE], [])
 
 

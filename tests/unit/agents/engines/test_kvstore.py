@@ -15,8 +15,8 @@ from distconsole_agent.engines.kvstore import (
     MAX_HEAD_BYTES,
     KeyValueStore,
     Reply,
-    Request,
     Room,
+    StoreRequest,
     read_request,
     room_for,
 )
@@ -161,9 +161,9 @@ def test_it_forgets_everything_when_it_closes(store: Store) -> None:
 
 
 def test_somebody_else_may_answer_in_his_own_time(store: Store) -> None:
-    asked: list[tuple[Request, Reply]] = []
+    asked: list[tuple[StoreRequest, Reply]] = []
 
-    def take(request: Request, reply: Reply) -> bool:
+    def take(request: StoreRequest, reply: Reply) -> bool:
         if request.scope == b"place":
             asked.append((request, reply))
         return request.scope == b"place"
@@ -240,7 +240,7 @@ def test_a_request_is_read_when_it_is_whole() -> None:
     text = b"PUT /scope/key HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello"
     for cut in range(len(text)):
         assert read_request(text[:cut], 100) is None
-    assert read_request(text, 100) == Request(b"PUT", b"scope", b"key", b"hello")
+    assert read_request(text, 100) == StoreRequest(b"PUT", b"scope", b"key", b"hello")
 
 
 @pytest.mark.parametrize("world", [1, 2, 64, 1024])

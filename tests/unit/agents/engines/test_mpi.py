@@ -12,7 +12,7 @@ import pytest
 from distconsole_agent.contract.runspec import RankSpec, RunSpec, parse_spec
 from distconsole_agent.engines.mpi import MpiRanks
 from distconsole_agent.supervisor.processes import Exit, Places, RankProcess
-from distconsole_agent.supervisor.spawning import Command
+from distconsole_agent.supervisor.spawning import ChildCommand
 from distconsole_agent.system.loop import Loop
 
 
@@ -60,7 +60,7 @@ class Node:
     def mpirun(self, code: int, number: int | None = None, said: str = "") -> RankProcess:
         err = self.folder / "logs/engine.err"
         err.write_text(said)
-        command = Command(("mpirun",), {}, "/", None, "", str(err))
+        command = ChildCommand(("mpirun",), {}, "/", None, "", str(err))
         process = RankProcess(RankSpec(0, 0, ("/usr/bin/mpirun",), {}), command)
         process.pid, process.ended = 77, Exit(code, number, 10**18)
         return process

@@ -25,7 +25,7 @@ from distconsole_agent.node_folder.folders import (
     ring_folder,
     this_program,
 )
-from distconsole_agent.node_folder.runs import STILL_PREPARING_SECONDS, Runs
+from distconsole_agent.node_folder.runs import STILL_PREPARING_SECONDS, NodeRuns
 from distconsole_agent.server.shim_calls import shim_words
 from distconsole_agent.supervisor.runlog import claim, keep_endpoint
 from fakes.agents import spec_of
@@ -38,13 +38,13 @@ class Node:
 
     def __init__(self, path: Path) -> None:
         self.path = open_node_dir(str(path))
-        self.opened: list[Runs] = []
+        self.opened: list[NodeRuns] = []
         self.now = 1000.0
         self.claims: list[int] = []
 
-    def runs(self, tag: str = "dev") -> Runs:
+    def runs(self, tag: str = "dev") -> NodeRuns:
         self.opened.append(
-            Runs(NodeFolders(self.path, tag), this_program(), boottime=lambda: self.now)
+            NodeRuns(NodeFolders(self.path, tag), this_program(), boottime=lambda: self.now)
         )
         return self.opened[-1]
 
@@ -296,7 +296,7 @@ def test_a_run_whose_record_the_disk_does_not_keep_is_not_said_to_be_over(
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         fsync(fd)
 
-    def listed(agent: Runs) -> str:
+    def listed(agent: NodeRuns) -> str:
         agent.pick_up()
         for active in agent.active:
             active._thread.join(30)
@@ -324,7 +324,7 @@ def test_a_shim_starts_while_the_disk_takes_its_spec(
 
     monkeypatch.setattr(os, "fsync", note_fsync)
     ends_at_once = Program(("/bin/false",), "dev", None)
-    agent = Runs(NodeFolders(node.path, "dev"), ends_at_once)
+    agent = NodeRuns(NodeFolders(node.path, "dev"), ends_at_once)
     with pytest.raises(Refusal):
         agent.prepare("a-run", spec_of("a-run", [""], watch=False))
     assert synced == {"spec.json": True, "a-run": True}

@@ -15,7 +15,7 @@ import pytest
 from distconsole_agent.probes.collectives.by_torch import TensorValues
 from distconsole_agent.probes.collectives.values import (
     Case,
-    Prepared,
+    PreparedCollective,
     cases_of,
     compute_expected,
     iterations_for,
@@ -115,11 +115,11 @@ class Lying:
         self.device = torch.device("cpu")
         self._values, self._wrong_at = values, wrong_at
 
-    def prepare(self, case: Case, tensor: Any) -> Prepared:
+    def prepare(self, case: Case, tensor: Any) -> PreparedCollective:
         came = compute_expected(self._values, case, self.rank, self.world, 17 * 3).clone()
         if self._wrong_at is not None:
             came[self._wrong_at] += 1
-        return Prepared(lambda: None, lambda: came)
+        return PreparedCollective(lambda: None, lambda: came)
 
     def synchronize(self) -> None:
         """Nothing to wait for."""

@@ -76,6 +76,11 @@ def test_a_rank_ends_as_the_process_that_was_forked_for_it(
     assert error in err
 
 
+def test_two_hosts_that_are_one_machine_have_one_process_with_torch(server: str) -> None:
+    assert probes.run("import", {"token": server, "serve_seconds": 60.0}, 20.0)["version"] == "9.9"
+    assert start(server).communicate(timeout=60)[0].split()[1] == "True"
+
+
 def test_what_was_forked_is_killed_with_the_rank(server: str) -> None:
     rank = start(server, "signal.pause()")
     assert rank.stdout is not None

@@ -18,7 +18,7 @@ import pytest
 from distconsole_agent.roll_call import ways
 from distconsole_agent.roll_call.calling import CUT, Seat, call_ranks
 from distconsole_agent.roll_call.ways import (
-    RefusedError,
+    WayRefusedError,
     ask_server_for_any,
     find_server,
     stacks_by_server,
@@ -81,16 +81,18 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 def test_an_older_torch_is_asked_by_the_handlers_that_it_has(server: Server) -> None:
     assert ask_server_for_any(server.path, ("new", "old"), 5.0) == STACK
-    with pytest.raises(RefusedError, match="failed: no"):
+    with pytest.raises(WayRefusedError, match="failed: no"):
         ask_server_for_any(server.path, ("new", "broken", "old"), 5.0)
-    with pytest.raises(RefusedError, match="has no new"):
+    with pytest.raises(WayRefusedError, match="has no new"):
         ask_server_for_any(server.path, ("new", "new"), 5.0)
 
 
 def test_a_server_that_owes_an_answer_is_asked_again_once_it_has_given_it(server: Server) -> None:
-    with pytest.raises(RefusedError, match=f"no answer within 0.1 s: {ways.HELD}"):
+    with pytest.raises(WayRefusedError, match=f"no answer within 0.1 s: {ways.HELD}"):
         stacks_by_server(server.path, "R", 0.05)
-    with pytest.raises(RefusedError, match=f"0 s after a request there is no answer: {ways.HELD}"):
+    with pytest.raises(
+        WayRefusedError, match=f"0 s after a request there is no answer: {ways.HELD}"
+    ):
         stacks_by_server(server.path, "R", 0.05)
     assert server.asked == ["dump_traceback"]
     server.answers["dump_traceback"] = b"200 OK\r\n\r\n" + STACK
@@ -101,12 +103,12 @@ def test_a_server_that_owes_an_answer_is_asked_again_once_it_has_given_it(server
 
 
 def test_no_descriptor_is_kept_of_a_rank_that_is_gone(server: Server, tmp_path: Path) -> None:
-    with pytest.raises(RefusedError, match="no answer"):
+    with pytest.raises(WayRefusedError, match="no answer"):
         stacks_by_server(server.path, "R", 0.05)
     server.hang_up()
     other = Server(str(tmp_path / "8-1.server"), {})
     try:
-        with pytest.raises(RefusedError, match="no answer"):
+        with pytest.raises(WayRefusedError, match="no answer"):
             stacks_by_server(other.path, "R", 0.05)
         assert (server.path in ways._unanswered, other.path in ways._unanswered) == (False, True)
         other.hang_up()
@@ -117,7 +119,7 @@ def test_no_descriptor_is_kept_of_a_rank_that_is_gone(server: Server, tmp_path: 
 
 @pytest.mark.parametrize(("state", "why"), [("T", "stopped"), ("t", "a debugger")])
 def test_a_process_that_does_not_run_is_not_asked(server: Server, state: str, why: str) -> None:
-    with pytest.raises(RefusedError, match=why):
+    with pytest.raises(WayRefusedError, match=why):
         stacks_by_server(server.path, state, 5.0)
     assert server.asked == []
 
@@ -250,7 +252,7 @@ def test_a_missing_py_spy_is_said_with_where_it_was_looked_for(
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(RefusedError, match=r"~/\.local/bin.*distconsole\[diagnosis\]"):
+    with pytest.raises(WayRefusedError, match=r"~/\.local/bin.*distconsole\[diagnosis\]"):
         ways.stacks_by_py_spy(os.getpid(), str(tmp_path / "python3"), "S", 1.0)
 
 
@@ -283,7 +285,10 @@ def called_3_14(tmp_path: Path) -> Path:
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="this Python can read another's stacks")
 def test_a_python_that_cannot_read_another_says_so(called_3_14: Path) -> None:
-    with sleeping(called_3_14) as pid, pytest.raises(RefusedError, match="cannot read the stacks"):
+    with (
+        sleeping(called_3_14) as pid,
+        pytest.raises(WayRefusedError, match="cannot read the stacks"),
+    ):
         ways.stacks_by_python(pid, "S", 5.0)
 
 
@@ -303,7 +308,7 @@ def test_a_build_for_debugging_is_taken_for_python(tmp_path: Path, name: str) ->
 def test_an_interpreter_that_was_replaced_is_not_started(called_3_14: Path) -> None:
     with sleeping(called_3_14) as pid:
         called_3_14.unlink()
-        with pytest.raises(RefusedError, match=r"python3\.14 \(deleted\) is another file here"):
+        with pytest.raises(WayRefusedError, match=r"python3\.14 \(deleted\) is another file here"):
             ways.stacks_by_python(pid, "S", 5.0)
 
 
@@ -356,5 +361,5 @@ def test_a_socket_that_nobody_serves_is_named_with_its_error(server: Server) -> 
     assert find_server(folder, 7) == server.path
     assert find_server(folder, 71) is find_server(folder + "/none", 7) is None
     server.close()
-    with pytest.raises(RefusedError, match="Connection refused"):
+    with pytest.raises(WayRefusedError, match="Connection refused"):
         ask_server_for_any(server.path, ("old",), 5.0)

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from distconsole_agent.server import connection
-from distconsole_agent.server.connection import Connection
+from distconsole_agent.server.connection import ConsoleConnection
 
-Talk = tuple[Connection, socket.socket]
+Talk = tuple[ConsoleConnection, socket.socket]
 
 
 def echo(request: dict[str, Any], _asker: object) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def echo(request: dict[str, Any], _asker: object) -> dict[str, Any]:
 def talk() -> Iterator[Talk]:
     ours, theirs = socket.socketpair()
     over = threading.Event()
-    talking = Connection(theirs, echo, threading.BoundedSemaphore(1), lambda _: over.set())
+    talking = ConsoleConnection(theirs, echo, threading.BoundedSemaphore(1), lambda _: over.set())
     talking.begin()
     yield talking, ours
     ours.close()

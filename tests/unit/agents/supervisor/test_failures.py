@@ -21,7 +21,7 @@ from distconsole_agent.supervisor.failures import (
 from distconsole_agent.supervisor.killing import count_kills
 from distconsole_agent.supervisor.postmortem import find_failure
 from distconsole_agent.supervisor.processes import Exit, RankProcess
-from distconsole_agent.supervisor.spawning import Command
+from distconsole_agent.supervisor.spawning import ChildCommand
 
 GOOD = {
     "pid": 7,
@@ -181,7 +181,7 @@ def spec(engine_ranks: bool = True, ranks: int = 1) -> RunSpec:
 
 
 def ended(folder: Path, code: int, signal: int | None = None, rank: int = 4) -> RankProcess:
-    command = Command(("x",), {}, "/", None, "", str(folder / "err"))
+    command = ChildCommand(("x",), {}, "/", None, "", str(folder / "err"))
     process = RankProcess(RankSpec(rank, rank - 4, ("x",), {}), command)
     process.pid, process.started_ns = 50, 1000 * S
     process.ended = Exit(code, signal, 2000 * S)

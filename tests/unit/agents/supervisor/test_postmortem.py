@@ -14,7 +14,7 @@ from distconsole_agent.coordination.blame import Failure
 from distconsole_agent.supervisor.killing import count_kills
 from distconsole_agent.supervisor.postmortem import find_failure
 from distconsole_agent.supervisor.processes import Exit, RankProcess
-from distconsole_agent.supervisor.spawning import Command
+from distconsole_agent.supervisor.spawning import ChildCommand
 from distconsole_agent.system import steady
 
 SPEC = {
@@ -56,7 +56,7 @@ def failure(folder: Path, said: str) -> Failure:
     (folder / "err").write_text(SPAWNER + said + LATER)
     env = {"TMPDIR": str(folder)}
     process = RankProcess(
-        RankSpec(4, 0, ("x",), {}), Command(("x",), env, "/", None, "", str(folder / "err"))
+        RankSpec(4, 0, ("x",), {}), ChildCommand(("x",), env, "/", None, "", str(folder / "err"))
     )
     now = steady.now_ns()
     process.pid, process.started_ns = 50, now - 3600 * 10**9

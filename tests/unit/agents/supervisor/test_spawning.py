@@ -10,7 +10,7 @@ import pytest
 
 from distconsole_agent.probes.programs import run_program
 from distconsole_agent.supervisor import spawning
-from distconsole_agent.supervisor.spawning import Command, login_shell, spawn
+from distconsole_agent.supervisor.spawning import ChildCommand, login_shell, spawn
 
 
 def test_the_shell_for_a_command_is_one_that_may_be_run() -> None:
@@ -50,7 +50,7 @@ def test_a_spawn_that_fails_leaves_no_descriptor_open(monkeypatch: pytest.Monkey
     def refuse(flags: int) -> tuple[int, int]:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    command = Command(("true",), os.environ, "/", "true", "/dev/null", "/dev/null")
+    command = ChildCommand(("true",), os.environ, "/", "true", "/dev/null", "/dev/null")
     monkeypatch.setattr(os, "pipe2", refuse)
     before = len(list(Path("/proc/self/fd").iterdir()))
     with pytest.raises(OSError, match="Too many open files"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from distconsole_agent.roll_call import ways
-from distconsole_agent.survey.processes import Seen
+from distconsole_agent.survey.processes import SeenProcess
 from distconsole_agent.survey.surveying import SERVER_NOT_ASKED, _call, read_errors
 from distconsole_agent.survey.worlds import Rank
 from distconsole_agent.system.procfs import Process
@@ -16,7 +16,7 @@ from distconsole_agent.system.procfs import Process
 
 def rank_of(pid: int, file: Path | str) -> Rank:
     process = Process(pid, 1, 0, "python3", "S", 0.0, 0, kernel=False)
-    return Rank(1, 1, Seen(process, (), {"TORCHELASTIC_ERROR_FILE": str(file)}))
+    return Rank(1, 1, SeenProcess(process, (), {"TORCHELASTIC_ERROR_FILE": str(file)}))
 
 
 def test_each_rank_has_a_file_of_its_own_whatever_runs_the_same_script_beside_it(

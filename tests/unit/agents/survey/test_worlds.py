@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from distconsole_agent.survey.processes import read_processes
-from distconsole_agent.survey.worlds import Job, find_jobs
+from distconsole_agent.survey.worlds import SurveyedJob, find_jobs
 
 SPAWN = (
     "python3 -c from~multiprocessing.spawn~import~spawn_main;~spawn_main(5) --multiprocessing-fork"
@@ -37,7 +37,7 @@ def record(root: Path, processes: list[P]) -> None:
         (folder / "environ").write_bytes(b"".join(words))
 
 
-def ranks(job: Job) -> dict[int, int]:
+def ranks(job: SurveyedJob) -> dict[int, int]:
     return {rank: found.seen.pid for rank, found in job.ranks.items()}
 
 

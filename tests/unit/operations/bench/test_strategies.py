@@ -9,7 +9,7 @@ from distconsole.model.names import HostName
 from distconsole.model.requests import Bench, PrecisionName, StrategyName, Where
 from distconsole.operations.bench.strategies import (
     STRATEGIES,
-    Strategy,
+    BenchStrategy,
     choose_strategies,
     count_devices,
     fill_sizes,
@@ -18,7 +18,7 @@ from distconsole.operations.bench.strategies import (
 )
 
 
-def strategy(name: str) -> Strategy:
+def strategy(name: str) -> BenchStrategy:
     return next(each for each in STRATEGIES if each.name == name)
 
 

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from distconsole.config.paths import runs_dir
 from distconsole.errors import ConfigError, UnavailableError
-from distconsole.formats.gauges import MAX_LABEL_CHARS, Page, run_page
+from distconsole.formats.gauges import MAX_LABEL_CHARS, GaugePage, run_page
 from distconsole.formats.outlets import LineFile
 from distconsole.formats.tables import CsvLines, make_table
 from distconsole.model import requests as ask
@@ -298,7 +298,7 @@ def test_a_host_that_tells_nothing_any_more_has_no_load() -> None:
 
 def test_a_page_has_a_bounded_number_of_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("distconsole.formats.gauges.MAX_LABELLED", 10)
-    page = Page()
+    page = GaugePage()
     for number in range(20):
         page.put("distconsole_test", "Help.", float(number), host=f"node{number}")
     (family,) = text_string_to_metric_families(page.text())
@@ -307,7 +307,7 @@ def test_a_page_has_a_bounded_number_of_values(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("value", [HOSTILE, "a\nb", "x" * 10_000, "\ud800", "", 'c:\\x"'])
 def test_a_label_is_escaped_and_bounded(value: str) -> None:
-    page = Page()
+    page = GaugePage()
     page.put("distconsole_test", "Help with \\ and\nline.", 1.5, host=value, other="y")
     (family,) = text_string_to_metric_families(page.text())
     (sample,) = family.samples
@@ -319,7 +319,7 @@ def test_a_label_is_escaped_and_bounded(value: str) -> None:
 
 
 def test_a_diverged_loss_is_told_as_it_is() -> None:
-    page = Page()
+    page = GaugePage()
     for name, value in (("nan", math.nan), ("up", math.inf), ("down", -math.inf)):
         page.put("distconsole_test", "Help.", value, name=name)
     (family,) = text_string_to_metric_families(page.text())

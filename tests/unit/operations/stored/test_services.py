@@ -25,7 +25,7 @@ from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 
 from distconsole.config.paths import runs_dir
 from distconsole.errors import UnavailableError
-from distconsole.formats.curves import Curves, Tracker, Value
+from distconsole.formats.curves import Curves, CurveValue, Tracker
 from distconsole.formats.gauges import run_page
 from distconsole.formats.otlp import otel_name
 from distconsole.formats.outlets import BesideOutlet
@@ -313,7 +313,7 @@ class Takes(Tracker):
     def __init__(self, error: Exception, *, heals: bool = True) -> None:
         super().__init__()
         self.error, self.heals, self.turn = error, heals, 0
-        self.got: list[Value] = []
+        self.got: list[CurveValue] = []
         self.begun = self.ended = 0
 
     def begin(self, event: RunEvents, name: str, settings: dict[str, str]) -> None:
@@ -321,7 +321,7 @@ class Takes(Tracker):
         if self.begun == 1:
             raise self.error
 
-    def send(self, values: list[Value]) -> None:
+    def send(self, values: list[CurveValue]) -> None:
         while values:
             self.turn += 1
             if self.turn % 3 == 0 or not self.heals:

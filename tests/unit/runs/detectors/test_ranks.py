@@ -120,7 +120,7 @@ def test_metrics_without_end_do_not_grow_a_rank() -> None:
     picture = Picture(reducer_of(record()))
     for number in range(2000):
         names: dict[str, float | None] = {f"m{number}-{n}": 1.0 for n in range(4)}
-        points = {f"m{number}": [frames.Point(number, math.nan, None)]}
+        points = {f"m{number}": [frames.MetricPoint(number, math.nan, None)]}
         entry = frames.WindowEntry(
             seq=number + 1,
             t=1e3 + 10 * number,

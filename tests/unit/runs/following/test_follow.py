@@ -30,7 +30,7 @@ from distconsole.runs.following.feed import HOLD_SECONDS, Delivered, HostReader,
 from distconsole.runs.following.follow import follow
 from distconsole.runs.following.waiting_lines import WaitingLines
 from distconsole.runs.reduce import RunReducer
-from distconsole.runs.store.place import Place
+from distconsole.runs.store.place import JournalPlace
 from distconsole.runs.store.run_file import RunRecord
 from distconsole.runs.store.store import RunStore
 from distconsole.runs.summary import replay
@@ -117,7 +117,7 @@ def test_a_link_that_is_lost_is_an_event_and_nothing_comes_twice(tmp_path: Path)
 def test_what_is_stored_is_not_fetched_again(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     first = follow(
-        store, record("a"), FakeNodes(a=[[item(1, 2)]]), until={HostName("a"): Place(2)}
+        store, record("a"), FakeNodes(a=[[item(1, 2)]]), until={HostName("a"): JournalPlace(2)}
     )
     assert lines(list(first)) == ["1", "2"]
     nodes = FakeNodes(a=[[item(3), end(4)]])
@@ -271,7 +271,7 @@ def test_clock_offsets_are_added_to_times() -> None:
     def open_stream(_host: HostName, _after: int, _journal: str) -> PlayedJournal:
         return PlayedJournal([item(1, t=at), end(2, at)], clock_offset=-7.0)
 
-    feed = JournalFeed("r", open_stream, {HostName("a"): Place()}, keep=given.append)
+    feed = JournalFeed("r", open_stream, {HostName("a"): JournalPlace()}, keep=given.append)
     assert feed.next(5.0) is not None
     feed.close()
     assert given[0].times[0] == pytest.approx(at - 7.0 + 0.001)
@@ -352,7 +352,9 @@ def test_hosts_that_do_not_answer_delay_the_leaving_once_and_not_one_by_one(
         joined.append(timeout or 0.0)
         join(thread, timeout)
 
-    feed = JournalFeed("r", unanswered, {HostName(f"n{number}"): Place() for number in range(20)})
+    feed = JournalFeed(
+        "r", unanswered, {HostName(f"n{number}"): JournalPlace() for number in range(20)}
+    )
     monkeypatch.setattr(threading.Thread, "join", noted)
     feed.close()
     monkeypatch.undo()
@@ -372,7 +374,7 @@ def test_a_consumer_that_is_slow_holds_back_the_journal_and_not_memory() -> None
             yield item(taken)
 
     journal = PlayedJournal(endless())
-    feed = JournalFeed("r", lambda _h, _a, _j: journal, {HostName("a"): Place()})
+    feed = JournalFeed("r", lambda _h, _a, _j: journal, {HostName("a"): JournalPlace()})
     delivered = [feed.next(5.0) for _ in range(50)]
     assert all(isinstance(each, Delivered) for each in delivered)
     assert taken <= 50 + 10
@@ -434,7 +436,7 @@ def test_records_pass_the_lines_of_a_long_run_that_is_stored_and_goes_on(tmp_pat
     store, slices = RunStore(tmp_path), 16 * 40
     floods = [flood(number) for number in range(1, slices, 16)]
     before = FakeNodes(a=[[*floods, state(slices + 1)]])
-    until = {HostName("a"): Place(slices + 1)}
+    until = {HostName("a"): JournalPlace(slices + 1)}
     list(follow(store, record("a"), before, until=until))
     events = list(follow(store, record("a"), FakeNodes(a=[[end(slices + 2)]])))
     assert isinstance(events[0], RankChanged)
@@ -471,7 +473,7 @@ LOST_POWER: Script = [{"entries": [], "after": 2}]
 def test_who_wrote_the_last_entry_is_said_when_a_journal_is_read_on(tmp_path: Path) -> None:
     store, lost = RunStore(tmp_path), LinkLostError("power")
     nodes = FakeNodes(a=[[of_writer("A", item(1, 2)), lost], [of_writer("A", item(3))]])
-    list(follow(store, record("a"), nodes, until={HostName("a"): Place(3)}))
+    list(follow(store, record("a"), nodes, until={HostName("a"): JournalPlace(3)}))
     later = FakeNodes(a=[[of_writer("B", end(4))]])
     list(follow(store, record("a"), later))
     assert nodes.resumed + later.resumed == [("a", 0), ("a", 2), ("a", 3)]
@@ -500,7 +502,7 @@ def test_what_a_node_has_lost_stays_and_what_it_tells_instead_is_kept_behind_it(
         events = list(follow(store, record("a"), nodes))
     else:
         told = FakeNodes(a=[before])
-        list(follow(store, record("a"), told, until={HostName("a"): Place(4)}))
+        list(follow(store, record("a"), told, until={HostName("a"): JournalPlace(4)}))
         nodes = FakeNodes(a=[after])
         events = list(follow(store, record("a"), nodes))
     assert (nodes.resumed[-1], nodes.known[-1]) == (("a", 4), "A")
@@ -526,10 +528,10 @@ def test_what_a_node_tells_once_more_is_known_again_after_the_console_was_away(
 ) -> None:
     store = RunStore(tmp_path)
     before: Script = [of_writer("A", item(1, 2)), of_writer("A", printed(3, 100, "y\n"))]
-    list(follow(store, record("a"), FakeNodes(a=[before]), until={HostName("a"): Place(3)}))
+    list(follow(store, record("a"), FakeNodes(a=[before]), until={HostName("a"): JournalPlace(3)}))
     # The console leaves while the node tells once more what it had lost.
     cut: Script = [*LOST_POWER, of_writer("B", note(3, "cut")), of_writer("B", note(4, "on"))]
-    events = follow(store, record("a"), FakeNodes(a=[cut]), until={HostName("a"): Place(4)})
+    events = follow(store, record("a"), FakeNodes(a=[cut]), until={HostName("a"): JournalPlace(4)})
     list(events)
     rest: Script = [of_writer("B", printed(5, 100, "y\n")), of_writer("B", end(6))]
     nodes = FakeNodes(a=[rest])
@@ -543,7 +545,11 @@ def test_a_journal_of_which_nothing_is_known_is_read_anew_and_nothing_is_told_tw
 ) -> None:
     store = RunStore(tmp_path)
     whole = [printed(1, 0, "x\n"), note(2, "two"), printed(3, 2, "y\n")]
-    list(follow(store, record("a"), FakeNodes(a=[list(whole)]), until={HostName("a"): Place(3)}))
+    list(
+        follow(
+            store, record("a"), FakeNodes(a=[list(whole)]), until={HostName("a"): JournalPlace(3)}
+        )
+    )
     anew = [of_writer("B", each) for each in (*whole, printed(4, 4, "z\n"), end(5))]
     nodes = FakeNodes(a=[[{"entries": [], "after": 0}, *anew]])
     events = list(follow(store, record("a"), nodes))
@@ -558,9 +564,9 @@ def test_a_journal_that_another_writer_goes_on_with_is_read_though_more_of_it_is
 ) -> None:
     store = RunStore(tmp_path)
     told: Script = [of_writer("A", printed(n, 2 * n, f"{n}\n")) for n in range(1, 5)]
-    list(follow(store, record("a"), FakeNodes(a=[told]), until={HostName("a"): Place(4)}))
+    list(follow(store, record("a"), FakeNodes(a=[told]), until={HostName("a"): JournalPlace(4)}))
     cut: Script = [*LOST_POWER, of_writer("B", printed(3, 10, "anew\n"))]
-    upto = {HostName("a"): Place(3, "B")}
+    upto = {HostName("a"): JournalPlace(3, "B")}
     events = list(follow(store, record("a"), FakeNodes(a=[cut]), until=upto))
     assert lines(events) == ["1", "2", "3", "4", "anew"]
 
@@ -570,9 +576,9 @@ def test_a_journal_whose_new_writer_says_only_what_is_known_is_not_waited_for(
 ) -> None:
     store = RunStore(tmp_path)
     told: Script = [of_writer("A", printed(n, 2 * n, f"{n}\n")) for n in range(1, 4)]
-    list(follow(store, record("a"), FakeNodes(a=[told]), until={HostName("a"): Place(3)}))
+    list(follow(store, record("a"), FakeNodes(a=[told]), until={HostName("a"): JournalPlace(3)}))
     cut: Script = [*LOST_POWER, of_writer("B", printed(3, 6, "3\n"))]
-    upto = {HostName("a"): Place(3, "B")}
+    upto = {HostName("a"): JournalPlace(3, "B")}
     events = list(follow(store, record("a"), FakeNodes(a=[cut]), until=upto))
     assert lines(events) == ["1", "2", "3"]
 
@@ -585,7 +591,9 @@ def test_what_comes_first_of_many_hosts_is_found_without_asking_each(
         host: PlayedJournal([item(1, t=old + place), item(2, t=old + 1000 + place)])
         for place, host in enumerate(hosts)
     }
-    feed = JournalFeed("r", lambda host, _a, _j: journals[host], dict.fromkeys(hosts, Place()))
+    feed = JournalFeed(
+        "r", lambda host, _a, _j: journals[host], dict.fromkeys(hosts, JournalPlace())
+    )
     wait_until("all are connected", lambda: all(r.stream for r in feed._readers.values()))
     asked = 0
 
@@ -605,7 +613,10 @@ def test_what_comes_first_of_many_hosts_is_found_without_asking_each(
 def test_lines_wait_for_the_hosts_whose_history_is_being_read_and_these_are_asked_once() -> None:
     hosts = [HostName(f"n{number}") for number in range(300)]
     feed = JournalFeed(
-        "r", lambda *_: PlayedJournal([]), dict.fromkeys(hosts, Place()), lines=WaitingLines()
+        "r",
+        lambda *_: PlayedJournal([]),
+        dict.fromkeys(hosts, JournalPlace()),
+        lines=WaitingLines(),
     )
     wait_until("all are connected", lambda: all(r.stream for r in feed._readers.values()))
     feed.next(0.0)

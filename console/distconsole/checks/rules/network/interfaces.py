@@ -28,8 +28,8 @@ from distconsole.checks.interfaces.horovod import VARIABLE as HOROVOD_VARIABLE
 from distconsole.checks.interfaces.node import Fault, nodes_of
 from distconsole.checks.interfaces.panel import (
     UNFORESEEN,
-    Choice,
     Engine,
+    EngineChoice,
     Start,
     choices_of,
     reports,
@@ -244,7 +244,7 @@ def _choices(view: View) -> RuleResults:
     known = {choice.host for choice in choices if choice.engine not in UNFORESEEN}
     unknown = dict.fromkeys(choice.host for choice in choices if choice.host not in known)
     yield NotApplicable("what MPICH and Intel MPI take is not foretold", tuple(unknown))
-    groups: dict[tuple[tuple[str, ...], Fault | None], list[Choice]] = {}
+    groups: dict[tuple[tuple[str, ...], Fault | None], list[EngineChoice]] = {}
     launch = view.launch
     for engine, start in product(Engine, Start):
         by = USED_AS.get(engine, "mpi")
@@ -258,7 +258,7 @@ def _choices(view: View) -> RuleResults:
         yield _finding(culprits, red, view)
 
 
-def _explains(choice: Choice, view: View) -> bool:
+def _explains(choice: EngineChoice, view: View) -> bool:
     host, pick = choice.host, choice.pick
     variables = view.of(EnvFacts)[host].variables
     match choice.fault:
@@ -287,7 +287,7 @@ def _names_differ(view: View) -> bool:
     return dissent({n: each.interface or "?" for n, each in endpoints(view).items()}) is not None
 
 
-def _explains_missing(choice: Choice, view: View) -> bool:
+def _explains_missing(choice: EngineChoice, view: View) -> bool:
     variables = view.of(EnvFacts)[choice.host].variables
     if choice.engine is Engine.HOROVOD and choice.start is Start.HAND:
         own_name = choice.pick.how.startswith("its own name")
@@ -299,7 +299,9 @@ def _explains_missing(choice: Choice, view: View) -> bool:
     return any(name in variables for name in NAMES[choice.engine])  # env.iface_exists
 
 
-def _culprits(red: Sequence[Choice], mine: Sequence[Choice], view: View) -> tuple[str, ...]:
+def _culprits(
+    red: Sequence[EngineChoice], mine: Sequence[EngineChoice], view: View
+) -> tuple[str, ...]:
     """Return the hosts that take another network than most, else those that most pairs break at."""
     nets = view.of(NetFacts)
     taken = {choice.host: choice for choice in reversed(mine)}
@@ -320,7 +322,7 @@ def _network(facts: NetFacts, address: str) -> str:
     return address if entry is None else str(entry.network)
 
 
-def _finding(culprits: tuple[str, ...], red: Sequence[Choice], view: View) -> Finding:
+def _finding(culprits: tuple[str, ...], red: Sequence[EngineChoice], view: View) -> Finding:
     engines = list(dict.fromkeys(choice.engine for choice in red))
     by_run = any(choice.start is Start.RUN for choice in red)
     severity = fail if by_run else warn
@@ -349,7 +351,7 @@ def _finding(culprits: tuple[str, ...], red: Sequence[Choice], view: View) -> Fi
 def _hints(
     culprits: Sequence[str],
     engines: Sequence[Engine],
-    red: Sequence[Choice],
+    red: Sequence[EngineChoice],
     typed: Sequence[str],
     view: View,
 ) -> Iterator[str]:
@@ -370,7 +372,7 @@ def _hints(
         yield network_of_hosts(culprits)
 
 
-def _where(choice: Choice) -> str:
+def _where(choice: EngineChoice) -> str:
     return f"{choice.pick.interface} {choice.pick.address}".strip() or "nothing"
 
 

@@ -16,7 +16,7 @@ from distconsole.checks.engine.rule import (
 )
 from distconsole.checks.facts.evidence import Outcome, View, by_key
 from distconsole.checks.facts.gpu import FabricFacts, GpuFacts, RdmaPort
-from distconsole.checks.facts.network import BandwidthFacts, ReachFacts, Stream
+from distconsole.checks.facts.network import BandwidthFacts, ReachFacts, TimedStream
 from distconsole.checks.gather.attribution import SLOW_SHARE, Pair, blame, usual
 from distconsole.checks.rules.wording import dissent, list_some, name_hosts, these_have
 from distconsole.model.names import count_text, join_some
@@ -211,7 +211,7 @@ def _bandwidth(view: View) -> RuleResults:
         )
 
 
-def _list_rates(streams: Mapping[Pair, Stream], pairs: Sequence[Pair]) -> str:
+def _list_rates(streams: Mapping[Pair, TimedStream], pairs: Sequence[Pair]) -> str:
     lines = [
         f"{s.source} -> {s.target}: {s.gbit_s or 0:.3g} Gbit/s, the best of {s.samples}"
         + (f", {s.retransmits} retransmits" if s.retransmits else "")

@@ -11,7 +11,7 @@ from distconsole.checks.facts.evidence import Outcome, View, by_key
 from distconsole.checks.facts.network import SILENT, Edge, Matrix, ReachFacts, matrix_of
 from distconsole.checks.fixes.closed_ways import (
     MORE_NEIGHBOURS,
-    Cause,
+    BlockCause,
     by_cause,
     cause_of,
     cure_of,
@@ -28,7 +28,7 @@ from distconsole.checks.rules.wording import MAX_LISTED, list_some, name_hosts, 
 from distconsole.model.findings import Finding
 from distconsole.model.requests import Level
 
-SILENT_CAUSES = (Cause.SILENCE, Cause.OTHER)
+SILENT_CAUSES = (BlockCause.SILENCE, BlockCause.OTHER)
 """Causes that the system's code does not tell apart."""
 
 
@@ -75,7 +75,7 @@ def _reach(view: View) -> RuleResults:
 
 
 def _fail_pairs(
-    view: View, matrix: Matrix, cause: Cause, pairs: Sequence[Pair], summary: str
+    view: View, matrix: Matrix, cause: BlockCause, pairs: Sequence[Pair], summary: str
 ) -> Finding:
     return fail(
         f"{summary}{_because(cause)}",
@@ -109,11 +109,11 @@ def _dead_host(
     )
 
 
-def _cause_at(host: BlamedHost, matrix: Matrix) -> Cause:
+def _cause_at(host: BlamedHost, matrix: Matrix) -> BlockCause:
     return cause_of(chain(*(matrix.edges.get(pair, ()) for pair in host.pairs)))
 
 
-def _because(cause: Cause) -> str:
+def _because(cause: BlockCause) -> str:
     return f": {cause.value}" if cause.value else ""
 
 

@@ -16,7 +16,7 @@ from distconsole.checks.engine.results import (
 )
 from distconsole.checks.engine.rule import HostView, hint, host_rule, rule
 from distconsole.checks.facts.evidence import View, by_key
-from distconsole.checks.facts.network import BetweenFacts, Login, NetFacts
+from distconsole.checks.facts.network import BetweenFacts, LoginAttempt, NetFacts
 from distconsole.checks.facts.node import ClockFacts, LifeFacts, ShellFacts, SshFacts
 from distconsole.checks.gather.addresses import machines
 from distconsole.checks.gather.attribution import Direction, Pair, blame
@@ -238,11 +238,11 @@ _WAYS = {Direction.INTO: "to {}", Direction.OUT_OF: "from {}", Direction.BOTH: "
 def _check_logins(view: View) -> RuleResults:
     """mpirun or horovodrun by hand that hangs or asks for a password on some hosts: ssh between them works for some pairs only. Each tries the others (above 8 hosts the next one), and writes no known_hosts."""
     facts = view.of(BetweenFacts)
-    tried: dict[Pair, Login] = {
+    tried: dict[Pair, LoginAttempt] = {
         (name, login.target): login for name, found in facts.items() for login in found.logins
     }
     tried |= {
-        (name, other): Login(target=other, error="no_client")
+        (name, other): LoginAttempt(target=other, error="no_client")
         for name, found in facts.items()
         for other in facts
         if other != name and not found.client
@@ -256,7 +256,9 @@ def _check_logins(view: View) -> RuleResults:
         yield from _parts(tried, broken)
 
 
-def _nowhere(view: View, broken: Mapping[Pair, Login], hosts: tuple[str, ...]) -> RuleResult:
+def _nowhere(
+    view: View, broken: Mapping[Pair, LoginAttempt], hosts: tuple[str, ...]
+) -> RuleResult:
     reasons = "; ".join(dict.fromkeys(map(_reason, broken.values())))
     words = view.launch.command if view.launch is not None else ()
     names = [word.rpartition("/")[2] for word in words]
@@ -267,7 +269,7 @@ def _nowhere(view: View, broken: Mapping[Pair, Login], hosts: tuple[str, ...]) -
     return _warn_of_logins(summary, hosts, broken, reasons)
 
 
-def _parts(tried: Mapping[Pair, Login], broken: Mapping[Pair, Login]) -> RuleResults:
+def _parts(tried: Mapping[Pair, LoginAttempt], broken: Mapping[Pair, LoginAttempt]) -> RuleResults:
     for reason in dict.fromkeys(login.error for login in broken.values()):
         left = {pair: login for pair, login in broken.items() if login.error == reason}
         for host in blame(tried, left).hosts:
@@ -281,7 +283,7 @@ def _parts(tried: Mapping[Pair, Login], broken: Mapping[Pair, Login]) -> RuleRes
 
 
 def _warn_of_logins(
-    summary: str, hosts: tuple[str, ...], pairs: Mapping[Pair, Login], reasons: str = ""
+    summary: str, hosts: tuple[str, ...], pairs: Mapping[Pair, LoginAttempt], reasons: str = ""
 ) -> RuleResult:
     (source, target), first = next(iter(pairs.items()))
     hint = HINTS.get(first.error, f"on {source}: ssh -v {first.name or target} true")
@@ -299,5 +301,5 @@ def _warn_of_logins(
     )
 
 
-def _reason(login: Login) -> str:
+def _reason(login: LoginAttempt) -> str:
     return REASONS.get(login.error, "ssh fails")

@@ -12,7 +12,7 @@ from distconsole.checks.facts.evidence import UNREACHED, Outcome, View, by_key, 
 from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.network import NetFacts
 from distconsole.checks.facts.node import OsFacts, PythonFacts, SshFacts
-from distconsole.checks.facts.script import Found, Module, ScriptFacts
+from distconsole.checks.facts.script import FoundPath, Module, ScriptFacts
 from distconsole.checks.gather.addresses import machines
 from distconsole.checks.rules.system.folders import TOLD, lies_on_stuck
 from distconsole.checks.rules.wording import MAX_LISTED, dissent, list_some, name_hosts
@@ -121,7 +121,7 @@ def _workdir(host: HostView) -> RuleResults:
         )
 
 
-def _no_folder(found: Found) -> str:
+def _no_folder(found: FoundPath) -> str:
     if found.late:
         return "does not answer"
     if found.error and found.code in ("ENOENT", ""):

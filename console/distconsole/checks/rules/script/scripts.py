@@ -11,7 +11,7 @@ from distconsole.checks.engine.rule import HostView, hint, host_rule, rule
 from distconsole.checks.engine.target import Launch
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.node import OsFacts
-from distconsole.checks.facts.script import CodeFile, Found, ScriptFacts, ScriptFile
+from distconsole.checks.facts.script import FoundPath, ScriptFacts, ScriptFile, SourceFile
 from distconsole.checks.rules.script.launches import (
     NO_SCRIPT,
     get_launch,
@@ -125,7 +125,7 @@ def _same(view: View) -> RuleResults:
     )
 
 
-def _format(file: CodeFile | None) -> str:
+def _format(file: SourceFile | None) -> str:
     if file is None:
         return "has none"
     if file.error:
@@ -192,7 +192,7 @@ def _arguments(view: View) -> RuleResults:
         yield from _check_path(what, found, output=each.output)
 
 
-def _check_path(what: str, found: Mapping[str, Found], *, output: bool) -> RuleResults:
+def _check_path(what: str, found: Mapping[str, FoundPath], *, output: bool) -> RuleResults:
     """Yield the worst that is wrong with a path among the arguments."""
     late = [name for name, each in found.items() if each.late]
     missing = [name for name, each in found.items() if each.error and not output]
@@ -227,7 +227,7 @@ def _check_path(what: str, found: Mapping[str, Found], *, output: bool) -> RuleR
     )
 
 
-def _find_unlike(found: Mapping[str, Found]) -> tuple[str, Dissent[Hashable]] | None:
+def _find_unlike(found: Mapping[str, FoundPath]) -> tuple[str, Dissent[Hashable]] | None:
     """Return whose kind, source, size or number of entries is another one than on the other hosts."""
     shared = {name: bool(each.mount and each.mount.network) for name, each in found.items()}
     numbered = all(each.mount and each.mount.kind in NUMBERED for each in found.values())
@@ -246,7 +246,7 @@ def _find_unlike(found: Mapping[str, Found]) -> tuple[str, Dissent[Hashable]] | 
     return None
 
 
-def _format_path(found: Found) -> str:
+def _format_path(found: FoundPath) -> str:
     if found.error:
         verb = "is" if found.writable else "is not"
         return found.error + (f"; {found.above} {verb} writable" if found.above else "")

@@ -12,7 +12,7 @@ from distconsole.checks.facts.evidence import View, by_key
 from distconsole.checks.facts.network import EnvFacts, NetFacts
 from distconsole.checks.facts.node import ContainerFacts, PythonFacts, SshFacts
 from distconsole.checks.fixes.cures import add_to_hint, by_run, offer
-from distconsole.checks.gather.addresses import Endpoint, endpoints
+from distconsole.checks.gather.addresses import HostEndpoint, endpoints
 from distconsole.checks.rules.script.launches import (
     MISSING,
     WITHOUT_USER_SITE,
@@ -303,7 +303,7 @@ def _iface(host: HostView) -> RuleResults:
             )
 
 
-def _right_value(variable: str, chosen: Endpoint | None) -> str | None:
+def _right_value(variable: str, chosen: HostEndpoint | None) -> str | None:
     if chosen is None or chosen.interface is None:
         return None
     if variable in OMPI_NAMES and ":" not in chosen.network:

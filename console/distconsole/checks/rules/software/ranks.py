@@ -61,7 +61,7 @@ Group = dict[str, Any]
 """A rank's report of its group: its rank in it, the world size, its library."""
 
 
-class Job:
+class CheckedJob:
     """A job as its hosts report it, without those on which ``run`` would refuse it."""
 
     def __init__(self, kind: type[CollFacts], view: View, mend: str) -> None:
@@ -90,7 +90,7 @@ class Job:
         return sizes == {1} and any(found.world_size > 1 for found in self.hosts.values())
 
 
-def judge_meeting(job: Job) -> RuleResults:
+def judge_meeting(job: CheckedJob) -> RuleResults:
     """Every rank joins the group; else who did not, and why."""
     for found in list(job.refused.values())[:1]:
         yield info(
@@ -192,7 +192,7 @@ def _ranks(entries: Entries) -> str:
     return name_hosts(parts)
 
 
-def judge_places(job: Job) -> RuleResults:
+def judge_places(job: CheckedJob) -> RuleResults:
     """Compare each rank's own numbers with the plan."""
     groups = job.groups
     if not groups:
@@ -248,7 +248,7 @@ def plan_places(planned: Mapping[str, tuple[int, ...]]) -> dict[int, dict[str, i
     return places
 
 
-def _all_alone(job: Job) -> Finding:
+def _all_alone(job: CheckedJob) -> Finding:
     world = job.first.world_size
     libraries = {
         name: f"{group.get('library')} ({str(group.get('version', ''))[:40]}), "
@@ -310,13 +310,13 @@ def _library_of_mpirun(groups: Sequence[tuple[str, Group]]) -> Cure | None:
     return Cure(hosts=hosts) if hosts else None
 
 
-def _nobody(job: Job) -> RuleResults:
+def _nobody(job: CheckedJob) -> RuleResults:
     for name, found in job.refused.items():
         yield NotApplicable(f"`run` would refuse it: {found.refused}", (name,))
     yield NotApplicable(NO_GROUP, tuple(job.hosts), Outcome.COULD_NOT_RUN)
 
 
-def judge_values(job: Job) -> RuleResults:
+def judge_values(job: CheckedJob) -> RuleResults:
     """Every value of every case bit for bit, and every case to its end."""
     if not job.groups or job.alone:
         yield from _nobody(job)
@@ -363,7 +363,7 @@ def _stuck(stuck: Entries) -> Finding:
     )
 
 
-def judge_end(job: Job) -> RuleResults:
+def judge_end(job: CheckedJob) -> RuleResults:
     bad = [each for each in job.ranks if last_stage(each[1]) == DONE and each[1].exit_code != 0]
     if bad:
         yield warn(

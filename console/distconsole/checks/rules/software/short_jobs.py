@@ -25,7 +25,7 @@ from distconsole.checks.gather.timings import busy_hosts
 from distconsole.checks.rules.network.ssh import NEEDED_BY
 from distconsole.checks.rules.software.engines import unless_horovod
 from distconsole.checks.rules.software.ranks import (
-    Job,
+    CheckedJob,
     judge_end,
     judge_meeting,
     judge_places,
@@ -235,8 +235,8 @@ def _judge_job(kind: type[CollFacts], mend: str, *rows: tuple[str, str, str]) ->
     ``mend`` is the remedy if its ranks have wrong numbers.
     """
 
-    def judge_by(judge: Callable[[Job], RuleResults]) -> Judge:
-        return lambda view: judge(Job(kind, view, mend))
+    def judge_by(judge: Callable[[CheckedJob], RuleResults]) -> Judge:
+        return lambda view: judge(CheckedJob(kind, view, mend))
 
     return tuple(
         Rule(name, "coll", Level.STANDARD, (kind,), catches, hint, judge_by(judge))
@@ -297,7 +297,7 @@ def _by_mpi(view: View) -> RuleResults:
         "HOROVOD_CONTROLLER=gloo does without MPI; else put one MPI first on the PATH by --setup"
     )
     for judge in JUDGES:
-        said = list(judge(Job(HorovodMpiFacts, view, mend)))
+        said = list(judge(CheckedJob(HorovodMpiFacts, view, mend)))
         yield from said
         if said:
             return

@@ -272,7 +272,7 @@ def find_error(lines: list[str]) -> str:
 
 def run_pip(words: list[str], environment: dict[str, str], log: Path) -> int:
     """Run pip, say how far the compiler is; return the exit code. All that it prints is in ``log``."""
-    pace = Pace()
+    pace = BuildPace()
     process = subprocess.Popen(
         words,
         stdin=subprocess.DEVNULL,
@@ -298,7 +298,7 @@ def run_pip(words: list[str], environment: dict[str, str], log: Path) -> int:
             process.wait()
 
 
-class Pace:
+class BuildPace:
     """How far the compiler is, by make's own count of files, and how long the rest takes at its pace."""
 
     def __init__(self) -> None:

@@ -260,7 +260,9 @@ class ClusterView(OrderedView[LoadRow]):
         self._entitle(len(rows), len(everything), "  ".join(filter(None, (how, age))))
         if self.about:
             row = hosts[self.about]
-            self.query_one("#processes", LineTable).show(processes_on(row, runs, load, now))
+            processes = self.query_one("#processes", LineTable)
+            processes.leave_out(() if row.gpus else ("gpu",))
+            processes.show(processes_on(row, runs, load, now))
             watches = isinstance(task.request, ask.Top)
             unread = unread_because(row, load, now) if watches else "read by top alone"
             self.query_one("#processes-panel", Panel).entitle(state=unread)
