@@ -55,7 +55,7 @@ SRUN_SECONDS = 10.0
 
 
 @contextmanager
-def read_along(folder: str, spec: dict[str, Any]) -> Iterator[RollCalls]:
+def read_along(folder: str, spec: Entry) -> Iterator[RollCalls]:
     """Give who calls the ranks of a run whose journal another agent writes, by what shim and rings say by now."""
     ranks, rings = _ranks_of(spec), _rings_of(folder, spec)
     recorders = Recorders(rings, ranks, time.time_ns, folder if spec.get("enter") else None)
@@ -74,7 +74,7 @@ def read_along(folder: str, spec: dict[str, Any]) -> Iterator[RollCalls]:
         yield RollCalls(folder, rings, ranks, recorders)
 
 
-def _ranks_of(spec: dict[str, Any]) -> RankStates:
+def _ranks_of(spec: Entry) -> RankStates:
     # Ranks of mpirun report themselves to the shim, so each is known as if it were its child.
     return RankStates(
         list(spec["nodes"][spec["node_index"]]["ranks"]),
@@ -85,7 +85,7 @@ def _ranks_of(spec: dict[str, Any]) -> RankStates:
     )
 
 
-def _rings_of(folder: str, spec: dict[str, Any]) -> str:
+def _rings_of(folder: str, spec: Entry) -> str:
     return spec.get("rings") or os.path.join(folder, "rings")
 
 

@@ -426,11 +426,9 @@ class RunReducer:
         """Give a rank its own number, which the coordinator need not know: its host has but one."""
         if first is None or not first.of_rank:
             return first
-        own = self._numbers.get((first.host, first.rank))
-        if own is not None:
-            return structs.replace(first, rank=own)
         there = [rank for rank, host in self._ranks.hosts.items() if host == first.host]
-        return structs.replace(first, rank=there[0]) if len(there) == 1 else first
+        known = there[0] if len(there) == 1 else first.rank
+        return structs.replace(first, rank=self._numbers.get((first.host, first.rank), known))
 
     def _left(self) -> tuple[int, ...]:
         ended = self._exited.items()

@@ -100,19 +100,14 @@ def plan_node(job: Job, node: PlacedNode) -> NodePlan:
         # torchrun's agent keeps no store for them: rank 0 opens it, as without torchrun.
         "TORCHELASTIC_USE_AGENT_STORE": "False",
         **threads_env(node),
-        **(_deepspeed_env(job, node) if job.deepspeed else {}),
     }
+    if (
+        job.deepspeed
+    ):  # what its launcher sets beside those; it counts a node's processors by the last
+        env |= {"CROSS_RANK": str(node.index), "CROSS_SIZE": str(len(job.nodes))}
+        env["LOCAL_SIZE"] = str(node.slots)
     ranks = tuple(_plan_rank(job, node, local) for local in range(node.slots))
     return node_plan(job, node, ranks, env)
-
-
-def _deepspeed_env(job: Job, node: PlacedNode) -> dict[str, str]:
-    """Return what DeepSpeed's launcher sets beside torch's variables; it counts a node's processors by the last."""
-    return {
-        "CROSS_RANK": str(node.index),
-        "CROSS_SIZE": str(len(job.nodes)),
-        "LOCAL_SIZE": str(node.slots),
-    }
 
 
 def _plan_rank(job: Job, node: PlacedNode, local_rank: int) -> RankPlacement:

@@ -126,10 +126,6 @@ def _full(own: float, usual: float) -> bool:
     return own >= max(FULL_PERCENT, usual + MORE_PERCENT) and usual >= 0
 
 
-def _counted(own: float, usual: float) -> bool:
-    return own > 0 and not usual > 0
-
-
 def _other(own: str, usual: object) -> bool:
     return isinstance(usual, str) and own != usual
 
@@ -153,7 +149,7 @@ SIGNS = (
     Sign("gpu_shared", _gpu, lambda gpu: len(gpu.strangers), lambda own, _: own > 0,
          lambda gpu, *_: f"{_name(gpu)} is shared with pid {gpu.strangers[0]}",
          "end it, or give the rank another GPU"),
-    Sign("ecc", _gpu, lambda gpu: gpu.ecc_uncorrected, _counted,
+    Sign("ecc", _gpu, lambda gpu: gpu.ecc_uncorrected, lambda own, usual: own > 0 and not usual > 0,
          lambda gpu, own, _: f"{_name(gpu)} counts {own:,.0f} uncorrected memory errors",
          "leave the host out, and have the GPU replaced"),
     Sign("pcie", _gpu, _lanes, _slower,

@@ -222,12 +222,9 @@ def _median(ordered: Sequence[float]) -> float:
 
 def _noise_ms(recent: Iterable[Sequence[Record]]) -> float:
     """Return by how much most ranks' own times differ from second to second, the farthest ones left out."""
-    spreads = sorted(_spread_ms(sorted(map(_own_ms, each))) for each in recent)
+    ordered = (sorted(map(_own_ms, each)) for each in recent)
+    spreads = sorted(each[-2] - each[1] if len(each) > 3 else inf for each in ordered)
     return spreads[3 * len(spreads) // 4]
-
-
-def _spread_ms(ordered: Sequence[float]) -> float:
-    return ordered[-2] - ordered[1] if len(ordered) > 3 else inf
 
 
 def _is_clear(excess: Sequence[float], others: Sequence[Known]) -> bool:

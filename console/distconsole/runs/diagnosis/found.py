@@ -85,7 +85,8 @@ def join_surveys(surveys: Mapping[str, Survey]) -> list[Found]:
         key = f"{host}|{part.key}" if part.here else part.key
         found = jobs.setdefault(key, Found(key, part))
         first = len(found.hosts) if part.spawned else 0
-        calls = read_calls({"ranks": [*part.ranks, *map(_gone, part.gone)]})
+        gone = ({"rank": rank, "alive": False, "ended": {}} for rank in part.gone)
+        calls = read_calls({"ranks": [*part.ranks, *gone]})
         calls = [structs.replace(call, rank=first + call.rank) for call in calls]
         known = found.hosts
         found.calls[host] = [call for call in calls if call.rank not in known]
@@ -94,10 +95,6 @@ def join_surveys(surveys: Mapping[str, Survey]) -> list[Found]:
         found.ras = tuple(dict.fromkeys((*found.ras, *surveys[host].ras)))
     living = [found for found in jobs.values() if found.living]
     return sorted(living, key=lambda one: (bool(one.part.run), -len(one.living), one.age_s))
-
-
-def _gone(rank: int) -> dict[str, object]:
-    return {"rank": rank, "alive": False, "ended": {}}
 
 
 def judge_found(found: Found, away: Mapping[str, str]) -> Diagnosis:

@@ -120,11 +120,6 @@ class WaitGraph:
     def _absent(self) -> dict[tuple[GroupKey, int], frozenset[int]]:
         return {}
 
-    def _unrecorded_in(self, rank: int, op: str) -> bool:
-        if rank not in self.by_stack or self.calls[rank].collectives:
-            return False
-        return family_of(self.by_stack[rank]) in ("", family_of(op))
-
     @cached_property
     def ends(self) -> tuple[frozenset[int], tuple[int, ...]]:
         seen: set[int] = set()
