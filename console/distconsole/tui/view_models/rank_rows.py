@@ -138,7 +138,7 @@ class RankRows(Sequence[RankRow]):
         self._slow = {each.rank: each for each in figures.slow}
         views = timeline.ranks.items() if starting(timeline) else ()
         self._starts = {
-            n: view.phases.get("first_step", max(0.0, now - (view.started_at or now)))
+            n: view.phases.get("first_step", max(0.0, now - view.started_at))
             for n, view in views
             if view.started_at
         }
