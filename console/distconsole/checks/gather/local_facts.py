@@ -207,7 +207,8 @@ def _questions(
 
 def _serving(context: CheckContext) -> dict[str, Any]:
     """Return the arguments by which a process with torch stays, to fork the ranks of jobs that measure nothing."""
-    if context.request.level is Level.FULL or not context.needed & {CollFacts, HorovodCollFacts}:
+    jobs = context.needed & {CollFacts, HorovodCollFacts}
+    if context.request.level is Level.FULL or not jobs or ImportFacts not in context.needed:
         return {}
     return {"token": context.torch_token, "serve_seconds": context.left(SERVED_SECONDS)}
 
