@@ -105,14 +105,12 @@ class Session:
         return self._find_link(host)
 
     def has_link(self, host: Host) -> bool:
-        """Whether requests to a host can be made now."""
         with self._lock:
             link = self._links.get(host.name)
         return link is not None and link.connected
 
     @property
     def entered(self) -> frozenset[HostName]:
-        """The hosts that let us in, also those whose agent has yet to answer."""
         with self._lock:
             links = dict(self._links)
         return frozenset(name for name, link in links.items() if link.logged_in)

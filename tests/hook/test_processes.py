@@ -13,6 +13,7 @@ import pytest
 
 from distconsole_agent.supervisor.failures import read_raised
 from distconsole_training.records import WAIT
+from suite.lean_torch import LEAN_TORCH
 
 if TYPE_CHECKING:
     from conftest import Outcome, Runner
@@ -121,7 +122,8 @@ torch.multiprocessing.start_processes(join, (sys.argv[1],), nprocs=2, start_meth
 @pytest.mark.torch_ranks
 def test_spawned_ranks_are_known_by_their_process_group(runner: Runner) -> None:
     ended = runner.watched(
-        TRAIN
+        LEAN_TORCH
+        + TRAIN
         + """
 if __name__ == "__main__":
     torch.multiprocessing.spawn(join, args=(2, int(sys.argv[1])), nprocs=2)
@@ -149,7 +151,8 @@ if __name__ == "__main__":
 )
 def test_forked_ranks_have_rings_of_their_own(runner: Runner, method: str) -> None:
     ended = runner.watched(
-        TRAIN
+        LEAN_TORCH
+        + TRAIN
         + f"""
 if __name__ == "__main__":
     context = torch.multiprocessing.get_context("{method}")
@@ -170,7 +173,8 @@ if __name__ == "__main__":
 
 def test_a_child_without_a_rank_does_not_borrow_its_parents(runner: Runner) -> None:
     ended = runner.watched(
-        TRAIN
+        LEAN_TORCH
+        + TRAIN
         + """
 train(2)
 child = os.fork()
@@ -217,7 +221,8 @@ print(subprocess.run([sys.executable, "-c", line], capture_output=True, text=Tru
 
 
 DDP = (
-    TRAIN
+    LEAN_TORCH
+    + TRAIN
     + """
 from torch.nn.parallel import DistributedDataParallel
 torch.distributed.init_process_group("gloo")
@@ -300,8 +305,8 @@ def test_torchrun_and_its_data_parallel_workers(runner: Runner) -> None:
     assert failures[1] == "rank one gives up"
 
 
-HOROVOD = """
-import torch, horovod.torch as hvd
+HOROVOD = f"""{LEAN_TORCH}
+import horovod.torch as hvd
 from torch.utils.data import DataLoader, TensorDataset
 hvd.init()
 torch.manual_seed(hvd.rank())

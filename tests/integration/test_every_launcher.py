@@ -262,7 +262,7 @@ def test_a_death_that_its_shim_reads_behind_the_stop_is_the_first(
     program, error = r"\S*python\S* \S+train\.py", "killed by SIGKILL"
     if (engine := place.starter.engines[1]) is not None:
         program, error = engine.program, engine.told
-    with place.run(tmp_path, "counts") as console:
+    with place.run(tmp_path, "counts", bare=True) as console:
         place.trains(console)
         run = console.of("plan")[0]["run"]
         shims = [p.pid for p in node2.processes() if re.match(SHIM, " ".join(p.argv))]

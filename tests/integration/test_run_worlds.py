@@ -78,8 +78,8 @@ def test_a_world_that_is_not_the_plans_is_told_while_the_ranks_wait_for_it(
     assert finding.t < min(failed) - 5
 
 
-OWN_NUMBERS = f"""{LEAN_TORCH}
-import os, torch.distributed as dist
+OWN_NUMBERS = """
+import os, torch, torch.distributed as dist
 rank = 1 - int(os.environ["NODE_RANK"])
 store = dist.TCPStore(
     os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), 2, os.environ["NODE_RANK"] == "0"

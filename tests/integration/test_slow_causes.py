@@ -16,7 +16,6 @@ TRAINING = f"""{LEAN_TORCH}
 import os, subprocess, time, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
-from suite.lean_torch import LEAN_TORCH
 
 class Numbers(Dataset):
     def __len__(self):

@@ -308,6 +308,7 @@ async def test_the_palette_finds_what_it_says_of_a_verb_behind_what_is_called_so
         followed = [str(hit.text) async for hit in everything.search("Follow a run")]
         assert "Follow" in says["attach"]
         assert "attach" in followed
+        assert "heat" in [str(hit.text) async for hit in everything.search("heat map")]
         named = [hit async for hit in everything.search("check")]
         best = max(named, key=lambda hit: hit.score)
         assert str(best.text) == "check"

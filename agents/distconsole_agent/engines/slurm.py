@@ -115,7 +115,6 @@ def command(argv: tuple[str, ...], environment: dict[str, str]) -> str:
 def _begin_step(
     request: dict[str, Any], environment: dict[str, str], runs: NodeRuns
 ) -> dict[str, Any]:
-    """Have this node, the first of a run, start the shims of all its nodes."""
     run, job = read_text(request, "run"), _job(request)
     folder, held = runs.folder(run), request.get("held") is True
     ended = [*runs.program.argv, "step-ended", "--run", folder]

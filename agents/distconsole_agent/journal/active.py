@@ -73,7 +73,6 @@ class ActiveRun:
         return None if collector is None else collector.roll
 
     def give_sample(self, sample: dict[str, Any]) -> None:
-        """Take one sample of the node's load for the journal."""
         collector = self._collector
         if collector is not None:
             collector.roll.take_sample(sample)

@@ -252,7 +252,6 @@ class Journal:
             self._compress_later(finished)
 
     def _signature(self, mark: Mark) -> bytes:
-        """Return a mark that says who writes from here on."""
         journal = {"id": self._own_id, "kept": self._kept_by_now()}
         return dump(
             {"mark": mark, "last_seq": self.last_seq, "ended": self.ended, "journal": journal}

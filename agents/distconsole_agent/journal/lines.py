@@ -29,7 +29,6 @@ def dump(value: dict[str, Any]) -> bytes:
 
 
 def body_of(line: bytes) -> bytes:
-    """Return the JSON of a line without its checksum."""
     return line[:-_TAIL] + b"}" if _has_crc(line) else line.rstrip(b"\n")
 
 
@@ -70,7 +69,6 @@ def _is_mark(value: dict[str, Any]) -> bool:
 
 
 def is_end(line: bytes) -> bool:
-    """Return whether an entry is the last one of its run."""
     return _END in line[:_KIND_WITHIN]
 
 

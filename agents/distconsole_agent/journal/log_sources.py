@@ -148,7 +148,6 @@ class LogSources:
             log.close()
 
     def open(self, offsets: dict[str, Any]) -> None:
-        """Open the logs that have appeared, to go on at ``offsets``."""
         for name in sorted(os.listdir(self._folder)):
             matched = LOG_NAME.match(name)
             if name not in self._logs and matched is not None:

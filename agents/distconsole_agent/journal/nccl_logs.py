@@ -87,7 +87,14 @@ def describe_ways(said: list[dict[str, Any]], ports: list[str]) -> notes.Note | 
     parts += [f"{channels} channels"] if channels else []
     version = next((f" {facts['version']}" for facts in said if "version" in facts), "")
     summary = f"NCCL{version} goes by {'; '.join(parts)}"
-    trouble = [line for facts in said for line in (*facts.get("trouble", ()), *_without(facts))]
+    trouble = [
+        line
+        for facts in said
+        for line in (
+            *facts.get("trouble", ()),
+            *[f"GPUDirect RDMA is off for {each}" for each in facts.get("without_gdr", ())],
+        )
+    ]
     seen = "\n".join(list(dict.fromkeys(trouble))[:8])
     if "NET/Socket" in between and ports:
         hint = f"InfiniBand is there ({', '.join(ports[:4])}): `check --only nccl` says why not"
@@ -96,7 +103,3 @@ def describe_ways(said: list[dict[str, Any]], ports: list[str]) -> notes.Note | 
         hint = "GPUDirect RDMA is off for some channels: `check --only nccl` says why"
         return notes.warn(CHECK, f"{summary}, without GPUDirect RDMA", hint, seen=seen)
     return notes.info(CHECK, summary, seen=seen)
-
-
-def _without(facts: dict[str, Any]) -> list[str]:
-    return [f"GPUDirect RDMA is off for {each}" for each in facts.get("without_gdr", ())]

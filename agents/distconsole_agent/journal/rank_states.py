@@ -91,7 +91,6 @@ class RankStates:
         return self._ranks.get(rank)
 
     def states(self) -> dict[str, list[Any]]:
-        """Return rank -> what a mark keeps of it."""
         return {
             str(rank.rank): [rank.state, rank.pid, rank.local_rank] for rank in self if rank.state
         }
@@ -267,7 +266,6 @@ class RankStates:
         return [self._change(rank, "starting", t)]
 
     def _is_spawned(self, rank: RankState, header: Header) -> bool:
-        """Return whether a process that says to be ``rank`` was started by one of the plan, to be another rank."""
         if (
             header.pid in self._process_ranks
             or header.rank != rank.rank
@@ -403,7 +401,6 @@ class RankStates:
 
 
 def numbers_itself(spec: dict[str, Any]) -> bool:
-    """Return whether the script says which rank a process is, and how many there are."""
     return spec.get("launcher") in OWN_WORLDS and "WORLD_SIZE" not in (spec.get("env") or {})
 
 

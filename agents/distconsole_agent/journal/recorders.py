@@ -78,7 +78,6 @@ class Recorder:
         self.is_substitute = self.rank >= 0 and self.ring.header.rank < 0
 
     def trains(self) -> bool:
-        """Whether it holds unread training records."""
         ring, found = self.ring, False
         index, lost = ring.index, ring.lost
         while not found and (taken := ring.read()):
@@ -275,7 +274,6 @@ class Recorders:
         return (self._memory.get(rank) or StepMemory()).last_step >= 0
 
     def gone(self) -> list[tuple[int, int, Header]]:
-        """Return rank, own pid and header of active processes that have ended."""
         active = self._active.items()
         return [(rank, each.ring.own_pid, each.ring.header) for rank, each in active if each.ended]
 
@@ -328,7 +326,6 @@ class Recorders:
         return final or waited or recorder.ring.backlog > header.capacity // 2
 
     def _take(self, recorder: Recorder) -> list[Entry]:
-        """Return the entries of one ring, if it is its rank's turn to be heard."""
         current = self._active.get(recorder.rank)
         entries: list[Entry] = []
         if current is not recorder:
@@ -440,7 +437,6 @@ class Recorders:
         return entries
 
     def _renumber(self, recorder: Recorder, phase: str, world: Entry, t: float) -> list[Entry]:
-        """Take the number that its process group gives a rank, where that is what counts."""
         known, number = recorder.rank, world.get("group_rank")
         if phase != "init_process_group" or number is None:
             return []

@@ -115,7 +115,6 @@ class RollCalls:
             self._stalled = stalled
 
     def _watch_start(self, now: float) -> None:
-        """Have the ranks called that have made no step for long, where steps are to be expected."""
         late = self._recorders.left_behind(int(now * 1e9))
         scale = limits.LEFT_BEHIND_SECONDS / limits.LONG_START_SECONDS
         for rank in list(self._ranks):
@@ -138,7 +137,6 @@ class RollCalls:
         return True
 
     def _stuck(self) -> frozenset[int]:
-        """Return the ranks that have stalled, or wait for others to meet them."""
         stalled = frozenset(rank.rank for rank in list(self._ranks) if rank.state == "stalled")
         return stalled | self._recorders.meeting(int(self._monotonic() * 1e9), limits.MEET_SECONDS)
 

@@ -103,7 +103,6 @@ class ShimEventReducer:
         return [] if teller is None else teller(event, round(event["t_ns"] / 1e9, 6))
 
     def add(self, failure: blame.Failure) -> None:
-        """Take a failure of which the shim could not tell any more."""
         self._failures.append(failure._replace(t_ns=self._newest_ns + 1))
 
     def judge_lost(self, now_ns: int, why: str) -> list[Entry]:
@@ -180,7 +179,6 @@ class ShimEventReducer:
 
 
 def _moment(event: Entry) -> int:
-    """Return when an event was, by a clock that nobody sets where its shim has one."""
     moment: int = event.get("boot_ns") or event["t_ns"]
     return moment
 
@@ -200,7 +198,6 @@ def _event(line: bytes) -> dict[str, Any] | None:
 
 
 def _is_sound(event: Entry) -> bool:
-    """Return whether an event says when it was, and its fields are what they may be."""
     wholes, texts = (
         [event[name] for name in names if event.get(name) is not None]
         for names in (_WHOLE, _TEXTS)

@@ -431,7 +431,6 @@ class SourceCollector:
         return kept
 
     def _changed(self) -> Mark:
-        """Return the positions that the journal's mark does not say yet."""
         now: Mark = {
             "shim": {"offset": self._shim_offset},
             "logs": self._logs.marks(),

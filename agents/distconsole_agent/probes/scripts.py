@@ -96,7 +96,6 @@ class ProgramAnswer(NamedTuple):
         raise self.failure(who)
 
     def failure(self, who: str) -> ProbeError:
-        """Return the error of a program that ended without a word."""
         return probe_failure(
             f"{who} ended with code {self.ended.exit_code}: {self.ended.last_words}"
         )

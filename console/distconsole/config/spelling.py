@@ -14,7 +14,6 @@ def nearest(word: str, known: Iterable[str], likeness: float = 0.6) -> str | Non
 
 
 def suggest(word: str, known: Iterable[str], otherwise: str = "", *, quote: str = "") -> str:
-    """Return a question for the most similar name of ``known``, else ``otherwise``."""
     near = nearest(word, known)
     return f"did you mean {quote}{near}{quote}?" if near else otherwise
 

@@ -131,7 +131,7 @@ def multiply(sign: str, left: Part, right: Part) -> Part | None:
     """Return a product or a quotient; None if that would measure something that has no name."""
     literal = left.literal and right.literal
     if sign == "/":
-        work = _figure(_divide, left, right)
+        work = _figure(lambda one, other: one / other if other else None, left, right)
         if right.measure is Measure.PLAIN:
             return Part(work, ValueKind.NUMBER, left.measure, left.bare, literal)
         return Part(work, ValueKind.NUMBER) if left.measure is right.measure else None
@@ -269,10 +269,6 @@ def _fit(left: Part, right: Part) -> tuple[Part, Part] | None:
 def _take_as(plain: Part, other: Part) -> Part:
     work = _figure(operator.mul, plain, constant(other.bare, other.measure))
     return Part(work, ValueKind.NUMBER, other.measure, other.bare)
-
-
-def _divide(one: float, other: float) -> float | None:
-    return one / other if other else None
 
 
 def _percentile(values: Sequence[float], percent: int) -> float:

@@ -184,17 +184,14 @@ class Tracker:
         try:
             self.flush()
         finally:
-            self._say_end()
+            words = [end_text(self._end)] if self._end is not None else []
+            more = len(self._findings) - MAX_FINDINGS
+            words += [*self._findings[:MAX_FINDINGS], *([f"and {more} more"] if more > 0 else [])]
+            if self._begun:
+                self.end(self._end, "\n\n".join(words)[:MAX_NOTE_CHARS])
         if self._left_out:
             raise UnavailableError(f"{count_text(self._left_out, 'value')} left out")
         return f"{count_text(self._sent, 'value')} written to {self.place}"
-
-    def _say_end(self) -> None:
-        words = [end_text(self._end)] if self._end is not None else []
-        more = len(self._findings) - MAX_FINDINGS
-        words += [*self._findings[:MAX_FINDINGS], *([f"and {more} more"] if more > 0 else [])]
-        if self._begun:
-            self.end(self._end, "\n\n".join(words)[:MAX_NOTE_CHARS])
 
     def abandon(self) -> None:
         """The service keeps its data."""

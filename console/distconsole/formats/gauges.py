@@ -66,7 +66,8 @@ class GaugePage:
         """Return the page; it ends with a line end, as the format wants."""
         lines: list[str] = []
         for name, (meaning, values) in self.families.items():
-            lines.append(f"# HELP {name} {_escape_help(meaning)}")
+            help_text = meaning.replace("\\", "\\\\").replace("\n", "\\n")
+            lines.append(f"# HELP {name} {help_text}")
             lines.append(f"# TYPE {name} gauge")
             told = values.items()
             lines += [f"{name}{_labels(labels)} {_number(value)}" for labels, value in told]
@@ -195,10 +196,6 @@ def _escape(value: str) -> str:
         value = value[: MAX_LABEL_CHARS - 1] + "…"
     value = value.encode("utf-8", "replace").decode()
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", " ")
-
-
-def _escape_help(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n")
 
 
 def _number(value: float) -> str:

@@ -167,7 +167,6 @@ def _is_collective(event: _Event) -> bool:
 def _correct(
     traces: Sequence[RankTrace], found: Mapping[int, Mapping[Key, _Collective]]
 ) -> dict[str, int]:
-    """Return by host the correction of its clock, in nanoseconds."""
     first = traces[0].host if traces else ""
     ends: dict[Key, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for trace in traces:

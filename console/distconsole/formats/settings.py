@@ -31,7 +31,6 @@ Facts = Mapping[str, Mapping[str, str]]
 
 
 def settings_of(plan: PlanMade) -> list[tuple[str, str]]:
-    """Return the run's settings, as names and values."""
     hosts = [f"{host.host} ({len(host.ranks)})" for host in plan.hosts]
     commands = dict.fromkeys(mask_text(host.command) for host in plan.hosts)
     settings = {

@@ -143,7 +143,6 @@ def shell_vocabulary() -> Vocabulary:
 
 
 def configured_names(given_ssh_config: str | None = None) -> Vocabulary:
-    """Return the hosts and clusters of the configuration and of ssh_config, and where each stands."""
     about: dict[str, str] = {}
     hosts: dict[str, None] = {}
     clusters: tuple[str, ...] = ()

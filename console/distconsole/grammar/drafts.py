@@ -93,7 +93,6 @@ class Draft:
     divided: bool = False
 
     def text(self, name: str) -> str:
-        """Return a form's text for the field called ``name``."""
         if name in self.unfinished:
             return self.unfinished[name]
         values = self.given.get(name, ())
@@ -112,7 +111,6 @@ class Draft:
         return replace(self.giving(name, values), unfinished=unfinished)
 
     def giving(self, name: str, values: Sequence[str]) -> Draft:
-        """Return it with exactly these ``values`` in the field called ``name``."""
         given = {each: before for each, before in self.given.items() if each != name}
         if name in ask.NAMES_OF_HOSTS and values:
             given = {

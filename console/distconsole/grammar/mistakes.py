@@ -64,7 +64,6 @@ EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)", re.DOTALL)
 
 
 def usage_error(error: click.UsageError) -> UsageError:
-    """Return click's error as one of ours, with the cure that fits."""
     context = error.ctx
     path = context.command_path if context is not None else PROGRAM
     message, cure = error.format_message(), ""

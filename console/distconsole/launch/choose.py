@@ -167,7 +167,6 @@ def _meets_by_variables(traits: ScriptTraits, arguments: Sequence[str]) -> bool:
 
 
 def _mark_elastic(choice: Choice, traits: ScriptTraits) -> Choice:
-    """Return ``choice`` for a script that may use hvd.elastic, which MPI has no part in."""
     if traits.elastic and choice.launcher is LauncherName.HOROVOD:
         return replace(choice, why=f"{choice.why}, elastic (hvd.elastic)", elastic=True)
     if traits.elastic and choice.launcher is LauncherName.MPI:
@@ -272,7 +271,6 @@ def refuse_shell(request: Run, shell: ShellScript) -> None:
 
 
 def note_shell(shell: ShellScript, hosts: int) -> list[str]:
-    """Return notes on what a shell script that is started once a host does there."""
     notes = [
         f"{each.name} (line {each.line}) is left in the background, and ends with the script"
         for each in shell.starts
@@ -320,7 +318,6 @@ def _note_beside(first: ShellStart, second: ShellStart) -> str:
 
 
 def _value_of(start: ShellStart, name: str, default: str) -> str:
-    """Return what an option of a launcher has, as the script writes it."""
     for word, behind in zip_longest(start.words, start.words[1:], fillvalue=""):
         option, equals, value = word.partition("=")
         if option.startswith("--") and option[2:].replace("-", "_") == name:

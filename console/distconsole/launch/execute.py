@@ -158,7 +158,6 @@ def _prepare(
 
 
 def _refuse_without_script(plan: LaunchPlan, outcomes: Sequence[Outcome[dict[str, Any]]]) -> None:
-    """Refuse a script that is not on every host, while nothing has been started."""
     lacking = [
         failure.host
         for failure in failed(outcomes)

@@ -59,7 +59,6 @@ class LaunchHosts:
 
     @property
     def engines(self) -> dict[HostName, Engines]:
-        """By host, what it has of the engines that it was asked for."""
         return {host: each.engines for host, each in self.facts.items()}
 
 
@@ -143,7 +142,6 @@ def _refuse_engines(launch: PreparedLaunch, nodes: tuple[PlacedNode, ...]) -> No
 
 
 def _count_slots(request: Run, launch: LaunchHosts) -> tuple[list[int], list[str]]:
-    """Return the ranks of each host, and notes for a person."""
     nproc = None if request.nproc in (None, "gpu") else _parse_nproc(str(request.nproc))
     hosts, facts = launch.cluster.hosts, launch.facts
     slots, without_gpu = [], []
@@ -263,7 +261,6 @@ def _assemble(
 
 
 def _note_missing_hook(request: Run, traits: ScriptTraits) -> list[str]:
-    """Return notes on what a run without the hook lacks."""
     notes = []
     if request.watch:
         idle = ", and --verify-sync has no effect" if request.verify_sync else ""
@@ -286,8 +283,6 @@ def _can_add_arguments(choice: Choice, job: Job) -> bool:
 def _plan_nodes(
     job: Job, launcher: LauncherName, *, elastic: bool
 ) -> tuple[tuple[NodePlan, ...], bool]:
-    """Return the nodes' plans, and whether the processes are the ranks themselves."""
-
     def on_each(plan_node: Callable[[Job, PlacedNode], NodePlan]) -> tuple[NodePlan, ...]:
         return tuple(plan_node(job, node) for node in job.nodes)
 

@@ -162,7 +162,6 @@ class _Seen(ast.NodeVisitor):
 
     @property
     def called(self) -> set[str]:
-        """What is called, without the modules that it is of."""
         return {name.rpartition(".")[2] for name in self.calls}
 
     @property

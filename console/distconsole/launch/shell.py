@@ -129,7 +129,6 @@ class _Reader:
         self._remote = False
 
     def read(self, source: str, *, background: bool = False) -> None:
-        """Read a script, or a text that it has a shell read."""
         if self._depth >= MAX_DEPTH:
             return
         root = self._parser.parse(source.encode(errors="replace")).root_node
@@ -239,7 +238,6 @@ class _Reader:
             self._read_on(words, background)
 
     def _read_on(self, words: list[str], background: bool) -> None:
-        """Read the script that a command names."""
         name, rest = _name(words[0]), words[1:]
         if name == "eval":
             self.read(" ".join(rest), background=background)
@@ -308,7 +306,6 @@ class _Reader:
             self.found = replace(self.found, pythons=(*self.found.pythons, name))
 
     def _expand(self, node: Node) -> list[str]:
-        """Return the words that a shell makes of one of the script."""
         match node.type:
             case "raw_string" | "ansi_c_string":
                 return [_text(node).lstrip("$")[1:-1]]
@@ -353,7 +350,6 @@ class _Reader:
         return [text.replace("\\\n", "").replace('\\"', '"').replace("\\$", "$")]
 
     def _value(self, node: Node) -> str | list[str]:
-        """Return what a variable holds, else its default, else how it is written."""
         if node.type == "command_substitution":
             return _program_sought(node) or _text(node)
         if node.type == "arithmetic_expansion":
@@ -384,7 +380,6 @@ def _errors(node: Node) -> Iterator[Node]:
 
 
 def _behind_host(words: list[str]) -> list[str]:
-    """Return the command among the words of ssh."""
     behind = behind_options(words, SSH_VALUES)[1:]
     return behind_options(behind, SSH_VALUES)  # ssh takes options on both sides of the host
 

@@ -80,7 +80,6 @@ END = "RANK_SCRIPT_ENDS"
 
 
 def plan_event(plan: LaunchPlan, t: float) -> PlanMade:
-    """Return the event for a plan, with values that may be secret hidden."""
     return PlanMade(
         t=t,
         run=plan.run,
@@ -189,7 +188,6 @@ class _Source:
 
     @property
     def python(self) -> str:
-        """The interpreter as a word for a shell."""
         return path_word(self.request.where.python or self._planned_python())
 
     def _planned_python(self) -> str:
@@ -270,7 +268,6 @@ def _sbatch_options(what: _Source) -> list[str]:
 
 
 def _lines_of_options(words: Sequence[str]) -> list[str]:
-    """Return each option with its value as one line, as sbatch reads them."""
     lines: list[list[str]] = []
     for word in words:
         if word.startswith("-") or not lines:
@@ -386,7 +383,6 @@ def _exports(what: _Source) -> str:
 
 
 def _rank_script(what: _Source, kind: EmitKind) -> str:
-    """Return the shell text that keeps what every rank runs in ``rank_script``."""
     names = (NODE_NAMES if what.one_a_node else TORCH_NAMES).get(kind, {})
     sets = [f'export {name}="{value}"' for name, value in names.items() if name not in what.env]
     setup = what.request.where.setup if what.plan is None else what.plan.nodes[0].setup

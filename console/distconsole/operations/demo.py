@@ -103,7 +103,6 @@ class _Steps:
         return DemoStep(number=self._begun, of=len(self._titles), title=title, look=look)
 
     def is_due(self, event: RunEvents) -> bool:
-        """Whether ``event`` begins the next part."""
         if self._begun == len(self._titles):
             return False
         if self._titles[self._begun] is SLOW:
@@ -171,7 +170,6 @@ def _exit_code(timeline: RunTimeline, request: Demo, control: Control) -> int:
 
 
 def _conclusion(timeline: RunTimeline, store: RunStore) -> Iterator[Event]:
-    """Yield the summary, and for a successful training its result in one line."""
     with store.open(store.resolve(timeline.run)) as run_file:
         summary = summarise(run_file.record(), timeline)
     yield RunShown(summary=summary)

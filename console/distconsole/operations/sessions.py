@@ -131,13 +131,11 @@ def hosts_of(run: str, kept: Where, asked: Where) -> Where:
 
 
 def narrate(texts: Sequence[str]) -> Iterator[Narration]:
-    """Yield lines for the person at the terminal."""
     for text in texts:
         yield Narration(text=text)
 
 
 def warn(text: str) -> Narration:
-    """Return a line for the person at the terminal that is a warning."""
     return Narration(text=text, severity=Severity.WARN)
 
 

@@ -62,7 +62,6 @@ class WishCarrier:
         return self._left.is_set()
 
     def close(self) -> None:
-        """Carry out pending wishes, and end."""
         self._control.close()
         self._thread.join()
 

@@ -185,7 +185,6 @@ class _Start:
         self.home = ""
 
     def until_bridge(self, seconds: float) -> Bridge:
-        """Answer the node's words until the bridge's line."""
         pushed = False
         deadline = time.monotonic() + seconds
         while True:

@@ -64,7 +64,6 @@ class NodeLink:
 
     @property
     def connected(self) -> bool:
-        """Whether requests can be made now."""
         conversation = self._conversation
         return conversation is not None and conversation.ended is None
 

@@ -215,7 +215,6 @@ def decode_as(value: Any, kind: type[T], what: str = "answer") -> T:
 
 
 def refusal(error: dict[str, Any]) -> NodeError:
-    """Return the exception for an ``error`` body, whatever it holds."""
     try:
         said = msgspec.convert(_clean("", error), threadsafe(frames.Refused))
     except (msgspec.ValidationError, AgentError) as problem:
@@ -240,7 +239,6 @@ def start_refusal(line: bytes) -> NodeError | None:
 
 
 def _clean(op: str, value: Any, depth: int = 0, clean: Callable[[str], str] = plain_text) -> Any:
-    """Return ``value`` with every text in it made plain, keys included."""
     if depth > MAX_DEPTH:
         raise AgentError(f"the agent's answer is nested deeper than {MAX_DEPTH} levels")
     match value:

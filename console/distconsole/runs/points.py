@@ -105,7 +105,6 @@ class PointReducer:
         """Metric -> its last step before that, until the first later one shows where it continues."""
 
     def has(self, name: str) -> bool:
-        """Whether a rank has reported the metric."""
         return name in self._pending
 
     def heard_of(self, host: str, t: float) -> Iterator[Metric]:
@@ -180,7 +179,6 @@ class PointReducer:
                     yield self._emit(name, step, entry, t)
 
     def _ready(self, name: str, t: float) -> Iterator[Metric]:
-        """Yield the complete or overdue steps of a metric, the oldest first."""
         steps = self._pending[name]
         for step in sorted(steps):
             entry = steps[step]

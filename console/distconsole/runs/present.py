@@ -164,7 +164,6 @@ class Present:
 
     @property
     def seen(self) -> int:
-        """Living ranks whose hosts report."""
         return self.working + len(self.idle)
 
     @property

@@ -150,7 +150,6 @@ class Track:
             grid.halve()
 
     def row(self, name: str, rank: int, begin: int = 0) -> list[float]:
-        """Return a rank's badness from column ``begin`` to the last."""
         return self.worst(name, (rank,), begin)
 
     def worst(self, name: str, ranks: Sequence[int], begin: int = 0) -> list[float]:
@@ -202,7 +201,6 @@ class RankHistory:
 
     @property
     def known(self) -> list[str]:
-        """Names of the quantities that are known, those that every run may have first."""
         built_in = [each.name for each in BUILT_IN if each.name in self.quantities]
         return built_in + [each.name for each in self.quantities.values() if each not in BUILT_IN]
 

@@ -114,12 +114,10 @@ class RunReducer:
 
     @property
     def waiting(self) -> frozenset[str]:
-        """Hosts whose last entry has not come."""
         return frozenset(self._waiting)
 
     @property
     def judged(self) -> bool:
-        """Whether a node has reported the verdict."""
         return self._outcome.judged
 
     def feed(self, host: str, entry: frames.JournalEntry, t: float) -> Iterator[RunEvents]:

@@ -52,7 +52,6 @@ class Series:
 
     @property
     def last_x(self) -> float | None:
-        """Where the newest point lies, or None."""
         return self.xs[-1] if self.xs else None
 
     def means(self, begin: float, each: float, count: int) -> list[float | None]:
@@ -162,7 +161,6 @@ class Measured:
         self._kept = {bucket: each for bucket, each in self._kept.items() if each[0] < step}
 
     def values(self) -> dict[int, float]:
-        """Return the kept values by step, the earliest first."""
         return dict(self._kept.values())
 
 
@@ -206,7 +204,6 @@ class Band:
             self._high = value
 
     def flush(self) -> None:
-        """Put the second that is under way on the curve."""
         if self._count and self._second is not None:
             mean, before = self._sum / self._count, self.series
             usual = min(before.last or mean, mean) if self._of_steps else None

@@ -37,7 +37,6 @@ BRIEF_ENTRIES = 2000
 
 
 def listed(record: RunRecord) -> RunSummary:
-    """Return the summary of a run without reading its entries."""
     plan, end = stored_plan(record), stored_end(record)
     return RunSummary(
         run=record.run,
@@ -142,7 +141,6 @@ def summary_of(run_file: RunFile) -> RunSummary:
 
 
 def stored_timeline(run_file: RunFile, without: tuple[str, ...] = ()) -> RunTimeline:
-    """Return the fold of a stored run's events, ``without`` some kinds of entries."""
     reducer = reducer_of(run_file.record())
     timeline = RunTimeline(reducer.stragglers)
     for event in stored_events(run_file, without, reducer):

@@ -172,7 +172,6 @@ class RunTimeline:
 
     @property
     def steps(self) -> int | None:
-        """The last step that some rank has done, or None."""
         if self._farthest is None:
             steps = [view.step for view in self.ranks.values() if view.step is not None]
             self._farthest = max(steps, default=None)
@@ -228,7 +227,6 @@ class RunTimeline:
 
     @property
     def lost_hosts(self) -> list[str]:
-        """Hosts of the run without a connection right now."""
         lost = (host for host, link in self.links.items() if not link.connected)
         return sorted(host for host in lost if host not in self.outlived_hosts)
 

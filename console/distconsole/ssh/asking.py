@@ -55,9 +55,7 @@ Wanted = Callable[[], bool]
 
 
 class Asker(Protocol):
-    def can_ask(self) -> bool:
-        """Whether somebody is there to answer."""
-        ...
+    def can_ask(self) -> bool: ...
 
     def ask(self, question: LoginQuestion, wanted: Wanted) -> str | None:
         """Return what the person typed; None if nobody answers, or nothing is ``wanted`` any more."""

@@ -133,7 +133,6 @@ class ChosenTransport:
         return other or by_ticket or (asks and self._person.can_answer())
 
     def _suggest(self, name: str, error: ResolveError) -> ResolveError:
-        """Say which host of ssh_config may have been meant."""
         plain = (each for each in self._config.names if not set(each) & set("*?!"))
         near = nearest(name, (each for each in plain if each != name))
         hint = f"did you mean {near}, which ssh_config has?" if near else error.hint

@@ -61,7 +61,11 @@ class Jumps(Generic[J]):
         """
         with self._lock:
             shared = self._shared.get(hops)
-            stale = shared is not None and shared.done() and not _usable(shared)
+            stale = (
+                shared is not None
+                and shared.done()
+                and not (shared.exception() is None and shared.result().alive)
+            )
             mine = shared is None or stale
             if mine:
                 shared = self._shared[hops] = Future()
@@ -100,7 +104,3 @@ def hop_host(text: str) -> Host:
     else:
         name, port = rest, ""
     return Host(HostName(name), user=user or None, port=int(port) if is_whole(port) else None)
-
-
-def _usable(shared: Future[J]) -> bool:
-    return shared.exception() is None and shared.result().alive

@@ -41,7 +41,6 @@ class KnownKey:
         return self.marker == "@revoked"
 
     def names(self, name: str) -> bool:
-        """Whether the line speaks of ``name``."""
         if len(self.patterns) == 1 and self.patterns[0].startswith("|1|"):
             return _hash_matches(self.patterns[0], name)
         return matches_list(self.patterns, name)
@@ -64,7 +63,6 @@ class Lookup:
     no_known_hosts: str = ""
 
     def algorithms(self, supported: Sequence[str]) -> list[str]:
-        """Return ``supported`` host key algorithms, those of known keys first."""
         known = [
             name
             for key in (*self.keys, *self.portless)
@@ -94,7 +92,6 @@ class Lookup:
         raise error
 
     def unknown(self, kind: str, blob: bytes) -> UnknownHostKeyError:
-        """Return the error that nothing is known of the host."""
         kept = (
             f" (UserKnownHostsFile {self.no_known_hosts} in ssh_config keeps no key: {self.file} counts)"
             if self.no_known_hosts

@@ -80,7 +80,6 @@ class ControlSocket:
             self._expect(IS_ALIVE)
 
     def terminate(self) -> None:
-        """Have the master end, and with it every command on it."""
         with suppress(OSError):
             self._send(TERMINATE, REQUEST)
 

@@ -228,7 +228,6 @@ class OpensshTransport:
         return words + (["-p", str(host.port)] if host.port else [])
 
     def _through(self, jump: OpensshConnection) -> str:
-        """Return the ProxyCommand that leads through a jump host's master."""
         master = jump.master.path.replace("%", "%%")
         words = ["ssh", *(["-F", self._file] if self._file else []), "-S", master]
         # If the master has gone, it must not become another login.
@@ -293,14 +292,12 @@ class OpensshConnection:
         self.master.close()
 
     def _use_own(self) -> None:
-        """Log in, instead of using the user's master."""
         self.master.close()
         self.master = self._log_in()
         self.reached_at = self.master.reached_at
 
 
 def has_master(options: SshOptions) -> bool:
-    """Whether a master of the user's own leads to the host."""
     master = _find_master(options)
     if master is not None:
         master.close()

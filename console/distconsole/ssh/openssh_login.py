@@ -132,7 +132,6 @@ class Login:
         self._process.kill()
 
     def close(self) -> None:
-        """Forget its files."""
         os.close(self._ended)
         self._forget_files()
 
@@ -421,7 +420,6 @@ def _lock(folder: Path) -> int | None:
 
 
 def _sweep(place: str) -> None:
-    """Remove what others of this user's have left in ``place``."""
     oldest = time.time() - YOUNG_SECONDS
     for folder in Path(place).glob(f"{PREFIX}*"):
         with suppress(OSError):

@@ -291,7 +291,6 @@ def allowed_algorithms(options: SshOptions) -> dict[str, list[str]]:
 
 
 def _is_listed(listed: list[str], name: str) -> bool:
-    """Whether a list has an algorithm, by the name that paramiko uses or by the standard one."""
     return matches_list(listed, name) or matches_list(listed, name.removesuffix("@libssh.org"))
 
 

@@ -87,7 +87,6 @@ class WatchedStream:
         """Is ignored: paramiko asks for its own polling."""
 
     def calm(self) -> None:
-        """Poll rarely from now on."""
         self._stream.settimeout(IDLE_POLL_SECONDS)
 
     def close(self) -> None:

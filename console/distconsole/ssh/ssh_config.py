@@ -379,7 +379,6 @@ def _connection_hash(tokens: dict[str, str], jump: str) -> str:
 
 
 def users_shell(environ: Mapping[str, str]) -> str:
-    """Return the shell by which ssh runs the commands of ssh_config."""
     return environ.get("SHELL") or "/bin/sh"
 
 

@@ -57,9 +57,7 @@ class Channel(Protocol):
         """
         ...
 
-    def end_input(self) -> None:
-        """End the command's stdin."""
-        ...
+    def end_input(self) -> None: ...
 
     def stderr_tail(self) -> str:
         """Return the end of what the command said on stderr, cleaned for a terminal."""

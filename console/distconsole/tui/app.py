@@ -202,7 +202,6 @@ class ConsoleApp(LowOverheadApp[int]):
 
     @property
     def stands(self) -> bool:
-        """Whether the screen has begun."""
         return self._screen_loop is not None
 
     def ask_to_leave(self, code: int) -> None:

@@ -121,7 +121,6 @@ def _tab(tab: Key, name: str, *, here: bool) -> Content:
 
 
 def _clickable(key: str, markup: str) -> Content:
-    """Return ``markup`` as text on which a click is a press of ``key``."""
     return Content.from_markup(markup).stylize(Style.from_meta({PRESSES: key}))
 
 
@@ -186,7 +185,6 @@ def keys_content(
 
 
 def _keys_of(keymap: Keymap, view: str, *, goes_on: bool, found: bool, heat: bool) -> list[Key]:
-    """Return the keys that are shown in ``view``, without those of tabs, and those that have no run to work on."""
     tabs = {tab.line for tab in keymap.tabs}
     able = [key for key in keymap.keys if key.line not in tabs]
     shown = [key for key in able if not key.views or view in key.views]

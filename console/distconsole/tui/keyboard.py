@@ -53,7 +53,6 @@ class KeyScreen(PunctualScreen):
 
     @property
     def dispatcher(self) -> CommandDispatcher:
-        """What does lines and keys."""
         raise NotImplementedError
 
     @property
@@ -149,7 +148,6 @@ class KeyScreen(PunctualScreen):
         return isinstance(self.focused, Input) and not self.focused.selection.is_empty
 
     def _press_by_habit(self, key: str) -> bool:
-        """Do in the view what a key does in other programs, or say that it does nothing."""
         if self.mode is not Mode.VIEW or key in self.active_bindings:
             return False
         if SAME.get(key) in self.active_bindings:
@@ -171,7 +169,6 @@ class KeyScreen(PunctualScreen):
         return True
 
     def _what_does(self, key: str) -> str:
-        """Return which key does what ``key`` does in another program, where the view has it."""
         keymap, view = self.shortcuts.keymap, self.views.view
         ours, does = MEANT.get(key, ("", ""))
         if ours and (keymap.of(ours, view) or keymap.inside(ours, view, replayed=False)):

@@ -362,7 +362,6 @@ class ConsoleScreen(KeyScreen):
             self._turn_to("run")
 
     def _look(self) -> None:
-        """Say what has come of the conditions that are watched, and ring for it."""
         said = self.watches.look(self.session.shown_run(), self.session.load_task)
         for line in said:
             self.session.transcript.say(line)
@@ -378,7 +377,6 @@ class ConsoleScreen(KeyScreen):
         return load_rows(host_rows(task.load, self.session.hosts, now), me)
 
     def _tell(self) -> None:
-        """Show what was said, and what goes on."""
         session, size = self.session, self.app.size
         self.views.transcript.draw()
         room = 2 if size.height < SHORT_LINES else 3

@@ -334,7 +334,6 @@ class ConsoleSession:
         return self._chosen_before or chosen if looked_for else chosen
 
     def shown_run_name(self) -> str:
-        """Return the run that is shown if it goes on and is one of ours, else nothing."""
         task = self.shown_run()
         return task.run.run if task is not None and task.goes_on and not task.run.is_found else ""
 
@@ -409,7 +408,6 @@ def repeat_request(request: ask.Check, check: str) -> tuple[ask.Check, str]:
 
 
 def screen_words(line: str) -> list[str]:
-    """Return the words of ``line`` if it is about the screen alone, else nothing."""
     try:
         words = shlex.split(line)
     except ValueError:
@@ -423,7 +421,6 @@ OF_HOST = tuple(name for name in HOST_KEYS if name != "slots")
 
 
 def reach_as_own(cluster: Cluster, own: Cluster) -> Cluster:
-    """Return ``cluster`` with what only ``own`` says of a host of the same name."""
     hosts = []
     for host in cluster.hosts:
         known = own.host(host.name) or host

@@ -161,7 +161,6 @@ class RequestTask:
 
     @property
     def travelling(self) -> bool:
-        """Whether what is shown is not the end."""
         return False
 
     @property

@@ -88,7 +88,6 @@ class Transcript(Voice):
         """How many lines were added so far."""
 
     def voice(self, title: str) -> Voice:
-        """Return the voice of a verb, which speaks next."""
         voice = Voice(self, title, self.place)
         with self._lock:
             self._speaker = voice

@@ -303,7 +303,7 @@ class CommandDispatcher:
         command = self.command()
         if not command:
             wrong = "no finding is here" if command is None else "this finding names no command"
-            raise UsageError(f"nothing to copy: {wrong}", self._other_findings())
+            raise UsageError(f"nothing to copy: {wrong}", "")
         self._console.views.app.copy_to_clipboard(command)
         self._say(f"copied: {command}")
 
@@ -317,12 +317,6 @@ class CommandDispatcher:
             with task.lock:
                 found = finding_of(task.run, views.run.rank_under_cursor())
         return None if found is None else command_of(found)
-
-    def _other_findings(self) -> str:
-        """Return the keys of the views with findings, without the view that is shown."""
-        views = {"view check", "view run"} - {f"view {self._console.view}"}
-        tabs = self._console.shortcuts.keymap.tabs
-        return ", ".join(f"{tab.shown} {tab.label}" for tab in tabs if tab.line in views)
 
     def _repeat(self, check: str) -> None:
         task = self._console.session.repeat(check)
@@ -406,7 +400,6 @@ class CommandDispatcher:
         return f"{line} --grace 0" if line in {f"stop {run}" for run in stopping} else line
 
     def _run_for(self, line: str) -> str:
-        """The run that a key is about: only one that goes on can be stopped."""
         if line.startswith("stop"):
             return self._console.session.shown_run_name()
         if self._console.view == "runs":

@@ -72,7 +72,6 @@ class ViewSwitcher(ContentSwitcher):
         yield self.cluster
 
     async def furnish(self) -> None:
-        """Bring all views."""
         from distconsole.tui.jobs import JobsView
         from distconsole.tui.transcript import TranscriptView
         from distconsole.tui.views.check import CheckView
@@ -107,7 +106,6 @@ class ViewSwitcher(ContentSwitcher):
 
     @property
     def is_filtered(self) -> bool:
-        """Whether a filter hides something of the view."""
         match self.view:
             case "logs":
                 return self.logs.is_filtered
@@ -147,7 +145,6 @@ class ViewSwitcher(ContentSwitcher):
 
     @property
     def panel(self) -> Widget | None:
-        """What has the keys in the view, or would have them."""
         focused = self.screen.focused
         inside = focused is not None and self.shown in focused.ancestors_with_self
         return focused if inside else self.first_focusable()

@@ -51,7 +51,7 @@ _MONOTONIC = re.compile(r"\[\s*(\d+\.\d+)\] (?:\S+ )?kernel: (.*)")
 """A line of ``journalctl -o short-monotonic``."""
 
 
-def look(_args: dict[str, Any], seconds: float) -> dict[str, Any]:
+def look(_args: object, seconds: float) -> dict[str, Any]:
     """Return the facts of group ``kernel``: ``source``, and ``events`` with kind, place, count, age.
 
     Where this user may not read the log, which is usual, ``source`` is empty and ``error`` says why.

@@ -244,7 +244,7 @@ def _switches(pid: int) -> bytes:
     return b""
 
 
-def look_at_shared_memory(_args: dict[str, Any], seconds: float) -> dict[str, Any]:
+def look_at_shared_memory(_args: object, seconds: float) -> dict[str, Any]:
     """Return the facts of group ``shm``: entries with name, kind, bytes, uid, age, and who has them.
 
     ``used`` of an entry is null where that cannot be known: another user's processes may have it.

@@ -99,7 +99,7 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     }
 
 
-def encode(_args: dict[str, Any], seconds: float) -> dict[str, Any]:
+def encode(_args: object, seconds: float) -> dict[str, Any]:
     """Return ``{"credential"}`` of munge: it proves who made it, once, for some minutes."""
     ended = _run(("munge", "-n"), seconds, _environment())
     return {"credential": ended.out.strip() if _ok(ended) else "", "error": complaint(ended)}

@@ -85,7 +85,7 @@ FABRIC_MANAGER = "nv-fabricmanager"[:15]
 _COUNTERS = ("link_downed", "symbol_error", "link_error_recovery", "port_rcv_errors")
 
 
-def look_at_fabric(_args: dict[str, Any], _seconds: float) -> dict[str, Any]:
+def look_at_fabric(_args: object, _seconds: float) -> dict[str, Any]:
     """Return the facts of group ``fabric``; ``fabric_manager`` is null if that cannot be seen."""
     switches = sum(
         re.fullmatch(r"nvidia-nvswitch\d+", name) is not None for name in entries_of("/dev")

@@ -70,7 +70,7 @@ def end_import(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
     return {"ending": True}
 
 
-def look_at_shell(_args: dict[str, Any], seconds: float) -> dict[str, Any]:
+def look_at_shell(_args: object, seconds: float) -> dict[str, Any]:
     """Return the facts of group ``shell``: by shell and program the path, or null."""
     shell = _login_shell()
     script = "; ".join(

@@ -223,7 +223,6 @@ class Baselines:
 
 
 def add_changes(report: CheckReport, baselines: Baselines) -> CheckReport:
-    """Return ``report`` with what has changed since the last one that was green."""
     facts = {name: host.facts for name, host in report.hosts.items() if host.reachable}
     if report.target is not None:
         baselines = Baselines(baselines.folder, f"{report.target.launcher} {report.target.script}")

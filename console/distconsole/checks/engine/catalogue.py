@@ -77,7 +77,6 @@ def _suggest(word: str) -> str:
 def drop_expectations(
     rules: Iterable[Rule], expectations: Mapping[str, Expectation]
 ) -> tuple[Rule, ...]:
-    """Return ``rules`` without expectations that the configuration has of no host."""
     keys = expected.KEYS
     return tuple(
         rule

@@ -237,7 +237,6 @@ def write_files(request: Check, report: CheckReport, cluster: Cluster) -> None:
 
 
 def hostfile(cluster: Cluster, passed: Collection[str], ranks_per_host: int | None) -> str:
-    """Return an Open MPI and Horovod hostfile of the hosts that passed, in their order."""
     return "".join(
         f"{host.name} slots={ranks_per_host or host.slots or 1}\n"
         for host in cluster.hosts

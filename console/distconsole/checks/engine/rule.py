@@ -84,7 +84,6 @@ class Rule:
 
 
 def hint(text: str) -> Callable[[Rule], Rule]:
-    """Set a rule's general remedy."""
     return lambda rule: replace(rule, hint=text)
 
 
@@ -129,7 +128,6 @@ def judge_each(judge_host: HostJudge) -> Judge:
 
 
 def only_where(holds: Callable[[HostView], object], why: str) -> Unless:
-    """Leave out the hosts where something does not hold, for this reason."""
     return lambda host: None if holds(host) else NotApplicable(why)
 
 

@@ -225,7 +225,6 @@ class _Checking:
         yield from self._tell_of_reach()
 
     def _prove(self) -> Iterator[Event]:
-        """Try the cures of the findings, and yield each finding that has a proof now."""
         found = self.verdicts.findings
         for check, tried in proofs.prove(self.context, tuple(found), self.start):
             for place, finding in (tried or {}).items():
@@ -246,7 +245,6 @@ class _Checking:
             yield from self._leave_out(lambda rule: launch.irrelevant(rule.id, rule.group))
 
     def _leave_out(self, why_not: Callable[[Rule], str]) -> Iterator[Event]:
-        """Account for checks that have nothing to say, and forget what only they need."""
         for rule in self.rules:
             why = why_not(rule)
             if why:

@@ -96,7 +96,6 @@ class Launch:
 
     @property
     def name(self) -> str:
-        """The script as a person calls it."""
         return self.path if self.module else self.path.rpartition("/")[2]
 
     def irrelevant(self, check: str, group: str) -> str:

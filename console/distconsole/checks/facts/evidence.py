@@ -124,7 +124,6 @@ class View:
         return self.expected.get(name, NOTHING_EXPECTED)
 
     def of(self, kind: type[F]) -> Mapping[str, F]:
-        """Return the facts of ``kind`` by host, in the hosts' order."""
         if kind not in self._made:
             self._made[kind] = {h.name: h.known[kind] for h in self.hosts if kind in h.known}
         return cast("Mapping[str, F]", self._made[kind])

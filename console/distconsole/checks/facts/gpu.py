@@ -148,7 +148,6 @@ class LoadedGpu(Facts, frozen=True, kw_only=True):
 
     @property
     def links_up(self) -> int:
-        """How many NVLinks were up at the end."""
         return sum(link.up for link in self.links)
 
 

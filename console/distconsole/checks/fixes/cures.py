@@ -52,7 +52,6 @@ def _networks(cure: Cure) -> list[str]:
 
 
 def exports(env: Mapping[str, str]) -> str:
-    """Return the line of shell that sets variables."""
     return "export " + " ".join(f"{name}={_quote(value)}" for name, value in env.items())
 
 

@@ -184,7 +184,6 @@ def _compare_ranks(
 
 
 def _lost_way(bench: ProofHosts, hosts: Sequence[Host]) -> Trial | None:
-    """Return a connection between two of ``hosts`` of which none came about, to be tried once more."""
     view = bench.context.view((ReachFacts,))
     facts = view.of(ReachFacts)
     by_name = {str(host.name): host for host in hosts}

@@ -44,7 +44,6 @@ def machines(view: View) -> Mapping[str, object]:
 
 @once_a_view
 def one_machine(view: View) -> bool:
-    """Whether all hosts that were asked about are one machine."""
     found = machines(view)
     return len(found) == len(view.everyone) and len(set(found.values())) <= 1
 

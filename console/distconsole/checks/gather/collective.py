@@ -136,7 +136,6 @@ def able(
 
 
 def _leave_out_broken(context: CheckContext, hosts: list[Host], kind: type[Facts]) -> list[Host]:
-    """Leave out hosts whose connections are broken: a job with them would only hang."""
     matrix = matrix_of(context.view((ReachFacts,)))
     broken = {**matrix.dead, **matrix.partial, **matrix.small_only}
     found = blame(matrix.tried, broken)

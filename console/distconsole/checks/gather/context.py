@@ -86,7 +86,6 @@ class CheckContext:
         return self.launch.hosts.get(host.name) if self.launch is not None else None
 
     def mark_missing(self, kinds: tuple[type[Facts], ...], outcome: Outcome, why: str) -> None:
-        """Note for every host that lacks one of ``kinds`` why it does."""
         for host in self.hosts.values():
             for kind in kinds:
                 host.mark_missing(kind, outcome, why)
@@ -124,8 +123,6 @@ class CheckContext:
         seconds: float,
         args: Callable[[Host], Mapping[str, Any]],
     ) -> Iterator[fan.Outcome[dict[str, Any]]]:
-        """Run a probe on ``hosts`` at once and yield each outcome as it comes."""
-
         def ask(host: Host) -> dict[str, Any]:
             return self.ask(host, group, seconds, args(host))
 

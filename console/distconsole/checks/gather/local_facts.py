@@ -103,7 +103,6 @@ NO_JOB = "no Slurm allocation at hand (salloc, then distconsole check inside it)
 
 
 def local_facts(context: CheckContext) -> Iterator[HostEvidence]:
-    """Ask every reached host for its own facts, and yield each when it has answered."""
     seconds = context.left(LOCAL_SECONDS[context.request.level])
     hosts = context.reached()
     if seconds > 0.1 and hosts:
@@ -122,7 +121,6 @@ def local_facts(context: CheckContext) -> Iterator[HostEvidence]:
 
 
 def _peers_of_each(context: CheckContext) -> dict[HostName, list[str]]:
-    """Return by host addresses of those it tries, by what their agents said, a few of each."""
     known: dict[HostName, list[str]] = {}
     for host in context.reached():
         entries = context.links[host.name].hello.addresses

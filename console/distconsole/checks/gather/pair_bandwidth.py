@@ -108,7 +108,6 @@ class _Measuring:
             yield _progress(self.context, self.streams[pair], number, self.rounds)
 
     def repeat_suspects(self) -> Iterator[str | PairProgress]:
-        """Measure slow pairs once more, and as many others right after them."""
         suspects = _suspects(self.streams)
         others = [pair for pair in self.streams if pair not in suspects]
         for pairs in _matchings(suspects):

@@ -308,7 +308,6 @@ def _name(target: dict[str, Any]) -> str:
 
 
 def any_broken(context: CheckContext) -> bool:
-    """Whether some connections between the hosts do not work."""
     matrix = matrix_of(context.view((ReachFacts,)))
     return bool(matrix.dead or matrix.partial or matrix.small_only)
 

@@ -103,7 +103,6 @@ ANSWER_SECONDS = 4.0
 
 
 def is_lost(context: CheckContext, name: str) -> bool:
-    """Whether a host that left a request unanswered does not answer at all."""
     host = HostName(name)
     if host in context.links and host not in context.lost:
         try:
@@ -142,7 +141,6 @@ def leave_out(context: CheckContext, kind: type[Facts], hosts: Iterable[str], wh
 
 
 def note_life(context: CheckContext) -> None:
-    """Note at the end which reached hosts still answer."""
     broken = find_dead_links(context, context.links)
     for name in broken:
         is_lost(context, name)

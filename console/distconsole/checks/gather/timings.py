@@ -35,7 +35,6 @@ def message_bytes(op: str, elements: int, element_bytes: int, ranks: int) -> int
 
 
 def collectives_of(view: View) -> tuple[CollectiveReport, ...]:
-    """Return the timed collectives, over the ranks of each job."""
     cases: dict[tuple[str, str, str, int], list[tuple[int, dict[str, Any]]]] = {}
     jobs: dict[str, CollFacts] = {}
     for facts, rank, said in _all_said(view):
@@ -102,7 +101,6 @@ def verified_of(view: View) -> tuple[VerifiedReport, ...]:
 
 
 def left_out_of(view: View) -> tuple[str, ...]:
-    """Return the cases for which there was no time, as text."""
     words = (
         f"{facts.launcher} {op} of {elements} {dtype}"
         for facts, _, said in _all_said(view)

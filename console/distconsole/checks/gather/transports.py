@@ -34,7 +34,6 @@ _LANES = re.compile(r"\b(?:tag|am|rma|amo|stream)\(([^)]*)\)")
 
 
 def split_mpi_words(lines: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the lines in which Open MPI and UCX report their transports, and the others."""
     words = [line for line in lines if _WORD.match(line)]
     return words[:MAX_WORDS], [line for line in lines if not _WORD.match(line)]
 
@@ -93,7 +92,6 @@ def _read(said: object) -> Took | None:
 
 
 def pairs_of(ways: Sequence[RankWays]) -> dict[tuple[str, str], dict[str, int]]:
-    """Return by pair of hosts the ways between their ranks, with the most channels of two ranks."""
     host_of = {each.rank: each.host for each in ways}
     found: dict[tuple[str, str], dict[str, int]] = {}
     for each in ways:

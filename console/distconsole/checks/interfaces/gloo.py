@@ -31,7 +31,6 @@ def on_interface(node: Node, interface: str, variable: str) -> Pick:
 
 
 def by_name(node: Node) -> Pick:
-    """Return the first address of the host's own name that can be bound."""
     if not node.named:
         return Pick("", "", "its own name has no address that it could listen on")
     address = node.named[0]

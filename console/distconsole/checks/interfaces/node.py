@@ -66,7 +66,6 @@ class Node:
     infiniband: tuple[str, ...] = ()
 
     def with_variables(self, more: Mapping[str, str]) -> Node:
-        """Return the same host with ``more`` set for its ranks."""
         return replace(self, variables={**self.variables, **more})
 
     def running(self, entry: NetAddress) -> bool:
@@ -92,7 +91,6 @@ class Node:
 
 @once_a_view
 def nodes_of(view: View) -> Mapping[str, Node]:
-    """Return the hosts of ``view`` with the needed facts."""
     nets, systems, environments = view.of(NetFacts), view.of(OsFacts), view.of(EnvFacts)
     return {
         name: Node(

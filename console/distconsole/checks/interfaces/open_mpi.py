@@ -31,7 +31,6 @@ MAX_MATCHED = 10
 
 
 def choose(node: Node) -> tuple[Pick, ...]:
-    """Return the interfaces that its ranks use, all of them at once."""
     return _choose_picks(
         node, _parameter(node, INCLUDE), _parameter(node, EXCLUDE) or DEFAULT_EXCLUDED, INCLUDE
     )
@@ -87,7 +86,6 @@ class Side:
 
 
 def side_of(node: Node) -> Side:
-    """Return the interfaces of a host that ranks can pair."""
     picks = tuple(pick for pick in choose(node) if pick.address)[:MAX_MATCHED]
     return Side(picks, tuple(_weigh(node, pick) for pick in picks))
 

@@ -77,7 +77,6 @@ class EngineChoice:
 
 
 def choices_of(view: View) -> tuple[EngineChoice, ...]:
-    """Return the choices of the engines that at least one host of ``view`` has."""
     nodes = nodes_of(view)
     if not nodes:
         return ()

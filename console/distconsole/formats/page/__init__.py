@@ -182,7 +182,6 @@ def _plots(data: ReportData, started: float) -> Iterator[PagePlot | None]:
 
 
 def _worst_first(timeline: RunTimeline) -> list[RankView]:
-    """Return the ranks in order, that which failed first and those that failed or stand still before all others."""
     bad, first = (RankState.FAILED, RankState.STALLED), words.first_failed_rank(timeline)
     return sorted(
         timeline.ranks.values(),

@@ -129,7 +129,6 @@ def _plan_rank(job: Job, node: PlacedNode, local_rank: int) -> RankPlacement:
 
 
 def _nodes_with(job: Job, local_rank: int) -> list[PlacedNode]:
-    """Return the nodes that have a rank with this local rank."""
     return [node for node in job.nodes if node.slots > local_rank]
 
 

@@ -222,7 +222,6 @@ def _git_files(root: Path, *words: str) -> frozenset[str] | None:
 
 
 def _commit(root: Path, paths: Iterable[str]) -> str:
-    """Return ``Code.commit`` of a work tree whose code is ``paths``."""
     head = dirty = ""
     # Git compares a file by the program that a filter names; those of the person's own settings may run.
     named = ("-z", "--name-only", "--get-regexp", r"^filter\.")

@@ -36,7 +36,6 @@ class Rules:
         return Rules((*self._rules, *other._rules))
 
     def leave_out(self, path: str, *, folder: bool) -> bool:
-        """Say whether ``path``, relative to the project's folder, is left out."""
         rule = self._last_match(path, folder)
         return rule is not None and not rule.negated
 

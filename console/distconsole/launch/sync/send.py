@@ -151,7 +151,6 @@ def script_path(request: Run, folder: Path) -> Path | None:
 
 
 def tree_of(code: Code) -> str:
-    """Return the name of ``code``'s tree, as a node's spec has it."""
     return hashlib.sha256(code.manifest()).hexdigest()
 
 
@@ -168,7 +167,6 @@ class _Parcels:
         self._last: tuple[tuple[str, ...], list[tuple[list[Piece], str]]] = ((), [])
 
     def of(self, missing: tuple[str, ...]) -> Iterator[tuple[list[Piece], str]]:
-        """Yield pieces and data of every message that brings ``missing``."""
         unknown = next((sha256 for sha256 in missing if sha256 not in self._sizes), None)
         if unknown is not None:
             raise AgentError(f"the node asks for {unknown[:16]}…, which is not part of the code")
@@ -221,7 +219,6 @@ def _has(code: Code, script: Path) -> bool:
 
 
 def _plain(path: Path) -> Path:
-    """Return ``path`` absolute, without ``..``, its links as they are."""
     return Path(posixpath.normpath(path.absolute()))
 
 

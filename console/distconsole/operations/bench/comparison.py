@@ -94,7 +94,6 @@ class _Comparison:
     runs: list[BenchRun] = field(default_factory=list)
 
     def run(self) -> Iterator[Event]:
-        """Find out what can run, run it in turns, and yield the result."""
         began = time.monotonic()
         candidates = yield from self._find_candidates()
         if not candidates:

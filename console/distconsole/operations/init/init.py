@@ -78,7 +78,6 @@ def init(request: Init, control: Control) -> Iterator[Event]:
 
 
 def _ask_hosts(given: Where, control: Control) -> Generator[Event, None, Where]:
-    """Return the hosts that the person chose of those that were found, or typed."""
     assert control.ask is not None
     file = ssh_config_file(given.ssh_config, load_config().ssh_config, os.environ)
     candidates = [each for each in find_candidates(file) if each[0]]

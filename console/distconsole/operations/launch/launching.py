@@ -145,7 +145,6 @@ def _start_and_watch(
     store: RunStore,
     over: Callable[[], bool],
 ) -> Iterator[Event]:
-    """Bring the code, start the ranks, and follow them unless the request detaches."""
     request, (plan, planned) = launch.request, made
     try:
         if launch.project is not None:
@@ -162,7 +161,15 @@ def _start_and_watch(
             raise
         yield from seek_own_modules(launch, plan, session)
     except ConsoleError as error:
-        yield _end_by_error(plan.run, error)
+        yield RunEnded(
+            t=time.time(),
+            run=plan.run,
+            state=EndState.FAILED,
+            exit_code=error.exit_code,
+            seconds=0.0,
+            error=error.message,
+            hint=error.hint or UNSET,
+        )
         raise
     earlier = find_earlier(store, record)
     if earlier is not None:
@@ -174,18 +181,6 @@ def _start_and_watch(
     yield Narration(text=f"it goes on by itself: distconsole attach {plan.run}")
     if not request.json:  # there the plan says it
         yield TextMade(text=plan.run)
-
-
-def _end_by_error(run: str, error: ConsoleError) -> RunEnded:
-    return RunEnded(
-        t=time.time(),
-        run=run,
-        state=EndState.FAILED,
-        exit_code=error.exit_code,
-        seconds=0.0,
-        error=error.message,
-        hint=error.hint or UNSET,
-    )
 
 
 def rerun(
@@ -326,7 +321,6 @@ def _make_record(request: Run, asked: Run, planned: PlanMade, session: Session) 
 
 
 def _encode_host_facts(session: Session, hosts: Iterable[HostName]) -> bytes:
-    """Return host -> fact -> value as JSON: the agents' facts, and those of the last check."""
     baselines = Baselines.of(session.cluster)
     facts: dict[str, dict[str, str]] = {}
     for host in hosts:

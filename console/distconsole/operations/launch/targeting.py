@@ -114,7 +114,6 @@ class Targeting:
         return replace(run, launcher=LauncherName.MPI if mpi else LauncherName.TORCH)
 
     def _missing(self, session: Session, reached: Collection[str], run: Run) -> tuple[str, ...]:
-        """Return the hosts that ``run`` would need and that were not reached."""
         wanted, hosts = count_of_hosts(run.nnodes), session.cluster.hosts
         if run.may_lose_hosts and wanted is not None and len(reached) >= wanted[0]:
             return ()

@@ -145,7 +145,6 @@ class SubmittedRun:
     news: tuple[tuple[str, str], ...] = ()
 
     def follow(self, named: Mapping[str, int | None]) -> Iterator[Event]:
-        """Wait for the job's nodes and run on them, as often as Slurm starts it."""
         while True:
             state = yield from self._wait_for_nodes()
             if state is None:

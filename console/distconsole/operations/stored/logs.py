@@ -133,7 +133,6 @@ def _source(line: LogLine | Narration) -> object:
 
 
 def select_lines(events: Iterator[Event], wanted: LogFilter) -> Iterator[Told]:
-    """Yield the selected lines of ``events``, transient ones too, and notes on them."""
     scribe = LogEncoder()
     fits = wanted.test(scribe.speakers)
     for event in events:

@@ -66,7 +66,6 @@ FIGURES: tuple[tuple[str, str, str, str, Get], ...] = (
 
 
 def compare(runs: Sequence[Compared]) -> Comparison:
-    """Return ``runs``, two to eight, compared with the first of them."""
     figures = tuple(
         figure
         for figure in _figures(runs)
@@ -161,7 +160,6 @@ def _curve(letter: str, run: Compared, series: Series, title: str) -> ComparedCu
 def _words(
     runs: Sequence[Compared], figures: Sequence[ComparedFigure], differs: Sequence[Setting]
 ) -> Iterator[str]:
-    """Yield the comparison of each run with the first one, then the differences in configuration."""
     yield from _outcomes(runs)
     by_name = {figure.name: figure for figure in figures}
     for index in range(1, len(runs)):

@@ -66,7 +66,6 @@ class RunStatistics:
 
     @property
     def start(self) -> float:
-        """When it began, UNIX seconds."""
         return self.timeline.started or 0.0
 
     @property

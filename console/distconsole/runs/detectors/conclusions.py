@@ -111,7 +111,6 @@ class RunOutcome:
 
     @property
     def judged(self) -> bool:
-        """Whether a node has reported the verdict."""
         known = any(verdict.state != LOST for verdict in self._others.values())
         return self._verdict is not None or known or bool(self._ends)
 
@@ -126,7 +125,6 @@ class RunOutcome:
 
     @property
     def ended_hosts(self) -> frozenset[str]:
-        """Hosts that have reported that no process of the run is left there."""
         return frozenset(self._ends)
 
     def begin_again(self) -> None:

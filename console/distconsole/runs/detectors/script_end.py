@@ -52,7 +52,6 @@ class ScriptEndWatch:
             self._failed[rank] = host
 
     def saw_rank(self) -> None:
-        """Take that a rank below the script was heard of."""
         self._seen = True
 
     def judge(self) -> FirstFailure | None:

@@ -92,7 +92,6 @@ def _whole_hosts(fresh: Fresh, ranks: tuple[int, ...]) -> tuple[str, ...]:
 
 
 def _by_own_time(fresh: Fresh, noise_ms: float) -> dict[int, Straggler]:
-    """Return whose steps without their waits are long, if the others wait as much longer."""
     own = {rank: own_ms(window) for rank, window in fresh.items()}
     usual_step = median(map(step_ms, fresh.values()))
     fine = max(pace.FINE_SHARE * usual_step, pace.FINE_NOISE * noise_ms)

@@ -47,7 +47,7 @@ Record = tuple[float, ...]
 
 
 class Known:
-    """A rank's last windows, ``pace.KNOWN_WINDOWS`` at most: the newest as it is, of the others what is compared.
+    """A rank's last windows, ``pace.KNOWN_WINDOWS`` at most: the newest as it is, of all what is compared.
 
     As objects they took 1 kB each, which was most of the memory of a run of thousands of ranks.
     """
@@ -56,17 +56,16 @@ class Known:
 
     def __init__(self, first: Window) -> None:
         self.newest = first
-        self._packed = b""
+        self._packed = _PACKED.pack(*_record(first))
 
     def add(self, window: Window) -> None:
-        kept = self._packed[-(pace.KNOWN_WINDOWS - 2) * _PACKED.size :]
-        self._packed = kept + _PACKED.pack(*_record(self.newest))
+        kept = self._packed[-(pace.KNOWN_WINDOWS - 1) * _PACKED.size :]
+        self._packed = kept + _PACKED.pack(*_record(window))
         self.newest = window
 
     def last(self, count: int = pace.KNOWN_WINDOWS) -> list[Record]:
-        """Return the last ``count`` windows, two or more, the newest last."""
-        before = self._packed[-(count - 1) * _PACKED.size :]
-        return [*_PACKED.iter_unpack(before), _record(self.newest)]
+        """Return the last ``count`` windows, the newest last."""
+        return [*_PACKED.iter_unpack(self._packed[-count * _PACKED.size :])]
 
 
 def _record(window: Window) -> Record:
@@ -119,7 +118,6 @@ class StragglerWatch:
         self._told_seconds = 0
 
     def newest(self) -> dict[int, Window]:
-        """Return the newest of the ranks' windows, with the medians of the last ones."""
         return {
             rank: _usual(known.newest, known.last(pace.RECENT_WINDOWS))
             for rank, known in self._recent.items()
@@ -210,10 +208,16 @@ class StragglerWatch:
 def _usual(newest: Window, recent: Sequence[Record]) -> Window:
     """Return the newest window with the median of each of the last ones' times: one second may be noise."""
     columns = [*zip(*recent, strict=True)]
-    usual = [None if any(map(isnan, each)) else median(each) for each in columns[2:]]
+    # The sum is NaN where one of them is: what is known is finite.
+    usual = [None if isnan(sum(each)) else _median(sorted(each)) for each in columns[2:]]
     times, waited = dict(zip(_TIMES, usual, strict=False)), usual[len(_TIMES) :]
     said = None if None in waited else tuple(waited)
     return msgspec.structs.replace(newest, waited_ms=said, **times)
+
+
+def _median(ordered: Sequence[float]) -> float:
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 def _noise_ms(recent: Iterable[Sequence[Record]]) -> float:

@@ -69,7 +69,6 @@ class WorldWatch:
         self._told.add(WAITS)
 
     def due(self, t: float) -> Iterator[RunFinding]:
-        """Yield the findings that are certain at ``t``, in UNIX seconds."""
         living = self._ranks.living.keys()
         self._forget_world_of_all(living)
         for kind, since in list(self._since.items()):
@@ -87,7 +86,6 @@ class WorldWatch:
             yield self._waits(waiting, missing, t)
 
     def flush(self, t: float) -> Iterator[RunFinding]:
-        """Yield the findings at the end of an attempt."""
         for kind in list(self._since):
             yield from self._tell(kind, t)
 

@@ -250,7 +250,6 @@ def _since(ranks: Sequence[int], roll: Roll) -> list[str]:
 
 
 def silent_of(ranks: Iterable[int], roll: Roll) -> float | None:
-    """Return the longest known silence among ``ranks``."""
     known = (roll.calls[rank].silent_s for rank in ranks if rank in roll.calls)
     return next((each for each in known if each is not None), None)
 

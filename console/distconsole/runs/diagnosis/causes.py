@@ -57,7 +57,6 @@ CauseRule = Callable[[Call, Roll], Cause | None]
 
 
 def cause_of(rank: int, roll: Roll) -> Cause:
-    """Return what ``rank`` does, by the surest rule that knows it."""
     known: Cause | None = roll.causes.get(rank)
     if known is None:
         call = roll.calls.get(rank)

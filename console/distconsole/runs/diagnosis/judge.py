@@ -46,7 +46,6 @@ LONG_SAVE_SECONDS = 600.0
 
 
 def judge(roll: Roll) -> Diagnosis:
-    """Return what keeps the run of ``roll``, or that nothing does."""
     graph = WaitGraph(roll.calls, roll.world)
     found = next(made for rule in RULES if (made := rule(roll, graph)) is not None)
     refused = Counter(

@@ -91,7 +91,6 @@ class Roll:
 
     @cached_property
     def unheard(self) -> frozenset[int]:
-        """Ranks of hosts that do not answer."""
         return frozenset(
             r for r, host in self.hosts.items() if host in self.away and r not in self.calls
         )

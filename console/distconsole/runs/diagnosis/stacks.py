@@ -100,7 +100,6 @@ def is_over(call: Call) -> bool:
 
 
 def own_place(frames: Iterable[Place]) -> Place | None:
-    """Return the innermost frame of the script's own code."""
     return next((frame for frame in frames if not is_library(frame.file)), None)
 
 
@@ -146,7 +145,6 @@ def what_it_does(call: Call) -> Does:
 
 
 def evaluates(call: Call) -> bool:
-    """Whether the script calls the rank's activity an evaluation."""
     return _named(call.frames, EVALUATING)
 
 

@@ -91,7 +91,6 @@ class WaitGraph:
 
     @cached_property
     def waiting(self) -> frozenset[int]:
-        """Ranks that wait in a collective, by their records or their stacks."""
         return frozenset(self.waits) | frozenset(self.by_stack)
 
     def members(self, group: GroupKey) -> frozenset[int]:
@@ -102,7 +101,6 @@ class WaitGraph:
         return self.world if name in DEFAULT_GROUPS else frozenset(self.last[group])
 
     def absent(self, wait: Wait) -> frozenset[int]:
-        """Return the members that have not enqueued the collective that ``wait`` is about."""
         known = self._absent.get((wait.group, wait.seq))
         if known is None:
             last = self.last[wait.group]

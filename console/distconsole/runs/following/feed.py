@@ -133,7 +133,6 @@ class HostReader:
 
     @property
     def next_t(self) -> float:
-        """Time of the first entry that waits."""
         return self.waiting[0].times[self.begun]
 
     def take(self, until: float) -> Delivered:
@@ -233,7 +232,6 @@ class JournalFeed:
 
     @property
     def exhausted(self) -> bool:
-        """Whether every host's last entry was given out."""
         return not self._lines and all(
             reader.done and not reader.waiting for reader in self._readers.values()
         )

@@ -11,7 +11,6 @@ from distconsole.ssh.plain import plain_text
 
 
 def unread_finding(run: str, host: str, count: int) -> RunFinding:
-    """Return that ``count`` entries of a journal, the first such ones, cannot be read."""
     return _finding(
         run,
         "run.journal_unread",

@@ -244,7 +244,6 @@ def _nobody_will_answer(feed: JournalFeed, reducer: RunReducer, over: Callable[[
 
 
 def hosts_to_ask(record: RunRecord, store: RunStore) -> list[HostName]:
-    """Return the hosts of a finished run that have not reported its end and may still know it."""
     end = stored_end(record)
     if end is None or time.time() - end.t > KEPT_SECONDS:
         return []
@@ -333,7 +332,6 @@ class Keeping:
             self._writer.put(_rows(delivered), {delivered.host: delivered.place})
 
     def know_again(self, host: HostName, place: JournalPlace) -> Retold:
-        """Return entries that a host sent and its journal has lost."""
         self._writer.flush(FLUSH_SECONDS)
         with RunFile(self._path) as run_file:
             return Retold(run_file.bodies(host, place.lost_first, place.lost_last))

@@ -74,7 +74,6 @@ class Said(msgspec.Struct, frozen=True):
 
 
 def said_by(who: int, speakers: list[Speaker]) -> Said:
-    """Return whom the bits of ``who`` stand for."""
     bits = bin(who)[:1:-1]
     said = [speakers[match.start()] for match in re.finditer("1", bits)]
     ranks = {speaker.rank for speaker in said if speaker.rank is not None}

@@ -106,7 +106,6 @@ class Fold:
         return next((row for row in rows[at:] if abs(line.t - row.t) <= FOLD_SECONDS), None)
 
     def begin(self, line: BufferedLine, row: Row) -> None:
-        """Let later lines join ``row``, which ``line`` begins."""
         key, row.until, self._newest_row = self._key(line), row.t, row.number
         if len(line.text) > FOLDED_CHARS:
             self._last[line.speaker] = (line.err, ""), row

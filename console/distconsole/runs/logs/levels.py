@@ -57,7 +57,6 @@ class LevelWatch:
         """Sources whose last line was of a traceback."""
 
     def of(self, source: object, text: str) -> Level:
-        """Return how bad ``text``, the next line of ``source``, is."""
         if text.startswith("[rank"):  # torch puts the rank before each line of a traceback
             text = text.partition("]: ")[2] or text
         if self._tracebacks and source in self._tracebacks:

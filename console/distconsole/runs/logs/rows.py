@@ -144,7 +144,6 @@ class LogRows:
         return bisect_right(range(len(self)), t, key=self._time_of)
 
     def row_of_line(self, number: int) -> int:
-        """Return the last row that begins with line ``number`` of the book or an earlier one."""
         rows = range(len(self))
         return max(0, bisect_right(rows, number, key=self._line_at) - 1)
 
@@ -178,7 +177,6 @@ class LogRows:
 
     @property
     def hides_first_error(self) -> bool:
-        """Whether the filter leaves out the first error of the run."""
         first, _ = self.book.counts.first_error
         return self._fits is not None and not self.behind and first < self.first_error_t
 

@@ -155,7 +155,6 @@ class LogLines:
             yield self._event(source, line, transient, t)
 
     def flush(self, t: float, host: str | None = None) -> Iterator[LogLine]:
-        """Yield the last lines without an end, of one host or of all."""
         for source in sorted(self._assemblers, key=lambda each: each[0]):
             if host in (None, source[0]):
                 for line, transient in self._assemblers.pop(source).flush():

@@ -185,7 +185,6 @@ class Recording:
         return not self.whole
 
     def at(self, t: float) -> ReplayWalk:
-        """Return the run as it was at ``t``, at most as far as it was read."""
         if self.whole and t >= self.end:
             return ReplayWalk(self.head, iter(()))
         number = bisect_right(self._times, t) - 1

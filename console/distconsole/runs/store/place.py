@@ -35,14 +35,12 @@ class JournalPlace(NamedTuple):
 
     @property
     def has_lost(self) -> bool:
-        """Whether the host may send entries again."""
         return self.lost_last > 0
 
     def at(self, seq: int, journal: str) -> JournalPlace:
         return self._replace(seq=seq, journal=journal)
 
     def back_to(self, seq: int) -> JournalPlace:
-        """Return the place up to which the host's journal agrees with the store."""
         last = self.seq + self.shift
         first = min(seq + self.shift + 1, self.lost_first or last)
         return JournalPlace(seq, self.journal, self.shift + self.seq - seq, first, last)

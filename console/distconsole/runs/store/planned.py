@@ -37,7 +37,6 @@ def stored_end(record: RunRecord) -> RunEnded | None:
 
 
 def reducer_of(record: RunRecord) -> RunReducer:
-    """Return what turns the entries of a run's nodes into events."""
     earlier = None
     with suppress(msgspec.MsgspecError):
         if record.earlier:

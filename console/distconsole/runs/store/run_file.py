@@ -231,7 +231,6 @@ class RunFile:
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('whole_summary', ?)", (summary,))
 
     def tail(self, hosts: Sequence[str], each: int) -> Iterator[StoredEntry]:
-        """Yield the last ``each`` entries of every host, by time."""
         newest = (
             "SELECT seq, t, body FROM (SELECT seq, t, body FROM entries WHERE host = ? "
             "ORDER BY seq DESC LIMIT ?) ORDER BY seq"
@@ -283,7 +282,6 @@ class RunFile:
         return {}
 
     def bodies(self, host: str, first: int, last: int) -> Iterator[bytes]:
-        """Yield a host's entries from one number to another, as the host wrote them."""
         wanted = "SELECT body FROM entries WHERE host = ? AND seq BETWEEN ? AND ? ORDER BY seq"
         for (body,) in self._db.execute(wanted, (host, first, last)):
             yield body
@@ -357,7 +355,6 @@ class RunFile:
             yield from self._behind_damage(host, last)
 
     def _behind_damage(self, host: str, last: int) -> Iterator[StoredEntry]:
-        """Yield what can be read of a host's entries after a damaged part of the file."""
         rows = "SELECT seq, t, body FROM entries WHERE host = ? AND seq > ? ORDER BY seq DESC"
         found: list[tuple[int, float, bytes]] = []
         with contextlib.suppress(sqlite3.DatabaseError):

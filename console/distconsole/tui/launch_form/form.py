@@ -256,7 +256,6 @@ class LaunchForm(LaunchView):
         return replace(request, json=False, dry_run=False)
 
     def _line_of(self, request: ask.Run, *, outside: bool = False) -> str:
-        """Return the line that asks for ``request`` at the prompt, or in a shell if ``outside``."""
         if outside:
             request = replace(request, where=request.where.over(self._session.where))
         return draft_of(request, load_config().verbs).line()

@@ -317,14 +317,12 @@ class LaunchFormModel:
             self._judged_for = tuple(self.draft.text(name) for name in WHO)
 
     def _away(self) -> tuple[str, ...]:
-        """Return the hosts of the launch that are known not to answer."""
         given = self.draft.given
         if "hosts" not in given and any(name in given for name in ask.NAMES_OF_HOSTS):
             return ()
         return tuple(name for name in self.chosen_hosts or () if self._lost(name) is not None)
 
     def _meant(self, error: ConsoleError) -> Trouble:
-        """Return an error with the nearest name that is right."""
         field = field_of(error)
         words = _one_line(error)
         if field == "hosts" and "did you mean" not in words:
@@ -336,7 +334,6 @@ class LaunchFormModel:
 
 
 def holds(line: str) -> bool:
-    """Whether the prompt can hold ``line`` as it is."""
     return len(line) <= MAX_LINE_CHARS and one_line(line) == line
 
 

@@ -181,7 +181,6 @@ def _among(words: Words, line: str) -> list[Completion]:
 
 
 def _names(line: str, names: Words) -> list[Completion]:
-    """Complete the name at the end of a condition, which has no words as a shell has them."""
     match = UNFINISHED_NAME.search(line)
     start = match.start() if match else len(line)
     return [

@@ -272,7 +272,6 @@ class Prompt(Input):
             self.post_message(self.Paged(direction))
 
     def on_input_changed(self) -> None:
-        """What was listed is for the line as it was."""
         if self.value in (self._put_there, self._noted):
             return
         self._put_there = ""

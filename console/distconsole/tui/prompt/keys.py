@@ -64,7 +64,6 @@ class Key:
         return DOES.get(self.line.strip(), self.label)
 
     def works_in(self, view: str) -> bool:
-        """Whether the key means this while ``view`` is on the screen."""
         return not (self.inside or self.only) or view in self.views
 
 
@@ -208,7 +207,7 @@ SCREEN_VERBS = {
     "group": "GPUs on the cluster screen, or runs in their list, by a field: host name user rank, script state; none ends it",
     "watch": "say when a condition comes true and when it ends: watch state=failed; alone lists; watch --hosts gpu1,gpu2: training that others have started",
     "unwatch": "end a watch: its number, or all",
-    "heat": "ranks and moments as colours, and back; heat QUANTITY (step data rate use or a metric), heat span: minutes or the whole run",
+    "heat": "heat map: ranks and moments as colours, and back; heat QUANTITY (step data rate use or a metric), heat span: minutes or the whole run",
     "plots": "curves, or the error of a failed run; plots next: other curves; plots loss GPU: these first; also of compared runs",
     "open": "everything about the host, the finding, the check or the pair of hosts under the cursor",
     "copy": "what to type about the finding under the cursor, or the newest one of the run, to the terminal's clipboard",

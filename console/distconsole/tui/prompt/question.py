@@ -159,7 +159,6 @@ class Question(Static, can_focus=True):
         _keep(event)
 
     def _pass_on(self, event: events.Key) -> None:
-        """Have the key do what it would have done without the question."""
         if self._before is not None:
             self._before.post_message(events.Key(event.key, event.character))
 
@@ -217,7 +216,6 @@ class Question(Static, can_focus=True):
 
 
 def _keep(event: events.Key) -> None:
-    """Let nobody else have the key."""
     event.stop()
     event.prevent_default()
 

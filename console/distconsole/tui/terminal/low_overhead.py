@@ -209,7 +209,6 @@ class TerminalDiff:
         self._texts[y][x:] = (unknown + [UNKNOWN] * self._size.width)[: self._size.width - x]
 
     def _draw_cells(self, y: int, x: int, texts: list[str], codes: list[str]) -> None:
-        """Write those of the cells at ``x`` of line ``y`` that differ from what is there."""
         end = min(x + len(texts), self._size.width)
         texts, codes = texts[: end - x], codes[: end - x]
         before, before_codes = self._texts[y][x:end], self._codes[y][x:end]

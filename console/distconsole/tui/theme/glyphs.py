@@ -66,7 +66,6 @@ ASCII_TERMINALS = ("vt100", "vt102", "vt220", "dumb")
 
 
 def glyphs() -> Glyphs:
-    """Return what this terminal can show."""
     if is_ascii():
         return ASCII
     return LINUX_CONSOLE if os.environ.get("TERM") == "linux" else UNICODE
@@ -91,7 +90,6 @@ class PlainCharacters(LineFilter):
         self._glyphs = found
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """Return ``segments`` with characters that the terminal has."""
         return [
             Segment(text if text.isascii() else plain_text(text, self._glyphs), style, control)
             for text, style, control in segments

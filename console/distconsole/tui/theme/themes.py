@@ -105,7 +105,6 @@ PRINTED: Mapping[str, tuple[str, str, str]] = {
 
 
 def _look(name: str, at: int, faint_share: float) -> Look:
-    """Return the look in column ``at`` of the tables."""
     colours: dict[str, Any] = {role: row[at] for role, row in COLOURS.items() if row[at]}
     rows = {**VARIABLES, **PICTURES}
     variables = {role: colour for role, row in rows.items() if (colour := row[at])}

@@ -43,7 +43,6 @@ class CheckModel:
     _pairs: Pairs | None = None
 
     def repeat(self, check: str, *, strict: bool = False) -> CheckModel:
-        """Return a model that is this one until ``check`` was made again."""
         return CheckModel(
             findings=list(self.findings),
             cells={check: dict(cells) for check, cells in self.cells.items()},
@@ -106,7 +105,6 @@ class CheckModel:
 
     @property
     def pairs(self) -> Pairs:
-        """What is known of pairs, of all hosts that a pair was tried of."""
         if self._pairs is None:
             tried = {name for pair in self.known for name in pair}
             order = self.hosts if self.report is None else tuple(self.report.hosts)
@@ -157,7 +155,6 @@ def again_in(
 def _with(
     before: dict[str, dict[str, str]], after: dict[str, dict[str, str]], check: str
 ) -> dict[str, dict[str, str]]:
-    """Return the cells of ``before``, those of ``check`` on the hosts of ``after`` as they are there."""
     whole = {host: dict(cells) for host, cells in before.items()}
     for host, cells in after.items():
         mine = whole.setdefault(host, {})

@@ -238,7 +238,6 @@ class _Cut:
         ]
 
     def rank_rows(self, quantity: str, rank: int, compared: bool) -> list[HeatRow]:
-        """Return the row of one rank's quantity, and for comparison what is usual of all."""
         about = self.history.quantities[quantity]
         usual = self._worst_of(self.usual(quantity)[self.begin :])
         own = self._cells(quantity, (rank,))

@@ -82,7 +82,6 @@ def _state(at: Reading, book: LogBuffer) -> tuple[str, str, str]:
 
 
 def _place(row: Row, book: LogBuffer) -> str:
-    """Say who printed the line that is read, and where to."""
     line = book.get(row.line)
     if line is None:
         return ""

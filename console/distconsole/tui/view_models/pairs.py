@@ -89,7 +89,6 @@ class Pairs:
 
     @cached_property
     def are_rated(self) -> bool:
-        """Whether the bandwidth of any pair is known."""
         return any(report.gbit_s is not None for report in self.known.values())
 
     def figure(self, source: str, target: str) -> str:
@@ -135,7 +134,6 @@ def _state(report: PairReport, rate: float, trip: float) -> State:
 
 
 def update_pair(known: PairReport | None, new: PairReport, stage: str) -> PairReport:
-    """Return what is known of a pair after another word on it."""
     if known is None or stage != "bandwidth":
         return new
     return msgspec.structs.replace(known, gbit_s=new.gbit_s)
@@ -173,7 +171,6 @@ FIGURE_CELLS = 7
 
 
 def frame_for(pairs: Pairs, columns: int, lines: int) -> Frame:
-    """Return how the pairs fit into so many columns and lines of cells and names."""
     hosts = pairs.hosts
     count = len(hosts)
     label = min(MAX_LABEL, max((len(name) for name in hosts), default=0)) + 5

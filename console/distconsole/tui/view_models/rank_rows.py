@@ -137,7 +137,11 @@ class RankRows(Sequence[RankRow]):
         self._blamed = one if stall is None or stall.ranks is UNSET else stall.ranks
         self._slow = {each.rank: each for each in figures.slow}
         views = timeline.ranks.items() if starting(timeline) else ()
-        self._starts = {n: _start_seconds(view, now) for n, view in views if view.started_at}
+        self._starts = {
+            n: view.phases.get("first_step", max(0.0, now - view.started_at))
+            for n, view in views
+            if view.started_at
+        }
         self._longest = max(self._starts.values(), default=0.0)
         self._usual, self._highest = 0.0, max(figures.times, default=0.0)
         if figures.times:
@@ -269,10 +273,6 @@ def starting(timeline: RunTimeline) -> bool:
     """Whether ranks are on the way to their first step, and none of this attempt has done one."""
     early = timeline.end is None and not timeline.is_found
     return early and all(v.step is None for v in timeline.ranks.values())
-
-
-def _start_seconds(view: RankView, now: float) -> float:
-    return view.phases.get("first_step", max(0.0, now - (view.started_at or now)))
 
 
 def first_failure_rank(timeline: RunTimeline) -> int | None:

@@ -46,7 +46,6 @@ def state_text(run: RunSummary) -> Text:
 
 
 def metric_names(run: RunSummary) -> list[str]:
-    """Return the names of its metrics, accuracies and the loss first."""
     first = [name for name in run.metrics if more_is_better(name)] + ["loss"]
     return [name for name in dict.fromkeys((*first, *run.metrics)) if name in run.metrics]
 
@@ -71,7 +70,6 @@ def runs_verdict(run: RunSummary | None, *, done: bool) -> tuple[str, str, str]:
 
 
 def figures_text(run: RunSummary) -> str:
-    """Return how far a run came and how fast."""
     return ", ".join(
         [
             *([count_text(run.steps, "step")] if run.steps else ()),

@@ -301,7 +301,6 @@ class CheckView(OrderedView[CheckRow]):
                 return pair_words(pair, self._pairs, self._report, width)
 
     def finding_under_cursor(self) -> Finding | None:
-        """Return the finding of the page that is opened, else the one that the cursor is on."""
         if self.page is Page.FINDING:
             return self._opened if isinstance(self._opened, Finding) else None
         return self.query_one("#findings", LineTable).row_under_cursor()

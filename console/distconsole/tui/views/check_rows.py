@@ -86,7 +86,6 @@ def _host_heading(rows: Sequence[GridRow], room: int) -> str:
 
 
 def _marks(row: GridRow, room: int = MOST_HOST_CELLS) -> Text:
-    """What came out on each host, as marks in so many cells, or as counts where hosts have not even one each."""
     places = row.hosts or tuple(row.cells)
     each = min(MOST_HOST_CELLS, room // max(1, len(places)))
     if not each:
@@ -147,7 +146,6 @@ def grid_rows(model: CheckModel, order: RowOrder[CheckRow]) -> list[GridRow]:
 def _in_order(
     things: Sequence[Thing], rows: Sequence[CheckRow], order: RowOrder[CheckRow]
 ) -> list[Thing]:
-    """Return those of ``things`` whose row matches, in ``order``."""
     by_row = {id(row): thing for row, thing in zip(rows, things, strict=True)}
     return [by_row[id(row)] for row in order.shown(rows)]
 

@@ -76,7 +76,6 @@ def check_verdict(
 
 
 def check_about(report: CheckReport | None, level: str) -> str:
-    """Return what was checked, how closely, and how long that took."""
     if report is None:
         return level
     script = f"for {report.target.script.rpartition('/')[2]}" if report.target else ""
@@ -124,7 +123,6 @@ def check_tiles(model: CheckModel) -> list[TileData]:
 
 
 def _count_reasons(model: CheckModel) -> Counter[str]:
-    """Return why how many checks were not made."""
     report = model.report
     return Counter(
         said
@@ -135,7 +133,6 @@ def _count_reasons(model: CheckModel) -> Counter[str]:
 
 
 def pairs_line(pairs: Pairs, pair: Pair | None, rounds: tuple[str, int, int]) -> Text:
-    """Return what is known of one pair, and how far what goes on is."""
     if not pairs.hosts or pair is None:
         return Text("pairs of hosts: none tried", style="faint")
     glyph, style, _ = LOOKS[pairs.state(*pair)]
@@ -145,7 +142,6 @@ def pairs_line(pairs: Pairs, pair: Pair | None, rounds: tuple[str, int, int]) ->
 
 
 def pairs_count(pairs: Pairs) -> str:
-    """Return how many pairs are in trouble, and how many are known."""
     count = len(pairs.hosts)
     trouble = sum(number for state, number in pairs.counts.items() if state.trouble)
     parts = [f"{trouble:,} in trouble"] if trouble else []
@@ -175,7 +171,6 @@ LABEL_CELLS = 10
 
 
 def add_fact(text: Text, label: str, words: str, width: int) -> None:
-    """Add words, if any, beside their label, in ``width`` cells."""
     room = max(LABEL_CELLS, width - LABEL_CELLS)
     lines = [part for line in words.splitlines() for part in textwrap.wrap(line, room) or [""]]
     for place, line in enumerate(lines):
@@ -222,7 +217,6 @@ def pair_words(pair: Pair, pairs: Pairs, report: CheckReport | None, width: int)
 
 
 def report_words(report: CheckReport | None, width: int) -> Text:
-    """Return what a check was of, and what it does not say."""
     text = Text()
     if report is not None:
         text.append("\n".join([*target_text(report.target), ""]) if report.target else "")

@@ -231,8 +231,6 @@ def _columns(found: Comparison, width: int) -> list[Column[CompareRow]]:
 
 
 def _column(run: ComparedRun, place: int, width: int, ratio: int) -> Column[CompareRow]:
-    """Return the values of a run, each with its ratio to the first run's where ``ratio`` cells are for it."""
-
     def cell(row: CompareRow) -> Text:
         if isinstance(row, Setting):
             return Text(value_text(row.values[place], width + ratio))
@@ -270,7 +268,6 @@ def _bar_title(_rows: Sequence[CompareRow], cells: int) -> str:
 
 
 def _ratio_style(figure: ComparedFigure, place: int) -> str:
-    """Return the style of a ratio: whether it is worse or better than the first run's."""
     ratio = figure.ratios[place]
     if ratio is None or not figure.better or abs(ratio - 1) <= WORSE_SHARE:
         return "faint"

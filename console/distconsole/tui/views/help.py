@@ -169,7 +169,6 @@ def _parts() -> Sections:
 
 
 def _rows(keys: Iterable[Key], *, wordy: bool, place: bool = False) -> Rows:
-    """Return what ``keys`` do, ``wordy`` with the lines that they type, and in which views, if their ``place`` is told."""
     views: dict[tuple[str, str], str] = {}
     for key in keys:
         line = f": {key.line}{'…' if key.asks else ''}"
@@ -209,7 +208,6 @@ def _box(title: str, rows: Rows, width: int, *, framed: bool) -> list[Text]:
 
 
 def _beside(boxes: list[list[Text]], count: int, width: int) -> list[Text]:
-    """Return the lines of ``boxes`` in ``count`` columns of about one height, each ``width`` cells."""
     target = sum(map(len, boxes)) / count
     columns: list[list[Text]] = [[]]
     for box in boxes:
@@ -221,12 +219,10 @@ def _beside(boxes: list[list[Text]], count: int, width: int) -> list[Text]:
 
 
 def keys_here(keys: Iterable[Key], view: str) -> list[Key]:
-    """Return the keys that are about ``view`` more than about any."""
     return [key for key in keys if view in key.views and key.views != VIEWS]
 
 
 def part_keys(part: type[Widget]) -> list[tuple[str, str]]:
-    """Return the keys of a part of the screen, with what each does."""
     bindings = [each for each in vars(part)["BINDINGS"] if isinstance(each, Binding)]
     return [
         (", ".join(map(_key_text, each.key.split(","))), each.description) for each in bindings

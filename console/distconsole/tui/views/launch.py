@@ -254,7 +254,6 @@ class LaunchView(Container):
 
     @property
     def is_filled_in(self) -> bool:
-        """Whether a field has the keys."""
         focused = self.screen.focused
         around = focused.ancestors if focused is not None else ()
         return any(isinstance(each, FieldRow) for each in around)

@@ -60,7 +60,6 @@ def host_choices(
     load: LoadModel | None,
     plan: PlanMade | None,
 ) -> list[HostChoice]:
-    """Return the hosts that there are to choose from, and those that the launch names besides."""
     known = {str(host.name): host for host in hosts}
     ranks = {each.host: each.ranks for each in plan.hosts} if plan is not None else {}
     others = [name for name in dict.fromkeys(chosen or ()) if name not in known]
@@ -108,7 +107,6 @@ def _gpus(row: HostChoice) -> Text:
 
 
 def _free(row: HostChoice) -> int:
-    """Return how many GPUs nobody uses."""
     return sum(not in_use(gpu) for gpu in row.gpus)
 
 
@@ -246,7 +244,6 @@ def _plan(shown: PlanPreview, plan: PlanMade) -> Text:
 
 
 def values_of(cluster: Cluster) -> dict[str, str]:
-    """Return by field what holds for the hosts of ``cluster``, where it is the same for all of them."""
     held = {"cluster": cluster.name, "ssh_config": cluster.ssh_config}
     for field in ("python", "setup", "container", "transport", "nic", "node_dir"):
         values = {getattr(host, field) for host in cluster.hosts}

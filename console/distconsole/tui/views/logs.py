@@ -326,7 +326,6 @@ class LogsView(Vertical):
         self.tail.go_to(rows.row_at(t))
 
     def on_click(self, event: events.Click) -> None:
-        """Go to the moment of the plot that is clicked."""
         plot = self.query_one("#lines-plot", PlotPanel).plot
         rows, task = self._rows, self._shown_task
         place = event.get_content_offset(plot)
@@ -356,7 +355,6 @@ class LogsView(Vertical):
         bars.display = bool(texts)
 
     def _show_counts(self, task: RequestTask, until: float) -> None:
-        """Show beside and above the lines how many there are, where there is room."""
         book, panel = task.log_buffer, self.query_one("#lines-plot", PlotPanel)
         framed, sides = self.query_one("#lines-panel", Panel).framed, self.query_one(LogSides)
         sides.display = framed and self.size.width >= SIDES_CELLS
@@ -411,7 +409,6 @@ class LogsView(Vertical):
 
     @property
     def searched(self) -> bool:
-        """Whether words are looked for."""
         return self._pattern is not None
 
     @property

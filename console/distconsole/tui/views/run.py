@@ -250,7 +250,6 @@ class RunView(Vertical):
     def _draw_middle(
         self, plots: list[PlotData], failed: int | None, traceback: str, ended: list[RankRow]
     ) -> None:
-        """Show the curves, or in their place the error where there is one."""
         error = bool(traceback) and not self._plots_wanted
         self._middle = "#error" if error else "#plots" if plots else ""
         self.query_one(Plots).show(plots)
@@ -332,7 +331,6 @@ def share_lines(
 def _match_ranks(
     timeline: RunTimeline, ranks: Sequence[RankRow], condition: Condition[RankOfRun] | None
 ) -> tuple[Sequence[RankRow], str]:
-    """Return the ranks that match, and what is said of the others."""
     if condition is None:
         return ranks, ""
     wanted = {row.view.rank for row in condition.matching(ranks_of(timeline))}

@@ -153,7 +153,6 @@ def _is_said(finding: RunFinding, said: str) -> bool:
 
 
 def finding_of(timeline: RunTimeline, rank: str) -> RunFinding | None:
-    """Return the newest finding that says what to do, at best one about ``rank``."""
     told = [finding for finding in timeline.findings if finding.hint]
     of_rank = [finding for finding in told if str(finding.rank) == rank]
     return next(reversed(of_rank or told), None)

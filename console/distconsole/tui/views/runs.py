@@ -263,7 +263,6 @@ class RunsView(OrderedView[RunSummary]):
         self._show_course(row.run, room=not below and size.height >= PLOT_LINES)
 
     def _show_course(self, run: RunSummary, *, room: bool) -> None:
-        """Show the course of ``run``, once it is read, where there is room for it."""
         key = run.run, run.state, run.steps
         course, panel = self._courses.get(key), self.query_one("#run-plot", PlotPanel)
         panel.display = room and course is not None

@@ -115,7 +115,6 @@ def parts_bar(
 
 
 def parts_legend(*, waits: bool = False) -> Content:
-    """Return which shade is which part, and that of ``waits`` where bars have them."""
     shown = [
         Content.styled(f"{shade} {name}", f"$phase-{meaning}") for name, shade, meaning in PARTS
     ]

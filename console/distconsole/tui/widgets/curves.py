@@ -69,7 +69,6 @@ class PlotData:
 
     @property
     def newest(self) -> float:
-        """The newest x of its points."""
         return max(
             [each[-1] for c in self.curves for each in (c.xs, c.broken) if each], default=0.0
         )
@@ -83,7 +82,6 @@ class Scale(NamedTuple):
     tick_rows: int
 
     def rows_up(self, value: float) -> float:
-        """Return how many rows above the foot ``value`` lies."""
         return (value - self.foot) / self.a_row
 
 
@@ -148,7 +146,6 @@ def columns_of(curve: Curve, scale: float, first: float) -> list[tuple[int, floa
 
 
 def mean_of(values: Sequence[float]) -> float:
-    """Return the mean of ``values``, also where their sum is more than a float can be."""
     total = sum(values)
     return total / len(values) if math.isfinite(total) else sum(v / len(values) for v in values)
 

@@ -67,7 +67,6 @@ def row_name(labels: Sequence[str]) -> str:
 
 
 def shade(level: int) -> str:
-    """Return the character of a level where colours do not count."""
     return " " if level < 0 else SHADES[min(len(SHADES) - 1, level * len(SHADES) // LEVELS)]
 
 

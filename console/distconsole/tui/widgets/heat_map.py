@@ -94,7 +94,6 @@ class HeatMap(LineWidget, can_focus=True):
 
     @property
     def _sides(self) -> tuple[int, int]:
-        """Cells of a row's name, and of the list of the worst."""
         label, listed = WIDE if self.cells >= WIDE_FROM else NARROW
         return label, listed if self._lists_worst else 0
 
@@ -167,7 +166,6 @@ class HeatMap(LineWidget, can_focus=True):
         return rows[2 * y : 2 * y + 2] if self._paired(heat) else rows[y // self._high(heat) :][:1]
 
     def _high(self, heat: Heat) -> int:
-        """Lines of a row."""
         return max(1, min(MOST_HIGH, self.lines // len(heat.rows)))
 
     def _paired(self, heat: Heat) -> bool:
@@ -195,7 +193,6 @@ class HeatMap(LineWidget, can_focus=True):
         return self.join(segments)
 
     def _beside(self, heat: Heat, y: int) -> Text:
-        """Return what stands right of the map: the worst, and at its foot the scale."""
         listed = len(self._troubles) + len(heat.worst)
         high = 0.5 if self._paired(heat) else self._high(heat)
         foot = y - min(self.lines, max(listed + 3, math.ceil(len(heat.rows) * high))) + 2

@@ -117,7 +117,6 @@ class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
             self.redraw()
 
     def _follow_cursor(self, rows: Sequence[Row]) -> int:
-        """Return where the row under the cursor is in ``rows``."""
         last = max(0, len(rows) - 1)
         before = self.row_under_cursor()
         if not self._held or before is None or self._same is None or not rows:

@@ -33,7 +33,6 @@ class LineWidget(Widget):
         return self._measure() if self._cells_wide is None else self._cells_wide
 
     def _measure(self) -> int:
-        """Return its width, less a scrollbar that it has."""
         return self.scrollable_content_region.width
 
     @property
@@ -44,11 +43,9 @@ class LineWidget(Widget):
         return self._base
 
     def make_line(self, y: int) -> Strip:
-        """Return line ``y`` as it is now."""
         raise NotImplementedError
 
     def make_lines(self) -> list[Strip]:
-        """Return every line of the widget as it is now."""
         return [self.make_line(y) for y in range(self.content_size.height)]
 
     def redraw(self) -> None:
@@ -89,7 +86,6 @@ class LineWidget(Widget):
         return self._lines
 
     def segments(self, text: Text, base: Style | None = None) -> list[Segment]:
-        """Return ``text`` as segments on the style ``base``, else on the widget's own."""
         base = self.rich_style if base is None else base
         return [
             Segment(part.text, base + part.style if part.style else base)
@@ -102,7 +98,6 @@ class LineWidget(Widget):
         return self.join(self.segments(text, base), base)
 
     def join(self, segments: Iterable[Segment], base: Style | None = None) -> Strip:
-        """Return ``segments`` as a line, cut or padded to the width."""
         base, cells = self.rich_style if base is None else base, self.cells
         line = list(Segment.simplify(segments))
         room = cells - Segment.get_line_length(line)

@@ -68,7 +68,6 @@ class LineStyle:
 def line_texts(
     row: Row, line: BufferedLine, book: LogBuffer, world: int, style: LineStyle
 ) -> list[Text]:
-    """Return ``row`` as one line, or as several where it wraps."""
     head = Text(end="", no_wrap=True)
     mark, meaning = MARKS.get(Level(row.level), ("·" if line.err else " ", "faint"))
     head.append(f"{mark} ", meaning)
@@ -92,14 +91,12 @@ def line_texts(
 
 
 def rank_colours(app: App[Any]) -> tuple[str, ...]:
-    """Return the ranks' colours on a dark or a light background, or of the terminal's own."""
     if app.native_ansi_color:
         return COLOURS_OF_TERMINAL
     return COLOURS_ON_DARK if app.current_theme.dark else COLOURS_ON_LIGHT
 
 
 def name_cells(speakers: Sequence[Speaker]) -> int:
-    """Return the cells of the longest of ``speakers``, as far as there is room for it."""
     longest = max(
         (
             len(f"{each.rank}" if each.rank is not None else "") + len(each.host)
@@ -168,7 +165,6 @@ def _body(row: Row, line: BufferedLine, style: LineStyle) -> Text:
 
 
 def _cut_colours(text: str, most: int) -> str:
-    """Return the first ``most`` characters of ``text``, not counting colours."""
     if len(text) <= most:
         return text
     cut = ""

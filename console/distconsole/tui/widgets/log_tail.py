@@ -92,7 +92,6 @@ class LogTail(ScrollView, LineWidget, can_focus=True):
         return round(self.scroll_offset.y)
 
     def show(self, rows: LogRows, world: int) -> None:
-        """Show ``rows``, which may have grown, of a run with ``world`` ranks."""
         speakers = rows.book.speakers
         if rows is not self.rows or len(speakers) != self._speakers:
             self.names, self._speakers = name_cells(speakers), len(speakers)
@@ -240,7 +239,6 @@ class LogTail(ScrollView, LineWidget, can_focus=True):
             self._scroll_update(size)
 
     def _last_top(self) -> int:
-        """The row at the top when the last line is at the bottom."""
         height = max(1, self.size.height)
         if not self.wraps:
             return max(0, self.count - height)

@@ -54,7 +54,6 @@ class Messages(Words):
         return max(1, self.content_size.width or self.app.size.width - 2)
 
     def _lay_out(self, room: int) -> tuple[list[Text], int]:
-        """Return the newest messages as lines, and how many messages and lines there is no room for."""
         shown: list[Text] = []
         left = 0
         for message in reversed(self._messages):
@@ -77,7 +76,6 @@ class Messages(Words):
 
 
 def _read(words: str, t: float) -> _Message:
-    """Return a message: an error with what to do, or the first line of what was said."""
     first, *others = [line for line in words.split("\n") if line.strip()]
     hint = others[:1] if "hint:" in "".join(others[:1]) else []
     parts = [Text.from_ansi(each, end="") for each in (first, *hint)]

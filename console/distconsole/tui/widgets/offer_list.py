@@ -42,7 +42,6 @@ class Walk:
 
     @property
     def note(self) -> str:
-        """What stands below the list."""
         place = f"{self.at + 1} of " if self.at is not None else ""
         what, way = ("history: ", "^R older") if self.searching else ("", "Tab, arrows choose")
         return f"{what}{place}{len(self.offers)}  ·  {way}  ·  Enter takes  ·  Esc back"
@@ -121,6 +120,5 @@ def _offer_text(offer: Offer, names: int, width: int) -> Text:
 
 
 def _fit(text: Text, width: int) -> Text:
-    """Return ``text`` of exactly ``width`` cells."""
     text.truncate(max(1, width), overflow="ellipsis", pad=True)
     return text

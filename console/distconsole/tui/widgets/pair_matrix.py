@@ -105,7 +105,6 @@ class PairMatrix(LineWidget, can_focus=True):
         return self.strip(text)
 
     def _heading(self) -> Text:
-        """The number of the column under the cursor, and of others where there is room."""
         frame, here = self._frame, self.cursor[1]
         count, text = (
             len(frame.columns),

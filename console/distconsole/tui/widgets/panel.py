@@ -57,7 +57,6 @@ class Panel(Vertical):
 
     @property
     def title_text(self) -> str:
-        """What its upper border says."""
         return self._written["border_title"].plain if self._written else ""
 
     def entitle(

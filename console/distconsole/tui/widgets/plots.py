@@ -128,7 +128,6 @@ class Plot(LineWidget):
         return self.rich_style + self.app.console.get_style(name, default="")
 
     def _draw(self, data: PlotData, rows: int) -> None:
-        """Turn the curves into cells: dots, or a sign, and their style."""
         curves = [curve for curve in data.curves if curve.xs]
         if not curves and not any(curve.broken for curve in data.curves):
             return
@@ -237,7 +236,6 @@ class Plot(LineWidget):
             self._cells[row][column] = (old | DOTS[dot % 4][x % 2], style)
 
     def _axis_cells(self) -> list[tuple[int | str, str]]:
-        """Return the axis up to where it ends, with its ticks and with what lies on it."""
         places = self._x_ticks()
         cells: list[tuple[int | str, str]] = []
         for column in range(self._columns):
@@ -250,7 +248,6 @@ class Plot(LineWidget):
         return cells
 
     def _x_ticks(self) -> dict[int, str]:
-        """Return the columns of round places on the axis, with what stands below them."""
         data = self.data
         if data is None or not self.x_dot:
             return {}
@@ -290,7 +287,6 @@ def _braille_sign(bits: int) -> str:
 
 
 def _half_sign(bits: int) -> str:
-    """Return the halves of a cell that have dots."""
     if not bits:
         return " "
     return "█" if bits & UPPER and bits & LOWER else "▀" if bits & UPPER else "▄"

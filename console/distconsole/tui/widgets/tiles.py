@@ -68,7 +68,6 @@ class Tile(LineWidget):
 
     @property
     def least_cells(self) -> int:
-        """Cells of the figure and its name."""
         return 0 if self.data is None else tile_text(self.data, 0, framed=False).cell_len
 
     def get_content_width(self, container: Size, viewport: Size) -> int:

@@ -47,7 +47,6 @@ def _loads_by_index(host: HostView) -> dict[int, LoadedGpu]:
 
 
 def _clock_reasons(host: HostView) -> dict[int, int]:
-    """Return by index why clocks are held back, at rest or at work."""
     at_work = {index: gpu.clock_reasons for index, gpu in _loads_by_index(host).items()}
     health = host.of(GpuFacts).health
     return {each.index: (each.clock_reasons or 0) | at_work.get(each.index, 0) for each in health}

@@ -57,7 +57,6 @@ class Loaded(NamedTuple):
 
 
 def gpus_at_work(facts: Mapping[str, GpuFacts], loads: Mapping[str, GpuLoadFacts]) -> list[Loaded]:
-    """Return the GPUs of all hosts that were measured."""
     models = {name: found.models for name, found in facts.items()}
     return [
         Loaded(host, models.get(host, {}).get(gpu.index, ""), gpu)

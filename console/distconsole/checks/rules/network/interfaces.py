@@ -302,7 +302,6 @@ def _explains_missing(choice: EngineChoice, view: View) -> bool:
 def _culprits(
     red: Sequence[EngineChoice], mine: Sequence[EngineChoice], view: View
 ) -> tuple[str, ...]:
-    """Return the hosts that take another network than most, else those that most pairs break at."""
     nets = view.of(NetFacts)
     taken = {choice.host: choice for choice in reversed(mine)}
     taken |= {choice.host: choice for choice in reversed(red)}

@@ -346,7 +346,6 @@ def differ_in_packages(
 
 
 def packages_of_script(view: View) -> frozenset[str]:
-    """Return the distributions, in plain spelling, that the script of the launch imports."""
     return frozenset(
         _plain(module.package)
         for facts in view.of(ScriptFacts).values()

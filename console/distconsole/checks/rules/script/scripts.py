@@ -193,7 +193,6 @@ def _arguments(view: View) -> RuleResults:
 
 
 def _check_path(what: str, found: Mapping[str, FoundPath], *, output: bool) -> RuleResults:
-    """Yield the worst that is wrong with a path among the arguments."""
     late = [name for name, each in found.items() if each.late]
     missing = [name for name, each in found.items() if each.error and not output]
     closed = [n for n, each in found.items() if not (each.writable if output else each.readable)]

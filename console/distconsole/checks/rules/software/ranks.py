@@ -45,7 +45,6 @@ OTHER_LIBRARY = (
 
 
 def last_stage(rank: RankReport) -> str:
-    """Return how far a rank came, by its own words."""
     stages = [str(said["stage"]) for said in rank.said if "stage" in said]
     return stages[-1] if stages else NOT_STARTED
 
@@ -128,7 +127,6 @@ def _list_ranks(entries: Entries) -> list[str]:
 
 
 def engine_said(facts: CollFacts) -> list[str]:
-    """Return the engine's own complaint, without the frames around it."""
     lines = [line.strip() for line in facts.engine_said]
     return [line for line in lines if line.strip("-*= ")][:MAX_LISTED]
 
@@ -193,7 +191,6 @@ def _ranks(entries: Entries) -> str:
 
 
 def judge_places(job: CheckedJob) -> RuleResults:
-    """Compare each rank's own numbers with the plan."""
     groups = job.groups
     if not groups:
         yield from _nobody(job)

@@ -73,7 +73,6 @@ def count_ranks(view: View) -> int:
 
 
 def count_files(view: View) -> int:
-    """Return how many files a rank of such a job holds open."""
     return FILES_BASE + FILES_PER_RANK * count_ranks(view) // 8
 
 

@@ -81,7 +81,6 @@ class BuildError(Exception):
 
 
 def say(text: str) -> None:
-    """Print a line at once."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 

@@ -55,12 +55,10 @@ class HostRow:
 
     @property
     def gpu_use(self) -> float | None:
-        """Percent, the mean of its GPUs."""
         return _mean([gpu.util for gpu in self.gpus])
 
     @property
     def gpu_memory(self) -> float | None:
-        """Percent, the mean of its GPUs."""
         return _mean([percent_of(gpu.mem_used, gpu.mem_total) for gpu in self.gpus])
 
 
@@ -247,7 +245,6 @@ def host_rows(load: LoadModel, names: tuple[str, ...], now: float) -> list[HostR
 
 
 def load_rows(rows: list[HostRow], me: tuple[str, ...]) -> list[LoadRow]:
-    """Return what conditions are asked of."""
     found: list[LoadRow] = []
     for row in rows:
         connected = row.node is not None and not row.stale

@@ -103,7 +103,6 @@ class HostCells(LineWidget):
             self.refresh(layout=True) if resized else self.redraw()
 
     def lines_in(self, width: int) -> int:
-        """Return how many lines the hosts take in so many cells."""
         return -(-len(self.rows) // _a_line(width))
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
@@ -133,7 +132,6 @@ class HostCells(LineWidget):
 
 
 def _a_line(width: int) -> int:
-    """Return how many hosts stand on a line of so many cells."""
     return max(1, (width + 1) // (TEN + 1)) * TEN
 
 
@@ -192,7 +190,6 @@ class ClusterView(OrderedView[LoadRow]):
 
     @property
     def offers_hosts(self) -> bool:
-        """Whether no hosts are chosen, and some are offered."""
         return bool(self.query_one("#offers", LineTable).rows)
 
     def offer(self, offers: Sequence[HostOffer]) -> None:
@@ -384,7 +381,6 @@ def offer_words(offers: Sequence[HostOffer], keys: Sequence[Key]) -> Text:
 
 
 def _use_text(offer: HostOffer) -> str:
-    """Return what Enter does with an offer."""
     count = len(offer.names)
     if not offer.is_job and count > MOST_AT_ONCE:
         return "asks which"
