@@ -261,29 +261,11 @@ def agent(tmp_path: Path) -> Iterator[Path]:
     process.communicate()
 
 
-def test_the_host_s_own_user_and_port_win(server) -> None:
-    config = server.write_config()
-    refused = failure(config, Host(HostName("node"), port=free_port()))
-    assert isinstance(refused, ConnectError)
-    error = failure(config, Host(HostName("node"), user="nobody-we-know"))
-    assert isinstance(error, AuthError)
-    assert "nobody-we-know@" in error.message
-
-
 def jump_config(first, last, more: str = "") -> str:
     text = Path(last.write_config(f"    ProxyJump hop\n{more}")).read_text()
     first.write_config(name="hop")
     last.ssh_config.write_text(text + first.ssh_config.read_text())
     return str(last.ssh_config)
-
-
-@both_ways
-def test_a_host_is_reached_through_a_jump_host(make_server, way: str) -> None:
-    first, last = make_server(), make_server()
-    with connected(jump_config(first, last), way=way) as connection:
-        assert stdout_of(connection.open("echo $XDG_CACHE_HOME", 10)).decode().strip() == str(
-            last.cache
-        )
 
 
 @both_ways
@@ -316,18 +298,6 @@ def test_many_hosts_share_one_connection_to_their_jump_host(make_server, way: st
         connection.close()
     transport.close()
     assert log.count("Accepted publickey") == 1
-
-
-@both_ways
-def test_a_chain_of_jumps_is_followed(make_server, way: str) -> None:
-    first, last = make_server(), make_server()
-    config = Path(jump_config(first, last))
-    config.write_text(
-        config.read_text().replace("ProxyJump hop", "ProxyJump hop,hop2")
-        + first.ssh_config.read_text().replace("Host hop", "Host hop2")
-    )
-    with connected(str(config), way=way) as connection:
-        assert succeeds(connection)
 
 
 @both_ways

@@ -238,20 +238,19 @@ def refuse_shell(request: Run, shell: ShellScript) -> None:
         )
     started = {each.name.partition(" ")[0] for each in shell.starts}
     if shell.system and (shell.in_job or started & OF_JOBS):
-        system = BATCH_SYSTEMS[shell.system][0]
+        system, (runner, command) = BATCH_SYSTEMS[shell.system][0], _command_in_job(shell)
         hint = f"in a job of {system} its hosts are taken by themselves: distconsole run"
         if "hetjob" in shell.directives:
             parts = " ".join(shell.directives).replace(" hetjob ", " : ")
             hint = f"salloc {parts} starts such a job, and in it: distconsole run"
         elif shell.system == "SBATCH":
-            options = " ".join((*shell.directives, *_asks_of_srun(shell)))
+            options = " ".join((*shell.directives, *_asks_of_srun(shell, command)))
             hint = f'distconsole submits that job and starts the ranks: distconsole run --slurm "{options}"'
         if any("ray" in each.words[:-1] for each in shell.starts):
             raise PlanError(
                 f"{request.script} is a job file of {system} that starts Ray's own cluster",
                 f"distconsole starts ranks, and no Ray: give {request.script} to {system} as it is",
             )
-        runner, command = _command_in_job(shell)
         more = (
             f"; in place of {runner}: {OTHER_STARTERS[runner].partition(', and ')[0]}"
             if runner
@@ -326,20 +325,20 @@ def _value_of(start: ShellStart, name: str, default: str) -> str:
     return default
 
 
-def _asks_of_srun(shell: ShellScript) -> list[str]:
-    """Return the options of a job file's last srun that its #SBATCH lines lack: its container, GPUs of a task."""
+def _asks_of_srun(shell: ShellScript, command: str) -> list[str]:
+    """Return the options of a job file's last srun that its #SBATCH lines lack: its container, and tasks that are ranks."""
     words = shell.starts[-1].words if shell.starts else ("",)
     given: list[Given] = []
     if STARTERS.get(words[0].rpartition("/")[2]) == "srun":
         with suppress(UsageError):
             given = split_options(table_of("srun"), list(words[1:]))[0]
-    there = " ".join(shell.directives)
+    there, starts = " ".join(shell.directives), command.partition(" ")[0] in STARTERS
     asked = (
         each
         for each in given
         if (each.option.kind == ASKS or each.option.text in OF_SLURM)
         and each.typed not in there
-        and (each.option.kind == ASKS or "$" not in each.value)
+        and (each.option.kind == ASKS or not (starts or "$" in each.value))
     )
     return [word if "$" in word else shlex.quote(word) for each in asked for word in each.words]
 
