@@ -10,7 +10,6 @@ import functools
 from _thread import get_ident
 from inspect import CO_VARARGS, CO_VARKEYWORDS
 from itertools import repeat
-from struct import Struct
 from time import monotonic_ns
 from types import MethodType
 
@@ -38,10 +37,9 @@ if TYPE_CHECKING:
     from distconsole_training.torch_hook.waits import Waits
 
 _NS = 1e-9
-_put = Struct("<q").pack_into
-_pack = records.PLAIN_STEP.pack_into
-_KIND, _SIZE = records.STEP, records.RECORD.size
-_FIRST, _WRITTEN = records.RECORDS_OFFSET, records.OFFSET_WRITTEN
+_KIND = records.TIMES
+_WORDS, _FIRST = records.RECORD.size // 8, records.RECORDS_OFFSET // 8
+_WRITTEN = records.OFFSET_WRITTEN // 8
 
 _BACKWARD_TAKES = (
     *("tensors", "grad_tensors", "retain_graph"),
@@ -231,24 +229,22 @@ def hook_after_step(watch: TorchSteps) -> Callable[..., None]:
             if now >= waits.due or recorder is None or type(loss) is not float or loss != loss:
                 _end_step(fast, waits, now, step_began)
                 return
-            process.last_step = step = process.next_step()
-            sequence = recorder.next_sequence()
-            fetched, backward_began = fast.fetched, fast.backward_began
-            _pack(
-                recorder.map,
-                _FIRST + (sequence - 1) % recorder.capacity * _SIZE,
-                sequence,
-                step,
-                now,
-                _KIND + (fast.source.full << 32),
-                (now - step_began) * _NS,
-                (fetched - fast.fetch_began) * _NS,
-                (backward_began - fetched) * _NS,
-                (fast.backward_ended - backward_began) * _NS,
-                (now - fast.optimizer_began) * _NS,
-                loss,
-            )
-            _put(recorder.map, _WRITTEN, sequence)
+            process.last_step = step = next(process.steps)
+            sequence = next(recorder.sequences)
+            words, halves = recorder.words, recorder.halves
+            at = _FIRST + (sequence - 1) % recorder.capacity * _WORDS
+            words[at + 1] = step
+            words[at + 2] = now
+            words[at + 3] = _KIND + (fast.source.full << 32)
+            # Each moment takes the upper half of the one before it, and the loss that of the last.
+            words[at + 4] = step_began
+            halves[at + 4] = fast.fetch_began
+            words[at + 5] = fast.fetched
+            halves[at + 5] = fast.backward_began
+            words[at + 6] = fast.backward_ended
+            halves[at + 6] = fast.optimizer_began
+            recorder.doubles[at + 7] = loss
+            words[at] = words[_WRITTEN] = sequence
         except Exception as error:  # noqa: BLE001 - the guard of this package
             count_failure(error)
 
