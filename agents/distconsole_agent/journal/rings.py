@@ -111,9 +111,9 @@ def step_of(data: bytes, offset: int) -> Record:
         data, offset
     )
     began, asked, fetched, backward, backward_ended, optimizer = moments
-    spans = (ended - began, fetched - asked, backward - fetched)
-    spans += (backward_ended - backward, ended - optimizer)
-    seconds = [(span & _LOWER) * _NS for span in spans]
+    begins = began, asked, fetched, backward, optimizer
+    ends = ended, fetched, backward, backward_ended, ended
+    seconds = [((end - begin) & _LOWER) * _NS for begin, end in zip(begins, ends)]
     return (sequence, step, ended, records.STEP, flags, name, samples, *seconds, loss)
 
 
