@@ -103,17 +103,16 @@ def backward_that_tells(original: Callable[..., Any], watch: TorchSteps) -> Call
     names = () if code is None else code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     more = True if code is None else code.co_flags & (CO_VARARGS | CO_VARKEYWORDS)
     known = names == _BACKWARD_TAKES and original.__defaults__ == _BACKWARD_DEFAULTS and not more
-    return (_known_backward if known else _any_backward)(original, watch)
+    told = [meter(each, watch.waits) for each in (watch.backward_began, watch.backward_ended)]
+    return _known_backward(original, watch, *told) if known else _any_backward(original, *told)
 
 
-def _known_backward(original: Callable[..., Any], watch: TorchSteps) -> Callable[..., Any]:
+def _known_backward(
+    original: Any, watch: TorchSteps, began: Any, ended: Any
+) -> Callable[..., Any]:
     fast, reader = watch.fast, watch.reader
     read, tensor = reader.read, reader.tensor
     functions, dispatchers = reader.functions_active, reader.dispatch_active
-    began, ended = (
-        meter(watch.backward_began, watch.waits),
-        meter(watch.backward_ended, watch.waits),
-    )
 
     # Its parameters are spelled out: collecting and spreading them costs more than all else here.
     @functools.wraps(original)
@@ -166,12 +165,8 @@ def _known_backward(original: Callable[..., Any], watch: TorchSteps) -> Callable
     return backward
 
 
-def _any_backward(original: Callable[..., Any], watch: TorchSteps) -> Callable[..., Any]:
+def _any_backward(original: Any, began: Any, ended: Any) -> Callable[..., Any]:
     """As ``_known_backward``, for a version of torch with other parameters."""
-    began, ended = (
-        meter(watch.backward_began, watch.waits),
-        meter(watch.backward_ended, watch.waits),
-    )
 
     @functools.wraps(original)
     def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> Any:
