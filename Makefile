@@ -77,7 +77,7 @@ pages: $(DONE)/dev ## Write the pages of docs/reference that are made of the sou
 docs: $(DONE)/docs pages ## Build the documentation as a site: build/docs/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-bench: system $(DONE)/dev horovod ## Measure: the figures of docs/benchmarks.md
+bench: system $(DONE)/dev horovod $(DONE)/peers ## Measure: the figures of docs/benchmarks.md
 	PYTHONPATH=tests $(BIN)/python -m benchmarks $(BENCH)
 
 league: system $(DONE)/dev horovod ## Train with seeded faults, and see who is named: the table of docs/league.md
@@ -112,6 +112,13 @@ $(DONE)/dev: $(DONE)/venv $(INPUTS)
 
 $(DONE)/docs: $(DONE)/dev
 	@$(PIP) -e '.[docs]' </dev/null
+	@touch $@
+
+# What the hook is measured beside; torch is that of .venv.
+$(DONE)/peers: $(DONE)/dev
+	@$(BIN)/python -m venv --clear build/peers
+	@$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > $$(ls -d build/peers/lib/python*/site-packages)/torch.pth
+	@build/peers/bin/python -m pip --disable-pip-version-check install -q traceml-ai==0.5.0 wandb </dev/null
 	@touch $@
 
 system:

@@ -1,17 +1,19 @@
 """What the hook costs a training: an unmodified DDP script, bare and watched in short turns, and the
-cost of a step in microseconds within one process. It decides nothing about what is shown of a step.
+processor time of a step of a plain loop, beside TraceML and Weights & Biases where ``make bench`` has
+installed them. It decides nothing about what is shown of a step.
 
 A round starts three jobs, two bare and one watched, and lets them make steps in turn while the
 others wait; their ratio is taken within each turn. The second bare job shows what a ratio is worth
 on this machine: where it differs from 1, so may the other.
 
-``python -m benchmarks.hook_cost [--json FILE] [--rounds N] [--seconds S] [--ranks N]``
+``python -m benchmarks.hook_cost [--json FILE] [--rounds N] [--seconds S] [--ranks N] [--before CLONE]``
+
+``--before`` is a clone of another state of this repository, whose hook is measured beside this one.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import socket
@@ -30,8 +32,10 @@ from benchmarks.measure import Spread
 from distconsole_training import records
 
 PACKAGE = Path(distconsole_training.__file__).parent
+PEERS = Path(__file__).parents[2] / "build/peers/bin"
 TARGETS = {1: 1.02, 10: 1.005}
 TARGET_US = 10.0
+LOOP_STEPS = 400
 TURN_SECONDS = 0.25
 WARM_UP_STEPS = 50
 
@@ -70,57 +74,52 @@ for line in sys.stdin:
 torch.distributed.destroy_process_group()
 """
 
-BLOCKS_SCRIPT = """
-import json, statistics, sys, time, torch
+LOOP_SCRIPT = """
+import contextlib, sys, time, torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-import torch.utils.data.dataloader as loaders
 
-optimizers = sys.modules["torch.optim.optimizer"]
+kind, folder, port = sys.argv[1:]
 torch.set_num_threads(1)
-hooks = [optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks]
-kept = [dict(one) for one in hooks]
-backward = torch.autograd.backward
-following = vars(loaders._BaseDataLoaderIter)["__next__"]
-
-def watch(on):
-    for place, ours in zip(hooks, kept):
-        place.clear()
-        if on:
-            place.update(ours)
-    torch.autograd.backward = backward if on else backward.__wrapped__
-    loaders._BaseDataLoaderIter.__next__ = following if on else following.__get__(None)
-
-width, layers, steps, pairs = (int(word) for word in sys.argv[1:])
-model = nn.Sequential(*(m for _ in range(layers) for m in (nn.Linear(width, width), nn.ReLU())))
+torch.manual_seed(0)
+model = nn.Sequential(*(m for _ in range(2) for m in (nn.Linear(64, 64), nn.ReLU())))
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
-data = DataLoader(TensorDataset(torch.randn(steps * 32, width)), batch_size=32)
+data = DataLoader(TensorDataset(torch.randn(3200, 64), torch.randn(3200, 64)), batch_size=32)
+around, after = contextlib.nullcontext, None
+if kind == "traceml":
+    import traceml_ai
+    traceml_ai.init(aggregator_port=int(port), logs_dir=folder, connect_timeout_sec=60.0, on_missing_aggregator="raise")
+    around = lambda: traceml_ai.trace_step(model)
+if kind == "wandb":
+    import wandb
+    wandb.init(mode="offline", dir=folder, settings=wandb.Settings(silent=True))
+    after = lambda loss: wandb.log({"loss": loss.item()})
 
-def block():
-    began = time.thread_time()
-    for (inputs,) in data:
-        optimizer.zero_grad()
-        model(inputs).square().mean().backward()
-        optimizer.step()
-    return (time.thread_time() - began) / steps
+def train(steps):
+    began = time.process_time()
+    while steps:
+        for inputs, wanted in data:
+            with around():
+                optimizer.zero_grad()
+                loss = nn.functional.mse_loss(model(inputs), wanted)
+                loss.backward()
+                optimizer.step()
+            if after:
+                after(loss)
+            steps -= 1
+            if not steps:
+                return time.process_time() - began
 
-for on in (True, False) * 3:
-    watch(on)
-    block()
-found = {"bare": [], "watched": [], "again": []}
-for number in range(pairs):
-    for name in list(found) if number % 2 else reversed(list(found)):
-        watch(name == "watched")
-        found[name].append(block())
-print(json.dumps(found))
+for line in sys.stdin:
+    print(train(int(line)) / int(line), flush=True)
 """
 
 SHAPES = {1: (256, 2), 10: (768, 4)}
 """Width and layers that make steps of about 1 and about 10 ms, two ranks on two cores."""
 
 
-def measure(rounds: int, seconds: float, ranks: int) -> dict[str, Any]:
-    """Return the ratios of the step times, and the cost in microseconds."""
+def measure(rounds: int, seconds: float, ranks: int, before: str) -> dict[str, Any]:
+    """Return the ratios of the step times, and the processor time of a step of a plain loop."""
     with tempfile.TemporaryDirectory() as name:
         bench = Bench(Path(name), ranks)
         ddp = {
@@ -130,7 +129,7 @@ def measure(rounds: int, seconds: float, ranks: int) -> dict[str, Any]:
             }
             for milliseconds, shape in SHAPES.items()
         }
-        return {"ddp": ddp, "step": bench.blocks(pairs=rounds * 20), "target_us": TARGET_US}
+        return {"ddp": ddp, "loop": bench.loop(rounds * 3, before), "target_us": TARGET_US}
 
 
 def report(figures: Mapping[str, Any]) -> str:
@@ -142,16 +141,13 @@ def report(figures: Mapping[str, Any]) -> str:
             f"steps of about {name}: bare {bare.text(1e3)} ms, watched/bare {ratio.text(1, 4)}, "
             f"bare/bare {floor.text(1, 4)}, target {found['target']}"
         )
-    step = figures["step"]
-    cost, floor, lowest = (
-        Spread(**step["cost_us"]),
-        Spread(**step["floor_us"]),
-        step["cost_of_fastest_us"],
-    )
-    lines.append(
-        f"a step in one process: {cost.text(1, 1)} us of CPU, bare against bare "
-        f"{floor.text(1, 1)}; fastest against fastest block {lowest:.1f} us, target {TARGET_US:.0f}"
-    )
+    loop = figures["loop"]
+    lines.append(f"a step of a plain loop, bare: {loop['bare']['least_us']:.1f} us of CPU")
+    lines += [
+        f"    {name}: least {found['more_us']:+.1f} us, {Spread(**found['paired_us']).text(1, 1)}"
+        for name, found in loop.items()
+        if name != "bare"
+    ]
     return "\n".join(lines)
 
 
@@ -207,12 +203,7 @@ class Bench:
     def __init__(self, folder: Path, ranks: int) -> None:
         self._folder = folder
         self._ranks = ranks
-        self._hook = folder / "hook"
-        shutil.copytree(
-            PACKAGE, self._hook / "distconsole_training", ignore=shutil.ignore_patterns("recipes")
-        )
-        shutil.copy(PACKAGE / "_sitecustomize.py", self._hook / "sitecustomize.py")
-        (folder / "blocks.py").write_text(BLOCKS_SCRIPT, encoding="utf-8")
+        self._hook = copy_hook(PACKAGE, folder / "hook")
 
     def compare(self, width: int, layers: int, rounds: int, seconds: float) -> dict[str, Any]:
         """Return the ratios of ``rounds`` rounds of ``seconds`` for each of the jobs."""
@@ -272,14 +263,12 @@ class Bench:
     def _commands(
         self, script: Path, words: Sequence[str], rings: str, more: Mapping[str, str] | None
     ) -> list[tuple[list[str], dict[str, str]]]:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = str(probe.getsockname()[1])
+        port = free_port()
         return [
             (
                 [sys.executable, str(script), *words],
                 {
-                    **self._environment(rings, watched=more is not None),
+                    **self._environment(rings, None if more is None else self._hook),
                     **(more or {}),
                     "RANK": str(rank),
                     "LOCAL_RANK": str(rank),
@@ -291,49 +280,66 @@ class Bench:
             for rank in range(self._ranks)
         ]
 
-    def blocks(self, pairs: int) -> dict[str, Any]:
-        with self._rings() as rings:
-            command = [
-                sys.executable,
-                str(self._folder / "blocks.py"),
-                "64",
-                "2",
-                "100",
-                str(pairs),
-            ]
-            ended = subprocess.run(
-                command,
-                env=self._environment(rings, watched=True),
-                check=True,
-                capture_output=True,
-                text=True,
+    def loop(self, rounds: int, before: str) -> dict[str, dict[str, Any]]:
+        """Return the processor time of a step by job: of its best turn, and over the bare job turn by turn."""
+        path = self._folder / "loop.py"
+        path.write_text(LOOP_SCRIPT, encoding="utf-8")
+        kinds = {"bare": sys.executable, "again": sys.executable, "watched": sys.executable}
+        hooks = {"watched": self._hook}
+        if before:
+            kinds["before"] = sys.executable
+            hooks["before"] = copy_hook(
+                Path(before, "training/distconsole_training"), self._folder / "before"
             )
-        found = json.loads(ended.stdout)
+        if PEERS.is_dir():
+            kinds |= {"traceml": str(PEERS / "python"), "wandb": str(PEERS / "python")}
+        with contextlib.ExitStack() as stack:
+            port = free_port()
+            if PEERS.is_dir():
+                serve = ["serve", "--logs-dir", str(self._folder), "--aggregator-port", port]
+                server = subprocess.Popen([PEERS / "traceml", *serve], stdout=-3, stderr=-3)
+                stack.callback(server.wait)
+                stack.callback(server.terminate)
+            jobs = {}
+            for kind, python in kinds.items():
+                rings = stack.enter_context(self._rings())
+                words = [python, str(path), kind, str(self._folder), port]
+                jobs[kind] = Job([(words, self._environment(rings, hooks.get(kind)))])
+                stack.callback(jobs[kind].kill)
+            for job in jobs.values():
+                job.tell(LOOP_STEPS)
+            turns = []
+            for turn in range(rounds):
+                order = list(jobs)[turn % len(jobs) :] + list(jobs)[: turn % len(jobs)]
+                turns.append({kind: float(jobs[kind].tell(LOOP_STEPS)) * 1e6 for kind in order})
+        least = {kind: min(turn[kind] for turn in turns) for kind in kinds}
         return {
-            "cost_us": asdict(Spread.of(_microseconds(found, "watched"))),
-            "floor_us": asdict(Spread.of(_microseconds(found, "again"))),
-            "cost_of_fastest_us": (min(found["watched"]) - min(found["bare"])) * 1e6,
-            "bare_us": min(found["bare"]) * 1e6,
+            kind: {
+                "least_us": least[kind],
+                "more_us": least[kind] - least["bare"],
+                "paired_us": asdict(Spread.of([turn[kind] - turn["bare"] for turn in turns])),
+            }
+            for kind in kinds
         }
 
     def _rings(self) -> tempfile.TemporaryDirectory[str]:
         shared = Path("/dev/shm")
         return tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None)
 
-    def _environment(self, rings: str, *, watched: bool) -> dict[str, str]:
+    def _environment(self, rings: str, hook: Path | None) -> dict[str, str]:
         environment = {
             name: value
             for name, value in os.environ.items()
             if not name.startswith("DISTCONSOLE_") and name != "PYTHONPATH"
         }
         environment |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-        if watched:
+        if hook is not None:
             environment |= {
                 records.ENV_RUN: "benchmark",
                 records.ENV_RINGS: rings,
                 records.ENV_ERRORS: rings,
-                records.ENV_HOOK: str(self._hook),
-                "PYTHONPATH": str(self._hook),
+                records.ENV_HOOK: str(hook),
+                "PYTHONPATH": str(hook),
             }
         return environment
 
@@ -343,13 +349,24 @@ def _over(turns: Sequence[Mapping[str, float]], name: str) -> list[float]:
     return [turn[name] / turn["bare"] for turn in turns]
 
 
-def _microseconds(found: Mapping[str, Sequence[float]], name: str) -> list[float]:
-    """Return what ``name`` took more than the bare blocks next to it."""
-    return [(one - bare) * 1e6 for one, bare in zip(found[name], found["bare"], strict=True)]
+def copy_hook(package: Path, folder: Path) -> Path:
+    """Copy ``package`` to ``folder``, as a node has it; return that."""
+    ignored = shutil.ignore_patterns("recipes", "__pycache__")
+    shutil.copytree(package, folder / package.name, ignore=ignored)
+    shutil.copy(package / "_sitecustomize.py", folder / "sitecustomize.py")
+    return folder
+
+
+def free_port() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    run_alone("hook_cost", __doc__, measure, report, arguments, rounds=7, seconds=5.0, ranks=2)
+    run_alone(
+        "hook_cost", __doc__, measure, report, arguments, rounds=7, seconds=5.0, ranks=2, before=""
+    )
     return 0
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import distconsole_training
-from distconsole_agent.journal.rings import Header
+from distconsole_agent.journal.rings import Header, step_of
 from distconsole_training import records
 from suite.warm import Script, Warm
 
@@ -103,7 +103,10 @@ def read_ring(path: Path) -> RingFile:
     rows = []
     for index in range(min(header["written"], header["capacity"])):
         offset = records.RECORDS_OFFSET + index * records.RECORD.size
-        row = dict(zip(RECORD_FIELDS, records.RECORD.unpack_from(raw, offset), strict=True))
+        record = records.RECORD.unpack_from(raw, offset)
+        if record[3] == records.TIMES:
+            record = step_of(raw, offset)
+        row = dict(zip(RECORD_FIELDS, record, strict=True))
         assert row["sequence"] == index + 1
         rows.append(row)
     return RingFile(header, names, rows)

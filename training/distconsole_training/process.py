@@ -62,7 +62,7 @@ class Process:
         self.started_ns, self.started_time_ns, is_child = _start()
         self.identity: Identity | None = None
         self.grouped = False
-        self.next_step, self.next_batch = count().__next__, count().__next__
+        self.steps, self.batches = count(), count()
         self.last_step = self.marked_step = -1
         self.wanted = 0
         # A child of the script inherits its parent's variables, and so a rank that is not its own.

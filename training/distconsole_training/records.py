@@ -41,13 +41,19 @@ Record kinds:
             between two steps with one, where looking costs so much that they are rarer than usual.
 ``BATCH``   a batch of a DataLoader is over of which no step came, in a process that has made no step
             yet: as ``STEP``, ``step`` counts batches, ``c`` is all after the fetch.
+``TIMES``   as ``STEP``, of an ordinary step of less than four seconds, with when its parts began and
+            ended in place of how long they took: the lower 32 bits of CLOCK_MONOTONIC in nanoseconds at the end of the
+            step before, as the batch was asked for, as it came, as backward began, as it ended, and
+            as the optimizer began, which ended at ``time_ns``.
 """
 
 from __future__ import annotations
 
 import struct
 
-MAGIC = b"DCRING1\n"
+MAGIC = b"DCRING2\n"
+OLDER_MAGIC = b"DCRING1\n"
+"""Of rings without ``TIMES``, which a job that began before an update still writes."""
 HEADER_BYTES = 1024
 NAMES_OFFSET = 1024
 RECORDS_OFFSET = 4096
@@ -76,9 +82,8 @@ OFFSET_WANTED = 1016
 RECORD = struct.Struct("<Q Q q B B H I f f f f f 4x d")
 """sequence, step, time_ns, kind, flags, name, samples, a, b, c, d, e, value: 64 bytes."""
 
-PLAIN_STEP = struct.Struct("<Q Q q Q 5f 4x d")
-"""A RECORD whose kind, flags, name and samples are one word: kind + flags * 2**8 + name * 2**16 +
-samples * 2**32."""
+MOMENTS = struct.Struct("<Q Q q B B H I 6I d")
+"""The record of the kind ``TIMES``: as RECORD, with six moments for a..e."""
 
 WORDS = struct.Struct("<Q Q q B B H I 4Q")
 """The record of the kinds ``DETAIL`` and ``CHECK``: as RECORD, with four words for a..value."""
@@ -93,7 +98,7 @@ NOWHERE = 0xFFFF
 DEFAULT_CAPACITY = 16384
 """Records in a ring (1 MiB): 27 minutes at 10 steps a second, 16 seconds at 1,000."""
 
-STEP, METRIC, PHASE, LOSS, DETAIL, CHECK, WAIT, BATCH = 1, 2, 3, 4, 5, 6, 7, 8
+STEP, METRIC, PHASE, LOSS, DETAIL, CHECK, WAIT, BATCH, TIMES = 1, 2, 3, 4, 5, 6, 7, 8, 9
 
 SKIPPED = 1
 """The optimizer did not run in this step (a GradScaler found infinities)."""
@@ -168,5 +173,5 @@ MAX_ERROR_BYTES = 64 * 1024
 MAX_SAMPLES = 0xFFFFFFFF
 """Most samples that a record can say; more are unknown."""
 
-assert RECORD.size == PLAIN_STEP.size == WORDS.size == 64
+assert RECORD.size == MOMENTS.size == WORDS.size == 64
 assert HEADER.size <= HEADER_BYTES

@@ -64,6 +64,9 @@ UNANNOUNCED_RECORDS = 8
 
 _RECORD_BYTES = records.RECORD.size
 _OF_WORDS = (records.DETAIL, records.CHECK)
+_MAGICS = (records.MAGIC, records.OLDER_MAGIC)
+_LOWER = 0xFFFFFFFF
+_NS = 1e-9
 
 
 def training_folder() -> str:
@@ -100,6 +103,18 @@ class Header(NamedTuple):
     def is_child(self) -> bool:
         """Whether another Python process of the run started it, so that only itself knows its rank."""
         return bool(self.flags & records.HEADER_CHILD)
+
+
+def step_of(data: bytes, offset: int) -> Record:
+    """Return the record of the kind ``TIMES`` at ``offset`` of ``data`` as one of the kind ``STEP``."""
+    sequence, step, ended, _, flags, name, samples, *moments, loss = records.MOMENTS.unpack_from(
+        data, offset
+    )
+    began, asked, fetched, backward, backward_ended, optimizer = moments
+    begins = began, asked, fetched, backward, optimizer
+    ends = ended, fetched, backward, backward_ended, ended
+    seconds = [((end - begin) & _LOWER) * _NS for begin, end in zip(begins, ends)]
+    return (sequence, step, ended, records.STEP, flags, name, samples, *seconds, loss)
 
 
 def read_headers(folder: str, enclosed: str | None = None) -> Iterator[tuple[str, Header]]:
@@ -205,6 +220,8 @@ class Ring:
         for number, record in enumerate(taken):
             if record[3] in _OF_WORDS:
                 taken[number] = records.WORDS.unpack_from(data, number * _RECORD_BYTES)
+            elif record[3] == records.TIMES:
+                taken[number] = step_of(data, number * _RECORD_BYTES)
         # The record with index i is being overwritten from the moment that i + capacity is next.
         safe_from = self.refresh().written - capacity + 1
         return self._accept(taken, safe_from, final=final)
@@ -253,7 +270,7 @@ class Ring:
         if len(data) < records.HEADER.size:
             raise ValueError("too short for a ring")
         header = Header(*records.HEADER.unpack(data))
-        if header.magic != records.MAGIC or header.record_bytes != _RECORD_BYTES:
+        if header.magic not in _MAGICS or header.record_bytes != _RECORD_BYTES:
             raise ValueError("not a ring")
         if not 0 < header.capacity <= MAX_RING_CAPACITY or not 0 <= header.written < 1 << 62:
             raise ValueError("a ring of impossible size")

@@ -82,10 +82,14 @@ def test_the_hook_is_judged_by_its_ratio_and_shown_with_the_noise(ratio: float, 
         "bare_seconds": spread(0.01),
         "target": 1.005,
     }
-    step = {"cost_us": spread(12.0), "floor_us": spread(0.1)}
-    rows = hook_cost_rows({"ddp": {"10 ms": found}, "step": step, "target_us": 10.0})
+    loop = {
+        kind: {"least_us": 300.0, "paired_us": spread(more)}
+        for kind, more in (("bare", 0.0), ("watched", 12.0), ("again", 0.1), ("traceml", 210.0))
+    }
+    rows = hook_cost_rows({"ddp": {"10 ms": found}, "loop": loop, "target_us": 10.0})
     assert [row.met for row in rows] == [met, False]
     assert "0.9000" in rows[0].reference
+    assert rows[1].reference == "bare +0.1, TraceML +210.0 µs"
 
 
 @pytest.mark.parametrize(("share", "met"), [(0.01, True), (0.011, False)])

@@ -32,7 +32,7 @@ def write_step(
     optimizer: float,
     loss: Value,
 ) -> None:
-    step = process.last_step = process.next_step()
+    step = process.last_step = next(process.steps)
     recorder = process.made or process.recorder()
     if recorder is None:
         return
@@ -69,7 +69,7 @@ def write_batch(
             return
         recorder = process.recorder()
     if recorder is not None:
-        batch = process.next_batch()
+        batch = next(process.batches)
         if waited is not None:
             a, b, c = waited
             recorder.write(WAIT, batch, ended_ns, a=a, b=b, c=c, d=0.0, e=0.0)

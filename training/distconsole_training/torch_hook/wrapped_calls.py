@@ -10,7 +10,6 @@ import functools
 from _thread import get_ident
 from inspect import CO_VARARGS, CO_VARKEYWORDS
 from itertools import repeat
-from struct import Struct
 from time import monotonic_ns
 from types import MethodType
 
@@ -38,10 +37,9 @@ if TYPE_CHECKING:
     from distconsole_training.torch_hook.waits import Waits
 
 _NS = 1e-9
-_put = Struct("<q").pack_into
-_pack = records.PLAIN_STEP.pack_into
-_KIND, _SIZE = records.STEP, records.RECORD.size
-_FIRST, _WRITTEN = records.RECORDS_OFFSET, records.OFFSET_WRITTEN
+_KIND = records.TIMES
+_WORDS, _FIRST = records.RECORD.size // 8, records.RECORDS_OFFSET // 8
+_WRITTEN = records.OFFSET_WRITTEN // 8
 
 _BACKWARD_TAKES = (
     *("tensors", "grad_tensors", "retain_graph"),
@@ -105,17 +103,16 @@ def backward_that_tells(original: Callable[..., Any], watch: TorchSteps) -> Call
     names = () if code is None else code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     more = True if code is None else code.co_flags & (CO_VARARGS | CO_VARKEYWORDS)
     known = names == _BACKWARD_TAKES and original.__defaults__ == _BACKWARD_DEFAULTS and not more
-    return (_known_backward if known else _any_backward)(original, watch)
+    told = [meter(each, watch.waits) for each in (watch.backward_began, watch.backward_ended)]
+    return _known_backward(original, watch, *told) if known else _any_backward(original, *told)
 
 
-def _known_backward(original: Callable[..., Any], watch: TorchSteps) -> Callable[..., Any]:
+def _known_backward(
+    original: Any, watch: TorchSteps, began: Any, ended: Any
+) -> Callable[..., Any]:
     fast, reader = watch.fast, watch.reader
     read, tensor = reader.read, reader.tensor
     functions, dispatchers = reader.functions_active, reader.dispatch_active
-    began, ended = (
-        meter(watch.backward_began, watch.waits),
-        meter(watch.backward_ended, watch.waits),
-    )
 
     # Its parameters are spelled out: collecting and spreading them costs more than all else here.
     @functools.wraps(original)
@@ -168,12 +165,8 @@ def _known_backward(original: Callable[..., Any], watch: TorchSteps) -> Callable
     return backward
 
 
-def _any_backward(original: Callable[..., Any], watch: TorchSteps) -> Callable[..., Any]:
+def _any_backward(original: Any, began: Any, ended: Any) -> Callable[..., Any]:
     """As ``_known_backward``, for a version of torch with other parameters."""
-    began, ended = (
-        meter(watch.backward_began, watch.waits),
-        meter(watch.backward_ended, watch.waits),
-    )
 
     @functools.wraps(original)
     def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -231,24 +224,22 @@ def hook_after_step(watch: TorchSteps) -> Callable[..., None]:
             if now >= waits.due or recorder is None or type(loss) is not float or loss != loss:
                 _end_step(fast, waits, now, step_began)
                 return
-            process.last_step = step = process.next_step()
-            sequence = recorder.next_sequence()
-            fetched, backward_began = fast.fetched, fast.backward_began
-            _pack(
-                recorder.map,
-                _FIRST + (sequence - 1) % recorder.capacity * _SIZE,
-                sequence,
-                step,
-                now,
-                _KIND + (fast.source.full << 32),
-                (now - step_began) * _NS,
-                (fetched - fast.fetch_began) * _NS,
-                (backward_began - fetched) * _NS,
-                (fast.backward_ended - backward_began) * _NS,
-                (now - fast.optimizer_began) * _NS,
-                loss,
-            )
-            _put(recorder.map, _WRITTEN, sequence)
+            process.last_step = step = next(process.steps)
+            sequence = next(recorder.sequences)
+            words, halves = recorder.words, recorder.halves
+            at = _FIRST + (sequence - 1) % recorder.capacity * _WORDS
+            words[at + 1] = step
+            words[at + 2] = now
+            words[at + 3] = _KIND + (fast.source.full << 32)
+            # Each moment takes the upper half of the one before it, and the loss that of the last.
+            words[at + 4] = step_began
+            halves[at + 4] = fast.fetch_began
+            words[at + 5] = fast.fetched
+            halves[at + 5] = fast.backward_began
+            words[at + 6] = fast.backward_ended
+            halves[at + 6] = fast.optimizer_began
+            recorder.doubles[at + 7] = loss
+            words[at] = words[_WRITTEN] = sequence
         except Exception as error:  # noqa: BLE001 - the guard of this package
             count_failure(error)
 

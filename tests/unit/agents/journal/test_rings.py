@@ -196,6 +196,22 @@ def test_a_ring_cut_short_under_us_yields_nothing(writer: RingWriter, ring: Ring
     assert ring.read() == []
 
 
+def test_moments_are_read_as_how_long_each_part_took(writer: RingWriter, ring: Ring) -> None:
+    """Also over the turn of their 32 bits, and in a ring of a job that began before an update."""
+    ended = 5 << 32
+    writer.step(0)
+    head = 1, 0, ended, records.TIMES, 0, 0, 7
+    moments = [(ended - ago) & 0xFFFFFFFF for ago in (900, 800, 600, 500, 200, 100)]
+    show(writer, 0, records.MOMENTS.pack(*head, *moments, 0.25))
+    (record,) = read_all(ring)
+    assert record[:7] == (1, 0, ended, records.STEP, 0, 0, 7)
+    assert [round(part * 1e9) for part in record[7:12]] == [900, 200, 100, 300, 100]
+    assert record[12] == 0.25
+    with writer.path.open("r+b") as file:
+        file.write(records.OLDER_MAGIC)
+    assert ring.refresh().magic == records.OLDER_MAGIC
+
+
 def hide(writer: RingWriter, index: int) -> bytes:
     """Take a record out of the file, and return it."""
     at = records.RECORDS_OFFSET + index * records.RECORD.size
