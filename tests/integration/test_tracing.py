@@ -14,12 +14,11 @@ from distconsole.model.requests import Run, Trace
 from distconsole.model.run_events import LogLine, Window
 from distconsole.operations import SessionSource, StopReason
 from suite.driving import Operator
-from suite.lean_torch import LEAN_TORCH
 
 pytestmark = pytest.mark.torch_ranks
 
-LATE = f"""{LEAN_TORCH}
-import time, torch.distributed as dist
+LATE = """
+import time, torch, torch.distributed as dist
 dist.init_process_group("gloo")
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
