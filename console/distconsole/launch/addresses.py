@@ -15,13 +15,13 @@ from distconsole.model.names import HostName
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What the planner needs to know about a host.
+    """A host's properties that placement depends on.
 
     Attributes:
         python: The interpreter that runs the agent.
         gpus: GPUs, MIG instances counted apart.
         boot_id: Identifies the running kernel; equal for containers of one machine.
-        reached_at: The address that our connection went to; empty where unknown.
+        reached_at: The address of the console's connection; empty where unknown.
         uid: The user's number there; -1 where unknown.
     """
 
@@ -50,7 +50,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class AddressChoice:
-    """An endpoint for every host, and what a person should know about the choice."""
+    """An endpoint for every host, and notes about the choice for the user."""
 
     endpoints: dict[HostName, Endpoint]
     notes: tuple[str, ...] = field(default=())
@@ -80,7 +80,7 @@ def choose_addresses(
 
 
 def _endpoint_by_name(host: Host, facts: NodeFacts, nic: str | None) -> Endpoint | None:
-    """Return what the configuration or ``--nic`` fixes for this host, or None."""
+    """Return the endpoint that the configuration or ``--nic`` fixes, or None."""
     if host.address is not None:
         return Endpoint(host.address, host.nic or _interface_of(facts, host.address))
     wanted = nic or host.nic

@@ -1,4 +1,4 @@
-"""Which launcher a script wants, and why: first from the script, then from what the hosts have."""
+"""Chooses the launcher and gives a reason: by the script first, then by the hosts' engines."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def starter_of(request: Run) -> str:
 
 
 def command_lines(command: Command | None) -> list[str]:
-    """Return each option of a command that a launch was read from, and what it becomes, as lines of a comment."""
+    """Return comment lines that map each option of the pasted command to its meaning here."""
     if command is None or not command.rows:
         return []
     rows = [(mask_text(typed), mask_text(becomes)) for typed, becomes in command.rows]
@@ -79,7 +79,7 @@ def command_lines(command: Command | None) -> list[str]:
 def finish_choice(
     choice: Choice, request: Run, env: Mapping[str, str], engines: Mapping[HostName, Engines]
 ) -> Choice:
-    """Return ``choice`` once it is known what the hosts have of its engines; raises as ``choose_launcher``."""
+    """Adjust ``choice`` to the hosts' engines; raises as ``choose_launcher``."""
     return _outlive_hosts(settle_controller(choice, env, engines), request)
 
 
@@ -159,7 +159,7 @@ def _choose_ranks(traits: ScriptTraits) -> Choice:
 
 
 def _meets_by_variables(traits: ScriptTraits, arguments: Sequence[str]) -> bool:
-    """Whether ranks are told to meet at env:// by a script that starts its own only with another flag."""
+    """True if the arguments ask for env:// and lack the flag that makes the script spawn its own ranks."""
     if not (traits.spawn_flag and traits.init_method) or traits.spawn_flag in arguments:
         return False
     words = " ".join(arguments).replace(f"{traits.init_method}=", f"{traits.init_method} ")
@@ -205,9 +205,9 @@ def list_engines(choice: Choice, traits: ScriptTraits, env: Mapping[str, str]) -
 def settle_controller(
     choice: Choice, env: Mapping[str, str], engines: Mapping[HostName, Engines]
 ) -> Choice:
-    """Return ``choice``, or mpirun in place of Horovod's own start where that needs MPI.
+    """Return ``choice``, with mpirun in place of Horovod's own launcher where Horovod needs MPI.
 
-    ``HOROVOD_ELASTIC`` says whether the ranks are elastic where the script does not show it.
+    ``HOROVOD_ELASTIC`` overrides the script's own choice of elastic ranks.
     """
     if choice.launcher is not LauncherName.HOROVOD:
         return choice
@@ -372,7 +372,7 @@ def _command_in_job(shell: ShellScript) -> tuple[str, str]:
 
 
 def _below_shell(words: list[str]) -> list[str]:
-    """Return what the text of ``bash -c`` starts last; ``words`` where that is no training."""
+    """Return the last command of a ``bash -c`` text; ``words`` if that command is no training."""
     if inner := read_shell(words[-1]).starts:
         return list(inner[-1].words)
     with suppress(ValueError):

@@ -1,4 +1,4 @@
-"""What the hosts have of Horovod and MPI, and whether a job can run with it."""
+"""Horovod and MPI as installed on the hosts; refuses jobs that they cannot run."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ Text = Annotated[str, msgspec.Meta(max_length=200)]
 
 
 class HorovodBuild(msgspec.Struct, frozen=True):
-    """Horovod as one host's Python has it; what is not known is empty.
+    """Horovod in one host's Python; unknown fields are empty.
 
     Attributes:
-        torch: The torch that is installed.
+        torch: The installed torch.
         against: The torch that it was built for.
-        library: Whether it was built for torch at all.
-        controllers: Some of ``gloo`` and ``mpi``; None where that is not known.
+        library: Built with torch support.
+        controllers: Some of ``gloo`` and ``mpi``; None if unknown.
     """
 
     version: Text = ""
@@ -64,10 +64,10 @@ class MpiBuild(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Engines:
-    """What one host has of the engines ``asked`` for.
+    """One host's engines, for the names in ``asked``.
 
     Attributes:
-        own_addresses: What its own name means to it.
+        own_addresses: Addresses that the host's own name resolves to.
         own_name_error: Why that name has no address; empty if it has one, or is not known.
     """
 
@@ -79,7 +79,7 @@ class Engines:
 
 
 def engines_of(answer: Mapping[str, Any], asked: Sequence[str]) -> Engines:
-    """Return what a node's answer to the probe ``engines`` means; nonsense in it means nothing."""
+    """Convert a node's answer to the probe ``engines``; invalid parts are left empty."""
     own = answer.get("own_addresses")
     return Engines(
         asked=tuple(asked),
@@ -140,16 +140,16 @@ def refuse_mpi(engines: Mapping[HostName, Engines]) -> None:
 def refuse_own_name(
     engines: Mapping[HostName, Engines], addresses: Mapping[HostName, frozenset[str]]
 ) -> None:
-    """Refuse hosts whose own name has no address or leads elsewhere: Horovod 0.28 listens there.
+    """Refuse hosts whose own name has no address or resolves elsewhere: Horovod 0.28 listens there.
 
     It binds the sockets of its process sets to ``gethostbyname(gethostname())`` whatever
-    ``HOROVOD_GLOO_IFACE`` says (gloo_context.cc), and ends in ``hvd.init()`` where somebody has to
-    connect there. One host alone reaches it, and where no other's address is higher nobody tries.
-    Where the name has no address, Gloo reads memory that nothing was written to (device.cc).
+    ``HOROVOD_GLOO_IFACE`` says (gloo_context.cc), and fails in ``hvd.init()`` if another host has to
+    connect to one. A single host reaches it, and hosts with lower addresses do not connect to it.
+    For a name without an address, Gloo reads uninitialised memory (device.cc).
 
     ``addresses`` are each host's own, without loopback; none for hosts that meet there.
 
-    Raises PlanError, naming the host and the line of /etc/hosts that mends it.
+    Raises PlanError, naming the host and the line to write into /etc/hosts.
     """
     for host, each in engines.items():
         if "horovod" in each.asked and each.own_name_error:

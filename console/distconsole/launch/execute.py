@@ -30,12 +30,12 @@ SECRET_BYTES = 32
 def start(plan: LaunchPlan, session: Session, notice: Mapping[str, Any] | None = None) -> None:
     """Prepare the run on every node, then start it on every node, each in parallel.
 
-    ``notice`` is whom its first node tells of what becomes of it.
+    ``notice`` names the receivers of the first node's notifications about the run.
 
-    A failure anywhere leaves nothing anywhere: what was prepared is forgotten, what was started is
-    killed. The nodes know each other by a secret that never reaches a disk here.
+    A failure on one node kills and forgets the run on all. The nodes authenticate each other by a
+    secret that never reaches a disk here.
 
-    Raises UnreachableError, naming the nodes that could not, and why.
+    Raises UnreachableError, naming the nodes that failed, and why.
     """
     secret = secrets.token_hex(SECRET_BYTES)
     hosts = [node.host for node in plan.nodes]
@@ -65,11 +65,9 @@ def stop(
 ) -> list[Outcome[dict[str, Any]]]:
     """Ask every node to end the run: SIGTERM, and SIGKILL after ``grace_seconds``.
 
-    One node that hears it suffices, because the coordinator tells the others; asking all of them
-    makes it independent of which one can be reached.
-
-    ``reason`` is ``user``, ``sigint`` or ``sigterm`` and decides the exit code; ``grace_seconds`` None
-    takes the run's own, and 0 kills.
+    One node suffices, because its coordinator informs the others; asking all works with any node
+    unreachable. ``reason`` is ``user``, ``sigint`` or ``sigterm`` and decides the exit code;
+    ``grace_seconds`` None takes the run's own, and 0 kills.
     """
     arguments: dict[str, Any] = {"run": run, "reason": reason}
     if grace_seconds is not None:
@@ -136,7 +134,7 @@ def _prepare(
     secret: str,
     notice: Mapping[str, Any] | None,
 ) -> list[dict[str, Any]]:
-    """Prepare everywhere; return what the nodes answer, in order."""
+    """Prepare the run on every node; return their answers, in order."""
     created = time.time()
     index_of = {host: index for index, host in enumerate(hosts)}
 
@@ -174,7 +172,7 @@ def _refuse_without_script(plan: LaunchPlan, outcomes: Sequence[Outcome[dict[str
 
 
 def _suggest_script(script: str) -> str:
-    """Return which script may have been meant, by what is called alike here; or nothing."""
+    """Return a hint with the most similar script name in that folder here; empty if none is similar."""
     path = PurePosixPath(script)
     names: list[str] = []
     with contextlib.suppress(OSError):
@@ -186,7 +184,7 @@ def _suggest_script(script: str) -> str:
 def _begin_step(
     plan: LaunchPlan, session: Session, prepared: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Have srun start the shims ``prepared`` in order; return what the first says once all answer."""
+    """Have srun start the ``prepared`` shims in order; return the first shim's answer once all have answered."""
     assert plan.slurm_job is not None
     hosts = [node.host for node in plan.nodes]
     told = [answer.get("shim_argv") for answer in prepared]

@@ -22,7 +22,7 @@ from distconsole.rpc.wire import PLACEHOLDER
 MAX_STEM = 20
 
 PORT = "{port}"
-"""Stands for the rendezvous port, which the first node finds when the job starts."""
+"""Placeholder of the rendezvous port: the first node finds one when the job starts."""
 
 RUN_DIR = "{run_dir}"
 """Stands for the run's folder on a node, which goes with the run."""
@@ -75,7 +75,7 @@ class PlacedNode:
 
     @property
     def python(self) -> str:
-        """The interpreter of its ranks: what was asked for, else the one that runs the agent."""
+        """The interpreter of its ranks: the configured one, else the agent's."""
         return self.host.python or self.facts.python
 
     @property
@@ -85,16 +85,16 @@ class PlacedNode:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to run and where.
+    """A script and the nodes that run it.
 
     Attributes:
         script: The script's path on the nodes, or the module's name.
-        env: What the user adds; wins over everything that a launcher sets.
-        traits: What the script says about itself, as how it declares those arguments.
-        min_nodes: The job goes on while so many nodes are left; None where it needs all.
+        env: The user's variables; they win over a launcher's.
+        traits: Properties read from the script, such as the spelling of its arguments.
+        min_nodes: The fewest nodes that the job goes on with; None if it needs all.
         one_a_node: One process a node, because the script spawns its ranks or needs none.
         deepspeed: The ranks also have the variables that only DeepSpeed's launcher sets.
-        slurm_job: The Slurm job whose nodes these are; None outside of Slurm.
+        slurm_job: The Slurm job of these nodes; None outside of Slurm.
     """
 
     nodes: tuple[PlacedNode, ...]
@@ -147,7 +147,7 @@ def own_text(text: str) -> str:
 
 
 def network_env(node: PlacedNode) -> dict[str, str]:
-    """Return the variables that bind Gloo and NCCL to the node's own interface, where it is known."""
+    """Return the variables that bind Gloo and NCCL to the node's interface; empty if it is unknown."""
     nic = node.endpoint.nic
     if nic is None:
         return {}
@@ -162,7 +162,7 @@ def threads_env(node: PlacedNode) -> dict[str, str]:
 
 
 def asked_env(request: Run) -> dict[str, str]:
-    """Return the variables by which ranks check themselves and NCCL says its ways, where that is asked for."""
+    """Return the variables of ``--verify-sync`` and ``--nccl-debug``, if given."""
     verified = {} if request.verify_sync is None else {VERIFY: str(request.verify_sync)}
     return {**verified, **(NCCL_SAYS_ITS_WAYS if request.nccl_debug else {})}
 
@@ -174,10 +174,10 @@ def node_plan(
     env: dict[str, str],
     cleared: Iterable[str] = (),
 ) -> NodePlan:
-    """Return the plan of a node that starts ``ranks``, with what is the same for every launcher.
+    """Return the plan of a node that starts ``ranks``, with the settings that all launchers share.
 
-    The user's variables win over the launcher's in ``env``; those of foreign launchers are removed, and
-    what ``cleared`` names.
+    The user's variables win over the launcher's in ``env``; those of foreign launchers and ``cleared``
+    are removed.
     """
     env = {**OUTPUT_ENV, **network_env(node), **env, **job.env}
     return NodePlan(
@@ -220,7 +220,7 @@ def option_pairs(
     """Return option and value of each argument to add, the option as the script declares it.
 
     ``torch.distributed.launch`` adds ``--local_rank``; platforms ``--init_method``, ``--rank`` and
-    ``--world_size``, of which what the user gives stands, such as file:// on a shared folder.
+    ``--world_size``, except those that the user gives, such as file:// on a shared folder.
     """
     if pass_args is None:
         return []

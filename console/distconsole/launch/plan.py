@@ -46,10 +46,10 @@ class PreparedLaunch:
 
 @dataclass(frozen=True, slots=True)
 class LaunchHosts:
-    """The hosts of a launch with what they say of themselves, and the Slurm job they are nodes of.
+    """The hosts of a launch with their facts, and the Slurm job that they belong to.
 
     Attributes:
-        notes: What a person should know about which hosts these are.
+        notes: Remarks on the choice of hosts for the user.
     """
 
     cluster: Cluster
@@ -125,7 +125,7 @@ def _refuse_request(request: Run, hosts: LaunchHosts) -> None:
 
 
 def _refuse_engines(launch: PreparedLaunch, nodes: tuple[PlacedNode, ...]) -> None:
-    """Refuse hosts that lack what the launcher starts, as far as they were asked."""
+    """Refuse hosts that lack the launcher's engine, as far as they were asked."""
     engines = {node.host.name: node.facts.engines for node in nodes}
     if launch.choice.launcher is LauncherName.HOROVOD:
         refuse_horovod(engines, GLOO)
@@ -154,7 +154,7 @@ def _count_slots(request: Run, launch: LaunchHosts) -> tuple[list[int], list[str
             if request.nproc == "gpu" and not gpus:
                 without_gpu.append(host.name)
         elif nproc is not None and nproc > count and launch.allocation is None:
-            # In a job --nproc goes before what the job asked for.
+            # In a job --nproc overrides the job's own tasks a node.
             raise PlanError(
                 f"--nproc {nproc} is more than {host.name} has slots ({count})",
                 f"give it more, {host.name}:{nproc}, or leave --nproc out",
@@ -274,7 +274,7 @@ def _note_missing_hook(request: Run, traits: ScriptTraits) -> list[str]:
 
 
 def _can_add_arguments(choice: Choice, job: Job) -> bool:
-    """Whether the launcher adds these arguments; a process a node has no local rank."""
+    """True if the launcher adds ``--pass-args``; one process a node has no local rank."""
     if choice.launcher is LauncherName.SINGLE or job.one_a_node:
         return choice.pass_args is PassArgs.INIT_METHOD
     return choice.launcher in (LauncherName.TORCH, LauncherName.SLURM)

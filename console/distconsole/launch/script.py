@@ -1,4 +1,4 @@
-"""What a training script says about how it wants to be started, read from its source."""
+"""Reads from a training script's source how it wants to be started."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ SPAWNERS = ("mp.spawn", "multiprocessing.spawn", "torch.multiprocessing.spawn", 
 OPENERS = {"init_process_group", "init_device_mesh", "Accelerator"}
 DISTRIBUTED_MODELS = {"DistributedDataParallel", "FullyShardedDataParallel", "fully_shard"}
 NOT_READ = ("sys.stdin.isatty", "sys.stdin.fileno", "sys.stdin.close")
-"""What is done with standard input without reading it."""
+"""Uses of standard input that do not read it."""
 SHELL_ENDINGS = (".sh", ".bash", ".slurm", ".sbatch")
 SLURM_NAMES = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NODEID")
 
 
 def find_traits(request: Run) -> ScriptTraits:
-    """Return what the script of ``request`` says, as far as it lies on this machine too."""
+    """Return the traits of the script of ``request``, as far as it lies on this machine too."""
     if not request.module:
         return read_traits(expand_home(request.workdir or ".") / request.script, request)
     found = (read_traits(each) for each in module_files(request) if each.is_file())
@@ -34,13 +34,13 @@ def find_traits(request: Run) -> ScriptTraits:
 
 
 def module_files(request: Run) -> list[Path]:
-    """Return where the code of a module lies, if it is of the folder that the ranks start in."""
+    """Return the candidate files of a module in the folder that the ranks start in."""
     path = expand_home(request.workdir or ".").joinpath(*request.script.split("."))
     return [path.with_suffix(".py"), path / "__main__.py"]
 
 
 def read_traits(path: Path, request: Run | None = None) -> ScriptTraits:
-    """Return what the script at ``path`` says; an unreadable one says nothing."""
+    """Return the traits of the script at ``path``; none if it cannot be read."""
     try:
         if path.stat().st_size > MAX_SOURCE_BYTES:
             return ScriptTraits()
@@ -122,7 +122,7 @@ def find_interpreter(source: str, suffix: str) -> tuple[str, ...]:
     name = PurePosixPath(words[0]).name
     if PYTHON_NAME.fullmatch(name):
         return ()
-    # bash also runs what sh does, and is found where a host keeps it.
+    # bash also runs scripts for sh, and is looked up in the host's PATH.
     return ("bash", *words[1:]) if name in ("bash", "sh") else tuple(words)
 
 
@@ -270,7 +270,7 @@ def _imports(modules: set[str], *names: str) -> bool:
 
 
 def _option(options: list[str], *names: str) -> str:
-    """Return the spelling under which one of ``names`` is declared, else empty."""
+    """Return the declared spelling of one of ``names``, else empty."""
     for name in names:
         for option in options:
             if option[2:].replace("-", "_") == name:

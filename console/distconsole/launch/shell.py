@@ -34,7 +34,7 @@ DETACHERS = ("screen", "tmux", "at", "batch", "daemonize", "systemd-run", "sbatc
 """Programs that return before the command that they start has ended."""
 REMOTE = ("ssh", "pdsh", "clush")
 SSH_VALUES = "BbcDEeFIiJLlmOoPpQRSWw"
-"""Letters of ssh behind which a value stands."""
+"""Letters of ssh's options that take a value."""
 AROUND = (
     *(*WRAPPERS, *DETACHERS, *REMOTE),
     *("builtin", "sudo", "setsid", "nice", "ionice", "chrt", "numactl", "taskset", "timeout"),
@@ -58,7 +58,7 @@ RUNNERS = (
 )
 """Programs that do so behind ``run`` or ``exec``."""
 BUILDERS = ("make", "just")
-"""Programs that start what a file of theirs says."""
+"""Programs that start commands from a file of theirs."""
 PLACE = ("NNODES", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
 """Variables that a run sets for the one process of each host: their defaults in the script do not hold."""
 SUBSTITUTION = re.compile(r"\$\((?!\()|`")
@@ -85,7 +85,7 @@ MAX_DEPTH = 4
 def read_shell(
     source: str, folders: Sequence[Path] = (), values: Mapping[str, str | list[str]] | None = None
 ) -> ShellScript:
-    """Return what a shell script starts; scripts that it names are read in the first of ``folders`` that has them.
+    """Return the programs that a shell script starts; reads nested scripts from the first of ``folders`` with them.
 
     ``values`` are the variables that it begins with.
     """
@@ -155,7 +155,7 @@ class _Reader:
                 self._inside(node, background)
 
     def _inside(self, node: Node, background: bool) -> None:
-        """Walk through what a statement is made of."""
+        """Walk through the children of a statement."""
         if node.type == "function_definition":
             self._functions.add(_text(node.child_by_field_name("name")))
         self._branches += node.type in BRANCHES
@@ -196,7 +196,7 @@ class _Reader:
         self._values[name] = [*before, new] if self._branches else [new]
 
     def _command(self, node: Node, background: bool) -> None:
-        """Note what a command starts; of a variable in its place, with each value that it may have."""
+        """Note the programs that a command starts; for a variable as its name, with each value that it may have."""
         name = _text(node.child_by_field_name("name")).strip('"${}[@]')
         values, starts = self._values.get(name, []), len(self.found.starts)
         self._begin(self._words(node), background)
@@ -262,7 +262,7 @@ class _Reader:
         self.found = replace(self.found, starts=(*self.found.starts, start), beside=beside)
 
     def _inner(self, words: list[str], background: bool, *, texts: bool) -> None:
-        """Note what a program starts that has the command among its words, or as a text in one of them."""
+        """Note the program that starts in ``words``: as words of their own, or within a text in one of them."""
         for at, word in enumerate(words):
             name = _name(word)
             known = name in (*STARTERS, *AROUND, *RUNNERS, *SHELLS, *self._functions)
@@ -385,7 +385,7 @@ def _behind_host(words: list[str]) -> list[str]:
 
 
 def _passes_on(name: str, rest: Sequence[str]) -> bool:
-    """Whether a program starts the command among its words."""
+    """True if a program starts the command in its arguments."""
     if name in RUNNERS:
         return "run" in rest or "exec" in rest
     return name in AROUND and not (name == "command" and rest[:1] in (["-v"], ["-V"]))
@@ -398,7 +398,7 @@ def _program_sought(node: Node) -> str:
 
 
 def _starter(words: list[str]) -> str:
-    """Return what of a command starts ranks, as a person names it; empty where it starts none."""
+    """Return a readable name of the rank starter in a command; empty without one."""
     name = _name(words[0])
     if name in STARTERS:
         subcommand = "" if "-" in name else SUBCOMMANDS.get(STARTERS[name], ("",))[0]

@@ -29,7 +29,7 @@ from distconsole.model.run_events import PlanMade, PlannedHost
 from distconsole.rpc.wire import fill
 
 SHOWN_PORT = "29500"
-"""Stands where no port has been found yet, and where a file says it that a person may change; torch's own default."""
+"""Placeholder for a port not yet found, and the default in files that users may change; torch's own default."""
 
 SHOWN_RUN_DIR = "distconsole-run"
 """Stands in the text of ``--dry-run`` for the run's folder, which only a run of ours has."""
@@ -94,7 +94,7 @@ def plan_event(plan: LaunchPlan, t: float) -> PlanMade:
 
 
 def dry_run_text(plan: LaunchPlan, command: Command | None = None) -> str:
-    """Return what can be pasted into a shell on each host to run the job by hand; ``command``: what it was read from."""
+    """Return commands to paste into a shell on each host to run the job by hand; ``command``: the pasted one, if any."""
     lines = [
         *command_lines(command),
         f"# {count_text(plan.world_size, 'rank')} by {plan.launcher}: {plan.why}",
@@ -173,7 +173,7 @@ def _fill_names(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What a file is written from; without a plan for a job whose nodes Slurm chooses."""
+    """Input of an emitted file; without a plan if Slurm chooses the nodes."""
 
     request: Run
     env: Mapping[str, str]

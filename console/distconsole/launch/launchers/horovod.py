@@ -20,7 +20,7 @@ from distconsole.model.job import NodePlan, RankPlacement
 from distconsole.model.names import Rank
 
 ELASTIC_NAMES = ("HOROVOD_ELASTIC", "HOROVOD_GLOO_TIMEOUT_SECONDS")
-"""Removed where they are inherited: the first has ranks look for a driver that may not be there."""
+"""Removed if inherited: the first makes ranks look for a driver that may not exist."""
 
 RENDEZVOUS = (
     "import horovod.runner.http.http_server as h; "
@@ -33,31 +33,31 @@ GLOO_TIMEOUT_SECONDS = 120
 """How long ranks wait for each other; Horovod's own 30 s are short where torch comes from NFS."""
 
 ELASTIC_TIMEOUT_SECONDS = 30
-"""The same for elastic ranks, Horovod's own: most ranks of a larger job wait so long after a failure,
-for only some were connected to who died."""
+"""The same for elastic ranks, Horovod's default: most ranks of a larger job wait this long after a
+failure, because only some were connected to the rank that died."""
 
 AGENT = "{agent}"
 """Stands for our program on the node, in the words of an interpreter."""
 
 MAX_ELASTIC_RANKS = 400
-"""Each holds a connection to the store at the same time, when all begin anew."""
+"""Each holds a connection to the store while all restart together."""
 
 
 def plan_nodes(job: Job) -> tuple[NodePlan, ...]:
-    """Return what each node starts: one process a rank, with the variables of horovodrun's workers.
+    """Return each node's plan: one process a rank, with the variables of horovodrun's workers.
 
     ``{port}`` is that of the key-value store in the first node's shim. Each host gets the name of
-    its own interface, so they need not be called the same.
+    its own interface: the names may differ.
     """
     return tuple(_plan_node(job, node) for node in job.nodes)
 
 
 def plan_elastic_nodes(job: Job) -> tuple[NodePlan, ...]:
-    """Return what each node starts when Horovod's driver on the first node asks for it.
+    """Return each node's plan under Horovod's elastic driver, which runs on the first node.
 
     The ranks' places are those that the driver gives them while all hosts are there.
 
-    Raises PlanError if there are more ranks than can begin anew together.
+    Raises PlanError if more ranks would restart together than the store takes.
     """
     if job.world_size > MAX_ELASTIC_RANKS:
         raise PlanError(
@@ -74,7 +74,7 @@ def plan_elastic_nodes(job: Job) -> tuple[NodePlan, ...]:
 
 
 def elastic_note(job: Job, fewest: int) -> str:
-    """Return what a person should know about an elastic plan."""
+    """Return the note about elastic ranks for the user."""
     left = "one host is" if fewest == 1 else f"{fewest} hosts are"
     return (
         f"elastic: Horovod's own driver on {job.master.host.name} says which ranks are started, and "
@@ -133,5 +133,5 @@ def _nodes_with(job: Job, local_rank: int) -> list[PlacedNode]:
 
 
 def _scope(node: PlacedNode) -> str:
-    """Return what the ranks of a host call it; it becomes a part of an HTTP path."""
+    """Return the host's name in the ranks' store requests, fit for an HTTP path."""
     return f"{node.index}-{re.sub(r'[^A-Za-z0-9.-]+', '-', node.host.name)}"

@@ -67,7 +67,7 @@ FORCED_OFF = tuple(
 
 
 def plan_nodes(job: Job) -> tuple[NodePlan, ...]:
-    """Return what each node starts: node 0 mpirun; the others what mpirun asks their shim for.
+    """Return each node's plan: mpirun on node 0; on the others, the daemons that mpirun requests.
 
     Raises PlanError if mpirun could not tell two of the hosts apart, or not use one of them.
     """
@@ -106,7 +106,7 @@ def _refuse_other_folders(job: Job) -> None:
 
 
 def notes(job: Job) -> tuple[str, ...]:
-    """Return what a person should know about the plan."""
+    """Return notes on the plan for the user."""
     found = []
     roots = ", ".join(node.host.name for node in job.nodes if node.facts.uid == 0)
     if roots and not _is_hydra(job):
@@ -177,7 +177,7 @@ def _with_slots(job: Job, addresses: Sequence[str]) -> str:
 
 
 def _name_in_list(node: PlacedNode) -> str:
-    """Return a host as ``--host`` takes it, where a colon stands before slots: by its name where its address has some."""
+    """Return the host for ``--host``, in which colons precede slots: its name if its address has colons."""
     address = node.endpoint.address
     named = node.host.name if ":" in address else address
     return named.replace(":", "-")
@@ -193,7 +193,7 @@ def _hydra_hosts(job: Job) -> list[str]:
 
 
 def _rank_script(job: Job) -> str:
-    """Return ``AS_RANK``, which in a Slurm job also gives a rank what it would have as a task of srun."""
+    """Return ``AS_RANK``; in a Slurm job with the variables of a task of srun."""
     if job.slurm_job is None:
         return AS_RANK
     hosts = ",".join(node.host.name for node in job.nodes)

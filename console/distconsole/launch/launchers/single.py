@@ -10,10 +10,10 @@ from distconsole.model.names import Rank
 
 
 def plan_node(job: Job, node: PlacedNode) -> NodePlan:
-    """Return what one node starts.
+    """Return one node's plan: a single process.
 
     ``RANK`` and ``WORLD_SIZE`` are left out on purpose: libraries that find them join a process
-    group that nobody opens. A script gets its place by ``NODE_RANK``, ``NNODES``, ``MASTER_ADDR``
+    group that no rank opens. A script gets its place by ``NODE_RANK``, ``NNODES``, ``MASTER_ADDR``
     and ``MASTER_PORT``, or by ``{node_rank}``, ``{nnodes}``, ``{master_addr}`` and
     ``{master_port}`` in its arguments; with ``--pass-args init-method`` its arguments say so.
     """

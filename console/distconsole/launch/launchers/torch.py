@@ -46,8 +46,8 @@ export MASTER_ADDR="${{MASTER_ADDR#*/}}"
 """Has the ranks of every round meet at the first node, at a port that its shim keeps for them.
 
 torchrun lets the ranks of all rounds use one store (before torch 2.4 and with
-TORCH_DISABLE_SHARE_RDZV_TCP_STORE: a port that may be taken before it is used), where a round
-reads what an earlier one has left, and keeps the address of the first round's first node
+TORCH_DISABLE_SHARE_RDZV_TCP_STORE: a port that may be taken before its use), so that a round
+reads entries of an earlier one, and keeps the address of the first round's first node
 (dynamic_rendezvous.py of torch 2.13).
 """
 
@@ -57,16 +57,16 @@ if [ "$LOCAL_RANK" = 0 ] && [ -d "${DISTCONSOLE_ERRORS-}" ]; then
 mkdir -p "$DISTCONSOLE_ERRORS/past" && mv "$DISTCONSOLE_ERRORS"/*.json "$DISTCONSOLE_ERRORS/past"
 fi 2>/dev/null
 """
-"""Puts aside what the ranks of the round before have raised: torchrun has dealt with that."""
+"""Puts aside the error files of the round before: torchrun has dealt with them."""
 
 OWN_RESTARTS = (
     "export TORCHELASTIC_RESTART_COUNT=${{DISTCONSOLE_RESTART:-0}} "
     "TORCHELASTIC_MAX_RESTARTS={allowed}\n"
 )
-"""Tells ranks what a torchrun that restarted them would: here the shims restart every torchrun together.
+"""Gives ranks the variables of a restarting torchrun: here the shims restart every torchrun together.
 
-By itself a static torchrun begins again without the other nodes, in the store of the round before, where
-ranks find addresses of ranks that are gone (static_tcp_rendezvous.py of torch 2.13), on one node, too.
+By itself a static torchrun restarts without the other nodes, in the store of the round before, where
+ranks find addresses of dead ranks (static_tcp_rendezvous.py of torch 2.13), also on one node.
 """
 
 JOIN_SECONDS = 600
@@ -74,16 +74,16 @@ LAST_CALL_SECONDS = 10
 STORE_SECONDS = 300
 
 BEAT_SECONDS = 3
-"""Of a dynamic rendezvous: for enough nodes to come; for further ones once there are enough; for the
-first node's torchrun to begin, which imports torch before it does; between two signs of life of a
-node, which is gone after three that are missing."""
+"""Seconds of a dynamic rendezvous: for enough nodes to come; for further ones after that; for the
+first node's torchrun to begin, including its import of torch; between two heartbeats of a node,
+lost after three missing ones."""
 
 
 def plan_node(job: Job, node: PlacedNode) -> NodePlan:
-    """Return what one node starts of a job without torchrun: one process a rank, ranks in the order of hosts.
+    """Return a node's plan without torchrun: one process a rank, ranks in the order of hosts.
 
     The variables are those of torch's ``env://`` initialisation and of torchrun, so that scripts and
-    frameworks (Lightning) written for either find what they read.
+    frameworks (Lightning) written for either work.
     """
     env = {
         "MASTER_ADDR": job.master.endpoint.address,
@@ -121,11 +121,10 @@ def _plan_rank(job: Job, node: PlacedNode, local_rank: int) -> RankPlacement:
 
 
 def plan_torchrun(job: Job, node: PlacedNode) -> NodePlan:
-    """Return what one node starts: one torchrun.
+    """Return a node's plan: one torchrun.
 
-    With static rendezvous, so that the ranks are known beforehand and follow the order of hosts;
-    where the job may lose nodes, with the dynamic one, whose every round has ranks of its own, and which
-    restarts them by itself.
+    Its rendezvous is static, so that ranks follow the order of hosts; dynamic if the job may lose
+    nodes: torchrun then restarts the ranks by itself and numbers them again in every round.
     """
     own_store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"} if job.min_nodes is not None else {}
     cleared = (*RANK_NAMES, "GROUP_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", *PET_NAMES)

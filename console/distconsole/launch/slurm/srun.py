@@ -1,8 +1,8 @@
-"""Ranks below Slurm: what srun starts on each node, and what Slurm says of a job.
+"""Ranks below Slurm: srun's tasks on each node, and Slurm's description of a job.
 
-srun starts one task a node, our shim, and the shim starts what the launcher has for the node. So
-everything is below slurmstepd, in the job's control group and accounting, and every rule of ours
-holds for it.
+srun starts one task a node, our shim, and the shim starts the launcher's processes of the node. So
+all are below slurmstepd, in the job's control group and accounting, and every rule of ours
+holds for them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ENDED_STATES = (
 """Of ``JobState``. In any other (SUSPENDED, SIGNALING, one of a later Slurm) a job has its nodes still."""
 
 PARTING_SECONDS = 30
-"""How long a shim may stay after the first one has left, which it does when all nodes are done."""
+"""Seconds that a shim may outlast the first one to leave, which leaves when all nodes are done."""
 
 MISLEADING = ("SLURM_TASK_PID", "SLURM_NTASKS_PER_NODE", "SLURM_GPUS_PER_TASK")
 """Of the shim's task and not of the ranks."""
@@ -62,10 +62,10 @@ class Allocation:
     """A job whose nodes we may use.
 
     Attributes:
-        held: Whether it is ours, submitted for this run, and ends with it.
-        run: The run's id, where the job was named after it; empty otherwise.
-        asked: The request as it came, for ``rerun``; None where the request is that.
-        over: Asks Slurm whether the job has ended, or will start again.
+        held: Submitted for this run, and ends with it.
+        run: The run's id if the job was named after it; empty otherwise.
+        asked: The request as it came, for ``rerun``; None if the request is unchanged.
+        over: Asks Slurm if the job has ended or will start again.
     """
 
     job: str
@@ -121,7 +121,7 @@ def inside(environ: Mapping[str, str], cluster: Cluster) -> Allocation | None:
 def fit_hosts(
     cluster: Cluster, facts: Mapping[HostName, NodeFacts], job: JobState, request: Run
 ) -> tuple[Cluster, dict[HostName, NodeFacts]]:
-    """Return hosts in Slurm's order and facts of what the job has of them: a node may have more."""
+    """Return hosts in Slurm's order and facts limited to the job's share of each node."""
     order = {name: index for index, name in enumerate(job.nodes)}
     hosts = sorted(cluster.hosts, key=lambda host: order.get(host.name, len(order)))
     slots = job.tasks_a_node if request.nproc is None else None
@@ -163,9 +163,9 @@ def is_one_a_node(choice: Choice, traits: ScriptTraits, arguments: Sequence[str]
 
 
 def plan_tasks(job: Job, plans: Sequence[NodePlan]) -> tuple[NodePlan, ...]:
-    """Return plans whose processes have the variables of a task of srun beside their own.
+    """Return plans whose processes also have the variables of a task of srun.
 
-    A script that reads ``SLURM_PROCID`` finds what it would find below ``srun --ntasks-per-node``.
+    A script that reads ``SLURM_PROCID`` works as below ``srun --ntasks-per-node``.
     """
     counts = [len(plan.ranks) for plan in plans]
     return tuple(_plan_node_tasks(job, plan, counts, at) for at, plan in enumerate(plans))
@@ -244,7 +244,7 @@ def _plan_node_tasks(job: Job, plan: NodePlan, counts: Sequence[int], at: int) -
 
 
 def _tasks_a_node(text: str, nodes: int) -> int | None:
-    """Return the tasks asked for on each node; Slurm counts one where nobody asked."""
+    """Return the tasks requested for each node; None for Slurm's default of one."""
     asked = _field(text, "NtasksPerN:B:S:C").partition(":")[0]
     if is_whole(asked) and int(asked) > 0:
         return int(asked)

@@ -17,19 +17,19 @@ from distconsole.model.names import is_whole
 REQUEUE = ("--requeue", "--no-requeue")
 
 UNUSED_SECONDS = 300
-"""A job whose console never says what to start is given back after so long."""
+"""A job that gets nothing to start from its console ends after these seconds."""
 
 NEVER_AGAIN = 'if [ "${SLURM_RESTART_COUNT:-0}" != 0 ]; then exit 75; fi\n'
-"""What Slurm starts again although nobody asked for that would have nobody to watch it."""
+"""Keeps a job that Slurm requeues without ``--requeue`` from running: no console would watch it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What options of sbatch ask for, as far as they say it; None where they do not.
+    """Values in the options of sbatch; None if not set.
 
     Attributes:
         nodes: The least number of nodes.
-        tasks_a_node: Tasks, which are ranks unless ``--nproc`` says otherwise.
+        tasks_a_node: Tasks; as many ranks unless ``--nproc`` is given.
         cpus: Processors of a task; Slurm gives one unless it is configured otherwise.
         requeue: Whether Slurm may start the job again.
     """
@@ -42,7 +42,7 @@ class Options:
 
 
 def words_of(options: str | None) -> list[str]:
-    """Return the words of ``--slurm``, none where it is not given; raises UsageError if the quotes do not fit."""
+    """Return the words of ``--slurm``, none without it; raises UsageError if the quotes do not match."""
     try:
         return shlex.split(options or "")
     except ValueError as error:
@@ -88,9 +88,9 @@ def submit_command(
 
 
 def job_script(*, requeue: bool = False, unused_seconds: int = UNUSED_SECONDS) -> str:
-    """Return what a submitted job runs; its code 75 (EX_TEMPFAIL) says that nothing was started in it.
+    """Return the script of a submitted job, which exits with 75 (EX_TEMPFAIL) if it got nothing to start.
 
-    Its pipe is where the first node's agent writes the path (``tell_holder`` of ``slurm.py`` there); the
+    The first node's agent writes the path into its pipe (``tell_holder`` of ``slurm.py`` there); the
     folder is tested as by ``own_folder`` there.
     """
     return f"""exec bash -c '
@@ -147,7 +147,7 @@ def _count(value: str | None) -> int | None:
 
 
 def _gpus(value: str | None, kind: str = "") -> int | None:
-    """Return the number in ``gpu:a100:4`` (of ``kind`` gpu) or ``a100:4``; one where there is none."""
+    """Return the number in ``gpu:a100:4`` (of ``kind`` gpu) or ``a100:4``; one if it has none."""
     for item in (value or "").split(","):
         name, *parts = item.split("=")[0].split(":")
         if kind and name != kind:

@@ -1,8 +1,8 @@
-"""Which files are a project's code: the manifest of what ``--sync`` brings.
+"""Chooses the files of a project's code: the manifest that ``--sync`` brings.
 
-The project is the Git work tree that the script lies in, else the script's folder. Left out are what
-its ``.gitignore`` files leave out, what is never code (``NEVER``, ``BUILT_IN``), and what its
-``.distconsoleignore`` says; that one is written alike, and ``!name`` in it brings something back.
+The project is the Git work tree that contains the script, else the script's folder. Left out are
+files that ``.gitignore`` names, that are never code (``NEVER``, ``BUILT_IN``), or that
+``.distconsoleignore`` names, in the same syntax; ``!name`` in it brings something back.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class CodeFile:
 class Code:
     """A project's code at one moment: its ``root`` here, files, ``links`` within it (path and target).
 
-    ``commit`` is what Git has checked out, with ``-dirty`` where a tracked file is changed or a file of the code
-    is not tracked, and ``-unknown`` where only a program of the repository could tell; empty without Git.
+    ``commit`` is Git's, with ``-dirty`` if a tracked file is changed or a file of the code is not tracked, and
+    ``-unknown`` where only a program of the repository could decide that; empty without Git.
     """
 
     root: str
@@ -123,7 +123,7 @@ def collect(root: Path, keep: Callable[[bytes], str]) -> Code:
 
 
 class _Walk:
-    """What was found so far: path to (where it is read, mode, bytes)."""
+    """Files found so far: path to (source, mode, bytes)."""
 
     def __init__(self, root: Path, tracked: frozenset[str]) -> None:
         self.root = root
@@ -137,7 +137,7 @@ class _Walk:
         self.empty: list[str] = []
 
     def folder(self, path: str, rules: Rules, own: Rules, ignored: bool = False) -> None:
-        """Take what is in one folder, and below it; of an ignored one only what Git tracks."""
+        """Take the files in a folder and below it; in an ignored one only those that Git tracks."""
         place = self.root / path
         rules += _ignore_file(place / ".gitignore", path)
         if not path:
@@ -268,7 +268,7 @@ def _ask_git(root: Path, *words: str, codes: tuple[int, ...] = (0,)) -> str:
 
 
 def _is_bulk(folder: os.DirEntry[str]) -> bool:
-    """Whether a folder holds no code of the project: a Python environment, or checkpoints."""
+    """True if a folder holds no code of the project: a Python environment, or checkpoints."""
     place = Path(folder.path)
     if (place / "pyvenv.cfg").exists() or (place / "conda-meta").is_dir():
         return True

@@ -22,11 +22,11 @@ class Rule:
 
 
 class Rules:
-    """Rules in the order in which they were read; the last that matches decides."""
+    """Rules in the order of reading; the last that matches decides."""
 
     def __init__(self, rules: Iterable[Rule] = ()) -> None:
         self._rules = tuple(rules)
-        # Most files match nothing at all, which one expression says much faster than many.
+        # Most files match no rule: one joined expression decides that much faster.
         joined = "|".join(f"(?:{rule.pattern.pattern})" for rule in self._rules)
         self._any = re.compile(joined or r"(?!)", re.DOTALL)
 
@@ -40,7 +40,7 @@ class Rules:
         return rule is not None and not rule.negated
 
     def bring_back(self, path: str) -> bool:
-        """Say whether a rule with ``!`` decides on this file, and names it alone: its whole path, no wildcard."""
+        """True if a rule with ``!`` decides on this file and names it alone: its whole path, no wildcard."""
         rule = self._last_match(path, folder=False)
         whole = re.escape(_bytewise(path))
         return rule is not None and rule.negated and rule.pattern.pattern == whole
@@ -94,7 +94,7 @@ def _without_trailing_blanks(line: str) -> str:
 
 
 def _piece(pattern: str, at: int) -> tuple[str, int]:
-    """Translate what begins at ``at``; return it and where the next piece begins."""
+    """Translate the piece at ``at``; return it and the position of the next one."""
     character = pattern[at]
     if character == "*":
         return _stars(pattern, at)

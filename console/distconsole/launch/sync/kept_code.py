@@ -15,7 +15,7 @@ from distconsole.launch.sync.code import Code, CodeFile
 from distconsole.model.names import RunId
 
 KEEP_SECONDS = 90 * 86400.0
-"""Contents and manifests that nothing has used for so long are removed."""
+"""Contents and manifests unused for this long are removed."""
 
 TOUCH_SECONDS = 86400.0
 

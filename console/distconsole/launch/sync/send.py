@@ -1,7 +1,7 @@
 """``--sync``: brings a project's code to every node before a run is prepared there.
 
-Contents travel by their SHA-256 over the connection that is there already; what a node has, of
-whichever run, is not sent again. Each run gets a copy of its own, ``runs/<run>/code`` on the node.
+Contents travel by their SHA-256 over the existing connection; those that a node has from any run are
+not sent again. Each run gets a copy of its own, ``runs/<run>/code`` on the node.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SYNC_SECONDS = 120.0
 """How long a node may take for one request."""
 
 PIECE_BYTES = MAX_PIECES_BYTES // 2
-"""Content in one request: packed, and as base64, it fits into a line also where it does not shrink."""
+"""Bytes of content in one request: compressed and in base64 they fit into a line even if incompressible."""
 
 TRIES = 3
 """How often a node may find contents missing, before it is given up."""
@@ -112,8 +112,7 @@ def bring(
 ) -> tuple[int, int]:
     """Bring ``code`` to every host, each in parallel, so that ``run`` can be prepared with it.
 
-    Returns how many contents were sent to all nodes, and their bytes; ends early once ``is_stopped``
-    says that nobody wants it any more.
+    Returns how many contents were sent to all nodes, and their bytes; ends early once ``is_stopped``.
 
     Raises UnreachableError, naming the nodes that could not take it, and why; ConsoleError if a
     content cannot be read here.
