@@ -1,4 +1,4 @@
-"""The application: how it begins and is left, its themes and its palette; what it shows is its screen's."""
+"""The application: its start and end, themes and palette; ``MainScreen`` has the contents."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ AS_BEFORE = (
     b"\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?2004l\x1b[?2048l\x1b[?1004l\x1b[?7h"
     b"\x1b[<u\x1b[?1049l\x1b[?25h"
 )
-"""No mouse, no pasting, no sizes and no focus are told, lines wrap; keys, screen and cursor as they were."""
+"""Turns off mouse, paste, size and focus reports, wraps lines, and restores keys, screen and cursor."""
 
 SUSPENDED = "distconsole is suspended; runs go on without it; 'fg' brings it back"
 FINDING = "a verb, a key, or words of what it does; Enter takes it, Escape goes back"
@@ -76,10 +76,10 @@ class Palette(CommandPalette):
 
 
 class Everything(SystemCommandsProvider):
-    """What can be done, found by its name and by what is said of it."""
+    """The palette: searches the system commands by name and by description."""
 
     async def search(self, query: str) -> Hits:
-        """Yield what has the letters of ``query`` in its name, and behind it what has its words in what it does."""
+        """Yield commands whose name matches ``query``, then those whose description has all of its words."""
         matcher, words = self.matcher(query), query.lower().split()
         for name, does, callback, _ in self.app.get_system_commands(self.screen):
             match = matcher.match(name)
@@ -90,7 +90,7 @@ class Everything(SystemCommandsProvider):
 
 
 class ConsoleApp(LowOverheadApp[int]):
-    """distconsole, full screen; ``theme`` None leaves it to what was chosen before, and to the terminal."""
+    """distconsole, full screen; ``theme`` None takes the kept one, else one that suits the terminal."""
 
     CSS_PATH = "app.tcss"
     TITLE = "distconsole"
@@ -99,7 +99,7 @@ class ConsoleApp(LowOverheadApp[int]):
     HORIZONTAL_BREAKPOINTS = [(0, "-ruled"), (RULED_TO + 1, "-framed")]  # noqa: RUF012 - likewise
     COMMANDS = {Everything}  # noqa: RUF012 - as App has it
     BINDINGS: ClassVar[list[BindingType]] = [
-        # Textual's own would leave at once, also where the key was given another meaning.
+        # Textual's own binding would leave at once, even if the user has bound the key to something else.
         Binding("ctrl+q", "press('ctrl+q')", "Quit", show=False, priority=True),
         Binding("escape", "screen.step_back", "Back", show=False),
         Binding("ctrl+z", "suspend_process", show=False, priority=True),
@@ -109,7 +109,7 @@ class ConsoleApp(LowOverheadApp[int]):
     _screen_loop: asyncio.AbstractEventLoop | None = None
     """Where a signal's handler may ask to leave."""
     _suspends = False
-    """Whether it has stopped itself, and begins anew by itself."""
+    """True while it has suspended itself, and so resumes by itself."""
 
     def __init__(
         self,
@@ -190,7 +190,7 @@ class ConsoleApp(LowOverheadApp[int]):
             signal.signal(signal.SIGCONT, self._on_continued)
 
     def _on_continued(self, _number: int, _frame: FrameType | None) -> None:
-        """Begin anew on the terminal; Textual would begin beside what goes on, also as the terminal is closed."""
+        """Restart drawing after SIGCONT; Textual's own handler runs beside the screen's work, even on a closed terminal."""
         if self._screen_loop is not None and not self._suspends:
             self._screen_loop.call_soon_threadsafe(self._begin_anew)
 
@@ -216,7 +216,7 @@ class ConsoleApp(LowOverheadApp[int]):
         return_code: int = 0,
         message: RenderableType | None = None,
     ) -> None:
-        """Leave; what is stuck then needs no key to be read to hear a Ctrl-C."""
+        """Leave; from then on Ctrl-C is a signal, which ends even a process that reads no keys."""
         super().exit(result, return_code, message)
         if self._driver is not None and not self.is_headless:
             let_keys_signal()
@@ -266,15 +266,15 @@ class ConsoleApp(LowOverheadApp[int]):
 
 
 def wants_startup(request: ask.Request, config: Config) -> bool:
-    """Whether the start-up file is done: wherever the console opens, unless somebody said no."""
+    """True if the start-up file is run: by default, unless the request or the configuration disables it."""
     asked = getattr(request, "startup", None)
     return (config.startup if asked is None else asked) is not False
 
 
 class Leaving:
-    """Leave ``app`` when told to end, or when the terminal is closed, and restore it; asked again, at any price.
+    """Leaves ``app`` at a signal to end or a closed terminal, and restores the terminal; at a second signal by force.
 
-    Signals are heard by a thread: the main one may be what is stuck, and then runs no handler.
+    A thread reads the signals: a stuck main thread runs no handler.
     """
 
     def __init__(self, app: ConsoleApp) -> None:
@@ -329,9 +329,9 @@ class Leaving:
 
 
 def mute_lost_terminal() -> bool:
-    """Have what is written to a terminal that is gone go nowhere; return whether it is gone.
+    """Redirect output of a closed terminal to /dev/null; return True if it is closed.
 
-    Textual's writer ends at an error, and is then waited for in vain; nobody is left who could ask twice.
+    Textual's writer thread ends at an error, and the exit then waits for it without end.
     """
     lost = False
     for stream in (STDOUT, STDERR):

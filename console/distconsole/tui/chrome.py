@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from distconsole.tui.tasks import RequestTask
 
 SMALL = (60, 15)
-"""Columns and lines below which the last line says so; the screens are made for 80 x 24 and more."""
+"""Columns and lines below which the last line warns; the screens are made for 80 x 24 and more."""
 PRESSES = "presses"
 """Name of the key in the meta of text that can be clicked."""
 
@@ -56,7 +56,7 @@ WAYS = {
     Mode.FORM: (("escape", "Esc", "view"), ("tab", "Tab", "next"), ("space", "Space", "choose")),
     Mode.ASK: (("enter", "Enter", "yes"), ("escape", "Esc", "no")),
 }
-"""What the line of keys begins with, besides keys that type lines: what a click presses, name, label."""
+"""First entries of the line of keys, by mode: key that a click presses, name, label."""
 FIRST = {
     line: place for place, line in enumerate((*ON, "", "help", "back", "find ", "stop {run}"))
 }
@@ -64,7 +64,7 @@ FIRST = {
 BEGINNING = ("check", "launch last")
 """Lines whose keys bring something into an empty view."""
 OF_LIVING = ("stop ", "trace ")
-"""How the lines of keys begin that need ranks; ``why`` tells of an ended run what was kept."""
+"""Prefixes of key lines that need live ranks; ``why`` also works on an ended run."""
 HEAT_KEYS = ("heat", "lines filter")
 """How the lines of keys begin that are about the heat map."""
 EDGE = 1
@@ -83,10 +83,10 @@ def title_content(
     *,
     digits: bool = False,
 ) -> Content:
-    """Return tabs, hosts and runs that go on in ``width`` cells; the program's name, help and words about hosts give way.
+    """Return tabs, hosts and running runs in ``width`` cells; the program's name, help and host words give way.
 
     Args:
-        digits: Whether digits do what the F-keys do, which many a terminal keeps for itself.
+        digits: Digits act as the F-keys, many of which some terminals keep for themselves.
     """
     names = keymap.digits if digits else {}
     shown = [(tab, names.get(tab.key, tab.shown)) for tab in keymap.tabs]
@@ -125,7 +125,7 @@ def _clickable(key: str, markup: str) -> Content:
 
 
 def small_content(size: Size) -> Content | None:
-    """Return what the last line says in a terminal with too little room."""
+    """Return the warning on the last line of a too small terminal."""
     if size.width >= SMALL[0] and size.height >= SMALL[1]:
         return None
     words = f" {size.width} x {size.height}: too small, made for 80 x 24"
@@ -206,11 +206,11 @@ def _named(key: str, name: str, label: str) -> Content:
 
 
 SPAN_SECONDS = 2.0
-"""A bar of the throughput is of so much time at least, so that each has a value of its own."""
+"""Least time of a bar of the throughput, so that each has a value of its own."""
 
 
 class TimeAxis(Words):
-    """The time of a past run as a line, which a click moves along; above it, where there is room, its throughput."""
+    """The time of a past run as a line that a click seeks in; above it, if there is room, the throughput."""
 
     def on_click(self, event: events.Click) -> None:
         place = event.get_content_offset(self)
@@ -262,7 +262,7 @@ PAST_KEYS = "Space play · [ ] marks · @ a time"
 
 
 def _where(head: ReplayClock, t: float, marks: Sequence[Mark], read: float) -> tuple[str, Content]:
-    """Return whether it moves, and the time; and the last thing that stands out before it."""
+    """Return the state of the clock with the time, and the last mark before it."""
     way = f"▶ play x{head.speed}" if head.playing else "‖ past "
     passed = f"{duration_text(t - head.axis.start)} of {duration_text(head.axis.seconds)}"
     said = Content("" if read >= 1 else f"… reading, {100 * read:.0f} %")

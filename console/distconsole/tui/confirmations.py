@@ -1,4 +1,4 @@
-"""What a request would destroy, in words, so that it is asked for once."""
+"""Describes the data or runs that a request would destroy, for a confirmation."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ NAMED_FILES = 3
 
 
 def assess(request: ask.Request, now: float) -> tuple[ask.Request, Danger | None]:
-    """Return ``request``, with the very run that it means, and what is dangerous about it at ``now`` (UNIX seconds).
+    """Return ``request`` with its run resolved, and its danger at ``now`` (UNIX seconds).
 
-    It reads files, which may take long. Raises ConsoleError if the run cannot be told, or its file not be read.
+    It reads files, which may take long. Raises ConsoleError if the run is ambiguous, or its file cannot be read.
     """
     if isinstance(request, ask.Stop):
         return _assess_stop(request, now)
@@ -37,7 +37,7 @@ def assess(request: ask.Request, now: float) -> tuple[ask.Request, Danger | None
 
 
 def overwriting(paths: Sequence[str], now: float) -> Danger | None:
-    """Return what is dangerous about writing these files, and folders, which end with a slash; or None."""
+    """Return the danger of writing these files, and folders, which end with a slash; or None."""
     found = []
     for given in paths:
         path = expand_home(given)
@@ -88,7 +88,7 @@ def _ranks(plan: PlanMade | None, hosts: Sequence[str]) -> str:
 
 
 def _means(request: ask.Stop, own_seconds: float | None = None) -> str:
-    """Return what the signals are; ``own_seconds`` is the run's own grace, None where it is not known."""
+    """Return the signals of a stop in words; ``own_seconds`` is the run's own grace, None if unknown."""
     grace = own_seconds if request.grace_seconds is None else request.grace_seconds
     if grace == 0:
         return "SIGKILL at once; nothing is saved"

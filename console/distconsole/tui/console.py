@@ -36,18 +36,18 @@ class Console(Protocol):
 
     @property
     def is_running(self) -> bool:
-        """Whether the screen still stands."""
+        """True until the screen has ended."""
 
     def show_view(self, name: str) -> None:
         """Put the view called ``name`` on the screen."""
 
     def step_back(self) -> bool:
-        """Go to what was shown before this page or view; return whether there was anything."""
+        """Go to the page or view before this one; return False without one."""
 
     def find(self, words: str, step: int = 1, *, typing: bool = False) -> None:
-        """Go to the next place on the screen that has ``words``, those of before if empty; raises ConsoleError if there is none.
+        """Go to the next match of ``words``, of the last words if empty; raises ConsoleError without a match.
 
-        Each time while ``typing`` it is looked for from where the reader was; empty then ends that.
+        While ``typing``, each search starts at the reader's first place; empty words then end the search.
         """
 
     def redraw(self) -> None:
@@ -60,10 +60,10 @@ class Console(Protocol):
         """Run ``line`` as if it was typed at the prompt; ``quiet`` leaves it out of the transcript."""
 
     def choose_theme(self, name: str) -> str:
-        """Take a theme, the next one if ``name`` is empty; return what is said, or raise UsageError."""
+        """Set a theme, the next one if ``name`` is empty; return a message, or raise UsageError."""
 
     def save_screenshot(self, path: str | None) -> str:
-        """Write what is on the screen into a file; return what is said, or raise ConsoleError."""
+        """Write the screen into a file; return a message, or raise ConsoleError."""
 
     def candidates(self, verb: str) -> Iterable[str]:
         """Return what may follow a verb of the screen."""

@@ -1,4 +1,4 @@
-"""What goes on: verbs that have not ended, how each can be ended, which is meant, and the view of all of them."""
+"""Running verbs: how to end each, the choice of one to end, and the view of all."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Job:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether it was told to end what it has started, and has not come to that yet."""
+        """True from a request to stop its processes until they have ended."""
         asked = self.task.control.asked is not None and not self.task.is_cancelled
         return asked and self.ending in (Ending.STOP, Ending.ASK)
 
@@ -93,7 +93,7 @@ class Job:
         )
 
     def end(self) -> None:
-        """End it as far as it may be ended; what was told to stop before is killed."""
+        """End it as far as its verb allows; a second request kills."""
         if self.ending is Ending.LEAVE:
             self.task.leave()
         elif self.is_stopping:
@@ -125,7 +125,7 @@ def spinner(now: float) -> str:
 
 
 class JobsView(Vertical):
-    """How long each goes on, what it is at, and how it can be ended."""
+    """The duration, progress and way to end of each job."""
 
     DEFAULT_CSS = """
     JobsView > Panel, JobsView #jobs-table { height: 1fr; }

@@ -1,4 +1,4 @@
-"""Who gets a key that is pressed, and what it does in the view: its line, or what it does in other programs."""
+"""Routes a pressed key to prompt, field, question or view, and translates keys of other programs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PAGES = {
 }
 """Keys that scroll in vim and less: which way, and what share of a page."""
 SAME = {"j": "down", "k": "up", "h": "left", "l": "right", "g": "home", "G": "end"}
-"""What letters of vim mean where they mean nothing else."""
+"""Meanings of vim's letters, unless they are bound."""
 MEANT = {
     **dict.fromkeys(("K", "X", "D", "delete", "ctrl+k"), ("f8", "F8 stops a run")),
     **dict.fromkeys(("i", "a", "o", "A", "I"), ("colon", ": types a verb")),
@@ -35,11 +35,11 @@ MEANT = {
     **dict.fromkeys(("backslash",), ("f", "f filters")),
     **dict.fromkeys(("asterisk", "number_sign"), ("slash", "/ finds")),
 }
-"""Keys of htop, k9s, lazygit and vim that mean nothing here: the key that does the same, and what it does."""
+"""Unbound keys of htop, k9s, lazygit and vim: our key for the same, and its effect."""
 
 
 class KeyScreen(PunctualScreen):
-    """A screen on which a view has the keys, unless the prompt, a field or a question has."""
+    """A screen whose view gets the keys, unless the prompt, a field or a question has the focus."""
 
     shortcuts: Shortcuts
     prompt: Prompt
@@ -49,7 +49,7 @@ class KeyScreen(PunctualScreen):
     _pressed = ""
     """The key before."""
     _early: list[events.Event] | None
-    """What a person did before everything stood; None once that was done."""
+    """Events from before the screen was complete; None once they are handled."""
 
     @property
     def dispatcher(self) -> CommandDispatcher:
@@ -73,7 +73,7 @@ class KeyScreen(PunctualScreen):
         return [each for each in super().focus_chain if shown in each.ancestors_with_self]
 
     def take_key(self, event: events.Key) -> bool:
-        """Do what a key means in the view before the next one comes, which may be meant for the prompt then."""
+        """Handle a key in the view before the next one arrives, which may be for the prompt then."""
         mode, key = self.mode, event.key
         before, self._pressed = self._pressed, key
         if mode is Mode.PROMPT:
@@ -90,26 +90,26 @@ class KeyScreen(PunctualScreen):
         return mode is Mode.VIEW and self.press(key)
 
     def comes_early(self, event: events.Event) -> bool:
-        """Keep what a person did before everything stands; return whether it was kept."""
+        """Keep an event until the screen is complete; return True if it was kept."""
         if self._early is not None:
             self._early.append(event)
         return self._early is not None
 
     def let_keys_in(self) -> None:
-        """Take keys from now on, first what was done before."""
+        """Accept keys from now on, the kept ones first."""
         early, self._early = self._early or [], None
         for event in early:
             self.app.post_message(event)
 
     def focus_view(self) -> None:
-        """Let keys go into the view, where they do not go there already."""
+        """Move the focus into the view, unless it is there already."""
         if self.focused is not None and self.views.shown in self.focused.ancestors_with_self:
             return  # such as to a list that was asked for while the view was not on the screen yet
         self.set_focus(self.views.first_focusable())
 
     @on(Question.Over)
     def back_to_view(self) -> None:
-        """Give the keys to what is on the screen: another view may be than when the question came."""
+        """Return the focus to the current view, which may have changed since the question came."""
         if self.mode in (Mode.VIEW, Mode.FORM):
             self.focus_view()
 
@@ -124,7 +124,7 @@ class KeyScreen(PunctualScreen):
         self.views.page(event.direction)
 
     def on_key(self, event: events.Key) -> None:
-        """Do what a key means that nobody wanted who has the focus."""
+        """Handle a key that the focused widget did not take."""
         if self.press(event.key, letters=False) or self._press_by_habit(event.key):
             event.stop()
             event.prevent_default()

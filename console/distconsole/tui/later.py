@@ -11,7 +11,7 @@ from textual.message import Message
 
 @dataclass
 class CallOnUiThread(Message):
-    """``do`` is called where the message arrives; may be posted from any thread."""
+    """Calls ``do`` in the receiver's thread; may be posted from any thread."""
 
     do: Callable[[], None]
 
@@ -26,7 +26,7 @@ class RunLine(Message):
 def run_in_thread(
     post: Callable[[Message], object], work: Callable[[], Callable[[], None]], name: str
 ) -> None:
-    """Do ``work``, which may take as long as a file system takes, in a thread, and then what it returns on the screen."""
+    """Run ``work``, which may block on a file system, in a thread, then its result on the UI thread."""
 
     def worked() -> None:
         post(CallOnUiThread(work()))

@@ -1,4 +1,4 @@
-"""What a login asks for, on the screen: a password or a code is typed unseen, and goes nowhere else."""
+"""Login questions on the screen: a password or a code is typed unseen and goes only to the login."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEYS_OF_TOLD = "Esc: leave the host out"
 
 
 class LoginScreen(ModalScreen[None]):
-    """One question, above everything else; ``answered`` takes what was typed, None for nothing."""
+    """One question above everything else; ``answered`` takes the typed answer, None without one."""
 
     AUTO_FOCUS = "Input"
     DEFAULT_CSS = """
@@ -55,7 +55,7 @@ class LoginScreen(ModalScreen[None]):
         self._end(None)
 
     def withdraw(self) -> None:
-        """Go away: nobody waits for the answer any more."""
+        """Close: the answer is no longer needed."""
         if self.is_current:
             self._end(None)
 
@@ -78,7 +78,7 @@ class ScreenAsker:
         return self._app.is_running
 
     def ask(self, question: LoginQuestion, wanted: Wanted) -> str | None:
-        """See ``asking.Asker``; None where the console ends meanwhile."""
+        """See ``asking.Asker``; None if the console ends meanwhile."""
         answers: SimpleQueue[str | None] = SimpleQueue()
         screen = LoginScreen(question, answers.put)
         with suppress(RuntimeError):  # the console has ended

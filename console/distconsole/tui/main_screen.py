@@ -1,4 +1,4 @@
-"""The screen of the console: views, prompt, keys, and the tick at which they are drawn."""
+"""The console's screen: views, prompt, keys, and the tick that draws them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ SHORT_LINES = 30
 SIGN = "\u276f"
 """Stands before the prompt."""
 UNVISITED = ("help", "launch")
-"""Views to which one does not go back."""
+"""Views that the trail back leaves out."""
 DEMO_OVER = "the demo is over and its nodes are gone; look around: F4 run  F5 logs  h heat map  W why  q leaves"
 
 
@@ -88,7 +88,7 @@ class ConsoleScreen(KeyScreen):
         self._drawn_for = Size(0, 0)
         self._early = []
         self._trail: list[str] = []
-        """The views to which one goes back, the last one first."""
+        """Earlier views to go back to, the last one first."""
 
     def compose(self) -> ComposeResult:
         yield self._title_line
@@ -168,7 +168,7 @@ class ConsoleScreen(KeyScreen):
         self._turn_to(name)
 
     def step_back(self) -> bool:
-        """Go to what was shown before this page or view; return whether there was anything."""
+        """Go to the page or view before this one; return False without one."""
         if self._close_page():
             return True
         if self._trail:
@@ -199,12 +199,12 @@ class ConsoleScreen(KeyScreen):
         self.settle()
 
     def settle(self) -> None:
-        """Draw twice, once there is room: what a first drawing lays out, a second one fills."""
+        """Draw twice after a layout: the first drawing decides the room that the second one fills."""
         self.call_after_refresh(self.redraw)
         self.call_after_refresh(self.call_after_refresh, self.redraw)
 
     def on_resize(self) -> None:
-        """Draw anew what is drawn for a size, and show nothing before; each layout tells a screen its size, though it is the same."""
+        """Draw again for a new size, without a frame between; Textual reports a size at each layout, even the same."""
         size = self.app.size  # an event's may be another one, and the next layout's this again
         if size != self._drawn_for:
             self._drawn_for = size
@@ -235,7 +235,7 @@ class ConsoleScreen(KeyScreen):
             self.draw_now()
 
     def draw_now(self) -> None:
-        """Draw what is on the screen, if there is anything new to it and drawing has rested enough."""
+        """Draw the screen if there is news and the pause since the last drawing is over."""
         if not self._title_line.is_attached:
             return  # the screen is being taken down
         if self.stands:
@@ -323,7 +323,7 @@ class ConsoleScreen(KeyScreen):
 
     @on(Prompt.Changed, "#prompt")
     def follow_prompt(self, event: Prompt.Changed) -> None:
-        """Have the form say what the prompt says; find what is searched while it is typed."""
+        """Update the form from the prompt; search while words are typed."""
         self.views.form.follow_prompt()
         self.dispatcher.typing(event.value)
 
@@ -333,7 +333,7 @@ class ConsoleScreen(KeyScreen):
 
     @on(LineTable.Chosen)
     def open_row(self) -> None:
-        """Open what a view has no page for."""
+        """Open the row by the view's own key."""
         if self.view == "run":
             self.press("l")
         elif self.view == "cluster":
@@ -417,7 +417,7 @@ class ConsoleScreen(KeyScreen):
         self.query_one("#keys", Words).show(small_content(size) or keys)
 
     def _unable(self, view: str, *, over: bool) -> tuple[str, ...]:
-        """Return lines of keys that would do nothing now; ``over`` says whether what is shown goes on no more."""
+        """Return the lines of keys that have no effect now; ``over``: the shown task has ended."""
         searched = self.views.logs.searched if view == "logs" else self._finder.words
         lines = () if searched else ON
         if view == "check" and over:

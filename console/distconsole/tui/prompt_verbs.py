@@ -1,4 +1,4 @@
-"""Verbs about the prompt itself: what goes on, its end, answers, what was said."""
+"""Verbs about the prompt itself: jobs and their end, answers, the transcript."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class PromptVerbs:
         return jobs_of(self._console.session.tasks, self._console.session.clocks.monotonic())
 
     def do(self, words: list[str]) -> bool:
-        """Do ``words`` if they are a verb of the prompt; return whether they were."""
+        """Run ``words`` if they are a verb of the prompt; return False if not."""
         match words:
             case ["jobs"]:
                 self._console.show_view("jobs")
@@ -71,7 +71,7 @@ class PromptVerbs:
         return True
 
     def begin(self, startup: Path | None) -> None:
-        """Say how keys meet, and do the lines of the start-up file; what was asked for stays in view."""
+        """Note conflicts of keys and run the start-up file's lines; the requested view stays."""
         for told in self._console.shortcuts.keymap.told:
             self._say(told)
         if startup is None:
@@ -129,7 +129,7 @@ class PromptVerbs:
             then(self._console.session.start(request, line))
 
     def fail(self, line: str, error: ConsoleError, place: str = "") -> None:
-        """Say what is wrong with ``line``, which may stand at ``place`` in a file, and have the right one ready."""
+        """Report an invalid ``line``, at ``place`` in a file if given, and offer a corrected one."""
         if place:
             error = ConsoleError(f"{place}: {error.message}", error.hint)
         self._console.session.transcript.error(error)
@@ -138,7 +138,7 @@ class PromptVerbs:
             self._console.prompt.mean(meant)
 
     def interrupt(self) -> bool:
-        """Do what Ctrl-C means: end the foremost, if there is one; return whether there was."""
+        """Handle Ctrl-C: end the foremost job; return False without one."""
         job = foremost(self.jobs, self._console.view)
         if job is not None:
             self._cancel(job)
@@ -170,7 +170,7 @@ class PromptVerbs:
             self._console.leave()
 
     def now_text(self, width: int) -> str:
-        """What goes on in ``width`` cells, with the way out; how it was asked for gives way first, then what it is at."""
+        """The running jobs in ``width`` cells, with the way to end; the line gives way first, then the progress."""
         able = [job for job in self.jobs if job.ending is not Ending.NOT]
         jobs = [job for job in able if job.seconds >= SHORT_SECONDS]
         if not jobs:

@@ -174,7 +174,7 @@ class ReplayTask(RequestTask):
             self.done = True
 
     def _show_moment(self, recording: Recording, head: ReplayClock) -> float:
-        """Show where the clock is; return for how long that lasts, unless it is put elsewhere."""
+        """Show the clock's moment; return seconds until the next drawing, unless the clock is moved."""
         stands = head.stop_at_end() if recording.whole else not head.playing
         t = head.t
         if t >= recording.end:

@@ -59,7 +59,7 @@ NEEDS_HOSTS = (
     ask.Bench,
     ask.BenchCollectives,
 )
-"""Requests that mean the console's hosts where they name none; others find theirs by the run that they are about."""
+"""Requests that take the console's hosts by default; others take those of their run."""
 
 
 def needs_hosts(request: ask.Request) -> bool:
@@ -80,9 +80,9 @@ class ConsoleSession:
     own: Session | None = None
     """On the hosts of the console; None while none are chosen, and while a demo has its own."""
     offers: tuple[HostOffer, ...] = ()
-    """What there is to choose from while no hosts are chosen."""
+    """Host lists to choose from while no hosts are chosen."""
     first: RequestTask | None = None
-    """What the console was opened for; its exit code is the program's."""
+    """The task that the console was opened for; its exit code is the program's."""
     load_task: RequestTask | None = None
     """Watches the hosts."""
     confirm: Callable[[RequestTask, str], bool] | None = None
@@ -112,10 +112,10 @@ class ConsoleSession:
     def begin(self, config: Config | None = None, *, asks: bool = False) -> None:
         """Read the hosts, which are connected when first needed; raises ConsoleError if they cannot be read.
 
-        Where a login may ask a person, that comes now, before the screen takes the terminal.
+        Logins ask their questions now, before the screen takes the terminal.
 
         Args:
-            asks: Whether hosts that nobody named are left to a choice, where files know some.
+            asks: Offer a choice of hosts if none are named but files know some.
         """
         if asks:
             config = load_config() if config is None else config
@@ -176,7 +176,7 @@ class ConsoleSession:
 
     @property
     def at_hand(self) -> bool:
-        """Whether its hosts are there anyway, so that they are asked though nobody named them."""
+        """True if its hosts are connected anyway, so that unnamed hosts mean these."""
         return self.own is not None
 
     def __call__(self, where: ask.Where, /) -> AbstractContextManager[Session]:
@@ -199,7 +199,7 @@ class ConsoleSession:
         return replace(meant, hosts=list_as_reached(where.hosts, self.own.cluster))
 
     def request(self, line: str) -> ask.Request:
-        """Return what ``line`` asks for, with what the configuration says; raises ConsoleError if it means nothing."""
+        """Return the request in ``line``, with the configured defaults; raises ConsoleError if it is invalid."""
         try:
             configured = load_config().verbs
         except UntrustedError as error:
@@ -213,7 +213,7 @@ class ConsoleSession:
         return request
 
     def _about_shown(self, request: ask.Request) -> ask.Request:
-        """Return ``request`` about the run that is shown, else the newest, where it names none; raises ConsoleError."""
+        """Return ``request``, about the shown run, else the newest, if it names none; raises ConsoleError."""
         from distconsole.operations.stored.newest import name_run
 
         if getattr(request, "run", None) != "" or getattr(request, "looks_for_jobs", False):
@@ -326,7 +326,7 @@ class ConsoleSession:
         )
 
     def shown_run(self) -> RequestTask | None:
-        """Return the task of the run to show: the one chosen, or that before it where there is no such run."""
+        """Return the task of the run to show: the chosen one, or the one before if its run does not exist."""
         chosen = self._chosen
         if chosen is None or chosen.error is None or chosen.run.run:
             return chosen
@@ -338,7 +338,7 @@ class ConsoleSession:
         return task.run.run if task is not None and task.goes_on and not task.run.is_found else ""
 
     def found_job(self) -> ask.Why | None:
-        """Return how to ask about the job that is shown, where it is one that nobody prepared."""
+        """Return the request about the shown job, if distconsole did not start it; else None."""
         task = self.shown_run()
         if task is None or not task.run.is_found or not isinstance(task.request, ask.Watch):
             return None
@@ -347,7 +347,7 @@ class ConsoleSession:
         return ask.Why(run="", where=task.request.where, jobs=True, pid=pid)
 
     def stop_own(self, request: ask.Stop) -> bool:
-        """Stop the run if it was started here: its own task knows the way to its hosts. Return whether it was."""
+        """Stop a run of this console by its own task, which has the connections; return False for another run."""
         for task in self.going:
             if task.verb.role is RunRole.RECORDS and task.run.run == request.run:
                 if request.grace_seconds == 0:
@@ -358,7 +358,7 @@ class ConsoleSession:
         return False
 
     def farewell(self) -> list[str]:
-        """Return what is said of the demo that ended last, and of the runs that were followed to their end, in lines."""
+        """Return closing lines for the last demo and for the runs that ended here."""
         from distconsole.runs.present import done_text
         from distconsole.text.run import note_text
         from distconsole.text.show import demo_lines
@@ -417,7 +417,7 @@ def screen_words(line: str) -> list[str]:
 
 
 OF_HOST = tuple(name for name in HOST_KEYS if name != "slots")
-"""What a host file or a cluster of the configuration says of a host, but how many ranks it has."""
+"""Settings of a host that files and clusters keep, except its number of ranks."""
 
 
 def reach_as_own(cluster: Cluster, own: Cluster) -> Cluster:

@@ -48,7 +48,7 @@ class LaunchForm(LaunchView):
         self._bring = bring
         self._run_line = run
         self._hosts: tuple[object, tuple[Host, ...]] = (None, ())
-        """The session on the console's hosts, and what was worked out of it."""
+        """The session on the console's hosts, and the hosts derived from it."""
         self.model = LaunchFormModel(self._look, self.known_hosts, self._lost)
 
     def enter(self) -> None:
@@ -127,7 +127,7 @@ class LaunchForm(LaunchView):
         self._mirrored = self._prompt.value
 
     def _mirror_model(self) -> None:
-        """Have the prompt say what the form says, unless something else is being typed there."""
+        """Copy the form's line into the prompt, unless the prompt holds another text."""
         if self._prompt.value in ("", self._mirrored):
             self._mirror("" if self.model.blank else self.model.line)
 
@@ -146,7 +146,7 @@ class LaunchForm(LaunchView):
 
     @on(Pressed)
     def press_button(self, event: Pressed) -> None:
-        """Do what a button says; what comes after the form was left is too late."""
+        """Run a button's verb, unless the form has been left meanwhile."""
         if self.display:
             self.run_verb([event.what])
 
@@ -246,7 +246,7 @@ class LaunchForm(LaunchView):
         return self._hosts[1]
 
     def _shorten(self, request: ask.Run) -> ask.Run:
-        """Return ``request``, which was kept, as it reads here: hosts and folder of ours go unsaid."""
+        """Return the kept ``request`` without the hosts and folder that the console takes anyway."""
         own = self._session.own
         if own is not None:
             ours = lasting(self._session.where, own.cluster)

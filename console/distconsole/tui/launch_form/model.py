@@ -1,4 +1,4 @@
-"""The launch that is being filled in: one draft, its line, and what is foreseen of it."""
+"""The launch in the form: one draft, its line, and a preview of its plan."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ Foreseen = Callable[[ask.Foresee, Control], Iterator[Event]]
 
 
 class PlanPreview:
-    """What is known of one line; fields are written by its thread and only ever get more.
+    """The plan of one line as far as known; only its thread writes the fields, and never clears one.
 
     Args:
         began: Monotonic seconds.
 
     Attributes:
-        request: What the line asks for, once it is understood.
-        refused: By launcher why it would not do; None while that is not known.
+        request: The parsed line, once it is valid.
+        refused: Reasons against each launcher; None while unknown.
     """
 
     request: ask.Run | None = None
@@ -82,7 +82,7 @@ class PlanPreview:
         self.done = True
 
     def leave(self) -> None:
-        """Look no further; nobody wants to know."""
+        """Stop planning: the result is no longer used."""
         self._control.leave()
 
     @property
@@ -133,14 +133,14 @@ class PlanPreview:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What is wrong with the launch: the field that it is about (or empty), and one line."""
+    """An error of the launch: its field (or empty), and one line."""
 
     field: str
     words: str
 
     @property
     def short(self) -> str:
-        """What is probably meant, if that is known, else all of it; for the room below a field."""
+        """The suggested spelling if there is one, else the whole line; for the room below a field."""
         _, meant, name = self.words.rpartition("did you mean ")
         return f"{meant}{name}" if meant else self.words
 
@@ -187,7 +187,7 @@ class LaunchFormModel:
         self._say(draft.line(), None)
 
     def take(self, line: str) -> bool:
-        """Be about ``line`` if it is about a launch; return whether it is."""
+        """Take ``line`` if it is a launch; return False if not."""
         if line == self.line:
             return True
         try:
@@ -204,7 +204,7 @@ class LaunchFormModel:
         return True
 
     def choose_hosts(self, names: Sequence[str]) -> None:
-        """Launch on these of the known hosts; what the line says of their slots stays."""
+        """Launch on these of the known hosts; slots in the line stay."""
         known = {str(host.name): host for host in self._hosts()}
         said = {host.name: host for host in hosts_in(self.draft.text("hosts"))}
         as_known = all(
@@ -230,7 +230,7 @@ class LaunchFormModel:
         return [host.name for host in self._hosts()]
 
     def tick(self) -> bool:
-        """Begin to plan if it is time; return whether a start that was wanted can be decided."""
+        """Begin to plan if the line has rested; return True if a requested start can be decided."""
         self._ticks_to_go = max(0, self._ticks_to_go - 1)
         self._looks = [look for look in self._looks if look.goes_on]
         self._learn()
@@ -280,7 +280,7 @@ class LaunchFormModel:
         return None
 
     def want_start(self) -> None:
-        """Start once the plan stands; what failed is looked at anew."""
+        """Start once the plan is ready; a failed plan is made again."""
         self.wanted = True
         self._ticks_to_go = 0
         if self.settled and self.trouble is not None:
@@ -338,7 +338,7 @@ def holds(line: str) -> bool:
 
 
 def field_of(error: ConsoleError) -> str:
-    """Return the field that ``error`` is about; empty where it is about none."""
+    """Return the field that ``error`` is about; empty if it is about none."""
     known = fields_by_name()
     if error.option in known:
         return error.option
@@ -358,7 +358,7 @@ def _one_line(error: ConsoleError) -> str:
 
 
 def _host_words(name: str, said: NamedHost | None, known: Host | None) -> str:
-    """Return a host as ``--hosts`` takes it, with what the line or the console's own list said of it."""
+    """Return a host as ``--hosts`` takes it, completed from the line and the console's own list."""
     said = said or NamedHost(name)
     if known is not None:
         said = replace(

@@ -44,10 +44,10 @@ FIELDS_OF_VIEWS = {
     "runs": OF_RUNS,
 }
 FIELDS = {name: about for fields in FIELDS_OF_VIEWS.values() for name, about in fields.items()}
-"""What conditions may name, and what it is."""
+"""Names of fields in conditions, and their meanings."""
 
 Words = Mapping[str, str]
-"""What may stand there -> what it means."""
+"""Completion -> its meaning."""
 
 STANDING: Mapping[str, Words] = {
     "sort": dict.fromkeys(SORTS, "of the ranks") | LOADS | OF_RUNS,
@@ -67,7 +67,7 @@ STANDING: Mapping[str, Words] = {
 """What may follow a verb, whatever there is."""
 
 STAND_FOR = {**dict.fromkeys(("save", "screenshot"), "report -o "), "hosts": "top --hosts "}
-"""Verbs of the screen whose word is a file or a list of hosts, and what it is completed as."""
+"""Screen verbs that take a file or hosts, and the verb line that completes them."""
 OF_HOSTS = {flag for option in params_of(ask.Where).values() for flag in option.opts}
 
 
@@ -192,8 +192,7 @@ def _names(line: str, names: Words) -> list[Completion]:
 
 class Folders:
     """A ``Listing`` that never blocks for longer than ``PATIENCE_SECONDS``; ``came`` is called from a thread
-    when a folder was read that somebody did not wait for.
-    """
+    once a late folder has been read."""
 
     def __init__(self, came: Callable[[], object], read: Listing = read_folder) -> None:
         self._came = came
@@ -206,7 +205,7 @@ class Folders:
     def list(
         self, folder: Path, patience_seconds: float = PATIENCE_SECONDS
     ) -> Iterable[tuple[str, bool]]:
-        """Return the entries of ``folder``, or what was known of it, or nothing yet."""
+        """Return the entries of ``folder``, stale or none while it does not answer."""
         self.waiting = ""
         at, entries = self._kept.get(folder, (float("-inf"), []))
         if time.monotonic() - at < FRESH_SECONDS:

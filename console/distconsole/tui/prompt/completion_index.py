@@ -28,7 +28,7 @@ MAX_HOSTS = 2000
 
 @cache
 def checks_by_id() -> dict[str, str]:
-    """Return what each check catches; all their rules are loaded for it, which takes a moment."""
+    """Return each check's description; loads all rules, which takes a moment."""
     from distconsole.checks.engine.catalogue import CATALOGUE  # noqa: PLC0415 - not before the first screen
 
     return {rule.id: rule.catches for rule in CATALOGUE}
@@ -42,7 +42,7 @@ class CompletionIndex:
         self._reader: threading.Thread | None = None
 
     def names(self) -> Vocabulary:
-        """Return what is known; the first time after at most ``PATIENCE_SECONDS``."""
+        """Return the known names; waits at most ``PATIENCE_SECONDS`` for the reader's first result."""
         reading = self._reader is not None and self._reader.is_alive()
         if not reading and time.monotonic() - self._at > FRESH_SECONDS:
             self._reader = threading.Thread(target=self._read, name="known", daemon=True)

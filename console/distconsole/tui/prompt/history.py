@@ -24,9 +24,9 @@ MAX_READ_BYTES = 4 << 20
 
 
 class History:
-    """Lines typed before, oldest first and each once, in the file at ``path``; without one for this session only.
+    """Typed lines, oldest first and each once, in the file at ``path``; without one for this session only.
 
-    Several consoles may add to the file, and each sees what the others added when it looks again.
+    Several consoles may add to the file, and each sees the others' lines when it looks again.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -34,7 +34,7 @@ class History:
         self._seen: tuple[int, int, int] = (0, 0, 0)
         self.lines: list[str] = []
         self._whole: dict[str, str] = {}
-        """Of lines that were kept without their secrets, what was typed in this session."""
+        """Lines kept without their secrets -> the full line, for this session only."""
         self.refresh()
 
     def refresh(self) -> None:
@@ -111,7 +111,7 @@ class History:
 
 
 def newest_once(lines: Iterable[str]) -> list[str]:
-    """Return ``lines`` without empty ones, each where it stands last, at most ``MAX_HISTORY``."""
+    """Return ``lines`` without empty ones, each at its last place, at most ``MAX_HISTORY``."""
     last = dict.fromkeys(line for line in reversed(list(lines)) if line)
     return list(reversed(list(last)[:MAX_HISTORY]))
 

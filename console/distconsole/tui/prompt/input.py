@@ -52,11 +52,11 @@ class Prompt(Input):
     _place: int | None = None
     _typed = ""
     meant = ""
-    """The line that Tab takes where there is none."""
+    """The suggestion that Tab takes into an empty line."""
     refused = False
-    """Whether the last line means nothing: the history does not keep it."""
+    """True if the last line was invalid: the history leaves it out."""
     _awaited: str | None = None
-    """The line for which a folder was asked that had not answered."""
+    """The line that waits for a slow folder's entries."""
     _noted: str | None = None
     """The line that the note in place of a list is about."""
 
@@ -77,10 +77,10 @@ class Prompt(Input):
         self._offers = offers
 
     async def _on_key(self, event: events.Key) -> None:
-        """Do what the prompt's own keys do, in the order in which they were pressed.
+        """Handle the prompt's own keys in the order of typing.
 
-        As bindings they would be done when they have gone up to the application: behind letters
-        that were typed later, or, with priority, before those that were typed earlier.
+        Bindings run only after the key has reached the application: behind letters that were typed
+        later, or, with priority, before those that were typed earlier.
         """
         self.keys_to_come = max(0, self.keys_to_come - 1)
         actions: dict[str, Callable[[], None]] = {
@@ -96,7 +96,7 @@ class Prompt(Input):
         }
         if self._walk is not None:
             actions |= dict.fromkeys(("escape", "ctrl+g"), self.action_leave_list)
-        # What is typed before the screen is there comes with its line ends made newlines.
+        # Keys typed before Textual sets the terminal's mode arrive with newlines for Enter.
         if event.key in ("enter", "ctrl+j"):
             await self.action_submit()
         elif event.key in actions:
@@ -107,7 +107,7 @@ class Prompt(Input):
         event.prevent_default()
 
     def validate_value(self, value: str) -> str:
-        """Return what the line takes of ``value``: nothing that a terminal would obey."""
+        """Return ``value`` cut to a line, without control characters."""
         return one_line(value)[:MAX_LINE_CHARS]
 
     def offer(self, line: str) -> None:
@@ -129,7 +129,7 @@ class Prompt(Input):
         self.screen.set_focus(self)
 
     def give_up(self) -> None:
-        """Empty the line; what it said is a Tab away, but for a verb alone, which a key may have put there."""
+        """Empty the line; Tab brings it back, unless it is a verb alone, which a key may have typed."""
         line = self.value
         self.action_empty()
         if len(line.split()) > 1:
@@ -143,7 +143,7 @@ class Prompt(Input):
             self._invite(here=False)  # else what was told since stays
 
     def begin(self) -> None:
-        """Forget what was meant and refused before the next line."""
+        """Drop the suggestion and the refusal of the last line."""
         self.meant, self.refused = "", False
         self._invite()
 
@@ -156,7 +156,7 @@ class Prompt(Input):
             self._take()
 
     async def action_submit(self) -> None:
-        """Take what is chosen in the list; else have the line done."""
+        """Take the list's chosen offer; else submit the line."""
         if self._walk is not None and (self._walk.at is not None or self._walk.searching):
             self._take()
             return
@@ -226,14 +226,14 @@ class Prompt(Input):
         self._put(self._typed if place is None else self._history.lines[place])
 
     def action_cursor_right(self, select: bool = False) -> None:
-        """Go right; behind the end take what is suggested."""
+        """Go right; at the end take the suggestion."""
         if not self.value and self.meant:
             self.offer(self.meant)
             return
         super().action_cursor_right(select)
 
     def action_cursor_right_word(self, select: bool = False) -> None:
-        """Go right by a word; behind the end take a word of what is suggested."""
+        """Go right by a word; at the end take a word of the suggestion."""
         ghost = self._suggestion
         if select or not self.cursor_at_end or not ghost:
             super().action_cursor_right_word(select)
@@ -255,7 +255,7 @@ class Prompt(Input):
             self._put(walk.typed, walk.cursor)
 
     def action_give_up_line(self) -> None:
-        """Copy what is selected; else be empty; else say that there is nothing here to interrupt."""
+        """Leave the list; else copy the selection; else empty the line; else report an interrupt."""
         if self._walk is not None:
             self.action_leave_list()
         elif not self.selection.is_empty:
@@ -296,7 +296,7 @@ class Prompt(Input):
             self.action_complete()
 
     def _on_paste(self, event: events.Paste) -> None:
-        """Take what is pasted as one line: lines that end with a backslash go on."""
+        """Paste the first line, joined with continuations after a backslash; note the others as left out."""
         event.stop()
         event.prevent_default()
         lines = event.text.replace("\\\r\n", " ").replace("\\\n", " ").strip("\r\n").splitlines()

@@ -32,7 +32,7 @@ NAMED = (
     *("home", "end", "pageup", "pagedown", "up", "down", "left", "right"),
 )
 SAME = {"ctrl+i": "Tab", "ctrl+m": "Enter", "ctrl+j": "Enter", "ctrl+h": "Backspace"}
-"""What a terminal sends for both alike."""
+"""Keys that a terminal encodes like another one."""
 
 RESERVED = {
     **dict.fromkeys(("tab", "shift+tab", "enter", "escape", "up", "down", "left", "right"), ""),
@@ -51,7 +51,7 @@ FREE = "free are: f11, f12, insert, alt and a letter, ctrl+b ctrl+n ctrl+o ctrl+
 
 @dataclass(frozen=True, slots=True)
 class Keymap:
-    """All keys, those that were configured first; ``told`` is what a person should know about how they meet."""
+    """All keys, the configured ones first; ``told`` are notes for the user on conflicts."""
 
     keys: tuple[Key, ...] = KEYS
     moving: tuple[Key, ...] = REPLAY_KEYS
@@ -118,7 +118,7 @@ def make_keymap(settings: Iterable[KeySetting], aliases: Mapping[str, Alias]) ->
             where = f" in {view}" if view else ""
             what = f"is '{setting.line.strip()}'" if setting.line else "does nothing"
             told.append(f"{key.shown}{where} {what} ({setting.place}), no more {lost}")
-    # What is said of one view goes before what is said of all.
+    # A view's own binding goes before one for all views.
     own.sort(key=lambda key: not key.views)
     return Keymap((*own, *(key for key in KEYS if key not in gone)), told=tuple(told))
 

@@ -34,7 +34,7 @@ class Key:
     """One key.
 
     Attributes:
-        line: What it types; ``{run}``, ``{check}`` and ``{host}`` stand for what is on the screen.
+        line: The line that it types; ``{run}``, ``{check}`` and ``{host}`` are filled in from the screen.
         asks: True if the line is put into the prompt for Enter to confirm, because it is dangerous
             or unfinished.
         views: The views whose line of keys shows it; empty for all, ("",) for none.
@@ -60,7 +60,7 @@ class Key:
 
     @property
     def does(self) -> str:
-        """What help says of it: the words of its line, or its label where that says enough."""
+        """Its description in help: by its line, or its label."""
         return DOES.get(self.line.strip(), self.label)
 
     def works_in(self, view: str) -> bool:
@@ -95,7 +95,7 @@ DOES = {
     "init": "set up: hosts, host keys and Python, kept in distconsole.toml",
     "demo": "demo: two nodes on this machine, a slow rank and a failure",
 }
-"""What help says of the keys whose labels are too short for it, by what they type."""
+"""Help for keys with too short a label, by their lines."""
 
 TABS = (
     Key("f2", "view cluster", "cluster"),
@@ -239,7 +239,7 @@ SCREEN_VERBS = {
 """Verbs that are about the screen alone and exist only at the prompt."""
 
 PROMPT_VERBS: Mapping[str, str] = {**VERBS, **SCREEN_VERBS}
-"""All that the prompt takes, with what each is for: palette, completion and help read it."""
+"""All verbs of the prompt with descriptions: palette, completion and help read it."""
 
 ALIASES = {**dict.fromkeys(("exit", "q", ":q", "q!", "wq", "qa"), "quit"), "?": "help"}
 """What fingers type by themselves."""

@@ -20,15 +20,15 @@ from textual.widgets import Input, Static
 from distconsole.tui.terminal.sanitize import one_line
 
 LOOK_SECONDS = 0.2
-"""Whoever waits for an answer looks so often whether it is still wanted."""
+"""Seconds between two looks of a waiting thread at whether its answer is still wanted."""
 ANSWER = "answer"
 FRAME_CELLS = 8
-"""What a frame takes beside its title; a longer question stands inside."""
+"""Cells of a frame besides its title; a longer question goes inside."""
 YES, NO = ("enter", "y", "Y"), ("escape", "n", "N", "ctrl+c")
 RESTS = {"y": "es", "n": "o"}
 """What may follow the first letter of an answer that is typed in full."""
 REST_SECONDS = 2.0
-"""What comes so long after the first letter belongs to something else."""
+"""Seconds after the first letter within which more letters belong to the answer."""
 
 
 class RestOfAnswer:
@@ -112,7 +112,7 @@ class Question(Static, can_focus=True):
             self._show()
 
     def answer(self, yes: bool) -> bool:
-        """Take the answer to the question that is shown; return whether there was one."""
+        """Answer the shown question; return False without one."""
         if not self._asked:
             return False
         asked = self._asked.popleft()
@@ -127,7 +127,7 @@ class Question(Static, can_focus=True):
         return True
 
     def on_key(self, event: events.Key) -> None:
-        """Take the answer, and the rest of its word where that was on its way here before it was answered."""
+        """Take the answer, and the rest of its word if that was typed before the question closed."""
         keys = self.rest.take(event)
         for key in keys:
             self._take(key)
@@ -135,10 +135,10 @@ class Question(Static, can_focus=True):
             _keep(event)
 
     def _take(self, event: events.Key) -> None:
-        """Take the answer; give way to letters that are none where a line was begun before the question stood there.
+        """Take the answer; let other letters pass to a line that was begun before the question came.
 
-        Its Enter, or a y in it, must not be taken for one: the question waits for ``yes`` at the prompt. All of
-        this is done here, in the order in which keys were pressed: a binding comes when others were pressed since.
+        The Enter of that line, or a y in it, is no answer: the question then waits for ``yes`` at the prompt. This
+        happens here in the order of typing: a binding would run after later keys.
         """
         asked = self._asked[0] if self._asked else None
         at_once = asked is not None and asked.at_once

@@ -56,12 +56,12 @@ class Shortcuts:
             }
 
     def expand(self, line: str) -> str:
-        """Return ``line`` with an alias as what it stands for; raises UsageError as ``expand_alias``."""
+        """Return ``line`` with its alias expanded; raises UsageError as ``expand_alias``."""
         self.refresh()
         return expand_alias(line, self.aliases)
 
     def define(self, words: str) -> str:
-        """Keep the alias in ``NAME = LINE``; return what is said, or raise UsageError."""
+        """Keep the alias in ``NAME = LINE``; return a message, or raise UsageError."""
         match = DEFINED.fullmatch(words)
         if match is None or not match[2]:
             return self.listed(words.strip())
@@ -78,7 +78,7 @@ class Shortcuts:
         return f"{name} is an alias{hides}{self._keep(name, line)}"
 
     def forget(self, name: str) -> str:
-        """Forget an alias of the prompt's; return what is said, or raise UsageError."""
+        """Forget an alias of the prompt's; return a message, or raise UsageError."""
         if name in self._own:
             del self._own[name]
             return f"{name} is no alias any more{self._keep(name, '')}"
