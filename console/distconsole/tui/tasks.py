@@ -1,7 +1,7 @@
-"""Requests that go on in threads, each folding its events into a picture that the screen reads.
+"""Requests that run in threads, each folding its events into a picture that the screen reads.
 
 The screen sets the pace: a task never waits for it and never posts a message per event. A picture
-is read and folded under the task's lock; its ``version`` says whether there is anything new.
+is read and folded under the task's lock; a higher ``version`` means news.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ class RequestTask:
     notifier: Notifier | None = None
     """Tells the operator what becomes of the run."""
     end_told = False
-    """Whether its run's end was seen, or said where it was not."""
+    """True once the end of its run has been folded, or an ending without one reported."""
     followed = False
-    """Whether the screen has gone on from a demo's check to its run."""
+    """True once the screen has gone on from a demo's check to its run."""
     _told_to = 0.0
-    """The newest time of which ranks and hosts have told, UNIX seconds."""
+    """The newest time in reports of ranks and hosts, UNIX seconds."""
     demo_step: DemoStep | None = None
     demo_end: DemoEnded | None = None
     jumps = 0
@@ -156,7 +156,7 @@ class RequestTask:
 
     @property
     def is_past(self) -> bool:
-        """Whether it is a ``ReplayTask``."""
+        """True for a ``ReplayTask``."""
         return self.verb.role is RunRole.REPLAYS
 
     @property
@@ -165,7 +165,7 @@ class RequestTask:
 
     @property
     def goes_on(self) -> bool:
-        """Whether it shows a run that has not ended; a replay's is long over."""
+        """True while its run has not ended; False for a replay."""
         over = self.done or self.run.end is not None or self.is_past
         return self.is_run and not over
 
@@ -175,27 +175,27 @@ class RequestTask:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether nobody waits for it any more; a run is stopped by its own means."""
+        """True once its result is no longer awaited; a run has its own ways to stop."""
         reports = self.verb.interrupt is Interrupt.REPORT
         return self._left or (reports and self.control.asked is not None)
 
     def unix(self) -> float:
-        """Return the time from which the ages of what a run told are counted, UNIX seconds.
+        """Return the time from which the ages of a run's reports are counted, UNIX seconds.
 
-        Where more of it waits to be folded, that is when its newest word was said: a host is not silent whose
-        words only wait here.
+        While reports wait to be folded, it is the time of the newest one here: a host is not silent because
+        its reports wait on this side.
         """
         return self._clocks.unix() - self._behind_seconds()
 
     @property
     def late_seconds(self) -> float:
-        """The age in seconds of what the screen shows of the run; 0 up to ``FRESH_SECONDS``."""
+        """The age in seconds of the shown state of the run; 0 up to ``FRESH_SECONDS``."""
         late = self._behind_seconds()
         return late if late > FRESH_SECONDS else 0.0
 
     @property
     def reads_past(self) -> bool:
-        """Whether one host's past is read later than another's: sums over both would be false."""
+        """True while the hosts' pasts are read unevenly: sums over them would be false."""
         return self.control.unordered and self.goes_on
 
     def _behind_seconds(self) -> float:
@@ -298,7 +298,7 @@ class RequestTask:
             self.voice.say(f"cancelled: {mask_secrets(self.line)}")
 
     def _tell(self, event: Event, show: Show) -> None:
-        """Say what happened, but for what a view shows: that stands in the transcript alone, or not at all."""
+        """Report an event, unless a view shows it: then in the transcript alone, or not at all."""
         if isinstance(event, DemoStep | DemoEnded):
             for line in demo_lines(event):
                 self.voice.note(line)
@@ -316,7 +316,7 @@ class RequestTask:
             self._note(event, self.run)
 
     def _conclude(self, events: Iterator[Event], show: Show | None) -> None:
-        """Let an operation clear away what it began; a check tells what it has found so far."""
+        """Let an operation clean up; a check reports its findings so far."""
         if self.verb.interrupt is not Interrupt.REPORT:
             if isinstance(events, Generator):
                 events.close()
@@ -328,7 +328,7 @@ class RequestTask:
                     self._tell(event, show)
 
     def _note(self, event: RunEvents, run: RunTimeline) -> None:
-        """Put a line of what ``run`` was just told into the transcript, once however often it is folded."""
+        """Add the event's line to the transcript, once even if the event is folded again."""
         if self.verb.role is RunRole.REPLAYS:
             return
         with self.lock:
@@ -339,7 +339,7 @@ class RequestTask:
             self.voice.note(line)
 
     def _was_noted(self, event: RunEvents, line: str) -> bool:
-        """Whether an earlier fold said the same; of a slow rank, since when and by how much may differ then."""
+        """True if an earlier fold reported the same event; a slow rank's start and excess may differ."""
         if isinstance(event, LinkChanged):
             return False  # of the console's own connections no journal tells
         about: Hashable = type(event)

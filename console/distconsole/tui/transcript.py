@@ -1,4 +1,4 @@
-"""What verbs said, in the order in which they said it, each under its own heading; and the view of all of it."""
+"""Output of verbs in order, each under its own heading, and the view of it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Voice:
         self._transcript = transcript
         self.now = ""
         self.aside = False
-        """Whether what is said is seen elsewhere, too: it stands in the transcript alone."""
+        """True while views show the output, too: it goes into the transcript alone."""
 
     def data(self, line: str) -> None:
         self._transcript.add(self, line.split("\n"), shown=not self.aside)
@@ -52,7 +52,7 @@ class Voice:
         self._transcript.show(line)
 
     def note(self, line: str) -> None:
-        """Add a line of what is seen elsewhere, too: it stands in the transcript alone."""
+        """Add a line that a view shows, too: it goes into the transcript alone."""
         self._transcript.add(self, [line], shown=False)
 
     def error(self, error: ConsoleError) -> None:
@@ -138,7 +138,7 @@ class Transcript(Voice):
 
 
 class TranscriptView(RichLog):
-    """Everything that was said, to be scrolled; laid out for the width that there is."""
+    """The whole transcript, laid out for the view's width."""
 
     _place = 0
     """How many lines of the transcript were laid out."""
@@ -163,7 +163,7 @@ class TranscriptView(RichLog):
         self.draw()
 
     def draw(self) -> None:
-        """Show what was said since it was drawn last."""
+        """Add the lines since the last drawing."""
         width = self.scrollable_content_region.width
         if not width or not self.display:
             return

@@ -1,4 +1,4 @@
-"""What a line or a key does to the screen; verbs about hosts go to the session."""
+"""Performs lines and keys that act on the screen; verbs about hosts go to the session."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from distconsole.tui.views.run_words import finding_of
 from distconsole.tui.widgets.messages import SHOWN_SECONDS
 
 RUN_LINES = ("run", "logs")
-"""Views in which the lines of the run are searched, not what is on the screen."""
+"""Views whose search goes through the run's lines instead of the screen."""
 
 
 class CommandDispatcher:
@@ -59,12 +59,12 @@ class CommandDispatcher:
             self.prompt_verbs.fail(line, self._with_all_verbs(line, error))
 
     def _run_on_screen(self, line: str) -> bool:
-        """Do ``line`` if it is about the screen alone; return whether it is."""
+        """Perform ``line`` if it is about the screen alone; return False if not."""
         verb, _, rest = line.strip().partition(" ")
         rest = rest.strip()
         if verb == "watch" and rest.startswith("-"):
             return False  # the verb of both: a job on hosts
-        # These take what is no words as a shell has them.
+        # The rest of these is no shell words.
         if verb == "alias":
             self._say(self._console.shortcuts.define(rest))
         elif verb == "unalias":
@@ -283,7 +283,7 @@ class CommandDispatcher:
             self._console.prompt.offer("hosts ")
 
     def _choose_hosts(self, words: list[str]) -> None:
-        """Take the hosts of ``words``, as ``top`` would; without any, say which are chosen."""
+        """Choose the hosts of ``words``, as ``top`` would; without any, name the chosen ones."""
         console, session = self._console, self._console.session
         if words:
             named = words if words[0].startswith("-") else ["--hosts", ",".join(words)]
@@ -350,7 +350,7 @@ class CommandDispatcher:
             logs.do(words[0] if words else "", " ".join(words[1:]))
 
     def typing(self, line: str) -> None:
-        """Search while the words are typed; leave off where the line is given up."""
+        """Search while the words are typed; stop once the line is given up."""
         console, (verb, space, words) = self._console, line.partition(" ")
         if console.view not in RUN_LINES:
             with contextlib.suppress(ConsoleError):  # it is said when the line is entered
@@ -361,7 +361,7 @@ class CommandDispatcher:
             console.views.run.mark_lines(None)
 
     def _find_typed(self, words: str) -> None:
-        """Look for lines of the run; where the ranks are shown, mark those of the tail and say how many there are."""
+        """Search the run's lines; in the view of ranks mark matches in the tail and count them."""
         console, logs = self._console, self._console.views.logs
         task = console.session.shown_run()
         if console.view == "run" and task is not None:
@@ -372,7 +372,7 @@ class CommandDispatcher:
             console.prompt.note(logs.found_words)
 
     def _filled(self, line: str) -> str | None:
-        """Put what is on the screen into the places of ``line``; None if it is not there."""
+        """Fill the fields of ``line`` from the screen; None if one has no value."""
         console = self._console
         if line == "why {run}" and console.session.found_job() is not None:
             return "why"
@@ -392,7 +392,7 @@ class CommandDispatcher:
         return line
 
     def _once_more(self, line: str) -> str:
-        """Return ``line``; of a run that is being stopped already it kills what is left."""
+        """Return ``line``, with ``--grace 0`` for a run that is already being stopped."""
         session = self._console.session
         requests = (task.request for task in session.tasks if not task.done)
         stopping = {request.run for request in requests if isinstance(request, ask.Stop)}

@@ -1,1 +1,1 @@
-"""The terminal itself: what is written to it, how it is left, what it may be sent."""
+"""The terminal itself: output, input priority, leaving."""

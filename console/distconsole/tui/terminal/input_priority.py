@@ -1,4 +1,4 @@
-"""Whether somebody waits for the answer to a key, so that threads which only gather leave the processor to it."""
+"""Tracks keys that wait for their answer, so that gathering threads leave the processor to the screen."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class InputPriority:
 
     @property
     def awaited(self) -> bool:
-        """Whether a key has not been answered, and has not been waited for long enough."""
+        """True while a key waits for its answer, for at most ``LONGEST_SECONDS``."""
         if self._answered.is_set():
             return False
         if self._clock() < self._since + LONGEST_SECONDS:
@@ -48,16 +48,16 @@ class InputPriority:
             self._answered.clear()
 
     def take(self) -> None:
-        """Take that what the key asks for is being done: what is drawn from now on may be its answer."""
+        """Mark the key as handled: the next drawing may show its answer."""
         self._taken = True
 
     def drawn(self) -> None:
-        """Take that something was drawn, which is the answer if the key was taken."""
+        """Mark a drawing, which is the answer if the key was handled."""
         if self._taken:
             self.answer()
 
     def answer(self) -> None:
-        """Take that what the key asked for is on the screen."""
+        """Mark the key as answered on the screen."""
         if not self._answered.is_set():
             now = self._clock()
             self._not_before = now + min(now - self._since, LONGEST_SECONDS)
@@ -78,6 +78,6 @@ class InputPriority:
             self._drawing_waits = False
 
     def give_way(self) -> None:
-        """Raise ``KeyWaitsError`` if a key waits and what is drawn can wait: between the parts of a long drawing."""
+        """Raise ``KeyWaitsError`` between the parts of a long drawing if a key waits and the drawing can."""
         if self._drawing_waits and self.awaited:
             raise KeyWaitsError

@@ -1,8 +1,8 @@
 """An application that costs little while it stands there all day.
 
-What the terminal shows is known cell by cell, and an update writes the cells that differ, in the bytes that this
-takes; Textual writes whole lines of a widget, each piece with all of its colours. All that stands on Textual's
-private parts is here.
+It knows the terminal's content cell by cell, and writes only the cells that differ, in as few bytes as that
+takes; Textual writes whole lines of a widget, each piece with all of its colours. All uses of Textual's
+private parts are here.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ Result = TypeVar("Result")
 
 SANITIZER = Sanitizer()
 COLLECTED_AFTER = (700, 2, 2000)
-"""The collector's thresholds; Python's own are (700, 10, 10). Each search is short: 6,000 objects take 1 ms, and 5 or
-more where the caches hold others' data."""
+"""Thresholds of the garbage collector; Python's own are (700, 10, 10). Each search is short: 6,000 objects take
+1 ms, and 5 or more with other data in the caches."""
 HURRY_SECONDS = 0.1
-"""So long after a key what it changes is drawn as soon as it is known, not at the next of 60 moments a second."""
+"""Seconds after a key in which changes are drawn as they come, not at the next of 60 moments a second."""
 
 UNKNOWN = ""
 """Stands for a cell of which nothing is known; it differs from whatever is to be there."""
 BRIDGED_CELLS = 4
-"""Writing so many cells again takes no more bytes than moving over them."""
+"""Rewriting up to this many cells takes no more bytes than moving over them."""
 SGR_WORD = re.compile(r"[34]8;2;\d+;\d+;\d+|[34]8;5;\d+|\d+")
 """A colour, or an attribute, of an SGR sequence."""
 WIDE_FROM = "\U0001f000"
@@ -110,7 +110,7 @@ class LowOverheadApp(App[Result]):
         self._hurried_until = time.monotonic() + HURRY_SECONDS
 
     def spare_collector(self) -> None:
-        """Spare the collector what was made for good, which is most of it: a search of all takes 50 ms and more."""
+        """Freeze the long-lived objects, which are most: a collection of all takes 50 ms and more."""
         if not self.is_headless:
             gc.collect()
             gc.freeze()
@@ -123,14 +123,14 @@ class LowOverheadApp(App[Result]):
         self.screen.refresh()
 
     def on_resize(self) -> None:
-        """A terminal may keep, move or lose what it showed when its size changes."""
+        """Forget the terminal's content, which a change of size may keep, move or lose."""
         self._terminal_diff.forget()
         # Textual (8.2) waits for a timer of 1/120 s, which never ends if the process was not scheduled for so long as
         # it began: then the screen kept its size for good.
         self.call_later(self._check_resize)
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """Return what is done to every line that is drawn; last, nothing in it is obeyed."""
+        """Return the filters for every drawn line; the last removes control characters."""
         plain = [self._plain] if self._plain.enabled else []
         return [*super().get_line_filters(), *plain, SANITIZER]
 
@@ -153,7 +153,7 @@ def _is_press(message: Message) -> bool:
 
 
 class DiffUpdate(CompositorUpdate):
-    """One of Textual's updates, less what the terminal shows already."""
+    """One of Textual's updates, reduced to the cells that changed."""
 
     def __init__(
         self, canvas: TerminalDiff, update: ChopsUpdate | LayoutUpdate, size: Size
@@ -177,7 +177,7 @@ class TerminalDiff:
         self._out: list[str] = []
 
     def forget(self) -> None:
-        """Take nothing for granted of what the terminal shows."""
+        """Forget the terminal's content: the next update writes all cells."""
         self._size = Size(0, 0)
 
     def draw(self, update: ChopsUpdate | LayoutUpdate, size: Size, console: Console) -> str:
@@ -236,7 +236,7 @@ class TerminalDiff:
 
 
 def _pieces(update: ChopsUpdate | LayoutUpdate) -> Iterator[tuple[int, int, Strip]]:
-    """Yield (line, cell, what is to stand there)."""
+    """Yield (line, cell, content)."""
     if isinstance(update, LayoutUpdate):
         for y, strips in enumerate(update.strips, update.region.y):
             x = update.region.x
@@ -283,7 +283,7 @@ def _is_plain(text: str) -> bool:
 
 @lru_cache(maxsize=16384)
 def _turn(pen: str, code: str) -> str:
-    """Return the sequence that makes ``code`` of ``pen``; what both have is not said again."""
+    """Return the sequence from ``pen`` to ``code``, without the attributes that both have."""
     before, now = _parts(pen), _parts(code)
     if before.keys() <= now.keys():
         return f"\x1b[{';'.join(now[kind] for kind in now if now[kind] != before.get(kind))}m"

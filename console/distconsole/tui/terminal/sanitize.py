@@ -1,7 +1,7 @@
-"""Texts that a terminal obeys nothing of: names, typed lines, and whatever a widget draws.
+"""Removes control characters from names, typed lines, and widgets' output.
 
-Texts from nodes are cleaned where they come in; ``Sanitizer``, the last guard before the terminal, is for the one
-that was forgotten, and for names of the operator's own. It decides nothing about what a text means.
+Texts from nodes are cleaned on arrival; ``Sanitizer``, the last guard before the terminal, is for
+forgotten ones and for the operator's own names. Other content is left as it is.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ _HALVES = re.compile("[\ud800-\udfff]")
 
 
 def printable_name(name: str) -> str:
-    """Return a name of a node's or a script's as long as it was; ``?`` stands for what is not to be seen."""
+    """Return a node's or a script's name with ``?`` for each unprintable character."""
     return "".join(each if each.isprintable() else "?" for each in name)
 
 
 def one_line(text: str) -> str:
-    """Return ``text`` as one line without what a terminal would obey; blanks stand for tabs and ends."""
+    """Return ``text`` as one line without control characters; blanks replace tabs and line ends."""
     return plain_text(text).replace("\t", " ")
 
 
 class Sanitizer(LineFilter):
-    """Takes out of segments what a terminal would obey: what has no width, so that no line changes its length."""
+    """Removes control characters from segments: they have no width, so that no line changes its length."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """Return ``segments``, which are mostly harmless and then the same."""
+        """Return ``segments``: mostly harmless, and then the same."""
         if all(segment.text.isprintable() for segment in segments):
             return segments
         return [

@@ -1,4 +1,4 @@
-"""A picture of what is on the screen, as a file."""
+"""A picture of the screen, as a file."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 
 def picture_of(app: App[Any], title: str) -> str:
-    """Return what is on the screen as an SVG that loads nothing."""
+    """Return the screen as an SVG without external resources."""
     return _FONTS.sub("", app.export_screenshot(title=title))
 
 
 def save_screenshot(app: App[Any], view: str, path: str | None) -> str:
-    """Write what is on the screen and return what is said; raises ConsoleError if it cannot be written.
+    """Write a picture of the screen and return a message; raises ConsoleError if it cannot be written.
 
     Without a ``path`` it makes up a name in this folder, else in that of the console's state.
     """

@@ -1,1 +1,1 @@
-"""Themes, and colours by what they mean."""
+"""Themes, and colours by meaning."""

@@ -1,4 +1,4 @@
-"""Which theme the screen has: the first one, the one chosen, and its colours told to whatever was drawn before."""
+"""Chooses the theme, and passes its colours to widgets drawn before."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Appearance:
         self._app.theme_changed_signal.subscribe(self._app, self._take_colours)
 
     def choose(self, name: str) -> str:
-        """Take the theme called ``name``, the next one if it is empty; keep it and return what is said; raises ``UsageError`` if there is none."""
+        """Set and keep the theme called ``name``, the next one if empty; return a message; raises ``UsageError`` for an unknown one."""
         app = self._app
         if not name:
             place = NAMES.index(app.theme) if app.theme in NAMES else -1

@@ -1,6 +1,6 @@
-"""The characters that pictures are drawn with: those of Unicode, those that the Linux console's font has, and ASCII.
+"""Characters of pictures: Unicode, the Linux console's font, and ASCII.
 
-What a terminal has not gets its likeness on every line that is drawn, whoever wrote it.
+Characters that a terminal lacks are replaced on every drawn line, from any widget.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from textual.filter import LineFilter
 
 @dataclass(frozen=True, slots=True)
 class Glyphs:
-    """What a picture is made of.
+    """Characters of a picture.
 
     Attributes:
         levels: The scale of a sparkline, from nothing to full.
-        braille: Whether there are braille dots; else half blocks stand for them.
+        braille: Whether braille dots exist; else half blocks stand for them.
         grid: A line of a plot's grid.
         zero: A curve that lies on the axis.
         border: Textual's name of the border of a panel.
-        edge: What stands at the left of a verdict.
+        edge: The left end of a verdict.
     """
 
     levels: str
@@ -56,7 +56,7 @@ _ASCII = dict(
     )
 )
 LINUX_CHARACTERS = str.maketrans(_LINUX)
-"""What the Linux console's font (code page 437) has not, and what stands for it there."""
+"""Characters that the Linux console's font (code page 437) lacks, and their replacements."""
 ASCII_CHARACTERS = str.maketrans(
     _ASCII | {sign: _ASCII.get(plain, plain) for sign, plain in _LINUX.items()}
 )
@@ -72,7 +72,7 @@ def glyphs() -> Glyphs:
 
 
 def is_ascii() -> bool:
-    """Whether the terminal or the locale has no characters beyond ASCII."""
+    """True if terminal or locale have no characters beyond ASCII."""
     if os.environ.get("TERM") in ASCII_TERMINALS:
         return True
     chosen = os.environ.get("LC_ALL") or os.environ.get("LC_CTYPE") or os.environ.get("LANG", "")
@@ -82,7 +82,7 @@ def is_ascii() -> bool:
 
 
 class PlainCharacters(LineFilter):
-    """Draws with what the Linux console has, or with ASCII, where there is no more; each cell stays a cell."""
+    """Replaces characters that the Linux console, or ASCII, lacks; each cell stays a cell."""
 
     def __init__(self) -> None:
         found = glyphs()

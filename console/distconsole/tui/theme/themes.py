@@ -1,9 +1,9 @@
-"""The console's own themes, which one a terminal begins with, and colours by what they mean.
+"""The console's own themes, the choice of the first one, and colours by meaning.
 
-Text reaches a contrast of 4.5:1 on every background it stands on, and 7:1 in ``contrast`` (WCAG 2.2,
+Text reaches a contrast of 4.5:1 on each of its backgrounds, and 7:1 in ``contrast`` (WCAG 2.2,
 1.4.3 and 1.4.6); a test reads that off the screens. ``terminal`` has no colours of its own: it takes
-the terminal's sixteen, for terminals that have no more, and for none at all (NO_COLOR). Rich looks a
-style's name up in its console's theme: a cell that says ``bad`` is red enough to read on any of them.
+the terminal's sixteen, for terminals without more, and none under NO_COLOR. Rich looks a
+style's name up in its console's theme: a ``bad`` cell is red enough to read in each of them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ROLES = {
     "band": ("band", False),
     "frame": ("frame", False),
 }
-"""Meaning -> the variable of Textual's themes and whether it is bold."""
+"""Meaning -> the variable of Textual's themes, and True if bold."""
 
 FAINT_SHARE = 0.35
 """How far faint text goes towards the background, if the theme does not say."""
@@ -88,7 +88,7 @@ PICTURES: Mapping[str, tuple[str, str, str]] = {
     "phase-backward": ("#5B9BE6", "#0B57A8", "#8FC0FF"),
     "phase-optimizer": ("#F08AC0", "#A82E78", "#FF9AD0"),
 }
-"""Colours of pictures, which are no verdicts: frames, curves with the band behind them, the parts of a step."""
+"""Colours of pictures, none of them a verdict: frames, curves with their bands, the parts of a step."""
 
 PRINTED: Mapping[str, tuple[str, str, str]] = {
     "background": ("#121212", "#f5f5f5", "#000000"),
@@ -154,7 +154,7 @@ LOOKS: Mapping[str, Look] = MappingProxyType(
 
 
 def first_theme(asked: str | None, kept: str | None, *, colours: int, no_color: bool) -> str:
-    """Return the theme to begin with on a terminal of so many ``colours``: what was ``asked`` for, else ``kept``."""
+    """Return the first theme on a terminal with ``colours``: ``asked``, else ``kept``."""
     if no_color:
         return TERMINAL
     if asked is not None:
@@ -175,7 +175,7 @@ def meanings(variables: Mapping[str, str], faint_share: float = FAINT_SHARE) -> 
 
 
 def cursor_style(colour: RichColor | None, *, focused: bool, plain: bool) -> Style:
-    """Return what is put over the row under the cursor; ``plain`` where only the terminal's own colours are used."""
+    """Return the style over the row under the cursor; ``plain`` for the terminal's own colours alone."""
     if plain:
         return Style(reverse=True) if focused else Style(underline=True)
     return Style(bgcolor=colour)

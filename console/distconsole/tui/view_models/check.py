@@ -1,4 +1,4 @@
-"""What a check looks like after the events so far, and when one check of it is made again."""
+"""The state of a check after the events so far, and the repetition of one of its checks."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from distconsole.tui.view_models.pairs import Pair, Pairs, update_pair
 
 @dataclass(slots=True)
 class CheckModel:
-    """A check as far as it got.
+    """The state of a check so far.
 
-    ``cells`` are outcomes by check and host; ``stage`` is the beginning that was told last, with how far the check
-    then was; ``rounds`` how far the stage of pairs that goes on is. ``again`` is the
-    check that is made again: everything else stands as it was before. ``strict`` says whether warnings fail.
+    ``cells`` are outcomes by check and host; ``stage`` is the last reported progress; ``rounds`` are those of
+    the running stage of pairs. ``again`` is the check that is repeated, with all others as before. ``strict``:
+    warnings fail.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -165,7 +165,7 @@ def _with(
 
 
 def same_finding(finding: Finding) -> tuple[str, tuple[str, ...], str]:
-    """Return what a finding has in common with itself after its cure was tried."""
+    """Return the identity of a finding, the same after an attempt at its cure."""
     return finding.check, finding.hosts, finding.summary
 
 
@@ -181,7 +181,7 @@ OUTCOME_MARKS = {
 """How a cell of the host x check grid is drawn: a shape and a meaning."""
 
 OUTCOME_ORDER = ("fail", "timed_out", "could_not_run", "warn", "running", "pass", "skipped")
-"""Outcomes in the order in which they should be read."""
+"""Outcomes in the order of reading."""
 
 SEVERITY_MARKS = {
     Severity.OK: ("✓ ok", "good"),

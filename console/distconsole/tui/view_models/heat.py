@@ -1,4 +1,4 @@
-"""Which ranks and times a heat map shows on so many lines and cells, and who is worst."""
+"""Chooses the ranks and times of a heat map for a number of lines and cells, and the worst ranks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from distconsole.runs.rank_history import (
 
 Item = TypeVar("Item")
 NOW_COLUMNS = 5
-"""A rank's present is the median of so many columns: one slow step is none's fault."""
+"""A rank's present value is the median of these columns: one slow step is no fault of its own."""
 FORGIVEN = 2
 """Columns as good as usual that do not end a bad time."""
 MOST_COLUMNS = 1_000_000
@@ -56,9 +56,9 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class HeatRow:
-    """The badness of some ranks, the worst in each cell, oldest first, beside what is usual there.
+    """The badness of some ranks, the worst in each cell, oldest first, beside the usual values.
 
-    A ``middle`` row shows what is usual instead, for comparison.
+    A ``middle`` row shows the usual values instead, for comparison.
     """
 
     label: str
@@ -71,7 +71,7 @@ class HeatRow:
 
 @dataclass(frozen=True, slots=True)
 class Worst:
-    """A rank whose figure is worse than usual, which need not make it slow: its value, what is usual, and since when (UNIX seconds)."""
+    """A rank with a worse figure than usual, not necessarily slow: its value, the usual one, and since when (UNIX seconds)."""
 
     quantity: Quantity
     rank: int
@@ -85,10 +85,10 @@ class Worst:
 
 @dataclass(frozen=True, slots=True)
 class Heat:
-    """What is shown of a quantity.
+    """A heat map of a quantity.
 
-    The number of the ``first`` cell stays its own while time goes on; cell number 0 begins at ``began`` (UNIX seconds).
-    ``steps`` are the last that some rank had done by each cell; ``hosts`` that of a single rank, if it is known.
+    The number of the ``first`` cell stays its own as time goes on; cell number 0 begins at ``began`` (UNIX seconds).
+    ``steps`` are the highest steps that a rank had done by each cell; ``hosts`` is a single rank's, if known.
     """
 
     quantity: Quantity
@@ -118,7 +118,7 @@ class Heat:
 def group_ranks(
     ranks: Sequence[int], hosts: dict[int, str], room: int
 ) -> list[tuple[str, tuple[int, ...]]]:
-    """Return labels and ranks of at most ``room`` rows: by rank where they fit, else by host, else by several hosts."""
+    """Return labels and ranks of at most ``room`` rows: by rank if they fit, else by host, else by several hosts."""
     room = max(1, room)
     if len(ranks) <= room:
         return [(f"{rank} {hosts.get(rank, '')}", (rank,)) for rank in ranks]
@@ -151,10 +151,10 @@ def heat_of(
     listed: int,
     until: float | None = None,
 ) -> Heat | None:
-    """Return the map of a ``quantity`` of ``ranks``; None while nothing is known.
+    """Return the map of a ``quantity`` of ``ranks``; None without data.
 
-    Of one rank all quantities are shown, this one first. It shows the ``whole`` run, else the last minutes, in at most so
-    many ``lines`` of ``width`` cells, with so many of the worst ``listed``, up to ``until`` (UNIX seconds) or the last known time.
+    For a single rank it shows all quantities, this one first. It covers the ``whole`` run, else the last minutes, in at most
+    ``lines`` of ``width`` cells, with up to ``listed`` worst ranks, until ``until`` (UNIX seconds) or the last known time.
     """
     track, began = history.whole if whole else history.recent, history.started
     known = track.ranks(quantity)
@@ -215,7 +215,7 @@ class _Cut:
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """The last step by each cell, of which the newest may not be full."""
+        """The last step by each cell; the newest cell may not be full."""
         steps, left = self.track.steps, (self.track.columns - self.begin) % self.each
         full = tuple(steps[self.begin :][self.each - 1 :: self.each])
         return (*full, steps[-1]) if left else full
@@ -257,14 +257,14 @@ class _Cut:
         return tuple(max(values[at : at + each]) for at in range(0, len(values), each))
 
     def worst(self, quantity: str, ranks: Sequence[int], listed: int) -> list[Worst]:
-        """Return who is worse than usual now, the worst first, each with since when."""
+        """Return the ranks that are worse than usual now, the worst first, each with its beginning."""
         history, track, usual = self.history, self.track, self.usual(quantity)
         about = history.quantities[quantity]
         begin = max(0, track.columns - NOW_COLUMNS)
         typical = _present(usual[begin:])
         if typical == UNKNOWN:
             return []
-        # Who was not worse at any of these times is not so in the middle of them.
+        # A rank worse at none of these times has no worse median.
         latest = track.rows(quantity, begin)
         now = {
             rank: _present(latest[rank]) for rank in ranks if _worse(max(latest[rank]), typical)
@@ -323,7 +323,7 @@ def _worse(badness: float, usual: float) -> bool:
 
 
 def _since(row: Sequence[float], usual: Sequence[float]) -> int:
-    """Return the column at which the bad time that lasts still began."""
+    """Return the column at which the current bad time began."""
     began, forgiven = len(row) - 1, 0
     for column in range(len(row) - 1, -1, -1):
         if row[column] == UNKNOWN or usual[column] == UNKNOWN:

@@ -1,4 +1,4 @@
-"""What a finding says to do, as the console says it: by its keys and lines of the prompt; and the command in it, for a shell."""
+"""A finding's advice in the console's keys and prompt lines, and its command for a shell."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def console_hint(hint: str, keymap: Keymap | None = None) -> str:
 
 
 def command_of(finding: Finding | RunFinding) -> str:
-    """Return what to type in a shell about ``finding``: its cure, else the command in its hint; nothing where that is prose."""
+    """Return the shell command for ``finding``: its cure, else the command in its hint; empty if the hint is prose."""
     cure = finding.cure if isinstance(finding, Finding) else None
     lines = cure_lines(cure) if cure is not None else []
     return "\n".join(lines) or _command_in(finding.hint)
@@ -81,7 +81,7 @@ def command_of(finding: Finding | RunFinding) -> str:
 
 @lru_cache(maxsize=64)
 def _command_in(hint: str) -> str:
-    # A bare `distconsole run` says what it does by itself.
+    # A bare `distconsole run` is a name in prose.
     found = (each for each in COMMAND.finditer(hint) if each[0] != "distconsole run")
     other = _OTHER.fullmatch(hint)
     ours = (each[0] for each in found if not each["open"])

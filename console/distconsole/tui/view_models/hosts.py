@@ -1,4 +1,4 @@
-"""What the hosts look like after the events so far: a pure fold."""
+"""The hosts' state after the events so far: a pure fold."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from distconsole.model.run_events import BusyProcess, GpuKey, GpuSample, LinkCha
 
 Clock = Callable[[], float]
 EACH_SECONDS, KEPT = 5.0, 60
-"""Figures of hosts and GPUs are kept as the means of so many seconds, so many of them."""
+"""Figures of hosts and GPUs are kept as means of this many seconds, and how many of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Recent:
 
 
 def sum_of(one: float | None, other: float | None) -> float | None:
-    """Return what both are together; None where one is not known."""
+    """Return the sum of both; None if one is unknown."""
     return None if one is None or other is None else one + other
 
 

@@ -1,4 +1,4 @@
-"""What is said of a run's lines: whether what is shown was printed last, how bad it is, and by whom."""
+"""Words about a run's lines: up to date or not, how many errors, from which ranks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from distconsole.runs.logs.rows import LogRows
 from distconsole.tui.widgets.curves import Curve, PlotData
 
 FLOOD_LINES_S = 1000
-"""From so many on it is said who prints them."""
+"""Lines a second from which their source is named."""
 BEHIND_SECONDS = 2.0
 MISSING = ("run.output_dropped", "run.output_left_out")
 """Findings of lines that a host did not keep, or that came too fast to be shown."""
@@ -24,13 +24,13 @@ MISSING = ("run.output_dropped", "run.output_left_out")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Where the reader is, and what is known of the lines.
+    """The reader's place in the log, and facts about its lines.
 
     Attributes:
-        over: Whether the run is.
-        past: How many rows there were at the moment that is looked at; None for now.
-        row: The row that the reader is at; None for the end, which is followed.
-        missing: What is said of lines that are not here.
+        over: The run has ended.
+        past: Number of rows at a chosen past moment; None for now.
+        row: The reader's row; None at the end, which is followed.
+        missing: Words about lines that are not here.
     """
 
     rows: LogRows
@@ -43,7 +43,7 @@ class Reading:
 
 
 def reading_verdict(at: Reading) -> tuple[str, str, str]:
-    """Return tone, mark and words of whether what is shown is what was printed last, and how bad it is."""
+    """Return tone, mark and words: up to date or not, and how bad the lines are."""
     book = at.rows.book
     tone, mark, sentence = _state(at, book)
     if missing := at.missing or (f"older lines are gone: {book.failure}" if book.failure else ""):
@@ -52,7 +52,7 @@ def reading_verdict(at: Reading) -> tuple[str, str, str]:
 
 
 def missing_text(findings: Sequence[RunFinding]) -> str:
-    """Return what was said last of lines of the run that are not here."""
+    """Return the last report of lines of the run that are not here."""
     said = (each.summary for each in reversed(findings) if each.check in MISSING)
     return next(said, "")
 
@@ -94,7 +94,7 @@ def _name(speaker: Speaker) -> str:
 
 
 def flood_text(pace: Pace, speakers: Sequence[Speaker]) -> str:
-    """Say who prints so much that it cannot be read; nothing where nobody does."""
+    """Name the source of too many lines to read; empty if the rate is low."""
     if pace.lines_s < FLOOD_LINES_S:
         return ""
     who = "all print" if pace.most is None else f"{_name(speakers[pace.most])} prints"
@@ -102,7 +102,7 @@ def flood_text(pace: Pace, speakers: Sequence[Speaker]) -> str:
 
 
 def errors_text(rows: LogRows) -> str:
-    """Return how many errors and warnings there are, who printed the first error, and whether it is hidden."""
+    """Return the numbers of errors and warnings, the first error's rank, and a note if the filter hides it."""
     counts = rows.book.counts
     errors, warnings = (counts.by_level[level] for level in (Level.ERROR, Level.WARN))
     said = count_text(errors, "error") if errors else "no errors"
@@ -119,10 +119,10 @@ def first_error_text(rows: LogRows) -> str:
 
 
 def rate_plot(counts: LogCounts, whole: int, said: str, key: str) -> PlotData:
-    """Return the lines a second, and when there were errors, in the first ``whole`` bins.
+    """Return the lines a second, and the times of errors, in the first ``whole`` bins.
 
     Args:
-        said: What it is now.
+        said: The present rate in words.
     """
     seconds, lines, errors = counts.bins
     xs, rates = [at * seconds for at in range(len(lines))], [n / seconds for n in lines]

@@ -1,4 +1,4 @@
-"""Pairs of hosts as cells to draw: what is known of each, and how many cells fit."""
+"""Pairs of hosts as cells to draw, and how many cells fit."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from distconsole.model.reports import PairReport
 SLOW_RATE = 0.7
 """Of the median rate; as the check of bandwidth has it."""
 SLOW_TRIP, SLOW_TRIP_US = 20.0, 20_000.0
-"""Times the median round trip, and at least so long: as net.rtt has it."""
+"""A slow round trip: this multiple of the median and at least this long, as in net.rtt."""
 
 MANY = 3
-"""A host of so many pairs in trouble is taken for their cause."""
+"""A host with this many pairs in trouble is taken for their cause."""
 
 Pair = tuple[str, str]
 
 
 class State(IntEnum):
-    """What is known of a pair; larger is worse, and 0 to 3 is ever more."""
+    """The state of a pair; larger is worse, and 0 to 3 are growing knowledge."""
 
     SELF = -1
     UNTRIED = 0
@@ -56,7 +56,7 @@ LOOKS: Mapping[State, tuple[str, str, str]] = {
 
 @dataclass(frozen=True)
 class Pairs:
-    """What is known of the pairs of ``hosts``, in their order."""
+    """The known state of the pairs of ``hosts``, in their order."""
 
     hosts: tuple[str, ...] = ()
     known: Mapping[Pair, PairReport] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Pairs:
 
     @cached_property
     def troubled(self) -> tuple[str, ...]:
-        """Hosts that explain the pairs in trouble: where one has many of them, it without its peers."""
+        """Hosts that explain the pairs in trouble: a host with many of them, without its peers."""
         left = {pair for pair, state in self.states.items() if state.trouble}
         found: set[str] = set()
         while left:
@@ -147,7 +147,7 @@ class Grain(IntEnum):
     TROUBLED = 1
     """Only the lines of hosts in trouble; a cell is the worse of both directions."""
     BLOCKS = 2
-    """Several hosts a cell, of which the worst pair is shown."""
+    """Several hosts a cell, which shows their worst pair."""
 
 
 Group = tuple[str, ...]

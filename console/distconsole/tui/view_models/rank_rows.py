@@ -1,4 +1,4 @@
-"""The rows of the table of ranks: what is known of each now, and their order."""
+"""The rows of the table of ranks, and their order."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from distconsole.runs.timeline import RunTimeline
 TROUBLES = {RankState.FAILED: 1, RankState.KILLED: 2, RankState.STALLED: 4}
 """States that are troubles by themselves, and how early they should be read."""
 BLAMED, LOST, HEALTHY = 3, 5, 7
-"""How early a rank should be read of which nothing is to be said."""
+"""Places in the reading order of ranks whose own state is no trouble."""
 WELL = (HEALTHY, 0)
 
 SORT_KEYS: dict[str, Callable[[RankView], float]] = {
@@ -47,21 +47,21 @@ SORT_KEYS: dict[str, Callable[[RankView], float]] = {
 
 
 def _loss_place(loss: float | None) -> float:
-    """Return where a rank with this loss stands, the highest first and what is no number before it."""
+    """Return a rank's place by this loss: NaN and infinities, then the highest first; unknown last."""
     return inf if loss is None else -loss if isfinite(loss) else -inf
 
 
 class RankRow(NamedTuple):
-    """One rank as the table shows it.
+    """One rank in the table.
 
-    ``blamed``: the others hang, and wait for it; ``where`` returns what a rank that stands still waits in or is at, by the
-    newest roll call. ``slow`` is the part of its steps in which it is slow; ``lost`` what its host is where nothing is known of it,
-    ``lost`` or, with a connection, ``no word``. ``elapsed`` counts seconds since its process was started, None where
-    it was not; ``longest`` is the most that any rank has taken to start. ``wait_ms`` is what it waits for others in each step;
-    ``own_ms`` is what a step takes without that, ``usual_own_ms`` the median of it, both None where it is not known that they wait;
+    ``blamed``: the others hang, and wait for it; ``where`` returns the call that a stalled rank waits in or runs, by the
+    newest roll call. ``slow`` is the part of its steps in which it is slow; ``lost`` is the state of a host without news,
+    ``lost`` or, with a connection, ``no word``. ``elapsed`` counts seconds since its process was started, None if it was
+    not; ``longest`` is the most that any rank has taken to start. ``wait_ms`` is its wait for others in each step;
+    ``own_ms`` is a step without that, ``usual_own_ms`` the median of it, both None if such waits are not known;
     ``median_ms`` and ``longest_ms`` are step times of all ranks; ``excess_ms`` is what it is slow by, ``slowest``
-    the only rank that is slow; ``costs`` its price, empty where nobody waits for it; ``recent`` returns a rank's step times of the last minute; ``ended_seconds`` is how long
-    after the first one it ended.
+    the only rank that is slow; ``costs`` its price, empty if no rank waits for it; ``recent`` returns a rank's step times
+    of the last minute; ``ended_seconds`` is its end, counted from the first end of a rank.
     """
 
     view: RankView
@@ -112,13 +112,13 @@ class RankRow(NamedTuple):
 class RankRows(Sequence[RankRow]):
     """The ranks of a run at ``now`` (UNIX seconds) in ``order``, one of ``keys.SORTS``.
 
-    A row is made when it is asked for: of thousands of ranks a screen shows some fifty.
+    A row is made on access: of thousands of ranks a screen shows some fifty.
 
     Attributes:
-        calm: Whether all ranks live, and none is on a host that is lost or silent.
-        hung: Whether some rank stands still.
-        priced: Whether a slow rank is said to cost something.
-        own_known: Whether it is known how long ranks wait for others.
+        calm: All ranks live, and none is on a host that is lost or silent.
+        hung: Some rank stands still.
+        priced: A slow rank has a known cost.
+        own_known: The ranks' waits for each other are known.
     """
 
     def __init__(
@@ -212,7 +212,7 @@ class RankRows(Sequence[RankRow]):
         return " ".join([*parts, *([line_text(place)] if place is not None else ())])
 
     def _early(self, number: int) -> tuple[int, int]:
-        """Return how early a rank should be read: troubles first, then who is behind in a start."""
+        """Return a rank's place in the order of reading: troubles first, then ranks behind in a start."""
         row = self._row(number)
         return row.trouble, 0 if row.elapsed is None else len(row.view.phases)
 
@@ -261,11 +261,11 @@ def recent_steps(history: RankHistory, rank: int, *, until: float) -> Sequence[f
 
 
 def _lost(timeline: RunTimeline, view: RankView) -> tuple[str, float | None]:
-    """Return what the host of a rank of which nothing is known is, and since when."""
+    """Return the state of the host of a rank without news, and since when."""
     link, node = timeline.links.get(view.host), timeline.nodes.get(view.host)
     if link is not None and not link.connected:
         return "lost", link.t
-    # A host that never tells of itself may be well: nothing is said then.
+    # A host that never reports may be well: it gets no words.
     return ("no word", node.t) if node is not None else ("", None)
 
 

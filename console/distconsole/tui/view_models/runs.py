@@ -1,4 +1,4 @@
-"""What is said of past and present runs: how the newest went, and of one what it was and how it ended."""
+"""Words about past and present runs: the newest verdict, and one run's details and end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ORIGINS = {
     "attached": "launched elsewhere, followed from here",
     "elsewhere": "launched elsewhere; Enter reads its figures from its hosts",
 }
-"""What is said of where a run was launched; of one's own nothing."""
+"""Words for the origin of a run; none for one's own."""
 NO_RUNS = "no runs yet: type 'run SCRIPT', or 'demo'"
 LAST_RUNS = 8
 MOST_METRICS, MOST_FINDINGS = 6, 3
@@ -55,7 +55,7 @@ def metrics_text(run: RunSummary, most: int) -> str:
 
 
 def runs_verdict(run: RunSummary | None, *, done: bool) -> tuple[str, str, str]:
-    """Return tone, mark and words of the run under the cursor; where there is none, whether there may be ``done``."""
+    """Return tone, mark and words of the run under the cursor; without one, by ``done`` if the list is complete."""
     if run is None:
         return "note", "…", "NO RUNS YET" if done else "READING"
     mark, style = STATE_STYLES.get(run.state, ("?", "note"))
@@ -134,7 +134,7 @@ def run_tiles(run: RunSummary, runs: Sequence[RunSummary]) -> list[TileData]:
 
 
 def run_details(run: RunSummary, runs: Sequence[RunSummary], cells: int) -> Text:
-    """Return what a run was, how it ended and of what, and its last figures, in lines of ``cells``; the most needed first."""
+    """Return a run's description, end, cause, and last figures, in lines of ``cells``; the most needed first."""
     failure = run.first_failure
     lines: list[tuple[str, str, str]] = []
     if failure is not None:
