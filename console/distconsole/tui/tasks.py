@@ -35,6 +35,7 @@ from distconsole.model.run_events import (
     RunEvent,
     RunEvents,
     RunFinding,
+    RunRestarted,
     Window,
 )
 from distconsole.model.run_summary import RunSummary
@@ -345,6 +346,8 @@ class RequestTask:
         about: Hashable = type(event)
         if isinstance(event, RunFinding):
             about = (event.rank, event.hosts) if event.check == STRAGGLER else line
+        elif isinstance(event, RunRestarted):
+            about = event.restart
         self._folded[about] += 1
         new = self._folded[about] > self._noted[about]
         self._noted[about] += new

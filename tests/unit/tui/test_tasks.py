@@ -9,7 +9,7 @@ import pytest
 
 from distconsole.model import requests as ask
 from distconsole.model.events import Event
-from distconsole.model.run_events import LinkChanged, RunEvents, RunFinding
+from distconsole.model.run_events import LinkChanged, RunEvents, RunFinding, RunRestarted
 from distconsole.operations import Control, SessionSource
 from distconsole.tui.tasks import RequestTask
 from distconsole.tui.transcript import Transcript
@@ -19,6 +19,12 @@ FOUND = "warn: rank 3 on node2 is slow in the data part of its steps"
 SLOW = list(scenes.straggling())[-1]
 assert isinstance(SLOW, RunFinding)
 SLOWER = msgspec.structs.replace(SLOW, summary=f"{SLOW.summary}, now twice as much")
+
+
+FIRST, SECOND = (
+    RunRestarted(t=scenes.MINUTE_LATER, run=scenes.RUN, restart=restart, of=3)
+    for restart in (1, 2)
+)
 
 
 def lost(*, connected: bool) -> LinkChanged:
@@ -34,13 +40,14 @@ def lost(*, connected: bool) -> LinkChanged:
         ((SLOW,), (SLOWER,), (), [FOUND]),
         ((SLOW,), (), (SLOWER,), [FOUND]),
         ((SLOW,), (SLOW,), (SLOWER,), [FOUND, f"{FOUND}, now twice as much"]),
+        ((SECOND,), (FIRST, SECOND), (), ["restart 2 of 3", "restart 1 of 3"]),
     ],
-    ids=["found by the second fold", "found by both", "found after it", "slow once more"],
+    ids=["by the second fold", "by both", "after it", "slow once more", "an earlier restart"],
 )
 def test_what_a_late_host_s_journal_changes_is_said_once(
-    before: tuple[RunFinding, ...],
-    again: tuple[RunFinding, ...],
-    after: tuple[RunFinding, ...],
+    before: tuple[RunEvents, ...],
+    again: tuple[RunEvents, ...],
+    after: tuple[RunEvents, ...],
     noted: list[str],
 ) -> None:
     start = list(scenes.training(4))
@@ -57,6 +64,6 @@ def test_what_a_late_host_s_journal_changes_is_said_once(
     task.start()
     assert task.join(30)
     lines = transcript.text().splitlines()
-    assert [line for line in lines if "slow" in line] == noted
+    assert [line for line in lines if "slow" in line or "restart" in line] == noted
     assert sum("4 ranks on 2 hosts" in line for line in lines) == 1
     assert sum("connection lost" in line for line in lines) == 2
