@@ -1,4 +1,4 @@
-"""The views: which one is on the screen, what each of them shows, how often it is drawn, and words found on it."""
+"""The views: the current one, their contents, the pace of drawing, and the search on the screen."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from distconsole.tui.views.runs import RunsView
 
 AGE_SECONDS = 1.0
-"""Ages and silences are drawn anew this often, even if nothing came."""
+"""Seconds after which ages and silences are drawn again without news."""
 DRAWING_SHARE = 0.05
-"""Drawing rests for so long after each picture that it takes at most this share of the time."""
+"""Largest share of the time spent drawing: each drawing is followed by a rest."""
 
 
 class ViewSwitcher(ContentSwitcher):
@@ -120,7 +120,7 @@ class ViewSwitcher(ContentSwitcher):
         return shown is not None and shown.is_past
 
     def take_hosts(self) -> None:
-        """Show the console's hosts, which were chosen, in place of what there was to choose from."""
+        """Show the console's hosts, now chosen, in place of the choice."""
         self.cluster.me = self._session.my_names
         self.cluster.offer(())
 
@@ -181,7 +181,7 @@ class ViewSwitcher(ContentSwitcher):
         version = (id(task), task.version)
         if self._drawn.get(view) == version and began - self._drawn_at < AGE_SECONDS:
             return
-        # A drawing gives way to keys, but not so often that its figures get old.
+        # A drawing gives way to keys, until its figures get old.
         can_wait = self._drawn.get(view) is not None and began - self._drawn_at < 2 * AGE_SECONDS
         try:
             with task.input_priority.drawing(can_wait=can_wait):
@@ -190,7 +190,7 @@ class ViewSwitcher(ContentSwitcher):
             return  # the next tick draws it
         self._drawn[view] = version
         self._drawn_at = began
-        # By what it took of a processor: waiting for one on a busy machine is no reason to wait longer.
+        # In processor time: waiting for a busy machine is no reason to rest longer.
         self._rest_until = began + (time.thread_time() - working) / DRAWING_SHARE
 
     def _draw(self, view: str, task: RequestTask) -> None:
@@ -218,7 +218,7 @@ class ViewSwitcher(ContentSwitcher):
 
     @property
     def shown_task(self) -> RequestTask | None:
-        """What the view shows; None where there is nothing yet, or the view shows no request."""
+        """The task that the view shows; None if it shows none, or has none yet."""
         session = self._session
         match self.view:
             case "cluster":
@@ -234,7 +234,7 @@ class ViewSwitcher(ContentSwitcher):
 
 
 class Finder:
-    """What is looked for, and where it was found last."""
+    """The searched words, and the place of the last match."""
 
     def __init__(self) -> None:
         self.words = ""
@@ -244,14 +244,14 @@ class Finder:
         """Where the reader was when the words began to be typed."""
 
     def leave(self) -> None:
-        """Take what was typed for given up, or done."""
+        """End the typing of a search."""
         self._began = None
 
     def find(self, panel: Widget, words: str, step: int = 1, *, typing: bool = False) -> str:
-        """Go to the next line of ``panel`` that has ``words``, those of before if empty; or, with -1, to the one before.
+        """Go to the next line of ``panel`` with ``words``, the last ones if empty; with ``step`` -1 to the previous one.
 
-        While they are typed each change looks anew from the same place. Returns what is said; raises
-        ConsoleError if there is none.
+        While they are typed, each change searches from the same place. Returns a message; raises
+        ConsoleError without a match.
         """
         self.words = words or self.words
         if not self.words:

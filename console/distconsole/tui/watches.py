@@ -47,7 +47,7 @@ class Watches:
         self._looked = float("-inf")
 
     def add(self, text: str, *, hosts_first: bool) -> str:
-        """Watch ``text`` of the run or of the hosts, whichever has its fields; return what is said, or raise UsageError."""
+        """Watch ``text`` on the run or the hosts, by its fields; return a message, or raise UsageError."""
         if len(self.kept) >= MAX_WATCHES:
             return f"{MAX_WATCHES} watches are enough: unwatch NUMBER ends one"
         tables: list[tuple[Fields[Any], bool]] = [(RANK_FIELDS, True), (LOAD_FIELDS, False)]
@@ -82,7 +82,7 @@ class Watches:
         self._looked = float("-inf")
 
     def look(self, run: RequestTask | None, load: RequestTask | None) -> list[str]:
-        """Return what is to be said, at most once a second."""
+        """Return the watches' messages, at most once a second."""
         now = time.monotonic()
         if not self.kept or now - self._looked < LOOK_SECONDS:
             return []

@@ -1,1 +1,1 @@
-"""What is on the screen: one view each for the cluster, a check, a run, its logs, and past runs."""
+"""The views: cluster, check, run, its logs, past runs, and more."""

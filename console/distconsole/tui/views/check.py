@@ -57,7 +57,7 @@ from distconsole.tui.widgets.tiles import Tiles
 
 
 class Page(StrEnum):
-    """What a small screen shows one of, by the id of its widget; a large one shows the first three side by side."""
+    """Parts by their widgets' ids: a small screen shows one, a large one the first three side by side."""
 
     FINDINGS = "findings"
     PAIRS = "pairs"
@@ -84,7 +84,7 @@ class FindingPage(VerticalScroll, can_focus=True):
         yield Words(id="page-words")
 
     def show(self, words: Text, *, from_top: bool = True) -> None:
-        """Show ``words``; from their beginning unless somebody reads them already."""
+        """Show ``words``, from their beginning or at the reader's place."""
         self.query_one("#page-words", Words).show(words)
         if from_top:
             self.scroll_home(animate=False)
@@ -98,11 +98,11 @@ class FindingPage(VerticalScroll, can_focus=True):
 
 
 WIDE_COLUMNS, WIDE_LINES = 140, 34
-"""From so much room on, pairs and interfaces stand beside the findings."""
+"""Least size of a view that shows pairs and interfaces beside the findings."""
 TILES = 5
 SLOWEST_STAGES = 2
 LEAST_ROWS = 2
-"""Findings and checks have so many rows, however little room there is."""
+"""Rows of findings and checks, in however small a view."""
 
 
 class CheckView(OrderedView[CheckRow]):
@@ -126,13 +126,13 @@ class CheckView(OrderedView[CheckRow]):
     _rounds = ("", 0, 0)
     _done = True
     _beside = True
-    """Whether there is, or may come, anything about pairs or interfaces."""
+    """True if there is, or may come, news of pairs or interfaces."""
     _opened: Finding | GridRow | Pair | None = None
     _opener: Widget | None = None
     """What had the keys before the page was opened."""
     _checks: Sequence[GridRow] = ()
     _turned: frozenset[str] = frozenset()
-    """Groups that were folded, where there is room for their checks, or unfolded."""
+    """Groups folded in spite of room for their checks, or unfolded without."""
 
     def compose(self) -> ComposeResult:
         yield Verdict("no check yet: type 'check', or press F7", id="check-line")
@@ -187,7 +187,7 @@ class CheckView(OrderedView[CheckRow]):
         )
 
     def step_back(self) -> bool:
-        """Leave the page that stands in place of the findings; return whether there was one."""
+        """Leave the page in place of the findings; return False without one."""
         if self.page is Page.FINDING:
             self.leave_page()
         elif self.page is not Page.FINDINGS and not self.is_wide:
@@ -246,7 +246,7 @@ class CheckView(OrderedView[CheckRow]):
         self._lay_out()
 
     def _share_lines(self) -> None:
-        """Share the lines: findings and interfaces take what they need, up to some part; checks and pairs the rest."""
+        """Share the lines: findings and interfaces take their need, up to some part; checks and pairs the rest."""
         panels = {
             each: self.query_one(f"#{each}-panel", Panel)
             for each in ("findings", "evidence", "grid", "pairs")
@@ -317,7 +317,7 @@ class CheckView(OrderedView[CheckRow]):
     @on(LineTable.Chosen)
     @on(PairMatrix.Chosen)
     def open(self) -> None:
-        """Show everything about what is pointed at, or leave the page that does; fold or unfold a group of checks."""
+        """Open the page of the item under the cursor, or leave it; fold or unfold a group of checks."""
         matrix, grid = self.query_one(PairMatrix), self.query_one("#grid", LineTable)
         findings = self.query_one("#findings", LineTable)
         finding: Finding | None = findings.row_under_cursor()
@@ -373,7 +373,7 @@ class CheckView(OrderedView[CheckRow]):
             self.turn_to(self._before, self._opener)
 
     def _explain(self) -> None:
-        """Show what was seen and what to do of the finding under the cursor; of none, what the check does not say."""
+        """Show the evidence and cure of the finding under the cursor; without one, notes on the check itself."""
         finding: Finding | None = self.query_one("#findings", LineTable).row_under_cursor()
         width = max(1, self.query_one("#evidence").scrollable_content_region.width)
         text = report_words(self._report, width)

@@ -66,7 +66,7 @@ FINDING_COLUMNS: list[Column[Finding]] = [
     Column("finding", 50, lambda finding: finding.summary, sort="finding"),
 ]
 HOST_CELLS, MOST_HOST_CELLS = 8, 26
-"""With so many cells each host has a column of marks, a check each; with fewer one mark, the worst."""
+"""Least cells for a host's column of marks, one a check; with fewer it has one mark, the worst."""
 
 
 def _name(row: GridRow) -> Text:

@@ -43,9 +43,9 @@ OUTCOME_TONES = {
 def check_verdict(
     model: CheckModel, *, done: bool, cancelled: bool, seconds: float = 0.0
 ) -> tuple[str, str, str]:
-    """Return tone, mark and sentence: how it came out, what was found, how many checks were made and how many were not.
+    """Return tone, mark and sentence: the result, the findings, the numbers of checks made and not made.
 
-    ``seconds`` is how long a check that goes on has done so.
+    ``seconds`` is the age of a running check.
     """
     report, cells = model.report, _count_cells(model)
     made = sum(cells[each] for each in MADE)
@@ -105,7 +105,7 @@ def _again(model: CheckModel, now: str, *, done: bool, cancelled: bool) -> str:
 
 
 def check_tiles(model: CheckModel) -> list[TileData]:
-    """Return what passed, what was found, and why the rest was not done."""
+    """Return tiles of passes, findings, and reasons for checks not made."""
     cells = _count_cells(model)
     if not cells:
         return []
@@ -179,7 +179,7 @@ def add_fact(text: Text, label: str, words: str, width: int) -> None:
 
 
 def finding_words(finding: Finding, report: CheckReport | None, width: int) -> Text:
-    """Return a finding in ``width`` cells: what was seen, what it means, what to do, and the proof of that."""
+    """Return a finding in ``width`` cells: evidence, meaning, cure, and the proof of the cure."""
     text = Text()
     mark, style = SEVERITY_MARKS[finding.severity]
     words = textwrap.wrap(f"{mark}  {finding.summary}", max(1, width))

@@ -1,4 +1,4 @@
-"""Runs side by side: what is to be said, their curves on one axis, figures, and what was configured otherwise."""
+"""Runs side by side: remarks, curves on one axis, figures, and differences in configuration."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class CompareView(Vertical):
             part.display = False
 
     def turn(self, axis: str) -> str:
-        """Lay the curves along another axis, the next one if empty; return what it is now; raises ``UsageError`` if there is none like that."""
+        """Lay the curves along another axis, the next one if empty; return its name; raises ``UsageError`` for an unknown one."""
         if axis in ("", "next"):
             axis = AXES[(AXES.index(self.axis) + 1) % len(AXES)]
         axis = {"time": "seconds"}.get(axis, axis)
@@ -125,7 +125,7 @@ class CompareView(Vertical):
         self._draw_curves()
 
     def _draw_words(self, found: Comparison, words: list[str]) -> None:
-        """Show the runs, and what is to be said of them, in panels of one height where they stand side by side."""
+        """Show the runs and the remarks on them in panels, of one height if side by side."""
         runs, differs = _runs(found), _words(words, found.notes)
         lines = [len(found.runs), 0]
         beside = self.query_one("#compare-runs-panel", Panel).framed

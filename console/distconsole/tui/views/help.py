@@ -1,4 +1,4 @@
-"""Help: what is where, which keys and verbs there are; made from the same tables that do the work."""
+"""Help on screen, keys and verbs, made from the same tables that do the work."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ PARTS_WITH_KEYS: tuple[tuple[str, type[Widget]], ...] = (
 """Parts of the screen that have keys of their own while they have the focus."""
 
 Rows = list[tuple[Text, str]]
-"""Keys or words with what they mean."""
+"""Keys or words with their meanings."""
 Sections = list[tuple[str, Rows]]
 NAMES = {"pageup": "Page Up", "pagedown": "Page Down"}
 
@@ -63,12 +63,12 @@ NAMES = {"pageup": "Page Up", "pagedown": "Page Down"}
 KEY_CELLS = 13
 GAP = 1
 COLUMNS = ((4, 300), (3, 200), (2, 70), (1, 0))
-"""How many columns there are from so many cells on."""
+"""(columns of help, least cells for them)."""
 MANY_VIEWS = 4
-"""Of more views than these it is said that there are many."""
+"""Most views that help names for a key."""
 CORNERS = {"round": "╭╮╰╯", "solid": "┌┐└┘"}
 WORDY = 120
-"""From so many cells on keys stand with the lines that they type."""
+"""Least cells for keys with the lines that they type."""
 INTRO = (
     "Keys act on the view. Press : to type a command, Esc to return.\n"
     "'help VERB' explains a verb. Leaving never stops a run.\n"
@@ -158,7 +158,7 @@ SHADES: Rows = [
 
 
 def _parts() -> Sections:
-    """Return the keys of parts of the screen; what a key does in several is told once."""
+    """Return the keys of parts of the screen; a key with one effect in several parts appears once."""
     told: set[tuple[str, str]] = set()
     sections: Sections = []
     for title, part in PARTS_WITH_KEYS:

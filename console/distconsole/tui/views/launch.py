@@ -58,14 +58,14 @@ WHOLE_LINE = (SCRIPT, ARGUMENTS, "env", "name")
 """Fields that take a whole line."""
 
 WIDE_COLUMNS = 130
-"""From so many cells on the plan stands beside the form."""
+"""Least cells with the plan beside the form."""
 
 TALL_LINES = 40
-"""On a screen of so many lines the last launches stand below the plan."""
+"""Least lines of a screen with the last launches below the plan."""
 LEAST_PLAN_LINES = 4
 """So many lines the form leaves to the plan below it."""
 EDGE_CELLS = 4
-"""What the verdict's line has besides its words."""
+"""Cells of the verdict's line besides its words."""
 PLAN_TITLE = "What will be done"
 
 
@@ -121,7 +121,7 @@ class More(Line, can_focus=True):
 
 
 class LastLaunches(LineTable[LaunchKept]):
-    """What was launched before; Enter fills the form in."""
+    """Earlier launches; Enter fills the form in."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "close", "Back", show=False)]
 
@@ -177,11 +177,11 @@ class LaunchView(Container):
     """
 
     furnished = False
-    """Whether there is anything to draw on."""
+    """True once the widgets exist."""
     rows: Sequence[FieldRow] = ()
     """The fields, the script first."""
     _notices = ""
-    """How one is told where the form says nothing."""
+    """The configured channels of notices, shown while the form has none."""
 
     async def furnish(self) -> None:
         """Make the form, once it is wanted: it is many widgets, and the first screen is another."""
@@ -238,7 +238,7 @@ class LaunchView(Container):
 
     @property
     def has_room_for_last(self) -> bool:
-        """Whether the last launches stand below the plan."""
+        """True if the last launches stand below the plan."""
         return self.furnished and self.has_class("-wide") and self.has_class("-tall")
 
     @property
@@ -378,7 +378,7 @@ def _place(field: LaunchField) -> tuple[int, bool, int]:
 
 
 def _unsaid(row: FieldRow, request: ask.Run | None) -> str:
-    """Return what holds where a field says nothing, the configuration included."""
+    """Return the value that an empty field takes, with the configuration included."""
     field = row.field
     if field.name == SCRIPT or field.kind is FieldKind.FLAG:
         return ""

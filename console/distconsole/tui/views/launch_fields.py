@@ -1,4 +1,4 @@
-"""One field of a launch: its name, what edits it, and a line for what is wrong with it."""
+"""One field of a launch: its name, its editor, and a line for its error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from distconsole.tui.terminal.sanitize import one_line
 from distconsole.tui.widgets.lines import Words
 
 NAMES = {"nproc": "ranks/host", SCRIPT: "script", ARGUMENTS: "arguments", "env": "env K=V"}
-"""Labels where the option's own name says too little."""
+"""Labels in place of an option's own name that is too short."""
 
 EXAMPLES = {
     ARGUMENTS: "--epochs 3 --lr 0.1",
@@ -32,11 +32,11 @@ EXAMPLES = {
     "setup": ". env.sh",
     "slurm": "--nodes 2 --time 1:00:00",
 }
-"""What a field takes that is empty by default."""
+"""Examples for fields that are empty by default."""
 
 
 class Line(Input):
-    """One line of what a prompt can hold, too; its cursor does not blink, which would be two drawings a second."""
+    """One line under the prompt's limits; its cursor does not blink, which would cost two drawings a second."""
 
     def on_mount(self) -> None:
         self.cursor_blink = False
@@ -46,7 +46,7 @@ class Line(Input):
 
 
 class Tick(Checkbox):
-    """A box whose cross is there or not, also where there are no colours."""
+    """A box with or without a cross, visible without colours."""
 
     BUTTON_LEFT, BUTTON_INNER, BUTTON_RIGHT = "", "[ ]", ""
 
@@ -87,7 +87,7 @@ class FieldRow(Vertical):
         text: str
 
     text = ""
-    """What it holds."""
+    """Its value."""
     _unheard = 0
     _wrong = ""
 
@@ -139,7 +139,7 @@ class FieldRow(Vertical):
         self._note.show(words)
 
     def unsaid(self, value: str) -> None:
-        """Show ``value`` while nothing is said: what is taken then."""
+        """Show ``value``, the default of an empty field."""
         if value == self._unsaid:
             return
         self._unsaid = value

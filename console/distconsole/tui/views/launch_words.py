@@ -1,4 +1,4 @@
-"""What the launch form says: the hosts, the plan, the launches of before."""
+"""Words of the launch form: the hosts, the plan, the last launches."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ BUSY_SHARE = 0.05
 """A GPU with more of its memory taken, or more to do, is in use."""
 
 MEETING = ("MASTER_ADDR", "HOROVOD_GLOO_RENDEZVOUS_ADDR")
-"""Variables that say where the ranks meet."""
+"""Variables with the ranks' rendezvous address."""
 
 HIDDEN = ("PYTHONUNBUFFERED", PORT, RUN_DIR)
-"""Variables, and values that are known only at the start, that tell nobody anything."""
+"""Variables and values without information: some are known only at the start."""
 
 INTERFACE = "GLOO_SOCKET_IFNAME"
 
@@ -40,9 +40,9 @@ MOST_HOSTS = 64
 
 @dataclass(frozen=True, slots=True)
 class HostChoice:
-    """A host as the form lists it: its newest samples, the launch's ranks on it, and why it is not connected.
+    """A host in the form's list: its newest samples, the launch's ranks on it, and the error of its connection.
 
-    ``host`` is None where it is none of the console's own.
+    ``host`` is None unless it is one of the console's own.
     """
 
     name: str
@@ -83,7 +83,7 @@ def host_choices(
 
 
 def in_use(gpu: GpuSample) -> bool:
-    """Whether somebody has processes, memory or work on a GPU."""
+    """True if a GPU has processes, used memory or load."""
     taken = (gpu.mem_used or 0) > BUSY_SHARE * (gpu.mem_total or float("inf"))
     return bool(gpu.strangers) or gpu.rank is not UNSET or taken or (gpu.util or 0) > BUSY_PERCENT
 
@@ -176,7 +176,7 @@ LAUNCH_COLUMNS: list[Column[LaunchKept]] = [
 def launch_verdict(
     shown: PlanPreview | None, trouble: Trouble | None, state: str, choices: Sequence[HostChoice]
 ) -> tuple[str, str, str]:
-    """Return tone, mark and words: what is wrong with the launch, what is waited for, or what it would be on ``choices``."""
+    """Return tone, mark and words: the launch's error, the awaited step, or the plan on ``choices``."""
     if trouble is not None:
         about = f"{trouble.field.replace('_', '-')}: " if trouble.field else ""
         return "bad", "✗", f"NOT READY  {about}{one_line(trouble.words)}"
@@ -252,7 +252,7 @@ def values_of(cluster: Cluster) -> dict[str, str]:
 
 
 def taken_values(model: LaunchFormModel, cluster: Cluster | None) -> dict[str, str]:
-    """Return by field what the newest plan takes where the form says nothing, among hosts of ``cluster``."""
+    """Return the newest plan's values for the form's empty fields, among hosts of ``cluster``."""
     chosen = model.chosen_hosts or ()
     taken = {"hosts": ",".join(chosen)}
     others = any(map(model.draft.text, ("cluster", "hostfile")))

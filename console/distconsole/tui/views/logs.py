@@ -1,4 +1,4 @@
-"""What the ranks printed: filtered, folded, searched."""
+"""The ranks' output: filtered, folded, searched."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ from distconsole.tui.widgets.panel import Panel
 from distconsole.tui.widgets.plots import MOST_ROWS, PlotPanel
 
 TURN_SECONDS, PAUSE_SECONDS = 0.01, 0.002
-"""Rows are made for so long at once, and go on after such a pause, in which keys get their turn."""
+"""Seconds of making rows at once, and of the pause after it, in which keys get their turn."""
 
 SHOWING_SECONDS = 0.25
-"""Rows that are made in such turns are shown at most this often, unless somebody waits for a line."""
+"""Least seconds between two displays of such rows, except for an awaited line."""
 
 TITLE_CELLS = 32
 SIDES_CELLS = 120
@@ -87,7 +87,7 @@ class LogsView(Vertical):
     _search_from: int | None = None
     """Where the reader was when the words began to be typed."""
     _origin: int | None = None
-    """The row from which a search is to find its first place; None when it has."""
+    """The row where a search begins; None once it has a match."""
     _anchor: int | None = None
     """The buffered line to which to go when its row is made."""
     _times: bool | None = None
@@ -125,9 +125,9 @@ class LogsView(Vertical):
         self._begin_again()
 
     def find(self, wanted: str, *, done: bool = True) -> None:
-        """Look for ``wanted``, a regular expression or else words, from where the reader is; empty ends it.
+        """Search ``wanted``, a regular expression or else words, from the reader's place; empty ends the search.
 
-        Until it is ``done``, each change looks anew from the same place.
+        Until it is ``done``, each change searches from the same place.
         """
         if self._search_from is None:
             self._search_from = self.tail.cursor
@@ -203,7 +203,7 @@ class LogsView(Vertical):
             self.draw(self._shown_task)  # what there is room for is another
 
     def _begin_again(self, *, keep_place: bool = True) -> None:
-        """Make the rows of the run anew; the reader stays at the line that was read."""
+        """Make the rows of the run again; the reader stays at the same line."""
         task, before = self._shown_task, self._rows
         if task is None:
             return
@@ -260,7 +260,7 @@ class LogsView(Vertical):
         self._say()
 
     def _go_to_found(self, rows: LogRows) -> None:
-        """Go to the place found next after where the search began, else to the last before."""
+        """Go to the first match from the search's origin on, else to the last before."""
         origin = self._origin or 0
         place = rows.found.after(origin - 1)
         if place is None and not rows.behind:
@@ -338,7 +338,7 @@ class LogsView(Vertical):
         self.filter(exchange_word(self._filter.text, event.kind, event.word))
 
     def _now(self) -> float:
-        """The run's newest time: what is read may be long over."""
+        """The run's newest time: a replayed run may be long over."""
         return (self._shown_task and self._shown_task.run.last_t) or 0.0
 
     def _show_bars(self, progress: list[LogLine], world: int) -> None:
@@ -413,7 +413,7 @@ class LogsView(Vertical):
 
     @property
     def found_words(self) -> str:
-        """How many lines have what is looked for, and which of them is read; empty where nothing is."""
+        """The number of matches, and the reader's place among them; empty without a search."""
         rows = self._rows
         if rows is None or self._pattern is None:
             return ""

@@ -47,9 +47,9 @@ OWN_TITLE = "own ms"
 """A step without its waits; a column where these are known."""
 RECENT_CELLS, LOSS_CELLS = 9, 8
 WAIT_MS, WAIT_SHARE = 1.0, 0.1
-"""A rank is said to wait from so many milliseconds and this share of a step on."""
+"""Least milliseconds, and share of a step, of a wait that the state shows."""
 COSTS_TITLE = "costs"
-"""By how much each step would be shorter without the rank; a column where one is waited for."""
+"""How much shorter each step would be without the rank; a column if ranks wait for one."""
 START_TITLE = "start: ░ python ▒ torch ▓ group █ first step"
 
 PHASE_WORDS = {phase.name: phase.reached for phase in PHASES}
@@ -90,7 +90,7 @@ def _state(row: RankRow) -> Text:
 
 
 def _state_in(row: RankRow, cells: int) -> Text:
-    """Return the state, without the rank that is waited for where there is no room for its number."""
+    """Return the state, without the awaited rank if its number has no room."""
     text = _state(row)
     return text if len(text) <= cells else Text(text.plain.partition(" for rank ")[0], text.style)
 
@@ -110,7 +110,7 @@ def _count(number: int | None) -> str:
 
 
 def _step_text(row: RankRow, text: str, style: str = "") -> Text:
-    """A figure of its steps; faint where it is not of now."""
+    """A figure of its steps; faint unless measured now."""
     return Text(text, style=style if row.sight is Sight.MEASURED else "faint")
 
 
@@ -179,7 +179,7 @@ def _rate(row: RankRow) -> Text:
 
 
 def _where(row: RankRow) -> Text:
-    """Say what a rank that stands still waits in, or is at; its step where that is not known."""
+    """Return the call that a stalled rank waits in or runs; its step if the call is unknown."""
     if row.still_seconds is None or row.view.step is None:
         return Text("")
     asked = "" if row.where is None else row.where(row.view)

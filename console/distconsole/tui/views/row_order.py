@@ -16,7 +16,7 @@ from distconsole.tui.widgets.line_table import LineTable
 Row = TypeVar("Row")
 
 UNKNOWN = "-"
-"""What a group is called whose rows do not say."""
+"""Title of a group of rows without a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class RowOrder(Generic[Row]):
         return "  ".join(parts)
 
     def shown(self, rows: Sequence[Row]) -> list[Row]:
-        """Return those of ``rows`` that match, in order; what is unknown stands last."""
+        """Return those of ``rows`` that match, in order; unknown values last."""
         left = list(rows) if self.condition is None else self.condition.matching(rows)
         by = self.by
         if by is None:
@@ -65,11 +65,11 @@ class RowOrder(Generic[Row]):
 
 
 class OrderedView(Vertical, Generic[Row]):
-    """A view whose rows are filtered, sorted and grouped by ``fields``; each raises ``UsageError`` for what is none."""
+    """A view with rows filtered, sorted and grouped by ``fields``; each raises ``UsageError`` for an unknown one."""
 
     fields: ClassVar[Fields[Any]]
     usual = ""
-    """The field by which the rows are in order by themselves."""
+    """The field of the default order."""
     order: RowOrder[Row] = RowOrder()
 
     def filter(self, text: str) -> None:

@@ -50,15 +50,15 @@ NEWS_LINES = 6
 VERDICT_EDGE = 4
 """Cells of a verdict's line that its sentence has not."""
 FEW_RANKS, FEW_ROWS = 20, 12
-"""Of more ranks than these so many are listed, beside a heat map of all."""
+"""Of more ranks than the first, the second number is listed, beside a heat map of all."""
 STRIP_CELLS = 140
 """Cells of a view that has room for a heat map beside the ranks."""
 LEAST_ROWS = {"#plots": 5, "#error": 3, "": 0}
 """What stands below the ranks says nothing in fewer rows."""
 LOG_ROWS, LEAST_RANKS = 3, 4
-"""Log and ranks have so many rows where there is room for more than one of them."""
+"""Least rows of log and ranks if either may have more than one."""
 TALL = 3
-"""What stands between ranks and log may have this part of the lines where the log would leave them empty."""
+"""Plots between ranks and log may take one in this many lines if the log would leave them empty."""
 KEYS_OF_RANKS = ("sort", "filter ", "lines filter {rank}", "heat")
 NO_ERROR = "there is no traceback: the plots stay"
 LISTED = ("#ranks-row", "#plots", "#error", "#tail-panel")
@@ -127,7 +127,7 @@ class RunView(Vertical):
         return self.query_one("#heat", RunHeat)
 
     def turn_heat(self, what: str, known: Sequence[str]) -> str:
-        """Turn to the heat map or back, or change what it shows, as its title says; return what is wrong with ``what``."""
+        """Show or hide the heat map, or change its content; return the error in ``what``."""
         panel, inside = self.query_one("#heat-panel"), self.has_focus_within
         if not what:
             panel.display = not panel.display
@@ -152,7 +152,7 @@ class RunView(Vertical):
         return "" if rank is None else str(rank)
 
     def sort(self, order: str) -> str:
-        """Order the ranks by ``order``, by the next one if empty; return what it is now."""
+        """Order the ranks by ``order``, by the next one if empty; return its name."""
         self.order = order or SORTS[(SORTS.index(self.order) + 1) % len(SORTS)]
         self.query_one("#ranks", LineTable).to_top()
         return self.order
@@ -165,7 +165,7 @@ class RunView(Vertical):
     def choose_plots(self, names: Sequence[str]) -> str:
         """Show the curves whose titles begin with one of ``names`` first, or others; without names swap curves and error.
 
-        They stand beside the ranks, which come back in place of a heat map. Returns what the screen does not show by itself.
+        They stand beside the ranks, which replace a heat map. Returns a message unless the screen shows the effect.
         """
         said = self.query_one(Plots).choose(names) if names else ""
         if self.shows_heat:
@@ -181,7 +181,7 @@ class RunView(Vertical):
 
     def draw(self, task: RequestTask, now: float) -> None:
         """Show the run of ``task`` at ``now`` (UNIX seconds)."""
-        # The heat map stands in place of the ranks; how many match a filter is said there, too.
+        # The heat map replaces the ranks, but reports the number of a filter's matches.
         listed = not self.shows_heat or self.condition is not None
         with task.lock:
             timeline = task.run
@@ -199,7 +199,7 @@ class RunView(Vertical):
                 traceback_of(timeline),
             )
             log = self.query_one("#tail", LogTail)
-            # Who follows sees who printed; who reads, what was.
+            # Newest lines if the log is followed; for a reader those that were last.
             tail = timeline.logs.newest(log.size.height if log.follows else LAST_LINES)
             said_lines = len(timeline.logs)
             tail += [LastLine(line, 1, line.t) for line in timeline.progress.values()]

@@ -27,7 +27,7 @@ class RunHeat(HeatMap):
     quantity = STEP.name
     whole = False
     _is_chosen = False
-    """Whether the person has chosen the quantity: else it is own time once a rank of the run is slow."""
+    """True if the user has chosen the quantity: else it is own time once a rank of the run is slow."""
     _shown_task: RequestTask | None = None
     _now = 0.0
 
@@ -40,7 +40,7 @@ class RunHeat(HeatMap):
         return "the whole run" if self.whole else "the last minutes"
 
     def choose(self, what: str, known: Sequence[str]) -> str:
-        """Show another quantity of ``known`` or another span; return what is wrong with ``what``."""
+        """Show another quantity of ``known`` or another span; return the error in ``what``."""
         if what == "span":
             self.whole = not self.whole
             return ""
@@ -59,7 +59,7 @@ class RunHeat(HeatMap):
     def draw(
         self, task: RequestTask, now: float, also: str = "", figures: Present | None = None
     ) -> None:
-        """Show the run of ``task`` at ``now`` (UNIX seconds); its panel says what is shown and ``also`` this."""
+        """Show the run of ``task`` at ``now`` (UNIX seconds), with ``also`` in the panel's heading."""
         if task is not self._shown_task:
             self._shown_task = task
             self.zooms = ()

@@ -1,4 +1,4 @@
-"""What is said of a run: how it goes, what it is, its figures as tiles and curves, what was found, how it failed."""
+"""Words about a run: its verdict, description, tiles, curves, findings, and failure."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ MARKS = {
 
 
 def verdict_of(task: RequestTask, now: float, figures: Present) -> tuple[str, str, str, str]:
-    """Return tone, mark and sentence of the run of ``task`` at ``now`` (UNIX seconds), and what it is about."""
+    """Return tone, mark, sentence and subject of the run of ``task`` at ``now`` (UNIX seconds)."""
     timeline = task.run
     if task.error is not None and timeline.end is None:
         hint = f"hint: {console_hint(task.error.hint)}" if task.error.hint else ""
@@ -70,7 +70,7 @@ def verdict_of(task: RequestTask, now: float, figures: Present) -> tuple[str, st
 
 
 def about_text(timeline: RunTimeline, now: float, figures: Present) -> str:
-    """Name, age, what the ranks are doing, where; the least needed last."""
+    """Name, age, the ranks' states, hosts; the least needed last."""
     plan = timeline.plan
     if plan is None:
         return ""
@@ -96,7 +96,7 @@ SAID_AS = {
     "run.node_lost": "no connection",
     "run.first_failure": "failed",
 }
-"""Check -> what a verdict has of it that says the same of the same rank or host."""
+"""Check -> the part of a verdict that reports the same of the same rank or host."""
 
 
 def news_of(
@@ -106,9 +106,9 @@ def news_of(
     cells: int,
     hint: Callable[[str], str] = console_hint,
 ) -> Text:
-    """What should be known now, in lines of so many ``cells``: findings, the worst and newest first; when it went well, the results.
+    """News in lines of ``cells``: findings, the worst and newest first; after success, the results.
 
-    Of a finding that is ``said`` above already only what to do stands here, as ``hint`` says it; slow ranks that are no longer slow have one line.
+    A finding that is ``said`` above has only its advice here, from ``hint``; formerly slow ranks share one line.
     """
     text = Text()
     end = timeline.end
@@ -119,7 +119,7 @@ def news_of(
     past = [f for f in shown if _is_past(f, timeline, now)]
     newest = [f for f in reversed(shown) if f not in past][:20]
     for finding in sorted(newest, key=lambda finding: -finding.severity.order)[:3]:
-        # What was found may have passed: while the run goes on, its age is said.
+        # A finding may be over: while the run goes on, its age is shown.
         age = age_text(finding.t, now) if end is None else ""
         _add_finding(text, finding, age, told=_is_said(finding, said))
         if finding.hint:
@@ -137,7 +137,7 @@ def news_of(
 
 
 def _is_past(finding: RunFinding, timeline: RunTimeline, now: float) -> bool:
-    """Whether it calls a rank slow that is not slow now, or makes no steps."""
+    """True if it is about a slow rank that is slow no more, or makes no steps."""
     if finding.check != "run.straggler" or finding.rank is UNSET or timeline.end is not None:
         return False
     view = timeline.ranks.get(finding.rank)
@@ -190,7 +190,7 @@ def traceback_of(timeline: RunTimeline) -> tuple[int | None, str]:
 
 MINUTE = 60.0
 CHANGED_SHARE = 0.1
-"""A rate that differs by less from what is usual in its run is no news."""
+"""Least relative difference of a rate from the run's usual one that is news."""
 ENOUGH_POINTS = 10
 TREND_WORDS = {"↓": "falls", "→": "level", "↑": "rises"}
 OF_RUN = ("mean of the run", "faint")
@@ -262,7 +262,7 @@ def _steps(timeline: RunTimeline, figures: Present, now: float) -> TileData:
 
 
 def _waiting(timeline: RunTimeline, figures: Present) -> TileData | None:
-    """Return how much of the ranks' time is spent in waiting for each other; None where that is not measured now."""
+    """Return the share of the ranks' time spent waiting for each other; None without present figures."""
     if (
         timeline.end is not None
         or len(timeline.ranks) < 2
@@ -279,7 +279,7 @@ def _waiting(timeline: RunTimeline, figures: Present) -> TileData | None:
 
 
 def recent_of(series: Series, until: float) -> Sequence[float | None]:
-    """Return the means of ``series`` in the minute before ``until`` (UNIX seconds), a value a cell; None where there is none."""
+    """Return the means of ``series`` in the minute before ``until`` (UNIX seconds), a value a cell; None in gaps."""
     return series.means(until - MINUTE, MINUTE / SPARK_CELLS, SPARK_CELLS)
 
 
@@ -316,11 +316,11 @@ def _plot(
     now: float,
     drawn: tuple[PlotData, float] | None,
 ) -> PlotData:
-    """Return a curve and its figures of now.
+    """Return a curve with its present figures.
 
     Args:
-        drawn: What is drawn of it already, and the x that a column of dots stands for: the curve stays as
-            it is until that column is full.
+        drawn: The drawn plot, and the x width of a column of dots: the curve stays until that column is
+            full.
     """
     timeline = task.run
     title, series, x = shown
@@ -364,7 +364,7 @@ def _metric_text(
 
 
 def _now_text(title: str, timeline: RunTimeline, figures: Present, now: float) -> tuple[str, str]:
-    """What is measured now; the tiles have the same figures."""
+    """The present measurement, as in the tiles."""
     match title:
         case "samples/s":
             return figures.rate_text.replace(" samples/s", ""), ""

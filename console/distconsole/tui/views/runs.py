@@ -46,17 +46,17 @@ from distconsole.tui.widgets.tiles import Tiles
 SHOWN_METRICS = 4
 RUN_FIELDS = summary_fields()
 BESIDE_CELLS, BELOW_LINES = 130, 18
-"""A view of so many cells has room for the chosen run beside the list, one of so many lines below it."""
+"""Least cells for the chosen run beside the list, and least lines for it below."""
 TITLE_CELLS = 40
 PLOT_LINES, MOST_COURSES = 36, 64
-"""A view of so many lines has room for a plot of the chosen run; so many are kept."""
+"""Least lines for a plot of the chosen run; number of plots kept."""
 KEYS_OF_LIST = "s sort · f filter · g group · m mark · o mine"
 FROM, MINE = "from", "from=here"
 
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A run, with the letter by which it is compared; or the head of a group, whose first it is then."""
+    """A run, with its letter in a comparison; or the head of a group, with its first run."""
 
     run: RunSummary
     mark: str = ""
@@ -64,7 +64,7 @@ class RunRow:
 
 
 def _outcome(run: RunSummary) -> Text:
-    """What there is to say in the end: the error, or the last metrics, accuracy and loss first; of a stranger's that it is one."""
+    """The error, or the last metrics, accuracy and loss first; else the origin of a foreign run."""
     if run.first_failure is not None:
         return Text(run.first_failure.short_blame, style="bad")
     metrics = metrics_text(run, SHOWN_METRICS)
@@ -138,14 +138,14 @@ class RunsView(OrderedView[RunSummary]):
     _done = False
     """Whether all runs are listed."""
     _reading = False
-    """Whether a run's course is being read."""
+    """True while a thread reads a run's course."""
 
     def __init__(self, id: str) -> None:  # noqa: A002
         super().__init__(id=id)
         self._courses: dict[Hashable, PlotData | None] = {}
         """By run, as it was when its course was read, the plot of that."""
         self.marked: list[str] = []
-        """Runs to be compared, in the order in which they were marked."""
+        """Runs to compare, in the order of marking."""
 
     def compose(self) -> ComposeResult:
         yield Verdict("looking…", id="runs-line")
@@ -240,7 +240,7 @@ class RunsView(OrderedView[RunSummary]):
 
     @on(LineTable.Moved)
     def _show_chosen(self) -> None:
-        """Show the run under the cursor beside the list or below it, where there is room."""
+        """Show the run under the cursor beside the list or below it, if there is room."""
         row, size = self.table.row_under_cursor(), self.size
         chosen = next(iter(self._runs), None) if row is None else row.run
         self.query_one("#runs-line", Verdict).say(*runs_verdict(chosen, done=self._done))
@@ -273,7 +273,7 @@ class RunsView(OrderedView[RunSummary]):
             run_in_thread(self.post_message, partial(self._read_course, run.run, key), "course")
 
     def _read_course(self, run: str, key: Hashable) -> Callable[[], None]:
-        """Read what the store has of the course of ``run``, in a thread; return what shows it."""
+        """Read the stored course of ``run`` in a thread; return the call that shows it."""
         course = course_of(run)
 
         def take() -> None:
@@ -298,7 +298,7 @@ class RunsView(OrderedView[RunSummary]):
 
 
 def course_of(run: str) -> PlotData | None:
-    """Return the plot of a stored run's course; None where the store has none. It takes as long as a disk takes."""
+    """Return the plot of a stored run's course; None if the store has none. It waits for the disk."""
     from distconsole.operations.stored.history import open_kept  # noqa: PLC0415 - only who looks back needs it
     from distconsole.runs.sketch import sketch_of  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""Shares and levels as short bars of text, told apart by shape as well as by colour."""
+"""Shares and levels as short bars of text, distinct in shape as well as in colour."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def level_bar(percent: float | None, width: int) -> Text:
 
 
 HEADROOM = 1.3
-"""The scale of a sparkline ends so far above its highest value: what is steady is no solid block."""
+"""The scale of a sparkline reaches this many times its highest value: a steady one is no solid block."""
 
 
 def spark_text(values: Sequence[float | None], cells: int, highest: float | None = None) -> str:
@@ -52,13 +52,13 @@ PARTS = (
 )
 """The parts of a step in order, each with its shade and colour."""
 REST = ("rest", "·", "faint")
-"""What the parts do not explain."""
+"""The rest besides the parts."""
 WAITS = ("waits", "─", "frame")
-"""What the rank waits for others, where it says so."""
+"""The rank's wait for others, if it reports one."""
 
 
 class Phase(NamedTuple):
-    """What a rank reaches before it trains: its shade and colour, what the rank does on the way there, and the end of that."""
+    """A phase before training: its shade and colour, the rank's activity until then, and its end."""
 
     name: str
     shade: str
@@ -83,12 +83,12 @@ def parts_bar(
     waits: Sequence[float] | None = None,
     waited: float | None = None,
 ) -> Text:
-    """Return ``parts`` of a step of ``whole`` milliseconds as one stacked bar; what they do not explain is a dot.
+    """Return ``parts`` of a step of ``whole`` milliseconds as one stacked bar; the rest is dots.
 
     Args:
         parts: Milliseconds, as ``PARTS``.
-        longest: Milliseconds that all of ``width`` stand for, so that bars of several ranks have one scale; ``whole`` if None.
-        waits: What of each part is a wait for other ranks; these end the bar, as a line for ``waited`` milliseconds.
+        longest: Milliseconds of all of ``width``, so that bars of several ranks have one scale; ``whole`` if None.
+        waits: The wait for other ranks in each part; these end the bar, as a line for ``waited`` milliseconds.
     """
     text = Text()
     if waits is not None:
@@ -125,12 +125,12 @@ def parts_legend(*, waits: bool = False) -> Content:
 def phases_bar(
     reached: Mapping[str, float], elapsed: float | None, longest: float, width: int
 ) -> Text:
-    """Return a rank's way to its first step as one bar, and in words what it does now and for how long.
+    """Return a rank's phases until its first step as one bar, with the present phase and its age in words.
 
     Args:
         reached: Phase -> seconds since the rank was started.
-        elapsed: Seconds since it was started; None where it was not.
-        longest: Seconds that all of ``width`` stand for.
+        elapsed: Seconds since it was started; None if it was not.
+        longest: Seconds of all of ``width``.
         width: Cells of the bar.
     """
     text = Text()

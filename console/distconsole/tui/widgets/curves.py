@@ -1,4 +1,4 @@
-"""What a plot is drawn of: curves, the axis that holds them, and their points on columns of dots."""
+"""Data of a plot: curves, the axis of values, and points on columns of dots."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ SMALL_SHARE = 0.1
 SMOOTH_SHARE = 25
 """The line is an exponential mean over this part of the columns of dots."""
 GONE_SHARE = 1e-6
-"""What is left of a change is none where it is less than this part of the highest value."""
+"""A remaining change below this part of the highest value counts as none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
     """Points of one curve: rising x, the value, and the lowest and highest rank at each.
 
-    Values were no numbers where it is ``broken``; no line leads across ``gaps``, in which nothing was measured.
-    The ``letter`` stands at its end; the ``style`` is its meaning. One that is ``dashed`` lets another be seen behind it.
+    ``broken`` are the x of values that were no numbers; no line leads across ``gaps``, which have no measurement.
+    The ``letter`` stands at its end; the ``style`` is its meaning. A ``dashed`` one leaves others visible behind it.
     """
 
     xs: Sequence[float]
@@ -38,20 +38,20 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class PlotData:
-    """What a plot shows, and in words what its curves are now.
+    """A plot, with its present figures in words.
 
     Attributes:
-        title: What is measured.
-        said: What its curves are now, with their styles.
-        x_label: What x counts; empty for seconds since the start.
-        until: Where the axis ends; None for the newest point.
-        since: Where the axis begins, which then counts back from its end; None for the oldest point.
+        title: The measured quantity.
+        said: Present figures, with their styles.
+        x_label: The unit of x; empty for seconds since the start.
+        until: End of the axis; None for the newest point.
+        since: Begin of the axis, which then counts back from its end; None for the oldest point.
         reach: A value that the axis of values reaches at least.
-        zero: Whether the axis of values begins at 0, as for rates and times.
-        smooth: Whether the line is the mean over neighbours, with the band behind it.
-        legend: What the line and the band are.
-        key: Tells it from others with the same title, such as those of another run.
-        marks: Where on the axis of x something bad was.
+        zero: The axis of values begins at 0, as for rates and times.
+        smooth: The line is the mean over neighbours, with the band behind it.
+        legend: Meaning of the line and the band.
+        key: Differs from plots with the same title, such as those of another run.
+        marks: Places of errors on the axis of x.
     """
 
     title: str
@@ -75,7 +75,7 @@ class PlotData:
 
 
 class Scale(NamedTuple):
-    """An axis of values: the value at its foot, what a row stands for, and how many rows lie between two ticks."""
+    """An axis of values: the value at its foot, the value of a row, and the rows between two ticks."""
 
     foot: float
     a_row: float
@@ -88,7 +88,7 @@ class Scale(NamedTuple):
 def value_scale(low: float, high: float, rows: int, *, zero: bool) -> Scale:
     """Return the finest axis with round ticks on whole rows whose ``rows`` reach ``high``.
 
-    It begins at 0 where that is asked for, where it costs little, and where the change is small: that would look large.
+    It begins at 0 if asked, if that costs little room, or if the change is so small that it would look large.
     """
     zero = low >= 0 and (zero or not SMALL_SHARE * high < high - low < 0.5 * high)
     foot = 0.0 if zero else low
@@ -105,7 +105,7 @@ def value_scale(low: float, high: float, rows: int, *, zero: bool) -> Scale:
 
 
 def smoothed(values: Sequence[float], columns: int) -> list[float]:
-    """Return the exponential mean of ``values``, of which ``columns`` are the whole width; as they are where that is 0."""
+    """Return the exponential mean of ``values`` for a plot of ``columns``; unchanged if that is 0."""
     weight = min(1.0, 2 / (1 + columns / SMOOTH_SHARE)) if columns else 1.0
     found: list[float] = []
     nothing = GONE_SHARE * max(map(abs, values), default=0.0)

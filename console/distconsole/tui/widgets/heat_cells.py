@@ -1,4 +1,4 @@
-"""What a heat map is drawn with: coloured half blocks or shades, the times below, the scale beside."""
+"""Parts of a heat map: coloured half blocks or shades, the times below, the scale beside."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TICK_CELLS = 14
 
 
 def scale_text(scale: Scale, room: int, *, shaped: bool) -> Text:
-    """Return what colours, or shades if ``shaped``, stand for, and how what is not known looks where there is room."""
+    """Return the scale of colours, or of shades if ``shaped``, and the look of unknown values if there is room."""
     quantity = scale.quantity
     low, high = (
         number_text(quantity.value(end), quantity.unit) for end in (scale.low, scale.high)
@@ -85,7 +85,7 @@ def block(base: Style, upper: int, lower: int, width: int) -> Segment:
 
 @cache
 def ramp(level: int) -> Color:
-    """Return a colour of the scale: from dark blue to yellow, told apart without red or green."""
+    """Return a colour of the scale: from dark blue to yellow, distinct without red or green."""
     place = max(0, min(LEVELS - 1, level)) / (LEVELS - 1) * (len(CIVIDIS) - 1)
     near = min(int(place), len(CIVIDIS) - 2)
     mixed = [a + (b - a) * (place - near) for a, b in zip(*CIVIDIS[near : near + 2], strict=True)]

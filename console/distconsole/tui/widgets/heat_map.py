@@ -1,4 +1,4 @@
-"""Ranks and times as coloured blocks, or as shades where there are few colours; the worst stand beside them."""
+"""Ranks and times as coloured blocks, or as shades with few colours; the worst stand beside them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class HeatMap(LineWidget, can_focus=True):
     _next = -1
     _moved = False
     _away: dict[int, Strip]
-    """Lines without the cursor, which a key moves on a few of them."""
+    """Lines without the cursor: a key changes only a few of them."""
 
     @property
     def shaped(self) -> bool:
@@ -117,7 +117,7 @@ class HeatMap(LineWidget, can_focus=True):
     ) -> None:
         """Show ``heat``; ``troubles`` are mark and words of ranks that are listed before the figures.
 
-        ``slow`` are ranks with what they cost, ``9.3 %``, empty where nobody waits for them.
+        ``slow`` are ranks with their cost, ``9.3 %``, empty if no rank waits for them.
         """
         self.heat = heat
         self._troubles, self._slow = troubles, slow
@@ -161,7 +161,7 @@ class HeatMap(LineWidget, can_focus=True):
         return self._away[y]
 
     def _rows_at(self, heat: Heat, y: int) -> range:
-        """Return the rows that line ``y`` shows: two where there are more than lines, none below the last."""
+        """Return the rows in line ``y``: two if there are more rows than lines, none below the last."""
         rows = range(len(heat.rows))
         return rows[2 * y : 2 * y + 2] if self._paired(heat) else rows[y // self._high(heat) :][:1]
 
@@ -172,7 +172,7 @@ class HeatMap(LineWidget, can_focus=True):
         return not self.shaped and len(heat.rows) > self.lines
 
     def _edges(self, heat: Heat) -> list[int]:
-        """Return where each moment begins, and where the last one ends, in cells of the screen."""
+        """Return the first cell of each moment, and the end of the last."""
         return [place * self.columns // heat.count for place in range(heat.count + 1)]
 
     def _cell_line(self, heat: Heat, y: int) -> Strip:
@@ -205,7 +205,7 @@ class HeatMap(LineWidget, can_focus=True):
         return scale_text(heat.rows[self._row].scale, room, shaped=self.shaped)
 
     def heading(self) -> tuple[str, list[str]]:
-        """Return what the map shows, and what its rows and cells are."""
+        """Return the map's title, and words about its rows and cells."""
         heat = self.heat
         if heat is None:
             return "", []
@@ -293,7 +293,7 @@ class HeatMap(LineWidget, can_focus=True):
         slow, room = self._is_slow(worst), self._sides[1] - 1
         usual = f", usual {number_text(worst.usual)}" if known and room > NARROW[1] else ""
         price = self._slow[worst.rank] if slow else ""
-        # The price in place of since when, which the figure's row shows.
+        # The cost replaces the beginning: the figure's row has it.
         past = (
             f", costs {price}"
             if price

@@ -24,7 +24,7 @@ from distconsole.tui.widgets.line_widget import LineWidget
 
 NONE_MATCH = "nothing matches the filter; Esc shows all"
 MOST_FILLED = 56
-"""A column that takes the room that is left grows by so many cells at most."""
+"""Most cells that a filling column grows by."""
 CELLS_KEPT = 2048
 """More than stand on a large screen."""
 Row = TypeVar("Row")
@@ -56,7 +56,7 @@ class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
     cursor = reactive(0, repaint=False)
     sorted_by = reactive("")
     filtered = False
-    """Whether a condition hides rows; where none is left, that is why."""
+    """True if a condition hides rows, which explains an empty table."""
     rows: Sequence[Row] = ()
     _left_out: tuple[str, ...] = ()
     _placed: Sequence[tuple[Column[Row], int]] = ()
@@ -172,7 +172,7 @@ class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
         return columns
 
     def _rooms(self) -> list[tuple[Column[Row], int]]:
-        """Return the columns that fit with their cells: what is left goes to wide ones, to one that fills, to the last one."""
+        """Return the columns that fit with their cells: spare ones go to wide columns, to a filling one, to the last one."""
         columns = self._visible()
         spare = max(0, self.cells + 1 - sum(column.width + 1 for column in columns))
         rooms: list[int] = []
@@ -200,11 +200,11 @@ class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
         return self.join(pieces, style)
 
     def _cell(self, text: Text, room: int, style: Style, *, right: bool) -> list[Segment]:
-        """Return ``text`` in ``room`` cells, as it was made before where it is the same: most of a row stays."""
+        """Return ``text`` in ``room`` cells, from the cache if unchanged, as most of a row is."""
         key = (text.plain, text.style, tuple(text.spans), room, style, right)
         made = self._made.get(key)
         if made is None:
-            # Text.render leaves the text's own style out where it has no spans.
+            # Text.render leaves the text's own style out if it has no spans.
             base = style + self.app.console.get_style(text.style, default="")
             text = text.copy()
             text.truncate(room, overflow="ellipsis")

@@ -25,7 +25,7 @@ class LineWidget(Widget):
     _base: Style | None = None
     _cells_wide: int | None = None
     _made_for = Size(0, 0)
-    """The size that the lines have; that it changed is said later than it has to be drawn."""
+    """The size of the made lines; the event of a new size may come after a drawing in it."""
 
     @property
     def cells(self) -> int:
@@ -62,7 +62,7 @@ class LineWidget(Widget):
     def refresh(
         self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False
     ) -> Self:
-        """Draw again: ``regions``, else everything, which is then made anew."""
+        """Draw again: ``regions``, else everything from its source."""
         if not regions:
             self._lines, self._base = (), None
         return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)

@@ -1,4 +1,4 @@
-"""Words that stay where they are: a line or a few, drawn again only when they changed."""
+"""Fixed words: a line or a few, drawn again only when they changed."""
 
 from __future__ import annotations
 
@@ -58,22 +58,22 @@ class Words(Static):
 
 
 class Line(Words):
-    """One line; what there is no room for is cut."""
+    """One line, cut at its end."""
 
     DEFAULT_CSS = "Line { height: 1; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }"
 
 
 class Verdict(Words):
-    """How something goes, in one sentence, with the colour of its tone at the edge; what it is about stands at the right."""
+    """A verdict in one sentence, with the colour of its tone at the edge; its subject stands at the right."""
 
     DEFAULT_CSS = "Verdict { height: 1; text-wrap: nowrap; text-overflow: ellipsis; }"
 
     def say(self, tone: str, mark: str, sentence: str, about: str = "") -> None:
-        """Show ``sentence``, and of ``about`` the parts for which there is room.
+        """Show ``sentence``, and the parts of ``about`` that fit.
 
         Args:
             tone: ``good``, ``note``, ``warn`` or ``bad``.
-            mark: Its shape, for who sees no colours.
+            mark: Its shape, visible without colours.
         """
         line = Text(no_wrap=True, overflow="ellipsis", end="")
         line.append(f"{glyphs().edge}{mark} {sentence}", style=tone)

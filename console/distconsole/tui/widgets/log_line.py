@@ -24,7 +24,7 @@ from distconsole.text.progress import Bar, alike
 SHAPES = "●■▲◆▼"
 COLOURS_ON_DARK = ("#56b4e9", "#ee9cca", "#4fcabb", "#bda2f4", "#d6c6b4", "#8eaaf8")
 COLOURS_ON_LIGHT = ("#00507e", "#8a2466", "#005a52", "#5a2fa0", "#5a4c3c", "#2b3f9e")
-"""No green, amber or red, which are verdicts; five shapes and six colours make thirty ranks."""
+"""No green, amber or red: they mean verdicts; five shapes and six colours make thirty ranks."""
 COLOURS_OF_TERMINAL = ("cyan", "magenta", "blue", "bright_cyan", "bright_magenta", "white")
 """Where there are no others."""
 
@@ -32,7 +32,7 @@ ABOVE = "◇"
 """The shape of what stands above the ranks: torchrun, mpirun."""
 
 LONG_CHARS = 2000
-"""Lines from this length on say how long they are where they are cut."""
+"""Least characters of a cut line that shows its length."""
 
 TAB_CELLS = 4
 LEAST_WHO, MOST_NAME = 9, 17
@@ -43,9 +43,9 @@ _SGR = re.compile(r"(\x1b\[[0-9;:]*m)")
 
 @dataclass(frozen=True, slots=True)
 class LineStyle:
-    """How lines are drawn: on ``width`` cells, of which ``shift`` lie to the left of the screen, long ones on ``height`` lines.
+    """The look of lines: ``width`` cells, ``shift`` of them left of the screen, long ones on ``height`` lines.
 
-    ``names`` are the cells of the longest rank with its host; ``found`` is what is searched, to be marked.
+    ``names`` are the cells of the longest rank with its host; ``found`` is the search, to be marked.
     """
 
     width: int
@@ -112,7 +112,7 @@ def rank_text(rank: int, colours: Sequence[str]) -> Text:
 
 
 def speakers_text(said: Said, count: int, world: int, cells: int) -> str:
-    """Return who said a folded line, in at most ``cells``: ``all 8``, ``0-6,8``, ``0-3,5… x7``; without a ``count`` who alone."""
+    """Return the ranks of a folded line in ``cells``: ``all 8``, ``0-3,5… x7``; without ``count`` no multiplier."""
     if said.ranks:
         whole = len(said.ranks) == world and world > 2
         text = f"all {world}" if whole else ranks_text(said.ranks)

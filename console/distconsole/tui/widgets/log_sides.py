@@ -26,7 +26,7 @@ BY_LEVEL = re.compile("|".join(LEVEL_WORDS))
 """Words of a filter that a choice in a panel takes the place of."""
 WORST = {"error": Level.ERROR, "warn": Level.WARN}
 MOST_EXACT = 999_999
-"""What is more is said in thousands or millions."""
+"""Larger numbers are shown in thousands or millions."""
 
 
 @dataclass(frozen=True, slots=True)

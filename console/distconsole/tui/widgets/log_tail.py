@@ -73,12 +73,12 @@ class LogTail(ScrollView, LineWidget, can_focus=True):
     """The row and its part on each line of the screen."""
     _last: Sequence[LogLine] = ()
     _seen: Sequence[tuple[int, int]] = ()
-    """Of the lines that were shown last which they are and how often they were said."""
+    """Identities and repeat counts of the lines shown last."""
 
     def __init__(self, id: str, empty: str = "") -> None:  # noqa: A002
         super().__init__(id=id)
         self.empty = empty
-        """What is said where there are no rows."""
+        """Words in place of rows."""
         self._made: dict[int, list[Strip]] = {}
         """The lines of rows while they are drawn."""
 
@@ -187,7 +187,7 @@ class LogTail(ScrollView, LineWidget, can_focus=True):
         self.on_resize()
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Draw all lines anew after scrolling; the scrollbar moves the reader, too."""
+        """Draw all lines again after scrolling; the scrollbar moves the reader, too."""
         super().watch_scroll_y(old_value, new_value)
         if self.is_vertical_scrollbar_grabbed:
             self.follows = self.top >= self._last_top()

@@ -19,7 +19,7 @@ class _Message:
     more: int
     """Lines of it that stand in the transcript alone."""
     whole: bool
-    """Whether it is shown to its end: an error is."""
+    """True for an error: it is shown to its end."""
 
 
 class Messages(Words):
@@ -28,7 +28,7 @@ class Messages(Words):
     _messages: Sequence[_Message] = ()
 
     def add(self, said: Sequence[str], now: str, room: int, t: float) -> None:
-        """Add what was ``said`` at ``t`` seconds; show in ``room`` lines the newest, and what goes on ``now``."""
+        """Add the messages of ``t`` seconds; show the newest in ``room`` lines, and the progress ``now``."""
         new = [_read(words, t) for words in said if words.strip()]
         self._messages = [*self._messages, *new]
         if not (self._messages or now):

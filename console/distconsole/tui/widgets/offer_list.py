@@ -14,13 +14,13 @@ from textual.widgets import Static
 
 LEAST_ROWS, MOST_ROWS = 3, 10
 LINES_A_ROW = 4
-"""Of so many lines of the screen one may be a row of the list."""
+"""The list takes at most one in this many lines of the screen."""
 
 
 class Offer(NamedTuple):
-    """The line that it makes, how it is listed, what it means, and which of its letters were looked for.
+    """The resulting line, its text and help in the list, and the searched words in it.
 
-    ``ends`` says that a blank may follow.
+    ``ends``: a blank may follow.
     """
 
     line: str
@@ -32,7 +32,7 @@ class Offer(NamedTuple):
 
 @dataclass(slots=True)
 class Walk:
-    """A walk through a list; ``searching`` where it is what was found, and the line what is looked for."""
+    """A walk through a list; ``searching`` the history for the text of the line."""
 
     typed: str
     cursor: int

@@ -79,7 +79,7 @@ class PairMatrix(LineWidget, can_focus=True):
         self._put_cursor(*(self.cursor if self._moved else self._worst()))
 
     def _worst(self) -> tuple[int, int]:
-        """Where the worst cell is: there the cursor waits until somebody moves it."""
+        """The worst cell's place: the cursor's until the user moves it."""
         places = [(r, c) for r, row in enumerate(self._grid) for c in range(len(row))]
         return max(places, key=lambda at: self._grid[at[0]][at[1]][0], default=(0, 0))
 

@@ -18,10 +18,10 @@ RULED_TO = 80
 
 
 class Panel(Vertical):
-    """What stands inside is composed in it; the frame has the accent's colour while the focus is there.
+    """A framed container; the frame has the accent's colour while the focus is inside.
 
-    Only ``entitle`` changes the frame, and draws the line that changed. Words for the right side
-    give way where there is no room: the keys first, then the state.
+    Only ``entitle`` changes the frame, and draws the line that changed. Without room, words on the right
+    side give way: the keys first, then the state.
     """
 
     DEFAULT_CSS = """
@@ -52,7 +52,7 @@ class Panel(Vertical):
 
     @property
     def framed(self) -> bool:
-        """Whether it has all four sides, and not just a rule above it."""
+        """True with all four sides, not just a rule above."""
         return bool(self.styles.border_left[0])
 
     @property
@@ -67,7 +67,7 @@ class Panel(Vertical):
         keys: str | None = None,
         legend: Content | str | None = None,
     ) -> None:
-        """Change what the frame says; None leaves it."""
+        """Change the frame's words; None leaves them."""
         given = (title, state, keys, legend)
         words = [old if new is None else new for old, new in zip(self._words, given, strict=True)]
         if words != self._words:
@@ -78,7 +78,7 @@ class Panel(Vertical):
         self._label()
 
     def watch_virtual_size(self) -> None:
-        """Write the frame in the same picture as what is inside: that the size changed is said later, or not at all."""
+        """Write the frame in the same picture as the content: the resize event comes later, or never."""
         self._label()
 
     def _label(self) -> None:
@@ -94,7 +94,7 @@ class Panel(Vertical):
         )
 
     def _draw(self, side: str, words: Content, y: int) -> None:
-        """Write ``words`` on line ``y`` of the frame: what is inside stays as it is."""
+        """Write ``words`` on line ``y`` of the frame, without drawing the content."""
         before = self._written.get(side)
         if before is None or not words.is_same(before):
             self._written[side] = words

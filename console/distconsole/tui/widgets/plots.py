@@ -1,8 +1,8 @@
 """Plots: a curve with the ranks' band behind it, or several with their letters, over round axes and a grid.
 
-The upper rows hold the curves; below them lie the axis, which is the least value, and its labels.
-Curves are drawn in braille dots, 4 x 2 a cell, or in half blocks where a terminal has no braille. Plots stand in
-their panels, side by side; in two rows where nothing else needs the lines.
+The upper rows hold the curves; below them lie the axis, at the least value, and its labels.
+Curves are drawn in braille dots, 4 x 2 a cell, or in half blocks on a terminal without braille. Plots stand in
+their panels, side by side; in two rows if there are lines to spare.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MOST_ROWS = 10
 MANY = 4
 """So many plots stand in two rows rather than in one."""
 GOOD_CELLS = 50
-"""Cells of a plot where there are more than two."""
+"""Cells of a plot among more than two."""
 SAID_STYLES = {name: f"${variable}" for name, (variable, _) in ROLES.items()}
 """Meanings of words in a border, which Textual draws."""
 
@@ -56,7 +56,7 @@ UPPER, LOWER = 0x1B, 0xE4
 AXIS_ROWS = 2
 EMPTY = "no values yet"
 DASH_DOTS, GAP_DOTS = 6, 2
-"""Columns of dots of a dash with the gap after it, and of the gap, which is no longer than a cell: nothing is missing there."""
+"""Columns of dots of a dash with its gap, and of the gap: no longer than a cell, to look unlike missing data."""
 ON_AXIS = 0.1
 """A value less than this part of a row above the foot lies on the axis."""
 BROKEN, MARKED, ABOVE, BELOW, SHADE = "!", "✗", "▲", "▼", "░"
@@ -73,7 +73,7 @@ class Plot(LineWidget):
     beyond = ""
     """How far values lie beyond the scale."""
     x_dot = 0.0
-    """What a column of dots stands for, in x, as it was drawn last."""
+    """The x width of a column of dots in the last drawing."""
     _scale = Scale(0.0, 1.0, 2)
     _first = _end = 0.0
     _labels = _columns = 0
@@ -93,7 +93,7 @@ class Plot(LineWidget):
             self.redraw()
 
     def x_at(self, cell: int) -> float | None:
-        """Return the x that ``cell`` of a line stands for; None where the axis is not."""
+        """Return the x at ``cell`` of a line; None outside of the axis."""
         column = cell - self._labels - 2
         return self._first + 2 * column * self.x_dot if 0 <= column <= self._axis_end else None
 
@@ -184,7 +184,7 @@ class Plot(LineWidget):
             dot, column = self._dot(mean, rows), x // 2
             joined = before is not None and x - before[0] <= 1
             last = before[1] if joined and before is not None else dot
-            # A line has no holes where it is steep.
+            # Fills the holes of a steep line.
             if not curve.dashed or x % DASH_DOTS < DASH_DOTS - GAP_DOTS:
                 top_dot = min(dot, last + 1 if last < dot else dot)
                 self._dots(x, top_dot, max(dot, last - 1), curve.style)
@@ -271,7 +271,7 @@ class Plot(LineWidget):
         return {column: text for column, text in found.items() if column < self._columns}
 
     def _x_labels(self, data: PlotData) -> str:
-        """Return the labels of the ticks, each below its own; one for which there is no room is left out."""
+        """Return the labels of the ticks, each below its own, without those that do not fit."""
         line = ""
         for column, text in self._x_ticks().items():
             begin = max(0, self._labels + 2 + column - len(text) // 2)
@@ -293,10 +293,10 @@ def _half_sign(bits: int) -> str:
 
 
 def spread(spare: int, frame: int, known: int, height: int) -> tuple[int, int]:
-    """Return in how many rows ``known`` plots stand in ``spare`` lines that nobody else needs, and how many they take.
+    """Return the number of rows for ``known`` plots in ``spare`` lines, and the lines that they take.
 
     Args:
-        frame: Lines that the frame of a panel takes.
+        frame: Lines of a panel's frame.
         height: Lines of the whole view: on a tall one plots are taller.
     """
     rows = 2 if known >= MANY and spare >= 2 * (frame + MOST_ROWS) else 1
@@ -304,7 +304,7 @@ def spread(spare: int, frame: int, known: int, height: int) -> tuple[int, int]:
 
 
 class PlotPanel(Panel):
-    """A plot in its panel: what it shows is the title, its figures of now the state."""
+    """A plot in its panel, with its quantity as title and its present figures as state."""
 
     def __init__(self, keys: str = "", id: str | None = None) -> None:  # noqa: A002
         self.plot = Plot()
@@ -361,7 +361,7 @@ class Plots(Horizontal):
         return found[:room]
 
     def drawn(self, place: int, key: str) -> tuple[PlotData, float] | None:
-        """Return what the plot at ``place`` has drawn of ``key``, and the x that a column of its dots stands for."""
+        """Return the drawn plot at ``place`` if its key is ``key``, with the x width of a column of its dots."""
         plot = self._panels[place].plot
         known = plot.data is not None and plot.data.key == key and plot.x_dot
         return (plot.data, plot.x_dot) if known and plot.data is not None else None

@@ -21,14 +21,14 @@ GAP = "  "
 
 @dataclass(frozen=True, slots=True)
 class TileData:
-    """What a tile shows.
+    """A tile of one figure.
 
     Attributes:
-        title: What the figure is.
-        value: The figure with its unit; ``–`` where it is not known now.
-        style: Meaning of the figure; ``faint`` where it is not of now.
-        recent: Values of the last minute, the newest last, None where nothing was measured; empty for no sparkline.
-        more: What belongs to it, with its style, the most needed first; what there is no room for is left out.
+        title: Name of the figure.
+        value: The figure with its unit; ``–`` if not known now.
+        style: Meaning of the figure; ``faint`` unless measured now.
+        recent: Values of the last minute, the newest last, None in gaps; empty for no sparkline.
+        more: Related words with their styles, the most needed first; those without room are left out.
     """
 
     title: str

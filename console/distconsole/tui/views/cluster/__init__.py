@@ -1,1 +1,1 @@
-"""The hosts and their GPUs, and what is known of one host."""
+"""The hosts with their GPUs, and the page of one host."""

@@ -1,4 +1,4 @@
-"""What is known of one host: who works on it, and what was said of it."""
+"""The page of one host: its processes, and messages about it."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from distconsole.tui.tasks import RequestTask
 
 BUSY_SECONDS = 30.0
-"""From this age on it is not said of processes how much they use; an agent that has sent none for so long sends none."""
+"""Age from which processes' usage is left out; an agent silent about them for this long sends none."""
 SAID_LINES = 8
-"""Of what the ranks on a host printed last so many lines are shown."""
+"""Number of the newest output lines of the host's ranks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
     """A process of a host: a rank of a run that this console knows, or another one.
 
-    ``cpu`` is percent of one processor, ``memory`` bytes; both None where they were not measured lately.
+    ``cpu`` is percent of one processor, ``memory`` bytes; both None without a recent measurement.
     """
 
     pid: str
@@ -46,7 +46,7 @@ class Process:
 
 
 def _command(row: Process, cells: int = 0) -> Text:
-    """Return what a process is; of paths that do not fit into ``cells`` the folders give way, the first one's first."""
+    """Return a process's command; if it exceeds ``cells``, paths lose their folders, the first path first."""
     words = row.what.split(" ")
     for place, word in enumerate(words):
         folder, _, name = word.rpartition("/")
@@ -95,7 +95,7 @@ def processes_on(
 
 
 def unread_because(row: HostRow, load: LoadModel, now: float) -> str:
-    """Return why it is not known what takes the processors of the host of ``row`` now; nothing where it is known."""
+    """Return the reason why the processes on the host of ``row`` are unknown now; empty if they are known."""
     if row.lost is not None:
         return "no connection"
     if row.stale:

@@ -34,7 +34,7 @@ from distconsole.tui.widgets.curves import Curve, PlotData, mean_of
 
 Number = TypeVar("Number", int, float)
 SCALE, RECENT_TITLE, SPARK_CELLS = "0──50──100", "last 5 min", 15
-"""Heading of a bar of percent, which is as long; heading and cells of five minutes."""
+"""Heading of a bar of percent, of the same width; heading and cells of five minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def _bar(percent: float | None, row: HostRow | GpuRow) -> Text:
 
 
 def _spark(row: HostRow | GpuRow, cells: int = SPARK_CELLS) -> Text:
-    """Return the last minutes; what was measured before a host fell silent was so then."""
+    """Return the last minutes; a silent host has only those before its silence."""
     values = () if row.recent is None else row.recent()
     return Text(spark_text(values, cells, 100.0), style="curve")
 
@@ -139,7 +139,7 @@ def _gpu_name(row: GpuRow) -> Text:
 
 
 def _notes(row: GpuRow) -> Text:
-    """What is wrong with it: its memory, who else uses it, and why it is slowed down."""
+    """Troubles of a GPU: memory errors, foreign processes, and causes of throttling."""
     notes: list[tuple[str, str]] = []
     gpu = row.sample
     if gpu.ecc_uncorrected and not row.head:
@@ -151,7 +151,7 @@ def _notes(row: GpuRow) -> Text:
 
 
 def _stranger(process: str) -> str:
-    """Return a process with who it belongs to first: the rest may be cut."""
+    """Return a process with its owner first: the end may be cut."""
     pid, _, rest = process.partition(" ")
     return f"{rest} {pid}" if rest else pid
 
@@ -184,7 +184,7 @@ RARE: Mapping[str, Callable[[GpuSample], bool]] = {
     "ecc": lambda gpu: gpu.ecc_uncorrected is not None,
     "rank": lambda gpu: gpu.rank not in (None, UNSET),
 }
-"""Columns that say nothing of most GPUs, and whether they do of one."""
+"""Columns that are empty for most GPUs, and a test if one has a value."""
 
 
 def gpu_key(row: GpuRow) -> tuple[object, ...]:
@@ -266,18 +266,18 @@ def _recent(kept: Recent | None, now: float) -> Callable[[], Sequence[float | No
 
 
 FEW = (("●", "curve"), ("■", "data"), ("▲", "forward"), ("◆", "optimizer"))
-"""Marks and styles of the curves of so many hosts; of more their mean is drawn, with all of them as its band."""
+"""Marks and styles of the curves of a few hosts; more hosts share a mean, with a band over all."""
 GAP = 2
 """Nothing was measured where more means than these are missing: one falls out where samples come seldom."""
 PLOTS = 6
 Point = tuple[float, float, float]
 """The value, the lowest and the highest host."""
 Kind = tuple[str, Mapping[Any, Recent], list[float | None]]
-"""What a plot is of: its title, what is kept of it by host, and the figure of each host now."""
+"""A kind of plot: its title, its history by host, and the present figure of each host."""
 
 
 def load_kinds(load: LoadModel, rows: Sequence[HostRow]) -> list[Kind]:
-    """Return what is known of ``rows``, the most asked for first; nothing of a past run, of which nothing is kept."""
+    """Return the plottable figures of ``rows``, the most wanted first; a past run keeps none."""
 
     def of(get: Callable[[NodeSample], float | None]) -> list[float | None]:
         return [None if row.node is None else get(row.node) for row in rows]
@@ -300,10 +300,10 @@ def load_plots(
     now: float,
     before: Mapping[str, PlotData],
 ) -> list[PlotData]:
-    """Return what is drawn of ``rows`` at ``now`` (monotonic seconds), a plot of each of ``kinds``.
+    """Return the plots of ``rows`` at ``now`` (monotonic seconds), one for each of ``kinds``.
 
     Args:
-        before: Key -> what is drawn of them already: curves stay as they are until there is another mean.
+        before: Key -> the drawn plot: curves stay until the next mean.
     """
     place = int(now // EACH_SECONDS)
     found = []
@@ -322,7 +322,7 @@ def load_plots(
 
 
 WAYS = {"Network, bytes/s": "in + out  ", "Disk, bytes/s": "read + written  "}
-"""Title -> what is added up."""
+"""Title -> the parts of its sum."""
 
 
 def _plot(

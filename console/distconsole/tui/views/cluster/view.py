@@ -61,17 +61,17 @@ if TYPE_CHECKING:
     from distconsole.tui.tasks import RequestTask
 
 MANY_HOSTS = 40
-"""From so many hosts on there are cells."""
+"""Least number of hosts for a map of cells."""
 TEN = 10
 SHADES, BOUNDS = "·░▒▓█", (5, 30, 60, 85)
-"""Cells by percent, and where the next shade begins."""
+"""Cells by percent, and the bounds between the shades."""
 LEGEND = "· < 5 %  ░ < 30  ▒ < 60  ▓ < 85  █ more  ✗ lost  ? silent"
 LEAST_PLOT, PLOT_CELLS = 6, 36
 """Rows and cells of a plot; in fewer it says little."""
 LEAST_GPUS, LEAST_HOSTS = 8, 4
 """Rows that the tables keep of what plots would take."""
 PAGE_ROWS = 10
-"""Rows of who works on one host, and of what is said of it."""
+"""Rows of processes and of messages on the page of a host."""
 HOST_KEYS = ("open", "sort ", "filter ", "group ", "check --hosts {host}")
 MOST_AT_ONCE = 16
 """So many hosts of an ssh_config are taken at once by Enter; of more it asks which."""
@@ -145,7 +145,7 @@ def _sign(row: HostRow) -> tuple[str, str]:
 
 
 class ClusterView(OrderedView[LoadRow]):
-    """Hosts above, plots, GPUs below, where there are any; Enter leads to the page of one host."""
+    """Hosts above, plots, GPUs below, if any; Enter leads to the page of one host."""
 
     DEFAULT_CSS = """
     ClusterView > #hosts-panel { height: 1fr; }
@@ -193,7 +193,7 @@ class ClusterView(OrderedView[LoadRow]):
         return bool(self.query_one("#offers", LineTable).rows)
 
     def offer(self, offers: Sequence[HostOffer]) -> None:
-        """Show what there is to choose from in place of hosts; where there is nothing, the hosts again."""
+        """Show host lists to choose from; without any, the hosts again."""
         if not offers and not self.offers_hosts:
             return
         self.query_one("#offers", LineTable).show(offers)
@@ -212,14 +212,14 @@ class ClusterView(OrderedView[LoadRow]):
         return self.about or ("" if row is None else row.name)
 
     def open(self) -> None:
-        """Turn to the page of the host under the cursor, where there is one."""
+        """Turn to the page of the host under the cursor, if there is one."""
         gpu: GpuRow | None = self.query_one("#gpus", LineTable).row_under_cursor()
         in_gpus = self.query_one("#gpus").has_focus and gpu is not None and not gpu.head
         self.about = gpu.sample.host if in_gpus and gpu is not None else self.host_under_cursor()
         self.query_one("#hosts", LineTable).focus()
 
     def step_back(self) -> bool:
-        """Leave the page of a host; return whether there was one."""
+        """Leave the page of a host; return False without one."""
         before, self.about = self.about, ""
         return bool(before)
 
@@ -293,7 +293,7 @@ class ClusterView(OrderedView[LoadRow]):
         self.query_one("#gpus-panel", Panel).entitle(f"GPUs {gpus:,}")
 
     def _share_lines(self, gpus: int, hosts: int, plots: int) -> int:
-        """Share the lines among so many GPUs, hosts and plots; return in how many rows the plots stand."""
+        """Share the lines among GPUs, hosts and plots; return the number of rows of plots."""
         panel, cells = self.query_one("#hosts-panel", Panel), self.query_one(HostCells)
         frame = 2 if panel.framed else 1
         above = cells.lines_in(self.size.width - 4) + 1 if cells.display else 0
@@ -328,13 +328,13 @@ class ClusterView(OrderedView[LoadRow]):
 
 
 def share_lines(lines: int, frame: int, hosts: int, gpus: int, plots: int) -> tuple[int, int, int]:
-    """Return how many of ``lines`` the hosts take, the plots, and the GPUs; 0 for what has no room.
+    """Return the lines of hosts, plots and GPUs out of ``lines``; 0 for a part without room.
 
     Args:
-        frame: Lines that the frame of a panel takes.
-        hosts: Lines of the hosts, their heading among them.
-        gpus: Rows of GPUs; their panel has no room where there are none.
-        plots: How many plots there are; what nobody else needs is theirs, as ``spread`` says.
+        frame: Lines of a panel's frame.
+        hosts: Lines of the hosts, with their heading.
+        gpus: Rows of GPUs; 0 leaves out their panel.
+        plots: Number of plots, which get the spare lines, as ``spread`` does it.
     """
     least = frame + 1 + min(gpus, LEAST_GPUS) if gpus else 0
     wanted = frame + hosts
@@ -363,7 +363,7 @@ def offer_verdict(offers: Sequence[HostOffer]) -> tuple[str, str, str, str]:
 
 
 def offer_words(offers: Sequence[HostOffer], keys: Sequence[Key]) -> Text:
-    """Return how to choose hosts: a line for each key, and what was left out."""
+    """Return the ways to choose hosts: a line for each key, and notes on lists left out."""
     use, *others = keys
     rows = [
         (use.shown, "use the hosts in the row under the cursor"),
@@ -396,7 +396,7 @@ OFFER_COLUMNS: list[Column[HostOffer]] = [
 
 
 def _age_text(seen: float, seconds: float) -> str:
-    """Return when the newest figures were measured (UNIX seconds), and how long ago where they are old."""
+    """Return the time of the newest figures (UNIX seconds), and their age if they are old."""
     old = f", {span_text(seconds)} ago" if seconds > FRESH_SECONDS else ""
     return f"as of {clock_text(seen)}{old}"
 
