@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from distconsole.tui.tasks import RequestTask
 
 SMALL = (60, 15)
-"""Columns and lines below which the last line warns; the screens are made for 80 x 24 and more."""
+"""Least columns and lines without a warning on the last line; the screens are made for 80 x 24 and more."""
 PRESSES = "presses"
 """Name of the key in the meta of text that can be clicked."""
 

@@ -110,7 +110,7 @@ class ConsoleSession:
         """Looks at launches that are being filled in; they end with the session."""
 
     def begin(self, config: Config | None = None, *, asks: bool = False) -> None:
-        """Read the hosts, which are connected when first needed; raises ConsoleError if they cannot be read.
+        """Read the hosts and connect none: their first use does; raises ConsoleError if they cannot be read.
 
         Logins ask their questions now, before the screen takes the terminal.
 

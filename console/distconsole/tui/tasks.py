@@ -181,7 +181,7 @@ class RequestTask:
         return self._left or (reports and self.control.asked is not None)
 
     def unix(self) -> float:
-        """Return the time from which the ages of a run's reports are counted, UNIX seconds.
+        """Return the reference time for the ages of a run's reports, UNIX seconds.
 
         While reports wait to be folded, it is the time of the newest one here: a host is not silent because
         its reports wait on this side.
@@ -205,7 +205,7 @@ class RequestTask:
         return max(0.0, self._clocks.unix() - self._told_to)
 
     def load_clock(self) -> float:
-        """Return the time from which the ages of hosts' samples (``load.seen_at``) are counted."""
+        """Return the reference time for the ages of hosts' samples (``load.seen_at``)."""
         return self._clocks.monotonic()
 
     def fold(self, event: Event) -> None:

@@ -1,4 +1,4 @@
-"""The launch form at work: form and prompt are two views of one line, which is planned while it changes."""
+"""The launch form at work: form and prompt are two views of one line, planned as it changes."""
 
 from __future__ import annotations
 

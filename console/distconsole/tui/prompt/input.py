@@ -129,7 +129,7 @@ class Prompt(Input):
         self.screen.set_focus(self)
 
     def give_up(self) -> None:
-        """Empty the line; Tab brings it back, unless it is a verb alone, which a key may have typed."""
+        """Empty the line; Tab brings it back, unless it is a verb alone: a key may have typed that."""
         line = self.value
         self.action_empty()
         if len(line.split()) > 1:

@@ -51,7 +51,7 @@ FREE = "free are: f11, f12, insert, alt and a letter, ctrl+b ctrl+n ctrl+o ctrl+
 
 @dataclass(frozen=True, slots=True)
 class Keymap:
-    """All keys, the configured ones first; ``told`` are notes for the user on conflicts."""
+    """All keys, the configured ones first; ``told``: notes for the user on conflicts."""
 
     keys: tuple[Key, ...] = KEYS
     moving: tuple[Key, ...] = REPLAY_KEYS

@@ -52,7 +52,7 @@ class InputPriority:
         self._taken = True
 
     def drawn(self) -> None:
-        """Mark a drawing, which is the answer if the key was handled."""
+        """Mark a drawing: it is the answer if the key was handled."""
         if self._taken:
             self.answer()
 

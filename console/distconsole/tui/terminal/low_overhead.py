@@ -110,7 +110,7 @@ class LowOverheadApp(App[Result]):
         self._hurried_until = time.monotonic() + HURRY_SECONDS
 
     def spare_collector(self) -> None:
-        """Freeze the long-lived objects, which are most: a collection of all takes 50 ms and more."""
+        """Freeze the long-lived objects, most of all: a collection of all takes 50 ms and more."""
         if not self.is_headless:
             gc.collect()
             gc.freeze()
@@ -123,7 +123,7 @@ class LowOverheadApp(App[Result]):
         self.screen.refresh()
 
     def on_resize(self) -> None:
-        """Forget the terminal's content, which a change of size may keep, move or lose."""
+        """Forget the terminal's content: a new size may keep, move or lose it."""
         self._terminal_diff.forget()
         # Textual (8.2) waits for a timer of 1/120 s, which never ends if the process was not scheduled for so long as
         # it began: then the screen kept its size for good.

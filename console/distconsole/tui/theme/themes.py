@@ -22,7 +22,7 @@ from textual.theme import Theme
 
 DARK, LIGHT, CONTRAST, TERMINAL = "dark", "light", "contrast", "terminal"
 NAMES = (DARK, LIGHT, CONTRAST, TERMINAL)
-"""In the order in which a key goes through them."""
+"""In the order of the key that changes them."""
 
 ROLES = {
     "good": ("text-success", False),

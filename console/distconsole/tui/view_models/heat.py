@@ -31,7 +31,7 @@ FORGIVEN = 2
 MOST_COLUMNS = 1_000_000
 """Columns beyond this are the doing of a clock that jumped."""
 PACE = (STEP, OWN, DATA, RATE)
-"""Quantities in which a slow rank is marked as such; it may have a high loss besides."""
+"""Quantities that mark a slow rank as such; it may have a high loss besides."""
 LEVELS = 24
 """Colours of the scale."""
 
@@ -323,7 +323,7 @@ def _worse(badness: float, usual: float) -> bool:
 
 
 def _since(row: Sequence[float], usual: Sequence[float]) -> int:
-    """Return the column at which the current bad time began."""
+    """Return the first column of the current bad time."""
     began, forgiven = len(row) - 1, 0
     for column in range(len(row) - 1, -1, -1):
         if row[column] == UNKNOWN or usual[column] == UNKNOWN:

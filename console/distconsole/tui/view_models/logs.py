@@ -29,7 +29,7 @@ class Reading:
     Attributes:
         over: The run has ended.
         past: Number of rows at a chosen past moment; None for now.
-        row: The reader's row; None at the end, which is followed.
+        row: The reader's row; None at the end, where new lines follow.
         missing: Words about lines that are not here.
     """
 
@@ -122,7 +122,7 @@ def rate_plot(counts: LogCounts, whole: int, said: str, key: str) -> PlotData:
     """Return the lines a second, and the times of errors, in the first ``whole`` bins.
 
     Args:
-        said: The present rate in words.
+        said: The words for the present rate.
     """
     seconds, lines, errors = counts.bins
     xs, rates = [at * seconds for at in range(len(lines))], [n / seconds for n in lines]

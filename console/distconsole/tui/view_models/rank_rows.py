@@ -55,11 +55,11 @@ class RankRow(NamedTuple):
     """One rank in the table.
 
     ``blamed``: the others hang, and wait for it; ``where`` returns the call that a stalled rank waits in or runs, by the
-    newest roll call. ``slow`` is the part of its steps in which it is slow; ``lost`` is the state of a host without news,
+    newest roll call. ``slow`` is the slow part of its steps; ``lost`` is the state of a host without news,
     ``lost`` or, with a connection, ``no word``. ``elapsed`` counts seconds since its process was started, None if it was
     not; ``longest`` is the most that any rank has taken to start. ``wait_ms`` is its wait for others in each step;
     ``own_ms`` is a step without that, ``usual_own_ms`` the median of it, both None if such waits are not known;
-    ``median_ms`` and ``longest_ms`` are step times of all ranks; ``excess_ms`` is what it is slow by, ``slowest``
+    ``median_ms`` and ``longest_ms`` are step times of all ranks; ``excess_ms`` is its delay, ``slowest``
     the only rank that is slow; ``costs`` its price, empty if no rank waits for it; ``recent`` returns a rank's step times
     of the last minute; ``ended_seconds`` is its end, counted from the first end of a rank.
     """

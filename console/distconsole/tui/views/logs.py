@@ -87,7 +87,7 @@ class LogsView(Vertical):
     _search_from: int | None = None
     """Where the reader was when the words began to be typed."""
     _origin: int | None = None
-    """The row where a search begins; None once it has a match."""
+    """The first row of a search; None once it has a match."""
     _anchor: int | None = None
     """The buffered line to which to go when its row is made."""
     _times: bool | None = None
