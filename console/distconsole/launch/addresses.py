@@ -36,13 +36,13 @@ class NodeFacts:
 
     @property
     def machine(self) -> tuple[str, frozenset[str]]:
-        """Equal for hosts that are one machine with one network, as several sshd on it are."""
+        """Equal for hosts that are one machine with one network, such as several sshd on it."""
         return self.boot_id, frozenset(item.address for item in self.interfaces)
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a host's ranks listen: its address, and the interface that has it if known."""
+    """A host's address for its ranks, and the interface that has it if known."""
 
     address: str
     nic: str | None
@@ -99,7 +99,7 @@ def _endpoint_by_name(host: Host, facts: NodeFacts, nic: str | None) -> Endpoint
 
 
 def _one_machine(hosts: Sequence[Host], facts: Mapping[HostName, NodeFacts]) -> bool:
-    """Whether all hosts are one and the same network: this machine, or several sshd on it."""
+    """True if all hosts share one network stack: this machine, or several sshd on it."""
     if len(hosts) == 1:
         return hosts[0].local or not any(i.usable for i in facts[hosts[0].name].interfaces)
     return len({facts[host.name].machine for host in hosts}) == 1
@@ -124,7 +124,7 @@ def _by_subnet(
 
 
 def _clash(facts: Mapping[HostName, NodeFacts], chosen: Mapping[str, Interface]) -> bool:
-    """Whether different machines have the same address there, as container bridges do."""
+    """True if different machines have the same address, as container bridges do."""
     owner: dict[str, tuple[str, frozenset[str]]] = {}
     machines = {str(name): node.machine for name, node in facts.items()}
     return any(

@@ -36,7 +36,7 @@ NOT_ELASTIC = "the ranks of mpirun are not elastic"
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The launcher, why, and arguments to add; ``elastic``: Horovod's driver says which ranks there are."""
+    """The launcher, the reason, and arguments to add; ``elastic``: Horovod's driver decides on the ranks."""
 
     launcher: LauncherName
     why: str
@@ -45,7 +45,7 @@ class Choice:
 
 
 def choose_launcher(request: Run, traits: ScriptTraits) -> Choice:
-    """Return how to start the script, as far as is known here; raises PlanError if it cannot outlive a host."""
+    """Return the launcher of the script, by the facts known here; raises PlanError if it cannot outlive a host."""
     asked, pass_args, starter = request.launcher, request.pass_args, starter_of(request)
     if asked is not LauncherName.AUTO:
         why = f"as {starter} starts it" if starter else "asked for"
@@ -62,7 +62,7 @@ def choose_launcher(request: Run, traits: ScriptTraits) -> Choice:
 
 
 def starter_of(request: Run) -> str:
-    """Return the program that the launch was read from, if it says what starts the ranks; else nothing."""
+    """Return the rank starter of the pasted command; empty without one."""
     return request.command.starter if request.command is not None else ""
 
 
@@ -84,7 +84,7 @@ def finish_choice(
 
 
 def choose_by_traits(traits: ScriptTraits, arguments: Sequence[str] = ()) -> Choice:
-    """Return how a script wants to be started with these arguments; the first rule that fits decides."""
+    """Return the launcher of a script with these arguments, by the first rule that fits."""
     by_engine = _choose_engine(traits) or _choose_spawning(traits, arguments)
     return _mark_elastic(by_engine or _choose_ranks(traits), traits)
 
@@ -107,7 +107,7 @@ def _choose_engine(traits: ScriptTraits) -> Choice | None:
 
 
 def _choose_for_shell(shell: ShellScript, *, spawns: bool) -> Choice:
-    """Return once a host, but for a shell script that is known to start no ranks itself."""
+    """Return one process a host, unless the shell script surely starts no ranks itself."""
     if shell.starts:
         why = f"the script starts its own ranks ({shell.starts[0].name})"
     elif spawns:
@@ -175,7 +175,7 @@ def _mark_elastic(choice: Choice, traits: ScriptTraits) -> Choice:
 
 
 def _outlive_hosts(choice: Choice, request: Run) -> Choice:
-    """Return ``choice``; for a job that is to outlive a host (``--nnodes MIN:MAX``), one that can."""
+    """Return ``choice``; for a job that has to outlive a host (``--nnodes MIN:MAX``), a launcher that can."""
     can = choice.launcher is LauncherName.TORCHRUN or choice.elastic
     if can or not request.may_lose_hosts:
         return choice
@@ -194,7 +194,7 @@ def _outlive_hosts(choice: Choice, request: Run) -> Choice:
 
 
 def list_engines(choice: Choice, traits: ScriptTraits, env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the engines (``horovod``, ``mpi``) that every host must have for this."""
+    """Return the engines (``horovod``, ``mpi``) that ``choice`` needs on every host."""
     if choice.launcher is LauncherName.MPI:
         return ("mpi", "horovod") if traits.horovod else ("mpi",)
     if choice.launcher is LauncherName.HOROVOD:
@@ -230,7 +230,7 @@ def _wants_mpi(env: Mapping[str, str]) -> bool:
 
 
 def refuse_shell(request: Run, shell: ShellScript) -> None:
-    """Refuse a shell script that is Slurm's, or that ends before its training; raises PlanError with what to type."""
+    """Refuse a shell script for Slurm, or one that ends before its training; raises PlanError with the command to type."""
     if shell.ends_as_windows:
         raise PlanError(
             f"the lines of {request.script} end as on Windows (CRLF), which a shell takes for a part of their last words",
@@ -344,7 +344,7 @@ def _asks_of_srun(shell: ShellScript, command: str) -> list[str]:
 
 
 def _command_in_job(shell: ShellScript) -> tuple[str, str]:
-    """Return the command that a job file starts, without what its srun and its rendezvous say, and what runs it (uv)."""
+    """Return the command that a job file starts, without options of srun and rendezvous or a runner (uv)."""
     words = list(shell.starts[-1].words) if shell.starts else ["python", *shell.pythons[-1:]]
     runner = ""
     for table in ("", "srun", "torchrun", "accelerate"):

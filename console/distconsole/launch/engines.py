@@ -50,7 +50,7 @@ class HorovodBuild(msgspec.Struct, frozen=True):
 
 
 class MpiBuild(msgspec.Struct, frozen=True):
-    """The mpirun on one host's PATH: its family as ``mpirun --version`` says, empty where unknown."""
+    """The mpirun on one host's PATH: its family by ``mpirun --version``, empty if unknown."""
 
     family: Text = ""
     version: Text = ""
@@ -102,7 +102,7 @@ def _build(fields: object, kind: type[T]) -> T | None:
 
 
 def has_gloo(engines: Mapping[HostName, Engines]) -> bool:
-    """Return whether every host's Horovod can do without MPI, as far as is known."""
+    """Return True unless some host's Horovod is known to need MPI."""
     builds = [each.horovod for each in engines.values() if each.horovod is not None]
     return all(build.controllers is None or GLOO in build.controllers for build in builds)
 

@@ -76,7 +76,7 @@ def stop(
 
 
 def node_spec(plan: LaunchPlan, index: int, secret: str, created: float) -> dict[str, Any]:
-    """Return one node's part of the plan, as the agent takes it (``runspec.RunSpec``)."""
+    """Return one node's part of the plan for the agent (``runspec.RunSpec``)."""
     node = plan.nodes[index]
     return {
         "run": plan.run,
@@ -115,7 +115,7 @@ def node_spec(plan: LaunchPlan, index: int, secret: str, created: float) -> dict
 
 
 def undo(plan: LaunchPlan, session: Session) -> None:
-    """Kill and forget the run wherever it is; nodes that do not answer end it by themselves."""
+    """Kill and forget the run on all nodes; unreachable ones end it by themselves."""
 
     def forget(link: NodeLink) -> None:
         link.request("kill", FORGET_SECONDS, run=plan.run)

@@ -25,10 +25,10 @@ PORT = "{port}"
 """Placeholder of the rendezvous port: the first node finds one when the job starts."""
 
 RUN_DIR = "{run_dir}"
-"""Stands for the run's folder on a node, which goes with the run."""
+"""Placeholder of the run's folder on a node, removed with the run."""
 
 OUTPUT_ENV = {"PYTHONUNBUFFERED": "1"}
-"""Ranks write to files, which Python would buffer by 8 KiB: a live log and a crash's last lines need this."""
+"""Ranks write to files, buffered by 8 KiB in Python: a live log and a crash's last lines need this."""
 
 FOREIGN_LAUNCHERS = (
     *("TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT"),
@@ -39,7 +39,7 @@ FOREIGN_LAUNCHERS = (
 ``TORCHELASTIC_USE_AGENT_STORE`` keeps rank 0 from opening the store that the others wait for."""
 
 VERIFY = "DISTCONSOLE_VERIFY"
-"""Tells the hook every how many steps a rank checks itself (``distconsole_training.records``)."""
+"""Number of steps between two self-checks of a rank (``distconsole_training.records``)."""
 HOOK = "DISTCONSOLE_HOOK"
 """``0`` keeps the hook out of a run or a process."""
 
@@ -48,7 +48,7 @@ NCCL_SAYS_ITS_WAYS = {
     "NCCL_DEBUG_SUBSYS": "INIT,ENV,NET",
     "NCCL_DEBUG_FILE": f"{RUN_DIR}/nccl-%h-%p",
 }
-"""NCCL then writes into files that the agent reads (``nccl_logs``), and not into the ranks' output."""
+"""NCCL then writes into files that the agent reads (``nccl_logs``) instead of the ranks' output."""
 
 RANK_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
 
@@ -58,7 +58,7 @@ MPI_NAMES = (
     *("PMIX_SERVER_URI", "PMIX_SERVER_URI2", "PMIX_SERVER_URI3", "PMIX_SERVER_URI4"),
     *("PMI_RANK", "PMI_SIZE", "PMI_FD", "PMI_PORT", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
 )
-"""What mpirun gives its ranks: a console below one would hand it on, and every rank would be the same."""
+"""Variables of mpirun's ranks: a console below one would pass them on, and every rank would be the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ def new_run_id(script: str, name: str | None) -> RunId:
 
 
 def own_text(text: str) -> str:
-    """Return a user's text so that no shim fills anything in: with another pair of braces around our names."""
+    """Return a user's text with our placeholders in another pair of braces, so that no shim fills them in."""
     return PLACEHOLDER.sub(r"{\g<0>}", text)
 
 
@@ -157,7 +157,7 @@ def network_env(node: PlacedNode) -> dict[str, str]:
 
 
 def threads_env(node: PlacedNode) -> dict[str, str]:
-    """Return how many threads each rank may use: the machine's processors over its ranks."""
+    """Return the number of threads of each rank: the machine's processors over its ranks."""
     return {"OMP_NUM_THREADS": str(max(1, node.facts.cpus // max(1, node.neighbours)))}
 
 
@@ -195,7 +195,7 @@ def node_plan(
 
 
 def extra_arguments(job: Job, rank: int, world_size: int, local_rank: int = 0) -> tuple[str, ...]:
-    """Return the words that ``--pass-args`` adds for one process among those that meet."""
+    """Return the words that ``--pass-args`` adds for one of the ``world_size`` processes."""
     address = job.master.endpoint.address
     host = f"[{address}]" if ":" in address else address
     pairs = option_pairs(

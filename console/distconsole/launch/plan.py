@@ -178,7 +178,7 @@ def _parse_nproc(text: str) -> int:
 
 
 def _note_spare_numbers(request: Run, hosts: Sequence[Host], traits: ScriptTraits) -> list[str]:
-    """Return notes on numbers of ranks that were given, and that one process a node has no use for."""
+    """Return notes on given numbers of ranks that one process a node ignores."""
     more = [f"{host.name}:{host.slots}" for host in hosts if host.slots not in (None, 1)]
     named = ", ".join(more[:MAX_SLOTS_NAMED]) + ", …" * (len(more) > MAX_SLOTS_NAMED)
     unused = [f"--nproc {request.nproc} is"] if request.nproc is not None else []

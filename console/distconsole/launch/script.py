@@ -111,7 +111,7 @@ def traits_of(source: str, path: Path | None = None, request: Run | None = None)
 
 
 def find_interpreter(source: str, suffix: str) -> tuple[str, ...]:
-    """Return the words that a script's first line, else its ending, has it run by; none for Python."""
+    """Return the interpreter's words by a script's first line, else by its ending; none for Python."""
     first = source.partition("\n")[0].rstrip()
     words = first[2:].split() if first.startswith("#!") else []
     if words and PurePosixPath(words[0]).name == "env":
@@ -148,8 +148,6 @@ def _shell_traits(
 
 
 class _Seen(ast.NodeVisitor):
-    """Collects the names that matter from a syntax tree."""
-
     def __init__(self) -> None:
         self.modules: set[str] = set()
         self.calls: dict[str, set[str]] = {}
@@ -174,7 +172,7 @@ class _Seen(ast.NodeVisitor):
 
     @property
     def spawn_guards(self) -> set[str]:
-        """What has to be set in the arguments, whichever way the script comes to spawn."""
+        """The arguments that every way to spawn requires."""
         guards = [self.calls[name] for name in self.spawners]
         return set.intersection(*guards) if guards else set()
 
@@ -242,7 +240,7 @@ class _Seen(ast.NodeVisitor):
 
 
 def _guard_names(test: ast.expr) -> list[str]:
-    """Return the attributes that must be true for ``test`` to be, as in ``args.spawn and ranks > 1``."""
+    """Return the attributes that ``test`` requires to be true, as in ``args.spawn and ranks > 1``."""
     both = isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And)
     parts = test.values if isinstance(test, ast.BoolOp) and both else [test]
     return [part.attr for part in parts if isinstance(part, ast.Attribute)]

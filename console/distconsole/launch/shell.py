@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 SHELLS = ("bash", "sh", "dash", "ksh", "zsh", "fish")
 DETACHERS = ("screen", "tmux", "at", "batch", "daemonize", "systemd-run", "sbatch", "qsub", "bsub")
-"""Programs that return before the command that they start has ended."""
+"""Programs that return before the command that they started has ended."""
 REMOTE = ("ssh", "pdsh", "clush")
 SSH_VALUES = "BbcDEeFIiJLlmOoPpQRSWw"
 """Letters of ssh's options that take a value."""
@@ -40,7 +40,7 @@ AROUND = (
     *("builtin", "sudo", "setsid", "nice", "ionice", "chrt", "numactl", "taskset", "timeout"),
     *("unbuffer", "flock", "xargs", "parallel", "enroot", "nsys", "ncu", "strace", "perf"),
 )
-"""Programs that start the command among their own words."""
+"""Programs that start the command in their arguments."""
 RUNNERS = (
     *(
         "conda",
@@ -56,17 +56,17 @@ RUNNERS = (
     ),
     *("singularity", "apptainer", "docker", "podman"),
 )
-"""Programs that do so behind ``run`` or ``exec``."""
+"""Programs that do so after ``run`` or ``exec``."""
 BUILDERS = ("make", "just")
 """Programs that start commands from a file of theirs."""
 PLACE = ("NNODES", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
-"""Variables that a run sets for the one process of each host: their defaults in the script do not hold."""
+"""Variables that a run sets for the one process of each host: the script's defaults do not apply."""
 SUBSTITUTION = re.compile(r"\$\((?!\()|`")
-"""A command whose output is not known here."""
+"""A command with unknown output."""
 UNREAD = (
     *("test_command", "process_substitution", "command_substitution", "comment", "file_redirect"),
 )
-"""Parts of a script whose commands start no training: their output is wanted, or nothing is run."""
+"""Parts of a script whose commands start no training: the script reads their output, or runs nothing."""
 BRANCHES = ("if_statement", "case_statement", "for_statement", "while_statement")
 OTHER_BRANCH = ("else_clause", "elif_clause", "case_item")
 LOOPS = ("for_statement", "while_statement", "c_style_for_statement")
@@ -76,7 +76,7 @@ BATCH_SYSTEMS = {
     "BSUB": ("LSF", "LSB_"),
     "$": ("Grid Engine", "PE_HOSTFILE|NSLOTS|NHOSTS"),
 }
-"""What begins a line of a job file -> the system, and what its variables begin with."""
+"""Directive of a job file -> the system, and the prefix of its variables."""
 DIRECTIVE = re.compile(rf"^#({'|'.join(map(re.escape, BATCH_SYSTEMS))})[ \t]+-", re.MULTILINE)
 MAX_DEPTH = 4
 """Scripts that start scripts, and texts that are read again (``eval``, ``bash -c``)."""
@@ -111,7 +111,7 @@ def read_shell(
 
 
 class _Reader:
-    """Walks through a script in the order of its lines."""
+    """Reads a script in the order of its lines."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class _Reader:
         self._loops -= node.type in LOOPS
 
     def _here(self, node: Node, background: bool) -> None:
-        """Read a here-document that a shell gets, and what stands behind it in its line."""
+        """Read a here-document for a shell, and the rest of its line."""
         body = node.parent.child_by_field_name("body") if node.parent else None
         piped = [
             each for child in node.children if child.type == "pipeline" for each in child.children
@@ -274,7 +274,7 @@ class _Reader:
         return None
 
     def _script(self, shell: str, words: list[str], background: bool) -> None:
-        """Read the text behind ``-c``, or the script that a shell is given."""
+        """Read the text after ``-c``, or the script that is a shell's argument."""
         letters = ""
         while words and words[0][:1] in ("-", "+"):
             option, *words = words

@@ -32,13 +32,13 @@ SHOWN_PORT = "29500"
 """Placeholder for a port not yet found, and the default in files that users may change; torch's own default."""
 
 SHOWN_RUN_DIR = "distconsole-run"
-"""Stands in the text of ``--dry-run`` for the run's folder, which only a run of ours has."""
+"""Placeholder in the text of ``--dry-run`` for the run's folder, which only a run of ours has."""
 
 SHOWN_AGENT = "distconsole-agent"
-"""Stands there for our own program on a node."""
+"""Placeholder there for our own program on a node."""
 
 FIRST_PORT, PORTS = 15000, 15000
-"""A job's rendezvous port is taken from here by its number, below the ports that kernels lend."""
+"""A job's number chooses its rendezvous port from here, below the kernels' ephemeral ports."""
 
 _TASKS = ("-n", "--ntasks", "--ntasks-per-node")
 
@@ -73,7 +73,7 @@ NODE_NAMES = {
         "NNODES": "${OMPI_COMM_WORLD_SIZE-$PMI_SIZE}",
     },
 }
-"""The same for one process a node, which spawns its ranks."""
+"""The same for one process a node, such as one that spawns its ranks."""
 
 PLACE_NAMES = ("NODE_RANK", "NNODES", "MASTER_ADDR", "MASTER_PORT")
 END = "RANK_SCRIPT_ENDS"
@@ -167,7 +167,7 @@ def _fill_shown(text: str) -> str:
 
 
 def _fill_names(text: str) -> str:
-    """Return a text with our own names left in, and the user's as the user wrote it."""
+    """Return a text with our placeholders kept, and the user's as typed."""
     return fill(text, PORT, RUN_DIR)
 
 

@@ -53,7 +53,7 @@ STDIN, STDOUT = 0, 1
 LFLAG = 3
 
 NO_KEY_PROTOCOL = "\x1b[=0u"
-"""Else Ctrl-C comes as an escape sequence from terminals that know Kitty's keys."""
+"""Without it, terminals with Kitty's key protocol send Ctrl-C as an escape sequence."""
 
 AS_BEFORE = (
     b"\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?2004l\x1b[?2048l\x1b[?1004l\x1b[?7h"
@@ -65,11 +65,11 @@ SUSPENDED = "distconsole is suspended; runs go on without it; 'fg' brings it bac
 FINDING = "a verb, a key, or words of what it does; Enter takes it, Escape goes back"
 
 DESCRIBED = 0.01
-"""How well a description fits: less than any name."""
+"""Score of a match in the description: less than any name's."""
 
 
 class Palette(CommandPalette):
-    """Textual's, with a cursor that does not blink: a blink is two drawings a second."""
+    """Textual's, with a steady cursor: a blink costs two drawings a second."""
 
     def on_mount(self) -> None:
         self.query_one(Input).cursor_blink = False
@@ -107,7 +107,7 @@ class ConsoleApp(LowOverheadApp[int]):
     ]
 
     _screen_loop: asyncio.AbstractEventLoop | None = None
-    """Where a signal's handler may ask to leave."""
+    """The event loop for signal handlers that ask to leave."""
     _suspends = False
     """True while it has suspended itself, and so resumes by itself."""
 
@@ -170,7 +170,7 @@ class ConsoleApp(LowOverheadApp[int]):
         return self.main
 
     async def on_event(self, event: events.Event) -> None:
-        """Take what happened; the rest of an answer goes nowhere else."""
+        """Handle an event; the rest of an answer's word is dropped."""
         if isinstance(event, events.InputEvent | events.Paste) and self.main.comes_early(event):
             return
         if isinstance(event, events.Key) and not event.is_forwarded:
@@ -205,7 +205,7 @@ class ConsoleApp(LowOverheadApp[int]):
         return self._screen_loop is not None
 
     def ask_to_leave(self, code: int) -> None:
-        """Leave soon, with ``code``; any thread may ask."""
+        """Leave soon, with ``code``; from any thread."""
         if self._screen_loop is not None:
             with contextlib.suppress(RuntimeError):  # it is closed: that is left already
                 self._screen_loop.call_soon_threadsafe(partial(self.exit, return_code=code))
@@ -223,7 +223,7 @@ class ConsoleApp(LowOverheadApp[int]):
             self._driver.write(NO_KEY_PROTOCOL)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
-        """Return the colours of pictures for themes that are Textual's."""
+        """Return the colours of pictures for Textual's own themes."""
         return {name: row[0] for name, row in PICTURES.items()}
 
     @property
@@ -235,7 +235,7 @@ class ConsoleApp(LowOverheadApp[int]):
         self.main.press(pressed)
 
     def action_suspend_process(self) -> None:
-        """Give the terminal back to the shell until that goes on with it."""
+        """Give the terminal back to the shell until the shell resumes the console."""
         driver, say = self._driver, self.session.transcript.say
         if driver is None or not driver.can_suspend or os.getpgrp() == os.getsid(0):
             say("Ctrl+Z: there is no shell to go back to; Ctrl+Q leaves, and runs go on")
@@ -254,7 +254,7 @@ class ConsoleApp(LowOverheadApp[int]):
             self.push_screen(Palette(id="--command-palette", placeholder=FINDING))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """Everything that can be done, by name, from the tables of keys and verbs."""
+        """Return all commands by name, from the tables of keys and verbs."""
         main = self.main
         for key in main.shortcuts.keymap.keys:
             if key.works_in(main.view):
@@ -346,7 +346,7 @@ def mute_lost_terminal() -> bool:
 
 
 def let_keys_signal() -> None:
-    """Make Ctrl-C a signal again, which needs nothing of a screen that may be stuck."""
+    """Make Ctrl-C a signal again, which works even if the screen is stuck."""
     attributes = _attributes()
     if attributes is not None:
         attributes[LFLAG] |= termios.ISIG

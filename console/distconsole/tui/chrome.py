@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 SMALL = (60, 15)
 """Least columns and lines without a warning on the last line; the screens are made for 80 x 24 and more."""
 PRESSES = "presses"
-"""Name of the key in the meta of text that can be clicked."""
+"""Key in the meta of clickable text."""
 
 
 MAX_LABEL = 24
 
 
 class Mode(StrEnum):
-    """Who gets the keys that are pressed."""
+    """The receiver of pressed keys."""
 
     VIEW = "VIEW"
     PROMPT = "PROMPT"
@@ -60,13 +60,13 @@ WAYS = {
 FIRST = {
     line: place for place, line in enumerate((*ON, "", "help", "back", "find ", "stop {run}"))
 }
-"""Lines whose keys come next: on with a search, the way to everything that there is no room for, and out."""
+"""Lines whose keys come next: on with a search, help, and out."""
 BEGINNING = ("check", "launch last")
-"""Lines whose keys bring something into an empty view."""
+"""Lines whose keys fill an empty view."""
 OF_LIVING = ("stop ", "trace ")
 """Prefixes of key lines that need live ranks; ``why`` also works on an ended run."""
 HEAT_KEYS = ("heat", "lines filter")
-"""How the lines of keys begin that are about the heat map."""
+"""Prefixes of key lines about the heat map."""
 EDGE = 1
 """Cells at each side."""
 SIGNS = {"finding": "!", "restart": "↻", "begin": "╷", "end": "┤"}
@@ -220,18 +220,18 @@ class TimeAxis(Words):
 
 
 class TimeBar(Panel):
-    """The moment of a past run that is shown; nothing while none is."""
+    """The shown moment of a past run; empty without one."""
 
     DEFAULT_CSS = "TimeBar { display: none; } TimeAxis { text-wrap: nowrap; text-overflow: clip; }"
 
     _pace: tuple[tuple[int, int], str] = ((0, 0), "")
-    """Entries that were read and cells, and the throughput as it was drawn of them."""
+    """The numbers of read entries and of cells, and the throughput drawn for them."""
 
     def compose(self) -> ComposeResult:
         yield TimeAxis()
 
     def show_past(self, shown: RequestTask | None) -> None:
-        """Show where in a past run ``shown`` is; nothing if it is another one."""
+        """Show the place of ``shown`` in a past run; nothing if it is another run."""
         past = shown is not None and shown.is_past
         task = cast("ReplayTask", shown) if past else None
         head = task.clock if task is not None else None

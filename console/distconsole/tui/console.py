@@ -17,8 +17,6 @@ from distconsole.tui.widgets.messages import Messages
 
 
 class Console(Protocol):
-    """The console that a command runs in."""
-
     session: ConsoleSession
     shortcuts: Shortcuts
     prompt: Prompt

@@ -26,7 +26,7 @@ from distconsole.tui.widgets.panel import Panel
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 TURNS_PER_SECOND = 4
 SHORT_SECONDS = 0.5
-"""What ends sooner is not worth a line."""
+"""A shorter job gets no line."""
 
 
 class Ending(Enum):
@@ -103,7 +103,7 @@ class Job:
 
 
 def jobs_of(tasks: list[RequestTask], now: float) -> list[Job]:
-    """Return what goes on and was asked for, the newest first."""
+    """Return the running jobs that a person started, the newest first."""
     return [
         Job(task, max(0.0, now - task.began))
         for task in reversed(tasks)
@@ -113,7 +113,7 @@ def jobs_of(tasks: list[RequestTask], now: float) -> list[Job]:
 
 
 def foremost(jobs: list[Job], view: str) -> Job | None:
-    """Return the job that Ctrl-C means: that of the view, else the newest that may be ended; or None."""
+    """Return the job for Ctrl-C: the view's, else the newest that may be ended; or None."""
     able = [job for job in jobs if job.ending is not Ending.NOT and not job.task.is_cancelled]
     if view == "check":
         able.sort(key=lambda job: not job.task.is_check)

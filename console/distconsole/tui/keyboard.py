@@ -25,7 +25,7 @@ PAGES = {
     **dict.fromkeys(("ctrl+d", "d"), (1, 0.5)),
     **dict.fromkeys(("ctrl+u", "u"), (-1, 0.5)),
 }
-"""Keys that scroll in vim and less: which way, and what share of a page."""
+"""Keys that scroll in vim and less: direction, and share of a page."""
 SAME = {"j": "down", "k": "up", "h": "left", "l": "right", "g": "home", "G": "end"}
 """Meanings of vim's letters, unless they are bound."""
 MEANT = {
@@ -45,7 +45,7 @@ class KeyScreen(PunctualScreen):
     prompt: Prompt
     views: ViewSwitcher
     stands = False
-    """Whether all is there that a key may need."""
+    """True once all that a key may need is loaded."""
     _pressed = ""
     """The key before."""
     _early: list[events.Event] | None
@@ -57,7 +57,6 @@ class KeyScreen(PunctualScreen):
 
     @property
     def mode(self) -> Mode:
-        """Who gets the keys that are pressed."""
         focused = self.focused
         if focused is self.prompt:
             return Mode.PROMPT
@@ -130,7 +129,7 @@ class KeyScreen(PunctualScreen):
             event.prevent_default()
 
     def press(self, pressed: str, *, letters: bool = True) -> bool:
-        """Type the line of a key, if it has one; ``letters`` says whether those of the view mean something."""
+        """Type the line of a key, if it has one; ``letters`` includes those of the view."""
         keymap, view = self.shortcuts.keymap, self.views.view
         key = keymap.of(pressed, view)
         if key is None and letters:
@@ -144,7 +143,7 @@ class KeyScreen(PunctualScreen):
 
     @property
     def _copies(self) -> bool:
-        """Whether Ctrl-C has something to copy in a field."""
+        """True if Ctrl-C has something to copy in a field."""
         return isinstance(self.focused, Input) and not self.focused.selection.is_empty
 
     def _press_by_habit(self, key: str) -> bool:

@@ -18,7 +18,7 @@ class CallOnUiThread(Message):
 
 @dataclass
 class RunLine(Message):
-    """A view wants ``line`` to be run, as if it was typed, and left out of the transcript."""
+    """Asks to run ``line`` as if typed, but left out of the transcript."""
 
     line: str
 

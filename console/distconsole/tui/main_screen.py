@@ -48,16 +48,16 @@ if TYPE_CHECKING:
 
 TICKS_PER_SECOND = 10
 SHORT_LINES = 30
-"""A screen of fewer lines gives the transcript's tail less."""
+"""Below this many lines the transcript's tail gets fewer."""
 SIGN = "\u276f"
-"""Stands before the prompt."""
+"""The prompt's sign."""
 UNVISITED = ("help", "launch")
 """Views that the trail back leaves out."""
 DEMO_OVER = "the demo is over and its nodes are gone; look around: F4 run  F5 logs  h heat map  W why  q leaves"
 
 
 class ConsoleScreen(KeyScreen):
-    """The console, as a person sees it: the first picture stands before what keys and lines need is loaded."""
+    """The console's screen: the first picture comes before the modules of keys and lines are loaded."""
 
     def __init__(
         self,
@@ -139,12 +139,12 @@ class ConsoleScreen(KeyScreen):
         self.call_after_refresh(self._begin)
 
     async def _stand(self) -> None:
-        """Bring what keys and lines need."""
+        """Load the parts for keys and lines."""
         await self.views.furnish()
         self.stands = bool(self.dispatcher and self.watches)
 
     async def _begin(self) -> None:
-        """Let the work begin, now that the first picture is on the screen."""
+        """Start the work after the first picture."""
         if not self.stands:
             await self._stand()
         self.views.cluster.offer(self.session.offers)
@@ -349,7 +349,7 @@ class ConsoleScreen(KeyScreen):
         message.do()
 
     def _follow_demo(self) -> None:
-        """Say what to look at in the demo; go on from its check to its run by itself, once."""
+        """Point out in the demo what to watch; go on from its check to its run, once."""
         task, line = self.session.first, self._demo
         line.display = task is not None and task.demo_step is not None
         if task is None or task.demo_step is None:
@@ -427,7 +427,7 @@ class ConsoleScreen(KeyScreen):
 
 
 def _written() -> tuple[int, int] | None:
-    """Return what tells one writing of the file in this folder that ``init`` writes from the next."""
+    """Return an identity of ``init``'s file in this folder that changes with each writing."""
     with suppress(OSError):
         stat = Path(PROJECT_FILE).stat()
         return stat.st_ino, stat.st_mtime_ns

@@ -30,13 +30,11 @@ from distconsole.tui.tasks import RequestTask
 from distconsole.tui.terminal.sanitize import one_line
 
 MIN_LINE_CELLS = 24
-"""How it was asked for is never shorter than this."""
+"""Least cells of a job's line."""
 SAVED_AS = "distconsole-%Y%m%d-%H%M%S.txt"
 
 
 class PromptVerbs:
-    """Does them on ``console``."""
-
     def __init__(self, console: Console) -> None:
         self._console = console
         self._looked = 0
@@ -91,7 +89,7 @@ class PromptVerbs:
             console.show_view(view)
 
     def start(self, line: str, then: Callable[[RequestTask], None]) -> None:
-        """Start what ``line`` asks for, once it is sure that it is wanted; raises ConsoleError if it means nothing."""
+        """Start the request in ``line``, once confirmed if needed; raises ConsoleError if it is invalid."""
         if MASK in line:
             raise UsageError(
                 f"where {MASK} stands was a secret, which the history has not kept",
@@ -145,7 +143,7 @@ class PromptVerbs:
         return job is not None
 
     def ask_to_leave(self) -> None:
-        """Leave; while something goes on say what becomes of it, and ask first."""
+        """Leave; while jobs run name their fate, and ask first."""
         console = self._console
         details = [
             f"{task.run.run or task.line} "
@@ -190,7 +188,7 @@ class PromptVerbs:
         return "  ".join(filter(None, words))
 
     def look(self) -> None:
-        """Draw the jobs, say which run has ended, and have the right line ready for one that failed by a wrong word."""
+        """Draw the jobs, report ended runs, and suggest the right line after one that failed by a wrong word."""
         console = self._console
         self._tell_ends()
         if console.view == "jobs":
@@ -215,7 +213,7 @@ class PromptVerbs:
                 console.session.transcript.show(words)
 
     def ask_about_files(self, paths: list[str], then: Callable[[], None]) -> None:
-        """Do ``then``; if one of ``paths`` is there already, only if it may be overwritten."""
+        """Call ``then``; ask first if one of ``paths`` exists."""
 
         def work() -> Callable[[], None]:
             danger = overwriting(paths, self._console.session.clocks.unix())
@@ -237,7 +235,7 @@ class PromptVerbs:
         self._console.question.ask(Asked(danger, answered))
 
     def _confirm(self, task: RequestTask, question: str) -> bool:
-        """Ask for a verb that goes on in a thread."""
+        """Ask for a verb that runs in a thread."""
         words = f"[{task.number}] {task.line.split()[0]}: {question}"
         return ask_from_thread(
             self._console.question.post_message,
@@ -246,7 +244,7 @@ class PromptVerbs:
         )
 
     def _cancel_named(self, which: str) -> None:
-        """End a job by its number, ``all`` that change nothing, or the foremost where nothing is named."""
+        """End a job by its number, ``all`` that change nothing, or without a name the foremost."""
         jobs = self.jobs
         if which in ("", "all"):
             able = [each for each in jobs if each.ending is Ending.LEAVE] if which else []
@@ -320,7 +318,7 @@ class PromptVerbs:
 
 
 def shorten(words: str, cells: int, least: int) -> str:
-    """Return ``words`` in about ``cells`` cells, or in ``least`` if that is more; nothing if none are left."""
+    """Return ``words`` in about ``cells`` cells, or in ``least`` if that is more; empty if none are left."""
     cells = max(cells, least)
     if cell_len(words) <= cells:
         return words

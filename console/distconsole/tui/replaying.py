@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from distconsole.runs.timeline import RunTimeline
 
 READ_ENTRIES = 128
-"""So many entries at once are read while the screen waits."""
+"""Entries read at once while the screen waits."""
 WALK_ENTRIES = 256
 YIELD_SECONDS = 0.001
 PLAY_SECONDS = 0.1
-"""How often a moving time is shown."""
+"""Seconds between two pictures of a moving time."""
 IDLE_SECONDS = 0.25
 
 MOMENTS = {
@@ -62,7 +62,7 @@ class ReplayTask(RequestTask):
 
     @property
     def moment_t(self) -> float | None:
-        """The moment that is shown, UNIX seconds; None until there is one."""
+        """The shown moment, UNIX seconds; None until there is one."""
         return self._shown_t or None
 
     @property
@@ -70,7 +70,7 @@ class ReplayTask(RequestTask):
         return self.clock is not None and (self.clock.playing or not self.clock.at_end)
 
     def unix(self) -> float:
-        """Ages are counted from the moment that is shown."""
+        """The shown moment, which ages are counted from."""
         return self._shown_t or super().unix()
 
     def load_clock(self) -> float:
@@ -80,7 +80,7 @@ class ReplayTask(RequestTask):
         return [] if self.recording is None else list(self.recording.marks)
 
     def go(self, wanted: str) -> None:
-        """Show the moment that ``wanted`` means (``parse_time``, ``next``, ``previous``); raises ValueError if it is none."""
+        """Show the moment ``wanted`` (``parse_time``, ``next``, ``previous``); raises ValueError if it is none."""
         head, recording = self.clock, self.recording
         if head is None or recording is None:
             self._wanted = wanted
@@ -217,7 +217,7 @@ class ReplayTask(RequestTask):
 
 
 def _speed(words: Sequence[str]) -> int:
-    """Return the speed that is named; 0 for none; raises ValueError if it is none from 1 to 1000."""
+    """Return the named speed; 0 for none; raises ValueError unless it is from 1 to 1000."""
     if not words:
         return 0
     text = words[0].lstrip("x")
@@ -227,7 +227,7 @@ def _speed(words: Sequence[str]) -> int:
 
 
 def _load_of(timeline: RunTimeline) -> LoadModel:
-    """Return the hosts and their GPUs as the run saw them, ages counted from its own times."""
+    """Return the hosts and their GPUs in the run's journal, ages counted from its own times."""
     picture = LoadModel(
         nodes=dict(timeline.nodes), gpus=dict(timeline.gpus), links=dict(timeline.links)
     )
@@ -239,7 +239,7 @@ def _load_of(timeline: RunTimeline) -> LoadModel:
 
 
 def travel(task: RequestTask | None, words: list[str]) -> None:
-    """Do what ``at``, ``play`` and ``pause`` mean for the run that is shown; raises ConsoleError if they mean nothing."""
+    """Perform ``at``, ``play`` and ``pause`` on the shown run; raises ConsoleError if they are invalid."""
     if not isinstance(task, ReplayTask):
         raise ConsoleError(
             f"'{words[0]}' moves through a past run, and none is shown", "replay RUN shows one"

@@ -40,14 +40,14 @@ if TYPE_CHECKING:
     from distconsole.tui.view_models.check import CheckModel
 
 LEAVING_SECONDS = 5.0
-"""How long quitting waits for the tasks to let go."""
+"""Longest wait of quitting for the tasks to end."""
 
 MAX_RINGS = 32
 MAX_KEPT_RUNS = 20
-"""Runs that ended and can still be looked at without reading the store."""
+"""Ended runs that the session still shows without reading the store."""
 
 LOADS_S = 256
-"""Samples of hosts that the screen takes a second, were there more hosts: a table of a thousand lines is not read at once."""
+"""Most samples of hosts a second that the screen takes: a table of a thousand lines is not read at once."""
 
 
 NEEDS_HOSTS = (
@@ -63,7 +63,7 @@ NEEDS_HOSTS = (
 
 
 def needs_hosts(request: ask.Request) -> bool:
-    """Whether ``request`` means the console's hosts: it names none, no run and no Slurm job has any."""
+    """True if ``request`` takes the console's hosts: it names none, no run and no Slurm job has any."""
     if isinstance(request, ask.Why):
         return request.looks_for_jobs and not request.where.names_hosts
     if not isinstance(request, NEEDS_HOSTS) or getattr(request, "slurm", None):
@@ -78,17 +78,17 @@ class ConsoleSession:
     """
 
     own: Session | None = None
-    """On the hosts of the console; None while none are chosen, and while a demo has its own."""
+    """On the console's hosts; None while none are chosen, or a demo has its own."""
     offers: tuple[HostOffer, ...] = ()
     """Host lists to choose from while no hosts are chosen."""
     first: RequestTask | None = None
     """The task that the console was opened for; its exit code is the program's."""
     load_task: RequestTask | None = None
-    """Watches the hosts."""
+    """The task that watches the hosts."""
     confirm: Callable[[RequestTask, str], bool] | None = None
     """Asks the person a question for a task, and blocks its thread."""
     lends_terminal = False
-    """Whether another program has the terminal, and so its Ctrl-C."""
+    """True while another program has the terminal, and so its Ctrl-C."""
     _chosen: RequestTask | None = None
     _chosen_before: RequestTask | None = None
     _known: CompletionIndex | None = None
@@ -103,11 +103,11 @@ class ConsoleSession:
         self.input_priority = InputPriority()
         self._numbers = count(1)
         self.rings: deque[str] = deque(maxlen=MAX_RINGS)
-        """What rings the terminal for runs; tasks put it in, the screen takes it out."""
+        """Bells of the runs: tasks add them, the screen takes them."""
         self.tasks: list[RequestTask] = []
         self._open = contextlib.ExitStack()
         self.looks: list[PlanPreview] = []
-        """Looks at launches that are being filled in; they end with the session."""
+        """Previews of launches in the form; they end with the session."""
 
     def begin(self, config: Config | None = None, *, asks: bool = False) -> None:
         """Read the hosts and connect none: their first use does; raises ConsoleError if they cannot be read.
@@ -134,7 +134,7 @@ class ConsoleSession:
         self.where, self.offers = meant, ()
 
     def end(self) -> list[str]:
-        """Let go of everything and return the runs that go on."""
+        """End all tasks and return the runs that go on."""
         going = self.going
         for task in self.tasks:
             (task.control.leave if task.verb.outlives else task.control.stop)()
@@ -153,7 +153,7 @@ class ConsoleSession:
         return list(dict.fromkeys(task.run.run for task in left if task.run.run))
 
     def left_behind(self) -> list[str]:
-        """Return what may go on when the program ends at once, in lines."""
+        """Return lines about runs and processes that outlast an abrupt end of the program."""
         return [line for task in self.going for line in task.left_behind.words()]
 
     @property
@@ -162,7 +162,7 @@ class ConsoleSession:
 
     @property
     def live_runs(self) -> list[RequestTask]:
-        """The tasks of runs that were followed as they went, and whose plan is known."""
+        """The tasks of runs followed live, with known plans."""
         runs = (task for task in self.tasks if task.is_run and task.run.run)
         return [task for task in runs if task.verb.role is not RunRole.REPLAYS]
 
@@ -180,7 +180,7 @@ class ConsoleSession:
         return self.own is not None
 
     def __call__(self, where: ask.Where, /) -> AbstractContextManager[Session]:
-        """Lend the console's own session, or of it the hosts named; open one for others. Raises ConsoleError."""
+        """Lend the console's own session, or the part with the named hosts; open one for others. Raises ConsoleError."""
         own, meant = self.own, where.over(self.where)
         if own is None:
             return open_session(meant)
@@ -192,7 +192,7 @@ class ConsoleSession:
         return Session(own.config, cluster) if part is None else nullcontext(part)
 
     def _lasting(self, where: ask.Where) -> ask.Where:
-        """Return ``where`` over the console's, so that the console's own hosts are found from elsewhere, too."""
+        """Return ``where`` over the console's, so that the same hosts are found from elsewhere, too."""
         meant = where.over(self.where)
         if self.own is None or where.hosts is None:
             return meant
@@ -230,7 +230,7 @@ class ConsoleSession:
         return about
 
     def repeat(self, check: str) -> RequestTask | None:
-        """Make one check of the check that is shown again; None while there is none, or it goes on."""
+        """Repeat one check of the shown check; None without one, or while it runs."""
         shown = self.newest("check")
         if shown is None or not shown.done or not isinstance(shown.request, ask.Check):
             return None
@@ -283,7 +283,7 @@ class ConsoleSession:
         return task
 
     def add(self, task: RequestTask) -> None:
-        """Keep ``task``; forget those that ended and that no view would show again."""
+        """Keep ``task``; drop ended ones that no view would show again."""
         if task.is_run:
             self._chosen, self._chosen_before = task, self.shown_run()
         shown = self.shown_run(), *map(self.newest, ("check", "compare", "runs"))
@@ -387,7 +387,7 @@ class ConsoleSession:
         return None
 
     def newest(self, view: str) -> RequestTask | None:
-        """Return the newest task that ``view`` shows, at best a list of runs that is whole; or None."""
+        """Return the newest task for ``view``, preferably a complete list of runs; or None."""
         found = [task for task in reversed(self.tasks) if task.view == view]
         if view == "runs":
             found.sort(key=lambda task: not task.done)
@@ -395,7 +395,7 @@ class ConsoleSession:
 
 
 def repeat_request(request: ask.Check, check: str) -> tuple[ask.Check, str]:
-    """Return the request that makes ``check`` again on all hosts, and how it reads in the grammar."""
+    """Return the request that repeats ``check`` on all hosts, and its line."""
     words = ["check", "--only", shlex.quote(check)]
     if request.level is not ask.Level.STANDARD:
         words += ["--level", request.level.value]
@@ -430,7 +430,7 @@ def reach_as_own(cluster: Cluster, own: Cluster) -> Cluster:
 
 
 def list_as_reached(hosts: str, own: Cluster) -> str:
-    """Return a list of hosts with the users and ports that ``own`` has for them, so that it means the same elsewhere."""
+    """Return a list of hosts with the users and ports of ``own``, to mean the same elsewhere."""
     try:
         named = read_list(hosts)
     except RangeError:

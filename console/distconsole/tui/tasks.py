@@ -59,15 +59,15 @@ from distconsole.tui.view_models.check import CheckModel
 from distconsole.tui.view_models.hosts import Clocks, LoadModel
 
 Perform = Callable[[ask.Request, SessionSource, Control], Iterator[Event]]
-"""What does a request: ``operations.perform``."""
+"""Performs a request: ``operations.perform``."""
 
 
 FIGURES = (Window, GpuSample, NodeSample)
-"""Events that carry figures alone, as most do: they are drawn, and no line of text is made of them."""
+"""Events with figures alone, as most have: drawn, without a line of text."""
 
 
 class RequestTask:
-    """One request in a thread; ``quiet`` if the screen asked, not the operator: then only errors are worth words."""
+    """One request in a thread; ``quiet`` if the screen asked, not the operator: then it reports only errors."""
 
     version = 0
     error: ConsoleError | None = None
@@ -75,7 +75,6 @@ class RequestTask:
     done = False
     compared: RunsCompared | None = None
     notifier: Notifier | None = None
-    """Tells the operator what becomes of the run."""
     end_told = False
     """True once the end of its run has been folded, or an ending without one reported."""
     followed = False
@@ -85,7 +84,7 @@ class RequestTask:
     demo_step: DemoStep | None = None
     demo_end: DemoEnded | None = None
     jumps = 0
-    """How often something else altogether came to be shown: that is drawn at once."""
+    """Number of jumps to other content: these are drawn at once."""
     _left = False
 
     def __init__(
@@ -120,7 +119,7 @@ class RequestTask:
         self.log_buffer = LogBuffer(folder if folder.is_dir() else None)
         self.history = RankHistory()
         self._noted, self._folded = Counter[Hashable](), Counter[Hashable]()
-        """How often the transcript has a word of something, and how often the present fold of the run had."""
+        """Reports of an event in the transcript, and in the present fold of the run."""
         self.load = LoadModel()
         self.check = check or CheckModel()
         self.listed: list[RunSummary] = []
@@ -137,7 +136,7 @@ class RequestTask:
         self._thread.start()
 
     def leave(self) -> None:
-        """Wait for it no longer; a run goes on."""
+        """Stop waiting for it; a run goes on."""
         self._left = True
         self.control.leave()
 

@@ -18,7 +18,6 @@ from distconsole.tui.terminal.sanitize import one_line
 
 MAX_SHOWN_LINES = 2000
 MAX_KEPT_LINES = 20_000
-"""So many can be saved."""
 MAX_NEWEST = 10
 
 HELP_IN_SHELL = re.compile(r"see 'distconsole( [a-z]+)? --help'")
@@ -26,7 +25,7 @@ COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
 
 
 class Voice:
-    """The transcript as one verb speaks into it, an ``Output``; errors name ``place``, the file and line that asked."""
+    """One verb's ``Output`` into the transcript; errors name ``place``, the file and line of the request."""
 
     live = True
     width: int | None = None
@@ -48,7 +47,7 @@ class Voice:
         self.data(line)
 
     def show(self, line: str) -> None:
-        """Show a line below every view that the transcript has already."""
+        """Show a line below every view; the transcript has it already."""
         self._transcript.show(line)
 
     def note(self, line: str) -> None:
@@ -76,7 +75,7 @@ class Voice:
 
 
 class Transcript(Voice):
-    """All lines; itself it is the voice of the screen."""
+    """All lines; itself it is the screen's voice."""
 
     def __init__(self) -> None:
         super().__init__(self)
@@ -85,7 +84,7 @@ class Transcript(Voice):
         self._kept: deque[str] = deque(maxlen=MAX_KEPT_LINES)
         self._speaker: Voice = self
         self.said = 0
-        """How many lines were added so far."""
+        """Number of lines added."""
 
     def voice(self, title: str) -> Voice:
         voice = Voice(self, title, self.place)
@@ -94,7 +93,7 @@ class Transcript(Voice):
         return voice
 
     def add(self, voice: Voice, lines: Iterable[str], *, shown: bool = True) -> None:
-        """Add what ``voice`` says; not among the newest lines if it is not ``shown`` there."""
+        """Add lines of ``voice``; not among the newest ones unless ``shown`` there."""
         with self._lock:
             if voice.title and voice is not self._speaker:
                 self._put([f"\x1b[2m{voice.title}\x1b[0m"], shown=False)
@@ -103,7 +102,7 @@ class Transcript(Voice):
             self._put(lines, shown=shown)
 
     def since(self, place: int) -> tuple[list[str], int]:
-        """Return the lines that are kept from the ``place`` on, at most ``MAX_SHOWN_LINES``, and the place of the next."""
+        """Return the kept lines from ``place`` on, at most ``MAX_SHOWN_LINES``, and the next place."""
         with self._lock:
             count = min(self.said - place, MAX_SHOWN_LINES)
             return [*islice(reversed(self._kept), count)][::-1], self.said
@@ -113,7 +112,7 @@ class Transcript(Voice):
             self._newest.append(line)
 
     def newest(self) -> list[str]:
-        """Return the messages, of a line or more, that came since the last call and are shown below every view."""
+        """Return the messages, of a line or more, for the space below every view since the last call."""
         with self._lock:
             messages = list(self._newest)
             self._newest.clear()
@@ -141,7 +140,7 @@ class TranscriptView(RichLog):
     """The whole transcript, laid out for the view's width."""
 
     _place = 0
-    """How many lines of the transcript were laid out."""
+    """Laid out lines of the transcript."""
     _width = 0
 
     def __init__(self, transcript: Transcript, id: str | None = None) -> None:  # noqa: A002

@@ -35,10 +35,8 @@ RUN_LINES = ("run", "logs")
 
 
 class CommandDispatcher:
-    """Does lines and keys on ``console``."""
-
     _interrupted = float("-inf")
-    """When Ctrl-C was pressed last while there was nothing to interrupt."""
+    """Time of the last Ctrl-C without a job to interrupt."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -92,7 +90,7 @@ class CommandDispatcher:
         )
 
     def _with_all_verbs(self, line: str, error: ConsoleError) -> ConsoleError:
-        """Return ``error``; for a wrong verb that is most like one of the screen's, one that says so."""
+        """Return ``error``; with the screen's verb in it if that is most like the wrong one."""
         word = line.split()[0] if "no verb" in error.message else ""
         near = nearest(word, (*PROMPT_VERBS, *self._console.shortcuts.aliases))
         if near is None or near in VERBS or word in OTHER_WORDS:
@@ -120,7 +118,7 @@ class CommandDispatcher:
             self.run_command(line, quiet=quiet)
 
     def open_run(self, run: str, *, over: bool) -> None:
-        """Show ``run``: as this session has it, else from the store or from its hosts."""
+        """Show ``run`` from this session, else from the store or from its hosts."""
         console = self._console
         if console.session.choose_run(run) is not None:
             console.show_view("run")
@@ -144,7 +142,7 @@ class CommandDispatcher:
         self._say(f"nothing was interrupted: {stop}{leave}")
 
     def _show_where_it_belongs(self, task: RequestTask) -> None:
-        """Turn to the view of ``task``; runs that a condition leaves out are left out on the screen, too."""
+        """Turn to the view of ``task``; a condition on runs filters the screen, too."""
         console, request = self._console, task.request
         if isinstance(request, ask.Demo):
             console.session.first = console.session.first or task
@@ -206,7 +204,7 @@ class CommandDispatcher:
             self.prompt_verbs.ask_to_leave()
 
     def _plots(self, names: list[str]) -> None:
-        """Swap curves and error, or choose which curves are shown."""
+        """Swap curves and error, or choose the curves."""
         console = self._console
         compared = console.view == "compare"
         views = console.views
@@ -220,7 +218,7 @@ class CommandDispatcher:
             console.show_view("run")
 
     def _is_condition(self, verb: str) -> bool:
-        """Whether what follows ``verb`` is a condition or a field, as the view on the screen has them."""
+        """True if a condition or a field of the current view follows ``verb``."""
         by_view = {
             "filter": ("cluster", "run", "runs", "check"),
             "sort": ("cluster", "runs", "check"),
@@ -275,7 +273,7 @@ class CommandDispatcher:
         self._console.show_view("check")
 
     def _take_offer(self) -> None:
-        """Choose the hosts under the cursor; of many that only stand in one file, ask which."""
+        """Choose the hosts under the cursor; if one file just lists many of them, ask which."""
         offer = self._console.views.cluster.offer_under_cursor()
         if offer is not None and (offer.is_job or len(offer.names) <= MOST_AT_ONCE):
             self.run_command(f"hosts {offer.line}")
@@ -299,7 +297,7 @@ class CommandDispatcher:
         self._say(f"hosts: {join_some(session.hosts) or 'none are chosen yet'}")
 
     def _copy(self) -> None:
-        """Copy what to type about a finding, by OSC 52; raises UsageError where no finding says what to do."""
+        """Copy a finding's command by OSC 52; raises UsageError without one."""
         command = self.command()
         if not command:
             wrong = "no finding is here" if command is None else "this finding names no command"
@@ -308,7 +306,7 @@ class CommandDispatcher:
         self._say(f"copied: {command}")
 
     def command(self) -> str | None:
-        """Return what to type about the finding under the cursor, or the run's newest one; None where no finding is."""
+        """Return the command of the finding under the cursor, or of the run's newest one; None without one."""
         views, task = self._console.views, self._console.session.shown_run()
         found: Finding | RunFinding | None = None
         if self._console.view == "check":

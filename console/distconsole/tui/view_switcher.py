@@ -39,7 +39,7 @@ DRAWING_SHARE = 0.05
 
 
 class ViewSwitcher(ContentSwitcher):
-    """The views; the first picture is of the cluster, the others are loaded and made when that stands."""
+    """The views; the first picture is of the cluster, the others are loaded and made after it."""
 
     form: LaunchForm
     check: CheckView
@@ -135,7 +135,7 @@ class ViewSwitcher(ContentSwitcher):
             self.form.leave()
 
     def first_focusable(self) -> Widget | None:
-        """Return what takes the keys inside the view: at best a table with rows; of the logs the lines."""
+        """Return the view's widget for keys: preferably a table with rows; of the logs the lines."""
         if self.view == "logs":
             return self.logs.tail
         inside = self.shown.walk_children(Widget, with_self=True)
@@ -150,7 +150,7 @@ class ViewSwitcher(ContentSwitcher):
         return focused if inside else self.first_focusable()
 
     def page(self, direction: int, share: float = 1.0) -> None:
-        """Scroll the panel that has the keys, else the longest, by a page or a share of it, back (-1) or on (1)."""
+        """Scroll the focused panel, else the longest, by a page or a share of it, back (-1) or on (1)."""
         from distconsole.tui.widgets.log_tail import LogTail
 
         inside = self.shown.walk_children(Widget, with_self=True)
@@ -172,7 +172,7 @@ class ViewSwitcher(ContentSwitcher):
         self._rest_until = 0.0
 
     def draw(self) -> None:
-        """Draw the view, if there is anything new to it and drawing has rested enough."""
+        """Draw the view, if there is news and the pause since the last drawing is over."""
         view, task = self.view, self.shown_task
         began, working = time.monotonic(), time.thread_time()
         if task is None or (began < self._rest_until and task.jumps == self._jumps):
@@ -241,7 +241,7 @@ class Finder:
         self._panel: Widget | None = None
         self._place = -1
         self._began: int | None = None
-        """Where the reader was when the words began to be typed."""
+        """The reader's place at the beginning of typing."""
 
     def leave(self) -> None:
         """End the typing of a search."""
@@ -291,5 +291,5 @@ def _lines(panel: Widget) -> list[str]:
 
 
 def _has(line: str, words: str) -> bool:
-    """Whether ``line`` has ``words``; a capital letter counts."""
+    """True if ``line`` has ``words``; capital letters match only themselves."""
     return words in (line if words != words.lower() else line.lower())

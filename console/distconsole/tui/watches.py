@@ -17,7 +17,7 @@ from distconsole.tui.tasks import RequestTask
 
 LOOK_SECONDS = 1.0
 NAMED = 3
-"""So many ranks or GPUs are named."""
+"""Ranks or GPUs that a message names."""
 MAX_WATCHES = 32
 
 LoadRows = Callable[[RequestTask], list[LoadRow]]
@@ -25,7 +25,7 @@ LoadRows = Callable[[RequestTask], list[LoadRow]]
 
 @dataclass(slots=True)
 class Watch:
-    """One condition; ``since`` when it is true, and of which task and version it was ``seen`` last."""
+    """One condition; ``since`` is when it became true, ``seen`` the task and version of the last look."""
 
     number: int
     condition: Condition[Any]

@@ -30,14 +30,14 @@ RENDEZVOUS = (
 """Horovod's own key-value store, for people who start the ranks by hand."""
 
 GLOO_TIMEOUT_SECONDS = 120
-"""How long ranks wait for each other; Horovod's own 30 s are short where torch comes from NFS."""
+"""The ranks' wait for each other; Horovod's default of 30 s is short if torch comes from NFS."""
 
 ELASTIC_TIMEOUT_SECONDS = 30
 """The same for elastic ranks, Horovod's default: most ranks of a larger job wait this long after a
 failure, because only some were connected to the rank that died."""
 
 AGENT = "{agent}"
-"""Stands for our program on the node, in the words of an interpreter."""
+"""Placeholder of our program on the node, in the words of an interpreter."""
 
 MAX_ELASTIC_RANKS = 400
 """Each holds a connection to the store while all restart together."""

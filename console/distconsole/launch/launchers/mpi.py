@@ -27,7 +27,7 @@ export RANK="${OMPI_COMM_WORLD_RANK-$PMI_RANK}" WORLD_SIZE="${OMPI_COMM_WORLD_SI
 export LOCAL_RANK="${OMPI_COMM_WORLD_LOCAL_RANK-$MPI_LOCALRANKID}"
 export LOCAL_WORLD_SIZE="${OMPI_COMM_WORLD_LOCAL_SIZE-$MPI_LOCALNRANKS}"
 """
-"""Gives a rank of Open MPI's or MPICH's what torch's ``env://`` reads."""
+"""Sets torch's ``env://`` variables from those of Open MPI or MPICH."""
 
 REPORTING = """\
 run="${DISTCONSOLE_RUN_DIR-}"
@@ -54,7 +54,7 @@ LET_SIGNALS_IN = (
 them for its ranks (odls_default_module.c); the MPICH family does not, nor does every shell."""
 
 PYTHON = "DISTCONSOLE_PYTHON"
-"""Names each host's interpreter where hosts have different ones."""
+"""Names each host's interpreter if they differ."""
 
 FORCED_OFF = tuple(
     f"SLURM_{name}"
@@ -63,7 +63,7 @@ FORCED_OFF = tuple(
         *("NTASKS", "TASKS_PER_NODE", "PROCID", "LOCALID", "NODEID", "STEP_ID", "STEPID"),
     )
 )
-"""Below Slurm, Open MPI would take the hosts of the allocation instead of those that it is given."""
+"""Below Slurm, Open MPI would take the hosts of the allocation instead of the given ones."""
 
 
 def plan_nodes(job: Job) -> tuple[NodePlan, ...]:
@@ -90,7 +90,7 @@ def plan_nodes(job: Job) -> tuple[NodePlan, ...]:
 
 
 def _refuse_other_folders(job: Job) -> None:
-    """mpirun gives its daemons the paths of the first host, and they end by a signal without them."""
+    """mpirun gives its daemons the paths of the first host: without these they die by a signal."""
     folders = {
         node.host.name: node.host.node_dir or f"/tmp/distconsole-{node.facts.uid}"  # noqa: S108
         for node in job.nodes
@@ -217,7 +217,7 @@ def _let_signals_in(job: Job) -> tuple[str, ...]:
 
 
 def _command(job: Job) -> tuple[str, ...]:
-    """Return the words of every rank; hosts with different interpreters name theirs by a variable."""
+    """Return the words of every rank; differing interpreters are given by a variable."""
     pythons = {node.python for node in job.nodes}
     if len(pythons) == 1:
         return job.command(job.master.python)
@@ -237,7 +237,7 @@ def _engine_env(job: Job, node: PlacedNode) -> dict[str, str]:
 
 
 def _open_mpi_env(job: Job, node: PlacedNode) -> dict[str, str]:
-    """Return Open MPI's parameters as variables, each as versions 4 and 5 call it."""
+    """Return Open MPI's parameters as variables, each under its names in versions 4 and 5."""
     env: dict[str, str] = {}
     if node.facts.uid == 0:
         env |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -259,7 +259,7 @@ def _open_mpi_env(job: Job, node: PlacedNode) -> dict[str, str]:
 
 
 def _subnet(node: PlacedNode) -> str:
-    """Return the network of a node's address: interfaces may be called differently on each host."""
+    """Return the network of a node's address: names of interfaces may differ between hosts."""
     address = node.endpoint.address
     prefix = next((i.prefix for i in node.facts.interfaces if i.address == address), -1)
     return str(ipaddress.ip_network(f"{address}/{prefix if prefix >= 0 else 32}", strict=False))

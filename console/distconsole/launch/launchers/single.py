@@ -32,7 +32,7 @@ def plan_node(job: Job, node: PlacedNode) -> NodePlan:
 
 
 def fill_place(word: str, place: dict[str, str]) -> str:
-    """Return an argument with ``{node_rank}`` and the like as ``place`` says."""
+    """Return an argument with ``{node_rank}`` and the like filled in from ``place``."""
     for name, value in place.items():
         word = word.replace("{" + name.lower() + "}", value)
     return word

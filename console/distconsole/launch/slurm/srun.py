@@ -32,13 +32,13 @@ ENDED_STATES = (
     *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY"),
     *("PREEMPTED", "REVOKED", "TIMEOUT"),
 )
-"""Of ``JobState``. In any other (SUSPENDED, SIGNALING, one of a later Slurm) a job has its nodes still."""
+"""Of ``JobState``. In any other (SUSPENDED, SIGNALING, one of a later Slurm) a job still has its nodes."""
 
 PARTING_SECONDS = 30
 """Seconds that a shim may outlast the first one to leave, which leaves when all nodes are done."""
 
 MISLEADING = ("SLURM_TASK_PID", "SLURM_NTASKS_PER_NODE", "SLURM_GPUS_PER_TASK")
-"""Of the shim's task and not of the ranks."""
+"""Of the shim's task instead of the ranks."""
 
 _NODES = re.compile(r"(?:^|\s)Nodes=(\S+) CPU_IDs=(\S*) Mem=\S*(?: GRES=(\S*))?")
 _GPUS = re.compile(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)")
@@ -46,7 +46,7 @@ _GPUS = re.compile(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """What ``scontrol show job`` says: its state, why it waits, ``tasks_a_node`` if asked for, ``restarts``."""
+    """From ``scontrol show job``: its state, its reason to wait, ``tasks_a_node`` if requested, ``restarts``."""
 
     state: str
     reason: str = ""
@@ -77,7 +77,7 @@ class Allocation:
 
 
 def read_job(text: str) -> JobState:
-    """Return what ``scontrol -d -o show job`` printed; raises PlanError for else, or tasks spread unevenly."""
+    """Parse the output of ``scontrol -d -o show job``; raises PlanError if it is none, or tasks spread unevenly."""
     state, nodelist = _field(text, "JobState"), _field(text, "NodeList")
     if not state:
         raise PlanError(f"scontrol says nothing of the job: {text[:120].strip()!r}")
@@ -105,7 +105,7 @@ def read_job(text: str) -> JobState:
 
 
 def inside(environ: Mapping[str, str], cluster: Cluster) -> Allocation | None:
-    """Return the allocation that we stand in, if the hosts are all nodes of it."""
+    """Return the allocation around this console, if all hosts are nodes of it."""
     job = environ.get("SLURM_JOB_ID") or environ.get("SLURM_JOBID") or ""
     nodelist = environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_NODELIST") or ""
     if not job.isdigit() or not nodelist:
@@ -138,7 +138,7 @@ def fit_hosts(
 
 
 def below_slurm(choice: Choice, allocation: Allocation | None) -> Choice:
-    """Return ``choice`` as a Slurm job has it (torch ranks: srun's tasks); raises PlanError without a job."""
+    """Return ``choice`` for a Slurm job (torch ranks: srun's tasks); raises PlanError without a job."""
     if allocation is None:
         if choice.launcher is LauncherName.SLURM:
             raise PlanError(
@@ -155,7 +155,7 @@ def below_slurm(choice: Choice, allocation: Allocation | None) -> Choice:
 
 
 def is_one_a_node(choice: Choice, traits: ScriptTraits, arguments: Sequence[str] = ()) -> bool:
-    """Whether ``choice``, as it is without a job, means one process a node: it spawns, or is alone."""
+    """True if ``choice``, as made without a job, means one process a node: it spawns, or is alone."""
     if choice.launcher is LauncherName.SLURM:
         without_engines = replace(traits, horovod=False, mpi=False)
         choice = choose_by_traits(without_engines, arguments)
@@ -205,7 +205,7 @@ def step_command(
 
 
 def _folders_of(shims: Sequence[Sequence[str]]) -> list[str]:
-    """Return as mounts the folders of the agent's file and of the node, which hold all that a shim needs."""
+    """Return as mounts the folders of the agent's file and of the node: a shim needs no others."""
     folders: dict[str, None] = {}
     for words in shims:
         programs = [posixpath.dirname(word) for word in words if word.endswith(".pyz")]
@@ -273,7 +273,7 @@ def _expand_nodes(nodelist: str) -> tuple[str, ...]:
 
 
 def _count(ids: str) -> int:
-    """Return how many numbers ``0-3,8`` means."""
+    """Return the count of numbers in ``0-3,8``."""
     total = 0
     for part in ids.split(","):
         low, _, high = part.partition("-")

@@ -50,7 +50,7 @@ def words_of(options: str | None) -> list[str]:
 
 
 def split_container_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the words of ``--slurm`` without pyxis's options, which put a step into a container, and these."""
+    """Return the words of ``--slurm`` without pyxis's options, which put a step into a container, and the latter."""
     others: list[str] = []
     containers: list[str] = []
     takes_value = False
@@ -129,7 +129,7 @@ def read_options(words: Sequence[str]) -> Options:
 
 
 def _value(words: Sequence[str], *names: str) -> str | None:
-    """Return the last value given to an option, in any of sbatch's spellings."""
+    """Return an option's last value, in any of sbatch's spellings."""
     found = None
     for word, after in zip(words, [*words[1:], ""], strict=False):
         for name in names:

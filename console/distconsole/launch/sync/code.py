@@ -23,14 +23,14 @@ from distconsole.errors import PlanError
 from distconsole.launch.sync.ignore import Rules, read_rules
 
 NEVER = frozenset({".git", ".hg", ".svn", ".jj"})
-"""Names that nothing brings back."""
+"""Names excluded even against ``!name``."""
 
 BUILT_IN = read_rules(
     "__pycache__/\n*.py[cod]\n.venv/\nnode_modules/\n.mypy_cache/\n.pytest_cache/\n.ruff_cache/\n"
     ".tox/\n.nox/\n.eggs/\n.cache/\n.ipynb_checkpoints/\n.DS_Store\n*.swp\n"
     "*.pt\n*.pth\n*.ckpt\n*.safetensors\n*.distcp\nwandb/\nmlruns/\nlightning_logs/\n"
 )
-"""Rules before all others: byte code, tools' caches, checkpoints and what trackers write."""
+"""Rules before all others: byte code, tools' caches, checkpoints and trackers' output."""
 
 CHECKPOINT_FOLDERS = frozenset({"checkpoint", "checkpoints", "ckpt", "ckpts"})
 """Left out unless they hold Python files: some projects have a package of that name."""
@@ -42,13 +42,13 @@ MAX_BYTES = 128 * 1024 * 1024
 GIT_SECONDS = 10.0
 QUIET_GIT = ("git", "--no-pager", "-c", "core.fsmonitor=", "-c", "core.hooksPath=/dev/null")
 QUIET_GIT_ENV = {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
-"""With these the settings of a project have ``git ls-files`` start nothing: monitors, hooks, fetches."""
+"""Keeps a project's settings from starting programs in ``git ls-files``: monitors, hooks, fetches."""
 
 OF_THE_PERSON = ("GIT_CONFIG_", "GIT_EXEC_PATH", "GIT_CEILING_", "GIT_DISCOVERY_")
-"""The beginnings of those of Git's variables that it keeps; others have it answer for another repository or file."""
+"""Prefixes of Git's variables that are kept; others would have it answer for another repository or file."""
 
 COMMIT_VARIABLE = "DISTCONSOLE_GIT_COMMIT"
-"""Has the ranks' commit: their copy has no ``.git``."""
+"""Gives the ranks their commit: their copy has no ``.git``."""
 
 NAMED = 5
 """Files or folders that an error names."""
@@ -172,7 +172,7 @@ class _Walk:
 
     @cached_property
     def own_rules(self) -> Rules | None:
-        """The rules that bring files from elsewhere; None if Git has their file: it may be of another person."""
+        """The rules that bring files from elsewhere; None if Git tracks their file: another person may have written it."""
         if _git_files(self.root, "--", OWN_IGNORE) != frozenset():
             return None
         return _ignore_file(self.root / OWN_IGNORE, "")
@@ -211,7 +211,7 @@ class _Walk:
 
 
 def _git_files(root: Path, *words: str) -> frozenset[str] | None:
-    """Return those of the files that Git tracks which ``words`` ask for; None if Git cannot answer."""
+    """Return those tracked files that match ``words``; None if Git cannot answer."""
     if not (root / ".git").exists():
         return frozenset()
     try:
@@ -250,7 +250,7 @@ def _is_tracked(path: PurePosixPath, tracked: frozenset[str]) -> bool:
 
 
 def _ask_git(root: Path, *words: str, codes: tuple[int, ...] = (0,)) -> str:
-    """Return what Git prints; raises OSError, or SubprocessError if it ends otherwise than by ``codes``."""
+    """Return Git's output; raises OSError, or SubprocessError for an exit code that is not in ``codes``."""
     environ = os.environ.items()
     kept = {k: v for k, v in environ if not k.startswith("GIT_") or k.startswith(OF_THE_PERSON)}
     done = subprocess.run(

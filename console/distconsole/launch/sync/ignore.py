@@ -56,7 +56,7 @@ class Rules:
 
 
 def read_rules(text: str, folder: str = "") -> Rules:
-    """Return the rules of an ignore file, which lies in ``folder``, relative to the project's own."""
+    """Return the rules of an ignore file in ``folder``, relative to the project's."""
     lines = _bytewise(text.removeprefix("\ufeff")).split("\n")
     folder = _bytewise(folder)
     return Rules(rule for line in lines if (rule := _rule(line.removesuffix("\r"), folder)))

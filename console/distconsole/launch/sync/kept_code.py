@@ -48,7 +48,7 @@ class KeptCode:
         return sha256
 
     def note(self, run: RunId, code: Code) -> None:
-        """Remember which code ``run`` has; raises ConsoleError if the disk refuses."""
+        """Record the code of ``run``; raises ConsoleError if the disk refuses."""
         path = self._manifest(run)
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -59,7 +59,7 @@ class KeptCode:
         self._prune()
 
     def of_run(self, run: RunId) -> Code:
-        """Return the code that ``run`` had; raises RunNotFoundError if it is gone."""
+        """Return the code of ``run``; raises RunNotFoundError if it is gone."""
         path = self._manifest(run)
         gone = RunNotFoundError(
             f"the code that {run} ran is gone from this machine ({self.folder})",

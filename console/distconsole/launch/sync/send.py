@@ -28,20 +28,20 @@ from distconsole.rpc.wire import MAX_PIECES_BYTES, decode_as
 from distconsole.session import Session, on_every, require_all
 
 SYNC_SECONDS = 120.0
-"""How long a node may take for one request."""
+"""A node's time limit for one request."""
 
 PIECE_BYTES = MAX_PIECES_BYTES // 2
 """Bytes of content in one request: compressed and in base64 they fit into a line even if incompressible."""
 
 TRIES = 3
-"""How often a node may find contents missing, before it is given up."""
+"""How often a node may report missing contents before it is given up."""
 
 NODE_CODE = f"{RUN_DIR}/code"
 
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """The code to bring, the request and its ``folder`` as on the nodes, and a ``note`` for the person."""
+    """The code to bring, the request and its ``folder`` as on the nodes, and a ``note`` for the user."""
 
     code: Code
     kept: KeptCode
@@ -143,7 +143,7 @@ def bring(
 
 
 def script_path(request: Run, folder: Path) -> Path | None:
-    """Return the script's path on this machine; None for a module, which its interpreter finds."""
+    """Return the script's path on this machine; None for a module."""
     if request.module:
         return None
     return _plain(_workdir(request, folder) / expand_home(request.script))
@@ -222,7 +222,6 @@ def _plain(path: Path) -> Path:
 
 
 def size_text(size: float) -> str:
-    """Return a number of bytes as a person reads it."""
     if size < 1024:
         return f"{size:,.0f} B"
     return f"{size / 1024:,.1f} KiB" if size < 1 << 20 else f"{size / (1 << 20):,.1f} MiB"

@@ -27,12 +27,12 @@ from distconsole.tui.widgets.line_table import LineTable
 
 
 class LaunchForm(LaunchView):
-    """The view of a launch, with the launch that it is about."""
+    """The view of a launch, with its model."""
 
     _launches: RequestTask | None = None
     _mirrored = ""
     _command: tuple[ask.Run | None, str] = (None, "")
-    """The line for a shell of the request that was understood last."""
+    """The shell command of the last valid request."""
 
     def __init__(
         self,
@@ -52,11 +52,11 @@ class LaunchForm(LaunchView):
         self.model = LaunchFormModel(self._look, self.known_hosts, self._lost)
 
     def enter(self) -> None:
-        """Begin with the line that stands in the prompt: the view comes onto the screen."""
+        """Begin with the prompt's line: the view comes onto the screen."""
         self.call_later(self._open)
 
     def leave(self) -> None:
-        """Take the line back out of the prompt, and start nothing that is not seen: the view leaves the screen."""
+        """Take the line back out of the prompt, and start nothing unseen: the view leaves the screen."""
         self.model.wanted = False
         self._launches = None
         if self._prompt.value == self._mirrored:
@@ -152,7 +152,7 @@ class LaunchForm(LaunchView):
 
     @on(LineTable.Chosen, "#launch-last")
     def fill(self) -> None:
-        """Fill the form in with the launch of before that was chosen."""
+        """Fill the form in with the chosen earlier launch."""
         kept = self.last.row_under_cursor()
         if kept is None:
             return
@@ -216,7 +216,7 @@ class LaunchForm(LaunchView):
         say(f"copied: {command}")
 
     def _look(self, line: str, launchers: bool) -> PlanPreview:
-        """Return a look at what ``line`` would launch, to be started; it ends with the session."""
+        """Return a preview of the launch in ``line``, to be started; it ends with the session."""
         session = self._session
 
         def foresee(request: ask.Foresee, control: Control) -> Iterator[Event]:
@@ -232,7 +232,7 @@ class LaunchForm(LaunchView):
         return None if self._session.own is None else self._session.own.cluster
 
     def known_hosts(self) -> tuple[Host, ...]:
-        """The console's own hosts, without a port that the configuration gives to whoever names them."""
+        """The console's own hosts, without ports that the configuration gives them anyway."""
         own = self._session.own
         if own is None:
             return ()
@@ -262,7 +262,7 @@ class LaunchForm(LaunchView):
 
 
 def _mark_going(kept: LaunchKept, going: Set[str]) -> LaunchKept:
-    """Return a launch of before; of one that this session follows it knows that it goes on."""
+    """Return an earlier launch, marked as running if this session follows it."""
     if kept.summary.run not in going:
         return kept
     summary = msgspec.structs.replace(kept.summary, state="running")

@@ -22,19 +22,19 @@ from distconsole.operations import Control
 from distconsole.tui.terminal.sanitize import one_line
 
 QUIET_BEATS = 3
-"""So many ticks of the screen nothing is typed before a plan is made."""
+"""Ticks of the screen without typing before a plan is made."""
 
 MOST_LOOKS = 4
-"""Looks that may hang on silent hosts; the next begins when one of them has ended."""
+"""Previews that may hang on silent hosts; the next begins when one of them has ended."""
 
 FLAG = re.compile(r"--[a-z][a-z-]+")
 CLICKS_OWN = re.compile(r"^Invalid value for '[^']*': ")
-"""What stands beside the field anyway."""
+"""The part of Click's message that the field shows anyway."""
 
 WHO = ("hosts", "hostfile", "cluster", "ssh_config", "transport", "python", "setup", "container")
 
 Foreseen = Callable[[ask.Foresee, Control], Iterator[Event]]
-"""Does the request for one look."""
+"""Performs the request of one preview."""
 
 
 class PlanPreview:
@@ -77,7 +77,7 @@ class PlanPreview:
         self._thread.start()
 
     def fail(self, error: ConsoleError) -> None:
-        """Know without looking that it cannot be."""
+        """Set an error without a look at the hosts."""
         self.error = error
         self.done = True
 
@@ -87,7 +87,7 @@ class PlanPreview:
 
     @property
     def goes_on(self) -> bool:
-        """Whether its thread still waits for something."""
+        """True while its thread waits for a result."""
         return self._thread.is_alive()
 
     def join(self, timeout_seconds: float) -> None:
@@ -221,7 +221,7 @@ class LaunchFormModel:
 
     @property
     def chosen_hosts(self) -> list[str] | None:
-        """The hosts named; None where only the plan knows them."""
+        """The named hosts; None if only the plan knows them."""
         if "hosts" in self.draft.given:
             return [host.name for host in hosts_in(self.draft.text("hosts"))] or None
         if any(name in self.draft.given for name in ask.NAMES_OF_HOSTS):

@@ -64,7 +64,7 @@ STANDING: Mapping[str, Words] = {
         "copy": "the command that does the same in a shell",
     },
 }
-"""What may follow a verb, whatever there is."""
+"""Words after a verb that do not depend on the console's state."""
 
 STAND_FOR = {**dict.fromkeys(("save", "screenshot"), "report -o "), "hosts": "top --hosts "}
 """Screen verbs that take a file or hosts, and the verb line that completes them."""
@@ -72,11 +72,11 @@ OF_HOSTS = {flag for option in params_of(ask.Where).values() for flag in option.
 
 
 PATIENCE_SECONDS = 0.03
-"""A key is answered well within 50 ms."""
+"""Keeps the answer to a key well within 50 ms."""
 FRESH_SECONDS = 2.0
 MAX_ENTRIES = 20_000
 MAX_READING = 8
-"""So many folders may hang before no further one is read."""
+"""Folders that may hang before no further one is read."""
 
 
 class LineCompleter:
@@ -200,7 +200,7 @@ class Folders:
         self._kept: dict[Path, tuple[float, list[tuple[str, bool]]]] = {}
         self._reading: dict[Path, threading.Thread] = {}
         self.waiting = ""
-        """The folder that the last listing was asked of and that has not answered, or nothing."""
+        """The folder of the last listing while it has not answered, else empty."""
 
     def list(
         self, folder: Path, patience_seconds: float = PATIENCE_SECONDS

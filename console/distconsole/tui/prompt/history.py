@@ -38,7 +38,7 @@ class History:
         self.refresh()
 
     def refresh(self) -> None:
-        """Look whether another console has added lines."""
+        """Read lines that another console has added."""
         if self._path is None:
             return
         with contextlib.suppress(OSError):

@@ -35,7 +35,7 @@ class Prompt(Input):
 
     @dataclass
     class Paged(Message):
-        """The view above should go back (-1) or on (1) by a page."""
+        """Asks to page the view back (-1) or on (1)."""
 
         direction: int
 
@@ -46,7 +46,7 @@ class Prompt(Input):
         """A folder that was slow has answered."""
 
     keys_to_come = 0
-    """So many were pressed for it that it has not taken yet."""
+    """Keys pressed for the prompt that it has not handled yet."""
     _walk: Walk | None = None
     _put_there = ""
     _place: int | None = None
@@ -58,7 +58,7 @@ class Prompt(Input):
     _awaited: str | None = None
     """The line that waits for a slow folder's entries."""
     _noted: str | None = None
-    """The line that the note in place of a list is about."""
+    """The line with a note in place of a list."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class Prompt(Input):
         self.open()
 
     def mean(self, line: str) -> None:
-        """Say that ``line`` was meant: Tab takes it."""
+        """Suggest ``line`` for Tab."""
         self.meant = line
         self._invite()
 
@@ -166,7 +166,7 @@ class Prompt(Input):
         self.post_message(self.Submitted(self, line))
 
     def action_complete(self) -> None:
-        """Go on as far as all completions agree, and list them if there are several; then walk."""
+        """Extend the line as far as all completions agree, and list several; then walk through them."""
         if self._walk is not None:
             self._step(1)
             return
@@ -290,7 +290,7 @@ class Prompt(Input):
             self._list(found)
 
     def on_prompt_files_came(self) -> None:
-        """List what came late, if Tab has asked for it and the line is still the same."""
+        """List late entries, if Tab has asked for them and the line is still the same."""
         if self._awaited == self.value and self._walk is None:
             self._close()
             self.action_complete()
@@ -354,7 +354,7 @@ class Prompt(Input):
         self.note(f"reading {one_line(waiting)} …" if waiting else "")
 
     def note(self, words: str) -> None:
-        """Say something of the line while it is typed."""
+        """Show a note on the line while it is typed."""
         self._noted = self.value
         self._offers.show((), None, words)
 

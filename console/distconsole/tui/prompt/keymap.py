@@ -44,14 +44,14 @@ RESERVED = {
     "ctrl+l": "draws the screen anew",
     **{f"ctrl+{letter}": "edits the line" for letter in "adefkuvwxz"},
 }
-"""Keys that move and edit, and what others of the prompt do."""
+"""Keys that move and edit, and the prompt's others, with their effects."""
 PLACES = ("run", "check", "host", "rank", "job")
 FREE = "free are: f11, f12, insert, alt and a letter, ctrl+b ctrl+n ctrl+o ctrl+s ctrl+t ctrl+y"
 
 
 @dataclass(frozen=True, slots=True)
 class Keymap:
-    """All keys, the configured ones first; ``told``: notes for the user on conflicts."""
+    """All keys, the configured ones first, and notes for the user on conflicts."""
 
     keys: tuple[Key, ...] = KEYS
     moving: tuple[Key, ...] = REPLAY_KEYS
@@ -60,7 +60,7 @@ class Keymap:
 
     @property
     def tabs(self) -> tuple[Key, ...]:
-        """The keys that the title shows: one for each of its views, as far as there is one."""
+        """The keys in the title: one for each of its views, if it has one."""
         found = []
         for tab in TABS:
             able = [key for key in self.keys if key.line == tab.line and not key.inside]
@@ -70,7 +70,7 @@ class Keymap:
 
     @property
     def digits(self) -> dict[str, str]:
-        """F-keys, and the digits that do the same inside a view, where these mean nothing else."""
+        """F-keys, and the digits that do the same inside a view, unless bound otherwise."""
         taken = {key.key for key in self.keys if key.inside}
         return {f"f{digit}": digit for digit in "123456789" if digit not in taken}
 
@@ -96,7 +96,7 @@ class Keymap:
 
 
 def make_keymap(settings: Iterable[KeySetting], aliases: Mapping[str, Alias]) -> Keymap:
-    """Return the keys with those of ``settings``, of which later ones win; raises ConfigError naming file and line."""
+    """Return the keys with ``settings``, the last of which win; raises ConfigError naming file and line."""
     wanted: dict[tuple[str, str], KeySetting] = {}
     for setting in settings:
         if setting.view and setting.view not in VIEWS:
@@ -124,7 +124,7 @@ def make_keymap(settings: Iterable[KeySetting], aliases: Mapping[str, Alias]) ->
 
 
 def _key_name(setting: KeySetting) -> str:
-    """Return Textual's name of a key; raises ConfigError if there is none, or it is not to be had."""
+    """Return Textual's name of a key; raises ConfigError for an unknown or reserved one."""
     name = _textual_name(setting.key)
     if name is None:
         near = nearest(setting.key.rpartition("+")[2].lower(), NAMED)

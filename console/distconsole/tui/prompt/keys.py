@@ -26,7 +26,7 @@ CHARACTERS = {
     "colon": ":",
     "question_mark": "?",
 }
-"""Names that Textual has for keys, as people write them."""
+"""Textual's names of keys, and the usual ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ TABS = (
     Key("f5", "view logs", "logs"),
     Key("f6", "view runs", "runs"),
 )
-"""Keys that the title shows."""
+"""Keys in the title."""
 
 SEARCHED = tuple(view for view in VIEWS if view not in ("run", "check"))
 """Views in which ``n`` goes on with a search; the others have marks to go to."""
@@ -175,7 +175,7 @@ KEYS: tuple[Key, ...] = (
 )
 
 REPLAYED = ("run", "logs", "cluster")
-"""Views that show a past run as it was at a moment."""
+"""Views that show a moment of a past run."""
 
 REPLAY_KEYS: tuple[Key, ...] = (
     Key("space", "play toggle", "play/pause", views=REPLAYED, inside=True),
@@ -236,13 +236,13 @@ SCREEN_VERBS = {
     "back": "to what was shown before; from the first view out of the console, which asks while something goes on; back all: out of it from any view",
     "quit": "leave; a run goes on without the console",
 }
-"""Verbs that are about the screen alone and exist only at the prompt."""
+"""Verbs about the screen alone, for the prompt only."""
 
 PROMPT_VERBS: Mapping[str, str] = {**VERBS, **SCREEN_VERBS}
 """All verbs of the prompt with descriptions: palette, completion and help read it."""
 
 ALIASES = {**dict.fromkeys(("exit", "q", ":q", "q!", "wq", "qa"), "quit"), "?": "help"}
-"""What fingers type by themselves."""
+"""Words that fingers type by themselves."""
 
 SORTS = ("worst", "rank", "own", "ms", "data", "step", "costs", "p95", "samples/s", "loss")
 """Orders of the ranks: troubled ones and then the slowest first, the others by number; by number; by own time, step time,

@@ -26,7 +26,7 @@ FRAME_CELLS = 8
 """Cells of a frame besides its title; a longer question goes inside."""
 YES, NO = ("enter", "y", "Y"), ("escape", "n", "N", "ctrl+c")
 RESTS = {"y": "es", "n": "o"}
-"""What may follow the first letter of an answer that is typed in full."""
+"""The rest of an answer that is typed in full, by its first letter."""
 REST_SECONDS = 2.0
 """Seconds after the first letter within which more letters belong to the answer."""
 
@@ -40,12 +40,12 @@ class RestOfAnswer:
     _held: Sequence[events.Key] = ()
 
     def begin(self, event: events.Key) -> None:
-        """Expect what finishes the word that ``event`` has begun."""
+        """Expect the rest of the word that ``event`` has begun."""
         self._left = RESTS.get((event.character or "").lower(), "")
         self._ends, self._since, self._held = False, event.time, []
 
     def take(self, event: events.Key) -> list[events.Key]:
-        """Return the keys to be done now: none while it may be of the word, else also those held back."""
+        """Return the keys to handle now: none while they may be of the word, else also those held back."""
         if not self._left and not self._ends:
             return [event]
         late = event.time - self._since > REST_SECONDS
@@ -68,7 +68,7 @@ class Danger:
 
 @dataclass(slots=True)
 class Asked:
-    """One question; only one that the person has just asked for takes the keys ``at_once``."""
+    """One question; only one for the person's own last request takes the keys ``at_once``."""
 
     danger: Danger
     answered: Callable[[bool], None]
@@ -170,7 +170,7 @@ class Question(Static, can_focus=True):
         self.answer(yes)
 
     def on_question_put(self, message: Put) -> None:
-        """Ask what another thread wants to know."""
+        """Ask a question of another thread."""
         message.stop()
         self.ask(message.asked)
 
@@ -223,7 +223,7 @@ def _keep(event: events.Key) -> None:
 def ask_from_thread(
     post: Callable[[Question.Put], object], question: str, wanted: Callable[[], bool]
 ) -> bool:
-    """Ask from a thread that may block, and return the answer; no if it is not wanted any more."""
+    """Ask from a thread that may block, and return the answer; False if it is no longer wanted."""
     answers: SimpleQueue[bool] = SimpleQueue()
     post(Question.Put(Asked(Danger(question, (), "do it"), answers.put, at_once=False)))
     while wanted():

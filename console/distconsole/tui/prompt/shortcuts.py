@@ -40,7 +40,7 @@ class Shortcuts:
         return {**self._configured, **self._own}
 
     def refresh(self) -> None:
-        """Look whether another console has kept others. What means nothing there is left out."""
+        """Read shortcuts that another console has kept, without invalid ones."""
         if self._kept is None:
             return
         with contextlib.suppress(OSError):
@@ -113,11 +113,11 @@ class Shortcuts:
 
 
 def user_shortcuts(config: Config) -> Shortcuts:
-    """Return the shortcuts of whoever runs the program; raises ConfigError as ``Shortcuts``."""
+    """Return the shortcuts of this user; raises ConfigError as ``Shortcuts``."""
     return Shortcuts(config, aliases_file())
 
 
 def _strip_quotes(line: str) -> str:
-    """Return ``line`` without the one pair of quotes around all of it, as shells have aliases."""
+    """Return ``line`` without one pair of quotes around it, as in shells' aliases."""
     whole = len(line) > 1 and line[0] in "'\"" and line[-1] == line[0] and line.count(line[0]) == 2
     return line[1:-1] if whole else line

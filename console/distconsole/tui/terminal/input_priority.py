@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from distconsole.tui.view_models.hosts import Clock
 
 LONGEST_SECONDS = 0.1
-"""A key that asks for nothing, or for much, keeps others no longer."""
+"""A key without an effect, or with a long one, delays others no longer."""
 
 
 class KeyWaitsError(Exception):
@@ -18,7 +18,7 @@ class KeyWaitsError(Exception):
 
 
 class InputPriority:
-    """Says when an answer is awaited. Others are kept from their work for at most half of the time."""
+    """Lets a key's answer go before other work, which waits at most half of the time."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
@@ -40,7 +40,7 @@ class InputPriority:
         return False
 
     def ask(self) -> None:
-        """Take that a key came, on any thread; soon after another it gets no priority."""
+        """Record a key, from any thread; one soon after another gets no priority."""
         now = self._clock()
         if now >= self._not_before and self._answered.is_set():
             self._since = now
@@ -64,13 +64,13 @@ class InputPriority:
             self._answered.set()
 
     def yield_to_input(self) -> None:
-        """Wait while an answer is awaited; for threads that hold no lock."""
+        """Wait while a key awaits its answer; for threads that hold no lock."""
         if not self._answered.is_set() and self.awaited:
             self._answered.wait(max(0.0, self._since + LONGEST_SECONDS - self._clock()))
 
     @contextmanager
     def drawing(self, *, can_wait: bool) -> Iterator[None]:
-        """Make a picture within; one that ``can_wait`` is given up where ``give_way`` finds a key."""
+        """Draw within; a drawing that ``can_wait`` is given up if ``give_way`` finds a key."""
         self._drawing_waits = can_wait
         try:
             yield

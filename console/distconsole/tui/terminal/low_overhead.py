@@ -43,17 +43,17 @@ HURRY_SECONDS = 0.1
 """Seconds after a key in which changes are drawn as they come, not at the next of 60 moments a second."""
 
 UNKNOWN = ""
-"""Stands for a cell of which nothing is known; it differs from whatever is to be there."""
+"""An unknown cell; it differs from every content."""
 BRIDGED_CELLS = 4
 """Rewriting up to this many cells takes no more bytes than moving over them."""
 SGR_WORD = re.compile(r"[34]8;2;\d+;\d+;\d+|[34]8;5;\d+|\d+")
 """A colour, or an attribute, of an SGR sequence."""
 WIDE_FROM = "\U0001f000"
-"""Terminals disagree on how wide characters from here on are."""
+"""From here on terminals disagree on the width of characters."""
 
 
 class PunctualScreen(Screen[object]):
-    """A screen that draws the answer to a key at once; of very many keys those that half of the time is enough for."""
+    """A screen that draws the answer to a key at once; of very many keys those that half of the time suffices for."""
 
     app: LowOverheadApp[Any]
     _rests_until = 0.0
@@ -67,7 +67,7 @@ class PunctualScreen(Screen[object]):
 
 
 class LowOverheadApp(App[Result]):
-    """An application that writes to its terminal only what changed there, and seldom looks for garbage."""
+    """An application that writes only changes to its terminal, and seldom collects garbage."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+l", "draw_anew", "Draw anew", show=False, priority=True)
@@ -85,7 +85,7 @@ class LowOverheadApp(App[Result]):
         return time.monotonic() < self._hurried_until
 
     def begin_with(self, theme: str) -> None:
-        """Have ``theme`` from the first picture on: set later it has all styles read and applied twice."""
+        """Set ``theme`` before the first picture: later, all styles would be read and applied twice."""
         self.set_reactive(App.theme, theme)
         self.stylesheet.set_variables(self.get_css_variables())
         self._refresh_truecolor_filter(self.ansi_theme)
@@ -106,7 +106,7 @@ class LowOverheadApp(App[Result]):
                 (self.focused or self.screen).call_later(self.input_priority.take)
 
     def hurry(self) -> None:
-        """Draw at once what comes of a key."""
+        """Draw the effect of a key at once."""
         self._hurried_until = time.monotonic() + HURRY_SECONDS
 
     def spare_collector(self) -> None:
@@ -118,7 +118,7 @@ class LowOverheadApp(App[Result]):
             gc.enable()
 
     def action_draw_anew(self) -> None:
-        """Write all cells again: something else may have written to the terminal."""
+        """Write all cells again, in case another program has written to the terminal."""
         self._terminal_diff.forget()
         self.screen.refresh()
 
@@ -167,7 +167,7 @@ class DiffUpdate(CompositorUpdate):
 
 
 class TerminalDiff:
-    """The cells of a terminal as they were written last."""
+    """The cells of a terminal as last written."""
 
     def __init__(self) -> None:
         self._size = Size(0, 0)
@@ -181,7 +181,7 @@ class TerminalDiff:
         self._size = Size(0, 0)
 
     def draw(self, update: ChopsUpdate | LayoutUpdate, size: Size, console: Console) -> str:
-        """Return what brings ``update`` to the terminal, and know it as shown there from then on."""
+        """Return the bytes that bring ``update`` to the terminal, and record its cells as shown."""
         if size != self._size or isinstance(update, LayoutUpdate):
             self._size = size
             self._texts = [[UNKNOWN] * size.width for _ in range(size.height)]
@@ -256,7 +256,7 @@ def _pieces(update: ChopsUpdate | LayoutUpdate) -> Iterator[tuple[int, int, Stri
 
 
 def _cells(strip: Strip, system: ColorSystem) -> tuple[list[str], list[str]] | None:
-    """Return the character and the colours of each cell, or None where not every character is a cell wide."""
+    """Return the character and the colours of each cell, or None unless each character is a cell wide."""
     texts: list[str] = []
     codes: list[str] = []
     for text, style, control in strip:

@@ -14,7 +14,7 @@ from distconsole.config.paths import expand_home, state_dir
 from distconsole.errors import ConsoleError
 
 _FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
-"""Fonts from a server: whoever opens the file would tell that server."""
+"""Fonts from a server, which would learn of each opening of the file."""
 
 
 def picture_of(app: App[Any], title: str) -> str:

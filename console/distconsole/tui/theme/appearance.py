@@ -32,12 +32,12 @@ def theme_of(request: ask.Request, config: Config) -> str | None:
 
 
 class Appearance:
-    """The themes of ``app``: ``asked`` is named by a flag or the configuration, ``kept`` the file of the one chosen here."""
+    """The themes of ``app``: ``asked`` is the flag's or the configuration's, ``kept`` the file with the one chosen here."""
 
     _redraw: Callable[[], None]
 
     def __init__(self, app: LowOverheadApp[int], asked: str | None, kept: Path | None) -> None:
-        """Have ``app`` begin with the first theme; raises ``UsageError`` if the one asked for is none."""
+        """Start ``app`` with the first theme; raises ``UsageError`` if the requested one is unknown."""
         self._app = app
         self._kept = kept
         for look in LOOKS.values():
@@ -52,7 +52,7 @@ class Appearance:
         return self._app.available_themes
 
     def follow(self, redraw: Callable[[], None]) -> None:
-        """Take the colours of each theme that is chosen from now on; call ``redraw`` after each."""
+        """Apply the colours of each theme chosen from now on; call ``redraw`` after each."""
         self._redraw = redraw
         self._app.theme_changed_signal.subscribe(self._app, self._take_colours)
 

@@ -98,7 +98,7 @@ class PlainCharacters(LineFilter):
 
 @lru_cache(maxsize=4096)
 def plain_text(text: str, shown: Glyphs) -> str:
-    """Return ``text`` in characters of ``shown``; in ASCII what has no likeness is a question mark."""
+    """Return ``text`` in characters of ``shown``; in ASCII a question mark replaces those without a likeness."""
     if shown is not ASCII:
         return text.translate(LINUX_CHARACTERS | dict.fromkeys(DOTS, "·"))
     known = text.translate(ASCII_CHARACTERS | dict.fromkeys(DOTS, "."))

@@ -41,12 +41,12 @@ ROLES = {
 """Meaning -> the variable of Textual's themes, and True if bold."""
 
 FAINT_SHARE = 0.35
-"""How far faint text goes towards the background, if the theme does not say."""
+"""Share of the background in faint text, unless the theme has its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A theme, the sixteen colours of text printed in it (None: the terminal's own), and how faint faint text is."""
+    """A theme, the sixteen colours of text printed in it (None: the terminal's own), and its faintness."""
 
     theme: Theme
     ansi: TerminalTheme | None

@@ -77,7 +77,7 @@ class CheckModel:
                 pass
 
     def _find(self, found: Finding) -> None:
-        """Add a finding, or put it in the place of the same one from before its cure was tried."""
+        """Add a finding, or replace the same one from before its cure."""
         for place, each in enumerate(self.findings):
             if same_finding(each) == same_finding(found):
                 self.findings[place] = found
@@ -119,7 +119,7 @@ class CheckModel:
 def again_in(
     before: CheckReport, after: CheckReport, check: str, *, strict: bool = False
 ) -> CheckReport:
-    """Return ``before`` with what ``after`` says of ``check``, which alone was made again, and of reaching hosts."""
+    """Return ``before`` with the results for the repeated ``check`` in ``after``, and for reaching hosts."""
     from distconsole.checks.engine.report import find_unmade  # noqa: PLC0415
     from distconsole.checks.rules.network.ssh import REACHING  # noqa: PLC0415 - loaded by the check itself
 
@@ -178,7 +178,7 @@ OUTCOME_MARKS = {
     "could_not_run": ("?", "warn"),
     "timed_out": ("T", "bad"),
 }
-"""How a cell of the host x check grid is drawn: a shape and a meaning."""
+"""Shape and meaning of a cell in the grid of hosts and checks."""
 
 OUTCOME_ORDER = ("fail", "timed_out", "could_not_run", "warn", "running", "pass", "skipped")
 """Outcomes in the order of reading."""

@@ -29,7 +29,7 @@ NOW_COLUMNS = 5
 FORGIVEN = 2
 """Columns as good as usual that do not end a bad time."""
 MOST_COLUMNS = 1_000_000
-"""Columns beyond this are the doing of a clock that jumped."""
+"""More columns come from a clock that jumped."""
 PACE = (STEP, OWN, DATA, RATE)
 """Quantities that mark a slow rank as such; it may have a high loss besides."""
 LEVELS = 24
@@ -38,14 +38,14 @@ LEVELS = 24
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """What colours mean: a quantity, and its badness at both ends."""
+    """Meaning of colours: a quantity, and its badness at both ends."""
 
     quantity: Quantity
     low: float
     high: float
 
     def level(self, badness: float) -> int:
-        """Return the place of ``badness`` on the scale of ``LEVELS``; -1 where nothing is known."""
+        """Return the place of ``badness`` on the scale of ``LEVELS``; -1 if unknown."""
         if badness == UNKNOWN:
             return -1
         if badness == BROKEN:
@@ -80,7 +80,7 @@ class Worst:
     usual: float
     since: float
     always: bool
-    """It was so at the oldest time that is known."""
+    """It was so at the oldest known time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +106,12 @@ class Heat:
         return len(self.rows[0].usual)
 
     def time_of(self, cell: int) -> float:
-        """Return when cell number ``cell`` of those that are shown begins, in UNIX seconds."""
+        """Return the beginning of the shown cell number ``cell``, UNIX seconds."""
         return self.began + (self.first + cell) * self.cell_seconds
 
     @property
     def by_quantity(self) -> bool:
-        """Whether rows are the quantities of one rank instead of ranks."""
+        """True if rows are the quantities of one rank instead of ranks."""
         return self.ranks == 1
 
 
@@ -289,7 +289,7 @@ class _Cut:
 
 
 def _ends(cells: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """Return the badness at both ends, in round figures; a few outliers do not make all else alike."""
+    """Return the badness at both ends, rounded, without a few outliers that would make all else alike."""
     known = sorted(value for row in cells for value in row if math.isfinite(value))
     if not known:
         return 0.0, 1.0
@@ -316,7 +316,7 @@ def _present(values: Sequence[float]) -> float:
 
 
 def _worse(badness: float, usual: float) -> bool:
-    """Whether ``badness`` is a tenth and more above ``usual``; both are negative where little is bad."""
+    """True if ``badness`` is a tenth and more above ``usual``; both are negative if little is bad."""
     if badness == BROKEN or usual == BROKEN:
         return badness == BROKEN and usual != BROKEN
     return badness - usual > UNUSUAL_SHARE * max(abs(usual), 1e-9)

@@ -34,7 +34,7 @@ COMMAND = re.compile(
 It is ``open`` if a person has to write the rest.
 """
 _OTHER = re.compile(r"(?:sudo [\w-]+|export)(?: (?=\S*[^a-z\s])\S+)*")
-"""A hint that is nothing but a command of another program."""
+"""A hint that is just a command of another program."""
 _ELSEWHERE = re.compile(r"\b(?:in a script|in a job of [^:;]+|and in it|salloc, then)\b[^;]*$")
 """Before a command for another shell than the console's."""
 KEYED = {
@@ -44,12 +44,12 @@ KEYED = {
     "stop": "stop {run}",
     "check": "check",
 }
-"""By verb, the line of the key that does the same about the run that is shown."""
+"""By verb, the line of the key that does the same for the shown run."""
 OF_RANK = re.compile(r" --rank (\S+)")
 
 
 def console_hint(hint: str, keymap: Keymap | None = None) -> str:
-    """Return ``hint`` with lines of the prompt in place of commands of ours, or keys of the run's screen if a ``keymap`` is given."""
+    """Return ``hint`` with prompt lines in place of our commands, or keys given a ``keymap``."""
 
     def put(found: re.Match[str]) -> str:
         before, after = found.string[: found.start()], found.string[found.end() :]

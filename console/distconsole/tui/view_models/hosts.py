@@ -20,17 +20,17 @@ EACH_SECONDS, KEPT = 5.0, 60
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """The times that ages are counted from; parameters, so that a view can be drawn as of any time."""
+    """Clocks for ages; parameters, so that a view can be drawn as of any time."""
 
     unix: Clock = time.time
     monotonic: Clock = time.monotonic
 
 
 class Recent:
-    """A figure in the last minutes. Who reads it while another thread writes sees it before or after."""
+    """A figure's last minutes; a reader in another thread sees the state before or after a write."""
 
     _kept: tuple[int, int, tuple[float | None, ...]] = (0, 0, ())
-    """The place of the newest mean in time, how many values it is made of, and the means."""
+    """The place of the newest mean in time, its number of values, and the means."""
 
     def put(self, now: float, value: float | None) -> None:
         place, (newest, count, means) = int(now // EACH_SECONDS), self._kept
@@ -43,7 +43,7 @@ class Recent:
             self._kept = place, 1, (*means, *gap, value)[-KEPT:]
 
     def until(self, place: int) -> Sequence[float | None]:
-        """Return ``KEPT`` means, the last one of ``place`` in units of ``EACH_SECONDS``; None where nothing was measured."""
+        """Return ``KEPT`` means, the last one of ``place`` in units of ``EACH_SECONDS``; None without samples."""
         newest, _, means = self._kept
         row = (*(None,) * KEPT, *means, *(None,) * min(KEPT, max(0, place - newest)))
         return row[: len(row) - max(0, newest - place)][-KEPT:]
@@ -69,9 +69,9 @@ class LoadModel:
     seen_at: dict[str, float] = field(default_factory=dict)
     """Host -> monotonic seconds of its newest sample, on this machine's clock."""
     since: dict[str, float] = field(default_factory=dict)
-    """Host -> the same of its first sample."""
+    """Host -> the same for its first sample."""
     busy: dict[str, tuple[float, tuple[BusyProcess, ...]]] = field(default_factory=dict)
-    """Host -> when its processes were read last, as ``seen_at``, and the busiest of them."""
+    """Host -> the time of its newest list of processes, as ``seen_at``, and the busiest of them."""
     cpu: defaultdict[str, Recent] = field(default_factory=lambda: defaultdict(Recent))
     net: defaultdict[str, Recent] = field(default_factory=lambda: defaultdict(Recent))
     """Host -> bytes a second, in and out."""
@@ -112,7 +112,7 @@ class LoadModel:
                 pass
 
     def lost_because(self, host: str) -> str | None:
-        """Return why there is no connection to ``host`` right now; None if there is one, or none yet."""
+        """Return the reason for no connection to ``host`` now; None with one, or before the first."""
         status, link = self.status.get(host), self.links.get(host)
         if status is not None and not status.reachable:
             return status.detail or "not reachable"

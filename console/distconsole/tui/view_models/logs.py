@@ -19,7 +19,7 @@ FLOOD_LINES_S = 1000
 """Lines a second from which their source is named."""
 BEHIND_SECONDS = 2.0
 MISSING = ("run.output_dropped", "run.output_left_out")
-"""Findings of lines that a host did not keep, or that came too fast to be shown."""
+"""Findings of lines that a host did not keep, or that came too fast to show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,17 +113,13 @@ def errors_text(rows: LogRows) -> str:
 
 
 def first_error_text(rows: LogRows) -> str:
-    """Return who printed the first error, of those that the filter hides as well."""
+    """Return the rank of the first error, hidden ones included."""
     _, speaker = rows.book.counts.first_error
     return _name(rows.book.speakers[speaker])
 
 
 def rate_plot(counts: LogCounts, whole: int, said: str, key: str) -> PlotData:
-    """Return the lines a second, and the times of errors, in the first ``whole`` bins.
-
-    Args:
-        said: The words for the present rate.
-    """
+    """Return the lines a second, the present rate in words, and the times of errors, in the first ``whole`` bins."""
     seconds, lines, errors = counts.bins
     xs, rates = [at * seconds for at in range(len(lines))], [n / seconds for n in lines]
     xs, rates = xs[:whole], rates[:whole]

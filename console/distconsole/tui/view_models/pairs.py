@@ -14,7 +14,7 @@ import msgspec
 from distconsole.model.reports import PairReport
 
 SLOW_RATE = 0.7
-"""Of the median rate; as the check of bandwidth has it."""
+"""Share of the median rate, as in the check of bandwidth."""
 SLOW_TRIP, SLOW_TRIP_US = 20.0, 20_000.0
 """A slow round trip: this multiple of the median and at least this long, as in net.rtt."""
 
@@ -51,7 +51,7 @@ LOOKS: Mapping[State, tuple[str, str, str]] = {
     State.PARTIAL: ("!", "warn", "some ports lost"),
     State.DEAD: ("✗", "bad", "no connection"),
 }
-"""Each has a shape of its own, a meaning for its colour, and words."""
+"""State -> its shape, the meaning of its colour, and words."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Pairs:
         return any(report.gbit_s is not None for report in self.known.values())
 
     def figure(self, source: str, target: str) -> str:
-        """Return the bandwidth of a pair in Gbit/s where those are known, else its round trip in µs."""
+        """Return the bandwidth of a pair in Gbit/s if bandwidths are known, else its round trip in µs."""
         report = self.known.get((source, target))
         value = None
         if report is not None:
@@ -140,7 +140,7 @@ def update_pair(known: PairReport | None, new: PairReport, stage: str) -> PairRe
 
 
 class Grain(IntEnum):
-    """How hosts become cells: the first that fits is taken."""
+    """Ways to turn hosts into cells; the first that fits is taken."""
 
     WHOLE = 0
     """A line a host."""
@@ -156,7 +156,7 @@ Group = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Which hosts stand in which line and column, with columns for names and for a cell."""
+    """The hosts of each line and column, with columns for names and for a cell."""
 
     grain: Grain
     rows: tuple[Group, ...]
@@ -167,7 +167,7 @@ class Frame:
 
 MAX_LABEL = 14
 FIGURE_CELLS = 7
-"""Cells of a pair that has room for its figure."""
+"""Least cells of a pair with its figure."""
 
 
 def frame_for(pairs: Pairs, columns: int, lines: int) -> Frame:
@@ -194,7 +194,7 @@ def _blocks(hosts: Group, most: int) -> tuple[Group, ...]:
 
 
 def cell_of(pairs: Pairs, frame: Frame, row: int, column: int) -> tuple[State, Pair]:
-    """Return the state of a cell and the pair that it shows: the worst, else the least known."""
+    """Return the state of a cell and its pair: the worst, else the least known."""
     sources, targets = frame.rows[row], frame.columns[column]
     inside = [(a, b) for a in sources for b in targets if a != b]
     if frame.grain is Grain.TROUBLED:

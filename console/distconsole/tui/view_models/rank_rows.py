@@ -30,7 +30,7 @@ from distconsole.runs.rank_view import RankView
 from distconsole.runs.timeline import RunTimeline
 
 TROUBLES = {RankState.FAILED: 1, RankState.KILLED: 2, RankState.STALLED: 4}
-"""States that are troubles by themselves, and how early they should be read."""
+"""States that are troubles by themselves, and their places in the reading order."""
 BLAMED, LOST, HEALTHY = 3, 5, 7
 """Places in the reading order of ranks whose own state is no trouble."""
 WELL = (HEALTHY, 0)
@@ -43,7 +43,7 @@ SORT_KEYS: dict[str, Callable[[RankView], float]] = {
     "data": lambda view: -(view.data_ms or 0.0) / (view.step_ms_mean or inf),
     "step": lambda view: -1 if view.step is None else view.step,
 }
-"""What ranks are sorted by, besides their troubles; equal ones, and in any other order all, stand by number."""
+"""Sort keys of ranks, after their troubles; equal ones, and all in any other order, go by number."""
 
 
 def _loss_place(loss: float | None) -> float:
@@ -95,7 +95,7 @@ class RankRow(NamedTuple):
 
     @property
     def trouble(self) -> int:
-        """How early it should be read: 0 for the one that failed first, up to ``HEALTHY``."""
+        """Its place in the reading order: 0 for the first failure, up to ``HEALTHY``."""
         if self.first:
             return 0
         if self.blamed:
@@ -195,7 +195,7 @@ class RankRows(Sequence[RankRow]):
         return own_ms_of(view, self._figures.waits, self._figures.sight(number))
 
     def _where(self, view: RankView) -> str:
-        """Return ``all_reduce #156`` or ``train.py:29`` of a rank that was asked since its last step."""
+        """Return ``all_reduce #156`` or ``train.py:29`` for a rank in a roll call since its last step."""
         called = self._timeline.calls.get(view.rank)
         if called is None or called.t < (view.stepped_at or 0.0):
             return ""
@@ -246,7 +246,7 @@ class RankRows(Sequence[RankRow]):
 
 
 def recent_steps(history: RankHistory, rank: int, *, until: float) -> Sequence[float | None]:
-    """Return step times of ``rank`` in the minute before ``until`` (UNIX seconds), a second each; None where unknown."""
+    """Return step times of ``rank`` in the minute before ``until`` (UNIX seconds), a second each; None if unknown."""
     track = history.recent
     if history.started is None or not is_time(until - history.started):
         return ()
@@ -270,7 +270,7 @@ def _lost(timeline: RunTimeline, view: RankView) -> tuple[str, float | None]:
 
 
 def starting(timeline: RunTimeline) -> bool:
-    """Whether ranks are on the way to their first step, and none of this attempt has done one."""
+    """True while ranks are before their first step, and none of this attempt has done one."""
     early = timeline.end is None and not timeline.is_found
     return early and all(v.step is None for v in timeline.ranks.values())
 

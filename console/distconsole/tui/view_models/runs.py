@@ -26,7 +26,7 @@ STATE_STYLES = {
     "unreadable": ("!", "warn"),
 }
 VERDICT_STYLES = {"succeeded": "good", "unreadable": "warn"}
-"""Of one run: in a list what went well stays in the background."""
+"""Of one run: in a list, a success stays in the background."""
 ORIGINS = {
     "": "",
     "here": "",
@@ -81,14 +81,14 @@ def figures_text(run: RunSummary) -> str:
 
 
 def spread_text(run: RunSummary) -> str:
-    """Return how many times the fastest rank's own time the slowest one's is, its step time's if waits are unknown."""
+    """Return the ratio of the slowest rank's own time to the fastest's, of step times if waits are unknown."""
     if run.own_ms_spread:
         return f"x{run.own_ms_spread:.2f} of own time"
     return f"x{run.step_ms_spread:.2f}" if run.step_ms_spread else ""
 
 
 def counts_text(runs: Sequence[RunSummary]) -> str:
-    """Return how many runs go on and how many ended how, but for those that succeeded."""
+    """Return the numbers of running runs and of ended ones by state, except successes."""
     states = Counter(run.state for run in runs)
     return ", ".join(
         f"{states[state]:,} {state}"
@@ -104,7 +104,7 @@ def alike(run: RunSummary, runs: Sequence[RunSummary]) -> list[RunSummary]:
 
 
 def change_text(run: RunSummary, runs: Sequence[RunSummary]) -> tuple[str, str]:
-    """Return by how much ``run`` is faster than the last one of its name, and which that is; nothing if not known."""
+    """Return the speedup of ``run`` over the last one of its name, and that run; empty if unknown."""
     before = [each for each in alike(run, runs) if each.run != run.run and each.samples_s]
     if not run.samples_s or not before:
         return "", ""
@@ -113,7 +113,7 @@ def change_text(run: RunSummary, runs: Sequence[RunSummary]) -> tuple[str, str]:
 
 
 def run_tiles(run: RunSummary, runs: Sequence[RunSummary]) -> list[TileData]:
-    """Return the last figures of ``run``, with those of earlier ``runs`` of its name behind them."""
+    """Return the last figures of ``run``, with those of earlier ``runs`` of its name."""
     same, (change, _) = alike(run, runs), change_text(run, runs)
     names = metric_names(run)
     name = names[0] if names else "loss"

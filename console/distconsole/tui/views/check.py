@@ -129,7 +129,7 @@ class CheckView(OrderedView[CheckRow]):
     """True if there is, or may come, news of pairs or interfaces."""
     _opened: Finding | GridRow | Pair | None = None
     _opener: Widget | None = None
-    """What had the keys before the page was opened."""
+    """The focused widget before the page was opened."""
     _checks: Sequence[GridRow] = ()
     _turned: frozenset[str] = frozenset()
     """Groups folded in spite of room for their checks, or unfolded without."""
@@ -169,13 +169,13 @@ class CheckView(OrderedView[CheckRow]):
         return self.size.width >= WIDE_COLUMNS and self.size.height >= WIDE_LINES
 
     def filter(self, text: str) -> None:
-        """Show only findings and cells of the grid that match ``text``; all if it is empty; raises ``UsageError`` if it means nothing."""
+        """Show only findings and cells that match ``text``; all if it is empty; raises ``UsageError`` if it is invalid."""
         self._take(replace(self.order, condition=check_condition(text) if text else None))
         self.page = Page.FINDINGS
         self._lay_out()
 
     def turn_to(self, page: Page, focus: Widget | None = None) -> None:
-        """Show ``page``, or the findings again if it is shown, and put the cursor there, or into ``focus``."""
+        """Show ``page``, or the findings again if it is shown, and focus it, or ``focus``."""
         if page is not Page.FINDING and page is self.page and not self.is_wide:
             page = Page.FINDINGS
         if page is Page.FINDING and self.page is not Page.FINDING:
@@ -276,7 +276,7 @@ class CheckView(OrderedView[CheckRow]):
         return group_rows(self._checks, groups_with_room(self._checks, lines) ^ self._turned)
 
     def _freshen(self, findings: list[Finding]) -> None:
-        """Show an opened page as it is now: a cure may have been tried since."""
+        """Update an opened page: a cure may have been tried since."""
         before = self._opened
         if self.page is not Page.FINDING:
             return
@@ -306,7 +306,7 @@ class CheckView(OrderedView[CheckRow]):
         return self.query_one("#findings", LineTable).row_under_cursor()
 
     def check_under_cursor(self) -> str:
-        """Return the check that is pointed at: in the grid while that has the focus, else of the finding."""
+        """Return the check under the cursor: in the grid while focused, else of the finding."""
         opened = self._opened if self.page is Page.FINDING else None
         if isinstance(opened, Finding | GridRow):
             return opened.check

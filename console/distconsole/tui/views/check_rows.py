@@ -31,7 +31,7 @@ BAR_CELLS = 8
 
 @dataclass(frozen=True, slots=True)
 class GridRow:
-    """One check, or a group of them, with what came out on each host; ``checks`` is 0 for a check."""
+    """One check, or a group of them, with the result on each host; ``checks`` is 0 for a check."""
 
     check: str
     cells: Mapping[str, tuple[str, ...]]
@@ -48,7 +48,7 @@ class GridRow:
 
 
 def _urgency(outcome: str) -> int:
-    """How early it should be read: 0 first."""
+    """Its place in the reading order, from 0."""
     return OUTCOME_ORDER.index(outcome) if outcome in OUTCOME_ORDER else len(OUTCOME_ORDER)
 
 
@@ -105,7 +105,7 @@ def _marks(row: GridRow, room: int = MOST_HOST_CELLS) -> Text:
 
 
 def _counts(row: GridRow) -> Text:
-    """How often what came out, worst first."""
+    """Counts of outcomes, worst first."""
     text, counts = Text(), Counter(row.outcomes)
     for outcome in OUTCOME_ORDER:
         if counts[outcome]:
@@ -179,7 +179,7 @@ def groups_with_room(rows: Iterable[GridRow], lines: int) -> frozenset[str]:
 
 
 def match_findings(model: CheckModel, order: RowOrder[CheckRow]) -> tuple[list[Finding], int]:
-    """Return the findings that match, in ``order``, else worst first, and how many there are of which to read."""
+    """Return the findings that match, in ``order``, else worst first, and the number of those to read."""
     found = [each for each in model.worst_first() if each.severity is not Severity.OK]
     hosts = _all_hosts(model)
     rows = [
@@ -199,7 +199,7 @@ def _all_hosts(model: CheckModel) -> tuple[str, ...]:
 def _matching_cells(
     model: CheckModel, condition: Condition[CheckRow] | None
 ) -> set[tuple[str, str]] | None:
-    """Return check and host of each cell that matches; None where all are shown."""
+    """Return check and host of each cell that matches; None if all are shown."""
     if condition is None:
         return None
     said: dict[tuple[str, str], list[str]] = {}

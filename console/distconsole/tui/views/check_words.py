@@ -227,7 +227,7 @@ def report_words(report: CheckReport | None, width: int) -> Text:
 
 
 def choices_words(choices: Sequence[ChoiceReport], width: int, *, done: bool) -> Text:
-    """Return which interface each engine takes on each host; ``done`` says that no more will come."""
+    """Return the interface of each engine on each host; ``done``: no more will come."""
     if not choices:
         end = "no engine that takes an interface was looked at"
         return Text(end if done else "the interfaces that each engine takes: not known yet")

@@ -33,14 +33,14 @@ from distconsole.tui.widgets.plots import MOST_ROWS, Plots, spread
 PLOTS = 6
 PLOT_CELLS = 40
 WORSE_SHARE = 0.03
-"""A figure is marked if it is worse than the first run's by more."""
+"""Figures worse than the first run's by more than this share are marked."""
 NAME_CELLS, WIDE_NAME_CELLS = 26, 36
 COLOURS = ("curve", "optimizer", "data", "forward", "backward", "strong", "note", "faint")
-"""By letter; the letter stands at the end of each curve, for who sees no colours."""
+"""By letter; the letter at the end of each curve works without colours."""
 VALUE_CELLS, MOST_VALUE_CELLS = 10, 24
 CHANGE_CELLS, BAR_CELLS = 8, 21
 LEAST_LINES = 16
-"""Of fewer the words about the runs leave no room for their figures."""
+"""In fewer lines the words about the runs leave no room for their figures."""
 
 
 NONE = "no runs are compared: mark two in the list of runs, or type 'compare RUN RUN'"
@@ -149,7 +149,7 @@ class CompareView(Vertical):
         plots.show([_plot(each) for each in plots.pick(found, lambda each: each.title)])
 
     def _share_lines(self, known: int) -> int:
-        """Share the lines between the figures and ``known`` plots; return in how many rows these stand."""
+        """Share the lines between the figures and ``known`` plots; return the rows of plots."""
         frame = 2 if self.query_one("#compare-figures", Panel).framed else 1
         above = 1
         for name in ("runs", "words"):
@@ -199,7 +199,7 @@ def _words(words: list[str], notes: Sequence[str]) -> Text:
 
 
 def _tone(found: Comparison) -> tuple[str, str]:
-    """Return tone and mark of the verdict: those of a run that failed, else of the first figure that differs."""
+    """Return tone and mark of the verdict: those of a failed run, else of the first differing figure."""
     if any(run.summary.state == "failed" for run in found.runs):
         return "bad", "✗"
     others = range(1, len(found.runs))
@@ -250,7 +250,7 @@ def _ratio(row: CompareRow, place: int) -> Text:
 
 
 def _bar(row: CompareRow, cells: int) -> Text:
-    """Return how far the second run is from the first: half as much at the left end, twice as much at the right."""
+    """Return the second run's distance from the first: half as much at the left end, twice as much at the right."""
     ratio = None if isinstance(row, Setting) else row.ratios[1]
     if isinstance(row, Setting) or ratio is None or not 0 < ratio < math.inf:
         return Text()

@@ -38,7 +38,7 @@ MARKS = (
     ("▲", "warn", "slow: the others wait for it, or it makes fewer steps than they do"),
     ("✓", "faint", "ended well"),
 )
-"""What stands before a rank."""
+"""The signs before a rank."""
 
 PARTS_WITH_KEYS: tuple[tuple[str, type[Widget]], ...] = (
     ("tables", LineTable),
@@ -52,7 +52,7 @@ PARTS_WITH_KEYS: tuple[tuple[str, type[Widget]], ...] = (
     ("a question", Question),
     ("a login", LoginScreen),
 )
-"""Parts of the screen that have keys of their own while they have the focus."""
+"""Parts of the screen with keys of their own while focused."""
 
 Rows = list[tuple[Text, str]]
 """Keys or words with their meanings."""
@@ -90,7 +90,7 @@ class HelpView(VerticalScroll):
         super().__init__(id=id)
         self._shortcuts = shortcuts
         self.about = ""
-        """The view from which help was asked for: its keys come first."""
+        """The view in which help was opened: its keys come first."""
 
     def compose(self) -> ComposeResult:
         yield Words()

@@ -52,10 +52,9 @@ from distconsole.tui.widgets.lines import Line, Verdict, Words
 from distconsole.tui.widgets.panel import Panel
 
 IN_SIGHT = (SCRIPT, ARGUMENTS, "launcher", "nproc", "env", "workdir", "sync", "name")
-"""Fields that are always shown; all others are below them, under the headings of the help, too."""
+"""Fields that are always shown; all others are below them, under the headings of the help."""
 
 WHOLE_LINE = (SCRIPT, ARGUMENTS, "env", "name")
-"""Fields that take a whole line."""
 
 WIDE_COLUMNS = 130
 """Least cells with the plan beside the form."""
@@ -63,7 +62,7 @@ WIDE_COLUMNS = 130
 TALL_LINES = 40
 """Least lines of a screen with the last launches below the plan."""
 LEAST_PLAN_LINES = 4
-"""So many lines the form leaves to the plan below it."""
+"""Lines that the form leaves to the plan below it."""
 EDGE_CELLS = 4
 """Cells of the verdict's line besides its words."""
 PLAN_TITLE = "What will be done"
@@ -95,7 +94,7 @@ class HostTable(LineTable[HostChoice]):
             self.post_message(self.Picked(names))
 
     def action_toggle_all(self) -> None:
-        """Take all hosts; those that are not connected stay out; all being in, none."""
+        """Take all connected hosts; if all are in, none."""
         able = [each.name for each in self.rows if each.away is None]
         chosen = [each.name for each in self.rows if each.chosen]
         self.post_message(self.Picked([] if chosen and set(able) <= set(chosen) else able))
@@ -184,7 +183,7 @@ class LaunchView(Container):
     """The configured channels of notices, shown while the form has none."""
 
     async def furnish(self) -> None:
-        """Make the form, once it is wanted: it is many widgets, and the first screen is another."""
+        """Make the form when first wanted: it has many widgets, and the first screen is another."""
         if self.furnished:
             return
         await self.mount_all(self._parts())
@@ -317,7 +316,7 @@ class LaunchView(Container):
         raise NotImplementedError
 
     def command(self) -> str:
-        """Return the line for a shell that does the same; empty while that is not known."""
+        """Return the shell command that does the same; empty while unknown."""
         raise NotImplementedError
 
     def _state(self, model: LaunchFormModel, now: float) -> str:
@@ -371,7 +370,7 @@ class LaunchView(Container):
 
 
 def _place(field: LaunchField) -> tuple[int, bool, int]:
-    """Where a field stands: under its heading, those that are always shown first."""
+    """Return a field's heading and place, the always shown ones first."""
     names, usual = [each.name for each in launch_fields()], field.name in IN_SIGHT
     place = IN_SIGHT.index(field.name) if usual else names.index(field.name)
     return list(Heading).index(heading_of(field.name)), not usual, place

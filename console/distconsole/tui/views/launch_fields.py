@@ -87,7 +87,6 @@ class FieldRow(Vertical):
         text: str
 
     text = ""
-    """Its value."""
     _unheard = 0
     _wrong = ""
 
@@ -97,7 +96,6 @@ class FieldRow(Vertical):
         self._reasons: dict[str, str] = {}
         self._unsaid = self.field.unsaid
         self.editor = self._editor()
-        """What takes the keys."""
         self._note = Words().add_class("field--note")
 
     def compose(self) -> ComposeResult:
@@ -111,7 +109,7 @@ class FieldRow(Vertical):
         self.tooltip = Text(f"{self.field.flag}{look}: {self.field.help}".removeprefix(": "))
 
     def show(self, text: str) -> None:
-        """Hold ``text``, which comes from elsewhere; what means the same stays as it was typed."""
+        """Take ``text`` from elsewhere; an equivalent value stays as typed."""
         if text == self.text or self._unheard:
             return  # what is being typed here is news to who shows
         before, self.text = self.text, text

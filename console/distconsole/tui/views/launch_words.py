@@ -24,7 +24,7 @@ from distconsole.tui.widgets.bars import level_bar
 
 BUSY_PERCENT = 5.0
 BUSY_SHARE = 0.05
-"""A GPU with more of its memory taken, or more to do, is in use."""
+"""Least share of memory, or load, of a GPU in use."""
 
 MEETING = ("MASTER_ADDR", "HOROVOD_GLOO_RENDEZVOUS_ADDR")
 """Variables with the ranks' rendezvous address."""
@@ -201,7 +201,7 @@ def plan_text(
     *,
     good: bool,
 ) -> Text:
-    """Return the plan of the newest preview that has one in words, and why other launchers would not do."""
+    """Return the newest plan in words, with the reasons against other launchers."""
     if shown is None or shown.plan is None:
         return Text()
     plan = _plan(shown, shown.plan)

@@ -45,7 +45,7 @@ SHOWING_SECONDS = 0.25
 
 TITLE_CELLS = 32
 SIDES_CELLS = 120
-"""Cells of a view that has room for panels beside the lines."""
+"""Least cells of a view with panels beside the lines."""
 
 WHATS = {
     "error": "the next error",
@@ -61,7 +61,7 @@ WHATS = {
     "copy": "copy the line to the terminal's clipboard",
     "at": "at 14:05:10, at 90s (after the first line): go there",
 }
-"""What ``lines WHAT`` does."""
+"""Arguments of ``lines``, and their effects."""
 
 
 class LogsView(Vertical):
@@ -85,16 +85,16 @@ class LogsView(Vertical):
     _pattern: re.Pattern[str] | None = None
     _finding = ""
     _search_from: int | None = None
-    """Where the reader was when the words began to be typed."""
+    """The reader's place at the beginning of typing."""
     _origin: int | None = None
     """The first row of a search; None once it has a match."""
     _anchor: int | None = None
-    """The buffered line to which to go when its row is made."""
+    """The buffered line to go to when its row is made."""
     _times: bool | None = None
     _jumps = 0
     _shown_at = 0.0
     _goes_on = False
-    """Whether rows are made in turns."""
+    """True while rows are made in turns."""
 
     def compose(self) -> ComposeResult:
         yield Verdict("no run yet: type 'run SCRIPT', or 'demo'", id="logs-line")
@@ -114,7 +114,7 @@ class LogsView(Vertical):
         return self._rows is not None and self._rows.behind
 
     def filter(self, wanted: str) -> None:
-        """Show only lines that ``wanted`` (see ``parse_filter``) lets through; empty shows all; raises ``ConsoleError`` if it cannot be read."""
+        """Show only lines that pass ``wanted`` (see ``parse_filter``), all if empty; raises ``ConsoleError`` if invalid."""
         try:
             self._filter = parse_filter(wanted, self._now())
         except ValueError as error:
@@ -149,7 +149,7 @@ class LogsView(Vertical):
         self._look()
 
     def do(self, what: str, argument: str) -> None:
-        """Do one of ``WHATS``; raises ``ConsoleError`` if there is nothing to do that to, or ``what`` is none of them."""
+        """Do one of ``WHATS``; raises ``ConsoleError`` if it has no target, or ``what`` is unknown."""
         tail = self.tail
         match what:
             case "error" | "error-before" | "first-error" | "next" | "previous":
@@ -222,7 +222,7 @@ class LogsView(Vertical):
         self._show(self.tail.world)
 
     def _advance(self) -> None:
-        """Make rows for some milliseconds; the rest is made in turns with whatever else the screen does."""
+        """Make rows for some milliseconds; the rest follows in turns with the screen's other work."""
         rows = self._rows
         if rows is not None and not rows.advance(TURN_SECONDS):
             self._pause()

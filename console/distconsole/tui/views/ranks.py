@@ -39,12 +39,12 @@ MARKS = (
     *(("✗1", "bad"), ("✗", "bad"), ("■", "faint"), ("‖!", "bad"), ("‖", "warn"), ("?", "warn")),
     *(("▲", "warn"), ("", "")),
 )
-"""By trouble: the shape that stands before a rank, and its meaning."""
+"""By trouble: a rank's sign, and its meaning."""
 
 PARTS_WIDTH, START_WIDTH, START_WORDS = 8, 16, 30
 PARTS_TITLE = "parts"
 OWN_TITLE = "own ms"
-"""A step without its waits; a column where these are known."""
+"""A step without its waits; a column if these are known."""
 RECENT_CELLS, LOSS_CELLS = 9, 8
 WAIT_MS, WAIT_SHARE = 1.0, 0.1
 """Least milliseconds, and share of a step, of a wait that the state shows."""
@@ -134,7 +134,7 @@ def _parts(row: RankRow, cells: int = PARTS_WIDTH) -> Text:
 
 
 def _parts_heading(rows: Sequence[RankRow], cells: int) -> str:
-    """Return how long a bar of the whole column is; the border says which shade is which."""
+    """Return the time of a full bar; the border explains the shades."""
     scale = f"{PARTS_TITLE}, 0 to {ms_text(rows[0].longest_ms)}" if rows else PARTS_TITLE
     return scale if len(scale) <= cells else PARTS_TITLE
 
@@ -230,17 +230,17 @@ STEP_TITLES = (
     *("step", "ms/step", OWN_TITLE, "vs med", "last 60 s", "p95", PARTS_TITLE),
     *("data ms", "where", "samples/s", "loss"),
 )
-"""Columns that say nothing before the first step."""
+"""Columns without values before the first step."""
 MEASURES: dict[str, Callable[[RankView], float | None]] = {
     "data ms": lambda view: view.data_ms,
     "samples/s": lambda view: view.samples_s,
     "loss": lambda view: view.metrics.get("loss"),
 }
-"""Columns that a run has only if some rank reports their figure."""
+"""Columns for figures that some rank has to report."""
 GPU_TITLES = ("gpu", "use", "util%", "gpu memory", "temp", "power")
-"""Columns that only a run with GPUs has."""
+"""Columns of runs with GPUs."""
 ORDERS = {column.title: column.sort for column in RANK_COLUMNS if column.sort}
-"""Heading -> the order that it asks for."""
+"""Heading -> the order of a click on it."""
 
 
 def unreported(timeline: RunTimeline) -> list[str]:
@@ -268,4 +268,3 @@ ENDED_COLUMNS: list[Column[RankRow]] = [
     Column("step", 7, lambda row: _count(row.view.step), 1, True),
     Column("how", 14, _state, wide=24),
 ]
-"""Who ended when, and how."""

@@ -21,7 +21,7 @@ UNKNOWN = "-"
 
 @dataclass(frozen=True, slots=True)
 class RowOrder(Generic[Row]):
-    """Which rows a screen shows, in the order of which field, and in groups of the same in which field."""
+    """The rows of a screen: filter, order, and grouping, each by a field."""
 
     condition: Condition[Row] | None = None
     by: Field[Row] | None = None
@@ -30,7 +30,7 @@ class RowOrder(Generic[Row]):
 
     @property
     def words(self) -> str:
-        """It in words; nothing where everything is shown as it comes."""
+        """It in words; empty for the default."""
         parts = []
         if self.condition is not None:
             parts.append(f"filter {self.condition.text}")
@@ -89,7 +89,7 @@ class OrderedView(Vertical, Generic[Row]):
         self._take(replace(self.order, by=by, downwards=down))
 
     def group(self, name: str) -> None:
-        """Put rows together that have the same in the field called ``name``; ``none`` ends that."""
+        """Group rows by the field called ``name``; ``none`` ends that."""
         none = name in ("", "none")
         self._take(replace(self.order, group=None if none else find_field(name, self.fields)))
 

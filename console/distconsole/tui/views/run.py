@@ -45,16 +45,16 @@ from distconsole.tui.widgets.tiles import Tiles
 
 TILES, PLOTS = 5, 6
 PLOT_CELLS = 36
-"""A curve narrower than this says little."""
+"""Least cells of a curve."""
 NEWS_LINES = 6
 VERDICT_EDGE = 4
-"""Cells of a verdict's line that its sentence has not."""
+"""Cells of a verdict's line besides its sentence."""
 FEW_RANKS, FEW_ROWS = 20, 12
 """Of more ranks than the first, the second number is listed, beside a heat map of all."""
 STRIP_CELLS = 140
-"""Cells of a view that has room for a heat map beside the ranks."""
+"""Least cells of a view with a heat map beside the ranks."""
 LEAST_ROWS = {"#plots": 5, "#error": 3, "": 0}
-"""What stands below the ranks says nothing in fewer rows."""
+"""Least rows of the parts below the ranks."""
 LOG_ROWS, LEAST_RANKS = 3, 4
 """Least rows of log and ranks if either may have more than one."""
 TALL = 3
@@ -85,9 +85,8 @@ class RunView(Vertical):
     condition: Condition[RankOfRun] | None = None
     _plots_wanted = False
     _printed = 0
-    """Lines for the log."""
     _middle = ""
-    """What stands below the ranks: the plots, the error, or nothing."""
+    """The part below the ranks: the plots, the error, or none."""
 
     def __init__(self, keymap: Keymap, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
@@ -158,7 +157,7 @@ class RunView(Vertical):
         return self.order
 
     def filter(self, text: str) -> None:
-        """Show only ranks that match ``text``; all if it is empty; raises ``UsageError`` if it means nothing."""
+        """Show only ranks that match ``text``; all if it is empty; raises ``UsageError`` if it is invalid."""
         self.condition = parse_condition(text, RANK_FIELDS) if text else None
         self.query_one("#ranks", LineTable).to_top()
 
@@ -176,7 +175,7 @@ class RunView(Vertical):
         return said if names or self.query_one("#traceback-text", Words).content else NO_ERROR
 
     def mark_lines(self, pattern: re.Pattern[str] | None) -> None:
-        """Mark what fits ``pattern`` in the log's tail; None marks nothing."""
+        """Mark matches of ``pattern`` in the log's tail; None marks nothing."""
         self.query_one("#tail", LogTail).found = pattern
 
     def draw(self, task: RequestTask, now: float) -> None:
@@ -267,7 +266,7 @@ class RunView(Vertical):
         self._fit(None)
 
     def _fit(self, news: Text | None) -> None:
-        """Share the room among ranks, what stands below them, and the log."""
+        """Share the room among ranks, the part below them, and the log."""
         words, width = self.query_one("#news", Words), self.size.width
         if self.shows_heat or not width:
             return

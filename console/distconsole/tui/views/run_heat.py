@@ -20,7 +20,7 @@ from distconsole.tui.widgets.heat_map import HeatMap
 from distconsole.tui.widgets.panel import Panel
 
 MAX_NAMED = 5
-"""Ranks that are listed beside the heat map by their trouble."""
+"""Ranks listed beside the heat map by their trouble."""
 
 
 class RunHeat(HeatMap):
@@ -110,7 +110,7 @@ class RunHeat(HeatMap):
 def troubles_of(
     run: RunTimeline, still: Mapping[RankView, float], slow: Sequence[Straggler]
 ) -> list[tuple[str, str]]:
-    """Return mark and words of the ranks that stand still, with seconds, and of those that are slow."""
+    """Return mark and words of the stalled ranks, with seconds, and of the slow ones."""
     first = islice(still.items(), MAX_NAMED)
     told = [("‖", f"{view.rank} {view.host} no step {span_text(age)}") for view, age in first]
     if len(still) > MAX_NAMED:

@@ -42,7 +42,7 @@ MARKS = {
     Tone.WARN: ("▲", "■", "warn"),
     Tone.BAD: ("✗", "✗", "bad"),
 }
-"""Tone -> the mark of a run that goes on, that of one that has ended, and their style."""
+"""Tone -> the mark of a running and of an ended run, and their style."""
 
 
 def verdict_of(task: RequestTask, now: float, figures: Present) -> tuple[str, str, str, str]:
@@ -108,7 +108,7 @@ def news_of(
 ) -> Text:
     """News in lines of ``cells``: findings, the worst and newest first; after success, the results.
 
-    A finding that is ``said`` above has only its advice here, from ``hint``; formerly slow ranks share one line.
+    A finding in the verdict has only its advice here, from ``hint``; formerly slow ranks share one line.
     """
     text = Text()
     end = timeline.end
@@ -180,7 +180,7 @@ def _results(timeline: RunTimeline) -> str:
 
 
 def traceback_of(timeline: RunTimeline) -> tuple[int | None, str]:
-    """Return the rank that failed first and its traceback, both empty where none did."""
+    """Return the first failed rank and its traceback, both empty without one."""
     found = (f for f in timeline.findings if f.check == "run.first_failure" and f.seen)
     first = next(found, None)
     if first is None:
@@ -287,7 +287,7 @@ STEP, SECONDS = "step", ""
 
 
 def plots_of(task: RequestTask, now: float, figures: Present, plots: Plots) -> list[PlotData]:
-    """Return what ``plots`` show at ``now`` (UNIX seconds): loss, throughput, step time and GPU use come first."""
+    """Return the curves of ``plots`` at ``now`` (UNIX seconds): loss, throughput, step time and GPU use come first."""
     timeline = task.run
     if task.reads_past:
         return []
@@ -378,7 +378,7 @@ def _now_text(title: str, timeline: RunTimeline, figures: Present, now: float) -
 
 
 def _copy(series: Series, start: float) -> Curve:
-    """Return a copy of ``series``, counted from ``start``, that stays as it is while the run goes on."""
+    """Return a copy of ``series``, counted from ``start``: the run's own goes on changing."""
     xs, broken = (
         tuple(max(0.0, x - start) for x in points) if start else tuple(points)
         for points in (series.xs, series.broken)

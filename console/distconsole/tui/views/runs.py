@@ -136,14 +136,14 @@ class RunsView(OrderedView[RunSummary]):
     _drawn: object = None
     _runs: Sequence[RunSummary] = ()
     _done = False
-    """Whether all runs are listed."""
+    """True once all runs are listed."""
     _reading = False
     """True while a thread reads a run's course."""
 
     def __init__(self, id: str) -> None:  # noqa: A002
         super().__init__(id=id)
         self._courses: dict[Hashable, PlotData | None] = {}
-        """By run, as it was when its course was read, the plot of that."""
+        """By run and its state when the course was read."""
         self.marked: list[str] = []
         """Runs to compare, in the order of marking."""
 
@@ -168,13 +168,13 @@ class RunsView(OrderedView[RunSummary]):
         return self.query_one("#runs-table", LineTable)
 
     def sort(self, name: str, *, downwards: bool | None = None) -> None:
-        """Order the runs by a field; by nothing the newest come first, those that go on before all."""
+        """Order the runs by a field; without one the newest come first, running ones before all."""
         if downwards is None and name == "age" and not self.order.is_by(name):
             downwards = False
         super().sort(name, downwards=downwards)
 
     def mark(self, run: str) -> None:
-        """Mark a run to be compared, or take the mark away; raises ``ConsoleError`` if there are too many."""
+        """Mark a run for comparison, or unmark it; raises ``ConsoleError`` for too many."""
         if run in self.marked:
             self.marked.remove(run)
         elif len(self.marked) >= len(LETTERS):
@@ -183,12 +183,12 @@ class RunsView(OrderedView[RunSummary]):
             self.marked.append(run)
 
     def turn_mine(self) -> None:
-        """Show only the runs that were launched from here, or all again."""
+        """Show only the runs launched from here, or all again."""
         on = self.order.condition is not None and self.order.condition.text == MINE
         self.filter("" if on else MINE)
 
     def to_compare(self) -> str:
-        """The runs that are marked, and the one under the cursor if that is one alone; nothing if too few."""
+        """The marked runs, and the one under the cursor if only one is marked; empty if too few."""
         runs = list(self.marked)
         row = self.table.row_under_cursor()
         if len(runs) < 2 and row is not None and row.run.run not in runs:
@@ -207,7 +207,7 @@ class RunsView(OrderedView[RunSummary]):
             self.post_message(self.Opened(row.run.run, over))
 
     def draw(self, task: RequestTask, seen: Iterable[RequestTask]) -> None:
-        """Show the runs that ``task`` listed; of those in ``seen`` this session knows how they are."""
+        """Show the runs listed by ``task``; those in ``seen`` are known better in this session."""
         with task.lock:
             listed, done = list(task.listed), task.done
         known = {run.run: run for run in listed}

@@ -50,7 +50,7 @@ PARTS = (
     ("backward", "▓", "backward"),
     ("optimizer", "█", "optimizer"),
 )
-"""The parts of a step in order, each with its shade and colour."""
+"""The parts of a step in order, with shade and colour."""
 REST = ("rest", "·", "faint")
 """The rest besides the parts."""
 WAITS = ("waits", "─", "frame")

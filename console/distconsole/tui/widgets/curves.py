@@ -38,11 +38,10 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class PlotData:
-    """A plot, with its present figures in words.
+    """A plot, with its present figures in words and their styles.
 
     Attributes:
         title: The measured quantity.
-        said: Present figures, with their styles.
         x_label: The unit of x; empty for seconds since the start.
         until: End of the axis; None for the newest point.
         since: Begin of the axis, which then counts back from its end; None for the oldest point.

@@ -15,11 +15,11 @@ from distconsole.model.time_text import clock_text
 from distconsole.tui.view_models.heat import LEVELS, Heat, Scale
 
 SHADES = "·░▒▓█"
-"""The scale where colours do not count; a space is unknown."""
+"""The scale without colours; a space is unknown."""
 NOTE = "blank: no data  !: no number"
 TICK_SECONDS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)
 TICK_CELLS = 14
-"""From one time below the map to the next."""
+"""Cells between two times below the map."""
 
 
 def scale_text(scale: Scale, room: int, *, shaped: bool) -> Text:

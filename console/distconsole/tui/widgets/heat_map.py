@@ -34,15 +34,15 @@ from distconsole.tui.widgets.heat_cells import (
 from distconsole.tui.widgets.line_widget import LineWidget
 
 NARROW, WIDE = (16, 32), (24, 42)
-"""Cells of a row's name and of the list of the worst: on most screens, and from ``WIDE_FROM`` cells on."""
+"""Cells of a row's name and of the list of the worst: on most screens, and from ``WIDE_FROM`` cells."""
 LIST_FROM, WIDE_FROM = 72, 130
-"""Cells from which on the worst are listed beside the map."""
+"""Least cells with the worst listed beside the map."""
 MOST_HIGH = 3
-"""Lines that a row takes at most."""
+"""Most lines of a row."""
 
 
 class HeatMap(LineWidget, can_focus=True):
-    """The map. It asks for nothing: ``show`` gives it a view model of ``rows`` rows and ``columns`` cells."""
+    """The map of a view model, which ``show`` sets."""
 
     DEFAULT_CSS = "HeatMap { height: 1fr; min-height: 5; }"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -73,13 +73,13 @@ class HeatMap(LineWidget, can_focus=True):
 
     @property
     def shaped(self) -> bool:
-        """Whether shades stand for colours: with 16 colours, none, or the terminal's own."""
+        """True if shades stand for colours: with 16 colours, none, or the terminal's own."""
         few = self.app.console.color_system in (None, "standard", "windows") or glyphs() is ASCII
         return few or "NO_COLOR" in os.environ or self.app.native_ansi_color
 
     @property
     def lines(self) -> int:
-        """Lines of the map itself; below it stand the times, the cursor's cell, and the scale if not beside it."""
+        """Lines of the map itself; below it are the times, the cursor's cell, and the scale if not beside it."""
         below = 2 if self._lists_worst else 3
         return max(1, self.content_size.height - below)
 
@@ -103,7 +103,7 @@ class HeatMap(LineWidget, can_focus=True):
 
     @property
     def rank(self) -> int | None:
-        """The rank under the cursor, or the worst one there; None where nothing is shown."""
+        """The rank under the cursor, or the worst one there; None without a map."""
         if self.heat is None:
             return None
         ranks = self.heat.rows[self._row].ranks
@@ -274,7 +274,7 @@ class HeatMap(LineWidget, can_focus=True):
         return Style(bold=self.has_focus, underline=not self.has_focus) + colours
 
     def _listed(self, heat: Heat, line: int) -> Text:
-        """One line of the list beside the map: first who stands still or is slow, then whose figure is worse than usual."""
+        """Return a line of the list beside the map: first stalled or slow ranks, then the worst figures."""
         if line < len(self._troubles):
             mark, words = self._troubles[line]
             return Text(f"{mark} {printable_name(words)}", style="bad" if mark == "‖" else "warn")

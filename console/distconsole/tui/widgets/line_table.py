@@ -26,7 +26,7 @@ NONE_MATCH = "nothing matches the filter; Esc shows all"
 MOST_FILLED = 56
 """Most cells that a filling column grows by."""
 CELLS_KEPT = 2048
-"""More than stand on a large screen."""
+"""More than a large screen has."""
 Row = TypeVar("Row")
 
 
@@ -60,13 +60,11 @@ class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
     rows: Sequence[Row] = ()
     _left_out: tuple[str, ...] = ()
     _placed: Sequence[tuple[Column[Row], int]] = ()
-    """The columns of the lines that are being made, and their cells."""
+    """The columns of the lines being made, and their cells."""
     _held = False
 
     @dataclass
     class About(Message):
-        """Something happened to a table."""
-
         table: LineTable[Any]
 
         @property
@@ -141,7 +139,6 @@ class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
         return super().make_lines()
 
     def make_line(self, y: int) -> Strip:
-        """Draw line ``y`` of the widget; the first is the heading."""
         if y == 0:
             style = self.get_component_rich_style("table--heading")
             return self._row_strip(None, style)
@@ -232,7 +229,7 @@ class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
         return max(0, min(cursor, len(self.rows) - 1))
 
     def to_top(self) -> None:
-        """Put the cursor on the first row, and leave it there whatever row that is."""
+        """Put the cursor on the first row, and keep it there whatever row that becomes."""
         self._held = False
         self.cursor = 0
         self.scroll_to(y=0, animate=False, immediate=True)

@@ -16,10 +16,10 @@ from distconsole.tui.theme.themes import cursor_style
 
 
 class LineWidget(Widget):
-    """Its heirs say what stands on each line."""
+    """A widget whose subclasses make each line."""
 
     CURSOR = ""
-    """The component class that has the colour of the cursor's row."""
+    """The component class with the colour of the cursor's row."""
 
     _lines: Sequence[Strip] = ()
     _base: Style | None = None
@@ -29,7 +29,7 @@ class LineWidget(Widget):
 
     @property
     def cells(self) -> int:
-        """Its width in cells, which Textual looks up in the whole layout: once for all lines of a drawing."""
+        """Its width in cells, looked up once a drawing: Textual searches the whole layout for it."""
         return self._measure() if self._cells_wide is None else self._cells_wide
 
     def _measure(self) -> int:
@@ -37,7 +37,7 @@ class LineWidget(Widget):
 
     @property
     def rich_style(self) -> Style:
-        """Its own style, which Textual works out of all its ancestors: once until styles change."""
+        """Its own style, kept until styles change: Textual derives it from all its ancestors."""
         if self._base is None:
             self._base = super().rich_style
         return self._base

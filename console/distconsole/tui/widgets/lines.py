@@ -13,14 +13,14 @@ from distconsole.tui.theme.glyphs import glyphs
 
 
 class Words(Static):
-    """Text that costs nothing while it stays the same; brackets in it mean nothing."""
+    """Text that costs nothing while unchanged; brackets in it have no meaning."""
 
     def __init__(self, content: Text | str = "", id: str | None = None) -> None:  # noqa: A002
         super().__init__(content, id=id, markup=False)
         self._unmarked: Text | None = None
 
     def mark(self, words: str = "", *, case: bool = False) -> None:
-        """Mark each place of a text that has ``words``, in place of those marked before, until another text is shown."""
+        """Mark each match of ``words``, in place of earlier marks, until another text is shown."""
         if not isinstance(self.content, Text):
             return
         plain = self._unmarked or self.content
@@ -85,11 +85,11 @@ class Verdict(Words):
 
 
 PART_END = "  "
-"""What stands between the parts of words that say several things; a list is one part, or it would name too few."""
+"""Separator of parts of words; a list is one part: cut, it would name too few."""
 
 
 def whole_parts(words: str, room: int) -> str:
-    """Return as many parts of ``words``, from the first, as fit into ``room`` cells whole."""
+    """Return the first parts of ``words`` that fit into ``room`` cells whole."""
     while words and cell_len(words) > room:
         words = words[: max(0, words.rfind(PART_END))]
     return words

@@ -26,17 +26,16 @@ COLOURS_ON_DARK = ("#56b4e9", "#ee9cca", "#4fcabb", "#bda2f4", "#d6c6b4", "#8eaa
 COLOURS_ON_LIGHT = ("#00507e", "#8a2466", "#005a52", "#5a2fa0", "#5a4c3c", "#2b3f9e")
 """No green, amber or red: they mean verdicts; five shapes and six colours make thirty ranks."""
 COLOURS_OF_TERMINAL = ("cyan", "magenta", "blue", "bright_cyan", "bright_magenta", "white")
-"""Where there are no others."""
 
 ABOVE = "◇"
-"""The shape of what stands above the ranks: torchrun, mpirun."""
+"""The shape of processes above the ranks: torchrun, mpirun."""
 
 LONG_CHARS = 2000
 """Least characters of a cut line that shows its length."""
 
 TAB_CELLS = 4
 LEAST_WHO, MOST_NAME = 9, 17
-"""Cells of the column of who printed, a blank behind it among them, and of a rank with its host in it."""
+"""Cells of the column of sources, with a blank behind, and of a rank with its host in it."""
 MARKS = {Level.ERROR: ("✗", "bad"), Level.PART: ("│", "bad"), Level.WARN: ("!", "warn")}
 _SGR = re.compile(r"(\x1b\[[0-9;:]*m)")
 
@@ -177,7 +176,7 @@ def _cut_colours(text: str, most: int) -> str:
 
 
 def _cut(body: Text, room: int, line: str, *, always: bool = False) -> None:
-    """Cut ``body`` to ``room`` cells; a long one says how long it is."""
+    """Cut ``body`` to ``room`` cells; a long one shows its length."""
     if body.cell_len <= room and not always:
         return
     size = f"… {size_text(line)}" if len(line) >= LONG_CHARS else "…"
@@ -186,7 +185,7 @@ def _cut(body: Text, room: int, line: str, *, always: bool = False) -> None:
 
 
 def size_text(line: str) -> str:
-    """Return how long ``line`` was when it was printed, ``64 kB`` or ``1.0 MB``."""
+    """Return the printed length of ``line``, ``64 kB`` or ``1.0 MB``."""
     told = CUT_MARK.search(line, max(0, len(line) - 20))
     return told[1] if told else f"{len(line) / 1000:.0f} kB"
 

@@ -23,7 +23,7 @@ from distconsole.tui.widgets.panel import Panel
 
 BY_RANK = re.compile(rf"{RANKS_PATTERN.pattern}|host:.+")
 BY_LEVEL = re.compile("|".join(LEVEL_WORDS))
-"""Words of a filter that a choice in a panel takes the place of."""
+"""Words of a filter that a choice in a panel replaces."""
 WORST = {"error": Level.ERROR, "warn": Level.WARN}
 MOST_EXACT = 999_999
 """Larger numbers are shown in thousands or millions."""
@@ -60,7 +60,7 @@ LEVEL_COLUMNS: list[Column[Counted]] = [
 
 
 class LogSides(Vertical):
-    """Enter on a rank or a level shows its lines alone."""
+    """Panels beside the log; Enter on a rank or a level shows its lines alone."""
 
     DEFAULT_CSS = """
     LogSides { width: 31; }
@@ -70,7 +70,7 @@ class LogSides(Vertical):
 
     @dataclass
     class Chosen(Message):
-        """``word`` is to take the place of those of its ``kind`` in the filter."""
+        """``word`` is to replace those of its ``kind`` in the filter."""
 
         kind: re.Pattern[str]
         word: str
@@ -84,7 +84,7 @@ class LogSides(Vertical):
             yield LineTable(LEVEL_COLUMNS, same=lambda row: row.word, id="log-levels")
 
     def show(self, book: LogBuffer, wanted: LogFilter, world: int) -> None:
-        """Show who of ``world`` ranks printed how much, those with errors first, and what of it ``wanted`` lets through."""
+        """Show the line counts of ``world`` ranks, those with errors first, and the part that ``wanted`` lets through."""
         counts, ranks = book.counts, self.query_one("#log-ranks", LineTable)
         erring = [bool(each[Level.ERROR]) for each in counts.by_speaker]
         colours = rank_colours(self.app)

@@ -23,7 +23,7 @@ from distconsole.tui.widgets.line_widget import LineWidget
 from distconsole.tui.widgets.log_line import LineStyle, line_texts, name_cells, rank_colours
 
 SHIFT_CELLS = 20
-"""How far one press of Left or Right moves long lines."""
+"""Cells that one press of Left or Right moves long lines by."""
 
 WHEEL_LINES = 3
 
@@ -62,13 +62,13 @@ class LogTail(ScrollView, LineWidget, can_focus=True):
     rows: LogRows | None = None
     world = 0
     names = 0
-    """Cells of the longest name of who printed."""
+    """Cells of the longest name of a source."""
     _speakers = 0
     follows = True
     limit: int | None = None
-    """Rows from there on are not shown yet: they are of later than the time that is looked at."""
+    """The first row later than the shown moment; None shows all."""
     cursor = 0
-    """The row that the reader is at."""
+    """The reader's row."""
     _places: Sequence[tuple[int, int]] = ()
     """The row and its part on each line of the screen."""
     _last: Sequence[LogLine] = ()
@@ -80,7 +80,7 @@ class LogTail(ScrollView, LineWidget, can_focus=True):
         self.empty = empty
         """Words in place of rows."""
         self._made: dict[int, list[Strip]] = {}
-        """The lines of rows while they are drawn."""
+        """Lines of rows, kept while drawing."""
 
     @property
     def count(self) -> int:
@@ -104,7 +104,7 @@ class LogTail(ScrollView, LineWidget, can_focus=True):
         self.redraw()
 
     def show_last(self, lines: Sequence[LastLine], world: int) -> None:
-        """Show ``lines``, a few that are all there is to see; the reader stays at the one that is read."""
+        """Show ``lines``, the only ones to see; the reader stays at the same one."""
         seen = [(id(each.line), each.count) for each in lines]
         if seen == self._seen:
             return
@@ -120,7 +120,7 @@ class LogTail(ScrollView, LineWidget, can_focus=True):
             self.redraw()
 
     def go_to(self, row: int) -> None:
-        """Put the cursor on ``row`` and that in sight, away from the edges if it was not there."""
+        """Move the cursor to ``row``, in sight and away from the edges."""
         height = max(1, self.size.height)
         self.cursor = max(0, min(row, self.count - 1))
         self.follows = False
@@ -196,7 +196,7 @@ class LogTail(ScrollView, LineWidget, can_focus=True):
         self.refresh()
 
     def _read_at(self, row: int) -> None:
-        """The reader goes to ``row``; on the last one the tail follows again."""
+        """Move the reader to ``row``; on the last one the tail follows again."""
         row = max(0, min(row, self.count - 1))
         self.follows = row >= self.count - 1 >= self.cursor and row > self.cursor
         self.cursor = row

@@ -17,7 +17,7 @@ class _Message:
     parts: Sequence[Text]
     since: float
     more: int
-    """Lines of it that stand in the transcript alone."""
+    """Its lines that only the transcript has."""
     whole: bool
     """True for an error: it is shown to its end."""
 
@@ -67,7 +67,7 @@ class Messages(Words):
         return shown, left
 
     def _lines_of(self, message: _Message) -> list[Text]:
-        """Return an error and what to do side by side, else below each other."""
+        """Return an error and its hint side by side, else below each other."""
         side_by_side = Text("  ").join(message.parts)
         if side_by_side.cell_len <= self._cells:
             return [side_by_side]

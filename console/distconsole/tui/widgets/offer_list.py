@@ -47,7 +47,7 @@ class Walk:
         return f"{what}{place}{len(self.offers)}  ·  {way}  ·  Enter takes  ·  Esc back"
 
     def place_after(self, by: int, *, around: bool) -> int:
-        """Return the place that is ``by`` further; beyond an end it is that end, or, ``around``, the other."""
+        """Return the place ``by`` further; beyond an end that end, or, ``around``, the other."""
         last = len(self.offers) - 1
         at = by if self.at is None else self.at + by
         if self.at is None or (around and not 0 <= at <= last):
@@ -69,8 +69,6 @@ class OfferList(Static):
 
     @dataclass
     class Chosen(Message):
-        """One was clicked."""
-
         index: int
 
     @property

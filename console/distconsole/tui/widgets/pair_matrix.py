@@ -37,8 +37,6 @@ NOTES = {
 
 
 class PairMatrix(LineWidget, can_focus=True):
-    """The matrix; it fills as ``show`` gets to know more."""
-
     DEFAULT_CSS = "PairMatrix { height: 1fr; min-height: 4; padding: 0 1; }"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1, 0)", "Up", show=False),
@@ -85,7 +83,7 @@ class PairMatrix(LineWidget, can_focus=True):
 
     @property
     def wanted_lines(self) -> int:
-        """Lines of a heading, a row for each host, and the legend."""
+        """Lines of the heading, the hosts' rows, and the legend."""
         return len(self.pairs.hosts) + 4
 
     @property

@@ -14,7 +14,7 @@ from distconsole.tui.widgets.lines import whole_parts
 
 LINE = "─"
 RULED_TO = 80
-"""Columns up to which panels have a titled rule above them in place of a frame; so have those of short screens."""
+"""Columns up to which panels have a titled rule instead of a frame, as on short screens."""
 
 
 class Panel(Vertical):
@@ -34,7 +34,7 @@ class Panel(Vertical):
     """
 
     _drawn: Region | None = None
-    """The line of the frame that is changing; else all is drawn."""
+    """The changing line of the frame; None draws all."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Panel(Vertical):
 def heading(
     title: str, state: Content | str, keys: str, width: int, *, framed: bool = True
 ) -> Content:
-    """Return the words of an upper border in ``width`` cells; lines between them have the border's own colour."""
+    """Return the words of an upper border in ``width`` cells; lines between them have the border's colour."""
     left = Content.assemble(
         "" if framed else f"{LINE} ", (title, "bold $foreground"), " " if title else ""
     )

@@ -39,13 +39,13 @@ from distconsole.tui.widgets.panel import Panel
 
 Shown = TypeVar("Shown")
 MOST_ROWS = 10
-"""Rows of a plot, axis and labels among them, where others need the room: more say little that these do not."""
+"""Rows of a plot with axis and labels, if others need the room: more show little else."""
 MANY = 4
-"""So many plots stand in two rows rather than in one."""
+"""Least number of plots in two rows."""
 GOOD_CELLS = 50
 """Cells of a plot among more than two."""
 SAID_STYLES = {name: f"${variable}" for name, (variable, _) in ROLES.items()}
-"""Meanings of words in a border, which Textual draws."""
+"""Meaning -> Textual's variable, for words in a border."""
 
 BRAILLE = 0x2800
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
@@ -58,14 +58,14 @@ EMPTY = "no values yet"
 DASH_DOTS, GAP_DOTS = 6, 2
 """Columns of dots of a dash with its gap, and of the gap: no longer than a cell, to look unlike missing data."""
 ON_AXIS = 0.1
-"""A value less than this part of a row above the foot lies on the axis."""
+"""Values below this part of a row above the foot lie on the axis."""
 BROKEN, MARKED, ABOVE, BELOW, SHADE = "!", "✗", "▲", "▼", "░"
-"""Marks instead of dots: no number, something bad, what lies beyond the scale; and the band."""
+"""Marks instead of dots: no number, an error, values beyond the scale; and the band."""
 CURVE, BAND, GRID, LABEL = "curve", "band", "frame", "faint"
 
 
 class Plot(LineWidget):
-    """Curves over their axes; nothing is drawn again until a column of dots is full."""
+    """Curves over their axes, drawn again only for a full column of dots."""
 
     DEFAULT_CSS = "Plot { height: 1fr; min-height: 3; }"
 
@@ -325,7 +325,7 @@ class PlotPanel(Panel):
 
 
 class Plots(Horizontal):
-    """Plots side by side, ``most`` where each has ``least_cells``, of those that were chosen or come next."""
+    """Plots side by side, ``most`` if each has ``least_cells``, from the chosen or next ones."""
 
     DEFAULT_CSS = "Plots PlotPanel { width: 1fr; height: 1fr; }"
 
@@ -337,10 +337,9 @@ class Plots(Horizontal):
         self._page = 0
         self._all_shown = False
         self.rows = 1
-        """Rows of plots."""
 
     def choose(self, names: Sequence[str]) -> str:
-        """Show those whose titles begin with one of ``names`` first; ``next`` goes on to others; return that there are none."""
+        """Show those whose titles begin with one of ``names`` first, or the ``next``; return a message without any."""
         if tuple(names) == ("next",) and self._all_shown:
             return "there are no other plots"
         self._page = self._page + 1 if tuple(names) == ("next",) else 0
@@ -349,7 +348,7 @@ class Plots(Horizontal):
         return ""
 
     def pick(self, known: Sequence[Shown], title: Callable[[Shown], str]) -> list[Shown]:
-        """Return those of ``known`` that are to be shown; after the last come the first again."""
+        """Return those of ``known`` to show; after the last come the first again."""
         width = self.app.size.width
         wide = max(width // GOOD_CELLS, min(2, width // self._least_cells))
         room = max(1, min(self._most, wide * self.rows))

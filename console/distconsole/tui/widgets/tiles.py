@@ -39,7 +39,7 @@ class TileData:
 
 
 class Tile(LineWidget):
-    """One figure in a frame with its title; without a frame (``Tiles``) its title stands behind it."""
+    """One figure in a frame with its title; without a frame (``Tiles``) the title follows it."""
 
     DEFAULT_CSS = """
     Tile { width: 1fr; height: 3; border: round $frame; padding: 0 1; background: $background; border-title-color: $text-muted; }
@@ -81,7 +81,7 @@ class Tile(LineWidget):
 
 
 def tile_text(data: TileData, cells: int, *, framed: bool) -> Text:
-    """Return the line of a tile in ``cells``: the figure, its sparkline and as much of the rest as there is room for."""
+    """Return the line of a tile in ``cells``: the figure, its sparkline and the rest that fits."""
     text = Text(data.value, style="", end="", no_wrap=True)
     text.stylize(data.style)
     if not framed:
@@ -98,7 +98,7 @@ def tile_text(data: TileData, cells: int, *, framed: bool) -> Text:
 
 
 class Tiles(Horizontal):
-    """Tiles side by side, as many of ``most`` as are shown; without frames as many as there is room for."""
+    """Tiles side by side, as many of ``most`` as are shown; without frames as many as fit."""
 
     DEFAULT_CSS = (
         "Tiles { height: auto; overflow: hidden; } .-ruled Tiles, .-short Tiles { padding: 0 1; }"

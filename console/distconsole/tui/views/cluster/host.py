@@ -110,7 +110,7 @@ def unread_because(row: HostRow, load: LoadModel, now: float) -> str:
 def words_on(
     name: str, load: LoadModel, runs: Sequence[RequestTask], check: RequestTask | None
 ) -> Text:
-    """Return why it is lost and what helps, what checks and runs found about it, and what its ranks printed last."""
+    """Return the host's error and its cure, findings of checks and runs about it, and its ranks' last output."""
     text = Text()
     status = load.status.get(name)
     if (why := load.lost_because(name)) is not None:

@@ -39,7 +39,7 @@ SCALE, RECENT_TITLE, SPARK_CELLS = "0──50──100", "last 5 min", 15
 
 @dataclass(frozen=True, slots=True)
 class HostRow:
-    """One host with its newest samples, how old they are, and why there is no connection to it, if there was one."""
+    """One host with its newest samples, their age, and the error of a lost connection."""
 
     name: str
     node: NodeSample | None
@@ -47,7 +47,7 @@ class HostRow:
     lost: str | None
     gpus: tuple[GpuSample, ...]
     recent: Callable[[], Sequence[float | None]] | None = None
-    """Its use of processors in the last minutes."""
+    """Its processors' use in the last minutes."""
 
     @property
     def stale(self) -> bool:
@@ -64,13 +64,13 @@ class HostRow:
 
 @dataclass(frozen=True, slots=True)
 class GpuRow:
-    """One GPU, or a slice of one; or a group, whose name is in the place of the host and whose count in that of the number."""
+    """One GPU, or a slice of one; or a group, with its name for the host and its count for the number."""
 
     sample: GpuSample
     stale: bool
     head: bool = False
     other: bool = False
-    """Somebody else uses it."""
+    """Used by another user."""
     recent: Callable[[], Sequence[float | None]] | None = None
     """Its use in the last minutes."""
 
@@ -193,7 +193,7 @@ def gpu_key(row: GpuRow) -> tuple[object, ...]:
 
 
 def group_head(name: str, rows: Sequence[LoadRow]) -> GpuSample:
-    """Return a group as if it was one GPU: means of use, sums of memory and power, the hottest."""
+    """Return a group as one GPU: means of use, sums of memory and power, the hottest."""
     gpus = [row.gpu for row in rows if row.gpu is not None]
     return msgspec.structs.replace(
         gpus[0],
@@ -261,14 +261,14 @@ def gpu_row(row: LoadRow, silent: set[str], load: LoadModel, now: float) -> GpuR
 
 
 def _recent(kept: Recent | None, now: float) -> Callable[[], Sequence[float | None]] | None:
-    """Return what gives a figure of the last minutes; the mean that still changes is left out."""
+    """Return a call for the last minutes, without the mean that still changes."""
     return None if kept is None else partial(kept.until, int(now // EACH_SECONDS) - 1)
 
 
 FEW = (("●", "curve"), ("■", "data"), ("▲", "forward"), ("◆", "optimizer"))
 """Marks and styles of the curves of a few hosts; more hosts share a mean, with a band over all."""
 GAP = 2
-"""Nothing was measured where more means than these are missing: one falls out where samples come seldom."""
+"""More missing means than these make a gap: one falls out if samples come seldom."""
 PLOTS = 6
 Point = tuple[float, float, float]
 """The value, the lowest and the highest host."""

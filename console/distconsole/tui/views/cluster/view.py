@@ -67,22 +67,22 @@ SHADES, BOUNDS = "·░▒▓█", (5, 30, 60, 85)
 """Cells by percent, and the bounds between the shades."""
 LEGEND = "· < 5 %  ░ < 30  ▒ < 60  ▓ < 85  █ more  ✗ lost  ? silent"
 LEAST_PLOT, PLOT_CELLS = 6, 36
-"""Rows and cells of a plot; in fewer it says little."""
+"""Least rows and cells of a plot."""
 LEAST_GPUS, LEAST_HOSTS = 8, 4
-"""Rows that the tables keep of what plots would take."""
+"""Rows that plots leave to the tables."""
 PAGE_ROWS = 10
 """Rows of processes and of messages on the page of a host."""
 HOST_KEYS = ("open", "sort ", "filter ", "group ", "check --hosts {host}")
 MOST_AT_ONCE = 16
-"""So many hosts of an ssh_config are taken at once by Enter; of more it asks which."""
+"""Hosts of an ssh_config that Enter takes at once; for more it asks which."""
 MOST_NAMES = 24
 NONE_YET = "No host is connected before you choose"
 PAGE_KEYS = ("back", "check --hosts {host}")
-"""Lines of keys that the border of the hosts names, and that of one host."""
+"""Lines of keys in the border of the hosts, and of one host."""
 
 
 class HostCells(LineWidget):
-    """One cell a host; a click on it points at the host."""
+    """One cell a host; a click on it selects the host."""
 
     DEFAULT_CSS = "HostCells { height: auto; margin-bottom: 1; display: none; }"
 
@@ -91,8 +91,6 @@ class HostCells(LineWidget):
 
     @dataclass
     class Pointed(Message):
-        """A cell was clicked."""
-
         host: str
 
     def show(self, rows: Sequence[HostRow], chosen: str) -> None:
@@ -354,7 +352,7 @@ def share_lines(lines: int, frame: int, hosts: int, gpus: int, plots: int) -> tu
 
 
 def offer_verdict(offers: Sequence[HostOffer]) -> tuple[str, str, str, str]:
-    """Return tone, mark and words of a console without hosts, and what Enter does."""
+    """Return tone, mark and words for a console without hosts, with the effect of Enter."""
     if not offers:
         return "note", "…", "connecting…", ""
     first = offers[0]
@@ -402,7 +400,7 @@ def _age_text(seen: float, seconds: float) -> str:
 
 
 def verdict_of(rows: Sequence[HostRow], gpus: Sequence[GpuRow]) -> tuple[str, str, str, str]:
-    """Return tone, mark and words of how the hosts are, the worst first, and how many there are."""
+    """Return tone, mark and words about the hosts, the worst first, and their number."""
     there = [row for row in gpus if not row.stale]
     connected = sum(1 for row in rows if row.node is not None and not row.stale)
     counts = f"{connected} of {count_text(len(rows), 'host')} connected"
