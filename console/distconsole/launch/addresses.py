@@ -61,10 +61,8 @@ def choose_addresses(
 ) -> AddressChoice:
     """Choose the addresses that all hosts, in the order of ranks, can reach each other at.
 
-    ``nic`` is an interface that every host has; None or ``auto`` chooses.
-
-    Raises PlanError if an interface that was asked for is not there, or a host has no address at
-    all.
+    ``nic`` is an interface of every host; None or ``auto`` chooses. Raises PlanError if a requested
+    interface does not exist, or a host has no address at all.
     """
     asked = None if nic in (None, "auto") else nic
     given = {host.name: _endpoint_by_name(host, facts[host.name], asked) for host in hosts}

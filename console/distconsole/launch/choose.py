@@ -205,10 +205,7 @@ def list_engines(choice: Choice, traits: ScriptTraits, env: Mapping[str, str]) -
 def settle_controller(
     choice: Choice, env: Mapping[str, str], engines: Mapping[HostName, Engines]
 ) -> Choice:
-    """Return ``choice``, with mpirun in place of Horovod's own launcher where Horovod needs MPI.
-
-    ``HOROVOD_ELASTIC`` overrides the script's own choice of elastic ranks.
-    """
+    """Return ``choice``, or mpirun if Horovod needs MPI; ``HOROVOD_ELASTIC`` overrides the script's ``elastic``."""
     if choice.launcher is not LauncherName.HOROVOD:
         return choice
     told = env.get(ELASTIC)

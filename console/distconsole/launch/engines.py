@@ -68,7 +68,7 @@ class Engines:
 
     Attributes:
         own_addresses: Addresses that the host's own name resolves to.
-        own_name_error: Why that name has no address; empty if it has one, or is not known.
+        own_name_error: The reason why it resolves to none; empty if it does, or is not known.
     """
 
     asked: tuple[str, ...] = ()

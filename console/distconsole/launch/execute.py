@@ -30,10 +30,9 @@ SECRET_BYTES = 32
 def start(plan: LaunchPlan, session: Session, notice: Mapping[str, Any] | None = None) -> None:
     """Prepare the run on every node, then start it on every node, each in parallel.
 
-    ``notice`` names the receivers of the first node's notifications about the run.
-
-    A failure on one node kills and forgets the run on all. The nodes authenticate each other by a
-    secret that never reaches a disk here.
+    ``notice`` holds the settings of the first node's notifications about the run. A failure on one node
+    kills and forgets the run on all. The nodes authenticate each other by a secret that never reaches a
+    disk here.
 
     Raises UnreachableError, naming the nodes that failed, and why.
     """

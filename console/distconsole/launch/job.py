@@ -35,7 +35,7 @@ FOREIGN_LAUNCHERS = (
     *("TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_ERROR_FILE"),
     *("ROLE_NAME", "ROLE_RANK", "ROLE_WORLD_SIZE"),
 )
-"""Removed from every rank's environment: a console started below torchrun would hand them on, and
+"""Removed from every rank's environment: a console started below torchrun would pass them on, and
 ``TORCHELASTIC_USE_AGENT_STORE`` keeps rank 0 from opening the store that the others wait for."""
 
 VERIFY = "DISTCONSOLE_VERIFY"
@@ -240,10 +240,9 @@ MAX_FILE_BYTES = 1024 * 1024
 
 
 def user_env(request: Run) -> dict[str, str]:
-    """Return the variables that the user adds; ``--env`` wins over the file.
+    """Return the user's variables; ``--env`` wins over the file.
 
-    Raises ConfigError if the file cannot be read, or a line means nothing; UsageError if a name is
-    not one.
+    Raises ConfigError if the file is unreadable or has an invalid line; UsageError for an invalid name.
     """
     env = read_env_file(Path(request.env_file)) if request.env_file else {}
     for name, value in request.env:
@@ -256,10 +255,8 @@ def user_env(request: Run) -> dict[str, str]:
 def read_env_file(path: Path) -> dict[str, str]:
     """Return the variables of a file of ``NAME=value`` lines.
 
-    Blank lines, ``#`` lines and a leading ``export`` are allowed; a value in quotes is unquoted as
-    the shell does it, and nothing is expanded.
-
-    Raises ConfigError, naming the file and the line.
+    Blank lines, ``#`` lines and a leading ``export`` are allowed; a value in quotes is unquoted as in a
+    shell, without expansion. Raises ConfigError, naming the file and the line.
     """
     try:
         if path.stat().st_size > MAX_FILE_BYTES:

@@ -46,11 +46,7 @@ class PreparedLaunch:
 
 @dataclass(frozen=True, slots=True)
 class LaunchHosts:
-    """The hosts of a launch with their facts, and the Slurm job that they belong to.
-
-    Attributes:
-        notes: Remarks on the choice of hosts for the user.
-    """
+    """The hosts of a launch with their facts, their Slurm job, and ``notes`` on their choice for the user."""
 
     cluster: Cluster
     facts: Mapping[HostName, NodeFacts]
@@ -63,11 +59,9 @@ class LaunchHosts:
 
 
 def make_plan(launch: PreparedLaunch, hosts: LaunchHosts, run: RunId, folder: str) -> LaunchPlan:
-    """Place a job, whose choice goes with the hosts (``choose.finish_choice``); they are in order of ranks.
+    """Place a job on hosts in the order of ranks; its choice is final (``choose.finish_choice``).
 
-    Relative paths start in ``folder``, the console's own.
-
-    Raises PlanError if the job cannot be placed.
+    Relative paths start in ``folder``, the console's own. Raises PlanError if the job cannot be placed.
     """
     request, facts, allocation = launch.request, hosts.facts, hosts.allocation
     one_a_node = is_one_a_node(launch.choice, launch.traits, request.arguments)

@@ -58,8 +58,8 @@ def traits_of(source: str, path: Path | None = None, request: Run | None = None)
     """Return the traits of a script in Python or for a shell; of any other language only its interpreter.
 
     Args:
-        path: Where it lies. Scripts that a shell script starts are looked for beside it.
-        request: The arguments and variables that it is started with, and its working folder.
+        path: Its place; scripts that a shell script starts are looked up beside it.
+        request: Its arguments, variables, and working folder.
     """
     suffix = path.suffix if path is not None else ""
     interpreter = find_interpreter(source, suffix)

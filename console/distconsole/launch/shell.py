@@ -1,6 +1,6 @@
-"""A shell script, read by the grammar of bash that editors use: which of its commands start ranks, and how it ends.
+"""Reads a shell script by editors' grammar of bash: the commands that start ranks, and its end.
 
-A variable has the value that the script gives it; one that it does not set stays as it is written (``$NAME``).
+A variable has its value in the script; one that the script does not set stays as written (``$NAME``).
 """
 
 from __future__ import annotations
@@ -85,9 +85,9 @@ MAX_DEPTH = 4
 def read_shell(
     source: str, folders: Sequence[Path] = (), values: Mapping[str, str | list[str]] | None = None
 ) -> ShellScript:
-    """Return the programs that a shell script starts; reads nested scripts from the first of ``folders`` with them.
+    """Return the programs that a shell script starts with the variables ``values``.
 
-    ``values`` are the variables that it begins with.
+    Nested scripts are read from the first of ``folders`` that has them.
     """
     found_system = DIRECTIVE.search(source)
     system = found_system[1] if found_system else ""

@@ -1,6 +1,6 @@
 """A plan in writing: the ``plan`` event, the text of ``--dry-run``, and files for sbatch, torchrun and mpirun.
 
-The files name the variables that may be secret, and leave their values to whoever runs them.
+The files name the variables that may be secret, without their values.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ TORCH_NAMES = {
         "MASTER_PORT": "$((MASTER_PORT + 1 + TORCHELASTIC_RESTART_COUNT))",
     },
 }
-"""Where each engine says what torch's ``env://`` reads.
+"""Each engine's sources for torch's ``env://`` variables.
 
-torchrun says it all, but for a store of each round's own: with one for all, ranks that begin again find
-in it the addresses of ranks that are gone.
+torchrun sets all of them, but not a store for each round: in a common one, restarted ranks find the
+addresses of dead ranks.
 """
 
 NODE_NAMES = {
@@ -203,8 +203,7 @@ class _Source:
 def emit(kind: EmitKind, launch: PreparedLaunch, folder: str, plan: LaunchPlan | None) -> str:
     """Return the file's text, for a script that starts in ``folder``; without hosts there is no plan.
 
-    Raises UnavailableError if that starter cannot start the script; PlanError if it cannot place
-    the ranks so.
+    Raises UnavailableError if that starter cannot start the script; PlanError if it cannot place its ranks.
     """
     what = _Source(launch.request, launch.env, launch.traits, launch.choice, folder, plan)
     container = launch.request.where.container or (plan and plan.nodes[0].container)

@@ -329,10 +329,7 @@ class Leaving:
 
 
 def mute_lost_terminal() -> bool:
-    """Redirect output of a closed terminal to /dev/null; return True if it is closed.
-
-    Textual's writer thread ends at an error, and the exit then waits for it without end.
-    """
+    """Send output of a closed terminal to /dev/null and return True: Textual would wait for its failed writer."""
     lost = False
     for stream in (STDOUT, STDERR):
         try:

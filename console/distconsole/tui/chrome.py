@@ -85,8 +85,7 @@ def title_content(
 ) -> Content:
     """Return tabs, hosts and running runs in ``width`` cells; the program's name, help and host words give way.
 
-    Args:
-        digits: Digits act as the F-keys, many of which some terminals keep for themselves.
+    With ``digits`` these act as the F-keys, many of which some terminals keep for themselves.
     """
     names = keymap.digits if digits else {}
     shown = [(tab, names.get(tab.key, tab.shown)) for tab in keymap.tabs]
@@ -148,11 +147,10 @@ def keys_content(
     outermost: bool = True,
     unable: Collection[str] = (),
 ) -> Content:
-    """Return the mode, and the keys that help in it in ``view``; with ``heat`` those of the map come first.
+    """Return the mode, and the keys for it in ``view``; with ``heat`` those of the map come first.
 
-    Of a job that was ``found`` nothing is kept, and nothing of it is ours to stop or to trace. While hosts are
-    ``offered``, and while a view is ``empty``, there is nothing that its keys could work on. Lines that are
-    ``unable`` would do nothing now.
+    A job that was ``found`` cannot be stopped or traced from here and has no records. While hosts are
+    ``offered``, or a view is ``empty``, keys without an object are left out, as are the ``unable`` lines.
     """
     able = _keys_of(keymap, view, goes_on=goes_on, found=found, heat=heat)
     shown = [key for key in able if key.line not in unable]

@@ -45,7 +45,7 @@ WAYS = {"toggle": "go on or stand", "faster": "the next speed", "slower": "the s
 
 
 class ReplayTask(RequestTask):
-    """A stored run, as it was at the moment that is chosen: at first its end.
+    """A stored run at the chosen moment: at first its end.
 
     Its pictures (``run``, ``history``, ``load``) are those of that moment; its ``log_buffer`` has all lines.
     """

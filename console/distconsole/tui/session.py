@@ -72,9 +72,9 @@ def needs_hosts(request: ask.Request) -> bool:
 
 
 class ConsoleSession:
-    """What lives as long as the screen does; for operations a ``SessionSource``.
+    """State that lives as long as the screen; for operations a ``SessionSource``.
 
-    What only a task needs is loaded with the first of them, when the first picture stands.
+    Modules for tasks are loaded with the first task, after the first picture.
     """
 
     own: Session | None = None
@@ -112,10 +112,8 @@ class ConsoleSession:
     def begin(self, config: Config | None = None, *, asks: bool = False) -> None:
         """Read the hosts and connect none: their first use does; raises ConsoleError if they cannot be read.
 
-        Logins ask their questions now, before the screen takes the terminal.
-
-        Args:
-            asks: Offer a choice of hosts if none are named but files know some.
+        Logins ask their questions now, before the screen takes the terminal. With ``asks`` the hosts are
+        left to a choice if none are named but files know some.
         """
         if asks:
             config = load_config() if config is None else config
@@ -125,9 +123,9 @@ class ConsoleSession:
             self.own.log_in()
 
     def choose_hosts(self, where: ask.Where) -> None:
-        """Take the hosts of ``where`` for the console's; raises ConsoleError, and leaves them, if they mean nothing.
+        """Take the hosts of ``where`` for the console's; on an error keeps the old ones and raises ConsoleError.
 
-        Links to the hosts of before stay: a run may be followed by them.
+        Links to the old hosts stay: a run may be followed by them.
         """
         meant = where.over(self.where)
         self.own = self._open.enter_context(open_session(meant))

@@ -55,9 +55,8 @@ def plan_nodes(job: Job) -> tuple[NodePlan, ...]:
 def plan_elastic_nodes(job: Job) -> tuple[NodePlan, ...]:
     """Return each node's plan under Horovod's elastic driver, which runs on the first node.
 
-    The ranks' places are those that the driver gives them while all hosts are there.
-
-    Raises PlanError if more ranks would restart together than the store takes.
+    The ranks' places are the driver's with all hosts alive. Raises PlanError if more ranks would
+    restart together than the store takes.
     """
     if job.world_size > MAX_ELASTIC_RANKS:
         raise PlanError(

@@ -41,7 +41,7 @@ code=$?
 echo "exited $RANK $code" 1<>"$run/reports"
 [ "$code" = 0 ] || exec sleep 100000
 """
-"""Gives a rank its own log files, and tells the shim of its start and its end. After a failure it
+"""Gives a rank its own log files, and reports its start and its end to the shim. After a failure it
 stays, so that the shims end the run, with the grace of the run, before mpirun kills the other ranks."""
 
 AS_RANK = f"{TORCH_NAMES}{REPORTING}"

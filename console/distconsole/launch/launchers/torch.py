@@ -32,10 +32,10 @@ OWN_LOGS = (
     '[ -p "$distconsole_log.err" ] || distconsole_log="$DISTCONSOLE_RUN_DIR/logs/rank-$RANK"; '
     'exec >>"$distconsole_log.out" 2>>"$distconsole_log.err"; fi; exec "$@"'
 )
-"""Gives each rank the pipes, which become log files, that ranks without an engine have, in the same process.
+"""Gives each rank the pipes of ranks without an engine, which become log files, in the same process.
 
 torchrun's own ``--tee`` puts its prefix into the middle of lines, turns ``\\r`` into ``\\n`` and
-mixes the ranks. Where there is no run of ours (a pasted ``--dry-run``) they print as usual.
+mixes the ranks. Without a run of ours (a pasted ``--dry-run``) the ranks print as usual.
 """
 
 

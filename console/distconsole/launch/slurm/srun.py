@@ -163,10 +163,7 @@ def is_one_a_node(choice: Choice, traits: ScriptTraits, arguments: Sequence[str]
 
 
 def plan_tasks(job: Job, plans: Sequence[NodePlan]) -> tuple[NodePlan, ...]:
-    """Return plans whose processes also have the variables of a task of srun.
-
-    A script that reads ``SLURM_PROCID`` works as below ``srun --ntasks-per-node``.
-    """
+    """Return plans whose processes also have srun's variables of a task, for scripts that read ``SLURM_PROCID``."""
     counts = [len(plan.ranks) for plan in plans]
     return tuple(_plan_node_tasks(job, plan, counts, at) for at, plan in enumerate(plans))
 
@@ -181,7 +178,7 @@ def step_command(
     shims: Sequence[Sequence[str]],
     containers: Sequence[str] = (),
 ) -> tuple[str, ...]:
-    """Return the srun that starts each node's shim, of which ``shims`` has the words in order of ``hosts``.
+    """Return the srun that starts each node's shim; ``shims`` has their words in the order of ``hosts``.
 
     With pyxis's options, ``containers``, the shims run inside, and their program's and the run's folders are mounted.
     """

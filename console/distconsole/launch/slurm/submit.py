@@ -1,7 +1,7 @@
-"""A Slurm job as it is submitted: its script, sbatch's words, what its options ask for.
+"""Submits a Slurm job: its script, sbatch's words, and the meaning of its options.
 
-The job's script only holds the nodes. What to start on them is not known before Slurm has chosen
-them, so the script waits on the first one for the path of a script, and becomes that.
+The job's script only holds the nodes: the ranks' script depends on Slurm's choice of nodes, so the
+first waits on the first node for the path of the second, and becomes that.
 """
 
 from __future__ import annotations
@@ -72,9 +72,8 @@ def submit_command(
 ) -> list[str]:
     """Return the sbatch that submits a job with ``--slurm OPTIONS``, on exactly ``hosts`` if there are any.
 
-    The script goes by ``--wrap``, so that a word among the options that is none cannot take its place.
-
-    Raises UsageError if the quotes do not fit.
+    The script goes by ``--wrap``, so that a stray word among the options cannot take its place. Raises
+    UsageError if the quotes do not match.
     """
     # The job's own script holds the nodes, outside of a container; srun gets those options.
     words, _ = split_container_words(words_of(options))

@@ -1,7 +1,7 @@
-"""Which files a ``.gitignore`` leaves out, by Git's own rules (gitignore(5)).
+"""Decides which files a ``.gitignore`` leaves out, by Git's own rules (gitignore(5)).
 
-Differences from Git: that a tracked file is an exception its caller has to know, and rules from
-outside the project (``core.excludesFile``) do not count.
+Unlike Git it does not know tracked files (the caller excepts them), nor rules from outside the
+project (``core.excludesFile``).
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Project:
 
 
 def gather(request: Run, folder: Path, kept: KeptCode) -> Code:
-    """Return the code of the script's project as it is now, kept here for a later ``rerun``.
+    """Return the present code of the script's project, kept here for a later ``rerun``.
 
     Raises PlanError if there is no such script, or the project is too large or cannot be read.
     """
@@ -78,7 +78,7 @@ def gather(request: Run, folder: Path, kept: KeptCode) -> Code:
 
 
 def locate(request: Run, folder: Path, root: Path) -> tuple[Run, str, str]:
-    """Return the request as it reads on the nodes, the folder there, and a note for a person.
+    """Return the request with its paths on the nodes, the folder there, and a note for the user.
 
     The ranks start in the same folder of the project as here. From outside the project they start
     in its top folder, unless ``--workdir`` names a folder that the nodes have.

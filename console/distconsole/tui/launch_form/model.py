@@ -149,8 +149,8 @@ class LaunchFormModel:
     """Fills in a launch and plans it as it changes.
 
     Args:
-        look: Begins a look at a line: its text, whether launchers are to be judged.
-        lost: Why a host is not connected right now; None if it is, or nothing is known.
+        look: Begins a preview of a line: its text, and True if launchers are to be judged.
+        lost: The error of a host's lost connection; None with one, or before the first.
     """
 
     broken: ConsoleError | None = None

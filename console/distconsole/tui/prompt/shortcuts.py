@@ -23,7 +23,7 @@ DEFINED = re.compile(r"\s*([^\s=]+)\s*(?:=\s*|\s)(.*?)\s*", re.DOTALL)
 class Shortcuts:
     """Aliases and keys; without ``kept``, a file, aliases are of this session only.
 
-    Raises ConfigError naming file and line, if one of them means nothing.
+    Raises ConfigError naming file and line, if one of them is invalid.
     """
 
     def __init__(self, config: Config, kept: Path | None = None) -> None:

@@ -1,7 +1,4 @@
-"""Characters of pictures: Unicode, the Linux console's font, and ASCII.
-
-Characters that a terminal lacks are replaced on every drawn line, from any widget.
-"""
+"""Characters of pictures, and likenesses for the Linux console's font and for ASCII."""
 
 from __future__ import annotations
 

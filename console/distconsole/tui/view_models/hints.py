@@ -29,9 +29,9 @@ COMMAND = re.compile(
     r"(?: -- (?:'[^']*'|\"[^\"]*\"|[^;…`\"'])+(?<!\s))?"
     rf"(?P<open> ?…(?: {_NAME})*)?)"
 )
-"""A command in a hint: a verb, options, names of runs, hosts and files (with a digit, a dot or in capitals); what follows is prose.
+"""A command in a hint: a verb, options, names of runs, hosts and files (with a digit, a dot or in capitals).
 
-It is ``open`` if a person has to write the rest.
+Prose may follow. It is ``open`` if a person has to write the rest.
 """
 _OTHER = re.compile(r"(?:sudo [\w-]+|export)(?: (?=\S*[^a-z\s])\S+)*")
 """A hint that is just a command of another program."""

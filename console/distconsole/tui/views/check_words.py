@@ -43,10 +43,7 @@ OUTCOME_TONES = {
 def check_verdict(
     model: CheckModel, *, done: bool, cancelled: bool, seconds: float = 0.0
 ) -> tuple[str, str, str]:
-    """Return tone, mark and sentence: the result, the findings, the numbers of checks made and not made.
-
-    ``seconds`` is the age of a running check.
-    """
+    """Return tone, mark and sentence: the result, or ``seconds`` of a running check, findings, numbers of checks."""
     report, cells = model.report, _count_cells(model)
     made = sum(cells[each] for each in MADE)
     running = going_texts(model.stage) if model.stage is not None and not done else []

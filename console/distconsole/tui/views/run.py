@@ -296,14 +296,14 @@ class RunView(Vertical):
 def share_lines(
     lines: int, frame: int, rows: int, middle: int, printed: int
 ) -> tuple[int, int, int]:
-    """Return how many of ``lines`` the ranks take, what stands below them, and the log; 0 for what has no room.
+    """Return the lines of the ranks, of the part below them, and of the log out of ``lines``; 0 without room.
 
     Plots take no more than ``MOST_ROWS`` as long as others need the rest: the ranks, then the log.
 
     Args:
-        frame: Lines that the frame of a panel takes.
+        frame: Lines of a panel's frame.
         rows: Rows of ranks.
-        middle: The fewest rows of what stands between ranks and log; 0 for nothing.
+        middle: The fewest rows of the part between ranks and log; 0 for nothing.
         printed: Lines for the log.
     """
     wanted = frame + 1 + rows

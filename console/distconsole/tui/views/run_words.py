@@ -318,9 +318,7 @@ def _plot(
 ) -> PlotData:
     """Return a curve with its present figures.
 
-    Args:
-        drawn: The drawn plot, and the x width of a column of dots: the curve stays until that column is
-            full.
+    ``drawn`` is the drawn plot, with the x width of a column of dots: the curve stays until a column is full.
     """
     timeline = task.run
     title, series, x = shown

@@ -196,9 +196,9 @@ def _wrap(body: Text, room: int, most: int) -> list[Text]:
 
 
 def bars_text(lines: Sequence[LogLine], room: int, world: int, style: LineStyle) -> list[Text]:
-    """Return progress bars of a run with ``world`` ranks in at most ``room`` lines, those that are least far first.
+    """Return progress bars of a run with ``world`` ranks in at most ``room`` lines, the least advanced first.
 
-    Where there are more, those that look alike are one.
+    If there are more, those that look alike are one.
     """
     bars = alike(lines, fold=len(lines) > room)
     return [_bar_text(bar, world, style) for bar in bars[:room]]

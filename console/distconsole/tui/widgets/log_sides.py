@@ -31,9 +31,9 @@ MOST_EXACT = 999_999
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """So many lines, by ``Level``, of those that are called ``name``; ``word`` filters for them.
+    """The number of lines of ``name`` by ``Level``; ``word`` filters for them.
 
-    ``counts`` is counted up in its place, so that the row need not be made again.
+    ``counts`` changes in place, so that the row need not be made again.
     """
 
     name: Text

@@ -18,10 +18,7 @@ LINES_A_ROW = 4
 
 
 class Offer(NamedTuple):
-    """The resulting line, its text and help in the list, and the searched words in it.
-
-    ``ends``: a blank may follow.
-    """
+    """The resulting line (a blank may follow if it ``ends``), its text and help in the list, the searched words in it."""
 
     line: str
     text: str

@@ -295,9 +295,7 @@ def _half_sign(bits: int) -> str:
 def spread(spare: int, frame: int, known: int, height: int) -> tuple[int, int]:
     """Return the number of rows for ``known`` plots in ``spare`` lines, and the lines that they take.
 
-    Args:
-        frame: Lines of a panel's frame.
-        height: Lines of the whole view: on a tall one plots are taller.
+    ``frame`` is the lines of a panel's frame, ``height`` the whole view's: on a tall one plots are taller.
     """
     rows = 2 if known >= MANY and spare >= 2 * (frame + MOST_ROWS) else 1
     return rows, min(spare, rows * (frame + max(MOST_ROWS, height // 3)))

@@ -302,8 +302,7 @@ def load_plots(
 ) -> list[PlotData]:
     """Return the plots of ``rows`` at ``now`` (monotonic seconds), one for each of ``kinds``.
 
-    Args:
-        before: Key -> the drawn plot: curves stay until the next mean.
+    ``before`` are the drawn plots by key: their curves stay until the next mean.
     """
     place = int(now // EACH_SECONDS)
     found = []
