@@ -1,4 +1,4 @@
-"""Which address of each host the ranks talk through, chosen from facts."""
+"""Chooses from facts the address of each host that its ranks use."""
 
 from __future__ import annotations
 

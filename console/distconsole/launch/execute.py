@@ -1,4 +1,4 @@
-"""A plan made real: prepared on every node, started on every node, stopped on every node."""
+"""Executes a plan: prepares, starts and stops the run on every node."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def _begin_step(
         return require_all(outcomes, "the run cannot be started below Slurm")
 
     ask(hosts[:1], do="step", job=plan.slurm_job, argv=argv, held=plan.slurm_held)
-    # The first node first: if srun cannot start, it is the one that knows.
+    # The first node first: it knows if srun cannot start.
     first = ask(hosts[:1], do="shim")[0]
     ask(hosts[1:], do="shim")
     return first

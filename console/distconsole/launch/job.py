@@ -1,4 +1,4 @@
-"""A job placed on hosts, as every launcher gets it to plan from, and what all launchers give their ranks."""
+"""A job placed on hosts, the input of every launcher, and the settings that all launchers share."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class Job:
         words = (self.script, *added, *self.arguments)
         if self.module:
             return (python, "-m", *words)
-        # A script that only the hosts have is known by its ending.
+        # A script that only the hosts have is recognised by its ending.
         ending = (
             ("bash",) if self.script.endswith((".sh", ".bash")) and not self.traits.here else ()
         )

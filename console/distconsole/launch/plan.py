@@ -242,7 +242,7 @@ def _assemble(
         grace_seconds=request.grace_seconds,
         lost_after_seconds=request.lost_after_seconds,
         watch=watch,
-        # What goes on without a host restarts its ranks itself.
+        # A job that outlives a host restarts its ranks itself.
         max_restarts=0 if request.may_lose_hosts else request.max_restarts,
         min_nodes=fewest,
         log_bytes=request.log_limit,

@@ -133,7 +133,7 @@ def _host_lines(index: int, node: NodePlan) -> list[str]:
         lines.append(mask_text(node.setup))
     if node.unset:
         lines.append(f"unset {' '.join(node.unset)}")
-    # What lies in the run's folder only a run of ours has.
+    # Only a run of ours has files in its run's folder.
     env = {k: v for k, v in mask_env(node.env).items() if RUN_DIR not in v}
     lines += [f"export {name}={_word(value)}" for name, value in env.items()]
     commands = [mask_text(_rank_line(rank)) for rank in node.ranks]

@@ -1,4 +1,4 @@
-"""The application: its start and end, themes and palette; ``MainScreen`` has the contents."""
+"""The application: its start and end, themes and palette; ``main_screen`` has the contents."""
 
 from __future__ import annotations
 

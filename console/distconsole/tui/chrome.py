@@ -1,4 +1,4 @@
-"""What stands around the views: tabs and facts on the first line, the time of a past run, and the keys that help here."""
+"""The lines around the views: tabs and facts above, a past run's time, and the useful keys below."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def _keys_of(keymap: Keymap, view: str, *, goes_on: bool, found: bool, heat: boo
 
 
 def _entry(key: Key) -> Content:
-    # The label may be anybody's.
+    # The label may come from a user's configuration.
     label = key.label if len(key.label) <= MAX_LABEL else f"{key.label[: MAX_LABEL - 1]}…"
     return _named(key.key, key.shown, label)
 

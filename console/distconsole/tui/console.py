@@ -1,4 +1,4 @@
-"""What commands and views may use of the screen that they are on."""
+"""The screen's interface for commands and views."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class ConsoleScreen(KeyScreen):
         self.question = Question(id="question")
         self.views = ViewSwitcher(session, shortcuts, self._make_form, id="views")
         self._title_line = Words(id="title")
-        # Looked up by name ten times a second they would cost more than all else between two pictures.
+        # Looked up by name ten times a second they would cost more than the rest between two pictures.
         self._demo, self._time = Line(id="demo"), TimeBar(id="time")
         self.messages = Messages(id="said")
         self._finder = Finder()

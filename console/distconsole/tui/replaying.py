@@ -1,4 +1,4 @@
-"""A past run whose moment can be chosen: a task that shows it as it was then."""
+"""A past run at a chosen moment, as a task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One session at the console: its hosts, its connections, and the tasks that go on."""
+"""One session at the console: its hosts, connections, and running tasks."""
 
 from __future__ import annotations
 

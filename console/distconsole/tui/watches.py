@@ -1,4 +1,4 @@
-"""Conditions that the operator watches: each says once when it comes true, and once when it ends."""
+"""The operator's conditions: each gives a message when it becomes true, and one when it ends."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def _plan_node(job: Job, node: PlacedNode) -> NodePlan:
         "HOROVOD_SIZE": str(job.world_size),
         "HOROVOD_LOCAL_SIZE": str(node.slots),
         "HOROVOD_HOSTNAME": _scope(node),
-        # Both, or a build with MPI in it calls MPI and ends (segfault, exit code 5).
+        # Set both: else a build with MPI calls MPI and dies (segfault, exit code 5).
         "HOROVOD_CONTROLLER": "gloo",
         "HOROVOD_CPU_OPERATIONS": "gloo",
         "HOROVOD_GLOO_RENDEZVOUS_ADDR": job.master.endpoint.address,

@@ -127,7 +127,7 @@ def _plan_node(job: Job, node: PlacedNode) -> NodePlan:
         "MASTER_PORT": PORT,
         "GROUP_RANK": str(node.index),
         "GROUP_WORLD_SIZE": str(len(job.nodes)),
-        # A Horovod that has Gloo too would else guess.
+        # A Horovod that has Gloo too would guess otherwise.
         "HOROVOD_CONTROLLER": "mpi",
         "HOROVOD_CPU_OPERATIONS": "mpi",
         **threads_env(node),
@@ -140,7 +140,7 @@ def _plan_node(job: Job, node: PlacedNode) -> NodePlan:
 def _mpirun(job: Job, env: dict[str, str]) -> RankPlacement:
     command = _command(job)
     size = str(job.world_size)
-    # mpirun cannot hand a node's own number to all ranks alike.
+    # mpirun gives all ranks the same variables, so no node's own number.
     own = ("OMPI_", "PRTE_", "GROUP_RANK", "MPICH_INTERFACE_HOSTNAME")
     names = tuple(name for name in env if not name.startswith(own))
     if _is_hydra(job):

@@ -1,1 +1,1 @@
-"""Runs below Slurm: submitted, started by srun, shown before they are."""
+"""Runs below Slurm: submitted, started by srun, shown beforehand."""

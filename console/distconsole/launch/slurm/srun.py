@@ -191,8 +191,8 @@ def step_command(
         *("srun", "--jobid", job, "--overlap", "--nodes", number, "--ntasks", number),
         *("--job-name", run),
         *("--ntasks-per-node=1", f"--nodelist={','.join(hosts)}", "--chdir=/"),
-        # The shims leave one after the other, each with the run's exit code; one on a node that is
-        # gone never does, and srun would wait until Slurm has noticed.
+        # The shims leave one after the other, each with the run's exit code; one on a lost node never does,
+        # and srun would wait until Slurm has noticed.
         *("--kill-on-bad-exit=0", f"--wait={PARTING_SECONDS}"),
         # One task a node must not be bound to one processor, nor be taken for a rank of MPI.
         *("--cpu-bind=none", "--mpi=none", "--input=none"),

@@ -1,1 +1,1 @@
-"""A project's code: which files it is, and how they are brought to the nodes."""
+"""A project's code: the choice of its files, and their way to the nodes."""

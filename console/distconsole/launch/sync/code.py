@@ -155,7 +155,7 @@ class _Walk:
         for entry in entries:
             below = f"{path}/{entry.name}" if path else entry.name
             is_folder = entry.is_dir(follow_symlinks=False)
-            # What Git tracks all the same is left out by our own file alone.
+            # Tracked files are left out only by our own ignore file.
             tracked = below in (self.with_tracked if is_folder else self.tracked)
             left_out = (own if tracked else both).leave_out(below, folder=is_folder)
             if entry.name in NEVER or left_out or (ignored and not tracked):

@@ -1,4 +1,4 @@
-"""How a line at the prompt may go on: the grammar's completions and those of the screen's own verbs."""
+"""Completions at the prompt: the grammar's and those of the screen's own verbs."""
 
 from __future__ import annotations
 

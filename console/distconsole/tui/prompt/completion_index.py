@@ -1,4 +1,4 @@
-"""Vocabulary for completion that lie in files: hosts, clusters, past runs. Read in a thread."""
+"""Completions from files: hosts, clusters, past runs. A thread reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines typed before, in memory and in a file, where secrets are masked; and what stands grey behind the cursor."""
+"""Lines typed before, in memory and, with secrets masked, in a file; and the grey suggestion behind the cursor."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class Prompt(Input):
         super().__init__(
             placeholder=WAY_HERE, suggester=Ghost(history, completer), select_on_focus=False, id=id
         )
-        # A blink is two drawings a second for as long as the console stands there.
+        # A blink costs two drawings a second all day.
         self.set_reactive(Input.cursor_blink, False)
         self._history = history
         self._completer = completer

@@ -1,4 +1,4 @@
-"""Which key types which line: ours, and over them those of ``[keys]``."""
+"""The lines that keys type: ours, overridden by those of ``[keys]``."""
 
 from __future__ import annotations
 

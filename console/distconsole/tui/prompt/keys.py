@@ -1,4 +1,4 @@
-"""Keys of ours: each types a line of the grammar."""
+"""Our keys: each types a line of the grammar."""
 
 from __future__ import annotations
 

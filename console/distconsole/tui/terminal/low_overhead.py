@@ -102,7 +102,7 @@ class LowOverheadApp(App[Result]):
         await super().on_event(event)
         if _is_press(event):
             with suppress(ScreenError):  # it is being taken down
-                # Behind the press, in the queue of who has the keys.
+                # After the press, in the queue of the focused widget.
                 (self.focused or self.screen).call_later(self.input_priority.take)
 
     def hurry(self) -> None:

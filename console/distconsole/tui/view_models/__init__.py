@@ -1,1 +1,1 @@
-"""What views draw, worked out from events alone."""
+"""The contents of views, derived from events alone."""

@@ -1,4 +1,4 @@
-"""A check: how it came out, findings worst first with cause and cure, checks by host, pairs of hosts, interfaces taken."""
+"""A check: verdict, findings worst first with cause and cure, checks by host, pairs of hosts, chosen interfaces."""
 
 from __future__ import annotations
 

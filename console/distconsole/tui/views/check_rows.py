@@ -1,4 +1,4 @@
-"""A check as rows: findings, and what came out of each check on each host, by group."""
+"""A check as rows: findings, and the outcome of each check on each host, by group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The launch form: fields, hosts, the plan as it changes, and the launches of before."""
+"""The launch form: fields, hosts, the plan as it changes, and earlier launches."""
 
 from __future__ import annotations
 

@@ -275,7 +275,7 @@ class LogsView(Vertical):
         if rows is None:
             raise ConsoleError("there are no lines yet", "run SCRIPT, or attach RUN")
         place = {
-            # Who follows the end has read all: then the next error is the first there is.
+            # A reader at the end has read all: then the next error is the first one.
             "error": rows.errors.after(-1 if self.tail.follows else at),
             "error-before": rows.errors.before(at),
             "first-error": rows.first_error.number if rows.first_error is not None else None,

@@ -1,4 +1,4 @@
-"""Which rows a view shows, in which order and groups, by the expression language."""
+"""Filter, order and groups of a view's rows, by the expression language."""
 
 from __future__ import annotations
 

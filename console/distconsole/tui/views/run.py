@@ -1,4 +1,4 @@
-"""A run: how it goes in one line, its figures, the ranks, reduced metrics as curves, findings, the log's tail."""
+"""A run: its verdict, figures, ranks, curves of metrics reduced over ranks, findings, and the log's tail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The heat map of a run: which of its figures, over which ranks and times."""
+"""The heat map of a run: its quantity, ranks and times."""
 
 from __future__ import annotations
 

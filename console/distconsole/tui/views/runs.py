@@ -1,4 +1,4 @@
-"""Past and present runs: sorted, filtered, grouped, marked to be compared; Enter shows one again."""
+"""Past and present runs: sorted, filtered, grouped, marked for comparison; Enter shows one again."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def columns_of(curve: Curve, scale: float, first: float) -> list[tuple[int, floa
     xs, at = curve.xs, 0
     while at < len(xs):
         column = int((xs[at] - first) * scale)
-        # Points are many and columns few: those of one are looked up and taken together.
+        # Points are many and columns few: look up and combine those of a column together.
         end = bisect_right(xs, column, at + 1, key=lambda x: int((x - first) * scale))
         mean = mean_of(curve.values[at:end])
         found.append((column, mean, min(curve.lows[at:end]), max(curve.highs[at:end])))

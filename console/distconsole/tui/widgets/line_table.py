@@ -1,4 +1,4 @@
-"""A table drawn by lines: its cost is that of the rows on the screen, whatever it holds."""
+"""A table drawn by lines: it costs the rows on the screen, however many it holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A widget that is made of lines; only lines that look different are drawn again."""
+"""A widget made of lines; only changed lines are drawn again."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class LineWidget(Widget):
         room = cells - Segment.get_line_length(line)
         if room > 0:
             line.append(Segment(" " * room, base))
-        # A strip costs more than all of its text: one is made, not one for each thing done to it.
+        # A strip costs more than all of its text: make one instead of one for each step.
         strip = Strip(line, cells - min(room, 0))
         return strip if room >= 0 else strip.crop(0, cells)
 

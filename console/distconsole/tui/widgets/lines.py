@@ -50,7 +50,7 @@ class Words(Static):
             self.update(content, layout=False)
             return
         self.update(content)
-        # Textual counts one of the changes before it idles, and takes the size of the first for that of all.
+        # Textual counts one of the changes before it idles, and takes its size for all.
         self._layout_updates += 1
 
     def recolour(self) -> None:

@@ -1,4 +1,4 @@
-"""One printed line as cells: when, who, and what, in its own colours; progress bars in the same way."""
+"""One printed line as cells: time, source, and text, in its own colours; progress bars alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Beside the lines of a run: how many each rank printed and how bad they are, to choose from."""
+"""Panels beside a run's lines: counts by rank and by level, to choose from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines that ranks printed: the newest in sight until the reader goes back; it costs the lines on the screen."""
+"""The ranks' lines: the newest in sight until the reader goes back; it costs the lines on the screen."""
 
 from __future__ import annotations
 

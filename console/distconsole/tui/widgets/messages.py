@@ -1,4 +1,4 @@
-"""The newest messages, for as long as it takes to read them, and what goes on right now."""
+"""The newest messages, long enough to read them, and the progress of a job."""
 
 from __future__ import annotations
 

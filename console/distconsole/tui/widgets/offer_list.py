@@ -1,4 +1,4 @@
-"""A list of ways to go on under the view, completions or lines of the history, and a walk through it."""
+"""A list of completions or history lines under the view, and a walk through it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pairs of hosts as a matrix, from the row to the column, with a cursor that tells the pair below it."""
+"""Pairs of hosts as a matrix, from the row to the column, with the pair at the cursor in words below."""
 
 from __future__ import annotations
 

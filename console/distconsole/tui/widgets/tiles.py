@@ -1,4 +1,4 @@
-"""Tiles: one figure each, large enough to be read at a glance, with its history and what belongs to it."""
+"""Tiles: one figure each, large enough to be read at a glance, with its history and related words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hosts and GPUs as rows of their tables and as curves; a host that fell silent greys out with its age."""
+"""Hosts and GPUs as rows of their tables and as curves; a silent host greys out with its age."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hosts and their GPUs as they are now and in the last minutes; or all of that of one host."""
+"""The hosts and their GPUs, now and in the last minutes; or one host's page."""
 
 from __future__ import annotations
 
