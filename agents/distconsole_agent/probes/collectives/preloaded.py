@@ -12,6 +12,7 @@ import json
 import os
 import re
 import resource
+import select
 import signal
 import socket
 import struct
@@ -50,8 +51,11 @@ def surroundings() -> list[Any]:
     ]
 
 
-def serve(name: str, seconds: float, alike: list[Any]) -> str | None:
-    """Fork a process that forks ranks whose surroundings are ``alike``, for ``seconds``; return None, or in a rank its source."""
+def serve(name: str, seconds: float, agent: int, alike: list[Any]) -> str | None:
+    """Fork a process that forks ranks whose surroundings are ``alike``; return None, or in a rank its source.
+
+    It ends after ``seconds``, or when the pipe ``agent`` does, whose other end the agent holds.
+    """
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(f"\0{name}")
     listener.listen(BACKLOG)
@@ -62,17 +66,20 @@ def serve(name: str, seconds: float, alike: list[Any]) -> str | None:
         listener.close()
         return None
     nothing = os.open(os.devnull, os.O_RDWR)
-    for stream in range(3):
-        os.dup2(nothing, stream)
+    for place, stream in enumerate((agent, nothing, nothing)):
+        os.dup2(stream, place)
+    os.close(agent)
+    os.close(nothing)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     gc.freeze()  # a rank that looked through all of torch at its end would copy those pages
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the keepers
-    while True:
+    while 0 not in select.select([0, listener.fileno()], [], [])[0]:
         connection, _ = listener.accept()
         if peer_uid(connection) == os.geteuid() and not os.fork():
             listener.close()
             return _keep(connection, alike)
         connection.close()
+    os._exit(0)
 
 
 def _keep(connection: socket.socket, alike: list[Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 
 from distconsole_agent import probes
 from distconsole_agent.probes.scripts import script_source
+from fakes.shims import wait_until
 
 RANK = (
     script_source("probes.collectives.preloaded")
@@ -42,6 +44,11 @@ def environment(**more: str) -> dict[str, str]:
     """Return the environment of the test's set-up: pytest names the phase in a variable."""
     own = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
     return {**own, **more}
+
+
+def is_served(token: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as connection:
+        return connection.connect_ex(f"\0{token}") == 0
 
 
 def start(server: str, does: str = "") -> subprocess.Popen[str]:
@@ -88,6 +95,38 @@ def test_what_was_forked_is_killed_with_the_rank(server: str) -> None:
         assert rank.stdout.readline()
         rank.kill()
         assert rank.stdout.read() == ""  # until every process that holds it is gone
+
+
+def test_an_import_that_was_ended_before_it_was_over_leaves_no_process(
+    server: str,
+) -> None:
+    token = secrets.token_hex(16)
+    assert probes.run("import.end", {"token": token}, 5.0) == {"ending": False}
+    probes.run("import", {"token": token, "serve_seconds": 60.0}, 20.0)
+    assert not is_served(token)
+    assert is_served(server)
+
+
+def test_a_process_with_torch_ends_with_its_agent(server: str) -> None:
+    token = secrets.token_hex(16)
+    asked = {"token": token, "serve_seconds": 60.0}
+    agent = (
+        "import sys; from distconsole_agent import probes\n"
+        f"probes.run('import', {asked}, 20.0); print(flush=True); sys.stdin.read()"
+    )
+    words = [sys.executable, "-c", agent]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        assert is_served(token)
+        process.kill()
+    wait_until("the end of the process with torch", lambda: not is_served(token))
+
+
+def test_no_process_stays_for_no_time(server: str) -> None:
+    token = secrets.token_hex(16)
+    assert probes.run("import", {"token": token}, 20.0)["version"] == "9.9"
+    assert not is_served(token)
 
 
 @pytest.mark.parametrize(
