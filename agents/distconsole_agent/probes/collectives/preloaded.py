@@ -33,18 +33,30 @@ OF_A_RANK = re.compile(
 """Variables that no import reads. Each rank of these jobs sets its number of threads itself."""
 
 
+ALIKE = ("Umask", "Uid", "Gid", "Groups", "Cap", "NoNewPrivs", "Seccomp")
+"""Lines of ``/proc/self/status``."""
+
+
 def surroundings() -> list[Any]:
     """Return what must be alike of two processes, as JSON gives it back, for one to stand for the other."""
     limits = sorted(name for name in dir(resource) if name.startswith("RLIMIT_"))
     with open("/proc/self/status", encoding="ascii", errors="replace") as status:
-        kept = [
-            line for line in status if line.startswith(("Umask", "Uid", "Gid", "Groups", "Cap"))
-        ]
-    with open("/proc/self/cgroup", encoding="utf-8", errors="replace") as groups:
-        kept += list(groups)
+        kept = [line for line in status if line.startswith(ALIKE)]
+    for name in ("cgroup", "oom_score_adj"):
+        with open(f"/proc/self/{name}", encoding="utf-8", errors="replace") as file:
+            kept += list(file)
+    root = os.stat("/")
     places = [os.readlink(f"/proc/self/ns/{name}") for name in sorted(os.listdir("/proc/self/ns"))]
     return [
-        [sys.executable, sys.version, globals().get("PATH", sys.path), *kept, *places],
+        [
+            sys.executable,
+            sys.version,
+            globals().get("PATH", sys.path),
+            *kept,
+            *places,
+            root.st_dev,
+            root.st_ino,
+        ],
         [list(resource.getrlimit(getattr(resource, name))) for name in limits],
         [sorted(os.sched_getaffinity(0)), os.getpriority(os.PRIO_PROCESS, 0), os.getcwd()],
         {name: value for name, value in os.environ.items() if not OF_A_RANK.match(name)},
@@ -68,8 +80,9 @@ def serve(name: str, seconds: float, agent: int, alike: list[Any]) -> str | None
     nothing = os.open(os.devnull, os.O_RDWR)
     for place, stream in enumerate((agent, nothing, nothing)):
         os.dup2(stream, place)
-    os.close(agent)
-    os.close(nothing)
+    source = os.path.basename(sys.argv[0])  # the descriptor that the program was read from
+    for stream in (agent, nothing, int(source)):
+        os.close(stream)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     gc.freeze()  # a rank that looked through all of torch at its end would copy those pages
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the keepers
@@ -101,7 +114,7 @@ def _keep(connection: socket.socket, alike: list[Any]) -> str:
         for place, stream in enumerate(streams):
             os.dup2(stream, place)
             os.close(stream)
-        os.setpgid(0, 0)
+        os.setsid()
         # The kernel kills this process group when the rank that connected is gone.
         fcntl.fcntl(connection, fcntl.F_SETOWN, -os.getpid())
         fcntl.fcntl(connection, fcntl.F_SETSIG, signal.SIGKILL)
