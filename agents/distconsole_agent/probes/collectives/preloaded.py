@@ -45,18 +45,10 @@ def surroundings() -> list[Any]:
     for name in ("cgroup", "oom_score_adj"):
         with open(f"/proc/self/{name}", encoding="utf-8", errors="replace") as file:
             kept += list(file)
-    root = os.stat("/")
+    kept.append(str(os.stat("/")[1:3]))
     places = [os.readlink(f"/proc/self/ns/{name}") for name in sorted(os.listdir("/proc/self/ns"))]
     return [
-        [
-            sys.executable,
-            sys.version,
-            globals().get("PATH", sys.path),
-            *kept,
-            *places,
-            root.st_dev,
-            root.st_ino,
-        ],
+        [sys.executable, sys.version, globals().get("PATH", sys.path), *kept, *places],
         [list(resource.getrlimit(getattr(resource, name))) for name in limits],
         [sorted(os.sched_getaffinity(0)), os.getpriority(os.PRIO_PROCESS, 0), os.getcwd()],
         {name: value for name, value in os.environ.items() if not OF_A_RANK.match(name)},
