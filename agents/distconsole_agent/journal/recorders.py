@@ -20,7 +20,7 @@ from distconsole_training.records import BATCH, CHECK, DETAIL, METRIC, PHASE, PH
 REBUILT_RECORDS = 4096
 """Records before the cursor that are looked at again after a restart of the agent."""
 
-CHILD_SECONDS = 60
+CHILD_SECONDS = 10
 """For how long a child that trains without a process group may yet join one; then it trains in its parent's place."""
 
 TRAINING = (STEP, METRIC)
@@ -270,8 +270,12 @@ class Recorders:
         return {rank: (now_monotonic_ns - min(ns)) / 1e9 for rank, ns in waiting if ns}
 
     def has_steps(self, rank: int) -> bool:
-        """Return whether a rank has completed a step or a batch since the last restart."""
-        return (self._memory.get(rank) or StepMemory()).last_step >= 0
+        """Return whether a rank, or a child of its process that is no rank, has completed a step or a batch since the last restart."""
+        return (self._memory.get(rank) or StepMemory()).last_step >= 0 or any(
+            each.trains_ns and self._ranks.of_process(-1, each.ring.header.parent_pid, -1) == rank
+            for each in self._found.values()
+            if each.rank < 0
+        )
 
     def gone(self) -> list[tuple[int, int, Header]]:
         active = self._active.items()
@@ -311,19 +315,31 @@ class Recorders:
     def _is_substitute(self, recorder: Recorder, *, final: bool) -> bool:
         """Return whether a process without a number trains in its parent's place.
 
-        A child does not while it may yet join a process group, nor beside others, nor beside its parent.
+        A child does not while it may yet join a process group, nor beside a parent that trains or has joined one. Of several
+        children of one parent only the first does, at the end, if none has joined a group.
         """
         header = recorder.ring.header
         if not (recorder.is_substitute or recorder.trains()):
             return final and not header.is_child
         recorder.trains_ns = recorder.trains_ns or self._wall_ns()
-        rings = [each.ring.header for each in self._found.values() if each is not recorder]
         if not header.is_child:
             return True
-        if any(each.is_child or each.pid == header.parent_pid for each in rings):
+        others = [each for each in self._found.values() if each is not recorder]
+        parents = [each for each in others if each.ring.header.pid == header.parent_pid]
+        siblings = [each for each in others if each.ring.header.parent_pid == header.parent_pid]
+        if any(map(self._is_own_rank, parents)):
             return False
+        if siblings:
+            first = recorder.started_ns < min(each.started_ns for each in siblings)
+            return final and first and all(each.ring.header.rank < 0 for each in siblings)
         waited = self._wall_ns() - recorder.trains_ns >= CHILD_SECONDS * 1e9
         return final or waited or recorder.ring.backlog > header.capacity // 2
+
+    def _is_own_rank(self, recorder: Recorder) -> bool:
+        """Return whether a process has joined a process group or trains itself."""
+        memory = self._memory.get(recorder.rank) if recorder.active else None
+        trained = memory is not None and memory.last_step >= 0
+        return trained or recorder.met_ns > 0 or recorder.trains()
 
     def _take(self, recorder: Recorder) -> list[Entry]:
         current = self._active.get(recorder.rank)

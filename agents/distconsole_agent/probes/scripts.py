@@ -109,6 +109,7 @@ def ask_script(
     *,
     stop: threading.Event | None = None,
     share: float = SHARE,
+    fds: tuple[int, ...] = (),
 ) -> ProgramAnswer:
     """Run a program of ``standalone``, and return its results up to then.
 
@@ -118,13 +119,14 @@ def ask_script(
             anybody may read.
         seconds: After this long it is killed, as once ``stop`` is set.
         share: Of the seconds, for its own work.
+        fds: Descriptors that it inherits.
 
     Raises:
         ProbeError: if the interpreter cannot be started.
     """
     call = f"\nmain({seconds * share!r}, **{dict(job)!a})\n"
     source = script_source(f"probes.standalone.{name}") + call
-    ended = run_script(source, seconds, interpreter, stop=stop, last=LAST.encode())
+    ended = run_script(source, seconds, interpreter, stop=stop, last=LAST.encode(), fds=fds)
     return ProgramAnswer(_read_parts(ended.out), ended)
 
 
@@ -134,10 +136,11 @@ def ask_python(
     args: dict[str, Any],
     seconds: float,
     env: Mapping[str, str] | None = None,
+    fds: tuple[int, ...] = (),
 ) -> tuple[dict[str, Any], float]:
     """Have ``ranks_interpreter`` run a program; return its facts and seconds; raises ProbeError."""
     interpreter = ranks_interpreter(args, env)
-    answer = ask_script(name, job, seconds, interpreter, share=1.0)
+    answer = ask_script(name, job, seconds, interpreter, share=1.0, fds=fds)
     return answer.facts(interpreter.python), answer.ended.seconds
 
 
@@ -148,6 +151,7 @@ def run_script(
     *,
     stop: threading.Event | None = None,
     last: bytes = b"",
+    fds: tuple[int, ...] = (),
 ) -> Ended:
     """Run Python source with an interpreter of the node.
 
@@ -162,7 +166,7 @@ def run_script(
     descriptor = memory_file("distconsole-probe", source.encode())
     try:
         argv = (python, *flags, f"/dev/fd/{descriptor}")
-        fds = (descriptor,)
+        fds = (descriptor, *fds)
         return run_program(argv, seconds, setup, env=env, pass_fds=fds, stop=stop, last=last)
     except OSError as error:
         raise probe_failure(f"{python} cannot be started: {error.strerror or error}") from None

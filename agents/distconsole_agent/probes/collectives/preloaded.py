@@ -12,6 +12,7 @@ import json
 import os
 import re
 import resource
+import select
 import signal
 import socket
 import struct
@@ -32,15 +33,19 @@ OF_A_RANK = re.compile(
 """Variables that no import reads. Each rank of these jobs sets its number of threads itself."""
 
 
+ALIKE = ("Umask", "Uid", "Gid", "Groups", "Cap", "NoNewPrivs", "Seccomp")
+"""Lines of ``/proc/self/status``."""
+
+
 def surroundings() -> list[Any]:
     """Return what must be alike of two processes, as JSON gives it back, for one to stand for the other."""
     limits = sorted(name for name in dir(resource) if name.startswith("RLIMIT_"))
     with open("/proc/self/status", encoding="ascii", errors="replace") as status:
-        kept = [
-            line for line in status if line.startswith(("Umask", "Uid", "Gid", "Groups", "Cap"))
-        ]
-    with open("/proc/self/cgroup", encoding="utf-8", errors="replace") as groups:
-        kept += list(groups)
+        kept = [line for line in status if line.startswith(ALIKE)]
+    for name in ("cgroup", "oom_score_adj"):
+        with open(f"/proc/self/{name}", encoding="utf-8", errors="replace") as file:
+            kept += list(file)
+    kept.append(str(os.stat("/")[1:3]))
     places = [os.readlink(f"/proc/self/ns/{name}") for name in sorted(os.listdir("/proc/self/ns"))]
     return [
         [sys.executable, sys.version, globals().get("PATH", sys.path), *kept, *places],
@@ -50,8 +55,11 @@ def surroundings() -> list[Any]:
     ]
 
 
-def serve(name: str, seconds: float, alike: list[Any]) -> str | None:
-    """Fork a process that forks ranks whose surroundings are ``alike``, for ``seconds``; return None, or in a rank its source."""
+def serve(name: str, seconds: float, agent: int, alike: list[Any]) -> str | None:
+    """Fork a process that forks ranks whose surroundings are ``alike``; return None, or in a rank its source.
+
+    It ends after ``seconds``, or when the pipe ``agent`` does, whose other end the agent holds.
+    """
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(f"\0{name}")
     listener.listen(BACKLOG)
@@ -62,17 +70,21 @@ def serve(name: str, seconds: float, alike: list[Any]) -> str | None:
         listener.close()
         return None
     nothing = os.open(os.devnull, os.O_RDWR)
-    for stream in range(3):
-        os.dup2(nothing, stream)
+    for place, stream in enumerate((agent, nothing, nothing)):
+        os.dup2(stream, place)
+    source = os.path.basename(sys.argv[0])  # the descriptor that the program was read from
+    for stream in (agent, nothing, int(source)):
+        os.close(stream)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     gc.freeze()  # a rank that looked through all of torch at its end would copy those pages
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the keepers
-    while True:
+    while 0 not in select.select([0, listener.fileno()], [], [])[0]:
         connection, _ = listener.accept()
         if peer_uid(connection) == os.geteuid() and not os.fork():
             listener.close()
             return _keep(connection, alike)
         connection.close()
+    os._exit(0)
 
 
 def _keep(connection: socket.socket, alike: list[Any]) -> str:
@@ -94,7 +106,7 @@ def _keep(connection: socket.socket, alike: list[Any]) -> str:
         for place, stream in enumerate(streams):
             os.dup2(stream, place)
             os.close(stream)
-        os.setpgid(0, 0)
+        os.setsid()
         # The kernel kills this process group when the rank that connected is gone.
         fcntl.fcntl(connection, fcntl.F_SETOWN, -os.getpid())
         fcntl.fcntl(connection, fcntl.F_SETSIG, signal.SIGKILL)

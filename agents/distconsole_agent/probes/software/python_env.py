@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pwd
+from collections import deque
 from typing import Any
 
 from distconsole_agent.contract.protocol import ErrorCode
@@ -27,6 +28,12 @@ _MARK = "distconsole-path "
 
 MAX_FILES = 1 << 17
 MAX_SERVED_SECONDS = 600.0
+
+_ENDED: deque[str] = deque(maxlen=64)
+"""Tokens that may be ended while torch is still imported."""
+
+_AGENT, _AGENT_LIVES = os.pipe()
+"""The first end reads as ended once this agent, which alone holds the second, has ended."""
 
 
 def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -50,21 +57,27 @@ def import_torch(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         args: ``token``: fork ranks by it for ``serve_seconds``, or until ``end_import``.
     """
     job: dict[str, Any] = {}
-    if read.optional_text(args, "container") is None and (name := read.text(args, "token", "")):
-        served = read.number(args, "serve_seconds", 0.0, 0.0, MAX_SERVED_SECONDS)
-        job = {"name": name, "serve_seconds": served}
+    name = read.text(args, "token", "")
+    served = read.number(args, "serve_seconds", 0.0, 0.0, MAX_SERVED_SECONDS)
+    if served > 0 and name and read.optional_text(args, "container") is None:
+        job = {"name": name, "serve_seconds": served, "agent": _AGENT}
     try:
-        return ask_python("inspect_torch", job, args, seconds)[0]
+        return ask_python("inspect_torch", job, args, seconds, fds=(_AGENT,))[0]
     except ProbeError as error:
         if error.code != ErrorCode.TIMED_OUT:
             raise
         return {"present": True, "error": "", "seconds": seconds, "late": True}
+    finally:
+        if name in _ENDED:
+            end_import({"token": name}, seconds)
 
 
 def end_import(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
     """End the process that forks ranks by ``token``; ``ending`` is false where there is none."""
+    token = read.text(args, "token")
+    _ENDED.append(token)
     try:
-        end_server(read.text(args, "token"))
+        end_server(token)
     except OSError:
         return {"ending": False}
     return {"ending": True}

@@ -38,8 +38,11 @@ def facts() -> dict[str, Any]:
     }
 
 
-def main(seconds: float, name: str = "", serve_seconds: float = 0.0) -> None:
-    """Say the facts; by a ``name`` leave a process behind that forks ranks, unless the driver of GPUs is loaded."""
+def main(seconds: float, name: str = "", serve_seconds: float = 0.0, agent: int = -1) -> None:
+    """Say the facts; by a ``name`` leave a process behind that forks ranks, unless the driver of GPUs is loaded.
+
+    That process ends after ``serve_seconds``, or with the other end of the pipe ``agent``.
+    """
     begin(seconds)
     source = alike = None
     with contextlib.suppress(OSError):
@@ -47,7 +50,7 @@ def main(seconds: float, name: str = "", serve_seconds: float = 0.0) -> None:
     found = facts()
     if alike and not found["error"] and not find_mapped(r"/lib(cuda|hsa-runtime64|ze_loader)\.so"):
         with contextlib.suppress(OSError):  # another host of the check is this machine
-            source = serve(name, serve_seconds, alike)
+            source = serve(name, serve_seconds, agent, alike)
     if source is None:
         say(FACTS, found)
         leave()

@@ -29,6 +29,7 @@ from distconsole.checks.gather.collective import (
     work_for,
 )
 from distconsole.checks.gather.context import CheckContext, add_answer
+from distconsole.checks.gather.local_facts import serving
 from distconsole.checks.gather.reaching import find_dead_links, leave_out_for
 from distconsole.checks.gather.transports import MPI_SAYS_ITS_WAYS
 from distconsole.errors import ConsoleError, NodeError, PlanError
@@ -242,7 +243,7 @@ def _make_job(
         placed,
         {
             **work_for(level, sweep, seconds, timeout, world, engine.timed),
-            "preloaded": context.torch_token,
+            **({"preloaded": context.torch_token} if serving(context) else {}),
         },
         seconds,
         {**env, **engine.env, "HOROVOD_GLOO_TIMEOUT_SECONDS": str(int(timeout))},

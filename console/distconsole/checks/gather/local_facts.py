@@ -189,7 +189,7 @@ def _questions(
             if BetweenFacts in needed
             else []
         },
-        "import": {**shell, **_serving(context)},
+        "import": {**shell, **serving(context)},
         "gpu": {"health": not quick},
         "port": {"ports": [*ports_of(context)[:1], *SPARE_PORTS]},
         "proc": {"ports": ports_of(context), "patience_seconds": 1.0 if quick else 3.0},
@@ -205,17 +205,17 @@ def _questions(
             yield kind.group, kind.group, arguments.get(kind.group, {})
 
 
-def _serving(context: CheckContext) -> dict[str, Any]:
+def serving(context: CheckContext) -> dict[str, Any]:
     """Return the arguments by which a process with torch stays, to fork the ranks of jobs that measure nothing."""
     jobs = context.needed & {CollFacts, HorovodCollFacts}
     if context.request.level is Level.FULL or not jobs or ImportFacts not in context.needed:
         return {}
-    return {"token": context.torch_token, "serve_seconds": context.left(SERVED_SECONDS)}
+    return {"token": context.torch_token, "serve_seconds": max(0.0, context.left(SERVED_SECONDS))}
 
 
 def end_imports(context: CheckContext) -> None:
     """End the processes with torch that stayed."""
-    if _serving(context):
+    if serving(context):
         context.stop(context.reached(), "import.end", context.torch_token, END_SECONDS)
 
 

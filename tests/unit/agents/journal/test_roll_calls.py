@@ -6,6 +6,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from distconsole_agent.contract.limits import CALL_AGAIN_SECONDS
 from distconsole_agent.journal.rank_states import RankStates
 from distconsole_agent.journal.recorders import Recorders
 from distconsole_agent.journal.roll_calls import RollCalls
+from distconsole_training.records import HEADER_CHILD
+from fakes.ring_writer import RingWriter
 from fakes.shims import wait_until
 
 
@@ -37,9 +40,11 @@ class Ranks:
                 {"rank": rank, "local_rank": rank, "pid": pid, "t_ns": time.time_ns()}
             )
             self.states.trains(rank, 1.0)
-        recorders = Recorders(str(folder), self.states, time.time_ns)
+        self.recorders = Recorders(str(folder), self.states, time.time_ns)
         self.now = 0.0
-        self.roll = RollCalls(str(folder), str(folder), self.states, recorders, lambda: self.now)
+        self.roll = RollCalls(
+            str(folder), str(folder), self.states, self.recorders, lambda: self.now
+        )
 
     def stall(self, rank: int) -> None:
         self.states.paused(rank, 1e6, 1.0, 2.0)
@@ -112,6 +117,21 @@ def test_ranks_that_have_started_for_a_minute_are_asked_and_then_after_twice_as_
     late = [(0, "start"), (1, "start")]
     answers = [asked_after(seconds) for seconds in (50.0, 62.0, 90.0, 130.0)]
     assert answers == [[], late, [], late]
+
+
+def test_a_rank_whose_child_trains_is_not_late_to_start(
+    ranks: Ranks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = time.time() + 62.0
+    child = RingWriter(tmp_path, -1, pid=ranks.pid + 1, parent_pid=ranks.pid, flags=HEADER_CHILD)
+    child.step(0)
+    with closing(child), closing(ranks.recorders):
+        ranks.recorders.scan({})
+        ranks.recorders.drain()
+        monkeypatch.setattr(time, "time", lambda: later)
+        ranks.roll.watch()
+        wait_until("the call", lambda: ranks.roll.entries)
+    assert ranks.kept() == [(0, "start")]  # the child's parent has the number 1, too
 
 
 @pytest.mark.parametrize("before", [(300.0, 310.0, 320.0), (300.0, 320.0)])

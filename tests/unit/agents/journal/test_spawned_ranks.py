@@ -132,12 +132,39 @@ def test_a_child_that_trains_alone_and_joins_no_group_trains_in_its_parents_plac
     ring.step(0)
     spawner.tick(1.0)
     assert spawner.entries("window") == []
-    spawner.tick(60.0)
+    spawner.tick(10.0)
     assert [each["rank"] for each in spawner.entries("window")] == [1]
     ring.step(1)
     ring.set_rank(3)
     spawner.tick(1.0)
     assert [each["rank"] for each in spawner.entries("window")] == [1, 3]
+
+
+def test_children_of_another_rank_silence_no_child_that_trains_in_its_parents_place(
+    run: Run,
+) -> None:
+    children = []
+    for rank in (0, 1):
+        run.start(rank, pid=50 + rank)
+        run.ring(rank, pid=50 + rank).phase("interpreter")  # their parents do not train
+        children.append(run.ring(-1, pid=60 + rank, parent_pid=50 + rank, flags=HEADER_CHILD))
+    for ring in children:
+        ring.step(0)
+    run.tick(1.0)
+    run.tick(10.0)
+    assert [(each["rank"], each["step"]) for each in run.entries("window")] == [(0, 0), (1, 0)]
+
+
+def test_of_children_that_joined_no_group_the_first_is_read_at_the_end(spawner: Run) -> None:
+    for pid in (62, 63):
+        ring = spawner.ring(-1, pid=pid, parent_pid=50, flags=HEADER_CHILD)
+        ring.step(0)
+        spawner.tick(1.0)
+    spawner.tick(60.0)
+    assert spawner.entries("window") == []
+    spawner.exit(1, pid=50)
+    spawner.tick(1.0)
+    assert [(each["rank"], each["step"]) for each in spawner.entries("window")] == [(1, 0)]
 
 
 def test_a_child_does_not_speak_for_a_parent_that_trains(spawner: Run) -> None:
