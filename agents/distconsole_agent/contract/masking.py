@@ -77,7 +77,7 @@ _TOKEN = re.compile(
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a name is most likely a secret's: ``HF_TOKEN``, ``db-password``; not ``max_tokens``, ``key``."""
+    """True if a name is most likely a secret's: ``HF_TOKEN``, ``db-password``; not ``max_tokens``, ``key``."""
     parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)
     low = [part.lower() for part in parts]
     before = low[-2] if len(low) > 1 else ""
@@ -91,7 +91,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def may_be_secret(name: str) -> bool:
-    """Whether a variable or an option of this name may hold a secret: texts for other readers hide more than a typed line."""
+    """True if a variable or an option of this name may hold a secret; wider than ``is_secret_name``: for text shown to others."""
     return bool(_PERHAPS.search(name.lstrip("-+~").replace("-", "_"))) or is_secret_name(name)
 
 

@@ -47,13 +47,13 @@ class RankSpec(NamedTuple):
 
 
 class RunSpec(NamedTuple):
-    """This node's part of a run: ``spec.json``, which the console sends, and what the agent adds.
+    """This node's part of a run: ``spec.json`` from the console, and the agent's additions.
 
     ``{port}`` in a word of an argv or a value of an env is replaced by the rendezvous port at start,
     ``{run_dir}`` by the run's folder on the node; in ``workdir`` too. In doubled braces they are the
     user's own: they lose a pair. The file also has ``name``, ``world_size``, ``script``, ``created``,
-    and ``code``: the tree that ``sync`` brought, which becomes ``{run_dir}/code``, or null. What the console
-    sends as ``notify`` is kept in a file of its own (``journal/notices.py``).
+    and ``code``: the tree from ``sync``, which becomes ``{run_dir}/code``, or null. The console's
+    ``notify`` is kept in a file of its own (``journal/notices.py``).
 
     Attributes:
         secret: 32 random bytes (hexadecimal in the file) that prove between shims that they are of this
@@ -70,7 +70,7 @@ class RunSpec(NamedTuple):
         needs: Scripts that must be on this node, or nothing is started.
         launcher: As in ``LauncherName`` of the console.
         min_nodes: The run goes on with at least this many nodes; all of them by default.
-        below_slurm: Whether the shims are tasks of srun.
+        below_slurm: The shims are tasks of srun.
         max_restarts: Restarts of failed ranks.
         driver: The command of Horovod's elastic driver, which node 0 runs and which says which of the
             ranks are started and when; ``{agent}`` in it stands for this program. With none all ranks
@@ -118,7 +118,7 @@ class RunSpec(NamedTuple):
 
     @property
     def ranks_are_planned(self) -> bool:
-        """Whether the plan has the ranks of each node, whichever program starts them."""
+        """True if the plan assigns the ranks of each node, whichever program starts them."""
         return self.engine_ranks and self.launcher != MPI and not self.driver
 
     @property

@@ -1,6 +1,6 @@
 """Posts a notice to a webhook: by the console that follows a run, and by the run's first node.
 
-Errors are reported without the address, which is a secret.
+Errors are reported without the address: it is secret.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def post(
 
 
 def _try_post(address: str, body: bytes, timeout_seconds: float) -> None:
-    import http.client  # slow to import, and most tell nobody
+    import http.client  # slow to import, and most runs have no webhook
     import urllib.error
     import urllib.request
 

@@ -134,8 +134,8 @@ class RunVerdict(NamedTuple):
 def determine_verdict(evidence: Evidence, nodes: Sequence[NodeSpec]) -> RunVerdict:
     """Return the verdict: the exit code is that of the rank that failed first.
 
-    A stop that came before every failure and loss makes the run ``stopped``: what broke while it was
-    taken down is nobody's fault.
+    A stop that came before every failure and loss makes the run ``stopped``: failures during its
+    teardown are consequences.
     """
     stop = min(evidence.stops, key=lambda stop: _correct_time(evidence, stop), default=None)
     failure = first_failure(evidence)
@@ -172,15 +172,15 @@ def first_failure(evidence: Evidence) -> Failure | None:
 
 
 def is_consequence(error: str, traceback: str) -> bool:
-    """Whether a process's end reads like another rank's end seen from outside."""
+    """Return True if a process's end reads like another rank's end seen from outside."""
     return _CONSEQUENCE.search(f"{error}\n{traceback}") is not None
 
 
 def _follows_from_others(failure: Failure) -> bool:
-    """Return whether a failure reads like a consequence.
+    """Return True if a failure reads like a consequence.
 
-    What stands in the log of a rank that a signal killed is older than that, and may be of a round before.
-    Only an abort says why.
+    The log of a rank that a signal killed is older than the kill, and may be of a round before.
+    Only after an abort does it hold the cause.
     """
     killed = failure.signal not in (None, ABORTED)
     return is_consequence(failure.error, "" if killed else failure.traceback)

@@ -260,7 +260,7 @@ class Admission:
     """The coordinator's door: listens on the first node's address and hands over who proves to be of the run.
 
     Args:
-        expects: Whether a node of this number may connect.
+        expects: Returns True if a node of this number may connect.
         admitted: Gets a connection that proved itself, and the lines that it has sent already.
 
     Raises OSError when the address is not this host's.

@@ -286,7 +286,7 @@ class Coordinator:
             self._lose(index, why)
 
     def _is_needed(self, node: Member) -> bool:
-        """Whether a node has processes to end, or is about to start again."""
+        """Return True if a node has processes to end, or is about to start again."""
         return not node.ended or self._pause is not None
 
     def _lose(self, index: int, why: str = "") -> None:

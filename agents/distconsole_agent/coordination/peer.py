@@ -193,7 +193,7 @@ class Peer:
             self._conversation.receive(lines)
 
     def _shake(self, wire: Wire, line: bytes) -> bool:
-        """Take one line of the handshake; return whether it was the last."""
+        """Take one line of the handshake; return True if it was the last."""
         assert self._meeting is not None
         proof = self._meeting[1]
         if proof is None:

@@ -1,4 +1,4 @@
-"""The port at which a run's ranks meet: reserved for torch's store and watched, or served for Horovod."""
+"""The ranks' rendezvous port: reserved for torch's store and watched, or served for Horovod."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ class PortWatch:
 
 
 def _is_of_run(listener: Holder) -> bool:
-    """Whether a process below this one listens; True if that cannot be seen."""
+    """Return True if a process below this one listens, or if that is unknown."""
     socket_name = f"socket:[{listener.inode}]"
     for pid in descendants(os.getpid()):
         folder = f"/proc/{pid}/fd"

@@ -60,11 +60,11 @@ class Whose:
         self._questions = 0
 
     def met(self, node: int, address: str) -> None:
-        """Note an address from which a node has proved knowledge of the run's secret."""
+        """Note an address from which a node has proved knowledge of the secret."""
         self._addresses[node].add(address)
 
     def ask(self, ends: Ends, answer: Callable[[bool], None]) -> None:
-        """Call ``answer``, once its node says so, with whether this user made a connection."""
+        """Call ``answer`` with True if this user made a connection, once the node of its other end has answered."""
         uid = uid_of(ends.maker, ends.taker)
         if uid is not None:
             answer(trusts(uid))
@@ -113,14 +113,14 @@ def answer_of(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def trusts(uid: int) -> bool:
-    """Whether a user may take part: this one, root, or the owner of a living process of the run."""
+    """Return True if a user may take part: this one, root, or the owner of a living process of the run."""
     return uid in (0, os.getuid()) or any(owner_of(pid) == uid for pid in descendants(os.getpid()))
 
 
 def uid_of(near: End, far: End) -> int | None:
-    """Return who holds the socket at ``near`` that is connected to ``far``; None if none is held here.
+    """Return the user of the socket at ``near`` that is connected to ``far``; None if it is not held here.
 
-    Nobody holds one that its process has closed already: whose it was is not to be known.
+    A socket that its process has closed already has no owner.
 
     Raises ValueError when an address is none.
     """
@@ -130,7 +130,7 @@ def uid_of(near: End, far: End) -> int | None:
 
 def listener_at(end: End) -> Holder | None:
     """Return the process that would get a connection to ``end`` here; None without a listener."""
-    return _holder(end, ("::" if ":" in end[0] else "0.0.0.0", 0))  # noqa: S104 - nobody binds it
+    return _holder(end, ("::" if ":" in end[0] else "0.0.0.0", 0))  # noqa: S104 - not bound
 
 
 def _holder(near: End, far: End) -> Holder | None:

@@ -1,7 +1,7 @@
 """Node 0's part of a run by elastic Horovod: it starts and ends ranks for Horovod's driver, and reports their ends.
 
-The driver is a process of this user below this shim (``elastic_horovod``); still, what it says is checked
-like a stranger's.
+The driver is a process of this user below this shim (``elastic_horovod``); still, its messages are
+checked like a stranger's.
 """
 
 from __future__ import annotations
@@ -155,11 +155,11 @@ class Elastic:
         return True
 
     def holds(self, request: StoreRequest) -> bool:
-        """Return whether a rank that looks for another has to wait until all are there.
+        """Return True if a rank that looks for another has to wait until all are there.
 
         Ranks have only ``HOROVOD_GLOO_TIMEOUT_SECONDS`` to find each other, for which some may
         start too late. Each writes ``rank_R`` and then ``R`` before it reads those of the others,
-        so all begin with that at once. Where one has ended they shall not wait in vain.
+        so all begin with that at once. If one has ended they shall not wait in vain.
         """
         if request.scope != GLOBAL_SCOPE or self._broken:
             return False
@@ -251,7 +251,7 @@ class Elastic:
 
     @property
     def _have_met(self) -> bool:
-        """Whether the ranks have been a world once: before that none has anything to go on from.
+        """True once the ranks have formed a world: before that none has a state to go on from.
 
         The first ``hvd.init()`` is outside of what Horovod repeats, so all would fail in it, after
         its time limit.

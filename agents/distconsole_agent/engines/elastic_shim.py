@@ -1,6 +1,6 @@
 """The shim of a run by elastic Horovod: starts and ends ranks as Horovod's driver on node 0 asks.
 
-What the driver wants of other nodes goes over the shims' own connection, so every rank is below
+The driver's requests to other nodes go over the shims' own connection, so every rank is below
 the shim of its node and ends with it. A node starts only what its own plan names.
 """
 

@@ -1,9 +1,9 @@
-"""Slurm's commands, which a node's agent runs for a console.
+"""Slurm's commands, run by a node's agent for a console.
 
-A job that a console submits holds its nodes with a script that waits, on its first node, for the words to
-start: Slurm has to choose the nodes first. In an allocation that is there the first node's agent starts
-them itself. What is below ``attend_to_end`` runs on the first node when the run's srun has ended: a step
-outlives its srun, so a killed one would leave its ranks unwatched.
+A job that a console submits holds its nodes with a script that waits, on its first node, for the command to
+start: Slurm has to choose the nodes first. In an existing allocation the first node's agent starts
+it itself. ``attend_to_end`` and the functions below it run on the first node when the run's srun has ended: a
+step outlives its srun, so a killed one would leave its ranks unwatched.
 """
 
 from __future__ import annotations
@@ -134,10 +134,10 @@ def _begin_step(
 def step_script(folder: str, srun: list[str], ended: list[str]) -> str:
     """Return what srun is a child of.
 
-    A step outlives its srun, so somebody must notice when that is killed. A job's options are in
+    A step outlives its srun, so this script watches for its death. A job's options are in
     its variables, and srun would take them for its own (as many tasks as the job asked for, one
-    GPU a task). Slurm signals every process of a job, so srun has heard what is let be here. How srun
-    ended is noted before Python has started: whoever misses a shim looks there.
+    GPU a task). Slurm signals every process of a job, so srun gets the signals that are ignored here. srun's
+    exit status is written before Python starts: an agent that misses a shim looks there.
     """
     names = (slurm_words.STEP_LOG, slurm_words.STEP_ENDED, VERDICT)
     log, note, verdict = (shlex.quote(os.path.join(folder, name)) for name in names)

@@ -92,7 +92,7 @@ class SlurmShim(Shim):
             self._ask_srun(self._loop.clock() + SRUN_SECONDS)
 
     def _ask_srun(self, deadline: float) -> None:
-        """Check whether a node was lost because Slurm ends the step of a killed srun."""
+        """Find out if a node was lost because Slurm ends the step of a killed srun."""
         death = read_srun_death(self._run_dir)
         if death is None and self._loop.clock() < deadline and not self._srun_failed:
             self._loop.call_later(WHY_PACE_SECONDS, partial(self._ask_srun, deadline))

@@ -56,12 +56,12 @@ class Journal:
 
     Attributes:
         last_seq: Number of the last entry that is safely in the file; 0 when there is none.
-        ended: Whether the last entry is ``end``.
+        ended: True once the last entry is ``end``.
         writable: Whether this object is the writer.
         mark: How far the sources were read, merged over all marks.
         journal_id: Who wrote last; empty while that is the first version.
         trouble: Why nothing can be written for now; empty while it can.
-        lost_bytes: What was cut off behind a damaged line when this object became the writer.
+        lost_bytes: Bytes cut off behind a damaged line when this object became the writer.
     """
 
     def __init__(self, folder: str) -> None:
@@ -89,7 +89,7 @@ class Journal:
 
     @property
     def sync_failure(self) -> str:
-        """Why the disk may not keep what was written; empty while it does."""
+        """Why the last sync failed; empty while syncs succeed."""
         return self._upkeep.failure
 
     def open_writer(self) -> bool:
@@ -149,7 +149,7 @@ class Journal:
             self.wake()
 
     def read_signature(self) -> None:
-        """Learn who wrote last and what is there, of a journal that is not ours; raises OSError."""
+        """Read the writer's id and the last entry's number from another process's journal; raises OSError."""
         if not self.writable:
             try:
                 state = read_state(self.folder)
@@ -164,7 +164,7 @@ class Journal:
         return min(after, self.last_seq if journal_id == self.journal_id else kept)
 
     def wait(self, after: int, given_up: Callable[[], bool], told: str = "") -> bool:
-        """Wait for an entry after ``after``, or other ``trouble`` than ``told``; False once closed or ``given_up``."""
+        """Wait for an entry after ``after`` or other ``trouble``; False once closed or ``given_up``."""
 
         def has_news() -> bool:
             return self.last_seq > after or self.trouble != told
@@ -184,7 +184,7 @@ class Journal:
             self._news.notify_all()
 
     def sync_with(self, paths: list[str], seconds: float) -> bool:
-        """Wait until the disk keeps what was written, and ``paths``; return whether it does by then."""
+        """Sync the journal and ``paths``; return whether that succeeded within ``seconds``."""
         self._upkeep.add("logs", partial(sync_paths, *paths))
         return self._upkeep.wait(seconds) and not self.sync_failure
 
@@ -197,7 +197,7 @@ class Journal:
         self._upkeep.close(CLOSE_SECONDS)
         if self._room:
             with contextlib.suppress(OSError):
-                os.ftruncate(self._fd, self._size)  # gives back what it did not need
+                os.ftruncate(self._fd, self._size)  # frees the unused room
         for fd in (self._fd, self._lock_fd):
             if fd >= 0:
                 os.close(fd)
@@ -281,7 +281,7 @@ class Journal:
         self._size += len(data)
 
     def _sync_later(self) -> None:
-        """Have the disk keep the segment that is written, and its name where that is new."""
+        """Queue a sync of the current segment, and of the folder if the segment is new."""
         paths = [plain_path(self.folder, self._number)]
         if self._named != self._number:
             paths.append(self.folder)
@@ -289,9 +289,9 @@ class Journal:
         self._upkeep.add(" ".join(paths), partial(sync_paths, *paths))
 
     def _take_room(self, upto: int, *, last: bool) -> None:
-        """Keep the disk's room ahead of what is written; the end of it is for last words.
+        """Keep room on the disk ahead of the last batch; its second half is for the last batch.
 
-        Raises OSError where there is none for a batch up to ``upto``; nothing was written then.
+        Raises OSError, before anything is written, if a batch up to ``upto`` does not fit.
         """
         if upto + KEPT_BYTES // 2 <= self._room:
             return
@@ -308,11 +308,11 @@ class Journal:
 
 
 THREAD_SECONDS = 0.2
-"""Pace of trying again for a thread, where somebody waits and the system has none left."""
+"""Seconds between attempts of ``Upkeep.wait`` to start a thread when the system has none left."""
 
 
 class Upkeep:
-    """What a journal owes the disk, done by another thread: a slow disk delays no entry.
+    """Syncs and compresses a journal's files in another thread: a slow disk delays no entry.
 
     One thread works while there is something to do. A job that waits already is not added again.
 
@@ -335,7 +335,7 @@ class Upkeep:
             self._begin()
 
     def wait(self, seconds: float) -> bool:
-        """Wait until all is done; return whether it is."""
+        """Wait until all jobs have run; return False after ``seconds``."""
         deadline = time.monotonic() + seconds
         with self._changed:
             while self._jobs or self._turn is not None:
@@ -347,7 +347,7 @@ class Upkeep:
             return True
 
     def _begin(self) -> None:
-        """Have a thread do what waits; where the system has none left, or it never ran, the next call tries again."""
+        """Start a thread for the jobs; if none can be started, or it never ran, the next call tries again."""
         never_ran = not self._works and time.monotonic() > self._begun + BEGIN_SECONDS
         if self._jobs and (self._turn is None or never_ran):
             self._turn = None

@@ -1,7 +1,7 @@
 """One line of a journal: JSON with its own checksum as the last field, or as the first version wrote it.
 
-The checksum is of the bytes before it. It shows what a disk has lost of a line when the power
-failed: blocks of zeros, or the beginning of one line with the end of another.
+The checksum covers the bytes before it. It finds lines that a power failure damaged: blocks of
+zeros, or the beginning of one line with the end of another.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ class Slice(NamedTuple):
 class LogTail:
     """Cuts one log file into slices as it grows.
 
-    A slice ends after a line where there is one (a bare return counts: progress bars end in it),
-    and never inside a character. A rest without an end is passed on after a pause.
+    A slice ends after a line if it holds an end of one (a bare return counts: progress bars end in
+    it), and never inside a character. A rest without an end is passed on after a pause.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class LogTail:
         if size == self.offset:
             return []
         if size < self.offset:
-            # Somebody emptied the file. What is written from now on is news.
+            # The file was truncated: lines written from now on are new.
             self.offset = self._seen = size
             return []
         if size != self._seen:
@@ -160,7 +160,7 @@ class LogSources:
         return {name: log.offset for name, log in self._logs.items()}
 
     def take(self, now: float, t: float) -> list[Entry]:
-        """Return entries for what was printed that fit into the journal, of who prints least first."""
+        """Return entries for new output that fits into the journal, ranks with the least first."""
         elapsed, self._filled_at = now - self._filled_at, now
         self._budget = min(
             self._budget + elapsed * limits.LOG_COST_PER_SECOND, limits.LOG_COST_AT_ONCE

@@ -74,7 +74,7 @@ def training_folder() -> str:
 
 
 class Header(NamedTuple):
-    """What a ring says of its process: the fields of ``records.HEADER``."""
+    """The header of a process's ring: the fields of ``records.HEADER``."""
 
     magic: bytes
     record_bytes: int
@@ -96,12 +96,12 @@ class Header(NamedTuple):
 
     @property
     def finished(self) -> bool:
-        """Whether the process went through its exit handlers."""
+        """The process went through its exit handlers."""
         return bool(self.flags & records.HEADER_FINISHED)
 
     @property
     def is_child(self) -> bool:
-        """Whether another Python process of the run started it, so that only itself knows its rank."""
+        """Another Python process of the run started it, so that only itself knows its rank."""
         return bool(self.flags & records.HEADER_CHILD)
 
 
@@ -165,7 +165,7 @@ class Ring:
         self._late = (-1, 0.0)
         self._enclosed = enclosed
         self._pids: dict[int, int] = {}
-        # A pipe of this name, which a job may make, is not waited for.
+        # O_NONBLOCK: a job may make a pipe of this name, whose open would block.
         self._fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         if is_scarce(self._fd):
             self.close()
@@ -240,7 +240,7 @@ class Ring:
         return [record for record in found if record[0] <= index]
 
     def _accept(self, taken: list[Record], safe_from: int, *, final: bool) -> list[Record]:
-        """Advance over ``taken`` and return what was neither overwritten nor half written."""
+        """Advance over ``taken`` and return the records neither overwritten nor half written."""
         announced = self.header.written
         good: list[Record] = []
         for record in taken:
@@ -257,7 +257,7 @@ class Ring:
         return good
 
     def _is_overdue(self) -> bool:
-        """Return whether the next record was announced long ago: it is not going to come.
+        """Return True if the next record was announced long ago and will not come.
 
         A thread that took its number and was interrupted writes its record after later ones.
         """

@@ -147,8 +147,8 @@ class SourceCollector:
         self._notices.close()
 
     def tick(self) -> bool:
-        """Write what is new as a batch; return whether shim or ranks spoke; raises OSError, then it tries again."""
-        # What could not be written last time. Nothing is read before it is.
+        """Write new entries as a batch; return whether shim or ranks spoke; on OSError call it again."""
+        # Entries that could not be written last time: nothing is read before they are.
         try:
             self._commit()
         except OSError:
@@ -223,7 +223,7 @@ class SourceCollector:
         mark = self._journal.mark
         self._recorders.scan(mark.get("rings", {}))
         unread = self._recorders.unread
-        if len(unread) > self._unread_told:  # told whenever they are more than ever
+        if len(unread) > self._unread_told:  # a note for each new maximum
             self._unread_told = len(unread)
             self._say(notes.rings_unread(len(unread), next(iter(unread.values()))))
         self._logs.open(mark.get("logs", {}))
@@ -250,7 +250,7 @@ class SourceCollector:
             told = True
             kind = event["event"]
             if kind in ("exited", "failed", "ended", "attempt"):
-                # What a process printed and recorded comes before its end.
+                # Output and records of a process come before its end.
                 one = event.get("rank") if kind in ("exited", "failed") else None
                 over = kind in ("ended", "attempt")
                 well = (
@@ -273,7 +273,7 @@ class SourceCollector:
         return told
 
     def _prepare_end(self) -> None:
-        """Give the disk its time for all before the end: what goes wrong cannot be told after it."""
+        """Sync everything before the end entry: no failure can be reported after it."""
         self._say_ways(self._monotonic(), final=True)
         self._commit()
         self._journal.sync_with([], KEPT_SECONDS)
@@ -362,13 +362,13 @@ class SourceCollector:
         if stat is not None and stat.starttime == starttime and stat.state not in "ZX":
             return False
         if shim_may_live(self._folder):
-            return False  # /proc told nothing, for want of a descriptor perhaps
+            return False  # /proc was unreadable, perhaps for want of a descriptor
         # It may have written its last words since they were looked for.
         self._take_shim(self._monotonic())
         return not self.over
 
     def _waits_for_srun(self, now: float) -> bool:
-        """Return whether the srun that started the dead shim may still say why it died."""
+        """Return True while the srun that started the dead shim may still report why it died."""
         if not has_srun(self._folder):
             return False
         if self._srun_until is None:
@@ -391,7 +391,7 @@ class SourceCollector:
         self._say(notes.supervisor_lost(reason, left, outlived=self._events.may_be_outlived))
         self._entries += self.ranks.lose(t)
         if not self._events.judged and self._spec["node_index"] == 0:
-            # The coordinator died with the shim: nobody else will judge.
+            # The coordinator died with the shim: no other node judges.
             self._entries += self._events.judge_lost(self._wall_ns(), reason or blame.SHIM_GONE)
         elif not self._events.judged:
             tell_death_in_background(self._folder, reason or "")
@@ -421,7 +421,7 @@ class SourceCollector:
         self._entries = []
 
     def _what_counts(self) -> list[Entry]:
-        """Return the entries without what the disk has no room for, which is counted and told."""
+        """Return the entries without large ones, which do not fit on the disk; count those."""
         kept = [entry for entry in self._entries if entry["kind"] not in LARGE_KINDS]
         self._left_out += len(self._entries) - len(kept)
         if self._left_out and kept and kept[-1]["kind"] == "end":

@@ -1,4 +1,4 @@
-"""What a rank's process waits for, and what its DataLoader workers do meanwhile: a few files of /proc, once a second."""
+"""Waits of a rank's process and activity of its DataLoader workers: a few files of /proc, once a second."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Waits:
         if queued_ns >= 0 <= before[1]:
             told["cpu_wait"] = _percent(queued_ns - before[1], now_ns - before[0])
         if stat is not None:
-            # Few kernels count it (kernel.task_delayacct); else it is what the process does now.
+            # Few kernels count it (kernel.task_delayacct); else use the process's present state.
             waited_ns = (disk_ticks - before[2]) * 10**9 // TICKS
             now = 100.0 * (stat.state == b"D")
             told["disk_wait"] = _percent(waited_ns, now_ns - before[0]) if disk_ticks else now

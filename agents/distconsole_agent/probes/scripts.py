@@ -43,9 +43,9 @@ _IMPORT = re.compile(
 
 
 class Interpreter(NamedTuple):
-    """A Python, what the shell runs before it, and its environment; None: the asking session's.
+    """A Python, the ``setup`` that the shell runs before it, and its environment; None: the asking session's.
 
-    With ``enter``, the words that get into a container, ``env`` is added to what the container has.
+    With ``enter``, the words that enter a container, ``env`` is added to the container's environment.
     """
 
     python: str = sys.executable
@@ -62,8 +62,8 @@ OWN = Interpreter(flags=("-I", "-S"))
 def ranks_interpreter(args: dict[str, Any], env: Mapping[str, str] | None = None) -> Interpreter:
     """Return the interpreter that ranks will use, by a probe's arguments.
 
-    They are ``python``, this one if not given; ``setup``; ``container``; ``env`` and ``unset``, what a
-    launch changes in the environment, unless ``env`` is given here.
+    They are ``python``, this one if not given; ``setup``; ``container``; ``env`` and ``unset``, the
+    launch's changes of the environment, unless ``env`` is given here.
     """
     setup = read.optional_text(args, "setup")
     enter = words_into(args, setup)

@@ -156,7 +156,7 @@ class Inside(NamedTuple):
     Attributes:
         name: Its script's.
         pipes: Where it prints; None leaves that to the engine, and says nothing of its start.
-        first_on_path: A folder that PYTHONPATH begins with, before what the container has there.
+        first_on_path: A folder to put before the container's own PYTHONPATH.
     """
 
     name: str

@@ -107,7 +107,7 @@ def read_raised(folder: str, *, past: bool = False) -> list[Raised]:
 def _read_each(folder: str, *, enclosed: bool = False) -> dict[str, Raised]:
     """Return by path the notes in ``folder``, and in those of containers in it, where pids are their own.
 
-    ``enclosed``: it is one of these, and has none. A link, which a job can make, is no folder of a container.
+    ``enclosed``: ``folder`` is a container's, and has none. A link, which a job can make, is skipped.
     """
     found: dict[str, Raised] = {}
     with contextlib.suppress(OSError):
@@ -250,7 +250,7 @@ def _traceback(lines: list[str], heads: list[int]) -> FailureWords:
 
 
 def headline(error: str, traceback: str) -> str:
-    """Return ``error``, or in its place the one that it brings, with where that was raised."""
+    """Return ``error``, or the inner error that it wraps, with the place that raised it."""
     brought = _BROUGHT.match(error)
     head, begun, inner = traceback.rpartition(HEAD)
     if brought is None or not begun or not head:

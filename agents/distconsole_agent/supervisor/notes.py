@@ -106,9 +106,9 @@ def supervision_return(hosts: Sequence[str], seconds: float) -> Note:
 
 
 def connection_lost(quiet: dict[str, float], again_after: float) -> Note:
-    """Return the note that Open MPI failed to connect ranks as hosts were ``quiet`` for so many seconds.
+    """Return the note that Open MPI failed to connect ranks while ``quiet`` hosts (-> seconds) were unheard.
 
-    ``again_after``: another attempt begins if the ranks still wait after so many seconds; 0 if none does.
+    ``again_after``: seconds until another attempt begins if the ranks still wait; 0 without one.
     """
     summary = (
         f"{not_heard_of(quiet)} while the ranks met, and Open MPI "

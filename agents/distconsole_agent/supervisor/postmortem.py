@@ -1,7 +1,7 @@
-"""Whether a rank that ended failed by itself, and by which error.
+"""Decides if a rank that ended failed by itself, and by which error.
 
-A script's own spawner speaks of "process N"; rings' headers tell which rank that is. Where no hook ran, torch's
-message and the error files of the children tell which of them failed first.
+A script's own spawner names "process N"; the headers of the rings give its rank. Without the hook, torch's
+message and the children's error files show which of them failed first.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ def find_failure(
 
 
 def find_swallowed(rank: RankProcess, errors_dir: str) -> tuple[int, str, bool] | None:
-    """Return which rank failed by the last words of a torchrun below a process that ended with 0, how, and if that is all.
+    """Return the rank that failed by the last words of a torchrun whose process ended with 0, its error, and if all is known.
 
-    It is where the hook noted an exception: ranks of another try would have been seen then.
+    All is known if the hook noted an exception: it would have noted those of other attempts, too.
     """
     assert rank.ended is not None
     if rank.ended.exit_code != 0:
@@ -164,7 +164,7 @@ def _blamed_rank(spec: RunSpec, rank: RankProcess, raised: failures.Raised) -> i
 
 
 def _engine_said(rank: RankProcess, raised: failures.Raised | None) -> failures.EngineSaid | None:
-    """Return what the engine says of the rank that raised, else of the one that failed first.
+    """Return the engine's report on the rank that raised, else on the one that failed first.
 
     An exception that reads like a consequence does not go before the silent death that torchrun saw first.
     """
@@ -295,14 +295,14 @@ def find_child_rank(error: str, parent_pid: int, rings: str) -> int:
 def _read_unwatched(
     log: str, since: int, pid: int, ended_ns: int, env: Mapping[str, str]
 ) -> list[failures.Raised]:
-    """Return what the children of the spawner ``pid`` raised, the earliest first, and what it said at its end itself.
+    """Return the exceptions of the children of the spawner ``pid``, the earliest first, and its own last one.
 
-    Nothing if it is no spawner. Times are steady; whose rank it was is not known.
+    Empty if it is no spawner. Times are steady; the ranks are unknown.
 
     Args:
-        ended_ns: When it ended, in steady time.
-        log: Its standard error, of which bytes from ``since`` on are its own.
-        env: Its environment, which says where its files are.
+        ended_ns: Its end, in steady time.
+        log: Its standard error; its own bytes begin at ``since``.
+        env: Its environment, which names the folder of its files.
     """
     text = end_of(log, failures.TAIL_BYTES, since)
     found = list(_SPAWNER.finditer(text))

@@ -1,8 +1,8 @@
 """Which processes belong to a run, by ancestry and by environment, read from /proc.
 
-What is in a process's memory, as its environment and its arguments are, is read through the kernel's
-lock on that memory. Where a process hangs with it (a mount or a swap device that is gone), so does who
-reads. A thread does it here, which is left behind then, until the kernel lets it go.
+Reading a process's memory, with its environment and arguments, takes the kernel's lock on that
+memory. If a process hangs with the lock (a mount or a swap device that is gone), its readers hang
+too. So a thread reads, and is left behind until the kernel releases it.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Stat(NamedTuple):
 
     @property
     def is_over(self) -> bool:
-        """Whether the process has ended, or ends: it has no memory, and so no command line, any more."""
+        """True if the process has ended or is ending: it has no memory, and so no command line, any more."""
         return self.state in "ZX" or bool(self.flags & PF_EXITING)
 
     def is_of(self, other: Stat | None) -> bool:
@@ -263,7 +263,7 @@ def _pids_marked(mark: bytes) -> dict[int, Stat]:
 
 
 def tidies_up(pid: int, stat: Stat) -> bool:
-    """Whether a process removes leftovers of others, and then ends by itself."""
+    """Return True if a process removes leftovers of others, and then ends by itself."""
     return stat.name == SHM_MANAGER or TRACKER in _read(f"/proc/{pid}/cmdline")
 
 
@@ -328,7 +328,7 @@ def _is(pid: int, stat: Stat) -> bool:
 
 
 def send_group(pgid: int, number: int) -> bool:
-    """Send a signal to a process group; return whether there is such a group."""
+    """Send a signal to a process group; return False if there is no such group."""
     try:
         os.killpg(pgid, number)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""Carries what the ranks print from named pipes into their logs; where there is no room it drops and counts.
+"""Copies the ranks' output from named pipes into their logs; without room on the disk it drops and counts.
 
 A rank that wrote to a full disk itself would fail in ``print``. The reader is a thread of the shim, which
 ends with the ranks: they outlive the agent's end or pause, and heartbeats are sent while a disk is slow.

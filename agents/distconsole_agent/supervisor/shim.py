@@ -1,6 +1,6 @@
 """The parent of a run's ranks on one node: starts them, notes their ends, takes them down.
 
-What is started together and ends together is an attempt; with ``--max-restarts`` another may follow.
+Processes that start and end together are an attempt; with ``--max-restarts`` another may follow.
 
 One per run and node, one thread (PR_SET_PDEATHSIG belongs to the thread that forked).
 """

@@ -41,12 +41,12 @@ class Teardown:
         on_late: Called with what has lingered for too long and is no idle helper; may be none.
 
     Attributes:
-        told: Whether the processes have had their SIGTERM from somebody else.
+        told: Another program has sent the processes their SIGTERM.
         spared: The processes of an engine, without its ranks: they get no SIGTERM, for an engine
             that gets it ends its ranks in its own way and faster.
 
-    What an engine of containers runs for a rank is spared likewise: it ends with what runs inside,
-    which need not be below this process.
+    Processes that a container engine runs for a rank are spared likewise: they end with the processes
+    inside, which need not be below this process.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Teardown:
 
     @property
     def kills(self) -> bool:
-        """Whether it has begun to send SIGKILL."""
+        """True once it has begun to send SIGKILL."""
         return self._killing_since is not None
 
     def begin(self, grace_seconds: float) -> None:

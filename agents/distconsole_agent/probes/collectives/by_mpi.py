@@ -1,7 +1,7 @@
 """MPI's library as engine of a short collective job, by the standard ABI, Open MPI's or MPICH's.
 
-The library is that of the mpirun that started this rank. One of another MPI, which the linker would
-give to a program, is reported beside it: every rank of that program is alone.
+The library is that of the mpirun that started this rank. If the linker would load another MPI into a
+program, that one is reported too: every rank of such a program is alone.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ class LoadedLibrary(NamedTuple):
     """The MPI library of this process.
 
     Attributes:
-        own: Whether it was found beside mpirun.
+        own: The library was found beside mpirun.
         linked: Path and version of another MPI's that the linker gives to a program; empty for none.
     """
 

@@ -57,7 +57,7 @@ def serve(name: str, seconds: float, alike: list[Any]) -> str | None:
     listener.listen(BACKLOG)
     server = os.fork()
     if server:
-        # Out of the group of the probe, all of which is killed when the probe ends.
+        # The probe's process group is killed when the probe ends: leave it.
         os.setpgid(server, server)
         listener.close()
         return None
@@ -139,7 +139,7 @@ def end_server(name: str) -> None:
 
 
 def be_forked(server: str, argv: list[str]) -> None:
-    """End as a rank with ``argv`` does that is forked by ``server``; return where there is none, or it differs."""
+    """Run as a rank with ``argv`` forked by ``server``, and exit like it; return if no server fits."""
     try:
         with open("/proc/self/cmdline", "rb") as file:
             words = os.fsdecode(file.read()).split("\0")

@@ -63,7 +63,7 @@ def limit_of(dtype: str, world: int) -> int:
 
 
 def adds(dtype: str, rank: int, limit: int) -> bool:
-    """Whether a rank's input is more than zeros, as a sum of more than 256 is inexact in bfloat16."""
+    """Return True if a rank's input is not all zeros: a sum of more than 256 is inexact in bfloat16."""
     return dtype != "bfloat16" or rank < 256 // max(1, limit - 1)
 
 

@@ -85,7 +85,7 @@ def library_environment() -> dict[str, str]:
 
 
 def _has_library(name: str) -> bool:
-    """Whether a process started now would find a driver's library; opening it does not touch the driver."""
+    """Return True if a new process would find a driver's library; opening it does not touch the driver."""
     folders = filter(None, session_environment().get("LD_LIBRARY_PATH", "").split(":"))
     if any(os.path.exists(os.path.join(folder, name)) for folder in folders):
         return True

@@ -54,7 +54,7 @@ _MONOTONIC = re.compile(r"\[\s*(\d+\.\d+)\] (?:\S+ )?kernel: (.*)")
 def look(_args: object, seconds: float) -> dict[str, Any]:
     """Return the facts of group ``kernel``: ``source``, and ``events`` with kind, place, count, age.
 
-    Where this user may not read the log, which is usual, ``source`` is empty and ``error`` says why.
+    If this user may not read the log, as usual, ``source`` is empty and ``error`` has the reason.
     """
     error = ""
     try:

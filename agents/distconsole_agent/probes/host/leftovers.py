@@ -75,8 +75,8 @@ def look_at_processes(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Return the facts of group ``proc``.
 
     Args:
-        args: ``ports``: of rendezvous, whose holders are of interest; ``patience_seconds``: how
-            long a process must sleep in the kernel to be told as stuck.
+        args: ``ports``: rendezvous ports whose holders are reported; ``patience_seconds``: how
+            long a process must sleep in the kernel to count as stuck.
     """
     ends = time.monotonic() + seconds
     patience = min(
@@ -165,9 +165,9 @@ def _interesting(
 
 
 def _is_orphan(parent: Process | None) -> bool:
-    """Whether a process has the parent that the kernel gives to orphans.
+    """Return True if a process has the parent that the kernel gives to orphans.
 
-    In a container the first process may be the job itself. A parent that is not to be seen is
+    In a container the first process may be the job itself. A parent that is invisible is
     another user's (hidepid of proc(5)), and alive.
     """
     return parent is not None and _INIT.fullmatch(parent.name) is not None
@@ -247,7 +247,7 @@ def _switches(pid: int) -> bytes:
 def look_at_shared_memory(_args: object, seconds: float) -> dict[str, Any]:
     """Return the facts of group ``shm``: entries with name, kind, bytes, uid, age, and who has them.
 
-    ``used`` of an entry is null where that cannot be known: another user's processes may have it.
+    ``used`` of an entry is null if it is unknown: another user's processes may have it open.
     """
     return {
         **find_entries(SHARED_MEMORY, time.time(), time.monotonic() + SHARE * seconds),

@@ -201,9 +201,9 @@ def look_at_folders(args: dict[str, Any], seconds: float) -> dict[str, Any]:
 
     Args:
         args: ``folders``: objects of ``path``, ``touch`` (make a file and remove it),
-            ``write_bytes`` (of a file without a name, and some small ones), ``read_bytes`` (of what
-            is there), and ``seconds`` for each of these; ``usual``: also make a file in some of
-            ``temporary`` and ``home``, wherever those are.
+            ``write_bytes`` (of a file without a name, and some small ones), ``read_bytes`` (of files
+            there), and ``seconds`` for each of these; ``usual``: also make a file in some of
+            ``temporary`` and ``home``.
     """
     asked = [_read_folder(item) for item in read.items(args, "folders")[:MAX_FOLDERS]]
     places = {"temporary": temporary, "home": home}

@@ -46,12 +46,12 @@ _PAIR = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z:/]*)=(\S*)")
 
 
 def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Return the facts of group ``slurm``: ``{"present": false, "why"}`` where this is no Slurm host.
+    """Return the facts of group ``slurm``: ``{"present": false, "why"}`` on a host without Slurm.
 
-    Else ``version`` (empty where the commands tell none, as 22.05 to 24.11 without a
-    configuration), ``controllers``, ``controller_error``, ``node`` (what the controller has of
-    this one; null for one that it does not know), ``hardware`` (``slurmd -C``), ``overrides``
-    (slurmd is told to believe the configuration), ``auth`` (``AuthType``; empty where unknown) and
+    Else ``version`` (empty if the commands report none, as 22.05 to 24.11 without a
+    configuration), ``controllers``, ``controller_error``, ``node`` (the controller's record of
+    this one; null if it has none), ``hardware`` (``slurmd -C``), ``overrides``
+    (slurmd is set to believe the configuration), ``auth`` (``AuthType``; empty if unknown) and
     ``munge_error``.
 
     Args:

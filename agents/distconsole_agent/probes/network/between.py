@@ -1,6 +1,6 @@
-"""Whether this node's own ssh can log in to other nodes, and whether a plain mpirun starts that way.
+"""Tests ssh logins from this node to others, and a plain mpirun over them.
 
-mpirun and horovodrun by hand need that.
+mpirun and horovodrun started by hand need that.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ exec "$@"
 
 
 def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Return ``{"client": whether there is an ssh, "logins": [{"target", "name", "ok", "error", "said",
+    """Return ``{"client": ssh is installed, "logins": [{"target", "name", "ok", "error", "said",
     "seconds"}]}``.
 
     Args:
@@ -165,7 +165,7 @@ def kind_of(ended: Ended) -> str:
 def mpirun(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Start one rank on each host by a plain mpirun over ssh; return each one's view of itself.
 
-    ``{"exit_code" (null: killed), "groups": [what ranks said of themselves], "said": last lines}``.
+    ``{"exit_code" (null: killed), "groups": [reports of the ranks], "said": last lines}``.
 
     Args:
         args: ``hosts``: their names for ssh, this one first; ``family``: of mpirun; ``networks``:

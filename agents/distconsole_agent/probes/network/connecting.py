@@ -58,11 +58,11 @@ def connect(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Try every target in one batch and return ``{"results": [...]}`` in the order given.
 
     A result is ``{"id", "ok", "error", "errno", "rtt_us", "source", "seen_source", "bulk"}``:
-    ``error`` is one of refused, reset, no_route, timeout, silent (connected, and the listener said
+    ``error`` is one of refused, reset, no_route, timeout, silent (connected, but the listener sent
     nothing), no_source, closed, wrong_answer or the system's word; ``errno`` is as
     ``EHOSTUNREACH``; ``rtt_us`` is the least of the pings; ``seen_source`` is our address as the
-    peer saw it; ``bulk`` says whether 32 KiB came through as small messages did, null where it was
-    not tried.
+    peer saw it; ``bulk``: 32 KiB came through like small messages; null if not
+    tried.
 
     Args:
         args: ``targets``: ``[{"id", "address", "port", "bulk", "pings"}]``, where ``pings`` is how

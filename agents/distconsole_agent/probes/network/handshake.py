@@ -1,8 +1,8 @@
 """How two probes prove to each other that the same console sent them; it opens no socket.
 
 Listener to connector ``HELLO nonce``; connector to listener ``nonce proof``; listener to connector
-``proof`` and what it saw of the connector. A proof is HMAC-SHA256 over both nonces, the role and
-the port that was meant, so that a port forwarded elsewhere does not pass for the one that was asked.
+``proof`` and the connector's address as seen there. A proof is HMAC-SHA256 over both nonces, the role
+and the intended port, so that a port forwarded elsewhere does not pass for the intended one.
 """
 
 from __future__ import annotations

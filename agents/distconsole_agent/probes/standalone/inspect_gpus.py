@@ -53,7 +53,7 @@ def gpu(index: int) -> dict[str, Any]:
 
 
 def memory_of(handle: Any) -> tuple[Any, bool]:
-    """Its memory, None if unknown, and whether the driver's reserve is left out: not before driver 510."""
+    """Its memory, None if unknown, and True if the driver's reserve is left out: not before driver 510."""
     memory = ask(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
     return (memory, True) if memory else (ask(pynvml.nvmlDeviceGetMemoryInfo, handle), False)
 

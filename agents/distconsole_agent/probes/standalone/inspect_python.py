@@ -1,6 +1,6 @@
 """Program: the installed packages of the Python that runs it, without importing any of them.
 
-Every check starts it on every host, so what it seldom needs it imports where it needs it.
+Every check starts it on every host, so rarely needed modules are imported late.
 """
 
 from __future__ import annotations

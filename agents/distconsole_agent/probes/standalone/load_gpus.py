@@ -1,8 +1,8 @@
 """Program: copies to and from idle GPUs, and reads their links meanwhile.
 
-It says what it knows before it touches a GPU and when it knows more of it; pynvml is on its module path.
-At rest a GPU slows its link down, so that only a loaded one tells how it is. One after the other gets
-four bursts of 40 ms, at most 2 GiB each. Whoever comes to a GPU meanwhile ends it there at once.
+It prints its facts before it touches a GPU and whenever it has more; pynvml is on its module path.
+At rest a GPU slows its link down, so only a loaded one shows its speed. Each GPU in turn gets four
+bursts of 40 ms, at most 2 GiB each. If another process comes to a GPU, the bursts end there at once.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def links(gpu: GpuUnderLoad) -> list[dict[str, Any]]:
 
 
 def field(handle: Any, which: int, scope: int) -> int | None:
-    """A counter that has no call of its own; None where the driver has no answer.
+    """A counter that has no call of its own; None if the driver does not answer.
 
     One entry more than asked for is there: NVML may write one past the count.
     """

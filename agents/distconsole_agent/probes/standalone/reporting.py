@@ -1,6 +1,6 @@
-"""What the programs of this folder share: an end in time, parts that may hang, a line for each finding.
+"""Shared by the programs of this folder: an end in time, parts that may hang, a line for each finding.
 
-Every check starts some of them on every host, so what is seldom needed is imported where it is.
+Every check starts some of them on every host, so rarely needed modules are imported late.
 The text of this module stands in place of its import (``scripts.script_source``).
 """
 
@@ -52,7 +52,7 @@ def import_own(name: str) -> Any:
 
 
 def import_metadata() -> Any:
-    """Import ``importlib.metadata`` and its readers, which it imports only then."""
+    """Import ``importlib.metadata`` with the modules that it imports late."""
     for name in ("email.message", "email.parser"):
         import_own(name)
     return import_own("importlib.metadata")
