@@ -1,7 +1,7 @@
 """Lies as ``sitecustomize.py`` in a folder on PYTHONPATH: starts to listen for torch, steps aside.
 
 It imports nothing of ours before the script has imported torch or failed: every Python process of
-a run pays for this file. What it leaves behind is what there would be without it: ``sys.path``
+a run pays for this file. It leaves the process as it would be without it: ``sys.path``
 without our folder, and the next ``sitecustomize`` (the user's, the distribution's), or none.
 """
 
@@ -36,11 +36,11 @@ UNUSABLE = (ImportError, OSError, SyntaxError, ValueError)
 
 
 class _Finder:
-    """Finds our package where it lies, and hands what is awaited to ``hook``.
+    """Finds our package in its folder, and hands awaited modules to ``hook``.
 
     Attributes:
-        distconsole_started: When this process began (CLOCK_MONOTONIC, UNIX, in nanoseconds) and
-            whether it is a child of the script's; ``process`` looks for it in ``sys.meta_path``.
+        distconsole_started: Start of this process (CLOCK_MONOTONIC, UNIX, in nanoseconds), and
+            True for a child of the script's; ``process`` looks for it in ``sys.meta_path``.
     """
 
     def __init__(self, folder: str, *, listens: bool) -> None:
@@ -100,7 +100,7 @@ def _note(error: Any) -> None:
 
 
 def _at_exit() -> None:
-    # Where the script has set a hook of its own, the interpreter still remembers what it was told.
+    # If the script has set a hook of its own, the interpreter still has the last exception.
     _note(getattr(sys, "last_value", None))
     process = sys.modules.get(PACKAGE + ".process")
     if process is not None:

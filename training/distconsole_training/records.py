@@ -17,7 +17,7 @@ Record kinds:
 
 ``STEP``    one training step ended: ``step`` counts from 0 in this process, ``time_ns`` is
             CLOCK_MONOTONIC at its end, ``a..e`` are step, data, forward, backward and optimizer
-            seconds (NaN where unknown), ``value`` the loss (NaN where the record does not say it), ``samples`` the
+            seconds (NaN where unknown), ``value`` the loss (NaN if not in this record), ``samples`` the
             samples of the step (0 where unknown), ``flags`` SKIPPED and MICRO as below.
 ``METRIC``  ``report(name=value)``: ``name`` indexes the name table, ``step``, ``value``,
             ``samples`` its weight (0 where unknown).
@@ -30,15 +30,15 @@ Record kinds:
 ``DETAIL``  a part of the check of ``step`` (a ``WORDS`` record): eight checksums of 32 bits, two in
             a word, the lower one first; ``name`` counts the step's details from 0.
 ``CHECK``   the check of ``step`` (a ``WORDS`` record), after its details: ``name`` is how many there
-            were; ``samples`` how many checksums they hold, plus 65,536 times the place among them,
-            from 1, of the first gradient that is not finite (0: none was seen); ``flags`` says what
-            there is. The words are the checksums of parameters, optimizer state and batch, and
-            ``PLACE``: who the process is and which processes it may be compared with.
-``WAIT``    how much of ``step`` this rank waited for other ranks, as far as that is seen: written
+            were; ``samples`` the number of checksums in them, plus 65,536 times the place among them,
+            from 1, of the first gradient that is not finite (0: none was seen); ``flags``: the parts
+            present. The words are the checksums of parameters, optimizer state and batch, and
+            ``PLACE``: the process, and the processes it may be compared with.
+``WAIT``    the part of ``step`` that this rank waited for other ranks, as far as measured: written
             before the step's own record, with its ``time_ns``; ``a..e`` are seconds within all of
-            the step, and within its data, forward, backward and optimizer. There is none where
+            the step, and within its data, forward, backward and optimizer. There is none if
             the process has no group, or makes its steps without torch. ``samples`` are the milliseconds
-            between two steps with one, where looking costs so much that they are rarer than usual.
+            between two steps with one, if the cost of measuring makes them rarer than usual.
 ``BATCH``   a batch of a DataLoader is over of which no step came, in a process that has made no step
             yet: as ``STEP``, ``step`` counts batches, ``c`` is all after the fetch.
 ``TIMES``   as ``STEP``, of an ordinary step of less than four seconds, with when its parts began and

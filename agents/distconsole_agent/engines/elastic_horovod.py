@@ -194,7 +194,7 @@ class States(WorkerStateRegistry):  # type: ignore[misc]
 class HorovodDriver(ElasticDriver):  # type: ignore[misc]
     """Horovod's, which waits for no further hosts: there are none.
 
-    Ranks do not register their addresses for changes of the hosts with it: hosts only go, which the
+    Ranks do not register with it for changes of the hosts: hosts only go, which the
     ranks notice by themselves, and a notice to a rank 0 whose host does not answer holds Horovod's
     driver up for minutes.
 

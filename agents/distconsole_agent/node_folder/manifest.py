@@ -137,7 +137,7 @@ def _folders_above(paths: Iterable[str]) -> set[str]:
 
 
 def has_outputs(folder: str) -> bool:
-    """Whether a run has written files of its own into its code's folder: maybe its only checkpoints."""
+    """Return True if a run has written files of its own into its code's folder: maybe its only checkpoints."""
     try:
         brought = load_manifest(folder).paths
     except FileNotFoundError:

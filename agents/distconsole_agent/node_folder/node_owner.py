@@ -21,8 +21,8 @@ def take_node_dir(path: str) -> tuple[str, int]:
     """Return the folder for this host in ``path``, opened, and a descriptor that keeps it ours.
 
     The first host has ``path`` itself, others ``path/host-2`` and so on, and each finds its own
-    again. Nobody takes a folder while somebody holds it. One that nobody holds passes to a host of
-    the same name, as which the owner comes back from a boot, and without runs to anybody. Raises
+    again. A folder whose lock is held is not taken. A free one passes to a host of
+    the same name, as which the owner comes back from a boot, and without runs to any host. Raises
     Refusal (``storage``) as ``open_node_dir``, or when too many hosts share the folder.
     """
     path = open_node_dir(path)

@@ -41,17 +41,17 @@ def remove_unborn(folder: str) -> None:
 
 
 def may_live(folder: str) -> bool:
-    """Whether the shim of a run, or a process that it started, may live."""
+    """Return True if the shim of a run, or a process that it started, may live."""
     return shim_may_live(folder) or bool(pids_of_run(folder, doubtful=True))
 
 
 def shim_may_live(folder: str) -> bool:
-    """Whether the shim of a run may live: it holds ``shim.pid`` for life (``runlog.claim``)."""
+    """Return True if the shim of a run may live: it holds ``shim.pid`` for life (``runlog.claim``)."""
     return may_be_held(os.path.join(folder, "shim.pid"))
 
 
 def may_be_held(path: str) -> bool:
-    """Whether a process may hold the lock of a file, which it does for life."""
+    """Return True if a process may hold the lock of a file, which it does for life."""
     try:
         with open(path, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

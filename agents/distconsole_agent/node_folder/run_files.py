@@ -129,7 +129,9 @@ def find_end(folder: str) -> dict[str, Any]:
     """Return the ``end`` of a run without a collector; raises OSError, one of ``UNREADABLE``, without."""
     end = read_end(folder)
     if end is None:
-        read_spec(folder)  # without it nobody can attend to the run: that is what to tell
+        read_spec(
+            folder
+        )  # a run without a spec cannot be collected: that error is the one to report
         end = read_summary(folder)
     return end
 

@@ -87,7 +87,7 @@ class NodeRuns:
                 self._drop_unborn(folder)
                 continue
             except (OSError, ValueError):
-                continue  # ``describe_all`` tells of it
+                continue  # ``describe_all`` reports it
             try:
                 self._attend(ActiveRun(folder, spec, self._forget_active))
             except Refusal as refusal:
@@ -201,9 +201,9 @@ class NodeRuns:
         return folder
 
     def journal(self, run: object) -> tuple[Journal, bool]:
-        """Return a run's journal, and whether the caller has to close it.
+        """Return a run's journal, and True if the caller has to close it.
 
-        Raises Refusal: ``bad_request``, ``no_such_run``, or ``storage`` if nobody can write it on.
+        Raises Refusal: ``bad_request``, ``no_such_run``, or ``storage`` if no agent can continue it.
         """
         folder = self.folder(run)
         if run_files.read_end(folder) is None:
@@ -284,7 +284,7 @@ class NodeRuns:
                 self._remove(folder)
 
     def _lingers(self, run: str, folder: str) -> bool:
-        """Whether a run that has ended still has its thread or its shim."""
+        """Return True if a run that has ended still has its thread or its shim."""
         self.reap()
         with self._lock:
             return run in self._active or os.path.exists(os.path.join(folder, "shim.sock"))

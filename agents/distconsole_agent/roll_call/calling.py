@@ -195,7 +195,7 @@ class _Asker(threading.Thread):
     def _ask(self, pid: int) -> None:
         """Put stacks and collectives into the call.
 
-        Its memory is read where that is allowed, which nothing in the process notices. torch's worker server runs
+        Its memory is read if allowed, which nothing in the process notices. torch's worker server runs
         Python in it, and that ends a process whose Python is ending: only the hook's is asked, which is gone by then.
         """
         state = self.call["state"]
@@ -263,7 +263,7 @@ class _Asker(threading.Thread):
             return
         for child in children[:MAX_WORKERS]:
             if time.monotonic() >= self._until:
-                break  # what is known of the rank must not come too late
+                break  # the rank's own facts must not come too late
             pid, state = child["pid"], child["state"]
             for _, ask in ways.from_outside(pid, state, lambda: min(self._left(), WORKER_SECONDS)):
                 with contextlib.suppress(ways.WayRefusedError):

@@ -228,7 +228,7 @@ def children_of(pid: int, processes: dict[int, Process]) -> list[Facts]:
 
 
 def _end_of(pid: int) -> Facts | None:
-    """Return the end of a zombie, which the kernel shows its own user; None if it does not."""
+    """Return the exit of a zombie, which the kernel shows its own user; None if it does not."""
     fields = _fields(f"/proc/{pid}/stat")
     if len(fields) < 50:
         return None
@@ -268,7 +268,7 @@ def _syscall(pid: int) -> Facts | None:
 
 
 def keeps_its_call(pid: int) -> bool:
-    """Whether the kernel may hide the present system call of ``pid`` from us."""
+    """Return True if the kernel may hide the present system call of ``pid`` from us."""
     try:
         with open(f"/proc/{pid}/syscall", "rb", buffering=0) as file:
             file.read(256)

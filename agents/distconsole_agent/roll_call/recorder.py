@@ -148,9 +148,9 @@ def _seq(entry: Dump) -> int:
 
 
 def _state(entry: Dump) -> str:
-    """Return one of ``STATES``. Gloo's is never more than scheduled, and what is over is retired.
+    """Return one of ``STATES``. Gloo's stays scheduled, and a retired one is completed.
 
-    With NCCL what is retired and not completed has run into its timeout.
+    With NCCL a retired one that is not completed has run into its timeout.
     """
     state = entry.get("state")
     if entry.get("retired") is True and _text(entry.get("profiling_name")).startswith("gloo:"):
@@ -159,7 +159,7 @@ def _state(entry: Dump) -> str:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether a value is a number of 64 bits."""
+    """Return True for a number of 64 bits."""
     return isinstance(value, int) and not isinstance(value, bool) and -MAX <= value < MAX
 
 

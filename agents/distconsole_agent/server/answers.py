@@ -1,4 +1,4 @@
-"""Answers to each request of the protocol: a function of the request and of ``Asked``, by which a stream sends."""
+"""Answers to each request of the protocol: functions of the request and of ``Asked``, which sends a stream's items."""
 
 from __future__ import annotations
 

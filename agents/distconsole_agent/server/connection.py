@@ -214,10 +214,10 @@ class ConsoleConnection:
 
 
 class Asked:
-    """One request that is being answered, through which a stream sends its items.
+    """A request without its answer yet; a stream sends its items through it.
 
     Sending blocks while the socket is full, and raises OSError when the connection is gone.
-    ``environment`` is what the asking console's session has on this node; None where it is not known.
+    ``environment`` is that of the asking console's session on this node; None if unknown.
     """
 
     def __init__(self, connection: ConsoleConnection, number: int) -> None:

@@ -44,11 +44,11 @@ def this_host() -> str:
 
 
 def join(archive: str, size: int, node_dir: str) -> bool:
-    """Be the bridge to the agent of ``archive``; return False, with nothing said, if it is not to be had.
+    """Be the bridge to the agent of ``archive``; return False, with nothing printed, if there is none to connect to.
 
     Args:
         archive: The zipapp ``agent-<sha16>.pyz``.
-        size: What it must have; whether it is damaged matters to who starts it.
+        size: Its expected size; a damaged archive is left to the program that starts the agent.
         node_dir: The node folder; empty for the usual one.
     """
     node_dir = node_dir or f"/tmp/distconsole-{os.getuid()}"  # noqa: S108 - checked to be ours
@@ -69,7 +69,7 @@ def join(archive: str, size: int, node_dir: str) -> bool:
 
 
 def _is_ours(node_dir: str) -> bool:
-    """Whether the folder needs no closer look: it is there, ours alone, and has room."""
+    """Return True if the folder needs no closer look: it exists, is ours alone, and has room."""
     for folder in (node_dir, f"{node_dir}/runs"):
         found = os.lstat(folder)
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:

@@ -128,7 +128,7 @@ class Agent:
                 return
 
     def _accept(self, listener: socket.socket, seconds: float) -> bool:
-        """Wait for a bridge; return whether one came."""
+        """Wait for a bridge; return True if one came."""
         listener.settimeout(seconds)
         try:
             sock, _address = listener.accept()

@@ -107,7 +107,7 @@ def read_raised(folder: str, *, past: bool = False) -> list[Raised]:
 def _read_each(folder: str, *, enclosed: bool = False) -> dict[str, Raised]:
     """Return by path the notes in ``folder``, and in those of containers in it, where pids are their own.
 
-    ``enclosed``: ``folder`` is a container's, and has none. A link, which a job can make, is skipped.
+    ``enclosed``: ``folder`` is a container's, and has none. A link that a job made is skipped.
     """
     found: dict[str, Raised] = {}
     with contextlib.suppress(OSError):

@@ -69,7 +69,7 @@ SPAWNED = "multiprocessing.spawn"
 
 
 class SeenProcess(NamedTuple):
-    """A process of this user; ``words`` is its command line, ``told`` the variables of ``KEPT`` in its environment."""
+    """A process of this user; ``words`` is its command line, ``told`` its environment's variables of ``KEPT``."""
 
     process: Process
     words: tuple[str, ...]

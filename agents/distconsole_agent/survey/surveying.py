@@ -271,7 +271,7 @@ def endpoint_of(pids: Sequence[int]) -> str:
 
 
 def listens(job: SurveyedJob) -> bool:
-    """Whether a rank of a job listens at the address at which its world meets."""
+    """Return True if a rank of a job listens at the address of its world's rendezvous."""
     port = job.endpoint.rpartition(":")[2]
     for rank in job.ranks.values():
         pid = rank.seen.pid

@@ -24,7 +24,7 @@ class ControlGroup(NamedTuple):
     name: str
 
     def path(self, v2_name: str, v1_name: str) -> str:
-        """Return the path of one of its files, which each version names differently."""
+        """Return the path of one of its files, by its name in each version."""
         return f"{self.folder}/{v2_name if self.version == 2 else v1_name}"
 
 

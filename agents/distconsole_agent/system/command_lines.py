@@ -1,4 +1,4 @@
-"""The program that a command line has an interpreter run, and whether it is ours.
+"""The program that a command line has an interpreter run; recognises ours.
 
 Agent, bridge, shim and console are known by the module or the file that runs. A word in a path is no sign of
 them: a clone, a virtual environment or a job's script may lie in any folder.
@@ -50,7 +50,7 @@ def read_target(words: Sequence[str]) -> CommandTarget:
 
 
 def is_ours(words: Sequence[str]) -> bool:
-    """Whether a command line runs the agent, a bridge, a shim or the console."""
+    """Return True if a command line runs the agent, a bridge, a shim or the console."""
     target = read_target(words)
     if target.option == "-m":
         return target.name.partition(".")[0] in _PACKAGES

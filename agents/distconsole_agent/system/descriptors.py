@@ -48,7 +48,7 @@ def _set(soft: int) -> None:
 class UsersProgram(subprocess.Popen[bytes]):
     """A program that this one starts, with the limit of descriptors that its user had.
 
-    Nothing of ours is run between fork and exec, where a program with threads may lock itself up: our
+    None of our code runs between fork and exec, where a program with threads may deadlock: our
     own limit is the user's meanwhile. A thread that is refused a descriptor then tries again.
     """
 

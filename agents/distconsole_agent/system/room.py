@@ -51,8 +51,8 @@ def disk_of(path: str) -> Disk:
 def keep_room(fd: int, upto: int) -> bool:
     """Have the disk keep room for the first ``upto`` bytes of a file, whose size stays as it is.
 
-    What is appended there cannot fail on a disk that others fill (fallocate(2)). Return whether it
-    could be done: NFS before 4.2 and some others know no such thing.
+    Appends up to there cannot fail on a disk that others fill (fallocate(2)). Return False if
+    the filesystem cannot reserve room, as NFS before 4.2 and some others.
     """
     start = os.fstat(fd).st_size
     if start >= upto or _FALLOCATE is None:

@@ -1,4 +1,4 @@
-"""SHA-256 of what is small. ``hashlib`` and ``hmac`` load OpenSSL, 3.6 MB that an agent would hold all its life; code
+"""SHA-256 of small data. ``hashlib`` and ``hmac`` load OpenSSL, 3.6 MB that an agent would hold all its life; code
 that is brought here, of any size, is hashed by it (``node_folder.sync``)."""
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class SteadyClock:
         return self._boot_ns() + self._base_ns
 
     def look(self) -> None:
-        """Check whether the wall clock was set since the last look."""
+        """Record a jump of the wall clock since the last look."""
         ahead_ns, now_ns = self._wall_ahead_ns(), self.now_ns()
         if abs(ahead_ns - self._periods[-1].ahead_ns) >= STEP_NS:
             self._periods.append(_Period(self._looked_ns, now_ns, ahead_ns))

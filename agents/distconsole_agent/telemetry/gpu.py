@@ -136,7 +136,7 @@ class GpuReader:
             self.listing = Listing(now, self._table.sees_host(), self._describe())
 
     def rests(self) -> bool:
-        """Whether a read would ask nothing now: no driver, and not yet time to look again."""
+        """Return True if a read would ask nothing now: no driver, and not yet time to look again."""
         return (
             self._driver is None and self._retry_at is not None and self._clock() < self._retry_at
         )

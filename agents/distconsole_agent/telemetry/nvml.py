@@ -170,8 +170,8 @@ class Nvml:
     def _choose_list(self) -> None:
         """Take the process list whose structure is that of version 2.
 
-        The first 535 drivers gave version 3 one more member and took it back: they are told by
-        having the call of confidential computing but not the list of details.
+        The first 535 drivers gave version 3 one more member and took it back: those drivers
+        have the call of confidential computing but not the list of details.
         """
         drifted = self._has("nvmlDeviceGetConfComputeMemSizeInfo") and not self._has(
             "nvmlDeviceGetRunningProcessDetailList"

@@ -184,7 +184,7 @@ class HostSampler:
         }
 
     def _waits(self) -> dict[str, int]:
-        """Return the microseconds in which something waited for a disk; where the kernel does not count them
+        """Return the microseconds during which a process waited for a disk; without the kernel's count
         (Documentation/accounting/psi.rst), those of all processors that had nothing else to do meanwhile.
         """
         first = first_line_of(f"{self._proc_root}/pressure/io") or ""
@@ -288,8 +288,8 @@ def load_psutil() -> Any:
 def _or_none(read: Callable[[], _Value]) -> _Value | None:
     """Return what ``read`` reads; None where this kernel or container does not show it.
 
-    psutil raises RuntimeError and NotImplementedError where a file of /proc is missing, and
-    ValueError or KeyError where one reads differently than it expects.
+    psutil raises RuntimeError and NotImplementedError if a file of /proc is missing, and
+    ValueError or KeyError if one reads differently than it expects.
     """
     try:
         return read()
@@ -308,8 +308,8 @@ class SampledPort(NamedTuple):
 def network_interfaces(names: list[str], sys_root: str) -> frozenset[str]:
     """Return those of ``names`` whose bytes to add up.
 
-    With hardware in sight (a ``device`` link) that is the hardware; in a container or a namespace,
-    where there is none, every interface that is not loopback and not stacked on others.
+    With hardware in sight (a ``device`` link) that is the hardware; else, as in a container or a
+    namespace, every interface that is not loopback and not stacked on others.
     """
     folder = f"{sys_root}/class/net"
     hardware = {name for name in names if os.path.exists(f"{folder}/{name}/device")}
@@ -428,7 +428,7 @@ class Sampling:
                 for ranks, give in targets:
                     give(self._telemetry.sample(ranks))
                 took = time.monotonic() - began
-                # It travels with the windows, which are due at the whole second.
+                # A sample travels with the windows, which are due at the whole second.
                 time.sleep(
                     to_next_second(time.time() + min(took, MOST_AHEAD_SECONDS) + AHEAD_SECONDS)
                 )

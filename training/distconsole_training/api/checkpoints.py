@@ -199,7 +199,7 @@ def _write(path: Path, content: dict[str, Any], prove: Any) -> None:
 
 
 def _prove(file: Any) -> None:
-    """Read back what was just written: better to fail now than when it is needed."""
+    """Read the new file back: better to fail now than when it is needed."""
     file.seek(0)
     try:
         torch.load(file, map_location="cpu", weights_only=True)
@@ -222,7 +222,7 @@ def _verify(content: bytes) -> None:
 
 
 def _tell(path: Path) -> None:
-    """Leave the path where a launcher finds it that starts this job again."""
+    """Leave the path for the launcher that starts this job again."""
     folder = os.environ.get(ENV_RUN_DIR)
     if not folder:
         return

@@ -20,7 +20,7 @@ Number = TypeVar("Number", int, float)
 
 
 class Collectives(Protocol):
-    """What an engine offers; a tensor stays where it is, the result lies beside it."""
+    """Collectives of an engine; the result is a new tensor."""
 
     def sum(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the sum over all ranks, on every rank."""
@@ -93,7 +93,7 @@ class TorchCollectives:
 
 
 class HorovodCollectives:
-    """Over Horovod, whose ``allreduce`` returns the result and averages unless told otherwise."""
+    """Over Horovod, whose ``allreduce`` returns the result and averages by default."""
 
     def __init__(self) -> None:
         import horovod.torch as hvd

@@ -33,8 +33,8 @@ def evaluate(
 ) -> dict[str, float]:
     """Return sums over a whole data set, the same on every rank; every rank must call it.
 
-    The batches are those that one process would make, each judged by one rank, and what they gave
-    is added up in the same order everywhere: the number of ranks changes no digit.
+    The batches are those that one process would make, each judged by one rank, and their sums
+    are added up in the same order everywhere: the number of ranks changes no digit.
 
     Args:
         network: The model, or what ``prepare`` made of it (then in its precision).

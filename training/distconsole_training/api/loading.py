@@ -55,8 +55,8 @@ class Share(Sampler):  # type: ignore[misc]  # torch is not needed for checking 
 class Batches:
     """One rank's batches, on its device. Each pass is an epoch, or the rest of one that was begun.
 
-    A checkpoint keeps the place: a job that goes on later, on however many ranks, reads exactly what
-    was not trained on yet.
+    A checkpoint keeps the place: a job that goes on later, on any number of ranks, reads exactly
+    the samples that were not trained on yet.
 
     Attributes:
         batch_size: How many samples a rank reads at once.

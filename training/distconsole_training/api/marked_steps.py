@@ -1,4 +1,4 @@
-"""``mark_step()``: a script marks its own training steps where the hook sees none. It needs no torch."""
+"""``mark_step()``: a script marks its own training steps that the hook does not see. It needs no torch."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class MarkedStep:
     def begin(self, part: str) -> None:
         """Mark that ``part`` begins (data, forward, backward, optimizer) and the one before ends.
 
-        A rank that waits for others should do so in backward: the console looks there for who
-        waits, and in the other parts for who is slow.
+        A rank that waits for others should do so in backward: the console looks there for waiting
+        ranks, and in the other parts for slow ones.
         """
         now = monotonic_ns()
         self._spent[self._part] = self._spent.get(self._part, 0) + now - self._part_began

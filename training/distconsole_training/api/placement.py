@@ -17,7 +17,7 @@ PORTS = 20000
 
 
 class SetupError(RuntimeError):
-    """What a rank was told about its place, its device or its engine cannot be used."""
+    """A rank's place, device or engine, as given to it, cannot be used."""
 
 
 class Launcher(str, Enum):
@@ -48,9 +48,9 @@ class Placement:
     """This process among its ranks.
 
     Attributes:
-        local_rank: Its number on its host, from 0; None where nobody says.
-        init_method: Where torch.distributed meets; empty where Horovod brings the ranks together,
-            or where there is nobody to meet.
+        local_rank: Its number on its host, from 0; None if unknown.
+        init_method: The rendezvous of torch.distributed; empty if Horovod brings the ranks together,
+            or for a single rank.
     """
 
     launcher: Launcher
@@ -69,11 +69,11 @@ def find_placement(
     local_rank: int | None = None,
     needs_meeting: bool = True,
 ) -> Placement:
-    """Return who this process is, as the arguments of ``setup()`` say, or else the environment.
+    """Return this process's place by the arguments of ``setup()``, or else by the environment.
 
-    ``needs_meeting=False`` leaves out where torch.distributed meets.
+    ``needs_meeting=False`` leaves out the rendezvous of torch.distributed.
 
-    Raises SetupError if what is said is incomplete or contradicts itself; it names the variable.
+    Raises SetupError if arguments or variables are incomplete or contradictory; it names the variable.
     """
     rank, world_size, local_rank = (
         None if number is None or number < 0 else number

@@ -71,7 +71,7 @@ class Strategy:
         self._group = settings.accumulate
 
     def prepare(self, model: nn.Module, optimizer: Optimizer) -> Prepared:
-        """Return what the loop calls instead of ``model``, and the optimizer to give a schedule.
+        """Return the network that the loop calls instead of ``model``, and the optimizer to give a schedule.
 
         The model is moved to the rank's device; all ranks begin with rank 0's weights.
         """
@@ -117,7 +117,7 @@ class Strategy:
     def step(self, loss: torch.Tensor) -> bool:
         """Train on one batch, of whose samples ``loss`` is the mean on this rank.
 
-        Returns whether the optimizer's turn has come, every ``accumulate`` batches: then the gradients
+        Returns True if the optimizer's turn has come, every ``accumulate`` batches: then the gradients
         of all ranks were averaged, clipped and used (or, in fp16, left out because they overflowed).
         """
         share = loss if self._group == 1 else loss / self._group
@@ -160,7 +160,7 @@ class Strategy:
         self.optimizer.zero_grad()
 
     def _before_batch(self, left: int) -> None:
-        # The last group of an epoch may be smaller: its mean is over what it has.
+        # The last group of an epoch may be smaller: its mean is over its own batches.
         if self._done == 0:
             self._group = min(self.settings.accumulate, left)
             self._share_gradients(is_last=self._group == 1)

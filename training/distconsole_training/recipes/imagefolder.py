@@ -46,7 +46,7 @@ class ImageFolder:
     Args:
         edge: Height and width that each image is brought to.
         crops: Take a square at random, as in training; else the middle.
-        limit: Only so many, equally spread.
+        limit: At most this number of images, equally spread.
     """
 
     def __init__(self, root: Path, edge: int, *, crops: bool, limit: int | None = None) -> None:

@@ -18,7 +18,7 @@ class Source:
 
     Attributes:
         number: Counts the iterators of this process from 1.
-        began: Nanoseconds at which a batch was asked of it that has not arrived yet, else 0.
+        began: Nanoseconds at which the batch that has not arrived yet was asked for, else 0.
         full: Samples in each of its batches, counted from 1, that comes before ``full_until``.
     """
 
@@ -27,7 +27,7 @@ class Source:
         self.began = 0
         self._batch_size = self._last_size = 0
         self.full = self.full_until = 0
-        # What a data set gives that batches for itself may as well be one sample, of one tensor.
+        # A batch from a data set without auto-collation may as well be one sample, of one tensor.
         self._agreeing = 1
         if not getattr(iterator, "_auto_collation", False):
             self._agreeing = 2
@@ -90,11 +90,11 @@ def _collect(part: Any, sizes: list[int], depth: int, left: list[int]) -> bool:
     if isinstance(part, Sequence):
         return _collect_sequence(part, sizes, depth, left)
     held = getattr(part, "__dict__", {})
-    # What a batch of graphs, or of a library, says itself.
+    # Sizes that a batch of graphs, or of a library, has as attributes.
     for name in ("batch_size", "num_graphs"):
         size = getattr(part, name) if name in held or hasattr(type(part), name) else 0
         if type(size) is int and size > 0:
-            sizes += [size, size]  # which is enough, whatever it holds
+            sizes += [size, size]  # two that agree are enough
             return True
     return bool(held) and all(_collect(value, sizes, depth - 1, left) for value in held.values())
 

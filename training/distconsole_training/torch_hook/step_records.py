@@ -42,7 +42,7 @@ def write_step(
     if step == 0:
         recorder.phase("first_step", ended_ns, flags=ALONE if _is_alone() else 0)
         refine_identity()
-    # What a NaN in the record of a step cannot say: a loss that is NaN, or comes later.
+    # Cases that a NaN in the record of a step leaves open: a loss that is NaN, or comes later.
     if isinstance(loss, float):
         if loss != loss:
             recorder.write(LOSS, step, ended_ns, value=loss)
@@ -109,7 +109,7 @@ def _is_alone() -> bool:
 
 
 def refine_identity() -> None:
-    """Ask ``torch.distributed`` who we are, where the script has initialised it."""
+    """Take rank and world from ``torch.distributed``, if the script has initialised it."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None:
         inherited = process.inherited_local_rank

@@ -1,4 +1,4 @@
-"""Runs torch's profiler from one step's end to another's, where the agent asks for a trace."""
+"""Runs torch's profiler from one step's end to another's, when the agent asks for a trace."""
 
 # Importing pathlib would cost more than everything else here.
 # ruff: noqa: PTH104, PTH123
@@ -46,7 +46,7 @@ def trace(recorder: Recorder, step: int) -> None:
         return
     try:
         over = one.step_ended(step)
-    except Exception as error:  # noqa: BLE001 - who asked is told, the training goes on
+    except Exception as error:  # noqa: BLE001 - the agent gets the error, the training goes on
         _end(one)
         one.fail(error)
         count_failure(error)
@@ -64,7 +64,7 @@ class _Trace:
     """One trace of this process.
 
     Attributes:
-        wanted: The number by which the agent asked for it.
+        wanted: The agent's number for it.
         thread: The one whose steps begin and end it: the profiler wants both from one thread.
     """
 
@@ -82,7 +82,7 @@ class _Trace:
         self._seconds = min(float(asked["seconds"]), MAX_SECONDS)
 
     def step_ended(self, step: int) -> bool:
-        """Return whether the trace is over."""
+        """Return True once the trace is over."""
         now = time.time_ns()
         if self._profiler is None:
             if now >= self._give_up_ns:

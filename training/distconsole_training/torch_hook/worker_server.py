@@ -63,7 +63,7 @@ def _start(kind: Any, level: ctypes.c_int, folder: str, name: str) -> None:
             level.value = told
         # Never taken down: that would wait for its threads, and log. It ends with the process.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))
-        # The folder is the user's alone, so in between nobody else could reach it.
+        # The folder is the user's alone, so in between no other user could reach it.
         os.chmod(name, 0o600, dir_fd=held)
         process.before_finish.append(partial(_take_away, os.getpid(), f"{folder}/{name}", path))
     finally:
@@ -86,7 +86,7 @@ def _take_away(pid: int, path: str, bound: str) -> None:
 
 
 def _is_asked(bound: bytes) -> bool:
-    """Return whether a connection to the socket that was bound to this path is open (unix(7), proc_net_unix)."""
+    """Return True if a connection to the socket that was bound to this path is open (unix(7), proc_net_unix)."""
     with Path("/proc/net/unix").open("rb") as lines:
         ours = (line.split() for line in lines if line.endswith(b" " + bound + b"\n"))
         return any(words[5] != LISTENS for words in ours)
