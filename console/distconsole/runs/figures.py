@@ -18,10 +18,10 @@ class Figure:
     Attributes:
         field: Its name in events and in exported tables.
         unit: Of its value.
-        name: In conditions; empty where they do not ask for it.
-        gauge: In Prometheus, behind what it is of, in the base unit; empty where it is not told.
+        name: In conditions; empty if they do not have it.
+        gauge: In Prometheus, behind the prefix of its subject, in the base unit; empty if not exported.
         bare: The unit of a plain number beside it in a condition; empty for ``unit``.
-        share: The field of conditions that is meant where it meets a share.
+        share: The field of conditions that replaces it beside a share.
     """
 
     field: str

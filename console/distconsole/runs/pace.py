@@ -1,8 +1,8 @@
-"""When a figure is of now, when a rank stands still, and when it is slow: the limits, once for all that is shown.
+"""Limits for all views: when a figure is of now, when a rank stands still, and when it is slow.
 
 The line about a run, the table of ranks, the heat map, findings, pages, conditions and comparisons
 read them here. The agent alone judges that a rank has stalled (``limits.STALL_SECONDS``), as it
-knows each step; its state ``stalled`` is shown as it is told.
+knows each step; its state ``stalled`` is shown unchanged.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ def fresh_seconds(step_ms: float | None = None) -> float:
 
 
 def is_fresh(t: float | None, now: float, step_ms: float | None = None) -> bool:
-    """Whether a report of ``t`` is still valid at ``now`` (UNIX seconds)."""
+    """Return True if a report of ``t`` is still valid at ``now`` (UNIX seconds)."""
     return t is not None and now - t <= fresh_seconds(step_ms)
 
 
 def is_late(seconds: float, usual_seconds: float) -> bool:
-    """Whether a part of a start took long enough over the usual time that all have waited for it."""
+    """Return True if a part of a start took long enough over the usual time that all have waited for it."""
     return seconds >= max(LATE_START_SECONDS, LATE_START * usual_seconds)
 
 

@@ -1,4 +1,4 @@
-"""Metrics reduced over the ranks at equal steps, and the first step at which one is NaN."""
+"""Metrics reduced over the ranks at equal steps, and the first NaN of each."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Point(NamedTuple):
 def reduce_points(points: list[Point]) -> tuple[float, float | None]:
     """Return the sample-weighted mean and the samples if every rank gave its samples, else the plain mean.
 
-    What is no number counts: a mean that hides it would say that all is well.
+    NaN and infinity count: a mean that hides them would look healthy.
     """
     if all(point.samples is not None and 0 < point.samples < math.inf for point in points):
         samples = sum(point.samples or 0.0 for point in points)
@@ -138,7 +138,7 @@ class PointReducer:
     def add(
         self, rank: int, points: dict[str, list[Point]], t: float, *, trained: bool
     ) -> list[Metric]:
-        """Take a rank's points by metric, of its window at ``t`` in which it ``trained``; return complete ones."""
+        """Take a rank's points by metric, from its window at ``t``; ``trained``: it has steps; return complete ones."""
         progress = self._ranks.setdefault(rank, _RankProgress())
         progress.windows += trained
         for name, given in points.items():
@@ -160,10 +160,10 @@ class PointReducer:
         return [metric for name in self._pending for metric in self._ready(name, t)]
 
     def _base(self, name: str, step: int) -> int:
-        """Return what is added to a step; the first of an attempt decides, for all ranks alike.
+        """Return the offset of a step; the first of an attempt decides, for all ranks alike.
 
         As for one rank's steps in ``place``: far behind means from the beginning, and the line goes
-        on; else it is a step that was done before, and the line goes back to it.
+        on; else the step is a repeated one, and the line goes back to it.
         """
         last = self._unplaced.pop(name, None)
         if last is not None and step <= (last - self._bases.get(name, 0)) // 2:
@@ -213,7 +213,7 @@ class PointReducer:
         return last < step or (entry.again and last == step)
 
     def _worth(self, name: str, entry: _Pending, t: float) -> bool:
-        """Whether a step is worth a point: more than thinning's leftovers, or NaN."""
+        """Return True if a step is worth a point: more than thinning's leftovers, or NaN."""
         count = len(entry.points)
         if not all(math.isfinite(point.value) for point in entry.points.values()):
             return True

@@ -1,7 +1,7 @@
 """What every rank did over time, by moment, in bounded memory.
 
-A cell keeps the worst of its moment, as *badness*: the value, or its negative where little is bad.
-``UNKNOWN`` is below all, and what is no number above all.
+A cell keeps the worst of its moment, as *badness*: the value, or its negative if little is bad.
+``UNKNOWN`` is below all, and NaN above all.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Track:
 
     def reach(self, column: int, step: int) -> None:
         missing = column + 1 - len(self.steps)
-        if missing > 0:  # a moment in which nobody got further stands where the one before did
+        if missing > 0:  # a moment without progress has the step of the one before
             self.steps.extend([self.steps[-1] if self.steps else -1] * missing)
             self.columns = column + 1
         if step > self.steps[column]:
@@ -213,7 +213,7 @@ class RankHistory:
                 self._put(event.rank, event.t, -1, {USE.name: (USE, event.util)})
 
     def reach(self, t: float) -> None:
-        """Add the moment ``t`` (UNIX seconds), where the run has any."""
+        """Add the moment ``t`` (UNIX seconds), if the run has any."""
         if self.started is not None:
             self.whole.reach(max(0, self._column(self.whole, t, self._halve)), -1)
 

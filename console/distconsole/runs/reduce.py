@@ -60,8 +60,8 @@ class RunReducer:
 
     Args:
         hosts: The hosts whose ``end`` makes the run's end, in the order of nodes.
-        ranks: How many there can be: what a node says of further ones is counted and left out.
-        starts: The launcher that the script starts the ranks with, where it does.
+        ranks: Their greatest number: reports of further ones are counted and left out.
+        starts: The launcher by which the script starts the ranks, if it does.
     """
 
     def __init__(
@@ -274,7 +274,7 @@ class RunReducer:
         elif host == self._coordinator and entry.host == about:
             yield finding
             yield from self._lose(about, finding.severity, t)
-        else:  # who is lost is the coordinator's to say
+        else:  # only the coordinator decides which node is lost
             yield structs.replace(finding, severity=Severity.INFO)
 
     def _lose(self, lost: str, severity: Severity, t: float) -> Iterator[RunEvents]:
@@ -423,7 +423,7 @@ class RunReducer:
         yield first_failure_finding(self._ranks, first, self._left(), t)
 
     def _numbered(self, first: FirstFailure | None) -> FirstFailure | None:
-        """Give a rank its own number, which the coordinator need not know: its host has but one."""
+        """Give a rank its own number, of which the coordinator may be ignorant: its host has but one."""
         if first is None or not first.of_rank:
             return first
         there = [rank for rank, host in self._ranks.hosts.items() if host == first.host]

@@ -137,7 +137,7 @@ class Series:
 
 
 class Measured:
-    """Values at the steps at which they were measured, none of them merged: the last of every stretch of steps.
+    """Values at the steps of their measurement, none of them merged: the last of every stretch of steps.
 
     Stretches are as long in every record with as many steps, so that two records of like steps keep the same ones.
     """
@@ -165,9 +165,9 @@ class Measured:
 
 
 def usual_range(lows: Sequence[float], highs: Sequence[float]) -> tuple[float, float]:
-    """Return the lowest and the highest, outliers left out where they would make all else look alike.
+    """Return the lowest and the highest value, without outliers that would flatten all others.
 
-    One point in fifty may be one, the newest few together are none.
+    One point in fifty may be an outlier; the newest few are none if they agree.
     """
     low, high = min(lows), max(highs)
     if len(lows) < ENOUGH_POINTS:

@@ -174,15 +174,15 @@ def replay(
     lines: WaitingLines | None = None,
     until: Mapping[HostName, int] | None = None,
 ) -> Iterator[RunEvents]:
-    """Yield the events of the entries that are stored; those that cannot be read are counted.
+    """Yield the events of the stored entries; unreadable ones are counted.
 
-    The end comes last: a host that the run went on without may have told more since.
+    The end comes last: a host that the run went on without may have reported more since.
 
     Args:
-        spoilt: By host how many of them there are.
-        without: Kinds of entries that nobody wants; most of them are not even decoded.
+        spoilt: Number of unreadable entries by host.
+        without: Unwanted kinds of entries; most of them are not even decoded.
         last: Takes the number of the last entry of each of its hosts.
-        lines: Takes what was printed, until a host's end, so that all else comes first.
+        lines: Takes printed lines, until a host's end, so that all else comes first.
         until: The number of the last entry of each host that is wanted; None wants all.
     """
     unwanted = re.compile(f'"kind":"(?:{"|".join(without)})"'.encode()) if without else None
@@ -256,7 +256,7 @@ def stored_events(
 def damage_finding(
     record: RunRecord, spoilt: Mapping[str, int], run_file: RunFile, t: float
 ) -> RunFinding | None:
-    """Return what is to be said of a record that can be read in part only; None of a sound one.
+    """Return the finding on a record that can be read in part only; None for a sound one.
 
     ``spoilt`` counts entries that mean nothing by host; the record ends at ``t`` (UNIX seconds).
     """

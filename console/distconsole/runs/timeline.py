@@ -50,7 +50,7 @@ PHASE_ORDER = ("interpreter", "import_torch", "init_process_group", "first_step"
 
 
 class RunTimeline:
-    """What a run looks like after the events applied so far; ``started`` and ``last_t`` in UNIX seconds.
+    """A run after the events applied so far; ``started`` and ``last_t`` in UNIX seconds.
 
     Its size is bounded by ranks, hosts, metric names and the limits above. Used by one thread at a time.
 
@@ -63,9 +63,9 @@ class RunTimeline:
     restart: RunRestarted | None = None
     end: RunEnded | None = None
     stall: RunFinding | None = None
-    """The newest finding that says what keeps the ranks that have stalled."""
+    """The newest finding on the cause of a stall."""
     ranks_have_gpus = False
-    _farthest: int | None = None  # ``steps``, where it need not be looked for
+    _farthest: int | None = None  # cached ``steps``
 
     def __init__(self, stragglers: StragglerWatch | None = None) -> None:
         self.run = ""
@@ -156,14 +156,14 @@ class RunTimeline:
 
     @property
     def is_kept(self) -> bool:
-        """Whether it is stored: not if it could not be started, or distconsole did not start it."""
+        """True if it is stored: not if it could not be started, or distconsole did not start it."""
         return (
             bool(self.run) and not self.is_found and (self.end is None or self.end.error is UNSET)
         )
 
     @property
     def is_found(self) -> bool:
-        """Whether distconsole did not start it, so that its steps are not seen."""
+        """True if distconsole did not start it, so that its steps are not seen."""
         return self.plan is not None and self.plan.found is True
 
     @property
@@ -208,9 +208,9 @@ class RunTimeline:
 
     @property
     def own_times(self) -> dict[int, float]:
-        """Rank -> its mean step less what it waits longer than the rank that waits least, in milliseconds.
+        """Rank -> its mean step less its waiting beyond that of the rank that waits least, in milliseconds.
 
-        Of all windows but its first one; empty where a rank does not say how long it waited in nearly all of them.
+        Of all windows but its first one; empty if a rank does not report its waits in nearly all of them.
         """
         views = [view for view in self.ranks.values() if view.step_ms_run is not None]
         if any(v.own_steps < SAID_SHARE * (v.steps - v.first_steps) for v in views):
@@ -247,7 +247,7 @@ class RunTimeline:
                 view.local_rank = local_rank
 
     def is_told(self, finding: RunFinding) -> bool:
-        """Whether it blames a lost host that another finding already names."""
+        """Return True if it blames a lost host that another finding already names."""
         if finding.check != conclusions.FIRST_FAILURE or finding.rank is not UNSET:
             return False
         lost = (each for each in self.findings if each.check == conclusions.NODE_LOST)
@@ -255,8 +255,7 @@ class RunTimeline:
 
     def _finding(self, event: RunFinding) -> None:
         if event.check == conclusions.STALL:
-            # What is found out later of the same stall takes the place of what was said of it at
-            # once.
+            # A later diagnosis of the same stall replaces the first one.
             before = next(
                 (f for f in reversed(self.findings) if f.check == conclusions.STALL), None
             )

@@ -157,7 +157,7 @@ class Compared:
 
 
 def _interrupt(series: Series, x: float) -> None:
-    """Take that nothing was measured before ``x``, where that is far from what was usual between two values."""
+    """Interrupt ``series`` before ``x`` if the gap is far longer than the last one between two values."""
     if len(series) > 1:
         usual_ms = 1000 * (series.xs[-1] - series.xs[-2])
         if not is_fresh(series.xs[-1], x, usual_ms):

@@ -14,7 +14,7 @@ SIGNS = re.compile(r"[<>=~!()&|'\"]|\b(?:and|or|not)\b")
 
 @dataclass(frozen=True, slots=True)
 class CheckRow:
-    """A finding, or what came of a check on its hosts: all of them where it is about the cluster.
+    """A finding, or the outcome of a check on its hosts; on all hosts for one about the cluster.
 
     ``outcome`` is a finding's severity, or the check's; ``findings`` has a line for each.
     """

@@ -1,4 +1,4 @@
-"""What slows all ranks alike, so that none of them stands out; each is said once.
+"""Finds causes that slow all ranks alike, so that none of them stands out; each is reported once.
 
 Steps take longer than in earlier runs of the same script on the same hosts, most ranks wait for
 DataLoader workers that are too few, or all have waited for the start of some.
@@ -44,9 +44,9 @@ STARVED_SHARE = 0.25
 
 
 class Earlier(msgspec.Struct, frozen=True):
-    """What is known of earlier runs: the newest, how many, the median of a step there, and in the slowest of them.
+    """Earlier runs: the newest, their number, the median of a step, and in the slowest of them.
 
-    ``own_ms`` is the most that a rank took in a step of these without its waits; None where they were not seen.
+    ``own_ms`` is the longest that a rank took for a step without its waits; None if these were not measured.
     """
 
     run: str

@@ -87,9 +87,9 @@ def note_finding(ranks: Ranks, host: str, entry: frames.NoteEntry, t: float) -> 
 
 
 def is_unsound(finding: RunFinding) -> bool:
-    """Whether what ``finding`` says makes the training worthless until it is started anew.
+    """Return True if ``finding`` makes the training worthless until a restart.
 
-    A metric that is no number says so itself, and may be one again; ``seen`` has its value.
+    A NaN metric is visible itself, and may be finite later; ``seen`` has its value.
     """
     of_gradient = finding.check == NOT_FINITE and not finding.seen
     return finding.check in UNSOUND or of_gradient
@@ -98,8 +98,8 @@ def is_unsound(finding: RunFinding) -> bool:
 class RunOutcome:
     """How one run, or its last attempt, ends.
 
-    Only what the coordinator's host says counts. What others say, which may have lost it, counts once it
-    will not be heard of again, which is when the state is asked for without a word of it.
+    Only reports of the coordinator's host count. Those of other hosts, which may have lost it, count
+    if the state is asked for without one: then the coordinator will not be heard of again.
     """
 
     def __init__(self, coordinator: str) -> None:
@@ -132,11 +132,11 @@ class RunOutcome:
         self._failures.clear()
 
     def failed(self, host: str, entry: frames.FailureEntry, t: float) -> None:
-        """Keep a failure; the coordinator decides which one came first."""
+        """Keep a failure; the coordinator decides which came first."""
         self._failures.append((entry.t_ns + int((t - entry.t) * 1e9), host, entry))
 
     def take(self, host: str, entry: frames.VerdictEntry) -> FirstFailure | None:
-        """Take a verdict; return whom it blames, if it is the coordinator's."""
+        """Take a verdict; return the failure that it blames, if it is the coordinator's."""
         if host != self._coordinator:
             self._others.setdefault(host, entry)
             return None

@@ -1,4 +1,4 @@
-"""Whether a launcher in a shell script came to its end: the shell may exit with 0 even if the launcher failed."""
+"""Checks that a launcher in a shell script reached its end: the shell may exit with 0 even if the launcher failed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ScriptEndWatch:
     """Judges a run whose script is known to start a launcher.
 
     Args:
-        starts: The launcher, by name; empty where the processes of the run are the ranks.
+        starts: The launcher, by name; empty if the processes of the run are the ranks.
     """
 
     def __init__(self, ranks: Ranks, starts: str) -> None:

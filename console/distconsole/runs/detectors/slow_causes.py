@@ -46,7 +46,7 @@ class SlowCause(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """Reports about a rank at one moment; None where there is none."""
+    """Reports about a rank at one moment; None without one."""
 
     gpu: GpuSample | None
     window: Window | None

@@ -1,6 +1,6 @@
-"""Whether the ranks of a run agree: checksums of their parameters, optimizers and batches at equal steps.
+"""Checks that the ranks of a run agree: checksums of their parameters, optimizers and batches at equal steps.
 
-Each rank tells its own (``run --verify-sync``); comparing them here costs the job no collective.
+Each rank reports its own (``run --verify-sync``); comparing them here costs the job no collective.
 """
 
 from __future__ import annotations

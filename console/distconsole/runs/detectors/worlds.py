@@ -1,4 +1,4 @@
-"""Whether the ranks form the one world of the plan, by their reports of start and steps."""
+"""Checks that the ranks form the one world of the plan, by their reports of start and steps."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """From culprits to a diagnosis: those with the hardest cause are named, the others are evidence; and its sentence.
 
-It says who waits in what, who is not there, and what it does instead.
+The sentence names the operation that ranks wait in, the absent rank, and its present activity.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def make_diagnosis(
 
 
 def _lasts(call: Call, cause: Cause, roll: Roll) -> bool:
-    """Whether a rank does this for longer than is usual; before its first step many things take their time."""
+    """Return True if a rank does this for unusually long; before its first step many things take their time."""
     passing = cause.kind in PASSING and call.step >= 0
     return roll.rests(call) if passing else roll.is_long(call)
 

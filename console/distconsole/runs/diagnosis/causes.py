@@ -1,4 +1,4 @@
-"""Causes by which one rank delays the others: small rules, the surest first."""
+"""Causes that make one rank delay the others: small rules, the surest first."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ OTHER_GONE = re.compile(
 
 
 class Cause(NamedTuple):
-    """What a rank does: ``does`` follows "it", ``details`` follow for how long; ``place`` is where, if known.
+    """A rank's activity: ``does`` follows "it", ``details`` follow its duration; ``place`` is its place, if known.
 
-    ``victim``: it is so since another rank is gone.
+    ``victim``: the cause is that another rank is gone.
     """
 
     kind: Kind

@@ -1,6 +1,6 @@
-"""Who keeps a run, from the calls of all its ranks: one small rule a kind of case, the surest first.
+"""Names the ranks that hold a run up, from the calls of all its ranks: one small rule a kind of case, the surest first.
 
-A wrong name is worse than none: where the evidence does not decide, the last rule reports the facts.
+A wrong name is worse than none: if the evidence does not decide, the last rule reports the facts.
 """
 
 from __future__ import annotations

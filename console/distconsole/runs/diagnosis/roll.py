@@ -24,10 +24,10 @@ class Roll:
     """One roll call.
 
     Attributes:
-        calls: By rank, of those that were told of.
+        calls: By rank, of those that a host reported.
         hosts: Every rank of the run -> its host.
         away: Host -> why it does not answer.
-        usual_ms: Rank -> what a step of it takes; where it is known.
+        usual_ms: Rank -> usual duration of its steps, if known.
         longest_s: The longest pause between two steps that this run has made so far, such as to save.
     """
 
@@ -61,12 +61,12 @@ class Roll:
         return told or self.usual_ms.get(rank, 0.0) / 1000
 
     def rests(self, call: Call) -> bool:
-        """Whether a rank is silent for longer than passing waits, such as a read from a busy disk."""
+        """Return True if a rank is silent for longer than passing waits, such as a read from a busy disk."""
         limit = fresh_seconds(1000 * self.usual_s(call.rank))
         return call.silent_s is None or call.silent_s > limit
 
     def is_long(self, call: Call) -> bool:
-        """Whether a rank is silent for longer than a stall, and than any pause before; True where that is unknown."""
+        """Return True if a rank is silent for longer than a stall and any pause before, or if that is unknown."""
         if call.silent_s is None:
             return True
         if call.step < 0 and min(call.silent_s, self._stepped_s) >= NEVER_STEPPED_SECONDS:

@@ -89,13 +89,13 @@ def is_library(file: str) -> bool:
 
 
 def is_over(call: Call) -> bool:
-    """Whether the main thread has reached the end of its script: its outermost function is one that Python calls then."""
+    """Return True if the main thread has ended its script: its outermost function is one that Python calls then."""
     if not call.frames or len(call.frames) >= MOST_FRAMES:
         return False
     first = call.frames[-1]
     if is_library(first.file):
         return first.function in AFTER_THE_SCRIPT
-    # What atexit calls has nothing of the script above it. Python 3.14 itself does not read all outer calls.
+    # Functions that atexit calls have none of the script above them. Python 3.14 itself does not read all outer calls.
     return first.function not in OUTERMOST and call.way in ("py-spy", "server")
 
 
@@ -164,7 +164,7 @@ def operation_of(frames: Sequence[Place]) -> str:
 
 
 def waits_for_lock(frames: Sequence[Place]) -> bool:
-    """Whether the innermost frames are a lock's, a condition's, a queue's or a thread's join."""
+    """Return True if the innermost frames are a lock's, a condition's, a queue's or a thread's join."""
     return bool(frames) and is_library(frames[0].file) and LOCKS.search(frames[0].file) is not None
 
 
@@ -200,7 +200,7 @@ def _waits_in_import(inside: Sequence[Place]) -> bool:
 
 
 def _leaves(frame: Place) -> bool:
-    """Whether a library's function ends the process or its groups, unlike any of the script's own."""
+    """Return True if a library's function ends the process or its groups, unlike any of the script's own."""
     shuts = frame.function == "shutdown" and SHUTS.search(frame.file) is not None
     return shuts or (frame.function in LEAVES and is_library(frame.file))
 

@@ -158,14 +158,14 @@ class HostReader:
 class JournalFeed:
     """Reads every host's journal and gives the entries out roughly in order of time.
 
-    History is merged by time, so that ranks of different hosts meet at equal steps; what is
-    happening now is given out at once.
+    History is merged by time, so that ranks of different hosts meet at equal steps; new entries
+    are given out at once.
 
     Args:
-        places: Host to how far its journal is known already.
+        places: Host to the place up to which its journal is known already.
         keep: Called with every new delivery before it is given out.
-        know_again: Called where a host's journal has lost what is known here.
-        lines: Where lines wait for a slow consumer, so that records pass them; without it a journal
+        know_again: Called if a host's journal has lost entries that are stored here.
+        lines: Holds lines for a slow consumer, so that records pass them; without it a journal
             waits as a whole.
     """
 
@@ -480,7 +480,7 @@ class JournalFeed:
             reader.unread -= len(gap)
 
     def _go_back(self, reader: HostReader, after: int) -> None:
-        """Read on where the journal of a host still agrees with the store; keep the entries that it has lost."""
+        """Read on from the last entry that a host's journal shares with the store; keep the entries that it has lost."""
         before = reader.place
         reader.place, reader.retold = before.back_to(after), None
         known = bool(before.journal) or after > 0

@@ -36,7 +36,7 @@ def gap_finding(run: str, host: str, gap: range) -> RunFinding:
 def loss_finding(run: str, host: str, first: int, last: int, *, known: bool) -> RunFinding:
     """Return that a journal has lost entries that are kept here.
 
-    Unless it is ``known`` who wrote them, they may not be lost: the journal is read anew.
+    Unless the writer is ``known``, they may not be lost: the journal is read again.
     """
     lost = last - first + 1
     entries = f"{lost} entries" if lost > 1 else "entry"

@@ -82,20 +82,20 @@ def follow(
 ) -> Iterator[RunEvents]:
     """Yield a run's events from its beginning, and keep its entries, each once.
 
-    Ends after ``RunEnded``, when ``left`` says so, or at the entries of ``until``.
+    Ends after ``RunEnded``, when ``left`` returns True, or at the entries of ``until``.
 
     Args:
         record: The run; its hosts' ends make its end.
-        left: Asked at least twice a second: whether nobody wants to see more.
+        left: Asked at least twice a second: True once no consumer wants more.
         until: Host to the place in its journal up to which to read; None reads to the end.
-        over: Asked while no host answers: whether the run has ended, as somebody else knows.
-        limit_bytes: What may be stored of it; then what ranks print is not, and all else is.
-        note: Called with whether more of it has come already than was yielded, and whether a host told of
-            what others' events had passed by then, so that sums of what was yielded are wrong.
-        retell: Called then, once all is read, with all events so far in the order of time; what follows goes
-            on from there. Who passes on what was yielded gives none, so that nothing is told twice or never.
+        over: Asked while no host answers: True if the run has ended by another source.
+        limit_bytes: The most to store of it; beyond it the ranks' output is left out, and all else kept.
+        note: Called with two booleans: more of it has come than was yielded; and a host reported events
+            older than ones already yielded, so that sums of these are wrong.
+        retell: Called then, once all is read, with all events so far in the order of time; further events go
+            on from there. A caller that passes on yielded events gives none, so that none is repeated or lost.
         whole: Every printed line is yielded, each in its place, as it is to ``until``. Else records pass
-            lines that the consumer has not taken, and some may be left out, which is said.
+            lines that the consumer has not taken, and some may be left out, with a notice.
     """
     return_freed_memory()
     reducer = reducer_of(record)
@@ -157,7 +157,7 @@ def _keep_end(run_file: RunFile, reducer: RunReducer) -> str:
 def _has_reached(
     seen: Mapping[HostName, JournalPlace], until: Mapping[HostName, JournalPlace]
 ) -> bool:
-    """Whether the store reaches as far; a number of another writer stands for another entry."""
+    """Return True if the store reaches as far; a number of another writer stands for another entry."""
     return all(
         seen.get(host, BEGINNING).seq >= last.seq
         and last.journal in ("", seen.get(host, BEGINNING).journal)
@@ -190,7 +190,7 @@ class _Fold:
 
     @property
     def may_retell(self) -> bool:
-        """Whether a retelling is due; a host that is always late causes one again and again."""
+        """Return True if a retelling is due; a host that is always late causes one again and again."""
         over = self.reducer.ended is not None
         return (
             self._retell is not None
@@ -233,9 +233,9 @@ def _live(
 
 
 def _nobody_will_answer(feed: JournalFeed, reducer: RunReducer, over: Callable[[], bool]) -> bool:
-    """Whether the hosts that are missing will not tell more than is known.
+    """Return True if the missing hosts will not report more.
 
-    A run of which nobody has said how it ended may be going on unseen, and is awaited.
+    A run without a known end may be going on unseen, and is awaited.
     """
     if feed.exhausted:
         return True
@@ -254,7 +254,7 @@ def hosts_to_ask(record: RunRecord, store: RunStore) -> list[HostName]:
 def fetch_late(
     store: RunStore, record: RunRecord, hosts: list[HostName], open_stream: OpenStream
 ) -> dict[HostName, str]:
-    """Fetch what ``hosts``, away when a run ended, tell of it; return why those that could not be asked did not.
+    """Fetch the entries of ``hosts``, away when a run ended; return why the others could not be asked.
 
     Raises ConsoleError if the disk refuses.
     """
@@ -268,7 +268,7 @@ def fetch_late(
                 while len(away) < len(hosts) and not feed.exhausted and not keeping.failure:
                     news = feed.next(SILENT_SECONDS)
                     if news is None:
-                        break  # what there is has come: the run may go on there
+                        break  # all present entries have come: the run may go on there
                     if isinstance(news, LinkChanged):
                         away.pop(HostName(news.host), None)
                         if not news.connected:

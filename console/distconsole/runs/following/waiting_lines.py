@@ -90,7 +90,7 @@ class WaitingLines:
     def sift(
         self, host: HostName, told: Iterable[tuple[JournalEntry, float]]
     ) -> tuple[list[tuple[JournalEntry, float]], Source | None]:
-        """Take the lines and the end out of ``told``; return the rest, and the sources of lines that were left out for them."""
+        """Take the lines and the end out of ``told``; return the rest, and a source of lines that were dropped for them."""
         rest: list[tuple[JournalEntry, float]] = []
         left_out = None
         for entry, t in told:
@@ -120,9 +120,9 @@ class WaitingLines:
         return self._make_room() if self._bytes > self._most_bytes else None
 
     def _make_room(self) -> Source | None:
-        """Leave out the oldest lines of who has most, some at once, but nobody's last; return whose went first.
+        """Drop the oldest lines of the largest sources, some at once, but no last one; return the first such source.
 
-        To look for who has most for each line took three quarters of a core where 8,192 ranks print.
+        Searching the largest source for each line took three quarters of a core with 8,192 ranks that print.
         """
         sources = ((key, each) for key, each in self._sources.items() if len(each.lines) > 1)
         largest = [(-each.bytes, number, key) for number, (key, each) in enumerate(sources)]

@@ -63,8 +63,8 @@ class LastLines:
 def chosen(lines: Sequence[LastLine], rows: int) -> list[LastLine]:
     """Return those of ``lines`` that stand on ``rows`` rows, in their order.
 
-    The sources of the last seconds take turns, rank 0 and stderr first, each with its newest; older lines have
-    what is left. Equal ones of several sources take one row.
+    The sources of the last seconds take turns, rank 0 and stderr first, each with its newest; older lines fill
+    the rest. Equal ones of several sources take one row.
     """
     if len(lines) <= rows:
         return list(lines)

@@ -1,4 +1,4 @@
-"""Progress that ranks print, and their loss where the hook sees none."""
+"""Progress that ranks print, and their loss if the hook sees none."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class Said(NamedTuple):
 class EtaEstimator:
     """Learns when a run will be over, by what its first rank prints (``epoch 3/10``) or reports.
 
-    Two such words tell how fast it is; a count that begins anew, as of steps in an epoch, is left out.
+    Two such words give the speed; a count that starts over, as of steps in an epoch, is left out.
     """
 
     def __init__(self) -> None:
@@ -154,7 +154,7 @@ class EtaEstimator:
     def seconds_left(
         self, now: float, step: int | None, step_ms: float | None, metrics: Mapping[str, float]
     ) -> float | None:
-        """Return the remaining time at ``now`` (UNIX seconds); None where the amount of work is unknown."""
+        """Return the remaining time at ``now`` (UNIX seconds); None if the amount of work is unknown."""
         total = metrics.get(TOTAL, math.nan)
         if math.isfinite(total) and step is not None and step_ms:
             return max(0.0, (total - step - 1) * step_ms / 1000)

@@ -29,10 +29,10 @@ _UP = re.compile(r"\x1b\[[0-9]*A")
 class LineAssembler:
     """Joins the slices of one stream into lines.
 
-    ``\\n`` and ``\\r\\n`` end a line; a bare ``\\r`` makes what stood before it transient, as a
+    ``\\n`` and ``\\r\\n`` end a line; a bare ``\\r`` makes the text before it transient, as a
     progress bar does. Bars below bars, which move the cursor up again, are transient too. Colours
-    (SGR) are kept and go on into the next line until they are reset, as on a terminal. What is
-    kept between slices is bounded by ``MAX_LINE_CHARS``.
+    (SGR) are kept and go on into the next line until they are reset, as on a terminal. Text kept
+    between slices is bounded by ``MAX_LINE_CHARS``.
     """
 
     def __init__(self) -> None:

@@ -59,12 +59,12 @@ class BlobFile:
 class SpilledList(Generic[T]):
     """Appended to at its end by one thread at a time; only the items in memory may be changed.
 
-    If the disk refuses, the oldest items are dropped and ``first`` says which is the oldest that is
-    left. Any thread may read, and does not wait for who appends.
+    If the disk refuses, the oldest items are dropped, and ``first`` is the oldest one left. Any
+    thread may read, and does not wait for the appending one.
 
     Args:
         encode, decode: Items to bytes and back.
-        max_weight: What the items in memory weigh at most, or there are ``BLOCK`` of them.
+        max_weight: Maximum weight of the items in memory, or there are ``BLOCK`` of them.
         weight: How heavy an item is.
         folder: As for ``BlobFile``.
     """

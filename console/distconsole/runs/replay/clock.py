@@ -81,7 +81,7 @@ class ReplayClock:
             self._put(here)
 
     def stop_at_end(self) -> bool:
-        """Stop at the end; return whether it stands."""
+        """Stop at the end; return True if the clock stands."""
         if self.playing and self.at_end:
             self.pause()
         return not self.playing

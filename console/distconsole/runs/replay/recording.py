@@ -1,6 +1,6 @@
 """A stored run on its time axis: read once from its beginning, then shown as it was at any time.
 
-While it is read, a checkpoint of the run's state is written every so often. Seeking restores the last
+Reading writes checkpoints of the run's state at intervals. Seeking restores the last
 one before the wanted time and folds the entries after it: the same fold as from the beginning.
 """
 
@@ -175,7 +175,7 @@ class Recording:
         self._source = iter(())
 
     def read(self, entries: int) -> bool:
-        """Read on by this many ``entries``; return whether there is more."""
+        """Read on by this many ``entries``; return True if there is more."""
         for _ in range(entries):
             stored = next(self._source, None)
             if stored is None:
@@ -275,9 +275,9 @@ class ReplayWalk:
         self._next = next(source, None)
 
     def to(self, t: float, entries: int | None = None) -> bool:
-        """Go on to ``t``, or by at most so many ``entries``; return whether it is there.
+        """Go on to ``t``, or by at most ``entries``; return True if it has reached ``t``.
 
-        It is the fold of all entries before the first one that is later than ``t``.
+        The result is the fold of all entries before the first one that is later than ``t``.
         """
         left = -1 if entries is None else entries
         while self._next is not None and self._next.t <= t:

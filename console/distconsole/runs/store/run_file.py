@@ -78,7 +78,7 @@ class StoredEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """What is known of a run without reading its entries; JSON is empty where it is not known.
+    """A run without its entries; JSON is empty if unknown.
 
     Attributes:
         started: UNIX seconds.
@@ -87,7 +87,7 @@ class RunRecord:
         plan, end: The events as JSON.
         where: The hosts as they were asked for, to reach them again.
         facts: Host -> fact -> value as JSON, as known when it began.
-        earlier: What ``earlier`` found of runs before it, as JSON.
+        earlier: Result of ``earlier`` on the runs before it, as JSON.
     """
 
     run: RunId
