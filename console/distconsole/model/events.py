@@ -164,9 +164,9 @@ class Diagnosed(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", ta
 
     Attributes:
         t: UNIX seconds of the roll call.
-        live: Whether the ranks were asked now; else the answers were kept with the run.
+        live: The ranks were asked now; else the answers were kept with the run.
         ended: Time of the run's end, if it has ended.
-        job: Which of ``jobs`` it is about, where hosts were asked and no run.
+        job: The one of ``jobs`` that it is about, if hosts were asked and no run.
     """
 
     t: float
@@ -313,7 +313,7 @@ class BenchEnded(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", t
 class CollectivesMeasured(
     msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="bench_collectives"
 ):
-    """The result of ``bench collectives``; ``left_out`` are sizes for which there was no time."""
+    """The result of ``bench collectives``; ``left_out`` are sizes without time."""
 
     hosts: tuple[str, ...]
     launcher: str

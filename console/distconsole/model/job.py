@@ -54,20 +54,20 @@ class ScriptTraits:
     """Traits of a script; options are as it declares them, and empty otherwise.
 
     Attributes:
-        here: Whether the script is on this machine.
+        here: The script is on this machine.
         interpreter: Interpreter of its first line, if that is not Python.
         shell: Launches of a shell script.
-        readable: Whether the source could be read and parsed here; else nothing below holds.
+        readable: The source could be read and parsed here; else nothing below holds.
         elastic: It uses elastic Horovod (``hvd.elastic``).
         torch: It imports torch, or something that is built on it.
         distributed: It initialises torch.distributed, or uses a library that does.
         data_parallel: It wraps a model in ``nn.DataParallel`` (one process, all GPUs of a node), and opens no process group.
         spawns: It starts its own ranks (``mp.spawn``).
-        spawn_flag: The flag without which it does not.
+        spawn_flag: The flag without which it starts none.
         ray: It is a driver of Ray, and opens no process group itself.
         slurm: It reads ``SLURM_PROCID`` or the like.
         modules: Top-level modules that it imports; none if it changes ``sys.path``.
-        reports: It imports ``distconsole_training``, which a run brings with the hook.
+        reports: It imports ``distconsole_training``, which comes with a run's hook.
         backend: The backend of its process group if the source fixes it, in lower case.
     """
 
@@ -96,7 +96,7 @@ class ScriptTraits:
 
     @property
     def meets_by_arguments(self) -> bool:
-        """Whether it declares all options for the ranks' meeting point."""
+        """True if it declares all options for the ranks' meeting point."""
         return bool(self.init_method and self.rank and self.world_size)
 
 

@@ -1,4 +1,4 @@
-"""Events of which a person who is not looking gets a notice, as values."""
+"""Events that send a notice to a person who is not looking, as values."""
 
 from __future__ import annotations
 

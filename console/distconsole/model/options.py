@@ -1,6 +1,6 @@
 """How a field of a request or of the configuration is given: its option, and its key in ``distconsole.toml``.
 
-A field is made by ``plain``, ``needs_trust``, ``needs_trusted_file`` or ``act``, so that nobody adds a key
+A field is made by ``plain``, ``needs_trust``, ``needs_trusted_file`` or ``act``, so that no key is added
 without a decision about trust.
 """
 

@@ -86,7 +86,7 @@ class WayReport(msgspec.Struct, frozen=True, kw_only=True):
     """The ways that an engine took from the ranks of a host to those of another, or among themselves.
 
     ``via`` are its own names (``NET/IB/GDRDMA``, ``P2P/CUMEM``, ``tcp``); ``channels`` the most of a pair of
-    ranks, 0 where the engine has none; ``devices`` the adapters or interfaces of ``source`` that it lists.
+    ranks, 0 if the engine has none; ``devices`` the adapters or interfaces of ``source`` that it lists.
     """
 
     engine: str

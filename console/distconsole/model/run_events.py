@@ -221,7 +221,7 @@ class LogLine(RunEvent, frozen=True, kw_only=True, tag="log"):
     Attributes:
         line: Its text, without anything that a terminal obeys.
         styled: The same with its colours (SGR sequences, a reset last); unset without any.
-        ranks, hosts: Who else said the same within seconds, first to last, where equal lines were
+        ranks, hosts: Other speakers of the same line within seconds, first to last, if equal lines were
             folded into this one; unset otherwise.
     """
 

@@ -26,7 +26,7 @@ class FirstFailure(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def of_rank(self) -> bool:
-        """Whether the rank itself failed; else its host was lost, or Slurm ended all, and it is merely the first,
+        """True if the rank itself failed; else its host was lost, or Slurm ended all, and it is merely the first,
         or ranks disagree, and it noticed."""
         return not self.error.startswith((f"node {self.host} lost", DISAGREE, *SLURM_ENDED))
 

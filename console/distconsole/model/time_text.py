@@ -20,7 +20,7 @@ _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?")
 
 
 def is_time(seconds: object) -> bool:
-    """Whether it is a number that may be a moment, in UNIX seconds, or a span between two."""
+    """Return True for a number that may be a moment, in UNIX seconds, or a span between two."""
     if not isinstance(seconds, int | float):
         return False
     return -TOO_FAR_SECONDS < seconds < TOO_FAR_SECONDS  # not so for NaN
@@ -90,7 +90,7 @@ def unusual_text(milliseconds: float, of: str, usual: float) -> str:
 def age_text(seconds: float) -> str:
     """Return the age of a thing in a finding, in the largest unit of which it has two.
 
-    ``40 s``, ``119 s``, ``3 h``, ``12 days``: two units tell a new process from an old one.
+    ``40 s``, ``119 s``, ``3 h``, ``12 days``: two units separate a new process from an old one.
     """
     if not is_time(seconds):
         return UNKNOWN

@@ -85,7 +85,7 @@ class Bridge:
 
     Attributes:
         early: Bytes that came after that line already.
-        pushed: Whether the agent's file had to be sent.
+        pushed: The agent's file had to be sent.
         python: The interpreter that runs it, which this session's host and ``--python`` decide; the
             agent's may be another.
         home: That of the node's shell; empty if it is no path.
@@ -104,7 +104,7 @@ def open_bridge(
     """Start the bridge on the node; bring the agent's file if it is missing.
 
     Args:
-        closely: Whether the file is read even if an agent runs already.
+        closely: Read the file even if an agent runs already.
 
     Raises as ``open_shell``, and PythonError if there is no Python, or one that is too old, StorageError if
     the file or the node's folder cannot be written, AgentError if the setup command fails, or
@@ -122,9 +122,9 @@ def open_bridge(
 
 
 def start_input(host: Host, pack: Pack, token: str, *, closely: bool = False) -> bytes:
-    """Return what the login command reads: a line of POSIX shell, two with a setup command, and what the line's Python reads then.
+    """Return the login command's input: a line of POSIX shell, two with a setup command, and the input of that line's Python.
 
-    That Python joins an agent that runs already. Where there is none, it becomes a shell that checks
+    That Python joins an agent that runs already. Without one, it becomes a shell that checks
     the agent's file and runs it: most sessions need neither, and are spared the time.
     """
     say = f"echo distconsole-boot {token}"

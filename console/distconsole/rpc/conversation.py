@@ -133,14 +133,14 @@ class Conversation:
         now = self._clock()
         if now - max(self._heard, self._asked) < PING_SECONDS:
             return
-        self.read()  # what it said while the reader was held up, or why its descriptors are silent
+        self.read()  # lines that came while the reader was held up, or why its descriptors are silent
         if self._over or self._heard >= now:
             return
         if now - self._heard > LOST_SECONDS:
             text = f"{self.name} has not answered for {LOST_SECONDS:g} s"
             self._end(LinkLostError(text, "is the node up, and the network to it?"))
             return
-        # Nobody waits for this answer: any sound of the node's is one.
+        # The answer itself is not awaited: any line of the node's counts.
         self._asked = now
         self._post(wire.encode_request(next(self._numbers), "ping", {}))
 
@@ -183,7 +183,7 @@ class Conversation:
                 threading.Thread(target=self._flush_quietly, name=name, daemon=True).start()
 
     def _flush_quietly(self) -> None:
-        with suppress(LinkLostError):  # everybody is told by who ended it
+        with suppress(LinkLostError):  # whoever ended the link reports it
             self._flush()
 
     def _flush(self) -> None:

@@ -59,7 +59,7 @@ class NodeLink:
 
     @property
     def logged_in(self) -> bool:
-        """Whether the login succeeded, with or without an agent there."""
+        """True once the login has succeeded, with or without an agent there."""
         return self._connection is not None
 
     @property
@@ -228,5 +228,5 @@ class NodeLink:
 
 
 def _is_damaged(hello: Hello) -> bool:
-    """Whether the agent's file is not what was brought: it runs, but reads parts of it only later."""
+    """Return True if the agent's file has changed since it was brought: it runs, but reads parts of it only later."""
     return hello.archive_sha256 not in (None, agent_pack().sha256)

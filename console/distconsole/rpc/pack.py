@@ -155,7 +155,7 @@ class Pack:
 
 @lru_cache(maxsize=1)
 def agent_pack() -> Pack:
-    """Return the agent with the hook and pynvml, built once from what is installed here."""
+    """Return the agent with the hook and pynvml, built once from the installed packages."""
     members = {"__main__.py": MAIN}
     for package in (distconsole_agent, distconsole_training):
         members.update(_sources(resources.files(package), package.__name__))

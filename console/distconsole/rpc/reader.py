@@ -21,17 +21,17 @@ MANY, REST_SECONDS = 64, 0.005
 
 
 class Source(Protocol):
-    """What a node sends; both methods are called on the reader's thread, wait for nothing and do not raise."""
+    """A node's stream; both methods are called on the reader's thread, wait for nothing and do not raise."""
 
     @property
     def waits_on(self) -> tuple[int, ...]:
-        """The descriptors of which one can be read when there is something; they are open until ``Reader.remove``."""
+        """The descriptors that become readable when there is something; they are open until ``Reader.remove``."""
         ...
 
     def read(self) -> None: ...
 
     def look(self) -> None:
-        """See whether it was silent for too long."""
+        """Check for too long a silence."""
         ...
 
 
@@ -95,7 +95,7 @@ class LinkReader:
                     source.look()
 
     def _watch(self, source: Source) -> None:
-        """Wait for what it waits on now: a stream of its may have ended."""
+        """Wait on its present descriptors: one of its streams may have ended."""
         with self._lock:
             if source not in self._sources or self._selector is None:
                 return

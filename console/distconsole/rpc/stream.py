@@ -74,7 +74,7 @@ class Stream(Iterator[Any]):
         self._listener: Callable[[], None] = lambda: None
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Have ``listener`` called, on any thread, where there may be something to take or the end, and once now."""
+        """Have ``listener`` called, on any thread, when there may be something to take or the end, and once now."""
         self._listener = listener
         listener()
 
@@ -131,7 +131,7 @@ class Stream(Iterator[Any]):
 
     @property
     def wants_items(self) -> bool:
-        """Whether an item would be kept (for the reader)."""
+        """True if an item would be kept (for the reader)."""
         return not (self._paused or self._closed)
 
     def discard(self) -> None:

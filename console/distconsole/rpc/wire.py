@@ -1,7 +1,7 @@
-"""What an agent may say: every line is bounded, cleaned and validated here.
+"""Reads an agent's lines: each is bounded, cleaned and validated here.
 
-A line that breaks the contract (``distconsole_agent.contract.protocol``) is an ``AgentError`` with what is
-wrong in it.
+A line that breaks the contract (``distconsole_agent.contract.protocol``) is an ``AgentError`` that
+names the fault.
 """
 
 from __future__ import annotations

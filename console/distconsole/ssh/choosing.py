@@ -1,6 +1,6 @@
-"""Which SSH carries a connection: paramiko, or the system's ssh where the login is one that paramiko cannot do.
+"""Chooses the SSH of a connection: paramiko, or the system's ssh for logins that paramiko cannot do.
 
-paramiko has keys alone, and costs a tenth of ssh's time. So it goes first, unless somebody, or ssh_config, says that
+paramiko has keys alone, and costs a tenth of ssh's time. So it goes first, unless the user, or ssh_config, shows that
 it cannot be enough.
 """
 
@@ -63,7 +63,7 @@ class ChosenTransport:
             raise self._suggest(host.name, error) from None
 
     def who_may_ask(self, hosts: Sequence[Host]) -> list[Host]:
-        """Return the hosts to which the system's ssh leads from the beginning, so that a person may be asked."""
+        """Return the hosts that start with the system's ssh, so that a person may be asked."""
         found = [host for host in hosts if host.transport == TransportName.OPENSSH]
         if found or (hosts and self._config.says_how_to_log_in(hosts[0])):
             found = [
@@ -91,7 +91,7 @@ class ChosenTransport:
         return any(is_beyond_paramiko(each) or has_master(each) for each in way)
 
     def _load_paramiko(self) -> ParamikoTransport:
-        # It takes a tenth of a second, which a host that asks for ssh does not need.
+        # The import takes a tenth of a second, which a host that asks for ssh does not need.
         from distconsole.ssh.paramiko_transport import ParamikoTransport  # noqa: PLC0415
 
         with self._loading:
@@ -126,7 +126,7 @@ class ChosenTransport:
         return connection
 
     def _may_help(self, way: list[SshOptions], error: AuthError, *, asks: bool) -> bool:
-        """Whether ssh has other keys or algorithms, or the server offers a way that somebody or something here can go."""
+        """Return True if ssh has other keys or algorithms, or the server offers a way that a person or a ticket can use."""
         other = error.ssh_may or any(ALGORITHMS & each.login.keys() for each in way)
         ticket = any(each.login.get("gssapiauthentication") in YES for each in way)
         by_ticket = ticket and KERBEROS in error.offers

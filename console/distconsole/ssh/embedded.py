@@ -324,7 +324,7 @@ def _end_by_mark(mark: str, grace_seconds: float = END_SECONDS) -> None:
 
 
 def _find_by_mark(mark: str) -> list[psutil.Process]:
-    """Return whatever carries the mark in its environment, which a zombie has lost."""
+    """Return the processes with the mark in their environment, which a zombie has lost."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):

@@ -134,7 +134,7 @@ class ControlSocket:
 
     @property
     def ended(self) -> bool:
-        """Whether the master has ended, as far as is known; only where no answer is awaited."""
+        """True once the master is seen to have ended; only valid while no answer is awaited."""
         try:
             told = readable([self._socket.fileno()], 0.0)
             return bool(told) and not self._socket.recv(1, socket.MSG_PEEK)

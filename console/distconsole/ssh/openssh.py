@@ -1,7 +1,7 @@
 """SSH by the system's ssh, for every login that it knows: passwords, codes, Kerberos, hardware keys, certificates.
 
-A connection is a master of OpenSSH: the user's own where one stands (ControlPath), else one of ours, opened by one
-login and closed at the end. Commands go over it as ``multiplexing`` says.
+A connection is a master of OpenSSH: the user's own if it runs (ControlPath), else one of ours, opened by one
+login and closed at the end. Commands go over it by ``multiplexing``.
 """
 
 from __future__ import annotations

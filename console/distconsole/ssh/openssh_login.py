@@ -149,7 +149,7 @@ class Login:
         os.close(ended)
 
     def _answer(self, connection: socket.socket) -> None:
-        """Have one question answered, or the login given up if nobody does."""
+        """Have one question answered, or the login given up without an answer."""
         connection.settimeout(HELLO_SECONDS)
         asked = b""
         while not asked.endswith(b"\0") and len(asked) < MAX_QUESTION_BYTES:
@@ -178,7 +178,7 @@ class Login:
 
 def _environment(askpass: Path, asks: Path) -> dict[str, str]:
     forced = {"SSH_ASKPASS": str(askpass), "SSH_ASKPASS_REQUIRE": "force", ASK_SOCKET: str(asks)}
-    # Before OpenSSH 8.4 a display is what makes it ask so, where there is no terminal.
+    # Before OpenSSH 8.4, ssh without a terminal uses SSH_ASKPASS only if DISPLAY is set.
     return {"DISPLAY": ":0", **os.environ, **forced}
 
 
@@ -225,13 +225,13 @@ HOST_KEY = re.compile(r"Server host key: (\S+ \S+)")
 
 
 def reached_address(said: str) -> str:
-    """Return the address that ssh connected to; empty where it did not say, as by a ProxyCommand."""
+    """Return the address that ssh connected to; empty if it logged none, as by a ProxyCommand."""
     found = REACHED.search(said)
     return "" if found is None else found[1].removeprefix("::ffff:")
 
 
 def first_words(said: str) -> str:
-    """Return the first that the server said, its version or, where it has none, another line; empty if nothing came."""
+    """Return the server's version or, without one, the first other line that it sent; empty if nothing came."""
     found = FIRST_WORDS.search(said)
     return found[1] if found else ""
 
@@ -247,14 +247,14 @@ def failure(
     asks: bool,
     let_in: bool = False,
 ) -> ConsoleError:
-    """Return what it means that ssh said this, and that no master stands.
+    """Return the error that ssh's output shows, if no master runs.
 
     Args:
         by_hand: The command that a person types for the same.
-        jump: The jump host through which it went; empty if there is none.
-        declined: Whether a person was asked and gave no answer.
-        asks: Whether there was a person to ask.
-        let_in: Whether the login itself succeeded.
+        jump: The jump host on the way; empty without one.
+        declined: A person was asked and gave no answer.
+        asks: There was a person to ask.
+        let_in: The login itself succeeded.
     """
     lines = [plain_text(line) for line in said.splitlines() if not line.startswith("debug")]
     words = [line for line in lines if line.strip() and not line.startswith(("@@@", "OpenSSH_"))]
@@ -285,7 +285,7 @@ def failure(
             f"the jump host {jump} cannot reach {peer}",
             "is the host up, and does the jump host allow forwarding (AllowTcpForwarding)?",
         )
-    # A ProxyCommand may have said why in several lines, before ssh's own.
+    # A ProxyCommand may have printed the reason in several lines, before ssh's own.
     told = [line for line in words if "UNKNOWN port 65535" not in line] or [last]
     lines = [line.removeprefix("ssh: ")[:300] for line in told[-3:]]
     return _unreached(f"ssh does not reach {peer}: {' / '.join(lines)}", text, by_hand)
@@ -355,7 +355,7 @@ def _auth_error(said: str, peer: str, by_hand: str, *, asks: bool) -> AuthError:
 
 
 def offered_and_tried(said: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return which ways to log in the server offers, and what was tried, in ssh's order."""
+    """Return the server's ways to log in, and those that were tried, in ssh's order."""
     offers = OFFERED.findall(said)
     tried: Iterable[str] = (
         words.format(plain_text(found[1]))
@@ -409,7 +409,7 @@ def _places() -> list[str]:
 
 
 def _lock(folder: Path) -> int | None:
-    """Return the lock, which ends with this process; None if somebody has it, or there are none here."""
+    """Return the lock, which ends with this process; None if another holds it, or the filesystem has none."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

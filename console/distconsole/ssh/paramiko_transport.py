@@ -190,7 +190,7 @@ class SshChannel:
             data = self._channel.recv(max_bytes)
         except TimeoutError:
             raise
-        except WRITING_ERRORS:  # what was read is confirmed to the server
+        except WRITING_ERRORS:  # reading sends a window adjustment to the server
             raise LinkLostError(f"the connection to {self._peer} ended") from None
         finally:
             self._drain_stderr()
@@ -240,7 +240,7 @@ class SshChannel:
             del self.stderr[:-STDERR_TAIL_BYTES]
 
     def _ended_by_itself(self) -> bool:
-        """Whether the server said that the stream is over, which a dying connection does not."""
+        """Return True if the server ended the stream, which a dying connection does not."""
         said = self._channel.status_event.is_set() and self._channel.exit_status != -1
         return bool(self._channel.eof_received or said)
 

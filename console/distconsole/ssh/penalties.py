@@ -1,4 +1,4 @@
-"""What an sshd means that drops a connection before its version, and how our failed logins stay below its penalty.
+"""Explains an sshd that drops a connection before its version, and keeps our failed logins below its penalty.
 
 OpenSSH 9.8 and newer adds up seconds for each connection of an address that ends without a login, and drops further
 ones while they are more than a minimum (PerSourcePenalties in sshd_config(5)). A dropped connection adds nothing.
@@ -69,7 +69,7 @@ class FailedLogins:
         """Remember one, if the server of this ``version`` adds up penalties; a disk that refuses is no error.
 
         Args:
-            tried: Whether the connection got as far as a login.
+            tried: The connection got as far as a login.
         """
         found = _VERSION.search(version)
         if found is None or (int(found[1]), int(found[2])) < (9, 8):
@@ -98,7 +98,7 @@ class FailedLogins:
             raise LinkLostError(f"the way to {self._server} was closed")
 
     def refusal(self, said: str) -> ConnectError | None:
-        """Return what it means that the server says this before its version; None if that is another thing."""
+        """Return the error for these words of a server before its version; None for others."""
         words = said.strip()
         if words.startswith(TOO_MANY):
             return ConnectError(

@@ -41,8 +41,8 @@ class Stream(Protocol):
 class WatchedStream:
     """A stream that remembers its first bytes, polls calmly, and closes at once.
 
-    paramiko polls its socket ten times a second for the life of the connection; with many nodes that
-    is what an idle console would spend its time on.
+    paramiko polls its socket ten times a second for the life of the connection; with many nodes an
+    idle console would spend its time on that.
     """
 
     def __init__(self, stream: Stream, process: subprocess.Popen[bytes] | None = None) -> None:
@@ -74,7 +74,7 @@ class WatchedStream:
             return self._stream.send(data)
         except OSError as error:
             self.ended |= not isinstance(error, TimeoutError)
-            if self.ended and not self.first_bytes:  # what it said before it hung up
+            if self.ended and not self.first_bytes:  # its last words before it hung up
                 with suppress(OSError):
                     self._keep_first(self._stream.recv(FIRST_BYTES))
             raise
@@ -121,7 +121,7 @@ def _peer_address(stream: Stream) -> str:
         name: tuple[str, int] = stream.getpeername()
     except OSError:
         return ""
-    # An address of IPv6 may be mapped to one of IPv4, which is what the host calls it.
+    # An IPv4 address may be mapped into IPv6; the host's own name for it is the plain one.
     return name[0].removeprefix("::ffff:")
 
 

@@ -70,7 +70,7 @@ class SshOptions:
         proxy_jump: Hosts to go through, nearest first, each ``[user@]host[:port]``.
         host_key_name: What known_hosts calls it, without a port, when HostKeyAlias says so.
         control_paths: Where a master of the user's own may listen; versions of ssh make ``%C`` in two ways.
-        login: What is said of ways to log in, and to verify a host, other than by keys, by keyword, all in lower case.
+        login: Settings of logins and host keys other than by keys, by keyword, all in lower case.
         environment: Variables for the server, as SendEnv and SetEnv say; it takes those that its AcceptEnv names.
         no_known_hosts: The UserKnownHostsFile that keeps nothing (/dev/null), in whose place the default files count.
     """
@@ -100,7 +100,7 @@ class SshOptions:
 
 @dataclass(slots=True)
 class _Pass:
-    """One reading of all files for one host: what was obtained so far."""
+    """One reading of all files for one host: the values obtained so far."""
 
     alias: str
     final: bool = False
@@ -157,11 +157,11 @@ class SshConfig:
         return self._options(reading)
 
     def find(self, host: Host) -> SshOptions:
-        """As ``lookup``, of a host that somebody named."""
+        """As ``lookup``, of a host that the user named."""
         return self.lookup(host.name, host.user, host.port)
 
     def says_how_to_log_in(self, host: Host) -> bool:
-        """Whether a line of the files is about logins other than by keys, whatever host it is for."""
+        """Return True if a line of the files is about logins other than by keys, for any host."""
         self.find(host)  # which reads them all
         words = {*_LOGIN, "controlpath"} - {"gssapiauthentication", *ALGORITHM_LISTS}
         lines = (line.lower() for text in self._texts.values() for line in text)
@@ -228,7 +228,7 @@ class SshConfig:
                 continue
             if not words:
                 raise ConfigError(f"{here.file}:{here.line}: Match {name} needs a value")
-            value = words.pop(0)  # also where it is not looked at any more
+            value = words.pop(0)  # also if an earlier criterion has failed
             holds = holds and self._criterion_holds(name, value, reading) is wanted
         return holds
 
@@ -259,7 +259,7 @@ class SshConfig:
     def _tokens(self, reading: _Pass) -> dict[str, str]:
         """Return what stands for the tokens of files, and of commands that a shell reads.
 
-        Raises ConfigError if a name has what a shell would act on, which OpenSSH refuses, too.
+        Raises ConfigError if a name has characters that a shell would act on, which OpenSSH refuses, too.
         """
         values = reading.values
         hostname, port = self._hostname(reading), values.get("port", "22")
@@ -430,7 +430,7 @@ def _add_patterns(known: list[str], words: Sequence[str]) -> None:
 
 
 def matches_list(patterns: Sequence[str], name: str, *, any_case: bool = True) -> bool:
-    """Whether a pattern matches and no negated one does; ``*`` and ``?`` only, so ``[host]:port`` is itself."""
+    """Return True if a pattern matches and no negated one does; ``*`` and ``?`` only, so ``[host]:port`` is itself."""
     matched = False
     for pattern in patterns:
         literal = pattern.lstrip("!").replace("[", "[[]")

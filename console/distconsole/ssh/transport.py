@@ -1,4 +1,4 @@
-"""What the console needs of a way to reach a machine, and the way to this one, which needs no SSH."""
+"""The interface of a connection to a machine, and the one to this machine, without SSH."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Channel(Protocol):
 
     @property
     def waits_on(self) -> tuple[int, ...]:
-        """The descriptors of which one can be read where ``read_now`` has something to do; none once it is closed."""
+        """The descriptors that become readable when ``read_now`` has work; none once it is closed."""
         ...
 
     def read_now(self, max_bytes: int) -> bytes | None:
-        """Return what stdout has, None if that is nothing, empty at its end; never waits.
+        """Return stdout's bytes, None if it has none now, empty at its end; never waits.
 
-        Why it ended ``recv`` says, which may take a while. Raises LinkLostError if the connection ended.
+        ``recv`` raises the reason of the end, which may take a while. Raises LinkLostError if the connection ended.
         """
         ...
 
@@ -60,7 +60,7 @@ class Channel(Protocol):
     def end_input(self) -> None: ...
 
     def stderr_tail(self) -> str:
-        """Return the end of what the command said on stderr, cleaned for a terminal."""
+        """Return the end of the command's stderr, cleaned for a terminal."""
         ...
 
     def exit_code(self, timeout: float) -> int | None:
@@ -82,7 +82,7 @@ class Connection(Protocol):
 
     @property
     def alive(self) -> bool:
-        """Whether nothing has ended it yet, as far as can be told without asking."""
+        """True until its end is noticed, without asking the node."""
         ...
 
     def open(self, command: str, timeout: float) -> Channel:
@@ -107,7 +107,7 @@ class Transport(Protocol):
 
 
 def login_folder() -> str:
-    """Return where a command of a login starts: as sshd(8) has it at home, or in ``/`` where that cannot be entered."""
+    """Return the folder in which a login's command starts: as sshd(8) has it at home, or ``/`` if that cannot be entered."""
     home = os.path.expanduser("~")  # noqa: PTH111 - which raises nothing
     return home if os.path.isdir(home) and os.access(home, os.X_OK) else "/"  # noqa: PTH112
 
@@ -259,7 +259,7 @@ class LocalChannel(PipeChannel):
         try:
             self.process.wait(timeout=END_SECONDS)
         except subprocess.TimeoutExpired:
-            # Its own session: what it started on purpose to outlive it has left that session.
+            # Its own session: programs that it started to outlive it have left that session.
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()

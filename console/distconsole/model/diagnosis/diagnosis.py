@@ -1,4 +1,4 @@
-"""What keeps a run: the culprit, what it does, who waits for it, and how sure that is."""
+"""Why a run stands still: the culprit, its activity, the ranks that wait for it, and how sure that is."""
 
 from __future__ import annotations
 
@@ -89,16 +89,16 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     """Why a run does not go on, or that it does.
 
     Attributes:
-        hang: Whether something is wrong; false of a run that is fine, or in a phase that takes its time.
+        hang: Something is wrong; false for a run that is fine, or in a phase that takes its time.
         summary: One line; ``hint`` what to do.
-        short: The culprit and what it does alone, without for how long; as ``summary`` where nobody is named.
-        ranks: The culprits; empty where the evidence names none.
+        short: The culprit and its activity alone, without the duration; as ``summary`` without a culprit.
+        ranks: The culprits; empty if the evidence names none.
         place: Where the first of them is.
-        operation: What the others wait in.
-        seconds: For how long the culprit has made no step; None where unknown.
-        waiting: What most wait in; None where nobody waits.
+        operation: The operation that the others wait in.
+        seconds: Time since the culprit's last step; None if unknown.
+        waiting: The wait of most ranks; None without any.
         evidence: What else speaks for it, a line each.
-        lacks: Ways to the stacks that were not possible, and what they lack, a line each.
+        lacks: Ways to the stacks that were not possible, and the reason, a line each.
         away: Host -> why it does not answer.
     """
 
