@@ -1,4 +1,4 @@
-"""The program's verbs: bridge, agent, shim and what runs below a shim."""
+"""The program's verbs: bridge, agent, shim and the helpers that run below a shim."""
 
 from __future__ import annotations
 

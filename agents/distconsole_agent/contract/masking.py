@@ -116,7 +116,7 @@ def mask_words(
 def mask_text(
     text: str, mark: str = HIDDEN, is_secret: Callable[[str], bool] = may_be_secret
 ) -> str:
-    """Return text, such as lines of a shell, with what looks like a secret hidden."""
+    """Return text, such as lines of a shell, with likely secrets hidden."""
     if _HINT.search(text) is None:
         return _TOKEN.sub(mark, text)
     text = _hide_values(text, mark, is_secret)
@@ -169,7 +169,7 @@ def _mask_word(word: str, mark: str, is_secret: Callable[[str], bool]) -> str:
 
 
 def _mask_shapes(text: str, mark: str, is_secret: Callable[[str], bool]) -> str:
-    """Hide what its shape says is secret, whatever it is called, and values of JSON."""
+    """Hide words with the shape of a secret, under any name, and values of JSON."""
 
     def shown(found: re.Match[str]) -> str:
         value = (

@@ -28,7 +28,7 @@ prepare    run, spec (``runspec.RunSpec``)               result ``coordinator: {
                                                         null, master_port: int | null, shim_pid``
 start      run, coordinator, coordinator_secret,        result ``started: true``
            master_port
-follow     run, after, journal: who wrote the entries   items ``{"entries": [...], "journal": str}``,
+follow     run, after, journal: writer of the entries   items ``{"entries": [...], "journal": str}``,
            up to ``after`` (empty: unknown)             with ``trouble: str`` while the journal cannot
                                                         be written (empty: it can again), and in
                                                         the first ``after: seq`` if the journal has
@@ -42,7 +42,7 @@ slurm      do: submit (argv) | show (job) | cancel      result ``job`` | ``text`
            (job) | step (run, job, argv, held) | shim   ``started`` | as ``prepare``, which in a run
            (run) | checkpoint (run)                     below Slurm answers ``shim_argv`` instead |
                                                         ``path: str | null``: the checkpoint that the
-                                                        job has left for whoever starts it again
+                                                        job has left for a restart
 sync       run, manifest (none: the one sent before)    result ``missing: [sha256, ...], tree``;
                                                         with nothing missing the code stands ready
 sync_take  run, pieces: [[sha256, bytes in all,         result ``taken: bytes``
@@ -70,7 +70,7 @@ gap on each node and run, ``t`` is UNIX seconds on the node's clock. Kinds:
 ``phase``    ``rank, phase, seconds`` since the rank was started, and ``child`` if another process of
              the script started it. Of ``rendezvous`` (the rank asks for
              its group) and ``init_process_group`` (it has it) also ``world, group_rank``: the size and
-             its rank there, and ``planned``: the size by the plan; null where not known. Of
+             its rank there, and ``planned``: the size by the plan; null if unknown. Of
              ``first_step`` perhaps ``alone``: no group was there.
 ``window``   ``rank, step`` (last), ``steps, skipped, step_ms: [mean, p95] | null, data_ms,
              forward_ms, backward_ms, optimizer_ms, samples_s, metrics: {name: last}, dropped,
@@ -90,7 +90,7 @@ gap on each node and run, ``t`` is UNIX seconds on the node's clock. Kinds:
 ``sample``   ``node: {...} | null, gpus: [...]`` (``NODE_FIELDS``, ``GPU_FIELDS``).
 ``log``      ``rank | null, stream: "out" | "err", offset, text``: a slice of the output, cut
              anywhere; slices of one rank and stream join without a gap.
-``failure``  ``rank, t_ns, exit_code, signal, error, traceback``: what this node knows of a rank
+``failure``  ``rank, t_ns, exit_code, signal, error, traceback``: this node's evidence on a rank
              that failed by itself.
 ``note``     ``check, severity, summary, hint, rank?, host?, seen?``: a message for the operator;
              ``host`` is the node in question, if that is another node of the run; ``seen`` is
@@ -135,13 +135,13 @@ last one by torch's flight recorder, ``{"group", "name", "ranks", "seq", "op", "
 [rank]}}``, in its own words. ``note`` names missing parts.
 
 A JOB is the part of a job on one node, found in /proc. Parts of one ``key`` are of one job, unless ``here``: then it
-means this node alone. ``launcher`` and ``script``; ``endpoint`` is where its ranks meet, ``ident`` what its launcher
-calls it, ``run`` its id for a run of ours; ``size`` of its world, 0 if unknown; ``age_s``; ``gone``: ranks that
+means this node alone. ``launcher`` and ``script``; ``endpoint`` is its ranks' rendezvous, ``ident`` the launcher's
+name for it, ``run`` its id for a run of ours; ``size`` of its world, 0 if unknown; ``age_s``; ``gone``: ranks that
 were started here and of which no process is left. ``spawned``: ranks are counted from 0 on each node, first on the
-one that ``leads``. ``ranks``: a CALL each, whose ``silent_s`` is for how long its main thread has not run; its
-``stage`` is ``stepping`` where its place changed between two looks, else left out. ``output`` of ``logs``: whole
+one that ``leads``. ``ranks``: a CALL each, whose ``silent_s`` is the time since its main thread last ran; its
+``stage`` is ``stepping`` if its place changed between two looks, else left out. ``output`` of ``logs``: whole
 lines of a regular file that ranks print into, from byte ``logs[path]`` or its last 16 KiB, at most ``MAX_LOG_TEXT``;
-``next`` is where to go on. ``ras``: what NCCL's RAS finds wrong.
+``next`` is the next offset. ``ras``: the faults that NCCL's RAS reports.
 
 ``manifest`` and ``data`` are ``base64(zlib(bytes))``; the manifest's bytes are those of ``{"files":
 [[path, mode, bytes, sha256], ...], "links": [[path, target], ...], "folders": [path, ...]}``, and

@@ -72,11 +72,10 @@ class RunSpec(NamedTuple):
         min_nodes: The run goes on with at least this many nodes; all of them by default.
         below_slurm: The shims are tasks of srun.
         max_restarts: Restarts of failed ranks.
-        driver: The command of Horovod's elastic driver, which node 0 runs and which says which of the
-            ranks are started and when; ``{agent}`` in it stands for this program. With none all ranks
-            start at once.
+        driver: The command of Horovod's elastic driver, which node 0 runs and which starts ranks as it
+            needs them; ``{agent}`` in it stands for this program. Without one all ranks start at once.
         restart: Number of restarts so far; not of ``spec.json``.
-        log_bytes: The most that the ranks' logs may take on this node; 1 GiB where null.
+        log_bytes: The most that the ranks' logs may take on this node; 1 GiB if null.
         container: Container of the processes, in the user's words; empty without one.
         enter: The agent's: the words that run a command in it.
     """

@@ -34,7 +34,7 @@ def post(
 ) -> None:
     """Post the notice as JSON, ``text`` as Slack, Mattermost and Teams' workflows want it; try a few times.
 
-    Redirects are not followed: they could lead to where nothing is encrypted. The console checks the
+    Redirects are not followed: they could lead to an unencrypted address. The console checks the
     address, and ``timeout_seconds`` are for all tries. Raises NotToldError if none succeeds.
     """
     body = json.dumps({**notice, "text": f"{notice['title']}: {notice['text']}"}).encode()

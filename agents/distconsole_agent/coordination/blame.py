@@ -1,4 +1,4 @@
-"""Who failed first: failures, stops and clock offsets in, one verdict out. Pure: it reads nothing.
+"""Finds the first failure: failures, stops and clock offsets in, one verdict out. Pure: it reads nothing.
 
 A rank that dies takes others with it, and a victim may notice before the parent of the dead one
 does: the kernel closes a dying process's sockets before it tells the parent, so a peer's
@@ -103,7 +103,7 @@ class Stop(NamedTuple):
 
 
 class NodeLost(NamedTuple):
-    """A node that did not answer for too long, by the clock of who says so; ``why`` where more is known."""
+    """A node that did not answer for too long, by the judging node's clock; ``why`` if more is known."""
 
     node: int
     t_ns: int
@@ -199,7 +199,7 @@ def _follows_loss(evidence: Evidence, stop: Stop) -> bool:
 
 
 def _correct_time(evidence: Evidence, moment: Failure | Stop | NodeLost) -> int:
-    if isinstance(moment, NodeLost):  # seen by who judges, not by the node
+    if isinstance(moment, NodeLost):  # the time is the judging node's
         return moment.t_ns
     return moment.t_ns + evidence.offsets_ns.get(moment.node, 0)
 

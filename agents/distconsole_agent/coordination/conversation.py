@@ -1,4 +1,4 @@
-"""What two shims have to say to each other, over as many connections as it takes.
+"""The messages between two shims, over any number of connections.
 
 Numbered messages arrive exactly once and in order; heartbeats and clocks may be lost.
 """
@@ -177,7 +177,7 @@ class Member:
 
     Attributes:
         ended: Nothing of the attempt is left there.
-        idle: It has no rank left, though what started them may be there.
+        idle: It has no rank left, though the engine that started them may run.
         lost: It will not be heard of again.
     """
 

@@ -1,6 +1,6 @@
 """The run's centre, in the shim of node 0: hears of failures, has all nodes stop, gives the verdict.
 
-It listens on the training address for the life of the run, for who proves to know the run's secret.
+It listens on the training address for the life of the run, for shims that know the run's secret.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Coordinator:
         self._stop_all(blame.FAILURE, self._spec.failure_grace, but=-1)
 
     def blame_host(self, host: str, error: str) -> None:
-        """End the attempt by what befell a host and no rank of it can report; its first rank stands for it."""
+        """End the attempt by a host's failure that none of its ranks can report; its first rank stands for it."""
         index, spec = next(
             (index, node.spec) for index, node in enumerate(self._nodes) if node.spec.host == host
         )

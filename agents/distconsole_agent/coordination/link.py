@@ -58,7 +58,7 @@ class LinkEvents(NamedTuple):
         finished: The link may be closed.
         command: Node 0 has something to run here, by this name; only in runs that an engine steers.
         command_ended: A command of node 0, run on a node under this name, has ended with this exit code.
-        outlived: A rank failed by itself, and the engine says what becomes of the run.
+        outlived: A rank failed by itself, and the engine decides on the run.
         node_lost: The node with this index is lost, and the run goes on without it.
         renew: Only on node 0: returns the port at which restarted ranks find each other,
             and the checkpoint that they resume from. May raise OSError.

@@ -1,4 +1,4 @@
-"""Whose process is at the other end of a TCP connection, by this kernel's word or that of the host it comes from.
+"""Finds the user at the other end of a TCP connection, by this kernel or that of the other host.
 
 So Horovod's protocol, which lacks a secret, is closed to the other users of the run's hosts.
 """
@@ -37,14 +37,14 @@ End = tuple[str, int]
 
 
 class Ends(NamedTuple):
-    """A connection, by the addresses and ports of who made it and of who took it."""
+    """A connection, by the addresses and ports of its client and its server."""
 
     maker: End
     taker: End
 
 
 class Holder(NamedTuple):
-    """Who holds a socket, which ``inode`` names among the open files of a process (proc(5))."""
+    """The user and the inode of a socket; /proc/PID/fd names the inode (proc(5))."""
 
     uid: int
     inode: int
@@ -84,7 +84,7 @@ class Whose:
             self._nodes[index].post(message)
 
     def heard(self, node: int, message: dict[str, Any]) -> None:
-        """Take the answer of a node that was asked; one that says yes is enough."""
+        """Take the answer of an asked node; one yes is enough."""
         self._take(read_integer(message, "id"), node, ours=message.get("ours") is True)
 
     def lost(self, node: int) -> None:
@@ -148,7 +148,7 @@ def _holder(near: End, far: End) -> Holder | None:
 
 @lru_cache(maxsize=1)
 def _has_inet_diag() -> bool:
-    """Whether this kernel knows TCP sockets by sock_diag: one without says of ours, too, that there is none."""
+    """Return True if this kernel has sock_diag for TCP: without it even our own sockets are not found."""
     with socket.socket() as own:
         own.bind(("127.0.0.1", 0))
         own.listen(1)
@@ -174,7 +174,7 @@ def _ask_kernel(family: int, ports: list[bytes], addresses: list[bytes]) -> Hold
         raise OSError(-number, "sock_diag")
     told = _ANSWER.unpack_from(reply, _HEADER.size)
     holder = Holder(int(told[9]), int(told[10]))
-    # A listener is what answers where no such connection is.
+    # A listener answers if no such connection exists.
     same = [told[4], told[5]] == ports
     return holder if holder.inode and same else None
 

@@ -117,7 +117,7 @@ class Elastic:
             self._wire.close()
             self._wire = None
 
-    # What happens in the run
+    # Events of the run
 
     def ended(self, slot: Slot, exit_code: int) -> None:
         """Note the end of a rank; ``failed`` came before, if it failed by itself."""
@@ -129,7 +129,7 @@ class Elastic:
                 self._end("a rank ended before all had met")
 
     def failed(self, failure: Failure) -> None:
-        """Take that a rank failed by itself; what becomes of the run the driver says."""
+        """Take that a rank failed by itself; the driver decides on the run."""
         ranks = self._spec.nodes[failure.node].ranks
         if failure.rank in ranks:
             self._failures[Slot(failure.node, ranks.index(failure.rank))] = failure
@@ -166,7 +166,7 @@ class Elastic:
         return len(self._there[request.key.startswith(NAME_PREFIX)]) < self._size
 
     def kept(self, request: StoreRequest) -> None:
-        """Take that the store has kept a value, which may be what all wait for."""
+        """Take that the store has kept a value, for which all may be waiting."""
         if request.scope == GLOBAL_SCOPE:
             there = self._there[request.key.startswith(NAME_PREFIX)]
             there.add(request.key)
@@ -191,7 +191,7 @@ class Elastic:
             self._hang_up()
 
     def _hang_up(self) -> None:
-        """Hear the driver no more; its own end says the rest."""
+        """Close the connection to the driver; its own end follows."""
         if self._wire is not None:
             self._wire.close()
 
@@ -253,7 +253,7 @@ class Elastic:
     def _have_met(self) -> bool:
         """True once the ranks have formed a world: before that none has a state to go on from.
 
-        The first ``hvd.init()`` is outside of what Horovod repeats, so all would fail in it, after
+        The first ``hvd.init()`` is outside of Horovod's retries, so all would fail in it, after
         its time limit.
         """
         return self._rounds > 1 or len(self._there[False]) == self._size
@@ -299,7 +299,7 @@ class Elastic:
         self._events.note(notes.warn("run.rank_lost", summary, hint, **more))
 
     def _tell_awaited(self, number: int) -> None:
-        """Say for whom Horovod waits before it goes on, once a round."""
+        """Report the ranks that Horovod waits for before it goes on, once a round."""
         awaited = self.running - {slot for slot, _ in self._asks.values()}
         if number != self._rounds or number == self._told or self.is_over or not awaited:
             return
@@ -335,5 +335,5 @@ class Elastic:
 
 
 def host_name(index: int, host: str) -> str:
-    """Return what Horovod calls a host; it becomes a part of an HTTP path."""
+    """Return Horovod's name of a host; it becomes a part of an HTTP path."""
     return f"{index}-{re.sub(r'[^A-Za-z0-9.-]+', '-', host)}"[:255]

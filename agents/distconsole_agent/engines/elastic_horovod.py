@@ -97,7 +97,7 @@ def in_thread(target: Callable[..., None], *args: Any) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Drive the run until it is over, as whose process this was started; return the exit code."""
+    """Drive the run until it is over; return the exit code of this process."""
     run_dir = os.environ.get(ENV_RUN_DIR)
     if argv or not run_dir:
         sys.stderr.write("elastic-driver is started by the shim of a run\n")
@@ -239,7 +239,7 @@ class HorovodDriver(ElasticDriver):  # type: ignore[misc]
             super().resume()
 
     def stop(self, error_message: str | None = None) -> None:
-        """See Horovod; the first call says how the job ended."""
+        """See Horovod; the first call decides how the job ended."""
         if self.why is None:
             self.why = self._judge(error_message)
         super().stop(error_message)

@@ -1,6 +1,6 @@
 """Horovod's rendezvous: a key-value store over HTTP, in the shim of node 0, for the life of the run.
 
-Horovod's ranks tell each other their addresses through it (http_store.cc). Their protocol cannot carry
+Horovod's ranks exchange their addresses through it (http_store.cc). Their protocol cannot carry
 a secret, so only connections of processes of this user on the run's own hosts are answered, and the
 store is bounded.
 """
@@ -40,7 +40,7 @@ class Room(NamedTuple):
 
 
 def room_for(world_size: int) -> Room:
-    """Return what ranks of such a job need, and some.
+    """Return the room that ranks of such a job need, with a margin.
 
     A rank's value holds an address of some 150 bytes for every other rank, in each of three groups
     (all, this host's, those with its local rank) and again for each process set.
@@ -260,7 +260,7 @@ class _Connection:
             self._answer(request, self._reply)
 
     def _reply(self, answer: bytes) -> None:
-        """Send the answer, once; who has gone meanwhile gets nothing."""
+        """Send the answer, once; a client that has gone gets none."""
         if self._unsent is None and self._sock.fileno() >= 0:
             self.waits = False
             self._timer.cancel()

@@ -1,8 +1,8 @@
 """A run by mpirun: its ranks as they report themselves, and the shim on each node.
 
-mpirun's words say too little of which rank failed, and its daemons are the parents of the ranks. So every
+mpirun reports too little on a failed rank, and its daemons are the parents of the ranks. So every
 rank runs below a few lines of ``sh`` (``launch/launchers/mpi.py``) that write to the pipe ``reports`` in the run's
-folder, as whoever is this user may. What mpirun would give to ssh comes the same way, and goes to the other
+folder, open to this user alone. mpirun's commands for ssh come the same way, and go to the other
 node's shim, below which all of its processes are.
 """
 
@@ -133,7 +133,7 @@ class MpiRanks:
             file.write(text)
 
     def discard(self) -> None:
-        """Remove what ``open`` made, and mpirun's shared memory beside the rings."""
+        """Remove the results of ``open``, and mpirun's shared memory beside the rings."""
         # Late: a shim starts sooner without it.
         from distconsole_agent.journal.rings import CHECKED_SUFFIX, RING_SUFFIX
 
@@ -282,7 +282,7 @@ class MpiShim(Shim):
         self._engine.open(places)
         return places
 
-    # What mpirun wants of other hosts
+    # mpirun's commands for other hosts
 
     def _remote(self, address: str, command: str, name: str) -> None:
         named = [(node.address, node.host.replace(":", "-")) for node in self._spec.nodes]
@@ -294,7 +294,7 @@ class MpiShim(Shim):
         self._fail(self._own_failure(why))
 
     def _command(self, name: str, command: str) -> None:
-        """Run what mpirun on node 0 wants to run here."""
+        """Run a command of mpirun on node 0 here."""
         places = self._engine.places
         if self._teardown.begun or self._commands >= MAX_COMMANDS or places is None:
             return
@@ -370,7 +370,7 @@ class MpiShim(Shim):
                 return
 
     def _look_for_cut(self) -> None:
-        """Say that the hosts lost each other while the ranks met, where Open MPI has failed to connect ranks then."""
+        """Report that the hosts lost each other while the ranks met, if Open MPI has failed to connect ranks then."""
         assert self._coordinator is not None
         if self._teardown.begun:
             return
@@ -439,7 +439,7 @@ class MpiShim(Shim):
         if failure is None:
             return
         if name is not None and failure.signal is None and not failure.traceback:
-            # mpirun, which ends its daemons when it refuses, may still say why.
+            # mpirun, which ends its daemons when it refuses, may still print the reason.
             self._loop.call_later(
                 SUSPECT_SECONDS, partial(self._fail_late, failure, self._restart)
             )

@@ -132,7 +132,7 @@ def _begin_step(
 
 
 def step_script(folder: str, srun: list[str], ended: list[str]) -> str:
-    """Return what srun is a child of.
+    """Return the script that is srun's parent.
 
     A step outlives its srun, so this script watches for its death. A job's options are in
     its variables, and srun would take them for its own (as many tasks as the job asked for, one
@@ -195,7 +195,7 @@ def tell_holder(job: str, script: str) -> None:
 
 
 def await_shim(run: str, runs: NodeRuns) -> dict[str, Any]:
-    """Return what ``prepare`` answers of this node's shim once srun has started it, or raise Refusal."""
+    """Return ``prepare``'s answer for this node's shim once srun has started it, or raise Refusal."""
     folder = runs.folder(run)
     ended = os.path.join(folder, slurm_words.STEP_ENDED)
     prepared = poll_shim(folder, SHIM_SECONDS, lambda: os.path.exists(ended))

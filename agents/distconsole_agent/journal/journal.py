@@ -2,12 +2,12 @@
 
 A batch of entries and one mark line go to the file with a single ``write``. A journal that is cut
 back to its last mark agrees with its marks, wherever its writer died, as any write-ahead log (Mohan
-et al., ARIES, 1992). Marks hold what changed; the first line of each segment holds everything.
+et al., ARIES, 1992). Marks hold changes; the first line of each segment holds everything.
 
 When the power fails, the end of the files may be lost, or be zeros: a journal is cut at the first
 line that is not as it was written. The numbers behind the cut are given again, to other entries. So
 each writer signs with an identity of its own and notes how many entries of the writers before it
-the journal still has. What says how the run went is synced at once, by a thread of its own.
+the journal still has. Entries on the run's outcome are synced at once, by a thread of its own.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Journal:
         ended: True once the last entry is ``end``.
         writable: Whether this object is the writer.
         mark: How far the sources were read, merged over all marks.
-        journal_id: Who wrote last; empty while that is the first version.
+        journal_id: The last writer; empty for one of the first version.
         trouble: Why nothing can be written for now; empty while it can.
         lost_bytes: Bytes cut off behind a damaged line when this object became the writer.
     """
@@ -112,7 +112,7 @@ class Journal:
         """Write ``entries``, numbered on from the last, and ``changed`` positions as one batch.
 
         Args:
-            last: They say how the run ended: they may use the room that is kept for that.
+            last: They hold the run's outcome: they may use the room that is kept for that.
 
         Raises:
             OSError: when it could not be written; the journal is then as before, and so are
@@ -135,7 +135,7 @@ class Journal:
         self.wake()
 
     def refresh(self) -> None:
-        """Learn what another process has written; for a journal that is not ours to write."""
+        """Read the entries of another process; for a journal that is not ours to write."""
         if self.writable:
             return
         if self._cursor is None:
@@ -174,7 +174,7 @@ class Journal:
             return has_news()
 
     def say_trouble(self, why: str) -> None:
-        """Let those who wait know why nothing can be written, or, if empty, that it can again."""
+        """Wake the waiting readers with the reason why nothing can be written, or, if empty, that it can again."""
         if why != self.trouble:
             self.trouble = why
             self.wake()
@@ -189,7 +189,7 @@ class Journal:
         return self._upkeep.wait(seconds) and not self.sync_failure
 
     def close(self) -> None:
-        """Stop writing, wake everyone who waits, and let another process write."""
+        """Stop writing, wake all waiting readers, and let another process write."""
         with self._news:
             self._closed = True
             self.writable = False
@@ -206,7 +206,7 @@ class Journal:
             self._cursor.close()
 
     def _recover(self) -> None:
-        """Take over from the last mark, and cut what follows it."""
+        """Take over from the last mark, and cut the rest."""
         state = read_state(self.folder)
         self.last_seq, self.ended, self.mark = state.last_seq, state.ended, state.mark
         self.journal_id, self._kept = state.journal_id, state.kept
@@ -223,7 +223,7 @@ class Journal:
                 self._compress_later(number)
 
     def _remove_after(self, state: State) -> None:
-        """Remove what lies behind the last segment that is sound: a reader would go on there."""
+        """Remove the files behind the last sound segment: a reader would go on there."""
         gone = [plain_path(self.folder, state.number)] if state.packed else []
         for number in segments(self.folder):
             if number > state.number:
@@ -271,7 +271,7 @@ class Journal:
         self._take_room(self._size + len(data), last=last)
         rest = memoryview(data)
         try:
-            # A disk that is almost full takes a part; the next write says why it took no more.
+            # A disk that is almost full takes a part; the next write raises the reason.
             while rest:
                 rest = rest[os.write(self._fd, rest) :]
         except OSError:
@@ -357,7 +357,7 @@ class Upkeep:
                 self._turn, self._begun = turn, time.monotonic()
 
     def close(self, seconds: float) -> None:
-        """Forget what has not begun, and wait for what has; a disk that hangs is not awaited longer."""
+        """Forget jobs that have not begun, and wait for running ones; not longer for a disk that hangs."""
         with self._changed:
             self._jobs.clear()
             self._changed.wait_for(lambda: not self._works, seconds)
@@ -367,7 +367,7 @@ class Upkeep:
             if self._turn is not turn:
                 return
             self._works = True
-        # Short of memory for a moment, perhaps: who waits has it tried again.
+        # Short of memory for a moment, perhaps: ``wait`` tries it again.
         with contextlib.suppress(MemoryError):
             try:
                 while (taken := self._take()) is not None:

@@ -73,7 +73,7 @@ def is_end(line: bytes) -> bool:
 
 
 def _has_crc(line: bytes) -> bool:
-    # Whatever the name of the field is: one whose name is damaged is no line of the first version.
+    # By position, not by the field's name: a line with a damaged name is none of the first version.
     tail = line[-_TAIL:]
     return tail.startswith(b',"') and tail[5:8] == b'":"' and tail.endswith(b'"}\n')
 

@@ -1,4 +1,4 @@
-"""The logs of one run: what of them goes into the journal and when. A flood waits alone."""
+"""The logs of one run: slices of them for the journal. A flood waits alone."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class LogTail:
     def __init__(
         self, path: str, offset: int, rank: int | None = None, stream: str = "out"
     ) -> None:
-        """Open ``path``, what ``rank`` prints to ``stream``, at byte ``offset``; raises OSError."""
+        """Open ``path``, the ``stream`` of ``rank``, at byte ``offset``; raises OSError."""
         self.path, self.offset, self.rank, self.stream = path, offset, rank, stream
         self.flood_told = False
         self._measured: tuple[float, int] | None = None
@@ -115,7 +115,7 @@ class LogTail:
 
 
 def _cut(data: bytes, *, flush: bool, final: bool) -> int:
-    """Return how many bytes of what comes next are a slice; 0 when it has to wait for the line's end."""
+    """Return the length of the next slice; 0 if it has to wait for the line's end."""
     full = len(data) == limits.LOG_SLICE_BYTES
     # A return at the very end may be the first half of "\r\n".
     end = max(data.rfind(b"\n"), data.rfind(b"\r", 0, len(data) - 1))
@@ -179,7 +179,7 @@ class LogSources:
     ) -> list[Entry]:
         """Return entries for the rest of a rank's logs or of all, in parts; before ``over`` no flood's end.
 
-        ``final``: also what has no line's end.
+        ``final``: also a rest without a line's end.
         """
         entries: list[Entry] = []
         for log in self._logs.values():

@@ -1,4 +1,4 @@
-"""What NCCL wrote into a run's folder (``run --nccl-debug``): the ways that it took on this node, as notes."""
+"""Reads NCCL's logs in a run's folder (``run --nccl-debug``): its transports on this node, as notes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tells a webhook what becomes of a run, from the run's first node: also while no console is attached.
+"""Posts a run's events to a webhook, from the run's first node: also while no console is attached.
 
 ``notify.json`` in the run's folder holds the address and the kinds of notices. It exists only if the console
 asked for notices, and is removed after the last one. A thread posts: a slow webhook delays nothing else.

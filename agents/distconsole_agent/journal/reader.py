@@ -52,7 +52,7 @@ class State:
 
     Attributes:
         number: That segment; 0 without any.
-        size: Its bytes up to the last mark; what follows is no part of the journal.
+        size: Its bytes up to the last mark; later ones are no part of the journal.
         packed: The segment is compressed, and so complete.
         begins_after: Number of the last entry of the segment before it.
         last_seq, ended, mark, journal_id: As those of ``Journal``.
@@ -248,7 +248,7 @@ class Reader:
     def _begins_before(self, number: int) -> bool:
         with _open_any(self._folder, number) as file, contextlib.suppress(*DAMAGED):
             mark = mark_of(file.readline())
-            # One without its first mark is just being made: what comes is later than all else.
+            # A segment without its first mark is new: its entries are later than all others.
             return mark is not None and "last_seq" in mark and mark["last_seq"] <= self.last
         return False
 

@@ -61,7 +61,7 @@ class Recorder:
         return self.ring.header.started_time_ns
 
     def discard(self) -> None:
-        """Remove what its process wrote: the memory that it lies in is of the node's."""
+        """Remove the files of its process: they lie in the node's memory."""
         self.ring.close()
         for path in (self._path, names_path(self._path)):
             with contextlib.suppress(OSError):
@@ -132,7 +132,7 @@ class Recorders:
         return {name: recorder.mark() for name, recorder in self._found.items()}
 
     def scan(self, marks: dict[str, list[Any]]) -> None:
-        """Open rings that are new; ``marks`` says where known ones go on."""
+        """Open new rings; ``marks`` has the positions of known ones."""
         try:
             names = [name for name in os.listdir(self._folder) if name.endswith(RING_SUFFIX)]
         except OSError:
@@ -331,7 +331,7 @@ class Recorders:
         if current is not recorder:
             if current is not None and not self._replaces(recorder, current):
                 if recorder.started_ns < current.started_ns and not current.ended:
-                    # A newer process speaks for the rank; what this one does meanwhile is not its.
+                    # A newer process speaks for the rank; this one's records are not the rank's.
                     entries = self._tell_two(recorder, current)
                     recorder.skip()
                 return entries

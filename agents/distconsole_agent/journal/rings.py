@@ -148,7 +148,7 @@ def all_meet(folder: str, attempt: int) -> bool | None:
 class Ring:
     """One ring file from record ``index`` on; ``header`` as last refreshed; ``lost``: overwritten unread.
 
-    ``own_pid`` is what its process calls itself, which in a container is another pid than that in ``header``.
+    ``own_pid`` is the pid in its process's namespace; in a container the one in ``header`` differs.
     """
 
     def __init__(

@@ -102,7 +102,7 @@ class RollCalls:
             self.call(limits.CALL_SECONDS, "stop")
 
     def watch(self) -> None:
-        """Have ranks called in a thread: all where other ones than before stand still, else those that are late to start."""
+        """Call ranks in a thread: all if the set that stands still has changed, else those that are late to start."""
         now = self._monotonic()
         stalled = self._stuck()
         if not stalled:

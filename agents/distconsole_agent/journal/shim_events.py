@@ -158,7 +158,7 @@ class ShimEventReducer:
         return [{"t": t, "kind": "verdict", **self._verdict}]
 
     def _end(self, t: float) -> Entry:
-        """Return the last entry; a run without a verdict is judged by what this node saw."""
+        """Return the last entry; without a verdict this node's evidence decides."""
         if self._verdict is not None:
             state, exit_code = self._verdict["state"], self._verdict["exit_code"]
         elif self._ranks.last_exit is None:

@@ -56,7 +56,7 @@ SRUN_SECONDS = 10.0
 
 @contextmanager
 def read_along(folder: str, spec: Entry) -> Iterator[RollCalls]:
-    """Give who calls the ranks of a run whose journal another agent writes, by what shim and rings say by now."""
+    """Yield the roll calls of a run whose journal another agent writes, from the shim's events and the rings so far."""
     ranks, rings = _ranks_of(spec), _rings_of(folder, spec)
     recorders = Recorders(rings, ranks, time.time_ns, folder if spec.get("enter") else None)
     events = ShimEventReducer(spec, ranks)
@@ -154,7 +154,7 @@ class SourceCollector:
         except OSError:
             if self._has_to_end or not is_over(self._folder):
                 raise
-            # Room may never come, and everybody waits for how the run ended.
+            # Room may never come, and all consoles wait for the run's outcome.
             self._has_to_end = True
             self._commit()
         now = self._monotonic()
@@ -325,7 +325,7 @@ class SourceCollector:
     def _take_vanished(self, t: float, unsaid: str = "", starter: int | None = None) -> None:
         """Take the ends of processes that the shim did not start.
 
-        multiprocessing ends a forked child by ``os._exit``, without exit handlers: how, its parent's end says.
+        multiprocessing ends a forked child by ``os._exit``, without exit handlers: its parent's end shows how.
         ``unsaid`` is the state of such a child of ``starter`` (None: of any), empty while its parent lives.
         """
         gone = [
@@ -377,7 +377,7 @@ class SourceCollector:
         return now < self._srun_until
 
     def _lose(self, now: float) -> None:
-        """End a run whose shim has died: nothing of it may stay on this node."""
+        """End a run whose shim has died: none of its processes may stay on this node."""
         left = kill_run(self._folder)
         t = self._t()
         self._take_everything(now, None, self._wall_ns())

@@ -33,7 +33,7 @@ class Waits:
         self._looked_ns = 0
 
     def look(self, pid: int) -> dict[str, Any]:
-        """Return ``cpu_wait`` and ``disk_wait`` of the time since the last look, 0 to 100; null where unknown."""
+        """Return ``cpu_wait`` and ``disk_wait`` of the time since the last look, 0 to 100; null if unknown."""
         try:
             queued_ns = int(read_head(f"{self._root}/{pid}/schedstat", 100).split()[1])
         except (ValueError, IndexError):
@@ -56,7 +56,7 @@ class Waits:
     def look_at_workers(self, pid: int, window: dict[str, Any]) -> list[float] | None:
         """Return how many DataLoader workers ``pid`` has, percent of a processor that each uses, of them in state D.
 
-        None where ``window`` says that it hardly waits for data, and at the first look.
+        None if ``window`` shows hardly any wait for data, and at the first look.
         """
         step_ms, data_ms = (window["step_ms"] or [0.0])[0] or 0.0, window["data_ms"] or 0.0
         if data_ms < max(DATA_MS, DATA_SHARE * step_ms):

@@ -155,7 +155,7 @@ def window(
     memory: StepMemory,
     dropped: int,
 ) -> dict[str, Any] | None:
-    """Return the body of a ``window`` entry; None when ``records`` say nothing of the training.
+    """Return the body of a ``window`` entry; None if ``records`` hold no training.
 
     ``records`` are those of one process in this window, in order; ``names`` is the table of
     its ring; ``memory`` is the rank's, and changed; ``dropped`` are records and errors lost since
@@ -221,7 +221,7 @@ def _waits(records: Sequence[Record], steps: Sequence[Record]) -> dict[str, Any]
 
 
 def _take_steps(columns: list[Any], offset: Offset, memory: StepMemory) -> list[Point]:
-    """Remember what later windows need of the steps, and return the losses known already."""
+    """Remember figures of the steps for later windows, and return the losses known already."""
     numbers, sizes, losses = offset.of_steps(columns[1]), columns[6], columns[12]
     memory.last_step = max(memory.last_step, numbers[-1])
     if memory.has_stepped:
@@ -296,7 +296,7 @@ def thin(points: list[Point]) -> list[Point]:
         power *= 2
         kept = [point for point in points[:-1] if point[0] % power == 0] + points[-1:]
         if power > MAX_STEP:
-            # Many values of one step: no power of two tells them apart.
+            # Many values of one step: no power of two separates them.
             kept = points[-MAX_POINTS:]
     odd = next((point for point in points if not isfinite(point[1])), None)
     if odd is None or any(point is odd for point in kept):

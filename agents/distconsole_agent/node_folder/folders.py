@@ -244,7 +244,7 @@ def _check_filesystem(path: str) -> None:
             f"{path} is on a filesystem mounted noexec",
             "set node_dir to a local folder where programs may run",
         )
-    # Some filesystems (btrfs) count no inodes at all and say 0 of 0.
+    # Some filesystems (btrfs) count no inodes at all and report 0 of 0.
     out_of_inodes = room.f_files > 0 and room.f_favail == 0
     if room.f_bavail * room.f_frsize < MIN_FREE_BYTES or out_of_inodes:
         raise storage(
@@ -255,7 +255,7 @@ def _check_filesystem(path: str) -> None:
 
 
 def storage_refusal(path: str, error: OSError) -> Refusal:
-    """Return the refusal of what could not be written to ``path``, or to the file that ``error`` names."""
+    """Return the refusal of a failed write to ``path``, or to the file that ``error`` names."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     hint = "make room on that node" if full else "set node_dir to a local folder of your own"
     return storage(f"{error.filename or path}: {error.strerror or error}", hint)

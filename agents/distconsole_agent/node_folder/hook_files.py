@@ -24,7 +24,7 @@ _LEFTOVER = re.compile(r"(agent)-(\w{1,64})\.(?:lock|log|sock)|(hook)-\w{1,64}(?
 
 
 def unpack_hook(folders: NodeFolders, program: Program) -> str:
-    """Return the folder for ``PYTHONPATH``; what lacks in it, as after a cleaner of /tmp, is written.
+    """Return the folder for ``PYTHONPATH``; missing files, as after a cleaner of /tmp, are written.
 
     Raises OSError.
     """

@@ -57,7 +57,7 @@ def keep_node_dir(path: str) -> int | None:
 def keep_from_cleaners(path: str) -> int | None:
     """Return a descriptor whose lock has systemd-tmpfiles leave ``path`` alone; None if it cannot be locked.
 
-    A cleaner of /tmp would take what lies there unread for days: what ranks may still import, and a run's spec.
+    A cleaner of /tmp would remove files unread for days: ones that ranks may still import, and a run's spec.
     """
     try:
         held = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -84,7 +84,7 @@ def _hold(part: str, *, take: bool = False) -> int | None:
     held = _open(part, os.O_RDWR | os.O_CREAT)
     try:
         if take:
-            # Who works in it may be ours, and have taken it a moment ago.
+            # The process that holds it may be ours, and have taken it a moment ago.
             with contextlib.suppress(BlockingIOError):
                 _take(held, part)
         fcntl.flock(held, fcntl.LOCK_SH)

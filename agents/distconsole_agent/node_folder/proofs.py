@@ -63,7 +63,7 @@ def may_be_held(path: str) -> bool:
 
 
 class Ages:
-    """How long runs have been over, or files unused, counted by what agents saw between one boot and the next.
+    """How long runs have been over, or files unused, counted by agents between one boot and the next.
 
     A clock that is set, or wrong after a boot, makes nothing older; a node that is off does not, either.
     The agents of a node folder, of whatever version, keep the count at ``path``.

@@ -103,8 +103,8 @@ class NodeRuns:
     ) -> dict[str, Any]:
         """Make the run's folder, start its shim and return the shim's answer.
 
-        ``raw_spec`` is the node's part of the plan, as it came; ``environment`` is what its
-        processes inherit, None for this process's own. Raises Refusal: ``bad_request``,
+        ``raw_spec`` is the node's part of the plan, as it came; its processes inherit
+        ``environment``, None for this process's own. Raises Refusal: ``bad_request``,
         ``run_exists``, ``too_many``, ``storage`` or ``start_failed``.
         """
         run_files.check_run_id(run)

@@ -93,7 +93,7 @@ def run_program(
 def _read(
     process: subprocess.Popen[bytes], due: float, stop: threading.Event | None, last: bytes
 ) -> tuple[list[list[bytes]], bool]:
-    """Collect both streams until they end, or say ``last``, or the program does (True); False: it shall end."""
+    """Collect both streams until they end, or ``last`` comes, or the program ends (True); False: it shall end."""
     chunks: list[list[bytes]] = [[], []]
     room = [MAX_OUTPUT_BYTES, MAX_OUTPUT_BYTES]
     over = False

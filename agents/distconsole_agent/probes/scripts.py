@@ -115,7 +115,7 @@ def ask_script(
     Args:
         name: Its module.
         job: The arguments of its ``main``, beside the seconds. They are in no command line, which
-            anybody may read.
+            every user may read.
         seconds: After this long it is killed, as once ``stop`` is set.
         share: Of the seconds, for its own work.
 

@@ -84,7 +84,7 @@ def call_ranks(
     """Return one CALL (``protocol``) for each seat, in their order.
 
     Args:
-        rings: The folder where ranks leave their sockets.
+        rings: The folder of the ranks' sockets.
         seconds: Each rank's deadline; all together take hardly longer.
         outside: Only the ways that read a rank's memory, never one that runs in it.
     """

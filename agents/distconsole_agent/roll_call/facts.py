@@ -292,7 +292,7 @@ def _path_of(pid: int, fd: int | None) -> str:
 
 
 def _wait_on(pid: int, fd: int | None) -> Facts | None:
-    """Return what stands behind a descriptor that a thread reads or writes."""
+    """Return the object behind a descriptor that a thread reads or writes."""
     path = _path_of(pid, fd)
     if path.startswith("socket:["):
         peer = next((peer for _, peer in connections_of(pid, {path[8:-1]})), "")
@@ -330,7 +330,7 @@ def _address(text: str) -> str:
 
 
 def _file_lock(pid: int, fd: int | None) -> str:
-    """Return who holds the lock on a file that ``pid`` waits for (proc_locks(5))."""
+    """Return the holder of a file's lock that ``pid`` waits for (proc_locks(5))."""
     lines = read_head("/proc/locks", 1 << 18).decode("ascii", "replace").splitlines()
     for line in lines:
         words = line.split()

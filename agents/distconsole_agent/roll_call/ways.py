@@ -329,7 +329,7 @@ def runs_python(pid: int) -> bool:
 
 
 def find_py_spy(python: str) -> str | None:
-    """Return py-spy on the PATH, beside ``python`` or our own interpreter, or where ``pip install --user`` puts it."""
+    """Return py-spy on the PATH, beside ``python`` or our own interpreter, or in the folder of ``pip install --user``."""
     import shutil
 
     beside = (os.path.dirname(python), os.path.dirname(sys.executable))
@@ -338,7 +338,7 @@ def find_py_spy(python: str) -> str | None:
 
 
 def lacking(pid: int) -> str:
-    """Say why this process may not look into ``pid``: the permission that it lacks, and what asks for it."""
+    """Return why this process may not read ``pid``: the missing permission, and the setting that demands it."""
     scope, why = number_of(YAMA) or 0, ""
     status = facts.read_status(pid)
     if scope in _SCOPES and not (_may_trace() and scope < 3):

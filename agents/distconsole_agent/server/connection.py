@@ -232,7 +232,7 @@ class Asked:
         self._connection.send({"id": self.number, "item": item})
 
     def send_entries(self, entries: list[bytes], journal_id: str) -> None:
-        """Send entries that are JSON already, and who wrote them, as one item."""
+        """Send entries that are JSON already, and their writer, as one item."""
         writer = json.dumps(journal_id).encode("ascii")
         line = self._prefix + b",".join(entries) + b'],"journal":' + writer + b"}}\n"
         self._connection.send_line(line)

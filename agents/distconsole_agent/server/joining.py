@@ -1,7 +1,7 @@
 """Copies bytes between a session and an agent that runs already, as a script of its own or in the bridge.
 
 As a script it makes a second session cheap (40 ms instead of 160): read from stdin, it needs few imports.
-It connects only where all is as usual.
+It connects only if all is as usual.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OWNER = "host"
 
 
 def this_host() -> str:
-    """Return what tells this host from those that may share a folder: its boot and its namespaces."""
+    """Return an identity of this host among those that may share a folder: its boot and its namespaces."""
     with open("/proc/sys/kernel/random/boot_id") as file:
         boot = file.read().strip()
     spaces = [os.readlink(f"/proc/self/ns/{kind}") for kind in ("pid", "net")]
@@ -82,7 +82,7 @@ def _is_ours(node_dir: str) -> bool:
 
 def _connect(path: str) -> int:
     """Return a descriptor of a connection to the Unix socket ``path``, or raise OSError."""
-    # Not ``socket``, whose import takes longer than all the rest.
+    # Not ``socket``: its import takes longer than all the rest.
     import _socket
 
     agent = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)

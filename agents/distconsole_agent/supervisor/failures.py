@@ -77,7 +77,7 @@ class Raised(NamedTuple):
 
 
 class EngineSaid(NamedTuple):
-    """What torchrun says of one of its ranks that failed; ``exit_code`` is 128+S for signal S."""
+    """torchrun's report on one of its ranks that failed; ``exit_code`` is 128+S for signal S."""
 
     rank: int
     exit_code: int
@@ -85,7 +85,7 @@ class EngineSaid(NamedTuple):
 
 
 class FailureWords(NamedTuple):
-    """What standard error says about an end."""
+    """The error and the traceback of an end, from standard error."""
 
     error: str
     traceback: str
@@ -105,7 +105,7 @@ def read_raised(folder: str, *, past: bool = False) -> list[Raised]:
 
 
 def _read_each(folder: str, *, enclosed: bool = False) -> dict[str, Raised]:
-    """Return by path the notes in ``folder``, and in those of containers in it, where pids are their own.
+    """Return by path the notes in ``folder``, and in those of containers in it, which have pids of their own.
 
     ``enclosed``: ``folder`` is a container's, and has none. A link that a job made is skipped.
     """

@@ -82,7 +82,7 @@ def find_failure(
     raised = _find_exception(spec, rank, errors_dir)
     number = -1 if raised is None else _blamed_rank(spec, rank, raised)
     if raised is not None and number >= 0:
-        # What blames a child of its own is no rank, whatever the plan calls it.
+        # A process that blames a child of its own is no rank, even if the plan has it as one.
         raised, spec = raised._replace(rank=number), spec._replace(engine_ranks=False)
     if stopped_ns is not None:
         # Only an engine that restarts ranks itself has dealt with their exceptions.
@@ -156,7 +156,7 @@ def _make_failure(
 
 
 def _blamed_rank(spec: RunSpec, rank: RankProcess, raised: failures.Raised) -> int:
-    """Return the rank that a script's own spawner blames; -1 where none does."""
+    """Return the rank that a script's own spawner blames; -1 without one."""
     own = rank.is_of(raised.pid, raised.rank) if spec.engine_ranks else raised.rank < 0
     if not own or spec.rings is None:
         return -1
@@ -194,7 +194,7 @@ def _explain(
         name = f"rank-{said.rank}.err"
         own = os.path.join(os.path.dirname(path), name)
         path, since = (own, rank.logged.get(name, 0)) if os.path.exists(own) else (path, since)
-    # An abort says why on its way: C++ by what(), an interpreter by the exception that ended it.
+    # An abort prints its reason: C++ by what(), an interpreter by the exception that ended it.
     # Nothing else that a signal ends has a last word: a traceback there is of an exception that it survived.
     if number is not None and number != signal.SIGABRT:
         return words, failures.read_last_lines(path, since).traceback, rank.ended.t_ns
@@ -254,7 +254,7 @@ def _global_rank(
     raised: failures.Raised | None,
     said: failures.EngineSaid | None,
 ) -> int:
-    """Return whose failure it is; ranks that a script spawns may have any number."""
+    """Return the rank of a failure; ranks that a script spawns may have any number."""
     if spec.engine_ranks:
         return rank.spec.rank
     ours = spec.nodes[spec.node_index].ranks
@@ -278,7 +278,7 @@ def read_spawned_end(raised: failures.Raised) -> failures.EngineSaid | None:
 
 
 def find_child_rank(error: str, parent_pid: int, rings: str) -> int:
-    """Return the rank of the child of ``parent_pid`` that ``error`` names; -1 where unknown."""
+    """Return the rank of the child of ``parent_pid`` that ``error`` names; -1 if unknown."""
     named = _TERMINATED.search(error)
     if named is None:
         return -1

@@ -108,7 +108,7 @@ class RankProcess:
         return self._inner or self.pid
 
     def arrive(self, inner: int, run_dir: str) -> None:
-        """Take that the rank runs in its container, where its pid is ``inner``."""
+        """Take that the rank runs in its container, with the pid ``inner`` there."""
         self.is_outside = False
         self._child, self._inner = self.child, inner
         self.pid = host_pid(inner, run_dir, self.spec.rank) or self.child
@@ -300,7 +300,7 @@ def _enclose(
 ) -> ChildCommand:
     """Return ``command`` as one that runs it in the run's container; raises OSError.
 
-    The engine's program has this node's own environment: the plan's is for what runs inside.
+    The engine's program has this node's own environment: the plan's is for the process inside.
     """
     shown = {name: os.environ[name] for name in containers.VISIBLE if name in os.environ}
     places = places._replace(errors=os.path.join(places.errors, script))

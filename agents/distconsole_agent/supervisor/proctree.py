@@ -73,7 +73,7 @@ _hanging: dict[str, threading.Thread] = {}
 
 
 class Stat(NamedTuple):
-    """What /proc/PID/stat says; ``starttime`` in clock ticks since boot tells a reused pid apart.
+    """/proc/PID/stat; ``starttime``, in clock ticks since boot, distinguishes a reused pid.
 
     ``name`` is the kernel's, of at most 15 characters; ``flags`` are its, too.
     """
@@ -118,7 +118,7 @@ def read_stat(pid: int) -> Stat | None:
 
 
 def owner_of(pid: int) -> int | None:
-    """Return the user as whom a process runs; None when there is no such process."""
+    """Return the user of a process; None when there is no such process."""
     try:
         return os.stat(f"/proc/{pid}").st_uid
     except OSError:

@@ -1,4 +1,4 @@
-"""Writes ``shim.pid``, ``shim.jsonl`` and ``verdict.json``, and says when the run is over; a full disk only delays it."""
+"""Writes ``shim.pid``, ``shim.jsonl`` and ``verdict.json``, and decides when the run is over; a full disk only delays it."""
 
 from __future__ import annotations
 

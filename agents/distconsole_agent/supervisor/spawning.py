@@ -50,7 +50,7 @@ LONGEST_CHECK_SECONDS = 80.0
 
 
 class ChildCommand(NamedTuple):
-    """What to execute, after ``setup`` in its shell; ``blocked`` signals, ``pipes`` for output, or ``detached``."""
+    """A command, run after ``setup`` in its shell; ``blocked`` signals, ``pipes`` for output, or ``detached``."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]

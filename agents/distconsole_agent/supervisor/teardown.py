@@ -1,8 +1,8 @@
 """Takes down every process of a run on this node: SIGTERM, after a grace SIGKILL, until none is left.
 
-A subreaper without children has no descendants, so "none is left" is what waitpid says, not a guess.
-What left the tree all the same (it was started before a shim became a subreaper, or through
-another daemon) is found by its environment.
+A subreaper without children has no descendants, so "none is left" is waitpid's result, not a guess.
+Processes that left the tree all the same (started before a shim became a subreaper, or through
+another daemon) are found by their environment.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Teardown:
     """One node's way to the end of an attempt; call ``check`` whenever a child has ended.
 
     Args:
-        on_late: Called with what has lingered for too long and is no idle helper; may be none.
+        on_late: Called with processes, other than idle helpers, that have lingered for too long; may be none.
 
     Attributes:
         told: Another program has sent the processes their SIGTERM.

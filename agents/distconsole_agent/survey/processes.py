@@ -1,4 +1,4 @@
-"""This user's processes that may train, read from /proc: of their environment only what says which rank they are."""
+"""This user's processes that may train, read from /proc: of their environment only the variables of ranks."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class SeenProcess(NamedTuple):
 
     @property
     def launcher(self) -> str:
-        """What this launcher is called; empty of a process that is none."""
+        """This launcher's name; empty for another process."""
         if self.words and self.is_python:
             return LAUNCHERS.get(_base(self.script), "")
         first = _base(self.words[0]) if self.words else ""

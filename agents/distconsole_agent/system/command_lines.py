@@ -55,7 +55,7 @@ def is_ours(words: Sequence[str]) -> bool:
     if target.option == "-m":
         return target.name.partition(".")[0] in _PACKAGES
     if target.option == "-c":
-        # Of a bridge that joins an agent, and of what stores the zipapp, the code comes with the command.
+        # A bridge that joins an agent, and the program that stores the zipapp, have their code in the command.
         return any(_AGENT.fullmatch(os.path.basename(word)) for word in target.arguments[:3])
     name = os.path.basename(target.name)
     return name == _CONSOLE or _AGENT.fullmatch(name) is not None

@@ -29,12 +29,12 @@ def raise_limit() -> None:
 
 
 def give_back_limit() -> None:
-    """Take the limit that this program was started with, as what becomes the user's program does."""
+    """Take the limit that this program was started with, before it becomes the user's program."""
     _set(users_limits()[0])
 
 
 def is_scarce(fd: int) -> bool:
-    """Return whether, with ``fd`` open, few are left: those are for what must go on."""
+    """Return True if, with ``fd`` open, few are left: those are reserved for vital work."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return soft != resource.RLIM_INFINITY and fd >= soft - min(RESERVED, soft // 4)
 

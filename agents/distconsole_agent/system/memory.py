@@ -1,4 +1,4 @@
-"""Files that lie in memory alone: for what stands on no disk and in no command line."""
+"""Files in memory alone: for data that must be on no disk and in no command line."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A clock that does not jump when the node's is set: UNIX nanoseconds.
 
-It is the wall clock as it was at first, and goes on with CLOCK_BOOTTIME. What others noted by the wall clock,
-the hook's exceptions, is brought to it.
+It is the wall clock as it was at first, and goes on with CLOCK_BOOTTIME. Others' wall-clock times,
+those of the hook's exceptions, are converted to it.
 """
 
 from __future__ import annotations

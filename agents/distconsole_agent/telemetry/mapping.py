@@ -133,7 +133,7 @@ def _find_usual_unit(units: Sequence[GpuUnit], entry: Mapping[str, Any]) -> GpuU
 
 
 def _by_number(units: Sequence[GpuUnit]) -> dict[int, GpuUnit]:
-    """Return the units by CUDA's number; empty where CUDA's order is not NVML's.
+    """Return the units by CUDA's number; empty if CUDA's order is not NVML's.
 
     NVML numbers GPUs in PCI order. CUDA puts the fastest first, which is the same order if all
     GPUs are of one model.
@@ -180,7 +180,7 @@ class ProcessTable:
         self._proc = proc_root
 
     def look_up(self, pid: int, used_bytes: int | None) -> ListedProcess:
-        """Return who ``pid`` is: owner and command, without control characters and bounded."""
+        """Return ``pid`` with owner and command, without control characters and bounded."""
         user, command = self.describe(pid) if self.is_same(pid) else (None, None)
         lineage = () if user is None else self.lineage(pid)
         return ListedProcess(pid, user, command, used_bytes, lineage)

@@ -1,4 +1,4 @@
-"""Samples the load of this node, by psutil and the GPUs' driver, for whoever watches and for runs that go on.
+"""Samples the load of this node, by psutil and the GPUs' driver, for watching consoles and for runs that go on.
 
 A byte that crosses a bridge, a bond, a veth pair or a device-mapper volume is counted by each of
 them; only the hardware below counts it once, so only interfaces, ports and disks that carry real
@@ -90,7 +90,7 @@ class HostSampler:
         self._processors: dict[str, Any] = {}
 
     def sample(self) -> dict[str, Any]:
-        """Return ``NODE_FIELDS``: percent, bytes, bytes a second; null where nothing says."""
+        """Return ``NODE_FIELDS``: percent, bytes, bytes a second; null if unknown."""
         values: dict[str, Any] = dict.fromkeys(NODE_FIELDS)
         values["cpus"] = os.cpu_count()
         values["load1"] = _or_none(lambda: round(os.getloadavg()[0], 2))
@@ -206,7 +206,7 @@ class HostSampler:
 class BusyProcesses:
     """The processes that use the processors most, of those that this user sees; any thread may ask.
 
-    ``begin`` runs a reading beside who asks: the names of users may come from a server that does not answer.
+    ``begin`` reads in a thread: the names of users may come from a server that does not answer.
     """
 
     def __init__(
@@ -286,7 +286,7 @@ def load_psutil() -> Any:
 
 
 def _or_none(read: Callable[[], _Value]) -> _Value | None:
-    """Return what ``read`` reads; None where this kernel or container does not show it.
+    """Return the result of ``read``; None if this kernel or container does not show it.
 
     psutil raises RuntimeError and NotImplementedError if a file of /proc is missing, and
     ValueError or KeyError if one reads differently than it expects.

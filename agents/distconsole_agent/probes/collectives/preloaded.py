@@ -33,7 +33,7 @@ OF_A_RANK = re.compile(
 
 
 def surroundings() -> list[Any]:
-    """Return what must be alike of two processes, as JSON gives it back, for one to stand for the other."""
+    """Return the properties, as decoded JSON, that two processes must share for one to stand for the other."""
     limits = sorted(name for name in dir(resource) if name.startswith("RLIMIT_"))
     with open("/proc/self/status", encoding="ascii", errors="replace") as status:
         kept = [

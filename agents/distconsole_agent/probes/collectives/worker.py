@@ -3,7 +3,7 @@
 ``collective_worker.py SECONDS ENGINE JOB``; the environment holds rank and addresses in the form
 that the engine reads. ENGINE is ``gloo``, ``nccl``, ``horovod`` or ``mpi``. JOB is
 JSON: ``{"seed", "timeout_seconds", "cases": [{"op", "dtype", "elements", "iterations"}], "sweep":
-{"ops", "bytes", "dtype", "case_seconds", "seconds"} | null, "linked": by the linker's MPI, "preloaded": what forks ranks}``. Each line printed is a mark and an
+{"ops", "bytes", "dtype", "case_seconds", "seconds"} | null, "linked": by the linker's MPI, "preloaded": server that forks ranks}``. Each line printed is a mark and an
 object: ``stage`` (progress of the rank), ``group`` (its rank and world), ``case`` (one
 verified case), ``left_out`` (cases without time), ``took`` (transports between ranks).
 """
@@ -46,7 +46,7 @@ Measure = Callable[[Any, Case, int, float], Any]
 
 
 def join_ranks(name: str, job: dict[str, Any]) -> tuple[Any, Any]:
-    """Return the engine, once all ranks have met, and what its ranks compute with."""
+    """Return the engine, once all ranks have met, and the values for its cases."""
     timeout_seconds, seed = float(job["timeout_seconds"]), int(job["seed"])
     if name == "mpi":
         mpi = Mpi(timeout_seconds, bool(job.get("linked")))
@@ -148,7 +148,7 @@ def main(seconds: float, name: str, job: dict[str, Any]) -> None:
 
         run_cases(engine, measure_on, job, began)
     finally:
-        # Also of a job that failed: what NCCL warned of is the reason.
+        # Also of a job that failed: NCCL's warnings are the reason.
         tell_ways(name, words)
     stage("done")
     engine.close()

@@ -98,7 +98,7 @@ def parse_record(record: str) -> tuple[float, str] | None:
     fields = head.split(",")
     if len(fields) < 3 or not all(map(_NUMBER.fullmatch, (fields[0], fields[2]))):
         return None
-    # The facility is above the three bits of the level: 0 is the kernel, anybody writes the others.
+    # The facility is above the three bits of the level: 0 is the kernel, any user may write the others.
     if int(fields[0]) >> 3:
         return None
     return int(fields[2]) / 1e6, text.split("\n", 1)[0]
@@ -116,7 +116,7 @@ def _journal(seconds: float) -> list[tuple[float, str]]:
 
 
 def events_of(records: list[tuple[float, str]], uptime: float) -> list[dict[str, Any]]:
-    """Return what of ``records`` (seconds since boot, text) is of a known kind, the latest last."""
+    """Return the events of known kinds in ``records`` (seconds since boot, text), the latest last."""
     events: dict[tuple[str, str, str], dict[str, Any]] = {}
     for at, whole in records:
         text = whole[:MAX_SEARCHED]

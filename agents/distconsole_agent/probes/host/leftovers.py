@@ -97,7 +97,7 @@ def look_at_processes(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         for process in sorted(others, key=lambda each: not _TRAINING.fullmatch(each.name))
         if (facts := _interesting(process, every, holding)) is not None
     ]
-    # What this probe's neighbours have started just now; ranks below us are another matter.
+    # Exclude processes that this probe's neighbours have just started, but not ranks below us.
     own = descendants_of(os.getpid(), every)
     found = [facts for facts in found if facts["pid"] not in own or facts.get("run")]
     stuck = _stuck([each for each in others if each.state == "D"], patience)
@@ -109,7 +109,7 @@ def look_at_processes(args: dict[str, Any], seconds: float) -> dict[str, Any]:
 
 
 class _Holding:
-    """What processes of this user hold of what training needs."""
+    """Resources for training that processes of this user hold."""
 
     def __init__(self, uid: int, ports: set[int], due: float) -> None:
         self.uid = uid
@@ -245,7 +245,7 @@ def _switches(pid: int) -> bytes:
 
 
 def look_at_shared_memory(_args: object, seconds: float) -> dict[str, Any]:
-    """Return the facts of group ``shm``: entries with name, kind, bytes, uid, age, and who has them.
+    """Return the facts of group ``shm``: entries with name, kind, bytes, uid, age, and the processes that have them open.
 
     ``used`` of an entry is null if it is unknown: another user's processes may have it open.
     """

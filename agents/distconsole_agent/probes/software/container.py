@@ -214,7 +214,7 @@ def run_inside(
 ) -> Ended:
     """Run ``text`` in a container by a shell that reads it from stdin: none of our folders has to be there.
 
-    What does not end in time is killed inside, too: it need not be below the engine's program. Raises
+    Processes that do not end in time are killed inside, too: they need not be below the engine's program. Raises
     ProbeError if that cannot be started.
     """
     mark = f"DISTCONSOLE_PROBE={os.urandom(8).hex()}"

@@ -71,7 +71,7 @@ def _look_inside(enter: tuple[str, ...], setup: str | None, seconds: float) -> d
 
 
 def parse_version(banner: str) -> tuple[str, str]:
-    """Return family and version from what ``mpirun --version`` printed; empty where unknown."""
+    """Return family and version from the output of ``mpirun --version``; empty if unknown."""
     for family, pattern in _VERSIONS:
         found = pattern.search(banner)
         if found:

@@ -35,8 +35,8 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     and this one inspects the rest, without ``modules``.
 
     Args:
-        args: ``path``: the script, or a module's name if ``module``; ``root``: where its imports
-            begin; ``workdir``; ``paths``: among its arguments; ``address``: a name to resolve;
+        args: ``path``: the script, or a module's name if ``module``; ``root``: the first folder of its
+            imports; ``workdir``; ``paths``: among its arguments; ``address``: a name to resolve;
             ``sources``: by path, code that is not on the disk yet; ``python``, ``setup``; ``env``
             and ``unset``: the launch's changes of the environment.
     """

@@ -66,7 +66,7 @@ def libstdcxx() -> str:
 
 
 def identity(path: str) -> str:
-    """What tells a folder from those of the same name on other hosts, unless they share it."""
+    """Identifies a folder among those of the same name on other hosts, unless they share it."""
     try:
         found = os.stat(path)
     except OSError:

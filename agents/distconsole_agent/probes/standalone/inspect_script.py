@@ -1,7 +1,7 @@
 """Program: looks at a training script and its imports, in the interpreter that would run it.
 
-It executes nothing of the script and imports none of its modules. A dead filesystem blocks whoever
-touches it for ever, so what may hang is a part of its own.
+It executes nothing of the script and imports none of its modules. A dead filesystem blocks its callers
+for ever, so each step that may hang is a part of its own.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ def modules_of(walk: ImportWalk, folders: list[str]) -> dict[str, Any]:
     """Where the interpreter finds each module that is not ours, and its version; ``folders`` it searches first."""
     owners = owners_of(set(walk.modules), [*folders, *sys.path])
     library = os.path.dirname(os.__file__) + "/"
-    sys.path[:0] = folders  # only now: what we import ourselves is not the script's
+    sys.path[:0] = folders  # only now: our own imports are not the script's
     found = {}
     for module, needed in sorted(walk.modules.items()):
         place = locate(module)
@@ -386,7 +386,7 @@ def git_state(folder: str) -> dict[str, Any]:
     head, dirty = "", None
     status = ("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty")
     # Git compares a file by the program that a filter names; those of the user's own files may run.
-    # Only Git 2.26 and later says whose files name one.
+    # Only Git 2.26 and later shows the file of each.
     named = ("-z", "--name-only", "--get-regexp", r"^filter\.")
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         head = ask_git(folder, "rev-parse", "HEAD").strip()[:64]
@@ -399,7 +399,7 @@ def git_state(folder: str) -> dict[str, Any]:
 
 
 def ask_git(folder: str, *words: str, codes: tuple[int, ...] = (0,)) -> str:
-    """Return what Git prints; the repository's settings have it start no monitor, hook or fetch."""
+    """Return Git's output; the repository's settings have it start no monitor, hook or fetch."""
     quiet = ("-c", "core.fsmonitor=", "-c", "core.hooksPath=/dev/null", "-C", folder)
     environ = os.environ.items()
     kept = {k: v for k, v in environ if not k.startswith("GIT_") or k.startswith(OF_THE_PERSON)}

@@ -213,7 +213,7 @@ def field(handle: Any, which: int, scope: int) -> int | None:
 
 
 def grown(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The links as they were and are, with what their counters grew by."""
+    """The links before and after, with the growth of their counters."""
     found = []
     for old, new in zip(before, after):
         known = [name for name in ERRORS if None not in (old[name], new[name])]
@@ -261,7 +261,7 @@ def copy_to(gpu: GpuUnderLoad, peer: GpuUnderLoad, ends: float) -> float | None:
 
 
 def find_next_linked(gpu: GpuUnderLoad, gpus: list[GpuUnderLoad]) -> GpuUnderLoad | None:
-    """The next GPU, in a circle, that NVLink leads to, as far as the driver says."""
+    """The next GPU, in a circle, that NVLink leads to, by the driver."""
     at = gpus.index(gpu)
     for peer in gpus[at + 1 :] + gpus[:at]:
         kind = pynvml.NVML_P2P_CAPS_INDEX_NVLINK
@@ -336,7 +336,7 @@ def load_all(wanted: list[str], ends: float) -> None:
 
 
 def open_gpu(index: int) -> GpuUnderLoad | None:
-    """A GPU; None for one that cannot be opened, which others tell."""
+    """A GPU; None for one that cannot be opened, which other probes report."""
     try:
         return GpuUnderLoad(index)
     except pynvml.NVMLError:

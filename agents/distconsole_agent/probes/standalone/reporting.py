@@ -42,7 +42,7 @@ def begin(seconds: float) -> float:
 
 
 def import_own(name: str) -> Any:
-    """Import a module of Python's own, with what that imports, though the ranks' path may have others of these names."""
+    """Import a module of Python's own, with its imports, though the ranks' path may have others of these names."""
     path = sys.path[:]
     sys.path[:] = OWN_PATH
     try:
@@ -65,7 +65,7 @@ def say(key: str, facts: object) -> None:
 
 
 def leave() -> None:
-    """End at once, without waiting for what hangs or for what libraries do at a regular end."""
+    """End at once, without waiting for hung parts or for exit handlers of libraries."""
     with PRINTING:
         os.write(1, LAST.encode())
         os._exit(0)
