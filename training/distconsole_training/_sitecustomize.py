@@ -87,7 +87,7 @@ def _listen(finder: _Finder) -> None:
 
 
 def _note(error: Any) -> None:
-    # Ctrl-C is a stop and no failure. And what noting imports evaluates text (namedtuple), upon
+    # Ctrl-C is a stop and no failure. And the imports for a note evaluate text (namedtuple), upon
     # which CPython forgets that it was about to end by SIGINT.
     time_ns = time.time_ns()
     if not isinstance(error, BaseException) or isinstance(error, KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""The one place where everything of ours that fails in a rank is caught and counted.
+"""The one place that catches and counts our own failures in a rank.
 
 Exceptions of the user's own code are never held back: see ``_belongs_to_the_script``.
 """

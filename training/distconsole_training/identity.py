@@ -1,4 +1,4 @@
-"""Which rank this process is, as its environment, its script or its process group says."""
+"""This process's rank, by its environment, its script or its process group."""
 
 from __future__ import annotations
 

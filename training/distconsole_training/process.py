@@ -102,7 +102,7 @@ class Process:
             self._phases.append((name, now))
 
     def identify(self, refine: Callable[[Identity], Identity]) -> None:
-        """Put what ``refine`` makes of the identity so far into the ring."""
+        """Refine the identity so far by ``refine``, and put it into the ring."""
         recorder = self.recorder()
         if recorder is not None and self.identity is not None:
             known = refine(self.identity)
@@ -117,7 +117,7 @@ class Process:
             del self.late[0]
 
     def deliver_late(self) -> None:
-        """Deliver what has arrived; never waits."""
+        """Deliver arrived values; never waits."""
         while self.late:
             value, deliver = self.late[0]
             if not value.arrived():

@@ -116,7 +116,7 @@ class Recorder:
             )
 
     def identify(self, identity: Identity) -> None:
-        """Store who this process is, as soon as it is known."""
+        """Store this process's rank and world, as soon as they are known."""
         for offset, value in (
             (records.OFFSET_LOCAL_RANK, identity.local_rank),
             (records.OFFSET_WORLD_SIZE, identity.world_size),

@@ -22,10 +22,10 @@ Record kinds:
 ``METRIC``  ``report(name=value)``: ``name`` indexes the name table, ``step``, ``value``,
             ``samples`` its weight (0 where unknown).
 ``PHASE``   a start-up phase was reached: ``name`` indexes PHASES. Of ``rendezvous`` and
-            ``init_process_group`` it says ``samples``, the world size that the process asks for and
-            that its group has (0 where unknown), and ``value``, its rank there (NaN where unknown);
+            ``init_process_group`` it has ``samples``, the world size that the process asks for and
+            that its group has (0 if unknown), and ``value``, its rank there (NaN if unknown);
             ``flags`` of ``first_step`` may be ALONE.
-``LOSS``    the loss of a step whose own record does not say it, because its value arrived late from
+``LOSS``    the loss of a step whose own record lacks it, because its value arrived late from
             a device, or because it is NaN: ``step``, ``value``. A NaN here is the loss.
 ``DETAIL``  a part of the check of ``step`` (a ``WORDS`` record): eight checksums of 32 bits, two in
             a word, the lower one first; ``name`` counts the step's details from 0.

@@ -71,7 +71,7 @@ class Steps:
         self._waits, self._tell_waits, self._tell_batch = waits, tell_waits, tell_batch
         self._stepping_calls = stepping_calls
         self._sums = Sums()
-        # What came after the last optimizer step: it is this step's or the next one's.
+        # Events after the last optimizer step: they are this step's or the next one's.
         self._rest = Sums()
         self._stepped: list[int] = []
         self._ran = False

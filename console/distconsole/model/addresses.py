@@ -124,6 +124,6 @@ def best_subnet(
 
 
 def without_subnet(interfaces: Sequence[Interface], reached_at: str) -> Interface | None:
-    """Return the address to assume where no subnet is shared: the reached one, else the first."""
+    """Return the address to assume without a shared subnet: the reached one, else the first."""
     owned = next((item for item in interfaces if item.address == reached_at), None)
     return owned or next(iter(interfaces), None)

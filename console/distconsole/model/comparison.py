@@ -1,4 +1,4 @@
-"""What comparing runs comes to: values that the text, the JSON and the screen show."""
+"""Results of comparing runs: values that the text, the JSON and the screen show."""
 
 from __future__ import annotations
 

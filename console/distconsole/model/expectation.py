@@ -14,7 +14,7 @@ NO_PACKAGES: Mapping[str, str] = MappingProxyType({})
 
 
 def said_in(settings: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass that say something: neither None nor an empty tuple."""
+    """Return the fields of a dataclass that are set: neither None nor an empty tuple."""
     said = {each.name: getattr(settings, each.name) for each in fields(settings)}
     return {name: value for name, value in said.items() if value not in (None, ())}
 

@@ -28,11 +28,11 @@ class ShellScript:
     """Launches in a shell script.
 
     Attributes:
-        unread: Why not all of it could be read; empty where all was.
+        unread: Why not all of it could be read; empty if all was.
         unknown: Commands that only the host knows: variables that the script does not set, scripts that are not here.
         pythons: Scripts of Python that it starts.
         beside: Two of ``starts`` (or one twice) that run at the same time on a host.
-        system: Whose job file it is, by its lines: ``SBATCH`` for those with ``#SBATCH``; empty of none.
+        system: The batch system of its job lines: ``SBATCH`` for ``#SBATCH``; empty without any.
         directives: The options of those lines.
         in_job: It uses variables of such a job.
         ends_as_windows: Its lines end with CRLF.
@@ -130,9 +130,8 @@ class NodePlan:
         unset: Variables removed from it first.
         beside: A shell command that has to run beside the ranks when a person starts them by hand;
             in a run of ours the shim does its part.
-        driver: The words of a process of the first node's shim that says which of the ranks are
-            started (elastic Horovod); ``{agent}`` stands for our own program there. Empty where
-            all are started at once.
+        driver: The command of a process of the first node's shim that decides which ranks start
+            (elastic Horovod); ``{agent}`` stands for our own program there. Empty if all start at once.
     """
 
     host: HostName

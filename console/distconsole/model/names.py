@@ -40,7 +40,7 @@ def may_be_user(text: str) -> bool:
 
 
 def is_whole(text: str) -> bool:
-    """Whether ``int`` takes a text and what comes of it is of use: ``²`` is a digit, and thousands of them are no number."""
+    """Return True if ``int`` takes a text and the result is of use: ``²`` is a digit, and thousands of them are no number."""
     return text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
 
 

@@ -37,7 +37,7 @@ LOCAL_WAYS = frozenset((Way.BELL, Way.DESKTOP))
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One thing to tell: a few words, more ``text`` without escapes, ``t`` (UNIX seconds), ``state`` of an end."""
+    """One notice: a few words, more ``text`` without escapes, ``t`` (UNIX seconds), ``state`` of an end."""
 
     kind: NoticeKind
     title: str

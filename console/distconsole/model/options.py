@@ -70,7 +70,7 @@ class TrustNeed(Enum):
 
 
 class Heading(StrEnum):
-    """What options stand under in the help, in its order."""
+    """Headings of options in the help, in its order."""
 
     OPTIONS = "options"
     HOSTS = "hosts"

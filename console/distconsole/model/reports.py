@@ -69,7 +69,7 @@ class ChoiceReport(msgspec.Struct, frozen=True, kw_only=True):
         start: ``run``: as ``distconsole run`` starts it; ``hand``: the library's own choice.
         how: By which of its rules.
         meets: Whether every other host reaches it there; null if unknown.
-        why: What keeps the others away.
+        why: The obstacle for the others.
     """
 
     engine: str
@@ -153,12 +153,12 @@ class ProfileLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProfileReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``check --write-profile`` did.
+    """The result of ``check --write-profile``.
 
     Attributes:
         written: The keys that were not there before.
         there: Those that were, with the same value.
-        left: By check what ``run`` does by itself, so that nothing is written for it.
+        left: By check the setting that ``run`` makes by itself, so that none is written for it.
     """
 
     file: str

@@ -1,4 +1,4 @@
-"""What can happen in a run: the lines of ``run --json``.
+"""Events of a run: the lines of ``run --json``.
 
 The classes with a tag keep the names and fields of the command line's contract: add fields, never
 rename them. ``UNSET`` leaves a field out of the JSON, ``None`` writes null (unknown).
@@ -53,7 +53,7 @@ class PlannedHost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlanMade(RunEvent, frozen=True, kw_only=True, tag="plan"):
-    """What will run where, and why by this launcher."""
+    """The processes of each host, and why by this launcher."""
 
     launcher: str
     why: str
@@ -124,7 +124,7 @@ class Window(RunEvent, frozen=True, kw_only=True, tag="window"):
 
 
 class Metric(RunEvent, frozen=True, kw_only=True, tag="metric"):
-    """One metric over the ranks at a step: ``value`` is weighted by samples where every rank gave them."""
+    """One metric over the ranks at a step: ``value`` is weighted by samples if every rank gave them."""
 
     name: str
     step: int
@@ -185,7 +185,7 @@ class BusyProcess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeSample(RunEvent, frozen=True, kw_only=True, tag="node"):
-    """One host at one moment; bytes and bytes a second; null where psutil is missing."""
+    """One host at one moment; bytes and bytes a second; null if psutil is missing."""
 
     host: str
     cpu: float | None
@@ -236,7 +236,7 @@ class LogLine(RunEvent, frozen=True, kw_only=True, tag="log"):
 
     @property
     def source(self) -> LogSource:
-        """What printed it; of each, lines are in their order."""
+        """Its source; the lines of each are in their order."""
         return self.host, self.rank, self.stream
 
 

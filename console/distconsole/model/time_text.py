@@ -1,6 +1,6 @@
 """Moments and spans of time as people write and read them.
 
-A node, a damaged record or a wrong clock may say any number: here it is shown as unknown.
+A node, a damaged record or a wrong clock may hold any number: an impossible one is shown as unknown.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def date_text(t: float, form: str = "%Y-%m-%d %H:%M") -> str:
 
 
 def utc_text(t: float) -> str:
-    """Return UNIX seconds as ``2026-11-22 14:05:09 UTC``, for a reader who may be anywhere, or ``?``."""
+    """Return UNIX seconds as ``2026-11-22 14:05:09 UTC``, for a reader in any time zone, or ``?``."""
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(t)) if is_time(t) else UNKNOWN
 
 

@@ -1,8 +1,8 @@
 """From an authenticated connection to a running bridge, in one command.
 
-The node's shell is given a constant command in quotes that bash, zsh, csh and fish read alike. It says
-that it is there and reads what to do from stdin, so that the login shell quotes nothing of the user's.
-Where the agent's file is missing, the same command receives it.
+The node's shell is given a constant command in quotes that bash, zsh, csh and fish read alike. It prints
+that it is there and reads its orders from stdin, so that the login shell quotes nothing of the user's.
+If the agent's file is missing, the same command receives it.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def _after_setup(host: Host, script: str, say: str) -> str:
     if not host.setup:
         return script
     # The node's bash if there is one: environments are activated with `source`. It reads the rest, too:
-    # a setup command may hold a secret, and anybody may read a command line.
+    # a setup command may hold a secret, and every user may read a command line.
     return (
         "if command -v bash >/dev/null 2>&1; then s=bash; else s=sh; fi; "
         f"exec $s -c {shlex.quote(READ_LINE)}\n{NEWLINE}; {_setup(host.setup, say)}; {script}"
@@ -320,7 +320,7 @@ def _one_line(text: str) -> str:
 
 
 def _setup(command: str, say: str) -> str:
-    """Run the setup command with its output out of the way; say so and stop if it fails."""
+    """Run the setup command with its output out of the way; print its failure and stop."""
     return (
         f"eval {_one_line(command)} </dev/null >&2; c=$?; "
         f'[ "$c" = 0 ] || {{ {say} setup "$c"; exit 1; }}'

@@ -37,7 +37,7 @@ def fan_out(
     seconds: float | None = None,
     linked: Callable[[Host], bool] = has_none,
 ) -> list[Outcome[T]]:
-    """Return what became of each host, in their order; see ``iter_outcomes``."""
+    """Return the outcome of each host, in their order; see ``iter_outcomes``."""
     outcomes = iter_outcomes(hosts, work, seconds=seconds, linked=linked)
     done = {outcome.host: outcome for outcome in outcomes}
     return [done[host.name] for host in hosts]
@@ -61,7 +61,7 @@ def iter_outcomes(
     waiting = deque(hosts)
     running: dict[HostName, float] = {}
     logging_in: dict[HostName, float] = {}
-    threads = 0  # with those whose deadline has passed
+    threads = 0  # with those past their deadline
     ended: queue.SimpleQueue[tuple[HostName, Outcome[T] | BaseException]] = queue.SimpleQueue()
     clock = PERSON.working_seconds
     while waiting or running:
@@ -111,7 +111,7 @@ def _do(
         outcome = Ok(host.name, work(host))
     except NodeError as error:
         outcome = Failed(host.name, error)
-    except BaseException as error:  # noqa: BLE001 - handed to the caller, who raises it
+    except BaseException as error:  # noqa: BLE001 - raised by the caller
         outcome = error
     ended.put((host.name, outcome))
 

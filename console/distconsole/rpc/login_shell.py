@@ -94,7 +94,7 @@ class _Greeting:
         self._token = secrets.token_hex(8)
 
     def wait(self) -> bytes:
-        """Return what came after ``ready``."""
+        """Return the bytes after ``ready``."""
         began = time.monotonic()
         due = SILENT_SECONDS
         while self._ready not in self._held:
@@ -116,7 +116,7 @@ class _Greeting:
         return bytes(self._held).partition(self._ready)[2]
 
     def _find_obstacle(self) -> None:
-        """Return if the login shell is slow and no more; raises AgentError, with what stands in the way."""
+        """Return if the login shell is merely slow; raises AgentError, with the obstacle."""
         trace = trace_script(self._token)
         said = f'echo "@{self._token} $0 $(tr "\\000" " " </proc/$PPID/cmdline)"; {trace}'
         as_line = f"sh -c {shlex.quote(said)}"
@@ -206,7 +206,7 @@ class Culprit:
 
 
 def trace_script(token: str) -> str:
-    """Return a line for a POSIX shell that traces the start-up files; a shell that one starts says that it is ``here``."""
+    """Return a line for a POSIX shell that traces the start-up files; a shell started by one reports ``here``."""
     return "; ".join(_STEPS).replace("TOKEN", token)
 
 

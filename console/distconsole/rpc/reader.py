@@ -1,7 +1,7 @@
-"""One thread reads what all nodes send: it waits for all of them at once, and never for one.
+"""One thread reads from all nodes: it waits for all of them at once, and never for one.
 
 A thread for each node would be woken for each of its lines, and a thousand that wait for the interpreter's lock leave no
-time to whoever has it.
+time to its holder.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ Item: TypeAlias = Items | Entries
 
 
 class _Held:
-    """Bytes on the wire of what all streams of this program hold."""
+    """Bytes on the wire of the items that all streams of this program hold."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -44,7 +44,7 @@ class _Cancel(Protocol):
 
 
 def _after_last_entry(arguments: Items, item: Entries) -> Items:
-    """``follow`` goes on after the last entry taken, by whoever wrote it."""
+    """``follow`` goes on after the last entry taken, with its writer."""
     if item.entries:
         return {**arguments, "after": item.entries[-1].seq, "journal": item.journal}
     return arguments if item.after is None else {**arguments, "after": item.after}
@@ -96,7 +96,7 @@ class Stream(Iterator[Any]):
         """Return the next item, or None if there is none within ``timeout`` seconds.
 
         Raises StopIteration at the end, when ``result`` is set, and NodeError if the request or the link
-        failed, after what came before it.
+        failed, after the items before it.
         """
         while True:
             with self._changed:

@@ -1,4 +1,4 @@
-"""The figures that are measured of hosts, GPUs and steps: what conditions, tables and gauges call each, once."""
+"""The figures of hosts, GPUs and steps, with their names in conditions, tables and gauges, each declared once."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Figure:
         return value / 100 if self.unit == "%" else value * UNITS[self.unit].factor
 
     def condition_field(self, attribute: str) -> Field[Any]:
-        """Return what conditions may ask of it on rows that have its source as ``attribute``."""
+        """Return the field for conditions on rows that have its source as ``attribute``."""
         twins = {Measure.SHARE: self.share} if self.share else {}
         return Field(
             self.name,

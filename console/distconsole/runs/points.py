@@ -25,7 +25,7 @@ PATIENCE_SECONDS = 3.0
 
 
 class Point(NamedTuple):
-    """A value that one rank gave at one step; ``samples`` is its weight, None where unknown."""
+    """A rank's value at one step; ``samples`` is its weight, None if unknown."""
 
     step: int
     value: float
@@ -53,7 +53,7 @@ class _RankProgress:
         """Metric -> offset of its steps, because they began again."""
 
     def place(self, name: str, step: int) -> int:
-        """Return where ``step`` lies on a line that never goes back.
+        """Return the position of ``step`` on a line that never goes back.
 
         Scripts that count the steps of each epoch from 0 begin again; a loss that comes late from a
         device is only a little behind.
@@ -118,7 +118,7 @@ class PointReducer:
         """Yield the remaining steps: every rank starts again, from step 0 or from that of a checkpoint."""
         yield from self.flush(t)
         self._unplaced.update(self._done)
-        # Each is awaited from now on: its host may be the last to tell that it starts.
+        # Each is awaited from now on: its host may be the last to report its start.
         self._ranks = {rank: _RankProgress() for rank in self._ranks}
         for kept in (self._most, self._complete_at, self._done):
             kept.clear()
@@ -276,7 +276,7 @@ class NotFiniteWatch:
         return self.due(t) if self._waiting else ()
 
     def due(self, t: float) -> Iterator[RunFinding]:
-        """Yield what need not wait any longer; at the end of an attempt, when ``t`` is infinite, all."""
+        """Yield complete findings; at the end of an attempt, when ``t`` is infinite, all."""
         for name, waiting in list(self._waiting.items()):
             step = min(point.step for point, _ in waiting.first.values())
             late = t - waiting.since > PATIENCE_SECONDS

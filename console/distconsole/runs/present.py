@@ -40,7 +40,7 @@ def _sight(timeline: RunTimeline, view: RankView, now: float, *, heard: bool | N
     """Return the sight of a rank, by whether its host is ``heard`` of; None without a report."""
     if not view.alive:
         return Sight.GONE
-    if heard is None:  # then it is heard of by what else comes
+    if heard is None:  # then any event of the run counts
         heard = is_fresh(timeline.last_t, now, view.steady_ms)
     if not heard:
         return Sight.UNSEEN
@@ -92,7 +92,7 @@ def own_ms_of(view: RankView, waits: Waits, sight: Sight) -> float | None:
 class Waits:
     """By how many milliseconds each rank waits longer in a step than the rank that waits least.
 
-    Where one of them does not say how long it waited, it is their backward.
+    If one of them does not report its waits, it is their backward.
     """
 
     said: bool

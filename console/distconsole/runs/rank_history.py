@@ -1,4 +1,4 @@
-"""What every rank did over time, by moment, in bounded memory.
+"""The ranks' figures over time, by moment, in bounded memory.
 
 A cell keeps the worst of its moment, as *badness*: the value, or its negative if little is bad.
 ``UNKNOWN`` is below all, and NaN above all.
@@ -38,7 +38,7 @@ SAMPLED_RANKS = 128
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """What may be looked at: its name in the grammar, how it reads, its unit behind a number, and whether little of it is bad."""
+    """A figure to look at: its name in the grammar, how it reads, its unit behind a number, and True if little of it is bad."""
 
     name: str
     title: str

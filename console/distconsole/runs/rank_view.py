@@ -91,7 +91,7 @@ class RankView:
         return RankView, _VALUES(self)
 
     def begin_again(self) -> None:
-        """Forget what its process that has ended had come to: another one starts."""
+        """Forget the figures of its process that has ended: another one starts."""
         self.exit_code = self.signal = self.step = self.phase = None
         self.stopped = False
         self.stepped_at = self.started_at = self.ended_at = self.samples_s = None

@@ -403,7 +403,7 @@ class RunReducer:
             yield from self._finish(t)
 
     def _blame_numbered(self, t: float) -> Iterator[RunEvents]:
-        """Tell who failed first, where its host's journal has come to the number that its process group gave it."""
+        """Report the first failure, once its host's journal has come to the number that its process group gave it."""
         first, late = self._unblamed, t > self._judged_at + NUMBER_SECONDS
         awaited = first is not None and first.of_rank and first.host in self._waiting
         if first is not None and (
@@ -412,7 +412,7 @@ class RunReducer:
             yield from self._blame(t)
 
     def _blame(self, t: float) -> Iterator[RunEvents]:
-        """Tell who failed first, once; a stop may have come before its process was at its end."""
+        """Report the first failure, once; a stop may have come before its process was at its end."""
         first, self._unblamed = self._numbered(self._unblamed), None
         if first is None:
             return

@@ -26,7 +26,7 @@ def load_events(
     t: float,
     processes: Sequence[frames.ProcessLoad] | None = None,
 ) -> Iterator[NodeSample | GpuSample]:
-    """Yield the node's load, None where psutil is missing, and that of each of its GPUs.
+    """Yield the node's load, None if psutil is missing, and that of each of its GPUs.
 
     ``run`` is empty for ``top``; ``t`` in UNIX seconds on the console's clock.
     """

@@ -94,10 +94,10 @@ class Series:
             if len(self.gaps) >= MAX_GAPS:
                 self.gaps.remove(min(self.gaps, key=lambda gap: gap[1] - gap[0]))
             self.gaps.append((self.xs[-1], x))
-            self._pending = 0  # what comes is no neighbour
+            self._pending = 0  # the next point is no neighbour
 
     def cut(self, x: float) -> None:
-        """Forget the points from ``x`` on: what comes next begins there again."""
+        """Forget the points from ``x`` on: the next one begins there again."""
         keep = bisect_left(self.xs, x)
         for column in (self.xs, self.values, self.lows, self.highs):
             del column[keep:]

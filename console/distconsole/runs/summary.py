@@ -111,9 +111,9 @@ def seen_in(summary: RunSummary, timeline: RunTimeline) -> RunSummary:
 
 
 def brief(run_file: RunFile) -> RunSummary:
-    """Return the summary of a stored run for a list: the kept one, else what its last entries tell.
+    """Return the summary of a stored run for a list: the kept one, else one of its last entries.
 
-    Samples a second are then the mean over these, and which metric was when at its best is not known.
+    Samples a second are then the mean over these, and the metrics' best values are unknown.
     """
     record = run_file.record()
     summary = listed(record)
@@ -123,7 +123,7 @@ def brief(run_file: RunFile) -> RunSummary:
     reducer = reducer_of(record)
     timeline = RunTimeline(reducer.stragglers)
     each = max(100, BRIEF_ENTRIES // max(1, len(record.hosts)))
-    with contextlib.suppress(ValueError):  # a list shows what can be read
+    with contextlib.suppress(ValueError):  # a list shows the readable part
         for stored in run_file.tail(record.hosts, each):
             for event in reducer.feed(stored.host, decode_entry(stored.body), stored.t):
                 timeline.apply(event)
@@ -149,7 +149,7 @@ def stored_timeline(run_file: RunFile, without: tuple[str, ...] = ()) -> RunTime
 
 
 def keep_whole(run_file: RunFile, timeline: RunTimeline) -> RunSummary:
-    """Return the summary of a run all of whose events ``timeline`` has; keep it if the run is over."""
+    """Return the summary of a run with all its events in ``timeline``; keep it if the run is over."""
     record = run_file.record()
     summary = summarise(record, timeline)
     if record.end:

@@ -214,7 +214,7 @@ class RunTimeline:
         """
         views = [view for view in self.ranks.values() if view.step_ms_run is not None]
         if any(v.own_steps < SAID_SHARE * (v.steps - v.first_steps) for v in views):
-            return {}  # means of different windows say nothing of each other
+            return {}  # means of different windows cannot be compared
         least = min((view.waited_ms_run or 0.0 for view in views), default=0.0)
         own = {view.rank: view.own_ms_run + least for view in views if view.own_ms_run is not None}
         return own if len(own) == len(views) else {}

@@ -1,4 +1,4 @@
-"""The person at the terminal, whom a login asks for a password or a code: one question at a time.
+"""The person at the terminal, who answers a login's question for a password or a code: one question at a time.
 
 Until a screen takes the questions they are put on the controlling terminal, as ssh puts them.
 """

@@ -96,7 +96,7 @@ def log_in(transport: paramiko.Transport, options: SshOptions, load: Load) -> No
 
 
 def _ask_offers(transport: paramiko.Transport, options: SshOptions) -> tuple[str, ...]:
-    """Return the ways to log in that the server offers; none if it does not say."""
+    """Return the server's ways to log in; none if it does not list them."""
     try:
         transport.auth_none(options.user)
     except paramiko.BadAuthenticationType as error:

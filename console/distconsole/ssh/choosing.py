@@ -49,7 +49,7 @@ class ChosenTransport:
         """Hosts, and those on the way to them, where ssh could log in and paramiko could not."""
 
     def connect(self, host: Host) -> Connection:
-        """Reach ``host`` as ssh_config says; its own user and port win over that.
+        """Reach ``host`` by ssh_config; its own user and port win over that.
 
         Raises ResolveError, ConnectError, UnknownHostKeyError, ChangedHostKeyError or AuthError,
         ConfigError if an ssh_config cannot be understood.
@@ -72,7 +72,7 @@ class ChosenTransport:
         return found
 
     def prepare(self, hosts: Iterable[Host]) -> None:
-        """Load what ``hosts`` need, here and now: several threads would only take turns at it."""
+        """Load the modules that ``hosts`` need, here and now: several threads would only take turns at it."""
         if any(host.transport != TransportName.OPENSSH for host in hosts):
             self._load_paramiko()
 
@@ -140,7 +140,7 @@ class ChosenTransport:
 
 
 def is_beyond_paramiko(options: SshOptions) -> bool:
-    """Whether ssh_config asks for another login than by a key in a file or an agent, or for what only ssh finds out."""
+    """Return True if ssh_config asks for another login than by a key in a file or an agent, or for one that only ssh can judge."""
     said = options.login
     methods = said.get("preferredauthentications", "publickey")
     return (

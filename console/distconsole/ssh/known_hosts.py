@@ -48,7 +48,7 @@ class KnownKey:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """What known_hosts says of a ``name``; ``portless`` lines count for equal keys; new lines go to ``file``.
+    """The lines of known_hosts on a ``name``; ``portless`` ones count for equal keys; new lines go to ``file``.
 
     Attributes:
         by_authority: A certificate authority is known for it, whose signature ssh alone can verify.

@@ -1,7 +1,7 @@
 """The control socket of a master of OpenSSH (PROTOCOL.mux, version 4): commands over a connection that stands already.
 
-The client's end is spoken here, because an ``ssh -S`` for each command costs a process, and tells a lost connection
-only by words.
+This client speaks the protocol itself, because an ``ssh -S`` for each command costs a process, and reports a lost
+connection only in words.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ REQUEST = 1
 
 
 class RefusedError(Exception):
-    """The master, or the server, opens no session; says why."""
+    """The master, or the server, opens no session; its text is the reason."""
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ class ControlSocket:
             raise
 
     def check(self) -> None:
-        """Have the master say that it is there; raises LinkLostError."""
+        """Ask the master for a sign of life; raises LinkLostError."""
         with self._no_os_error():
             self._send(ALIVE_CHECK, REQUEST)
             self._expect(IS_ALIVE)
@@ -92,7 +92,7 @@ class ControlSocket:
     ) -> int:
         """Start ``command`` with these descriptors as its streams; return the session's number.
 
-        Of the ``environment`` the master passes on what its SendEnv names.
+        Of the ``environment`` the master passes on the names in its SendEnv.
 
         Raises RefusedError if master or server refuse, LinkLostError if the master ends, TimeoutError.
         """

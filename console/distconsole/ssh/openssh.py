@@ -108,7 +108,7 @@ class OpensshTransport:
         return OpensshConnection(master, host, options.environment, log_in)
 
     def close(self) -> None:
-        """Give up the logins that go on, and close the jump hosts; what connections hold is theirs to close."""
+        """Give up the logins that go on, and close the jump hosts; connections close their own resources."""
         self._closed.set()
         self._jumps.close()
         with self._lock:
@@ -162,7 +162,7 @@ class OpensshTransport:
     def _with_key(
         self, error: UnknownHostKeyError, host: Host, options: SshOptions, words: list[str]
     ) -> UnknownHostKeyError:
-        """Return the error with the key that the host shows, for whom a person may trust; as it is before OpenSSH 8.5."""
+        """Return the error with the host's key, for a person to trust; as it is before OpenSSH 8.5."""
         file = self._own_folder().path / f"{next(self._numbers)}.key"
         writer = file.with_suffix(".sh")
         writer.write_text(f'[ "$2" = NONE ] || echo "$1 $2" >{shlex.quote(str(file))}\n')
@@ -307,7 +307,7 @@ def has_master(options: SshOptions) -> bool:
 def _find_master(options: SshOptions) -> _Master | None:
     """Return the user's master at the host's ControlPath, if one answers there."""
     for path in options.control_paths:
-        # In a folder of many users anybody may put a socket there, and be the host.
+        # In a folder of many users any of them may put a socket there, and pose as the host.
         with suppress(OSError, LinkLostError):
             if Path(path).stat().st_uid not in (os.getuid(), 0):
                 continue

@@ -1,4 +1,4 @@
-"""SSH by paramiko: connections with verified host keys, and the one place where its exceptions become ours."""
+"""SSH by paramiko: connections with verified host keys, and the one place that converts its exceptions to ours."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ParamikoTransport:
         self._closed = threading.Event()
 
     def connect(self, options: SshOptions, via: Hops = ()) -> SshConnection:
-        """Reach a host, which does not jump through itself, as ssh_config says, or by way of ``via``.
+        """Reach a host, which does not jump through itself, by ssh_config, or by way of ``via``.
 
         Raises ResolveError, ConnectError, UnknownHostKeyError, ChangedHostKeyError or AuthError,
         ConfigError if an ssh_config cannot be understood, LinkLostError if the transport is closed meanwhile.
@@ -75,7 +75,7 @@ class ParamikoTransport:
     def _log_in(
         self, stream: WatchedStream, options: SshOptions, failed: FailedLogins
     ) -> paramiko.Transport:
-        """Return what carries a session; a login that fails is noted."""
+        """Return the transport of a session; a login that fails is noted."""
         lookup, tried = self._lookup(options), False
         try:
             transport = _hand_shake(stream, options, lookup, failed)

@@ -44,7 +44,7 @@ _MAX_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class FailedLogin:
-    """One of ours: ``at`` is the time of its end (epoch), ``seconds`` what sshd adds for it by default."""
+    """One of ours: ``at`` is the time of its end (epoch), ``seconds`` sshd's default penalty for it."""
 
     at: float
     seconds: float

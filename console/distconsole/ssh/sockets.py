@@ -30,7 +30,7 @@ DEAD_PEER_MS = 20_000
 
 
 class Stream(Protocol):
-    """What paramiko needs of a socket; a ``Channel`` of a jump host is one too."""
+    """The part of a socket that paramiko uses; a ``Channel`` of a jump host is one too."""
 
     def recv(self, size: int, /) -> bytes: ...
     def send(self, data: bytes, /) -> int: ...
@@ -90,7 +90,7 @@ class WatchedStream:
         self._stream.settimeout(IDLE_POLL_SECONDS)
 
     def close(self) -> None:
-        """End the stream, waking whoever waits in ``recv``; the command behind a ProxyCommand ends too.
+        """End the stream, waking a reader in ``recv``; the command behind a ProxyCommand ends too.
 
         A socket is shut down at once and its descriptor given back by the thread that reads it:
         given back under its feet, the number may be another connection's by the time it reads.
@@ -128,7 +128,7 @@ def _peer_address(stream: Stream) -> str:
 def open_tcp(options: SshOptions) -> socket.socket:
     """Return a connected socket with TCP_NODELAY.
 
-    Raises ResolveError if the name has no address, ConnectError, which says how each failed, if
+    Raises ResolveError if the name has no address, ConnectError, with the failure of each, if
     none answers.
     """
     try:
@@ -229,7 +229,7 @@ def _words_for(error: OSError, seconds: float) -> str:
 
 
 def end_process(process: subprocess.Popen[bytes]) -> None:
-    """Wait for a command, whose stdin has just ended; kill one that stays."""
+    """Wait for a command after the end of its stdin; kill one that stays."""
     try:
         process.wait(timeout=0.5)
     except subprocess.TimeoutExpired:

@@ -42,9 +42,9 @@ class Channel(Protocol):
         ...
 
     def recv(self, max_bytes: int, timeout: float) -> bytes:
-        """Return what stdout has, waiting at most ``timeout`` seconds; empty at its end.
+        """Return bytes of stdout, waiting at most ``timeout`` seconds; empty at its end.
 
-        What stderr has is put aside meanwhile, see ``stderr_tail``.
+        stderr is put aside meanwhile, see ``stderr_tail``.
 
         Raises TimeoutError if nothing came, LinkLostError if the connection ended.
         """
@@ -98,11 +98,11 @@ class Transport(Protocol):
     """A way to reach machines. May be called from several threads at once."""
 
     def connect(self, host: Host) -> Connection:
-        """Reach ``host``; raises a kind of NodeError, with what to do about it."""
+        """Reach ``host``; raises a kind of NodeError, with a remedy."""
         ...
 
     def close(self) -> None:
-        """Close what connections share (jump hosts); does not raise."""
+        """Close shared resources (jump hosts); does not raise."""
         ...
 
 
@@ -152,7 +152,7 @@ class LocalConnection:
 
 
 class PipeChannel:
-    """A command whose streams are pipes of ours; see ``Channel``."""
+    """A command with pipes of ours as its streams; see ``Channel``."""
 
     def __init__(self, stdin: IO[bytes], stdout: IO[bytes], errors: IO[bytes]) -> None:
         self._stderr = bytearray()

@@ -51,13 +51,13 @@ class Checkpoints:
     def __init__(
         self, folder: str | Path, *, keep: int = 3, world: World | None = None, **parts: Any
     ) -> None:
-        """Name what belongs into a checkpoint.
+        """Name the parts of a checkpoint.
 
         Args:
             folder: Made if it is not there; only rank 0 reads and writes there.
             keep: How many of the newest stay.
             world: By default the one that ``setup()`` made.
-            parts: What has ``state_dict`` and ``load_state_dict``, by name. States may hold
+            parts: Objects with ``state_dict`` and ``load_state_dict``, by name. States may hold
                 tensors, numbers, text and containers of these.
         """
         if keep < 1:
@@ -74,7 +74,7 @@ class Checkpoints:
         ``step`` is its number: how often the optimizer stepped, or the epoch.
 
         Raises OSError on rank 0 if it cannot be written (earlier ones stay as they are),
-        CheckpointError if a part's state holds what could not be read back.
+        CheckpointError if a part's state could not be read back.
         """
         world = self._world
         own = _capture_random(world.device)
@@ -133,7 +133,7 @@ class Checkpoints:
                 part.load_state_dict(states[name])
 
     def _whole_one(self) -> bytes:
-        """Return the bytes of the newest whole file, nothing, or what stands for damage."""
+        """Return the bytes of the newest whole file, nothing, or the mark of damage."""
         seen = False
         for path in self._candidates():
             seen = True

@@ -157,7 +157,7 @@ def to_device(batch: Any, device: torch.device) -> Any:
 
 
 def map_tensors(function: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
-    """Return ``value`` with what ``function`` makes of each tensor in its dictionaries, lists and tuples."""
+    """Return ``value`` with ``function`` applied to each tensor in its dictionaries, lists and tuples."""
     if isinstance(value, torch.Tensor):
         return function(value)
     if isinstance(value, dict):

@@ -69,7 +69,7 @@ def mark_step(samples: int = 0) -> MarkedStep:
 
 
 def _find_emit() -> Emit:
-    """Return what takes the step that begins; of the hook's own none is emitted within it."""
+    """Return the function that takes the step that begins; the hook emits none of its own within it."""
     process.marked_step = process.last_step + 1
     patches = sys.modules.get("distconsole_training.torch_hook.torch_patches")
     watching = getattr(patches, "watching", ())

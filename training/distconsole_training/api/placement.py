@@ -1,4 +1,4 @@
-"""Where this process stands among the ranks, as whoever started it says."""
+"""This process's place among the ranks, by its launcher."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SetupError(RuntimeError):
 
 
 class Launcher(str, Enum):
-    """Whose variables say who this rank is."""
+    """The launcher whose variables give the rank."""
 
     ARGUMENTS = "arguments"
     ENV = "env"
@@ -192,7 +192,7 @@ def _slurm_port(environment: Mapping[str, str]) -> int:
 
 
 def _find_session_folder(environment: Mapping[str, str], place: Placement) -> str | None:
-    """Return Open MPI's own folder of this job, where all its ranks are on this host."""
+    """Return Open MPI's own folder of this job, if all its ranks are on this host."""
     if _number(environment, "OMPI_COMM_WORLD_LOCAL_SIZE") != place.world_size:
         return None
     for name in ("OMPI_MCA_orte_jobfam_session_dir", "PMIX_SERVER_TMPDIR"):

@@ -30,7 +30,7 @@ class World:
 
     Attributes:
         device: This rank's own GPU, or the CPU. It is torch's current device as well.
-        backend: What carries the collectives: ``nccl``, ``gloo``, ``horovod`` or, alone, ``none``.
+        backend: The backend of its collectives: ``nccl``, ``gloo``, ``horovod`` or, alone, ``none``.
         launcher: The launcher whose variables gave the rank.
     """
 
@@ -50,7 +50,7 @@ class World:
 
     @property
     def collectives(self) -> collectives.Collectives:
-        """What this world's figures are reduced with."""
+        """The collectives for this world's figures."""
         return collectives.Alone() if self.world_size == 1 else collectives.in_use()
 
     def close(self) -> None:
@@ -70,7 +70,7 @@ class World:
         self._close(waits=kind is None, leaves=kind is None or self.backend != "nccl")
 
     def needs_torch(self) -> None:
-        """Form torch's process group of all ranks, also where Horovod brought them together."""
+        """Form torch's process group of all ranks, also if Horovod brought them together."""
         import torch.distributed as dist
 
         if self.world_size == 1 or dist.is_initialized():
@@ -143,22 +143,22 @@ def setup(
 ) -> World:
     """Become a rank: find the others, take a device, connect.
 
-    Who this process is comes from the arguments, or else from the launcher's environment. Without
-    either it is alone, and nothing is connected.
+    The rank comes from the arguments, or else from the launcher's environment. Without
+    either the process is alone, and nothing is connected.
 
     Args:
-        init_method: Where the ranks meet: ``tcp://HOST:PORT``, ``file:///shared/path`` (it must
+        init_method: The rendezvous: ``tcp://HOST:PORT``, ``file:///shared/path`` (it must
             not exist yet) or ``env://``. By default it is worked out from the launcher.
         rank, world_size: Arguments of a platform; negative means "not given".
         local_rank: Which GPU of this host.
         device: Instead of the GPU of ``local_rank``, or the CPU without one.
         backend: ``nccl`` or ``gloo`` instead of the device's usual one.
-        engine: ``torch``, ``horovod`` or ``auto``: Horovod where Horovod's launcher started this
-            process, or where mpirun did and the script has imported ``horovod.torch``; else torch.
+        engine: ``torch``, ``horovod`` or ``auto``: Horovod if Horovod's launcher started this
+            process, or if mpirun did and the script has imported ``horovod.torch``; else torch.
         timeout_seconds: How long a rank waits for another.
 
     Raises:
-        SetupError: if that cannot work; it names the variable and says what to do.
+        SetupError: if that cannot work; it names the variable and the remedy.
     """
     if _worlds:
         raise SetupError("setup() was called already in this process: close() that world first")
@@ -268,7 +268,7 @@ def _horovod(placement: Placement) -> Any:
 
 
 def _store_over_horovod(world: World, timeout: timedelta) -> Any:
-    """Return a store that rank 0 holds on a free port; Horovod tells the others where."""
+    """Return a store that rank 0 holds on a free port; Horovod broadcasts the address."""
     import torch.distributed as dist
 
     hvd = world.needs_horovod()

@@ -34,7 +34,7 @@ SETTLE_SECONDS = 0.5
 
 
 def main() -> None:
-    """Train, test and say how well it went."""
+    """Train, test and print the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=16)
     parser.add_argument("--batch", type=int, default=16, help="images a step and rank")

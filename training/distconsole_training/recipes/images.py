@@ -44,7 +44,7 @@ def run(
     read: Callable[[argparse.Namespace], tuple[Any, Any, int]],
     collate_fn: Any = None,
 ) -> None:
-    """Train, test and say how well it went; ``read`` returns images to train on, to test with, and the number of classes."""
+    """Train, test and print the results; ``read`` returns images to train on, to test with, and the number of classes."""
     options = parser.parse_args()
     try:
         with setup(engine="horovod" if options.strategy == "horovod" else "auto") as world:
@@ -96,7 +96,7 @@ def train(
     test_set: Any,
     collate_fn: Any,
 ) -> None:
-    """Train for ``--epochs`` epochs, test after each, print and report what came of it."""
+    """Train for ``--epochs`` epochs, test after each, print and report the results."""
     world = way.world
     loading = {"num_workers": options.workers, "collate_fn": collate_fn}
     lr = options.lr * options.batch * options.accumulate * world.world_size / 128

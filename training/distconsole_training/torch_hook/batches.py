@@ -1,4 +1,4 @@
-"""How many samples a batch holds, as its DataLoader or its shape tells."""
+"""The number of samples in a batch, by its DataLoader or its shape."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CHANNELS = (1, 3, 4)
 
 
 class Source:
-    """One pass over a DataLoader: what its iterator says of the size of its batches.
+    """One pass over a DataLoader, and the sizes of its batches by its iterator.
 
     Attributes:
         number: Counts the iterators of this process from 1.
@@ -66,7 +66,7 @@ class Source:
 
 
 def samples_of(batch: Any, *, agreeing: int = 1) -> int:
-    """Return the samples in ``batch`` as its shape tells them, 0 unless ``agreeing`` parts say so, and none another."""
+    """Return the samples in ``batch`` by its shape; 0 unless ``agreeing`` parts have that size, and none another."""
     sizes: list[int] = []
     if _may_be_a_list_of_samples(batch) or not _collect(batch, sizes, _MAX_DEPTH, [_MAX_PARTS]):
         return 0
@@ -101,7 +101,7 @@ def _collect(part: Any, sizes: list[int], depth: int, left: list[int]) -> bool:
 
 def _collect_sequence(part: Sequence[Any], sizes: list[int], depth: int, left: list[int]) -> bool:
     if part and isinstance(part[0], (str, bytes, int, float)):
-        # One word or number per sample; a lone number beside tensors says nothing.
+        # One word or number per sample; a lone number beside tensors gives no size.
         if len(part) > 1 and all(isinstance(one, (str, bytes, int, float)) for one in part):
             sizes.append(len(part))
         return True

@@ -1,4 +1,4 @@
-"""The short way of the ordinary step, for less than half of what ``Steps`` costs (``benchmarks.hook_cost``).
+"""The short way of the ordinary step, for less than half the cost of ``Steps`` (``benchmarks.hook_cost``).
 
 Fetch, backward, the one optimizer: once the first thread has made such a step, only the times of
 the next ones are noted. Any other event ends that, and so does a step measured for waits:
@@ -32,10 +32,10 @@ class FastPath:
         steps: The thread's ``Steps``; it gets events only after ``leave``.
         place: One of the places above.
         source: The source of the batch, a full one.
-        loss: What backward was called on; None where unknown.
+        loss: The tensor of backward; None if unknown.
         optimizer: The ``id`` of the one optimizer.
         previous_end: When the step before ended.
-        recorder: Where its record goes; None where ``emit`` takes it.
+        recorder: The ring for its record; None if ``emit`` takes it.
     """
 
     # Two cache lines, which are cold at each call.

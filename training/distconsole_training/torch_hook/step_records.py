@@ -61,8 +61,8 @@ def write_batch(
     waited: Sequence[float] | None,
     loss: Value,
 ) -> None:
-    """Write a batch of a process that has made no step yet; of a DataLoader's worker, whose data set reads
-    from another loader, there is none."""
+    """Write a batch of a process that has made no step yet; none of a DataLoader's worker that reads
+    from another loader."""
     recorder = process.made
     if recorder is None:
         if sys.modules["torch.utils.data"].get_worker_info() is not None:

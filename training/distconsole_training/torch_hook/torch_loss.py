@@ -202,5 +202,5 @@ def _is_sum(made_by: Any) -> bool:
 
 
 def _before(made_by: Any) -> Any:
-    """Return what made the first argument of an operation."""
+    """Return the operation that made the first argument of another."""
     return made_by.next_functions[0][0] if made_by.next_functions else None

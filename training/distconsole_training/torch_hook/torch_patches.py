@@ -229,7 +229,7 @@ def _listen_to_waits(torch: Any, watch: TorchSteps) -> None:
 
 
 def _time(home: Any, name: str) -> None:
-    """Have the waits know how long the function ``name`` of ``home`` blocks; they do where torch is there."""
+    """Have the waits measure how long the function ``name`` of ``home`` blocks, once torch is imported."""
     for watch in watching:
         original = getattr(home, name)
         wrapper = _as_builtin(original, timed(original, watch.waits, watch.is_compiling))
@@ -305,7 +305,7 @@ def _join_horovod(arguments: Any, _result: Any) -> None:
 def _hide_from_compiler(eval_frame: Any) -> None:
     """Keep ``torch._dynamo.eval_frame`` from compiling our functions.
 
-    It would where compiled code of the script, interrupted at a graph break, calls one of them.
+    It would when compiled code of the script, interrupted at a graph break, calls one of them.
     """
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] == _PACKAGE:

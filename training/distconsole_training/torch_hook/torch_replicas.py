@@ -1,7 +1,7 @@
 """Which tensors of this process have a replica on other ranks: those that may be compared.
 
 A parameter is a replica if it is an ordinary tensor of a module that an optimizer of the script
-trains, and nothing says that it is a shard (FSDP, DTensor, DeepSpeed, Megatron).
+trains, and no mark of a shard is on it (FSDP, DTensor, DeepSpeed, Megatron).
 """
 
 from __future__ import annotations
@@ -150,14 +150,14 @@ def _is_a_shard(parameter: Any) -> bool:
 
 
 def _ranks_of(wrapper: Any) -> tuple[int, ...]:
-    """Return the ranks that a DistributedDataParallel keeps equal, as its process group says."""
+    """Return the ranks that a DistributedDataParallel keeps equal, by its process group."""
     ranks = getattr(sys.modules.get("torch.distributed"), "get_process_group_ranks", None)
     group = getattr(wrapper, "process_group", None)
     return tuple(ranks(group)) if ranks is not None and group is not None else ()
 
 
 def _short(name: str) -> str:
-    """Return the name that the script gave, without what wrappers put before it."""
+    """Return the script's name of a parameter, without the prefixes of wrappers."""
     name = name.replace("_orig_mod.", "")
     while name.startswith("module."):
         name = name[len("module.") :]

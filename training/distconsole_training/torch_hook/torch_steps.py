@@ -1,4 +1,4 @@
-"""What torch's calls mean for the steps of a thread."""
+"""Turns torch's calls into events for the steps of a thread."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class TorchSteps:
         self._in_backward = None
 
     def leave_to_script(self) -> Emit:
-        """Emit no step any more, as the script marks its own; return what takes those."""
+        """Emit no step any more, as the script marks its own; return the function that takes those."""
         if self._taken_by is None:
             self._taken_by, self._emit = self._emit, _drop
             self.forget()
@@ -110,7 +110,7 @@ class TorchSteps:
     def fetched(self, iterator: Any, batch: Any) -> None:
         ended_ns = monotonic_ns()
         source: Source = iterator._distconsole_source
-        # A script that keeps ``__next__`` and calls it again does not tell when it begins.
+        # A script that keeps ``__next__`` and calls it again does not show when a fetch begins.
         began_ns, source.began = source.began or ended_ns, 0
         index = iterator._num_yielded
         samples = source.full if index < source.full_until else source.samples(index, batch)
@@ -145,7 +145,7 @@ class TorchSteps:
             self._in_backward = None
 
     def await_own(self, tensors: Any) -> None:
-        """Have the engine say when it has computed the last gradient of the backward that begins.
+        """Note when the engine has computed the last gradient of the backward that begins.
 
         Callbacks queued for the end, as DDP's wait for gradients, run after that:
         the engine runs them in the order in which they were queued.
@@ -252,7 +252,7 @@ class TorchSteps:
         return self.fast.is_ahead if mine else self._others.steps.is_ahead
 
     def _at_work(self) -> Steps | None:
-        """Return whose backward is going on, if one is."""
+        """Return the steps whose backward is going on, if one is."""
         if self.fast.place == IN_BACKWARD:
             self.fast.leave()
             return self.fast.steps

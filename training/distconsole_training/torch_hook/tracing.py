@@ -101,7 +101,7 @@ class _Trace:
         return True
 
     def fail(self, error: Exception) -> None:
-        """Tell who asked that there will be no trace."""
+        """Report to the agent that there will be no trace."""
         profiler, self._profiler = self._profiler, None
         self._tell(error=f"{type(error).__name__}: {error}"[:500])
         if profiler is not None:
@@ -113,7 +113,7 @@ class _Trace:
 
         if _profiler_enabled():
             raise RuntimeError("the script has a profiler of its own at work")
-        # By us, so that it is the user's alone, and what cannot be written is known before all.
+        # By us, so that it is the user's alone, and a failure to write is known before the trace.
         os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         self._profiler = profile()
         own = os.environ.get(ENV_LOG_LEVEL)

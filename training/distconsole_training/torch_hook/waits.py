@@ -1,6 +1,6 @@
 """When the training thread waited for other ranks, in nanoseconds: separates its work from its waiting.
 
-Timed are the calls that block where Python sees them (``Work.wait``, Horovod's wait for a handle,
+Timed are the blocking calls that Python sees (``Work.wait``, Horovod's wait for a handle,
 DDP's broadcast of buffers), and the end of a backward, in which DDP waits for its last gradients.
 Of steps that follow each other fast, only some are measured, which bounds the cost.
 """

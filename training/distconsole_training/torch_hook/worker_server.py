@@ -1,7 +1,7 @@
 """Starts torch's worker server in a rank that joins a process group: on a private socket the agent asks it.
 
 It answers from threads of C++, also while the script is stuck: stacks, and torch's flight recorder. It is started
-where torch starts threads of its own, and not before: a process that forks is warned if it has several.
+together with torch's own threads, and not before: a process that forks is warned if it has several.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _started_in: list[int] = []
 
 
 def start(torch: Any) -> None:
-    """Start the server, once a process; do without where this torch has none, or cannot be kept quiet."""
+    """Start the server, once a process; do without if this torch has none, or cannot be kept quiet."""
     pid, folder = os.getpid(), os.environ.get(ENV_RINGS)
     if pid in _started_in or not folder or os.environ.get(ENV_ROLL_CALL) == "0":
         return

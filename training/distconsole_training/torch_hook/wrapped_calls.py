@@ -127,7 +127,7 @@ def _known_backward(
         now = monotonic_ns()
         if fast.place == FETCHED and grad_tensors is None and get_ident() == fast.thread:
             try:
-                # What ``read`` does with nearly every loss on a CPU.
+                # ``read``'s work for nearly every loss on a CPU.
                 if (
                     type(tensors) is tensor
                     and not functions()
@@ -184,7 +184,7 @@ def _any_backward(original: Any, began: Any, ended: Any) -> Callable[..., Any]:
 
 
 def hook_before_step(watch: TorchSteps) -> Callable[..., None]:
-    """Return what torch is to call before every step of an optimizer."""
+    """Return the function for torch to call before every step of an optimizer."""
     fast, is_compiling = watch.fast, watch.is_compiling
     began = meter(watch.optimizer_began, watch.waits)
 
@@ -206,7 +206,7 @@ def hook_before_step(watch: TorchSteps) -> Callable[..., None]:
 
 
 def hook_after_step(watch: TorchSteps) -> Callable[..., None]:
-    """Return what torch is to call after every step of an optimizer."""
+    """Return the function for torch to call after every step of an optimizer."""
     fast, is_compiling, waits = watch.fast, watch.is_compiling, watch.waits
     ended = meter(watch.optimizer_ended, watch.waits)
 

@@ -40,7 +40,7 @@ class Thread(Told, frozen=True, kw_only=True):
 
 
 class ProcessEnding(Told, frozen=True, kw_only=True):
-    """How a process ended; ``why`` is what its node found out, such as the kernel's OOM killer."""
+    """How a process ended; ``why`` is its node's explanation, such as the kernel's OOM killer."""
 
     exit_code: Code | None = None
     signal: Annotated[int, Meta(ge=0, le=255)] | None = None
@@ -106,7 +106,7 @@ class Collective(Operation, frozen=True, kw_only=True):
 
     Attributes:
         ranks: Of the group, by their global numbers; empty where unknown.
-        span: The first and the last of them, where agents tell all between by these alone.
+        span: The first and the last of them, if agents send a range by these alone.
         done_seq: The last one that is complete, -1 for none yet; None where unknown.
         age_s: Seconds since it was enqueued.
         recent: Those before it, newest first.
@@ -182,7 +182,7 @@ class Call(Told, frozen=True, kw_only=True):
 
     @property
     def frames(self) -> tuple[Place, ...]:
-        """The main thread's stack, innermost first; that of the first thread where none is called so."""
+        """The main thread's stack, innermost first; that of the first thread if none is the main one."""
         main = next((each for each in self.threads if each.main), None)
         if main is None and self.threads:
             main = self.threads[0]

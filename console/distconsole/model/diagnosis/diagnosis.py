@@ -10,7 +10,7 @@ from distconsole.model.diagnosis.calls import Place
 
 
 class Kind(StrEnum):
-    """What keeps a run. Add words, never change one: programs read them."""
+    """Cause of a run's standstill. Add words, never change one: programs read them."""
 
     HEALTHY = "healthy"
     STARTING = "starting"
@@ -64,7 +64,7 @@ class Sure(StrEnum):
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """What most ranks wait in: an operation, such as ``all_reduce #2507``, and where in the script."""
+    """The wait of most ranks: an operation, such as ``all_reduce #2507``, and its place in the script."""
 
     operation: str
     ranks: tuple[int, ...]
@@ -90,14 +90,14 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         hang: Something is wrong; false for a run that is fine, or in a phase that takes its time.
-        summary: One line; ``hint`` what to do.
+        summary: One line; ``hint`` the remedy.
         short: The culprit and its activity alone, without the duration; as ``summary`` without a culprit.
         ranks: The culprits; empty if the evidence names none.
         place: Where the first of them is.
         operation: The operation that the others wait in.
         seconds: Time since the culprit's last step; None if unknown.
         waiting: The wait of most ranks; None without any.
-        evidence: What else speaks for it, a line each.
+        evidence: Further evidence, a line each.
         lacks: Ways to the stacks that were not possible, and the reason, a line each.
         away: Host -> why it does not answer.
     """

@@ -1,4 +1,4 @@
-"""What comparing a run with others needs beside its timeline: means over its steps, curves along three axes, bounded in size."""
+"""A run's figures for a comparison, beside its timeline: means over its steps, curves along three axes, bounded in size."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class RunStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One run to compare: what ``show`` says of it, the fold of its events, and how it was configured."""
+    """One run to compare: its summary for ``show``, the fold of its events, and its settings."""
 
     summary: RunSummary
     statistics: RunStatistics

@@ -1,4 +1,4 @@
-"""What conditions may ask of a check: rows and a table of fields."""
+"""Fields of conditions on a check: rows and a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What conditions may ask of a run's ranks: a table of fields."""
+"""The table of fields of conditions on a run's ranks."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class FirstSteps:
 
     @property
     def own_ms(self) -> float | None:
-        """Median own time of the slowest rank in a step; None where waits were not seen."""
+        """Median own time of the slowest rank in a step; None if its waits were not measured."""
         owns = self._owns.values()
         unseen = any(isnan(own) for each in owns for own in each)
         return None if unseen or not owns else max(map(median, owns))
@@ -208,7 +208,7 @@ class AllRanksWatch:
         return msgspec.structs.replace(finding, kind=cause.kind) if cause else finding
 
     def _is_between(self, earlier: Earlier, step_ms: float) -> bool:
-        """Whether what steps take longer is in the waits of all ranks: the slowest one's own time is as it was."""
+        """Return True if the longer time of steps is in the waits of all ranks: the slowest one's own time is as it was."""
         own = self._steps.own_ms
         if own is None or earlier.own_ms is None:
             return False

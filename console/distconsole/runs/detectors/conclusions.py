@@ -35,7 +35,7 @@ MAX_SUMMARY_CHARS = 240
 def first_failure_finding(
     ranks: Ranks, first: FirstFailure, left: tuple[int, ...], t: float
 ) -> RunFinding:
-    """Return who failed first, with its traceback in ``seen``; ``left`` are ranks that had ended well before."""
+    """Return the finding on the first failure, with its traceback in ``seen``; ``left`` are ranks that had ended well before."""
     advice = remedy(first.error, first.traceback)
     if left:
         who = f"{ranks_text(left)} on {join_some(ranks.hosts_of(left), MAX_HOSTS_NAMED)}"
@@ -60,7 +60,7 @@ def first_failure_finding(
 def restart_finding(
     ranks: Ranks, first: FirstFailure, left: tuple[int, ...], entry: frames.RestartEntry, t: float
 ) -> RunFinding:
-    """Return who failed first in an attempt that another follows, and what that one goes on from."""
+    """Return the finding on the first failure of an attempt that another follows, and the checkpoint to resume from."""
     soon = f" in {entry.pause:.3g} s" if entry.pause else ""
     since = f"with the checkpoint {entry.checkpoint}" if entry.checkpoint else "with no checkpoint"
     told = first_failure_finding(ranks, first, left, t)
@@ -149,7 +149,7 @@ class RunOutcome:
         self._ends[host] = entry
 
     def first_failure(self) -> FirstFailure | None:
-        """Return whom the coordinator blames; without it, whom others do; else the earliest failure."""
+        """Return the failure that the coordinator blames; without it, that of the others; else the earliest one."""
         if self._verdict is not None:
             return blame(self._verdict.first_failure)
         others = self._others.values()

@@ -22,7 +22,7 @@ LAUNCHERS = (
 
 
 class ScriptEndWatch:
-    """Judges a run whose script is known to start a launcher.
+    """Judges a run of a script that starts a launcher.
 
     Args:
         starts: The launcher, by name; empty if the processes of the run are the ranks.
@@ -55,7 +55,7 @@ class ScriptEndWatch:
         self._seen = True
 
     def judge(self) -> FirstFailure | None:
-        """Return what failed of a run that ended with 0."""
+        """Return the failure in a run that ended with 0."""
         if self._left is not None:
             host, left = self._left
             rank = min((rank for rank, its in self._ranks.hosts.items() if its == host), default=0)

@@ -122,7 +122,7 @@ def _longest_part(fresh: Fresh, rank: int, others: list[int]) -> tuple[str, floa
 
 
 def _by_parts(fresh: Fresh) -> dict[int, Straggler]:
-    """Return who exceeds the others in a part, by most; in its whole step only where no part says more."""
+    """Return the ranks that exceed the others in a part, by most; in the whole step only if no part exceeds it."""
     found: dict[int, Straggler] = {}
     usual_step = median(map(step_ms, fresh.values()))
     for part in (STEP, DATA, FORWARD, OPTIMIZER, REST):

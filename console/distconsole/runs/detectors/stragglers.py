@@ -1,4 +1,4 @@
-"""Which ranks, or whose host, the others wait for, once it has lasted; and what that costs."""
+"""Finds ranks, or a host's, that the others have long been waiting for; and the cost."""
 
 from __future__ import annotations
 
@@ -264,7 +264,7 @@ def _excess_ms(known: Known, others: Sequence[Known]) -> list[float]:
 
 
 def _nearest(records: Sequence[Record], t: float) -> Record:
-    """Return the window of about ``t``: one host's may have come that another's is still to tell."""
+    """Return the window of about ``t``: hosts' windows do not arrive at the same time."""
     return min(records, key=lambda each: abs(each[0] - t))
 
 
@@ -360,7 +360,7 @@ def who_text(slow: Straggler, hosts: Mapping[int, str]) -> str:
 
 
 def cost_text(slow: Straggler) -> str:
-    """Return by what share a step would be shorter without it: ``9.3 %``."""
+    """Return the share of a step that would be saved without it: ``9.3 %``."""
     share = 100 * slow.cost_share
     return f"{share:.1f} %" if share < 10 else f"{share:.0f} %"
 

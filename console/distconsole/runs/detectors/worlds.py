@@ -24,7 +24,7 @@ OTHER_WORLD, OTHER_RANK, WAITS, ALONE = "other world", "other rank", "waits", "a
 
 
 class WorldWatch:
-    """Collects what ranks say of their way to the first step."""
+    """Collects the ranks' reports on their way to the first step."""
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
@@ -95,7 +95,7 @@ class WorldWatch:
             self._since.setdefault(kind, t)
 
     def _forget_world_of_all(self, living: Set[int]) -> None:
-        """Forget that ranks ask for another world than the plan's where all ranks of it live: a script started them."""
+        """Forget that ranks ask for another world than the plan's if all ranks of it live: a script started them."""
         found = self._wrong.get(OTHER_WORLD, {})
         worlds = {entry.world for entry in found.values()}
         if worlds == {len(living)} and found.keys() >= living:
@@ -192,7 +192,7 @@ class SplitWatch:
         self._moved[rank] = t
 
     def steps(self, rank: int, host: str, t: float) -> Iterator[RunFinding]:
-        """Take steps of ``rank`` on ``host``, though it lives on another; yield what that shows, once for a run."""
+        """Take steps of ``rank`` on ``host``, though it lives on another; yield the finding, once for a run."""
         if self._told or t - self._moved.get(rank, t) < MOVED_SECONDS:
             return
         self._told = True

@@ -117,7 +117,7 @@ def _ended(call: Call, roll: Roll) -> Cause | None:
             Kind.KILLED,
             f"was killed by {signal_text(ended.signal)}",
             f"{logs} shows its last lines",
-            victim=ended.signal == signal.SIGTERM,  # as who ends a run sends it
+            victim=ended.signal == signal.SIGTERM,  # the signal by which a run is ended
         )
     if ended.exit_code == 0:
         return Cause(Kind.LEFT, "has ended with exit code 0, while others train on", _LEFT_HINT)

@@ -30,7 +30,7 @@ class Found:
     Attributes:
         key: Identifies the job among those of these hosts.
         calls: By host; of those that were started there and are gone, too.
-        ras: What NCCL itself finds wrong, a line each.
+        ras: Faults that NCCL's RAS reports, a line each.
     """
 
     key: str
@@ -98,10 +98,10 @@ def join_surveys(surveys: Mapping[str, Survey]) -> list[Found]:
 
 
 def judge_found(found: Found, away: Mapping[str, str]) -> Diagnosis:
-    """Return what keeps a job, or that nothing says that it hangs.
+    """Return the cause of a job's hang, or that there is no evidence of one.
 
-    Nothing counts its steps: how long it has stood still is how long a main thread has not run. Where a kernel
-    does not tell that, it is not called a hang.
+    Its steps are not counted: it has stood still for as long as a main thread has not run. If a kernel
+    does not show that, it is not called a hang.
     """
     living = found.living
     rests = [call.silent_s for call in living if call.silent_s is not None]

@@ -1,4 +1,4 @@
-"""All that is known when a run is judged: the calls of its ranks, and who did not answer."""
+"""The evidence on a run: the calls of its ranks, and the hosts that did not answer."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Roll:
 
     @cached_property
     def _stepped_s(self) -> float:
-        """For how long ranks have made steps that go on, as far as their number tells."""
+        """Seconds for which ranks have made steps that go on, estimated from their number."""
         going = (call for call in self.calls.values() if self.moves(call))
         return max((call.step * self.usual_s(call.rank) for call in going), default=0.0)
 

@@ -19,7 +19,7 @@ from distconsole.runs.diagnosis.stacks import Does, operation_of, what_it_does
 
 
 class Ranks(tuple[int, ...]):  # noqa: SLOT001 - a tuple's subclass cannot have slots
-    """Ranks in order, whose hash is worked out once: a group of 8,192 is looked up as often as it has ranks."""
+    """Ranks in order with a cached hash: a group of 8,192 is looked up as often as it has ranks."""
 
     _hash: int | None = None
 
@@ -183,7 +183,7 @@ class WaitGraph:
         return best, frozenset(waiting | unrecorded)
 
     def _most_by_stack(self, but: frozenset[int]) -> frozenset[int]:
-        """Return who waits in the operation that most stacks show, which may be a backward; ``but`` these."""
+        """Return the ranks that wait in the operation that most stacks show, which may be a backward; ``but`` these."""
         alike: dict[str, set[int]] = {}
         for rank, op in self.by_stack.items():
             if rank not in but:
@@ -240,7 +240,7 @@ def without_p2p(collective: Collective) -> Collective | None:
 
 
 def family_of(op: str) -> str:
-    """Return which of ``FAMILIES`` an operation is of; nothing where its name does not say it, as of a backward."""
+    """Return the one of ``FAMILIES`` that an operation is of; empty if its name does not show it, as of a backward."""
     name = op.replace("_", "").lower()
     return next((family for family in FAMILIES if family in name), "")
 
@@ -272,7 +272,7 @@ def stack_waits_in(call: Call) -> str:
 
 
 def payload_key(operation: Operation) -> tuple[object, ...]:
-    """Return what must be equal on all members of a group in one collective."""
+    """Return the values that must be equal on all members of a group in one collective."""
     own = any(word in operation.op for word in BY_OWN_SIZES) and not operation.op.startswith(
         (
             "all_gather",
@@ -290,7 +290,7 @@ def payload_key(operation: Operation) -> tuple[object, ...]:
 def differing(
     graph: WaitGraph, wait: Wait, ranks: Iterable[int]
 ) -> list[tuple[Operation, list[int]]]:
-    """Return what ``ranks`` have enqueued as that number, the most ranks first; one entry where all agree."""
+    """Return the operations that ``ranks`` have enqueued as that number, the most ranks first; one entry if all agree."""
     kinds: dict[tuple[object, ...], tuple[Operation, list[int]]] = {}
     for rank in sorted(ranks):
         operation = graph.operation_at(rank, wait.group, wait.seq)

@@ -1,4 +1,4 @@
-"""Journals of all hosts as one bounded stream; what connects to a host is a thread, and what reads is who takes the news."""
+"""Journals of all hosts as one bounded stream; a thread connects to a host, and the consumer reads."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ class JournalFeed:
             self._connect(reader, 0.0)
 
     def next(self, timeout: float) -> News | None:
-        """Return what came next; None if nothing did in ``timeout`` seconds, or all is read."""
+        """Return the next news; None if there were none in ``timeout`` seconds, or all is read."""
         now = time.monotonic()
         deadline, read_until = now + timeout, now + READ_SECONDS
         while True:
@@ -285,7 +285,7 @@ class JournalFeed:
         return max(quiet, default=now)
 
     def _hold_lines_until(self, now: float) -> float:
-        """Return until when at least lines wait for a host whose history is being read, so that records come first."""
+        """Return the time until which lines wait for a host whose history is being read, so that records come first."""
         history = time.time() - CATCH_UP_SECONDS
         while self._history:
             reader = next(iter(self._history))
@@ -315,7 +315,7 @@ class JournalFeed:
         return delivered
 
     def _queue(self, reader: HostReader, now: float) -> None:
-        """Give a host another turn: what waits of it begins with another entry, or nothing does."""
+        """Give a host another turn, by its next waiting entry, if it has one."""
         if reader.waiting:
             reader.turn = self._taken = self._taken + 1  # of equal times the one that came first
             heappush(self._ready, (reader.next_t, self._taken, reader))
@@ -355,7 +355,7 @@ class JournalFeed:
             return
 
     def _pause(self, reader: HostReader) -> float:
-        """Return how long to wait until a host is tried once more; twice as long if it tells nothing new."""
+        """Return the seconds until the next try of a host; twice as long if it sends nothing new."""
         if reader.place.seq > reader.began_at:
             reader.retry_seconds = FIRST_RETRY_SECONDS
         seconds = reader.retry_seconds * random.uniform(0.8, 1.2)  # noqa: S311

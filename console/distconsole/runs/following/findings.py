@@ -130,6 +130,6 @@ def _finding(
 
 
 def _for_a_disk(why: str) -> str:
-    """Return what to do about a disk that refused to be written for ``why``: more room helps a full one only."""
+    """Return the remedy for a disk that refused a write for ``why``: more room helps a full one only."""
     full = any(words in why.lower() for words in ("space", "full", "quota"))
     return "make room" if full else "look at the disk and its mount"

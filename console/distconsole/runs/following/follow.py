@@ -138,7 +138,7 @@ def follow(
 
 
 def _place_of(place: JournalPlace | None, stored: int) -> JournalPlace:
-    """Return how far a journal is known whose last stored entry has that number."""
+    """Return the place in a journal up to its last stored entry, number ``stored``."""
     if place is None:
         return JournalPlace(stored)  # the first version followed it
     return place.at(max(place.seq, stored - place.shift), place.journal)
@@ -338,10 +338,10 @@ class Keeping:
 
 
 class EntryWriter:
-    """Writes entries on its own thread and connection, in batches; who puts waits when it is behind.
+    """Writes entries on its own thread and connection, in batches; ``put`` waits when it is behind.
 
-    A disk that refuses ends the keeping: ``failure`` says why. Once the file has ``limit_bytes``, what ranks
-    print is kept no more: ``left_out`` counts its entries.
+    A disk that refuses ends the keeping, with the reason in ``failure``. Once the file has ``limit_bytes``, the
+    ranks' output is kept no more: ``left_out`` counts its entries.
     """
 
     def __init__(self, path: Path, limit_bytes: int | None = None) -> None:

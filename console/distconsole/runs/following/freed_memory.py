@@ -19,7 +19,7 @@ SETTINGS = ((M_ARENA_MAX, 1), (M_TRIM_THRESHOLD, 128 << 10), (M_MMAP_THRESHOLD, 
 
 @cache
 def return_freed_memory() -> None:
-    """Set it for this process, where its C library is glibc."""
+    """Set it for this process, if its C library is glibc."""
     with suppress(AttributeError, OSError):
         mallopt = ctypes.CDLL(None).mallopt
         for name, value in SETTINGS:

@@ -48,7 +48,7 @@ Source = tuple[HostName, int | None, str]
 
 
 class _Waiting:
-    """What waits of one source, and how much was left out before it."""
+    """Waiting lines of one source, and the number of those left out before them."""
 
     def __init__(self) -> None:
         self.lines: deque[WaitingLine] = deque()
@@ -101,7 +101,7 @@ class WaitingLines:
         return rest, left_out
 
     def put(self, host: HostName, entry: LogEntry | EndEntry, t: float) -> Source | None:
-        """Take what waits; return whose lines were left out for it, if any were."""
+        """Take a line or an end; return the source whose lines were left out for it, if any were."""
         line = WaitingLine(host, entry, t)
         if isinstance(entry, EndEntry):
             self._ends[host] = line
@@ -167,7 +167,7 @@ class WaitingLines:
         return line._replace(entry=structs.replace(line.entry, text=mark + line.text))
 
     def _first(self) -> WaitingLine | Source:
-        """Return the end of a host of which nothing else waits, or whose line comes next."""
+        """Return the end of a host without waiting lines, else the source of the next line."""
         for host, end in self._ends.items():
             if not self.of(host):
                 return end

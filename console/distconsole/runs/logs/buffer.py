@@ -23,7 +23,7 @@ MAX_SPEAKERS = 1 << 16
 
 
 class Speaker(msgspec.Struct, frozen=True):
-    """Who printed: a rank, or on a host what stands above the ranks (``rank`` is None)."""
+    """The source of a line: a rank, or a host's process above the ranks (``rank`` is None)."""
 
     rank: int | None
     host: str

@@ -1,6 +1,6 @@
 """Equal lines of several ranks within seconds, and of one rank in a row, become one; the lines of a rank keep their order.
 
-Each line costs the same, however many there are: a look-up of its text, and of where its rank is.
+Each line costs the same, however many there are: a look-up of its text, and of its rank's place.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class LastLine:
 
 
 class LastLines:
-    """The last lines, at most ``most``; where more came within seconds, those that ``chosen`` returns."""
+    """The last lines, at most ``most``; if more came within seconds, those that ``chosen`` returns."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -66,7 +66,7 @@ class PrintedLosses:
         self._since = math.inf
 
     def feed(self, host: str, entry: LogEntry, t: float) -> Iterator[LogLine | Metric]:
-        """Yield the lines that an entry of ``host`` ends at ``t`` (UNIX seconds), and what losses they say."""
+        """Yield the lines that an entry of ``host`` ends at ``t`` (UNIX seconds), and the losses in them."""
         found: dict[str, list[Point]] = defaultdict(list)
         for event in self._lines.feed(host, entry, t):
             yield event
@@ -91,7 +91,7 @@ class PrintedLosses:
             self._names.update({name: None} if len(self._names) < MAX_PRINTED_NAMES else {})
             before = self._last.get((rank, name), Point(-1, math.nan, None))
             point = Point(before.step + 1 if said is None else int(said), value, None)
-            if name in self._names and point != before:  # a bar that stands still says it again
+            if name in self._names and point != before:  # a bar that stands still repeats it
                 self._last[rank, name] = point
                 found[PRINTED + name].append(point)
 
@@ -124,7 +124,7 @@ class Said(NamedTuple):
 
 
 class EtaEstimator:
-    """Learns when a run will be over, by what its first rank prints (``epoch 3/10``) or reports.
+    """Estimates when a run will be over, by its first rank's output (``epoch 3/10``) or reports.
 
     Two such words give the speed; a count that starts over, as of steps in an epoch, is left out.
     """

@@ -64,7 +64,7 @@ class LineAssembler:
         transient = ""
         *ended, rest = text.split("\n")
         for piece in ended:
-            # What most programs print: a whole line, short, with nothing before it.
+            # Most output is like this: a whole line, short, with nothing before it.
             if self._length == 0 and len(piece) <= MAX_LINE_CHARS and "\r" not in piece:
                 yield self._coloured(piece), False
             else:
@@ -75,7 +75,7 @@ class LineAssembler:
             transient = self._visible_of(self._drain())
         self._take(rest)
         if 0 < self._length <= MAX_LIVING_CHARS:
-            # What stands there now: a bar that goes on seldom, or words that wait for their end.
+            # The visible rest: a bar that goes on seldom, or words that wait for their end.
             transient = self._visible("".join(self._kept)) or transient
         if transient:
             yield transient, True
@@ -105,7 +105,7 @@ class LineAssembler:
         return self._coloured(_last_part(text))
 
     def _visible(self, text: str) -> str:
-        """As ``_visible_of``, of what may go on: its colours are not those of the next line yet."""
+        """As ``_visible_of``, of a rest that may go on: its colours are not those of the next line yet."""
         before = self._colours
         shown = self._coloured(_last_part(text))
         self._colours = before

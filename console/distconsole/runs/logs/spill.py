@@ -1,4 +1,4 @@
-"""A list whose older part lies on the disk, so that it may grow as long as the disk has room."""
+"""A list with its older part on the disk, so that it may grow as long as the disk has room."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Axis:
 
 
 class ReplayClock:
-    """A time on ``axis``, whose end may still grow; it stands, or moves as ``monotonic`` seconds pass."""
+    """A time on ``axis``, which may still grow; it stands, or moves as ``monotonic`` seconds pass."""
 
     def __init__(self, axis: Axis, monotonic: Callable[[], float]) -> None:
         self.axis = axis

@@ -226,7 +226,7 @@ class Recording:
                 self._times.append(self.head.t)
 
     def _finish(self) -> None:
-        # The end that was kept beside the entries, where these do not tell one.
+        # The end that was kept beside the entries, if these have none.
         end = None if self.head.ended else stored_end(self.record)
         if end is not None:
             self.head.t = max(self.head.t, end.t)
@@ -241,7 +241,7 @@ class Recording:
         self.whole = True
 
     def _note(self, event: RunEvents) -> None:
-        """Keep what stands out, and how far the steps were."""
+        """Keep findings and ends, and the number of steps by then."""
         match event:
             case Window():
                 if not self._steps or event.step > self._steps[-1]:

@@ -26,7 +26,7 @@ CREATE TABLE IF NOT EXISTS runs_1 (
 
 
 class Listed(NamedTuple):
-    """One run: what its file was like, and its summary as JSON; ``whole`` if its entries were looked at for it."""
+    """One run: the stamp of its file, and its summary as JSON; ``whole`` if its entries were read for it."""
 
     run: str
     stamp: str

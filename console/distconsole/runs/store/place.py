@@ -106,7 +106,7 @@ class Retold:
 
 
 def _size(text: str) -> int:
-    # Bytes that were no text have come as U+FFFD; to take too few for known tells one twice.
+    # Bytes that were no text have come as U+FFFD; too few known bytes repeat one.
     return len(text.encode("utf-8", "surrogatepass")) - 2 * text.count("\N{REPLACEMENT CHARACTER}")
 
 
