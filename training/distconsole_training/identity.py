@@ -22,7 +22,7 @@ _SOURCES = (
 
 
 class Identity(NamedTuple):
-    """``rank`` and ``local_rank`` are -1 and ``world_size`` is 0 where unknown."""
+    """``rank`` and ``local_rank`` are -1 and ``world_size`` is 0 if unknown."""
 
     rank: int = -1
     local_rank: int = -1

@@ -217,7 +217,6 @@ def _encode(pid: int, rank: int, time_ns: int, error: BaseException) -> bytes:
 
 
 def _format(error: BaseException) -> tuple[str, str]:
-    """Return the traceback of ``error`` and its last lines."""
     import traceback
 
     kind = type(error)
@@ -256,7 +255,6 @@ def _will_begin_again() -> bool:
 
 
 def _report(step: Any, samples: Any, metrics: dict[str, Any]) -> None:
-    """Put a report of the script into the ring."""
     recorder = process.recorder()
     if recorder is None:
         return

@@ -17,10 +17,10 @@ Record kinds:
 
 ``STEP``    one training step ended: ``step`` counts from 0 in this process, ``time_ns`` is
             CLOCK_MONOTONIC at its end, ``a..e`` are step, data, forward, backward and optimizer
-            seconds (NaN where unknown), ``value`` the loss (NaN if not in this record), ``samples`` the
-            samples of the step (0 where unknown), ``flags`` SKIPPED and MICRO as below.
+            seconds (NaN if unknown), ``value`` the loss (NaN if not in this record), ``samples`` the
+            samples of the step (0 if unknown), ``flags`` SKIPPED and MICRO as below.
 ``METRIC``  ``report(name=value)``: ``name`` indexes the name table, ``step``, ``value``,
-            ``samples`` its weight (0 where unknown).
+            ``samples`` its weight (0 if unknown).
 ``PHASE``   a start-up phase was reached: ``name`` indexes PHASES. Of ``rendezvous`` and
             ``init_process_group`` it has ``samples``, the world size that the process asks for and
             that its group has (0 if unknown), and ``value``, its rank there (NaN if unknown);

@@ -22,7 +22,6 @@ class Refusal(Exception):  # noqa: N818 - an answer, mostly without an error
 
 
 def bad_request(message: str, hint: str = "") -> Refusal:
-    """Return the refusal of a request with invalid arguments."""
     return Refusal(ErrorCode.BAD_REQUEST, message, hint)
 
 

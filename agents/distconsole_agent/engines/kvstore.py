@@ -103,7 +103,6 @@ class KeyValueStore:
         self._bytes = 0
 
     def release(self) -> None:
-        """Answer every GET that has no longer to wait."""
         held, self._held = self._held, []
         for request, reply in held:
             if self.holds(request):

@@ -294,7 +294,6 @@ class MpiShim(Shim):
         self._fail(self._own_failure(why))
 
     def _command(self, name: str, command: str) -> None:
-        """Run a command of mpirun on node 0 here."""
         places = self._engine.places
         if self._teardown.begun or self._commands >= MAX_COMMANDS or places is None:
             return

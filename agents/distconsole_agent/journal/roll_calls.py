@@ -141,7 +141,6 @@ class RollCalls:
         return stalled | self._recorders.meeting(int(self._monotonic() * 1e9), limits.MEET_SECONDS)
 
     def take_sample(self, sample: dict[str, Any]) -> None:
-        """Keep the ranks' GPU figures."""
         for gpu in sample["gpus"]:
             rank, power = gpu.get("rank"), gpu.get("power_w")
             if isinstance(rank, int):

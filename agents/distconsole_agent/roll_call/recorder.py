@@ -159,7 +159,6 @@ def _state(entry: Dump) -> str:
 
 
 def _is_number(value: Any) -> bool:
-    """Return True for a number of 64 bits."""
     return isinstance(value, int) and not isinstance(value, bool) and -MAX <= value < MAX
 
 

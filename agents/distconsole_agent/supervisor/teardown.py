@@ -81,7 +81,6 @@ class Teardown:
 
     @property
     def begun(self) -> bool:
-        """Whether anything was sent yet."""
         return self._kill_at is not None
 
     @property

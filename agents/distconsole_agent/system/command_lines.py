@@ -28,7 +28,6 @@ class CommandTarget(NamedTuple):
 
 
 def split_words(line: bytes) -> tuple[str, ...]:
-    """Return the words of /proc/PID/cmdline."""
     words = line.decode("utf-8", "replace").split("\0")
     return tuple(words if words[-1] else words[:-1])
 

@@ -27,7 +27,6 @@ _INNER, _OUTER = (
 
 
 def hmac_sha256(key: bytes, message: bytes) -> bytes:
-    """Return the HMAC-SHA256 of ``message`` (RFC 2104)."""
     key = (sha256(key).digest() if len(key) > BLOCK_BYTES else key).ljust(BLOCK_BYTES, b"\0")
     inner = sha256(key.translate(_INNER) + message).digest()
     return bytes(sha256(key.translate(_OUTER) + inner).digest())

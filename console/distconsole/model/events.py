@@ -142,7 +142,7 @@ class FoundJob(msgspec.Struct, frozen=True, kw_only=True):
         launcher: The program that started it, such as ``torchrun``, or ``by hand``.
         where: Its meeting point, or its launcher's name for it; empty if unknown.
         run: Its id, if distconsole started it.
-        world: Its number of ranks, by its own variables.
+        world: The world size that its processes report.
         age_s: Since its first rank was started.
         ranks: Host -> rank -> pid.
         missing: Ranks of which no process was found.

@@ -70,7 +70,7 @@ class TrustNeed(Enum):
 
 
 class Heading(StrEnum):
-    """Headings of options in the help, in its order."""
+    """Headings of options, in the help's order."""
 
     OPTIONS = "options"
     HOSTS = "hosts"

@@ -94,7 +94,7 @@ class PhaseReached(RunEvent, frozen=True, kw_only=True, tag="phase"):
 
 
 class Window(RunEvent, frozen=True, kw_only=True, tag="window"):
-    """A rank's last window (about one second); null where unknown."""
+    """A rank's last window (about one second); null if unknown."""
 
     rank: int
     step: int

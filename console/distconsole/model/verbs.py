@@ -45,7 +45,7 @@ class Opens(Enum):
 
 
 class Group(Enum):
-    """Headings of verbs in the help, in its order."""
+    """Headings of verbs, in the help's order."""
 
     START = "start"
     WATCH = "watch"

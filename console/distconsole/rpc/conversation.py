@@ -183,7 +183,7 @@ class Conversation:
                 threading.Thread(target=self._flush_quietly, name=name, daemon=True).start()
 
     def _flush_quietly(self) -> None:
-        with suppress(LinkLostError):  # ``_end`` has reported it
+        with suppress(LinkLostError):  # ending the link reports it
             self._flush()
 
     def _flush(self) -> None:

@@ -239,7 +239,7 @@ class PhaseEntry(Entry, frozen=True, kw_only=True, tag="phase"):
 
 
 class MetricPoint(NamedTuple):
-    """A value that a rank gave at a step; ``samples`` is its weight, null where unknown."""
+    """A value that a rank gave at a step; ``samples`` is its weight, null if unknown."""
 
     step: Count
     value: float | None

@@ -94,7 +94,6 @@ class _Greeting:
         self._token = secrets.token_hex(8)
 
     def wait(self) -> bytes:
-        """Return the bytes after ``ready``."""
         began = time.monotonic()
         due = SILENT_SECONDS
         while self._ready not in self._held:

@@ -163,7 +163,6 @@ class Stream(Iterator[Any]):
             self._cancel(self, forget=False)
 
     def answered(self, result: Items) -> None:
-        """Note the request's result (for the reader)."""
         with self._changed:
             if self._paused and (self._discarded or "cancelled" in result):
                 self._stopped = True

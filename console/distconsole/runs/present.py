@@ -128,12 +128,12 @@ def _waits_of(
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """The figures of a run that are of now; rates and times are None where none is known.
+    """The figures of a run that are of now; rates and times are None if none is known.
 
     Attributes:
         samples_s: Samples a second of all ranks seen.
         step_ms: Mean step time of the ranks that make steps.
-        p95_ms: The longest 95th percentile of them; 0 where none is known.
+        p95_ms: The longest 95th percentile of them; 0 if none is known.
         waits: How long they wait for each other.
         working: How many ranks make steps.
         others: State of each other rank.

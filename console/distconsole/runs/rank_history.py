@@ -167,7 +167,7 @@ class Track:
         return dict(zip(grid.places, zip(*columns, strict=True), strict=True))
 
     def usual(self, name: str, column: int) -> float:
-        """Return the median badness of the ranks at ``column``; ``UNKNOWN`` where none is known."""
+        """Return the median badness of the ranks at ``column``; ``UNKNOWN`` if none is known."""
         cells = self.grids[name].at(column)
         known = [
             each for each in cells[:: max(1, -(-len(cells) // SAMPLED_RANKS))] if each != UNKNOWN

@@ -15,7 +15,7 @@ ENDED_BY_STOP = "ended by the stop"
 
 @dataclass(slots=True, eq=False)
 class RankView:
-    """One rank as last seen; None where unknown. Times in UNIX seconds, rates a second."""
+    """One rank as last seen; None if unknown. Times in UNIX seconds, rates a second."""
 
     rank: int
     host: str
@@ -110,12 +110,12 @@ class RankView:
 
     @property
     def steady_ms(self) -> float | None:
-        """The least of its last windows' step times, so that one pause is no slowness; None where unknown."""
+        """The least of its last windows' step times, so that one pause is no slowness; None if unknown."""
         return min(self.last_ms, default=None)
 
     @property
     def samples_s_run(self) -> float | None:
-        """Samples a second over the whole run; None where unknown."""
+        """Samples a second over the whole run; None if unknown."""
         return self.samples_run / self.step_seconds_run if self.step_seconds_run else None
 
     @property

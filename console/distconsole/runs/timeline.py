@@ -188,7 +188,7 @@ class RunTimeline:
 
     @property
     def mean_samples_s(self) -> float | None:
-        """Samples a second over all ranks while they trained, pauses in their steps included; None where unknown."""
+        """Samples a second over all ranks while they trained, pauses in their steps included; None if unknown."""
         longest = max((view.step_seconds_run for view in self.ranks.values()), default=0.0)
         if not longest:
             return None
@@ -202,7 +202,7 @@ class RunTimeline:
 
     @property
     def spread(self) -> float | None:
-        """Slowest rank's mean step time over the fastest's; 1.0 is even; None where unknown."""
+        """Slowest rank's mean step time over the fastest's; 1.0 is even; None if unknown."""
         times = self.step_times
         return times[-1] / times[0] if times and times[0] else None
 
@@ -221,7 +221,7 @@ class RunTimeline:
 
     @property
     def own_spread(self) -> float | None:
-        """The longest of the ranks' ``own_times`` over the shortest; None where unknown."""
+        """The longest of the ranks' ``own_times`` over the shortest; None if unknown."""
         own = self.own_times.values()
         return max(own) / min(own) if own and min(own) else None
 

@@ -129,7 +129,6 @@ class Person:
 
     @contextmanager
     def asked_by(self, asker: Asker) -> Iterator[None]:
-        """Put the questions to ``asker`` meanwhile."""
         before, self._asker = self._asker, asker
         try:
             yield

@@ -154,7 +154,6 @@ class KnownHosts:
 
 
 def fingerprint(blob: bytes) -> str:
-    """Return the fingerprint as ``ssh-keygen -l`` prints it."""
     digest = base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
     return f"SHA256:{digest}"
 

@@ -63,7 +63,6 @@ def log_text(line: str) -> str:
 
 
 def without_colours(line: str) -> str:
-    """Return a result of ``log_text`` without its colours."""
     return _SGR.sub("", line)
 
 

@@ -157,7 +157,6 @@ class SshConfig:
         return self._options(reading)
 
     def find(self, host: Host) -> SshOptions:
-        """As ``lookup``, of a host that the user named."""
         return self.lookup(host.name, host.user, host.port)
 
     def says_how_to_log_in(self, host: Host) -> bool:

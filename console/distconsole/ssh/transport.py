@@ -77,7 +77,7 @@ class Connection(Protocol):
 
     @property
     def reached_at(self) -> str:
-        """The node's address at the other end; empty where none is known, as behind a ProxyCommand."""
+        """The node's address at the other end; empty if none is known, as behind a ProxyCommand."""
         ...
 
     @property

@@ -24,7 +24,7 @@ class MarkedStep:
     """One training step, from the beginning of its ``with`` to the end.
 
     Attributes:
-        samples: How many samples this rank trains on in it; 0 where unknown.
+        samples: How many samples this rank trains on in it; 0 if unknown.
     """
 
     def __init__(self, samples: int) -> None:
@@ -63,7 +63,7 @@ def mark_step(samples: int = 0) -> MarkedStep:
     exception is none. Without a console it does nothing, and it never raises.
 
     Args:
-        samples: How many samples this rank trains on in the step; 0 where unknown.
+        samples: How many samples this rank trains on in the step; 0 if unknown.
     """
     return MarkedStep(samples)
 

@@ -41,7 +41,6 @@ _UNREADABLE = (
 
 
 def main() -> None:
-    """Train, test and print the results."""
     parser = make_parser("cifar10", __doc__)
     parser.set_defaults(edge=EDGE)
     run(parser, _data, pass_batch)

@@ -24,7 +24,6 @@ ARRAYS = (".npy",)
 
 
 def main() -> None:
-    """Train, test and print the results."""
     parser = make_parser("imagefolder", __doc__)
     parser.add_argument("--edge", type=int, default=224, help="pixels that the network sees")
     run(parser, _data)

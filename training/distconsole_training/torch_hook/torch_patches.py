@@ -229,7 +229,7 @@ def _listen_to_waits(torch: Any, watch: TorchSteps) -> None:
 
 
 def _time(home: Any, name: str) -> None:
-    """Have the waits measure how long the function ``name`` of ``home`` blocks, once torch is imported."""
+    """Have the waits measure how long the function ``name`` of ``home`` blocks."""
     for watch in watching:
         original = getattr(home, name)
         wrapper = _as_builtin(original, timed(original, watch.waits, watch.is_compiling))

@@ -241,7 +241,6 @@ class TorchSteps:
         return int(state.get("func_evals", 0))
 
     def _steps(self) -> Steps:
-        """Return the steps of this thread, for an event."""
         if get_ident() != self.fast.thread:
             return self._others.steps
         self.fast.leave()

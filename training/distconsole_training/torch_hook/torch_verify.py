@@ -215,7 +215,6 @@ class Verifier:
 
 
 def _collect(part: Any, summer: Summer, found: list[Any], depth: int) -> None:
-    """Add the tensors of a batch to ``found``."""
     if len(found) >= _BATCH_TENSORS or depth < 0:
         return
     if summer.takes(part):

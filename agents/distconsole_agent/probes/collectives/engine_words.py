@@ -146,7 +146,6 @@ class NcclWords:
 
 
 def read_nccl(text: str) -> dict[str, Any] | None:
-    """Return NCCL's facts in ``text``, as ``NcclWords.facts``."""
     words = NcclWords()
     words.take(text)
     return words.facts()
@@ -160,7 +159,6 @@ def record_nccl() -> int:
 
 
 def recorded(descriptor: int) -> dict[str, Any] | None:
-    """Return the facts that NCCL has logged since ``record_nccl``."""
     text = os.pread(descriptor, MAX_BYTES, 0)
     return read_nccl(text.decode("utf-8", "replace"))
 

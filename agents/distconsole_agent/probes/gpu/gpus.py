@@ -147,7 +147,6 @@ def load(args: dict[str, Any], seconds: float) -> dict[str, Any]:
 
 
 def stop(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
-    """Kill the process that copies for ``token``."""
     token = read.text(args, "token")
     with _LOCK:
         _GIVEN_UP.append(token)

@@ -36,7 +36,6 @@ BULK_BYTES = 32 * 1024
 
 
 def proof(secret: bytes, role: bytes, greeting: bytes, nonce: bytes, port: int) -> bytes:
-    """Return the proof of ``role`` (``connector`` or ``listener``)."""
     message = b"\0".join((role, greeting, nonce, str(port).encode()))
     return hmac_sha256(secret, message)
 

@@ -105,9 +105,9 @@ class Collective(Operation, frozen=True, kw_only=True):
     """The last one that a rank has enqueued in a process group.
 
     Attributes:
-        ranks: Of the group, by their global numbers; empty where unknown.
+        ranks: Of the group, by their global numbers; empty if unknown.
         span: The first and the last of them, if agents send a range by these alone.
-        done_seq: The last one that is complete, -1 for none yet; None where unknown.
+        done_seq: The last one that is complete, -1 for none yet; None if unknown.
         age_s: Seconds since it was enqueued.
         recent: Those before it, newest first.
     """

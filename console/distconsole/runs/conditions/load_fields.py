@@ -32,7 +32,6 @@ class LoadRow:
 
     @property
     def users(self) -> tuple[str, ...] | None:
-        """Users of the GPU; None without one."""
         if self.gpu is None:
             return None
         ours = self.me[:1] if self.gpu.rank is not UNSET else ()

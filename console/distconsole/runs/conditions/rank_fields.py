@@ -72,7 +72,7 @@ def ranks_of(run: RunTimeline) -> list[RankOfRun]:
 
 
 def percent(part: float | None, whole: float | None) -> float | None:
-    """Return the share of ``part`` in ``whole``; None where unknown."""
+    """Return the share of ``part`` in ``whole``; None if unknown."""
     return None if part is None or not whole else 100.0 * part / whole
 
 

@@ -189,7 +189,7 @@ def _apart(values: Mapping[int, float], least_ms: float, most: int) -> list[int]
 
 
 def _waited(window: Window, index: int = 0) -> float:
-    """Return the wait in a step (0), its data, forward, backward or optimizer; 0 where unknown."""
+    """Return the wait in a step (0), its data, forward, backward or optimizer; 0 if unknown."""
     return 0.0 if window.waited_ms is None else window.waited_ms[index]
 
 

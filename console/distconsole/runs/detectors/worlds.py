@@ -32,7 +32,6 @@ class WorldWatch:
         self.begin_again()
 
     def begin_again(self) -> None:
-        """Start over: every rank starts again."""
         self._asked: dict[int, float] = {}
         self._joined: set[int] = set()
         self._stepped: set[int] = set()

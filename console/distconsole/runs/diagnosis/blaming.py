@@ -153,7 +153,7 @@ def _size(span: str) -> int:
 
 
 def payload_text(operation: Operation) -> str:
-    """Return ``4 MiB float32``; empty where unknown."""
+    """Return ``4 MiB float32``; empty if unknown."""
     if not operation.input_sizes or not operation.input_dtypes:
         return ""
     types = [each.lower() for each in operation.input_dtypes]

@@ -426,7 +426,6 @@ def _at(
 
 
 def signal_text(number: int) -> str:
-    """Return ``signal 9 (SIGKILL)``."""
     try:
         return f"signal {number} ({signal.Signals(number).name})"
     except ValueError:

@@ -55,7 +55,7 @@ class Roll:
         return known and (silent or 0.0) <= max(LATELY_SECONDS, steps_s)
 
     def usual_s(self, rank: int) -> float:
-        """Return the usual duration of a step of ``rank``, 0 where unknown."""
+        """Return the usual duration of a step of ``rank``, 0 if unknown."""
         call = self.calls.get(rank)
         told = call.usual_s if call is not None else None
         return told or self.usual_ms.get(rank, 0.0) / 1000

@@ -228,7 +228,7 @@ def group_text(name: str) -> str:
 
 
 def without_p2p(collective: Collective) -> Collective | None:
-    """Return the last operation of a group that is of all its ranks; None where none is known."""
+    """Return the last operation of a group that is of all its ranks; None if none is known."""
     if not collective.p2p:
         return collective
     others = [each for each in collective.recent if not each.p2p]

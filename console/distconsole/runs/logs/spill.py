@@ -45,7 +45,6 @@ class BlobFile:
         self._ends.append(end)
 
     def read(self, number: int) -> bytes:
-        """Return item ``number``, from 0."""
         start, end = self._ends[number : number + 2]
         return os.pread(self._fd, end - start, start)
 

@@ -241,7 +241,7 @@ class Recording:
         self.whole = True
 
     def _note(self, event: RunEvents) -> None:
-        """Keep findings and ends, and the number of steps by then."""
+        """Keep findings, restarts and ends, and the steps by time."""
         match event:
             case Window():
                 if not self._steps or event.step > self._steps[-1]:

@@ -221,7 +221,6 @@ class RunFile:
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('end', ?)", (end,))
 
     def kept_summary(self) -> bytes:
-        """Return the summary of ``keep_summary``; empty without one."""
         found = self._db.execute("SELECT value FROM meta WHERE key = 'whole_summary'").fetchone()
         return bytes(found[0]) if found is not None else b""
 

@@ -123,7 +123,6 @@ class RunStore:
         raise _not_found(wanted, (*ids, *(name for _, name, _ in known if name)))
 
     def words(self) -> list[str]:
-        """Return the words for runs: ids and names."""
         return [word for _, name, run in self.names() for word in (run, name) if word]
 
     def _files(self) -> list[Path]:
