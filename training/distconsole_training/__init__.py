@@ -51,7 +51,7 @@ _WHERE = {
     "setup": "world",
     "strategy": "strategies",
 }
-"""Which module of ``api`` has what; each is imported when it is first asked for."""
+"""Name -> its module of ``api``; each is imported at its first use."""
 
 __all__ = ["__version__", "report", *_WHERE]
 

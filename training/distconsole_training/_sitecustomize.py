@@ -32,7 +32,7 @@ AWAITED = frozenset(
     )
 )
 UNUSABLE = (ImportError, OSError, SyntaxError, ValueError)
-"""What importing our package raises when its folder is gone or damaged; the script goes on."""
+"""Exceptions from importing our package when its folder is gone or damaged; the script goes on."""
 
 
 class _Finder:

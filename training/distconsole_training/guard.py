@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     F = TypeVar("F", bound=Callable[..., Any])
 
 MAX_ERRORS = 100
-"""After so many failures the hook stays silent: something is wrong and repeats."""
+"""After this many failures the hook stays silent: something is wrong and repeats."""
 
 
 class Tally:

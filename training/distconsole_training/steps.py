@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 
 ACCUMULATED = 64
-"""After so many batches with a backward each and no optimizer, a script's steps are most likely out of sight."""
+"""After this many batches with a backward each and no optimizer, a script's steps are most likely out of sight."""
 
 SINGLES = 16
-"""After so many steps with one backward each, a script does not accumulate gradients any more."""
+"""After this many steps with one backward each, a script does not accumulate gradients any more."""
 
 _NAN = math.nan
 _NS = 1e-9

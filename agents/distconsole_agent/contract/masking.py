@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 HIDDEN = "***"
-"""Stands for a value in what others may read: plans, pages, files."""
+"""Stands for a value in text for other readers: plans, pages, files."""
 
 _FISH = re.compile(r"-\w*[xU]\w*|--export|--universal")
 """An option of fish's ``set`` that precedes a variable's name and value."""
@@ -52,7 +52,7 @@ _NAMED = re.compile(
 )
 _GIVEN = re.compile(r"(?<![\w.+~-])([-+~]{0,2}[A-Za-z_][\w.-]*)(\+?=|[ \t]*:[ \t]+|[ \t]+)")
 _LINE = re.compile(r"""(?:"[^"\n]*"?|'[^'\n]*'?|[^\s'"][^\n'"]*)""")
-"""What follows a colon, as in YAML and HTTP. A name before one is prose as often: ``is_secret_name`` has to know it."""
+"""The words after a colon, as in YAML and HTTP. A name before one is prose as often: ``is_secret_name`` has to know it."""
 _HEADER = re.compile(r"((?i:X-[\w-]+|(?:Proxy-)?Authorization|PRIVATE-TOKEN)|Api-Key):(?=\S)")
 """As HTTP allows it: no blank behind the colon. Hosts with a port and images with a tag have other names."""
 _COUNT = re.compile(r"(?i)token[ \t]*:[ \t]+[\d.]{1,12}[a-z/%]{0,3}(?![\w.-])")

@@ -196,9 +196,9 @@ RUN_FIELDS = (
     "journal",
     "trouble",
 )
-"""``journal`` is who wrote the entry ``last_seq``, empty where that is not known. ``state`` is
-``unreadable`` where the node cannot read what it has of the run, and ``trouble`` then says which
-file and why; otherwise it is null. Such a run is never removed by itself."""
+"""``journal`` is the writer of the entry ``last_seq``, empty if unknown. ``state`` is
+``unreadable`` if the node cannot read its files of the run, and ``trouble`` then names the
+file and the reason; otherwise it is null. Such a run is never removed by itself."""
 
 NODE_FIELDS = (
     "cpu",
@@ -217,10 +217,9 @@ NODE_FIELDS = (
     "cpu_mhz",
     "cpu_model",
 )
-"""Percent over all CPUs (0 to 100), bytes, bytes a second; null where psutil is missing. ``disk_wait`` is the percentage
-of the time in which something waited for a disk; ``net_errors_s`` counts errors and dropped packets of the interfaces,
-``net_resent_s`` TCP segments; ``cpu_mhz`` is what the processors may run at, ``cpu_model`` what they are
-called."""
+"""Percent over all CPUs (0 to 100), bytes, bytes a second; null if psutil is missing. ``disk_wait`` is the percentage
+of the time in which a process waited for a disk; ``net_errors_s`` counts errors and dropped packets of the interfaces,
+``net_resent_s`` TCP segments; ``cpu_mhz`` is the processors' greatest clock rate, ``cpu_model`` their name."""
 
 BUSY_FIELDS = ("pid", "user", "command", "cpu", "memory")
 """Of a process that uses the processors: percent of one processor since the reading before, and resident bytes. Items of
@@ -251,8 +250,8 @@ GPU_FIELDS = (
     "age_s",
 )
 """``processes``: ``[{pid, user, command, mem_used, rank: int|null}, ...]`` as last listed; ``age_s``
-how old the values are when the driver stopped answering; null where the driver does not say. ``pcie``: ``[lanes, the
-most, generation, the highest]``; ``xid``: the number of an error that the driver has told of it within ``XID_SECONDS``."""
+the age of the values when the driver stopped answering; null for values that the driver lacks. ``pcie``: ``[lanes, the
+most, generation, the highest]``; ``xid``: the number of an error that the driver reported within ``XID_SECONDS``."""
 
 XID_SECONDS = 10.0
 

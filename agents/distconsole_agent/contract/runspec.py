@@ -13,8 +13,8 @@ DEFAULT_GRACE_SECONDS = 10.0
 MAX_GRACE_SECONDS = 86400.0
 
 FAILURE_GRACE_SECONDS = 5.0
-"""Between SIGTERM and SIGKILL after a first failure, where the run's grace is not shorter: the
-ranks that are left wait in a collective that cannot end, and what ends on SIGTERM ends at once."""
+"""Between SIGTERM and SIGKILL after a first failure, if the run's grace is not shorter: the
+other ranks wait in a collective that cannot end, and those that end on SIGTERM end at once."""
 
 LOST_AFTER_SECONDS = 120.0
 LOST_AFTER_BOUNDS = (5.0, 7 * 86400.0)

@@ -38,8 +38,8 @@ from distconsole_agent.system import steady
 from distconsole_agent.system.loop import Loop, Timer
 
 OF_ATTEMPT = ("failed", "idle", "command_ended", "ended")
-"""Messages that mean the attempt in which they were said, and nothing after it; what is ``final``
-means the run."""
+"""Messages about the attempt in which they were sent, and nothing after it; a ``final`` one
+is about the run."""
 
 
 class Coordinator:

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from distconsole_agent.engines.kvstore import KeyValueStore, Reply, StoreRequest
 
 NO_PLACE = b"-1,-1,-1,-1,-1,-1"
-"""What Horovod tells a rank that is not of the job (hosts.INVALID_SLOT_INFO)."""
+"""Horovod's answer to a rank that is not of the job (hosts.INVALID_SLOT_INFO)."""
 
 GLOBAL_SCOPE, NAME_PREFIX = b"global", b"rank_"
-"""Where ranks look for all others, and what begins the first of the two keys of each (http_store.cc
-of Horovod, rendezvous/context.cc of Gloo)."""
+"""The scope in which ranks look for all others, and the prefix of the first of the two keys of each
+(http_store.cc of Horovod, rendezvous/context.cc of Gloo)."""
 
 MEET_SECONDS = 600.0
 """How long ranks may take to be all there; Horovod's own HOROVOD_ELASTIC_TIMEOUT."""

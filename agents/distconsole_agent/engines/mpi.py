@@ -53,10 +53,10 @@ _ABORTED = re.compile(
 _ABORTS = re.compile(
     r"application called MPI_Abort\([^,)]{1,80}, (-?\d{1,9})\) - process (\d{1,7})"
 )
-"""Of the MPICH family: the rank itself prints it, and is killed with what would have reported it."""
+"""Of the MPICH family: the rank itself prints it, and is killed together with the process that would have reported it."""
 
 _UNCONNECTED = "Open MPI failed to TCP connect to a peer MPI process"
-"""Printed by Open MPI 4 and 5, which do not try that connection again: 4.1.4 waits for ever where the ranks need it,
+"""Printed by Open MPI 4 and 5, which do not try that connection again: 4.1.4 waits for ever if the ranks need it,
 5.0.7 ends them."""
 
 REMOTE_SCRIPT = """\
@@ -80,13 +80,13 @@ SUSPECT_SECONDS = 0.3
 ends, mpirun after a daemon that it ends."""
 
 RAISED_SECONDS = 0.5
-"""How long a rank may live on after an exception that nobody caught: at its exit MPI_Finalize waits
+"""How long a rank may live on after an uncaught exception: at its exit MPI_Finalize waits
 for the other ranks, which wait for it, for ever."""
 
 LOOK_SECONDS = 0.25
 
 CUT_SECONDS = 1.0
-"""Seconds between two checks whether the hosts lost each other."""
+"""Seconds between two checks that the hosts have not lost each other."""
 
 QUIET_SECONDS = 3.0
 """Seconds without a message from a host after which a cut is possible; shims send one each second."""

@@ -43,12 +43,12 @@ GONE_SECONDS = 60.0
 """How long a shim whose srun is gone may take to end its ranks."""
 
 LOOK_SECONDS, OVER_SECONDS = 10.0, 90.0
-"""A srun that still waits for a host so long after the run's end is killed, as it would keep the job's hosts for
-good: of one that lost its network and came back srun (22.05) never hears. It is looked for at the first pace."""
+"""A srun that still waits for a host this long after the run's end is killed, as it would keep the job's hosts for
+good: srun (22.05) never hears of a host that lost its network and came back. It is looked for at the first pace."""
 
 END_SECONDS, LINGER_SECONDS = 10.0, 1.0
-"""Where a host lets its user in only while a job runs there, the last entries must be read before
-the job ends: the agent has so long to write them, and the console then to take them."""
+"""If a host admits its user only while a job runs there, the last entries must be read before
+the job ends: the agent has the first time to write them, and the console then the second to take them."""
 
 SHIM_SECONDS = 60.0
 """How long srun may take until a shim answers."""

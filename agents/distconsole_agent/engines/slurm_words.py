@@ -21,7 +21,7 @@ _CANCELLED = re.compile(
     r"(?: DUE (?:TO|to) (?P<why>[A-Za-z ]+?))?(?:,[^*]*| ON NODE \S+)?|(?P<failed>FAILED) [^*]*) \*\*\*"
 )
 _PLAIN = ("", "SIGNAL TERMINATED")
-"""What scancel's own signal makes of the reason; from 25.05 on slurmstepd names every signal."""
+"""The reason after scancel's own signal; from 25.05 on slurmstepd names every signal."""
 
 _NODE_FAILED = re.compile(r"^srun: error: Node failure on (\S+)", re.MULTILINE)
 _COMPLAINT = re.compile(

@@ -24,7 +24,7 @@ class Slice(NamedTuple):
     offset: int
     length: int
     cost: int
-    """What it costs everybody behind the journal to take it."""
+    """Cost of this slice to all its readers behind the journal."""
 
 
 class LogTail:

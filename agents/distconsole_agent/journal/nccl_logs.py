@@ -16,7 +16,7 @@ FILES = "{run_dir}/nccl-"
 
 CHECK = "run.nccl"
 QUIET_SECONDS = 3.0
-"""Once nothing was written for so long, the ways are settled: a first collective makes them."""
+"""After this long without a new line the transports are settled: a first collective makes them."""
 
 MAX_FILES, MAX_READ, MAX_TOLD = 256, 1 << 18, 4
 INFINIBAND = "/sys/class/infiniband"

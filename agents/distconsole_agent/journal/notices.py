@@ -24,12 +24,12 @@ from distconsole_agent.system.own_log import complain
 FILE = "notify.json"
 KEPT = "notices.jsonl"
 """Lines, each one of ``notice`` (with the ``check`` of a finding), ``told`` (the index of a notice) and ``first`` (a
-verdict's failure). The agent that tells holds its lock: one that comes tells only what that has left."""
+verdict's failure). The agent that posts holds its lock: a later one posts only the rest."""
 MAX_NOTICES = 20
 """Of one run, beside its end: a run in trouble must not flood a channel."""
 MAX_CHARS = 400
 OF_OTHERS = ("run.first_failure", "run.stall", "run.restart", notes.NOTICE_UNTOLD)
-"""Findings of what is told anyway, of what mends itself, or of a notice that could not be sent."""
+"""Findings reported anyway, ones that pass by themselves, and a notice that could not be sent."""
 
 
 class NodeNotices:

@@ -21,10 +21,10 @@ MAX_ANCESTORS = 8
 Entry = dict[str, Any]
 
 PLACED = ("rendezvous", "init_process_group")
-"""Phases whose record says a place in a world."""
+"""Phases with a place in a world in their record."""
 
 OWN_WORLDS = ("single", "slurm")
-"""Launchers of one process a node: what ranks that makes is the script's affair."""
+"""Launchers of one process a node: the script decides how many ranks that makes."""
 
 
 class RankState:
@@ -32,7 +32,7 @@ class RankState:
         self.rank = rank
         self.local_rank = local_rank
         self.is_placed = True
-        """Whether ``local_rank`` is known; of a rank that the script started only itself can say it."""
+        """True if ``local_rank`` is known; a rank that the script started must report it itself."""
         self.is_numbered = False
         """Whether ``rank`` is the rank in a process group; until then it is the plan's."""
         self.pid: int | None = None
@@ -43,7 +43,7 @@ class RankState:
         self.starter: int | None = None
         """Number in the plan of the process that started this rank's; None if the shim started it, -1 if unknown."""
         self.ended: Entry | None = None
-        """How and when it ended: ``exit_code`` or ``signal``, where they are known, and ``t``."""
+        """How and when it ended: ``exit_code`` or ``signal``, if known, and ``t``."""
 
     @property
     def alive(self) -> bool:
@@ -82,7 +82,7 @@ class RankStates:
         self._is_own_world = own_numbers
         self._own_numbers = own_numbers and engine_ranks
         self._numbers: dict[int, int] = {}
-        """Rank of the plan -> its number in its process group, where that is another one."""
+        """Rank of the plan -> its number in its process group, if that differs."""
 
     def __iter__(self) -> Iterator[RankState]:
         return iter(self._ranks.values())

@@ -18,7 +18,7 @@ from distconsole_agent.journal.lines import MARK, is_end, mark_of, seq_of
 from distconsole_agent.node_folder.folders import sync_paths
 
 DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
-"""What reading a compressed file that is damaged raises."""
+"""Exceptions from reading a damaged compressed file."""
 
 Mark = dict[str, dict[str, Any]]
 """Group -> name -> position, such as ``{"logs": {"rank-0.out": 4096}}``."""

@@ -50,7 +50,7 @@ class Recorder:
         self.trains_ns = 0
         """When its child was first seen to train without a number, in UNIX nanoseconds."""
         self.is_substitute = False
-        """Whether it speaks for its parent's rank, as it has none of its own."""
+        """True if it speaks for its parent's rank, as it has none of its own."""
         self.meets_ns = self.met_ns = self.first_step_ns = 0
         self.checks = Checks(path)
         self.waits = Waits()

@@ -57,7 +57,7 @@ Record = tuple[Any, ...]
 """sequence, step, time_ns, kind, flags, name, samples, a, b, c, d, e, value; or four words for the last six."""
 
 OVERDUE_SECONDS = 2.0
-"""A record that later ones have overtaken is waited for so long."""
+"""Longest wait for a record that later ones have overtaken."""
 
 UNANNOUNCED_RECORDS = 8
 """So many records behind the last one announced are looked for when a process has ended."""

@@ -39,19 +39,19 @@ from distconsole_agent.telemetry.mapping import VISIBLE, visible_devices
 MAX_BATCH_ENTRIES = 4096
 
 LARGE_KINDS = frozenset({"log", "window", "sample", "check", "roll_call"})
-"""What a journal on a full disk does without, so that it can say how the run ended."""
+"""Entries that a journal on a full disk leaves out, to keep room for the run's outcome."""
 
 UNBORN_SECONDS = 60.0
-"""A folder without ``shim.pid`` is being prepared for at most so long."""
+"""Longest preparation of a folder without ``shim.pid``."""
 
 LATER_SECONDS, MOST_LATE_SECONDS = 0.002, 0.5
-"""Each node tells its windows so much after the node before it, so that very many do not all at once."""
+"""Seconds between the windows of two nodes, and at most: spreads the load on the console."""
 
 KEPT_SECONDS = 1.0
-"""How long the end of a run waits for the disk to sync what was written before it."""
+"""How long the end of a run waits for the disk to sync all earlier entries."""
 
 SRUN_SECONDS = 10.0
-"""How long the agent waits for srun to end once the shim that it started has died: srun may still say why."""
+"""How long the agent waits for srun to end once the shim that it started has died: srun may still print the reason."""
 
 
 @contextmanager

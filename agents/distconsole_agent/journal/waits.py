@@ -10,9 +10,9 @@ from distconsole_agent.system.procfs import read_head
 
 TICKS = os.sysconf("SC_CLK_TCK")
 MAX_WORKERS = 64
-"""Of more workers so many are looked at."""
+"""Most workers that are looked at."""
 DATA_SHARE, DATA_MS = 0.1, 1.0
-"""Workers are looked at while a rank waits for its data for so much of a step."""
+"""Workers are looked at while a rank waits for its data for this share of a step, and this long."""
 
 
 class _Stat(NamedTuple):

@@ -45,7 +45,7 @@ REMEMBERED_CHANGES = 1024
 """Changes of the batch size that are kept, for the samples of a loss that arrives late."""
 
 MAX_WINDOWS_AT_ONCE = 120
-"""A backlog becomes at most so many windows; its oldest part is one long window."""
+"""Most windows of a backlog; its oldest part is one long window."""
 
 MAX_STEP = 1 << 60
 """A step beyond this is not one."""

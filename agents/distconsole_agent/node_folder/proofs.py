@@ -17,7 +17,7 @@ from distconsole_agent.system.kernel_files import boot_id, boottime
 
 UNBORN = frozenset({"logs", "errors", "journal", "rings"})
 HALF_WRITTEN = "spec.json.new"
-"""What ``prepare`` has made, at most, when it is interrupted before there is a spec."""
+"""The only file of an interrupted ``prepare`` before there is a spec."""
 
 
 def is_unborn(folder: str) -> bool:

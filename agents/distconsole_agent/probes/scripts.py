@@ -32,9 +32,9 @@ _OWN_PATH = (
     "not each.startswith('/dev/fd')]; sys.path.sort(key=lambda each: "
     "not each.startswith(os.path.dirname(os.__file__)) or '-packages' in each)\n"
 )
-"""While a program loads, Python's own modules are found before others; ``PATH`` is what a rank searches.
+"""While a program loads, Python's own modules are found before others; ``PATH`` is a rank's search path.
 
-The folder of a program in memory is ``/`` where Python reads the link of ``/dev/fd``."""
+The folder of a program in memory is ``/`` if Python resolves the link of ``/dev/fd``."""
 _IMPORT = re.compile(
     r"^from distconsole_agent\.((?:probes\.(?:standalone|collectives)|contract|system)\.\w+) import "
     r"(?:\([^)]*\)|.*)\n",

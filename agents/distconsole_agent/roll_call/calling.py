@@ -39,7 +39,7 @@ RECORDERS = (
 """The handlers that dump the flight recorder, newest first."""
 
 HEALTH, NCCL2 = "c10d_health_check", "fr_trace_json?backend=nccl2"
-"""Since torch 2.15: the backends that met a timeout or an error, and the recorder of what "nccl" is there by default."""
+"""Since torch 2.15: the backends that met a timeout or an error, and the recorder of that version's default "nccl"."""
 
 CUT = "outer calls of the stack are not known: Python 3.14 reads no further than the first call from C code"
 

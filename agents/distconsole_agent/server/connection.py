@@ -66,8 +66,8 @@ class ConsoleConnection:
         self._lock = threading.Lock()
         self._asked: dict[int, Asked] = {}
         self.environment = unix.peer_environment(sock)
-        """What the bridge was started with: runs of this console inherit it, not the agent's own,
-        which may be that of another session hours ago. None where it is not known."""
+        """The bridge's environment: runs of this console inherit it, not the agent's own,
+        which may be that of another session hours ago. None if unknown."""
 
     def begin(self) -> None:
         self._sock.settimeout(None)

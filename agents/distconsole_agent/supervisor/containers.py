@@ -19,7 +19,7 @@ FOLDER, BEGUN = "inside", "begun"
 """In a run's folder: its scripts, and the pipe by which a process reports that it runs inside."""
 
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
-"""What says which GPUs are this session's; all else inside is the container's own or of the plan."""
+"""Variables that choose this session's GPUs; all else inside is the container's own or of the plan."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _BEGUN = re.compile(rb"([a-z]+-[0-9]{1,9}-[0-9]{1,9}) ([0-9]{1,10})\Z")

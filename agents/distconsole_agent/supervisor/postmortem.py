@@ -34,13 +34,13 @@ CHILD_SECONDS = 60.0
 older one, so it had dealt with it. (torchrun gives its other workers 30 s before it ends.)"""
 
 RAISED_EXIT_CODE = 1
-"""What Python exits with after an uncaught exception."""
+"""Python's exit code after an uncaught exception."""
 
 _TERMINATED = re.compile(
     r"\b(?:in spawned process (?=\d)|process (?=\d{1,6} terminated with))(\d{1,6})", re.IGNORECASE
 )
 """Of ``failures.headline``, and of ProcessRaisedException and ProcessExitedException in
-torch/multiprocessing/spawn.py, which catches what a child raises, so that its own hook never sees it."""
+torch/multiprocessing/spawn.py, which catches a child's exceptions, so that its own hook never sees them."""
 
 
 _ENDED = re.compile(r"\bprocess \d{1,6} terminated with (?:exit code (\d{1,3})|signal (SIG\w+))$")
@@ -50,7 +50,7 @@ _TAKEN_DOWN = re.compile(r"\bprocess \d{1,6} terminated with signal SIG(?:TERM|A
 """Signals by which a child ends because another one failed, not by itself."""
 
 NOTE_PREFIX, NOTE_SUFFIX = "pytorch-errorfile-", ".pickle"
-"""``torch.multiprocessing.spawn`` has each child write what it raised into such a file, which stays, and tells of one
+"""``torch.multiprocessing.spawn`` has each child write its exception into such a file, which stays, and is of one
 child alone, which may be a victim of another."""
 
 TEMPORARY_FOLDERS = ("TMPDIR", "TEMP", "TMP")

@@ -24,11 +24,11 @@ ENV_RUN_DIR = "DISTCONSOLE_RUN_DIR"
 one machine (the demo), one node must not take another one's processes for its own."""
 
 ENV_JOB, SLURM_JOB = "DISTCONSOLE_SLURM_JOB", "SLURM_JOB_ID"
-"""The Slurm job of a rank, as it was when it was started: what the rank submits inherits the first of them, and gets a
-job of its own in the second."""
+"""The Slurm job of a rank at its start: jobs that the rank submits inherit the first of them, and get a
+job of their own in the second."""
 
 EMBEDDED = "DISTCONSOLE_EMBEDDED"
-"""Set by a console that embeds nodes in its own machine: what carries another value is not of this node."""
+"""Set by a console that embeds nodes in its own machine: a process with another value is not of this node."""
 
 MAX_ENVIRON_BYTES = 1 << 20
 RETRY_SECONDS = 0.05
@@ -38,7 +38,7 @@ LISTINGS, LISTING_SECONDS = 5, 0.02
 """How often /proc is listed again, and after how long, where no descriptor or memory was left for it."""
 
 TIDY_SECONDS = 4.0
-"""How long a process that removes what killed ones left has for it."""
+"""Time for a process that removes leftovers of killed ones."""
 
 SHM_MANAGER = "torch_shm_manag"
 """The kernel's name of torch's ``torch_shm_manager``, in a session of its own. 2 s after the last process that shares

@@ -31,7 +31,7 @@ HELPERS_SECONDS = 10.0
 """As ``LINGER_SECONDS``, for helpers of packages that are known to do so: 5.6 s at most were measured, on busy processors."""
 
 ROUND_NODES = b"GROUP_WORLD_SIZE"
-"""torchrun's variable that says over how many nodes a rank's round goes."""
+"""torchrun's variable with the number of nodes of a rank's round."""
 
 
 class Teardown:

@@ -63,7 +63,7 @@ LAUNCHERS = {
     **dict.fromkeys(("mpiexec.hydra", "hydra_pmi_proxy", "hydra_bstrap_proxy"), "mpiexec"),
     **dict.fromkeys(("srun", "slurmstepd"), "srun"),
 }
-"""By program, module or name in the kernel, what people call it."""
+"""By program, module or name in the kernel, its usual name."""
 
 SPAWNED = "multiprocessing.spawn"
 

@@ -10,7 +10,7 @@ import time
 from typing import Callable, NamedTuple
 
 LOOK_SECONDS = 1.0
-"""Seconds between a shim's checks whether the wall clock was set."""
+"""Seconds between a shim's checks for a jump of the wall clock."""
 
 STEP_NS = 20_000_000
 """Smallest change of the wall clock that counts; two readings may lie this far apart on a busy node."""
@@ -93,7 +93,7 @@ to_wall, to_boot = _CLOCK.to_wall, _CLOCK.to_boot
 
 
 EARLY_SECONDS = 0.1
-"""Who wakes so little before a second counts as having reached it: clocks do not run alike."""
+"""A wake-up this little before a second counts as having reached it: clocks do not run alike."""
 
 
 def to_next_second(t: float) -> float:

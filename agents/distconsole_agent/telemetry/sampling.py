@@ -63,7 +63,7 @@ DRIVER_SECONDS = 5.0
 Sample = dict[str, Any]
 
 Target = tuple[list[dict[str, Any]], Callable[[Sample], None]]
-"""The rank processes of a run, and what takes its sample."""
+"""The rank processes of a run, and the receiver of its sample."""
 
 
 class HostSampler:

@@ -7,7 +7,7 @@ import msgspec
 from distconsole.model.run_summary import RunSummary
 
 LETTERS = "ABCDEFGH"
-"""What the runs are called, in the order in which they were named."""
+"""Names of the runs, in the order in which they were given."""
 
 
 class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):

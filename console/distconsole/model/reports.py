@@ -130,7 +130,7 @@ class TargetReport(msgspec.Struct, frozen=True, kw_only=True):
     world_size: int = 0
     hosts: tuple[TargetHost, ...] = ()
     address: str = ""
-    """Where the launch itself says that ranks meet; empty where ``run`` chooses it."""
+    """The ranks' rendezvous by the launch itself; empty if ``run`` chooses it."""
     port: int | None = None
     """The rendezvous port if it is fixed; else the first host finds a free one."""
     fixed_by: str = ""
@@ -184,7 +184,7 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     outcome: CheckOutcome
     """As ``check_outcome`` has it."""
     cancelled: bool = False
-    """Whether it was ended before its end (Ctrl-C, SIGTERM)."""
+    """It was ended before its end (Ctrl-C, SIGTERM)."""
     terminated: bool = False
     """Whether that was SIGTERM."""
     only: tuple[str, ...] = ()
@@ -210,7 +210,7 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     stage_seconds: dict[str, float] = msgspec.field(default_factory=dict)
     """How long each stage took; most have the id of the check that they are for, and jobs may coincide."""
     changes: tuple[ChangeReport, ...] = ()
-    """Of a check that failed: what has changed since the hosts last passed."""
+    """Of a check that failed: changes since the hosts last passed."""
     target: TargetReport | None = None
     """The checked launch, if one was given."""
     last_passed: float | None = None

@@ -64,7 +64,7 @@ class PlanMade(RunEvent, frozen=True, kw_only=True, tag="plan"):
     found: bool | UnsetType = UNSET
     """Found on its hosts: distconsole did not start it, so its steps are not seen; left out otherwise."""
     told_by_node: bool | UnsetType = UNSET
-    """Its first node tells the webhook of its end, so that no console does; left out otherwise."""
+    """Its first node reports its end to the webhook, so that no console does; left out otherwise."""
     starts: str | UnsetType = UNSET
     """The launcher that a shell script starts its ranks with, where those are watched; left out otherwise."""
 
@@ -80,7 +80,7 @@ class RankChanged(RunEvent, frozen=True, kw_only=True, tag="rank"):
     exit_code: int | UnsetType = UNSET
     signal: int | UnsetType = UNSET
     stopped: bool | UnsetType = UNSET
-    """Whether the stop's SIGTERM ended it."""
+    """The stop's SIGTERM ended it."""
 
 
 class PhaseReached(RunEvent, frozen=True, kw_only=True, tag="phase"):

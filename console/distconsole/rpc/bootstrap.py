@@ -38,12 +38,12 @@ SHELL_FUNCTIONS = {
     "module": ". /etc/profile.d/modules.sh",
     "conda": ". /opt/miniconda3/etc/profile.d/conda.sh",
 }
-"""What only an interactive shell knows, and the file that defines it for others."""
+"""Commands that only an interactive shell knows, and the file that defines each for others."""
 MISSED = re.compile(r"\b(module|conda): (?:command )?not found|(conda) init")
 MAX_WORD_BYTES = 64 * 1024
 
 NEWLINE = 'n="$(printf "\\n.")"; n="${n%.}"'
-"""Defines what ``_one_line`` writes for a newline."""
+"""Defines ``_one_line``'s word for a newline."""
 
 READER = """
 import sys
@@ -64,8 +64,8 @@ if sys.version_info >= (3, 9):
     exec(joining)
 os.execv("/bin/sh", ["sh", "-c", rest])
 """.strip()
-"""Usage: ``python -E -S -c READER BYTES BYTES …``, stdin: a script to join an agent, and one of sh for
-where that does not come about. It parses under Python 2, so that an old one, which has no ``-I``, is
+"""Usage: ``python -E -S -c READER BYTES BYTES …``, stdin: a script to join an agent, and one of sh if
+that does not come about. It parses under Python 2, so that an old one, which has no ``-I``, is
 refused in words; the folder of ``-c``, which is the home, is taken off its path."""
 
 UNSAFE = {

@@ -69,10 +69,10 @@ class Conversation:
         """Why it is over, or None."""
         self._reading = threading.RLock()
         self._held, self._searched = bytearray(), 0
-        """What came of a line, and how far it is known to have no end."""
+        """Bytes of an unfinished line, and how far it is known to have no end."""
         self._heard = self._asked = clock()
         self._ending: threading.Thread | None = None
-        """Tells everybody that it is over; why may take a while to find out."""
+        """Reports the end to all waiting callers; its reason may take a while to find out."""
         self._closed = False
         if early:
             self._read(lambda: early)

@@ -21,9 +21,9 @@ from distconsole.ssh.transport import Channel, Connection
 from distconsole_agent.contract.masking import mask_text
 
 START_SECONDS = 30.0
-"""What a login shell may take for its start-up files."""
+"""Longest that a login shell takes for its start-up files."""
 SILENT_SECONDS = 2.5
-"""After so long without a word a second login on the connection finds out why."""
+"""After this long without a word a second login on the connection finds out why."""
 LOOK_SECONDS = 0.1
 MAX_NOISE_BYTES = 64 * 1024
 

@@ -60,7 +60,7 @@ from distconsole_agent.__main__ import main
 
 sys.exit(main())
 '''
-"""The sources of a zip are compiled anew at every start, hence the compiled file beside it."""
+"""Python compiles the sources of a zip at every start, hence the compiled file beside it."""
 
 INSTALLER = r"""
 import sys

@@ -14,10 +14,10 @@ from contextlib import suppress
 from typing import Protocol
 
 TICK_SECONDS = 0.5
-"""How often each is asked whether it was silent for too long."""
+"""Seconds between two checks of each for too long a silence."""
 
 MANY, REST_SECONDS = 64, 0.005
-"""Of so many there is news all the while: read together, they wake who takes it once and not for each."""
+"""From this many sources on there is always news: read together, they wake the consumer once and not for each."""
 
 
 class Source(Protocol):

@@ -13,15 +13,15 @@ from distconsole.rpc.frames import Entries
 
 MAX_ITEMS = 256
 MAX_BYTES = 8 * 1024 * 1024
-"""What one stream holds for its consumer before it is paused; the second counts bytes on the wire."""
+"""Items of one stream for its consumer before it is paused; the second counts bytes on the wire."""
 
 MAX_ALL_BYTES = 8 * 1024 * 1024
 FEW_ITEMS = 4
-"""Where all streams together hold more, one of ``follow`` is paused with so many items: a thousand of 8 MiB were no bound."""
+"""If all streams together hold more, one of ``follow`` is paused with this many items: a thousand of 8 MiB were no bound."""
 
 Items = dict[str, Any]
 Item: TypeAlias = Items | Entries
-"""What came of a journal is ``Entries``."""
+"""Items of a journal are ``Entries``."""
 
 
 class _Held:

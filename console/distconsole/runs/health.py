@@ -59,9 +59,9 @@ PHASE_WORDS = {
     "init_process_group": ("is before its first step", "are before their first step"),
     "first_step": ("has made its first step", "have made their first step"),
 }
-"""The phase that ranks have behind them -> what one does now, and what several do.
+"""The phase that ranks have behind them -> the present activity of one, and of several.
 
-A rank tells of the first two once it asks for its group, or makes a step."""
+A rank reports the first two once it asks for its group, or makes a step."""
 
 
 class Tone(Enum):

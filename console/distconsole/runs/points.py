@@ -21,7 +21,7 @@ SILENT_WINDOWS = 2
 MAX_NAMES = 256
 
 PATIENCE_SECONDS = 3.0
-"""Longest wait for the windows of other ranks where a metric is NaN."""
+"""Longest wait for the windows of other ranks if a metric is NaN."""
 
 
 class Point(NamedTuple):

@@ -25,7 +25,7 @@ class RankView:
     exit_code: int | None = None
     signal: int | None = None
     stopped: bool = False
-    """Whether it ended by the stop's SIGTERM."""
+    """True if the stop's SIGTERM ended it."""
     gpu: int | None = None
     gpu_util: float | None = None
     gpu_mem_used: int | None = None
@@ -59,7 +59,7 @@ class RankView:
     waited_ms: float | None = None
     """Wait for others in each step; None without a recent report."""
     parts_waited_ms: tuple[float, ...] | None = None
-    """What of that is in data, forward, backward and optimizer."""
+    """Parts of that in data, forward, backward and optimizer."""
     own_ms: float | None = None
     own_at: float | None = None
     """Own time of its steps in the last report of it, and that report's time."""

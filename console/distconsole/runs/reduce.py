@@ -50,7 +50,7 @@ from distconsole.runs.rank_view import LIVING
 from distconsole.runs.samples import finite, load_events, waited_of
 
 NUMBER_SECONDS = 5.0
-"""A blame waits so long for the journal of the rank's host, which may come after the verdict."""
+"""Longest wait of a blame for the journal of the rank's host, which may come after the verdict."""
 LATE = (frames.LogEntry, frames.NoteEntry, frames.WindowEntry, frames.EndEntry)
 """Kinds of entries that are taken of a lost host after the run's end, which did not wait for it."""
 

@@ -30,7 +30,7 @@ from distconsole.runs.timeline import RunTimeline
 MAX_NOTICED = 20
 
 UNSUMMED = ("sample", "log", "phase")
-"""Kinds of entries that a summary says nothing of."""
+"""Kinds of entries that a summary does not use."""
 END_FIELDS = ("state", "seconds", "exit_code", "first_failure")
 BRIEF_ENTRIES = 2000
 """Entries, of all hosts together, that a list reads of a run."""

@@ -43,7 +43,7 @@ MAX_METRIC_NAMES = 256
 STEADY_WINDOWS = 3
 """A rank is as slow as in the fastest of its last windows."""
 SAID_SHARE = 0.9
-"""Ranks' own times are compared where each says how long it waited in this share of its steps."""
+"""Ranks' own times are compared if each reports its waits in this share of its steps."""
 SAME_STALL_SECONDS = 60.0
 """Seconds after which a diagnosis belongs to another stall."""
 PHASE_ORDER = ("interpreter", "import_torch", "init_process_group", "first_step")
@@ -90,7 +90,7 @@ class RunTimeline:
         """The transient line (a progress bar) that stands there now."""
         self.findings: list[RunFinding] = []
         self.unsound: RunFinding | None = None
-        """The first finding of this attempt that says that its ranks do not train one model as they should."""
+        """The first finding of this attempt that its ranks do not train one model as they should."""
         self.calls: dict[int, RankCalled] = {}
         """Rank -> its place at the last call."""
         self.stragglers = stragglers or StragglerWatch()

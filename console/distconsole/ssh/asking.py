@@ -21,9 +21,9 @@ from typing import Any, Protocol, Self
 from distconsole.ssh.plain import plain_text
 
 LOOK_SECONDS = 0.2
-"""How often whoever waits for an answer looks whether it is still wanted."""
+"""Seconds between a waiting login's checks that its answer is still wanted."""
 PATIENCE_SECONDS = 20.0
-"""A question that waited so long for others is not put: its server may hang up on who is slow (LoginGraceTime)."""
+"""A question that waited this long for others is not shown: its server may hang up on a slow login (LoginGraceTime)."""
 MAX_ANSWER_BYTES = 4096
 MAX_QUESTION_CHARS = 400
 LFLAG = 3
@@ -72,7 +72,7 @@ class Person:
         self._waiting = 0
         self._since = 0.0
         self._asked: list[tuple[float, float]] = []
-        """When somebody was asked, from and until, in monotonic seconds."""
+        """Times of questions, from and until, in monotonic seconds."""
         self._has_left = False
         self.question = ""
         """The one that stands there unanswered, in one line; empty if there is none."""

@@ -27,7 +27,7 @@ UNREADABLE = (
     ValueError,
     OSError,
 )
-"""What a key, or a certificate, of a form that paramiko does not read raises."""
+"""Exceptions from a key, or a certificate, of a form that paramiko does not read."""
 Load = Callable[[str], paramiko.PKey | str]
 
 

@@ -32,7 +32,7 @@ ASK_IN_TERMINAL = "started in a terminal, distconsole asks for the password or t
 YES = ("yes", "true")
 KERBEROS = "gssapi-with-mic"
 ALGORITHMS = {"pubkeyacceptedalgorithms", "pubkeyacceptedkeytypes"}
-"""What ssh_config lets a key be used with, such as SHA-1 for old servers."""
+"""Keywords of ssh_config that allow algorithms for a key, such as SHA-1 for old servers."""
 READ_BY_PARAMIKO = re.compile(rb"-----BEGIN (?:OPENSSH|RSA|EC) PRIVATE KEY-----")
 
 

@@ -24,7 +24,7 @@ AUTHORITY = "@cert-authority"
 MAX_FILE_BYTES = 32 * 1024 * 1024
 
 _ALGORITHMS = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
-"""What to ask a server for so that it shows a key of this type; the type itself where not named."""
+"""Algorithms to ask a server for so that it shows a key of this type; else the type itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ DENIED, FAILURE, EXIT = 0x80000002, 0x80000003, 0x80000004
 IS_ALIVE, SESSION_OPENED = 0x80000005, 0x80000006
 
 ANSWER_SECONDS = 5.0
-"""What a master may take for an answer that needs nothing of the server."""
+"""Longest that a master takes for an answer that needs nothing of the server."""
 MAX_PACKET_BYTES = 256 * 1024
 NO_ESCAPE = 0xFFFFFFFF
 REQUEST = 1

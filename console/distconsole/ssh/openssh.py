@@ -45,7 +45,7 @@ FREED_SECONDS = 2.0
 """How long the server may take to notice that a command is over, before another may begin in its place (MaxSessions)."""
 RETRY_SECONDS = 0.05
 QUIET_SECONDS = 300.0
-"""A host whose question nobody answered does not ask again for so long."""
+"""A host with an unanswered question does not ask again for this long."""
 
 ALWAYS = {
     "StrictHostKeyChecking": "yes",
@@ -61,7 +61,7 @@ ALWAYS = {
     "ServerAliveCountMax": "4",
     "ControlPersist": str(LINGER_SECONDS),
 }
-"""What every master of ours is told, whatever ssh_config says."""
+"""Options of every master of ours; they override ssh_config."""
 
 
 @dataclass(slots=True)

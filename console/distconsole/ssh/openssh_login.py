@@ -38,18 +38,18 @@ from distconsole.ssh.plain import plain_text
 from distconsole.ssh.transport import readable
 
 LOGIN_SECONDS = 120.0
-"""What a login may take without what a person takes to answer; sshd's own LoginGraceTime."""
+"""Longest that a login takes without a person's answers; sshd's own LoginGraceTime."""
 HELLO_SECONDS = 5.0
 MAX_LOG_BYTES = 256 * 1024
 MAX_QUESTION_BYTES = 8192
 ASK_SOCKET = "DISTCONSOLE_ASK"
-"""The variable that says where a login's SSH_ASKPASS asks."""
+"""The variable with the socket that a login's SSH_ASKPASS asks."""
 
 PREFIX = "dc-ssh-"
 MAX_FOLDER_CHARS = 60
 """A Unix socket's path has 104 bytes at most, and ssh makes it in two steps, with a longer name first."""
 YOUNG_SECONDS = 60.0
-"""A folder is locked soon after it was made; one that is older and is not locked is nobody's."""
+"""A folder is locked soon after it was made; an older one without a lock is left over."""
 SCRIPT, PROGRAM = "ask.py", "ask"
 
 ASKPASS = """
@@ -64,7 +64,7 @@ while part := asked.recv(4096):
 os.write(1, answer)
 sys.exit(not answer.endswith(b"\\n"))
 """
-"""The program: sends the kind of the question, a line, and its words, and hands on what is answered."""
+"""The program: sends the kind of the question, a line, and its words, and prints the answer."""
 
 
 class Login:
@@ -82,13 +82,13 @@ class Login:
         self._log = place.with_suffix(".log")
         self._asks = place.with_suffix(".ask")
         self.said = ""
-        """What ssh wrote."""
+        """ssh's output."""
         self.control: ControlSocket | None = None
         """A connection to the master; None if there is none."""
         self.declined = False
-        """Whether a person was asked and gave no answer."""
+        """A person was asked and gave no answer."""
         self.waited_in_vain = False
-        """Whether its question waited so long for those of others that it is not to be put."""
+        """Its question waited too long for those of others to be shown."""
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(str(self._asks))
         self._asks.chmod(0o600)
@@ -196,7 +196,7 @@ TRIED = (
 DENIED = re.compile(
     r"^(?:\S+: Permission denied \(|Received disconnect.*Too many auth)", re.MULTILINE
 )
-"""Not what a server's banner may say as well."""
+"""Of ssh itself: a server's banner may not look like it."""
 OFFERED = re.compile(r"Authentications that can continue: (\S+)")
 NO_ALGORITHM = re.compile(
     r"no matching (key exchange method|host key type|cipher|MAC) found\. Their offer: (\S+)"
@@ -207,7 +207,7 @@ ALGORITHMS = {
     "cipher": "Ciphers",
     "MAC": "MACs",
 }
-"""What ssh lacks, and the keyword of ssh_config that adds it."""
+"""Algorithms that ssh lacks, and the keyword of ssh_config that adds each."""
 UNKNOWN_KEYWORD = re.compile(r"^.*Bad configuration option: (\S+)", re.MULTILINE)
 REACHED = re.compile(r"debug1: Connecting to .* \[([^\]]+)\] port \d+")
 FIRST_WORDS = re.compile(

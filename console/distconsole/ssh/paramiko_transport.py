@@ -20,7 +20,7 @@ from distconsole.ssh.ssh_config import SshConfig, SshOptions, matches_list
 from distconsole.ssh.transport import STDERR_TAIL_BYTES
 
 WRITING_ERRORS = (paramiko.SSHException, EOFError, OSError)
-"""What paramiko raises where a connection ends while something is written to it."""
+"""Exceptions from paramiko when a connection ends during a write."""
 
 BANNER_SECONDS = 10.0
 HANDSHAKE_SECONDS = 15.0
@@ -34,7 +34,7 @@ ALGORITHM_KINDS = {
     "kexalgorithms": "kex",
     "hostkeyalgorithms": "key_types",
 }
-"""The keyword of ssh_config and what paramiko calls the same."""
+"""The keyword of ssh_config and paramiko's name for the same."""
 
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 """paramiko logs what it also raises; without a handler Python would print it over the screen."""

@@ -22,11 +22,11 @@ from distconsole.ssh.plain import plain_text
 from distconsole.ssh.ssh_config import SshOptions
 
 FAILED_SECONDS = 5.0
-"""What sshd adds by default for a connection whose logins failed (``authfail``)."""
+"""sshd's default penalty for a connection whose logins failed (``authfail``)."""
 UNTRIED_SECONDS = 1.0
 """The same for one that ended before a login was tried (``noauth``)."""
 LEAST_SECONDS, MOST_SECONDS = 15.0, 600.0
-"""What must be outstanding until sshd drops connections, and the most that it adds up to (``min``, ``max``)."""
+"""The penalty from which sshd drops connections, and the most that it adds up to (``min``, ``max``)."""
 MARGIN_SECONDS = 3.0
 """sshd adds when the process of the connection has ended, which is after we have seen its end."""
 
@@ -35,7 +35,7 @@ NOT_ALLOWED = "Not allowed at this time"
 TOO_MANY = "Exceeded MaxStartups"
 """Before 9.8."""
 PLACE_SECONDS = 1
-"""A login of others takes about so long; then there is a place for another one."""
+"""Usual time of another's login; then there is a place for another one."""
 
 _VERSION = re.compile(r"OpenSSH_(?:for_Windows_)?(\d+)\.(\d+)")
 _FOLDER = "failed-logins"

@@ -18,7 +18,7 @@ from distconsole.ssh.ssh_config import SshOptions, users_shell
 THIS_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})
 
 FIRST_BYTES = 512
-"""How much of what a server says first is kept, to tell what it is."""
+"""Bytes kept of a server's first words, to recognise it."""
 
 POLL_SECONDS = 0.1
 """How often paramiko's thread looks up during the hand-shake; it would do so for ever."""
@@ -26,7 +26,7 @@ IDLE_POLL_SECONDS = 5.0
 """How often it does once everything stands; ``close`` does not wait for it."""
 
 DEAD_PEER_MS = 20_000
-"""After this long without an acknowledgement of what was sent the kernel gives the peer up."""
+"""After this long without an acknowledgement of sent bytes the kernel gives the peer up."""
 
 
 class Stream(Protocol):

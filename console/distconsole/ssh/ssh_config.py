@@ -53,7 +53,7 @@ _LOGIN = {
     "checkhostip",
 }
 ALGORITHM_LISTS = {"ciphers", "macs", "kexalgorithms", "hostkeyalgorithms"}
-"""What of a connection's algorithms ssh_config may limit."""
+"""Lists of a connection's algorithms that ssh_config may limit."""
 _LOGIN |= ALGORITHM_LISTS
 _KNOWN |= _LOGIN | {"controlpath", "tag"}
 UNKNOWN_CRITERION = "match"

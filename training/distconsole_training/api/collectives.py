@@ -40,7 +40,7 @@ class Alone:
 
 
 _last_sent: deque[torch.Tensor] = deque(maxlen=2)
-"""Holders (see ``_hold_in_cpp``) of what torch's threads may not have let go of yet."""
+"""Holders (see ``_hold_in_cpp``) of tensors that torch's threads may not have released yet."""
 
 
 def _outlive_threads() -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 COMPRESSIONS = ("none", "fp16", "bf16")
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-"""What the model computes in; its parameters stay float32."""
+"""Type of the model's computations; its parameters stay float32."""
 
 
 class Autocast(nn.Module):  # type: ignore[misc]  # torch is not needed for checking types

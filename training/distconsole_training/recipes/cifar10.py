@@ -37,7 +37,7 @@ _UNREADABLE = (
     *(pickle.UnpicklingError, ValueError, TypeError, KeyError, IndexError),
     *(AttributeError, EOFError, OverflowError, RuntimeError),
 )
-"""What bytes that are no pickle, or another one, raise."""
+"""Exceptions from bytes that are no pickle, or another one."""
 
 
 def main() -> None:

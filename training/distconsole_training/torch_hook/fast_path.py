@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from distconsole_training.torch_hook.batches import Source
 
 OUTSIDE, BETWEEN, FETCHING, FETCHED, IN_BACKWARD, BACKWARD_DONE, STEPPING = range(-1, 6)
-"""Where in a step the thread is; ``OUTSIDE`` the fast path, ``Steps`` is told everything."""
+"""Position of the thread in a step; ``OUTSIDE`` the fast path, ``Steps`` gets every event."""
 
 
 class FastPath:

@@ -20,7 +20,7 @@ _AWAITED = 0x7FEDC0DE
 _DIVISIONS = ("DivBackward0", "MulBackward0")
 _MAY_HIDE_ONE = ("Div", "Mul", "Add", "Sub")
 _SUMS = 2
-"""What a loss function of torch keeps of ``reduction="sum"``."""
+"""torch's code of ``reduction="sum"``, as a loss function's node saves it."""
 _NEAR_NS = 30_000_000
 """Values on a device closer together than this are thinned: to fetch one takes microseconds."""
 

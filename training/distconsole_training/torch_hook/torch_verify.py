@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _BATCH_TENSORS = 8
 _BATCH_BYTES = 256 * 1024
-"""Of each tensor of a batch: enough to tell two batches apart."""
+"""Of each tensor of a batch: enough to distinguish two batches."""
 _BATCH_DEPTH = 3
 _DETAILS_A_RECORD = 8
 _NAME_CHARS = 120

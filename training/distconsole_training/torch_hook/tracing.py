@@ -27,7 +27,7 @@ MAX_SECONDS = 60.0
 
 ENV_LOG_LEVEL = "KINETO_LOG_LEVEL"
 SILENT = "6"
-"""Above all levels of the profiler's library, which else tells on stderr that it starts and stops."""
+"""Above all levels of the profiler's library, which else logs its start and stop to stderr."""
 
 _going_on: list[_Trace] = []
 

@@ -25,14 +25,14 @@ MOST = 8192
 """Waits that are kept until a step ends; of a script that makes no steps the older ones are dropped."""
 
 PERIOD_NS = 50_000_000
-"""A step is looked at if the last one that was began so long ago: all of them where they are longer."""
+"""A step is measured if the last measured one began this long ago: all of them if they are longer."""
 MAX_PERIOD_NS = 64 * PERIOD_NS
 REST = 400
 """A rank looks half as often where looking took more than the 400th part of the time since the look before."""
 RARE_NS = 8 * PERIOD_NS
-"""From such a period on the rank says that it looks less often: one bad moment is not worth a word."""
+"""From such a period on the rank reports that it measures less often: one bad moment is not reported."""
 LATE_NS = 1_000_000
-"""A step counts as looked at if that began so much later than the step."""
+"""A step counts as measured if the measuring began at most this much later than the step."""
 
 _NS = 1e-9
 _ABSENT = object()

@@ -25,7 +25,7 @@ MAX_PATH_BYTES = 107
 """sun_path holds 108 bytes with the final zero (unix(7))."""
 
 LOG_LEVEL, QUIET = "FLAGS_caffe2_log_level", 2
-"""What torch's C++ code logs; at this level no warnings, as which the server tells its address."""
+"""Log level of torch's C++ code; at this one no warnings, as which the server logs its address."""
 
 DRAIN_SECONDS = 1.0
 LISTENS = b"01"

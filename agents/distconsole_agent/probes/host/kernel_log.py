@@ -20,7 +20,7 @@ MAX_RECORDS = 200_000
 MAX_EVENTS = 64
 MAX_TEXT = 240
 MAX_SEARCHED = 1024
-"""Of a record: what matters stands at its beginning, and some patterns take the square of a line's length."""
+"""Of a record: its beginning matters, and some patterns take the square of a line's length."""
 JOURNAL_LINES = 20_000
 
 _PATTERNS = (

@@ -30,7 +30,7 @@ CLIENT_VARIABLES = (
     "SLURM_JWT",
     "SLURM_SACK_SOCKET",
 )
-"""Variables that say where Slurm is and who asks it; most others are options of its commands."""
+"""Variables for Slurm's place and its user; most others are options of its commands."""
 
 MUNGE = "auth/munge"
 

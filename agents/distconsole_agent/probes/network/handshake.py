@@ -23,9 +23,8 @@ ANSWER_BYTES = PROOF_BYTES + SEEN_BYTES
 
 PING, BULK, STREAM = b"p", b"b", b"s"
 """After the handshake: a ping is echoed; of a bulk all bytes are awaited and one is sent back; a
-stream, whose length in seconds follows as a STREAM_HEAD, is counted for so long and answered by a
-COUNT: what still lies in buffers then is dropped, so that a slow link costs no more time than a
-fast one."""
+stream is counted for the seconds in its STREAM_HEAD and answered by a COUNT: bytes still in buffers
+then are dropped, so that a slow link costs no more time than a fast one."""
 
 STREAM_HEAD = struct.Struct("<d")
 COUNT = struct.Struct("<Qd")

@@ -36,7 +36,7 @@ class Kind(StrEnum):
     LOCK = "lock"
     BUSY = "busy"
     ELSEWHERE = "elsewhere"
-    """It is not in the collective; what it does instead is not known to be wrong."""
+    """It is not in the collective; its present activity is not known to be wrong."""
     OTHER_COLLECTIVE = "other_collective"
     MISMATCH = "mismatch"
     CROSSED = "crossed"
@@ -56,11 +56,11 @@ class Sure(StrEnum):
     """How sure a diagnosis is."""
 
     CERTAIN = "certain"
-    """It follows from what the ranks' own records and the kernel say."""
+    """It follows from the ranks' own records and the kernel's."""
     LIKELY = "likely"
     """It fits, and some evidence is missing."""
     UNKNOWN = "unknown"
-    """The evidence does not decide; nobody is blamed."""
+    """The evidence does not decide; no rank is blamed."""
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):

@@ -28,7 +28,7 @@ class RankOfRun:
     slow: Straggler | None = None
     """How slow it was then, if it was."""
     own_ms: float | None = None
-    """What its last steps took without its waits for others."""
+    """Time of its last steps without its waits for others."""
 
     @property
     def silent_seconds(self) -> float | None:

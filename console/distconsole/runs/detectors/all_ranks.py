@@ -27,7 +27,7 @@ COUNTED_WINDOWS = 20
 """Number of windows of each rank that are compared, after its warm-up."""
 FEWEST_WINDOWS = 5
 OWN_SHARE = 0.2
-"""Ranks work longer than before if the slowest one's own time has grown by this share of what steps have."""
+"""Ranks work longer than before if the slowest one's own time has grown by this share of the steps' growth."""
 BETWEEN_HINT = (
     "what remains is the network or the backend between them: distconsole check --only net,coll"
 )
@@ -112,7 +112,7 @@ class AllRanksWatch:
         self._phases: dict[int, dict[str, float]] | None = {}
         """Rank -> phase -> when it was reached, in seconds since the rank was started; None once all have made a step."""
         self._children: set[int] = set()
-        """Ranks that another process of the script started: what that did before is no part of their start."""
+        """Ranks that another process of the script started: its time before that is no part of their start."""
 
     def add(self, window: Window) -> Iterator[RunFinding]:
         """Take one rank's window; yield new findings."""

@@ -22,7 +22,7 @@ STRAGGLER = "run.straggler"
 NOT_FINITE = "run.not_finite"
 XID = "run.xid"
 UNSOUND = ("run.desync", "run.alone", "run.world", "run.split", "run.same_batch", "run.same_epoch")
-"""Checks that say that the ranks do not train one model as they should; that does not pass by itself."""
+"""Checks whose findings mean that the ranks do not train one model as they should; that does not pass by itself."""
 
 LOST = "lost"
 """State of the verdict of a node that has lost the others: it counts only without a verdict of theirs."""
@@ -202,7 +202,7 @@ SENDERS = (
     "a limit of time or memory of the scheduler (Slurm: sacct -j JOB -o state), a container that was "
     "stopped, ulimit -t, earlyoom or systemd-oomd (journalctl -u earlyoom -u systemd-oomd), kill -9"
 )
-"""Who ends processes by SIGKILL besides the kernel's own out-of-memory killer."""
+"""Senders of SIGKILL besides the kernel's own out-of-memory killer."""
 
 LOOKED_AT_CHARS = 16 * 1024
 """Characters that are kept of a rank's error: from its beginning, and of the rest from the end."""

@@ -32,7 +32,7 @@ BUSY_PERCENT, IDLE_CPUS = 80.0, 2.0
 SWAP_BYTES_S, ERRORS_S, RESENT_S, TIMES = 1e6, 1.0, 20.0, 5.0
 """Least rate a second, and least ratio to the usual one, of a cause."""
 RESENT_SHARE, PACKET_BYTES = 0.005, 1500
-"""Who sends a smaller share of its packets again merely sends fast: so do healthy hosts under load."""
+"""A host that resends a smaller share of its packets merely sends fast: so do healthy hosts under load."""
 LOADED_PERCENT = 10.0
 """A GPU that is used less may have turned its PCIe generation down to save power."""
 

@@ -39,7 +39,7 @@ class StallWatch:
         self._calls: dict[int, tuple[float, Call]] = {}
         """Rank -> time and content of its last call."""
         self._called = False
-        """Whether a call came that no diagnosis has used yet."""
+        """True if a call has come that no diagnosis has used yet."""
         self._found: Diagnosis | None = None
         """Diagnosis that was reported of this stall."""
         self._late_since: float | None = None

@@ -103,7 +103,7 @@ class StragglerWatch:
             *(self.slow, self._recent, self._windows, self._streak, self._began),
         )
         self._together: deque[frozenset[int]] = deque(maxlen=pace.PERSISTENT_SECONDS)
-        """Who stood out together in each of the last seconds."""
+        """Ranks that stood out together in each of the last seconds."""
         self._second = 0
 
     def rank_ended(self, rank: int) -> None:

@@ -9,12 +9,12 @@ from distconsole.rpc.frames import PhaseEntry
 from distconsole.runs.detectors.ranks import Ranks, ranks_text
 
 GATHER_SECONDS, SKEW_SECONDS = 3.0, 10.0
-"""Ranks of which one thing is true are told of together: after so long once every rank that lives has come
+"""Ranks with the same fault are reported together: after the first time if every rank that lives has come
 so far, and after the longer time in any case."""
 
 WAIT_SECONDS, LONGER = 30.0, 3.0
-"""The ranks wait too long for each other after so many seconds without a further one that asks for the
-group, and after this multiple of what that took in an attempt before."""
+"""The ranks wait too long for each other after this time without a further one that asks for the
+group, and after this multiple of the time in an attempt before."""
 
 MOVED_SECONDS = 5.0
 """A rank that an elastic engine has moved to another host makes no step on the first one for this long."""

@@ -23,7 +23,7 @@ HARD = (
     *(Kind.OUT_OF_MEMORY, Kind.KILLED, Kind.FAILED, Kind.STOPPED, Kind.DEBUGGER, Kind.INPUT),
     *(Kind.DATA_WORKER, Kind.DISK, Kind.SWAP, Kind.EXCEPTION),
 )
-"""What keeps a run whoever waits for it."""
+"""Causes that stop a run, whichever ranks wait for it."""
 PASSING = (Kind.DATA_WORKER, Kind.DISK, Kind.SWAP, Kind.CROSSED)
 """Activities that count as a hang after seconds."""
 NOT_LONG = "it is not long yet: a run counts as stalled after 30 s, later where its steps or its pauses are longer"

@@ -26,7 +26,7 @@ IN_NO_NAME = (
     *("wrapper", "_wait", "wait", "synchronize", "_object_to_tensor", "_tensor_to_object"),
     *("decorate_context", "_fn", "__call__", "_call_impl", "_wrapped_call_impl"),
 )
-"""Functions of torch.distributed that say nothing of which operation it is, where another does."""
+"""Functions of torch.distributed that do not show the operation, if another one does."""
 
 DATALOADER = re.compile(r"torch/utils/data/(dataloader|_utils/\w+)\.py$")
 TAKES_A_BATCH = ("_try_get_data", "_get_data", "_next_data", "_shutdown_workers")
@@ -43,7 +43,7 @@ COMPILES = re.compile(
     r"torch/(_dynamo/convert_frame|_functorch/_aot_autograd/graph_compile"
     r"|_inductor/(compile_fx\w*|async_compile|codecache|cpp_builder))\.py$|/triton/(compiler|runtime/build)"
 )
-"""What runs while a compiler does; a model that is compiled passes through others of its files at each step."""
+"""Files of a compiler at work; a model that is compiled passes through others of its files at each step."""
 NEAR = 8
 """Number of innermost frames that show the activity, where none is the script's own."""
 IMPORTS = re.compile(r"^<frozen importlib|/importlib/(__init__|_bootstrap\w*)\.py$")
@@ -58,7 +58,7 @@ AFTER_THE_SCRIPT = ("_shutdown", "_exit_function", "_run_exitfuncs", "_python_ex
 """Functions that Python itself calls once a script is over."""
 OUTERMOST = ("<module>", "_run_module_as_main")
 MOST_FRAMES = 64
-"""Of a stack that an agent tells; a longer one lacks its outermost."""
+"""Of a stack that an agent sends; a longer one lacks its outermost."""
 SHUTS = re.compile(r"/(horovod|logging)/|torch/distributed/")
 """Whose ``shutdown`` is the end of a process; that of a pool of threads is not."""
 LOCKS = re.compile(r"/(threading|queue|_weakrefset|multiprocessing/(synchronize|queues))\.py$")

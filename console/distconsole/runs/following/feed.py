@@ -45,7 +45,7 @@ HOLD_LINES_SECONDS = 10.0
 """Longest time that lines wait while the history of a newly connected host is read."""
 
 READ_SECONDS = 0.5
-"""So long at most lines wait for what has come and is still to be read."""
+"""Longest that lines wait for entries that have come and are still to be read."""
 
 LINES_AT_ONCE = 256 * 1024
 """Characters of lines which an item may have that records behind it wait for."""
@@ -104,7 +104,7 @@ class HostReader:
         self.stream: JournalStream | None = None
         """Its journal, while it is connected."""
         self.in_hand: Entries | None = None
-        """What has come and waits for room."""
+        """Entries that have come and wait for room."""
         self.retry_seconds = FIRST_RETRY_SECONDS
         self.began_at = place.seq
         """The last entry known when it was connected."""
@@ -123,7 +123,7 @@ class HostReader:
         """Its last entry has come, or never will."""
         self.lost_since: float | None = None
         self.troubled_since: float | None = None
-        """Since when it cannot write its journal; it may never say how the run ended."""
+        """Since when it cannot write its journal; it may never report the run's outcome."""
         self.quiet_since = now
         """Monotonic seconds since which nothing of it waits."""
         self.found_at = self.read_at = now
@@ -187,7 +187,7 @@ class JournalFeed:
         self._changed = threading.Condition()
         """Told when there may be something for the consumer."""
         self._heard: dict[HostReader, None] = {}
-        """Of whom there may be something to read, each once."""
+        """Hosts with something to read, perhaps, each once."""
         self._ready: list[tuple[float, int, HostReader]] = []
         """A heap of the hosts of which something waits, by the time of its first entry; see ``HostReader.turn``."""
         self._taken = 0
@@ -196,7 +196,7 @@ class JournalFeed:
         now = time.monotonic()
         self._readers = {host: HostReader(host, place, now) for host, place in places.items()}
         self._quiet = dict.fromkeys(self._readers.values())
-        """Of whom nothing waits."""
+        """Hosts without waiting entries."""
         self._history = dict.fromkeys(self._readers.values())
         """Whose history may be being read."""
         self._threads: dict[HostName, threading.Thread] = {}

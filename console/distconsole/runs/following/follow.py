@@ -43,7 +43,7 @@ GIVE_UP_SECONDS = 15.0
 MUTE_SECONDS = 120.0
 """Longest wait for a silent connected host then: one that attends to a run reports its load each second."""
 SILENT_SECONDS = 5.0
-"""So long a host that was away and says nothing is awaited, once it has been reached or not."""
+"""How long to await a host that was away and sends nothing, once it has been reached or not."""
 UNORDERED_SECONDS = 2.0
 """An entry that comes later than that of another host by more cannot be added to sums any more."""
 RETELL_SECONDS, RETELL_SHARE = 10.0, 20

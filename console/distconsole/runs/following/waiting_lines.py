@@ -14,7 +14,7 @@ from distconsole.model.names import HostName
 from distconsole.rpc.frames import EndEntry, JournalEntry, LogEntry
 
 MOST_BYTES = 32 * 1024 * 1024
-"""What all sources together may have waiting."""
+"""Most bytes that all sources together may have waiting."""
 
 ENTRY_BYTES = 512
 """Bytes of an entry beside its text."""
@@ -44,7 +44,7 @@ class WaitingLine(NamedTuple):
 
 
 Source = tuple[HostName, int | None, str]
-"""A host, a rank on it or what starts the ranks, and a stream."""
+"""A host, a rank on it (None: the launcher), and a stream."""
 
 
 class _Waiting:
@@ -55,7 +55,7 @@ class _Waiting:
         self.bytes = 0
         self.missing_lines = self.missing_chars = 0
         self.turn = 0
-        """The number of what says when its turn is; others are out of date."""
+        """The number of its valid entry in ``_turns``; others are out of date."""
 
     @property
     def floods(self) -> bool:

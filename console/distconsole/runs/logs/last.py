@@ -12,7 +12,7 @@ from distconsole.runs.logs.fold import FOLD_SECONDS, repeats
 FRESH_SECONDS = 10.0
 """A line keeps its place for this long while another source prints more; then the newest come first again."""
 MOST_EQUAL = 16_384
-"""What ranks say alike takes one row, and their lines together no more than these."""
+"""Equal lines of ranks take one row, and together no more than these."""
 
 
 @dataclass(slots=True)

@@ -62,7 +62,7 @@ class PrintedLosses:
         self._names: dict[str, None] = {}
         self._last: dict[tuple[int, str], Point] = {}
         self._held: list[tuple[int, dict[str, list[Point]]]] | None = []
-        """Who printed what while the hook may still see a loss; None once it is known that it sees none."""
+        """Printed losses while the hook may still see one; None once it is known that it sees none."""
         self._since = math.inf
 
     def feed(self, host: str, entry: LogEntry, t: float) -> Iterator[LogLine | Metric]:

@@ -12,7 +12,7 @@ from distconsole.rpc.frames import LogEntry
 from distconsole.ssh.plain import colours_after, log_text, without_colours
 
 MAX_LINE_CHARS = 64 * 1024
-"""Characters of a line that are kept; a mark at its end says how long it was."""
+"""Characters of a line that are kept; a mark at its end has its whole length."""
 
 MAX_LIVING_CHARS = 4096
 """A line without an end is shown as it stands if it is no longer than this."""
@@ -20,7 +20,7 @@ MAX_LIVING_CHARS = 4096
 CUT_MARK = re.compile(r" … ([0-9.]+ MB)$")
 
 _BACK_UP = re.compile(r"(?<!\n)\n++([^\n]*?)(?:\x1b\[[0-9]*A)++")
-"""What is written below the line and returns to it: the second bar of nested ones (tqdm's ``moveto``).
+"""Text below the line that returns to it: the second bar of nested ones (tqdm's ``moveto``).
 Linear: a match begins at the first of several newlines only, and takes all of them."""
 
 _UP = re.compile(r"\x1b\[[0-9]*A")
@@ -45,7 +45,7 @@ class LineAssembler:
         self._nested = False
         """The stream moves the cursor up, so that the end of a line may be taken back."""
         self._held = ""
-        """Of a nested stream, the last line's end and what came after it."""
+        """Of a nested stream, the last line's end and the text after it."""
 
     def feed(self, text: str) -> Iterator[tuple[str, bool]]:
         """Yield ``(line, transient)`` for each line that ``text`` ends.
@@ -146,7 +146,7 @@ class LogLines:
     def __init__(self, run: str) -> None:
         self._run = run
         self._assemblers: dict[tuple[str, int | None, str], LineAssembler] = {}
-        """By host, rank (None is what starts the ranks) and stream."""
+        """By host, rank (None: the launcher) and stream."""
 
     def feed(self, host: str, entry: LogEntry, t: float) -> Iterator[LogLine]:
         source = (host, entry.rank, "err" if entry.stream == "err" else "out")

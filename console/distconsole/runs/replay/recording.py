@@ -146,7 +146,7 @@ class Recording:
         self._plan = stored_plan(self.record)
         self.start = self.record.started or (self._plan.t if self._plan is not None else 0.0)
         self.marks: list[Mark] = []
-        """What stands out, in order of time."""
+        """Findings, restarts and ends, in order of time."""
         self.whole = False
         """Whether the record was read to its end."""
         self.total = run_file.count()

@@ -17,7 +17,7 @@ from distconsole.runs.store.catalogue import Catalogue, stamps_in
 from distconsole.runs.store.run_file import NewerFileError, RunFile, RunRecord, lay_out
 
 DAMAGED = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-"""What SQLite says of a file that is no run's: cut, overwritten, or never begun (there are no tables)."""
+"""SQLite's errors for a file that is no run's: cut, overwritten, or never begun (there are no tables)."""
 
 
 class RunStore:
