@@ -1,4 +1,4 @@
-"""The program's verbs: bridge, agent, shim and what runs below a shim."""
+"""The program's verbs: bridge, agent, shim and the helpers that run below a shim."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _options(words: list[str]) -> dict[str, str] | None:
-    """Return ``--name value`` pairs; None where there is anything else."""
+    """Return ``--name value`` pairs; None if there is anything else."""
     names = ("--node-dir", "--idle-seconds", "--lock-fd")
     if len(words) % 2 or any(name not in names for name in words[::2]):
         return None

@@ -1,12 +1,12 @@
-"""What runs inside a rank, and what a training script may call. Importing it imports nothing else.
+"""The hook inside a rank, and the functions that a training script may call. Importing it imports nothing else.
 
-A script may say of itself what cannot be seen from outside::
+A script may report figures that cannot be seen from outside::
 
     from distconsole_training import report
 
     report(loss=loss, accuracy=correct / len(batch), samples=len(batch))
 
-It may mark its own steps where the hook sees none (``mark_step``), and be written with what
+It may mark its own steps if the hook sees none (``mark_step``), and use the parts that
 ``docs/guide/training.md`` describes (this needs torch)::
 
     from distconsole_training import evaluate, setup, strategy
@@ -51,7 +51,7 @@ _WHERE = {
     "setup": "world",
     "strategy": "strategies",
 }
-"""Which module of ``api`` has what; each is imported when it is first asked for."""
+"""Name -> its module of ``api``; each is imported at its first use."""
 
 __all__ = ["__version__", "report", *_WHERE]
 

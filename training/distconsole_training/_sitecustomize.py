@@ -1,7 +1,7 @@
 """Lies as ``sitecustomize.py`` in a folder on PYTHONPATH: starts to listen for torch, steps aside.
 
 It imports nothing of ours before the script has imported torch or failed: every Python process of
-a run pays for this file. What it leaves behind is what there would be without it: ``sys.path``
+a run pays for this file. It leaves the process as it would be without it: ``sys.path``
 without our folder, and the next ``sitecustomize`` (the user's, the distribution's), or none.
 """
 
@@ -32,15 +32,15 @@ AWAITED = frozenset(
     )
 )
 UNUSABLE = (ImportError, OSError, SyntaxError, ValueError)
-"""What importing our package raises when its folder is gone or damaged; the script goes on."""
+"""Exceptions from importing our package when its folder is gone or damaged; the script goes on."""
 
 
 class _Finder:
-    """Finds our package where it lies, and hands what is awaited to ``hook``.
+    """Finds our package in its folder, and hands awaited modules to ``hook``.
 
     Attributes:
-        distconsole_started: When this process began (CLOCK_MONOTONIC, UNIX, in nanoseconds) and
-            whether it is a child of the script's; ``process`` looks for it in ``sys.meta_path``.
+        distconsole_started: Start of this process (CLOCK_MONOTONIC, UNIX, in nanoseconds), and
+            True for a child of the script's; ``process`` looks for it in ``sys.meta_path``.
     """
 
     def __init__(self, folder: str, *, listens: bool) -> None:
@@ -87,7 +87,7 @@ def _listen(finder: _Finder) -> None:
 
 
 def _note(error: Any) -> None:
-    # Ctrl-C is a stop and no failure. And what noting imports evaluates text (namedtuple), upon
+    # Ctrl-C is a stop and no failure. And the imports for a note evaluate text (namedtuple), upon
     # which CPython forgets that it was about to end by SIGINT.
     time_ns = time.time_ns()
     if not isinstance(error, BaseException) or isinstance(error, KeyboardInterrupt):
@@ -100,7 +100,7 @@ def _note(error: Any) -> None:
 
 
 def _at_exit() -> None:
-    # Where the script has set a hook of its own, the interpreter still remembers what it was told.
+    # If the script has set a hook of its own, the interpreter still has the last exception.
     _note(getattr(sys, "last_value", None))
     process = sys.modules.get(PACKAGE + ".process")
     if process is not None:

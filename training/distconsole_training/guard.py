@@ -1,6 +1,6 @@
-"""The one place where everything of ours that fails in a rank is caught and counted.
+"""The one place that catches and counts our own failures in a rank.
 
-What the user's own code raises is never held back: see ``_belongs_to_the_script``.
+Exceptions of the user's own code are never held back: see ``_belongs_to_the_script``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     F = TypeVar("F", bound=Callable[..., Any])
 
 MAX_ERRORS = 100
-"""After so many failures the hook stays silent: something is wrong and repeats."""
+"""After this many failures the hook stays silent: something is wrong and repeats."""
 
 
 class Tally:
@@ -45,8 +45,8 @@ tally = Tally()
 def guarded(function: F) -> F:
     """Make ``function`` (of positional arguments) one that raises no error of its own.
 
-    It returns None where it failed. KeyboardInterrupt and SystemExit pass, and so does what a
-    signal handler of the script raised while ours was running: those are the script's.
+    It returns None if it failed. KeyboardInterrupt and SystemExit pass, and so do exceptions of a
+    signal handler of the script that ran meanwhile: those are the script's.
     """
 
     def guard(*arguments: Any) -> Any:
@@ -72,7 +72,7 @@ def count_failure(error: Exception) -> None:
 
 
 def _belongs_to_the_script(error: BaseException) -> bool:
-    """Tell whether a Python signal handler raised ``error`` while our code happened to run."""
+    """Return True if a Python signal handler raised ``error`` while our code happened to run."""
     codes = _signal_handler_codes()
     trace: TracebackType | None = error.__traceback__
     while codes and trace is not None:
@@ -83,7 +83,7 @@ def _belongs_to_the_script(error: BaseException) -> bool:
 
 
 def _signal_handler_codes() -> set[Any]:
-    import signal  # with enum, half of what a start of ours costs; needed only here
+    import signal  # with enum, half the cost of our start; needed only here
 
     codes = set()
     for number in signal.valid_signals():

@@ -1,4 +1,4 @@
-"""Which rank this process is, as its environment, its script or its process group says."""
+"""This process's rank, by its environment, its script or its process group."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SOURCES = (
 
 
 class Identity(NamedTuple):
-    """``rank`` and ``local_rank`` are -1 and ``world_size`` is 0 where unknown."""
+    """``rank`` and ``local_rank`` are -1 and ``world_size`` is 0 if unknown."""
 
     rank: int = -1
     local_rank: int = -1
@@ -30,7 +30,7 @@ class Identity(NamedTuple):
 
 
 def from_environment(environment: Mapping[str, str]) -> Identity:
-    """Return what the variables of the engine that started this process say."""
+    """Return rank and world by the variables of the engine that started this process."""
     for rank_name, local_name, size_name in _SOURCES:
         rank = _number(environment.get(rank_name))
         if rank >= 0:
@@ -61,9 +61,9 @@ def from_request(
 
 
 def from_process_group(distributed: Any, known: Identity, inherited: str | None) -> Identity:
-    """Return what ``torch.distributed`` says, or ``known`` while it is not initialised.
+    """Return rank and world by ``torch.distributed``, or ``known`` while it is not initialised.
 
-    ``inherited``: the ``LOCAL_RANK`` of the process that started this one, which is not its own.
+    ``inherited``: the parent's ``LOCAL_RANK``, which is not this process's.
     """
     if not (distributed.is_available() and distributed.is_initialized()):
         return known
@@ -75,7 +75,7 @@ def from_process_group(distributed: Any, known: Identity, inherited: str | None)
 
 
 def from_horovod(basics: Any, known: Identity) -> Identity:
-    """Return what an initialised ``horovod.common.basics.HorovodBasics`` says."""
+    """Return rank and world by an initialised ``horovod.common.basics.HorovodBasics``."""
     rank = basics.rank()
     if rank is None or rank < 0:
         return known

@@ -1,4 +1,4 @@
-"""What is summed up of a training step, and what its backwards say about its loss: certain, or None."""
+"""The sums over a training step, and its loss by its backwards: certain, or None."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
         """A value that is on its way from a device."""
 
         def arrived(self) -> bool:
-            """Whether it is here, or never will be; never waits."""
+            """Return True if it is here, or never will be; never waits."""
 
         def value(self) -> Any:
             """Return it, once it has arrived; None if it was lost on the way."""
@@ -59,7 +59,7 @@ _JOINED = ("evaluated", "doubtful")
 
 
 class Sums:
-    """What was seen of one training step so far; times are nanoseconds."""
+    """A training step so far; times are nanoseconds."""
 
     def __init__(self) -> None:
         self.losses: list[Seen] = []
@@ -86,14 +86,14 @@ class Sums:
 
 
 def loss_of_step(losses: Sequence[Seen], sums: Sums, *, optimizers: int, micro: bool) -> Value:
-    """Return the loss of a step, None where it is not certain.
+    """Return the loss of a step, None if it is not certain.
 
     Args:
         losses: One per backward, in order.
-        sums: What else was seen of it. Where an optimizer (LBFGS) evaluated its closure several
+        sums: The rest of the step. If an optimizer (LBFGS) evaluated its closure several
             times, the first loss is the one that ``optimizer.step(closure)`` returns.
         optimizers: How many outermost optimizers stepped.
-        micro: Whether the script accumulates gradients, so that even a lone loss may be a share.
+        micro: The script accumulates gradients, so that even a lone loss may be a share.
     """
     if not losses:
         return None

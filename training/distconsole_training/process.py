@@ -1,4 +1,4 @@
-"""This process as the console sees it: ring, rank, start-up phases, what it reports and died of.
+"""This process as the console sees it: ring, rank, start-up phases, reports and its last error.
 
 The ring is made when the process first does something worth recording, so processes that never
 train (data workers, compilers, scripts without torch) leave no trace.
@@ -44,13 +44,13 @@ class Process:
     """One process of a run; the parent's and a forked child's are different ones.
 
     Attributes:
-        identity: Who it is, as far as known; None until the ring was wanted.
+        identity: Its rank and world, as far as known; None until the ring was wanted.
         inherited_local_rank: A child's ``LOCAL_RANK`` as its parent left it; None of another process.
         made: The ring, once it was made.
         grouped: Whether Horovod was initialised.
-        late: Values on their way from a device, and where they go.
+        late: Values on their way from a device, and their receivers.
         wanted: How many traces were asked of it and are done, as the ring counts them; -1 during one.
-        marked_step: The step that the script has marked last (``mark_step``); -1 where it marks none.
+        marked_step: The step that the script has marked last (``mark_step``); -1 if it marks none.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Process:
         self.late: list[tuple[Late, Callable[[Any], None]]] = []
 
     def forked(self) -> None:
-        """Start anew in a forked child: it never writes into its parent's ring."""
+        """Start over in a forked child: it never writes into its parent's ring."""
         tally.on_error = None
         if self.made is not None:
             self.made.close()
@@ -85,7 +85,7 @@ class Process:
             forget()
 
     def recorder(self) -> Recorder | None:
-        """Return the ring, made now if it was not; None where there is no console or no room."""
+        """Return the ring, made now if it was not; None without a console or without room."""
         if self.made is None:
             # Another thread may be making it; a signal handler of the one that is gets None.
             with self._making:
@@ -102,7 +102,7 @@ class Process:
             self._phases.append((name, now))
 
     def identify(self, refine: Callable[[Identity], Identity]) -> None:
-        """Put what ``refine`` makes of the identity so far into the ring."""
+        """Refine the identity so far by ``refine``, and put it into the ring."""
         recorder = self.recorder()
         if recorder is not None and self.identity is not None:
             known = refine(self.identity)
@@ -117,7 +117,7 @@ class Process:
             del self.late[0]
 
     def deliver_late(self) -> None:
-        """Deliver what has arrived; never waits."""
+        """Deliver arrived values; never waits."""
         while self.late:
             value, deliver = self.late[0]
             if not value.arrived():
@@ -154,7 +154,7 @@ class Process:
 
 
 def _start() -> tuple[int, int, bool]:
-    """Return when this process began and whether it is a child, as ``sitecustomize`` saw it."""
+    """Return the start of this process and True for a child, as ``sitecustomize`` saw it."""
     for finder in sys.meta_path:
         started: tuple[int, int, bool] | None = getattr(finder, "distconsole_started", None)
         if started is not None:
@@ -195,7 +195,7 @@ def _encode(pid: int, rank: int, time_ns: int, error: BaseException) -> bytes:
     said, colon, rest = message.partition(": ")
     if isinstance(error, SyntaxError):  # its lines of source stand in the traceback
         message = str(error)
-    elif colon and said.rpartition(".")[2] == name:  # Python puts its module before it
+    elif colon and said.rpartition(".")[2] == name:  # Python puts the type's module before it
         message = rest
     report = {
         "pid": pid,
@@ -217,7 +217,6 @@ def _encode(pid: int, rank: int, time_ns: int, error: BaseException) -> bytes:
 
 
 def _format(error: BaseException) -> tuple[str, str]:
-    """Return the traceback of ``error`` and its last lines."""
     import traceback
 
     kind = type(error)
@@ -226,7 +225,7 @@ def _format(error: BaseException) -> tuple[str, str]:
             lines = traceback.format_exception(kind, error, error.__traceback__)
             last = traceback.format_exception_only(kind, error)
             return "".join(lines), "".join(last).strip()
-        except Exception:  # noqa: BLE001, S110 - Python 3.15, of a missing module in what is no package
+        except Exception:  # noqa: BLE001, S110 - Python 3.15, of a missing module below a non-package
             pass
     calls = "".join(traceback.format_tb(error.__traceback__))
     message = f"{kind.__name__}: {error}"
@@ -256,7 +255,6 @@ def _will_begin_again() -> bool:
 
 
 def _report(step: Any, samples: Any, metrics: dict[str, Any]) -> None:
-    """Put what the script says of itself into the ring."""
     recorder = process.recorder()
     if recorder is None:
         return
@@ -271,7 +269,7 @@ def _report(step: Any, samples: Any, metrics: dict[str, Any]) -> None:
 
 
 def whole(value: Any) -> int | None:
-    """Return ``value`` as a whole number; None where there is none, or to ask for it would wait for a device."""
+    """Return ``value`` as a whole number; None without one, or if reading it would wait for a device."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor) and value.device.type != "cpu":
         return None

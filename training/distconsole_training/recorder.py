@@ -47,7 +47,7 @@ class Recorder:
         capacity: int = records.DEFAULT_CAPACITY,
         flags: int = 0,
     ) -> None:
-        """Create the ring in ``folder``; raises OSError without room, or where it is not ours to write to."""
+        """Create the ring in ``folder``; raises OSError without room or permission."""
         self.path = os.path.join(folder, f"{os.getpid()}-{started_time_ns}{records.RING_SUFFIX}")
         self.capacity, self._flags = capacity, flags
         self.map = _map_file(self.path, records.RECORDS_OFFSET + capacity * records.RECORD.size)
@@ -116,7 +116,7 @@ class Recorder:
             )
 
     def identify(self, identity: Identity) -> None:
-        """Store who this process is, as soon as it is known."""
+        """Store this process's rank and world, as soon as they are known."""
         for offset, value in (
             (records.OFFSET_LOCAL_RANK, identity.local_rank),
             (records.OFFSET_WORLD_SIZE, identity.world_size),

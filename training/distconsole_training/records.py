@@ -17,28 +17,28 @@ Record kinds:
 
 ``STEP``    one training step ended: ``step`` counts from 0 in this process, ``time_ns`` is
             CLOCK_MONOTONIC at its end, ``a..e`` are step, data, forward, backward and optimizer
-            seconds (NaN where unknown), ``value`` the loss (NaN where the record does not say it), ``samples`` the
-            samples of the step (0 where unknown), ``flags`` SKIPPED and MICRO as below.
+            seconds (NaN if unknown), ``value`` the loss (NaN if not in this record), ``samples`` the
+            samples of the step (0 if unknown), ``flags`` SKIPPED and MICRO as below.
 ``METRIC``  ``report(name=value)``: ``name`` indexes the name table, ``step``, ``value``,
-            ``samples`` its weight (0 where unknown).
+            ``samples`` its weight (0 if unknown).
 ``PHASE``   a start-up phase was reached: ``name`` indexes PHASES. Of ``rendezvous`` and
-            ``init_process_group`` it says ``samples``, the world size that the process asks for and
-            that its group has (0 where unknown), and ``value``, its rank there (NaN where unknown);
+            ``init_process_group`` it has ``samples``, the world size that the process asks for and
+            that its group has (0 if unknown), and ``value``, its rank there (NaN if unknown);
             ``flags`` of ``first_step`` may be ALONE.
-``LOSS``    the loss of a step whose own record does not say it, because its value arrived late from
+``LOSS``    the loss of a step whose own record lacks it, because its value arrived late from
             a device, or because it is NaN: ``step``, ``value``. A NaN here is the loss.
 ``DETAIL``  a part of the check of ``step`` (a ``WORDS`` record): eight checksums of 32 bits, two in
             a word, the lower one first; ``name`` counts the step's details from 0.
 ``CHECK``   the check of ``step`` (a ``WORDS`` record), after its details: ``name`` is how many there
-            were; ``samples`` how many checksums they hold, plus 65,536 times the place among them,
-            from 1, of the first gradient that is not finite (0: none was seen); ``flags`` says what
-            there is. The words are the checksums of parameters, optimizer state and batch, and
-            ``PLACE``: who the process is and which processes it may be compared with.
-``WAIT``    how much of ``step`` this rank waited for other ranks, as far as that is seen: written
+            were; ``samples`` the number of checksums in them, plus 65,536 times the place among them,
+            from 1, of the first gradient that is not finite (0: none was seen); ``flags``: the parts
+            present. The words are the checksums of parameters, optimizer state and batch, and
+            ``PLACE``: the process, and the processes it may be compared with.
+``WAIT``    the part of ``step`` that this rank waited for other ranks, as far as measured: written
             before the step's own record, with its ``time_ns``; ``a..e`` are seconds within all of
-            the step, and within its data, forward, backward and optimizer. There is none where
+            the step, and within its data, forward, backward and optimizer. There is none if
             the process has no group, or makes its steps without torch. ``samples`` are the milliseconds
-            between two steps with one, where looking costs so much that they are rarer than usual.
+            between two steps with one, if the cost of measuring makes them rarer than usual.
 ``BATCH``   a batch of a DataLoader is over of which no step came, in a process that has made no step
             yet: as ``STEP``, ``step`` counts batches, ``c`` is all after the fetch.
 ``TIMES``   as ``STEP``, of an ordinary step of less than four seconds, with when its parts began and
@@ -64,8 +64,7 @@ HEADER = struct.Struct("<8s IIII i i i I q q q q q i i 64s")
 """magic, record bytes, capacity, attempt, pid, rank, local rank, world size, names used,
 written, guard errors, started time_ns (UNIX), started monotonic_ns, run's hash, parent pid,
 flags, title. Live fields: rank, local rank, world size, names used, written, guard errors, flags.
-``rank`` is -1 until it is known.
-``attempt`` is that of ``ENV_ATTEMPT``, and 0 where nothing says it."""
+``rank`` is -1 until it is known. ``attempt`` is that of ``ENV_ATTEMPT``, 0 without it."""
 
 OFFSET_RANK = 24
 OFFSET_LOCAL_RANK = 28
@@ -90,8 +89,8 @@ WORDS = struct.Struct("<Q Q q B B H I 4Q")
 
 PLACE = struct.Struct("<H H I")
 """The last word of a ``CHECK``: rank and world size of ``torch.distributed`` or Horovod (``NOWHERE``
-where there is neither), and a checksum of what the parameters are (names, shapes, types) and of the
-group that has replicas of them: only equal ones may be compared."""
+without either), and a checksum of the parameters' names, shapes and types and of the group that has
+replicas of them: only equal ones may be compared."""
 
 NOWHERE = 0xFFFF
 
@@ -127,13 +126,13 @@ LOSS_NAME = "loss"
 """The metric that the hook's own loss is shown as; a reported metric of this name replaces it."""
 
 SAMPLES_NAME = "samples"
-"""No metric: the samples of a step, where the script reports them and nothing else."""
+"""No metric: the samples of a step, if the script reports them and nothing else."""
 
 RING_SUFFIX = ".ring"
 """A ring is ``<pid>-<start>.ring`` in the folder of ``ENV_RINGS``."""
 
 CHECKED_SUFFIX = ".checked"
-"""Beside a ring with checks: what the checksums of its details are of, a JSON list of names."""
+"""Beside a ring with checks: a JSON list of the names of its details."""
 MAX_CHECKED = 256
 """Checksums in the details of one step; of more parameters, neighbours share one."""
 MAX_CHECKED_BYTES = 64 * 1024
@@ -155,14 +154,14 @@ ENV_HOOK = "DISTCONSOLE_HOOK"
 """The folder on PYTHONPATH that holds our ``sitecustomize``; "0" switches the hook off."""
 
 ENV_ATTEMPT = "DISTCONSOLE_ATTEMPT"
-"""Which attempt of the run this is, from 1: the ranks of a run may be started anew. A clock would not
-tell, which may be set in between."""
+"""Number of the run's attempt, from 1: ranks may be restarted. A clock, which may be set in between,
+would not show it."""
 
 ENV_ROLL_CALL = "DISTCONSOLE_ROLL_CALL"
-""""0": nothing is started in a rank by which it could be asked where it is."""
+""""0": no server for roll calls is started in a rank."""
 
 SERVER_SUFFIX = ".server"
-"""Beside a ring: the socket of torch's worker server, where the rank has one."""
+"""Beside a ring: the socket of torch's worker server, if the rank has one."""
 
 ENV_VERIFY = "DISTCONSOLE_VERIFY"
 """Every how many steps a rank checks itself (``run --verify-sync``); without it none does."""
@@ -171,7 +170,7 @@ MAX_ERROR_BYTES = 64 * 1024
 """Longest error file; a longer traceback keeps its end."""
 
 MAX_SAMPLES = 0xFFFFFFFF
-"""Most samples that a record can say; more are unknown."""
+"""Most samples that a record can hold; more are unknown."""
 
 assert RECORD.size == MOMENTS.size == WORDS.size == 64
 assert HEADER.size <= HEADER_BYTES

@@ -1,10 +1,10 @@
-"""Turns what a thread does (fetches, backwards, optimizer steps) into training steps; times are nanoseconds.
+"""Turns a thread's fetches, backwards and optimizer steps into training steps; times are nanoseconds.
 
 A step opens with the first batch that is followed by a backward, and ends when the last of its
 outermost optimizers has stepped. That it is over is certain when a later batch is used for training,
 or when an optimizer that has stepped in it steps again; once a script has shown how many optimizers
 make its step, the step is emitted at once. A batch that is not followed by a backward was evaluated:
-neither it nor the time around it belongs to a step. Until the first step batches are told instead.
+neither it nor the time around it belongs to a step. Until the first step batches are emitted instead.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 
 ACCUMULATED = 64
-"""After so many batches with a backward each and no optimizer, a script's steps are most likely out of sight."""
+"""After this many batches with a backward each and no optimizer, a script's steps are most likely out of sight."""
 
 SINGLES = 16
-"""After so many steps with one backward each, a script does not accumulate gradients any more."""
+"""After this many steps with one backward each, a script does not accumulate gradients any more."""
 
 _NAN = math.nan
 _NS = 1e-9
@@ -48,14 +48,14 @@ class Steps:
     """The steps of one thread.
 
     Attributes:
-        shares: Whether a loss may be a share of one, so that its divisor matters: the script
-            accumulates gradients, or has yet to show what its step is.
+        shares: A loss may be a share of one, so that its divisor matters: the script
+            accumulates gradients, or its usual step is not known yet.
         in_backward: How many backwards of this thread are going on, one inside another.
         running: The optimizers that began to step and have not come back, outermost first; one
             that raised stays until the next event shows that it is not on the stack any more.
-        scaled: What a GradScaler made of which loss.
+        scaled: Results of a GradScaler, with the loss of each.
         trains: True once it fetched or called backward. A thread of the autograd engine does
-            neither: what it does is part of the backward that it works for.
+            neither: its work is part of the backward that it runs for.
     """
 
     def __init__(
@@ -66,12 +66,12 @@ class Steps:
         tell_waits: Tell | None = None,
         tell_batch: TellBatch | None = None,
     ) -> None:
-        """``stepping_calls`` tells how many calls of ``step()`` are on the caller's stack."""
+        """``stepping_calls`` counts the calls of ``step()`` on the caller's stack."""
         self._emit = emit
         self._waits, self._tell_waits, self._tell_batch = waits, tell_waits, tell_batch
         self._stepping_calls = stepping_calls
         self._sums = Sums()
-        # What came after the last optimizer step: it is this step's or the next one's.
+        # Events after the last optimizer step: they are this step's or the next one's.
         self._rest = Sums()
         self._stepped: list[int] = []
         self._ran = False
@@ -117,7 +117,7 @@ class Steps:
         if pending:
             if source in pending:
                 self._drop(source)
-            # What was fetched meanwhile was fetched by the data set itself.
+            # Other fetches during this one were made by the data set itself.
             for inner in [one for one, times in pending.items() if times[0] > began]:
                 del pending[inner]
         pending[source] = (began, ended, samples)
@@ -167,7 +167,7 @@ class Steps:
     def optimizer_begins(self, optimizer: int, now: int, evaluations: int = 0) -> None:
         """An optimizer begins to step; one inside another is part of it.
 
-        ``evaluations``: how often it has called closures so far, where it says so.
+        ``evaluations``: its closure calls so far, if it counts them.
         """
         running = self.running
         if running:
@@ -287,7 +287,7 @@ class Steps:
             waits.step_ended(ended)
 
     def _sort_out(self, sources: tuple[int, ...]) -> None:
-        """Tell what was evaluated, or passed over, from what is being trained on."""
+        """Separate batches that were evaluated, or passed over, from those being trained on."""
         rest = self._rest
         if len(sources) > 1 and sources != self._sources:
             # Several loaders in one step, or an evaluation that was left early: seen once, either.
@@ -318,7 +318,7 @@ class Steps:
             self._close()
 
     def _opens_a_step(self, optimizer: int, now: int) -> bool:
-        """Whether an optimizer that is the first since the last step was emitted makes a new one."""
+        """Return True if an optimizer, the first since the last step was emitted, makes a new one."""
         rest = self._rest
         if rest.batches:
             self._bare_before = False

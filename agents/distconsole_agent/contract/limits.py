@@ -25,8 +25,8 @@ FREED_MEMORY = {
     "MALLOC_TRIM_THRESHOLD_": "131072",
     "MALLOC_MMAP_THRESHOLD_": "65536",
 }
-"""mallopt(3): the agent gives back what it freed. After floods of 1.2 million lines it held 15 MB of its own with them,
-25 MB without. Nothing that it starts inherits them."""
+"""mallopt(3): the agent gives freed memory back. After floods of 1.2 million lines it held 15 MB of its own with them,
+25 MB without. Programs that it starts do not inherit them."""
 
 CONNECT_SECONDS = 15.0
 """How long a bridge waits for an agent that it started."""
@@ -35,7 +35,7 @@ SEND_SECONDS = 900.0
 """A connection that takes no byte for this long is given up, so that its threads come back."""
 
 TICK_SECONDS, QUIET_TICK_SECONDS = 0.1, 0.2
-"""Pace at which a run's sources are read: what a rank prints or how it ends is in the journal this much later. The
+"""Pace at which a run's sources are read: output and ends of ranks are in the journal this much later. The
 slower one is that of a run that has printed nothing for ``QUIET_SECONDS``."""
 
 QUIET_SECONDS = 2.0
@@ -73,7 +73,7 @@ LAST_LOG_BYTES = 32 * 1024 * 1024
 """Bytes at the end of a log that are sent when a run is over; the part before stays on the node, counted."""
 
 LATE_SECONDS, LAST_UNCUT_BYTES = 2.0, 1024 * 1024
-"""Printed text that would be sent so late is left out, unless it is in a log's last bytes, of which there are so many:
+"""Printed text that would be sent this late is left out, unless it is in this many last bytes of a log:
 over a slow connection only lines are late, not steps and states."""
 
 PARTIAL_LINE_SECONDS = 1.0
@@ -137,4 +137,4 @@ AGENT_LOG_BYTES = 256 * 1024
 """The agent's own log starts over once it is longer."""
 
 PROBE_SECONDS, MAX_PROBE_SECONDS = 60.0, 600.0
-"""Time that a probe gets when the request says none, and at most."""
+"""Default and greatest time of a probe."""

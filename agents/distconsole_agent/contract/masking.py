@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 HIDDEN = "***"
-"""Stands for a value in what others may read: plans, pages, files."""
+"""Stands for a value in text for other readers: plans, pages, files."""
 
 _FISH = re.compile(r"-\w*[xU]\w*|--export|--universal")
 """An option of fish's ``set`` that precedes a variable's name and value."""
@@ -52,7 +52,7 @@ _NAMED = re.compile(
 )
 _GIVEN = re.compile(r"(?<![\w.+~-])([-+~]{0,2}[A-Za-z_][\w.-]*)(\+?=|[ \t]*:[ \t]+|[ \t]+)")
 _LINE = re.compile(r"""(?:"[^"\n]*"?|'[^'\n]*'?|[^\s'"][^\n'"]*)""")
-"""What follows a colon, as in YAML and HTTP. A name before one is prose as often: ``is_secret_name`` has to know it."""
+"""The words after a colon, as in YAML and HTTP. A name before one is prose as often: ``is_secret_name`` has to know it."""
 _HEADER = re.compile(r"((?i:X-[\w-]+|(?:Proxy-)?Authorization|PRIVATE-TOKEN)|Api-Key):(?=\S)")
 """As HTTP allows it: no blank behind the colon. Hosts with a port and images with a tag have other names."""
 _COUNT = re.compile(r"(?i)token[ \t]*:[ \t]+[\d.]{1,12}[a-z/%]{0,3}(?![\w.-])")
@@ -77,7 +77,7 @@ _TOKEN = re.compile(
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a name is most likely a secret's: ``HF_TOKEN``, ``db-password``; not ``max_tokens``, ``key``."""
+    """True if a name is most likely a secret's: ``HF_TOKEN``, ``db-password``; not ``max_tokens``, ``key``."""
     parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)
     low = [part.lower() for part in parts]
     before = low[-2] if len(low) > 1 else ""
@@ -91,7 +91,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def may_be_secret(name: str) -> bool:
-    """Whether a variable or an option of this name may hold a secret: texts for other readers hide more than a typed line."""
+    """True if a variable or an option of this name may hold a secret; wider than ``is_secret_name``: for text shown to others."""
     return bool(_PERHAPS.search(name.lstrip("-+~").replace("-", "_"))) or is_secret_name(name)
 
 
@@ -116,7 +116,7 @@ def mask_words(
 def mask_text(
     text: str, mark: str = HIDDEN, is_secret: Callable[[str], bool] = may_be_secret
 ) -> str:
-    """Return text, such as lines of a shell, with what looks like a secret hidden."""
+    """Return text, such as lines of a shell, with likely secrets hidden."""
     if _HINT.search(text) is None:
         return _TOKEN.sub(mark, text)
     text = _hide_values(text, mark, is_secret)
@@ -169,7 +169,7 @@ def _mask_word(word: str, mark: str, is_secret: Callable[[str], bool]) -> str:
 
 
 def _mask_shapes(text: str, mark: str, is_secret: Callable[[str], bool]) -> str:
-    """Hide what its shape says is secret, whatever it is called, and values of JSON."""
+    """Hide words with the shape of a secret, under any name, and values of JSON."""
 
     def shown(found: re.Match[str]) -> str:
         value = (

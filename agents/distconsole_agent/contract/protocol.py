@@ -28,10 +28,10 @@ prepare    run, spec (``runspec.RunSpec``)               result ``coordinator: {
                                                         null, master_port: int | null, shim_pid``
 start      run, coordinator, coordinator_secret,        result ``started: true``
            master_port
-follow     run, after, journal: who wrote the entries   items ``{"entries": [...], "journal": str}``,
-           up to ``after`` (empty: not known)           with ``trouble: str`` where the journal cannot
-                                                        be written for now (empty: it can again), and
-                                                        first of all with ``after: seq`` where it has
+follow     run, after, journal: writer of the entries   items ``{"entries": [...], "journal": str}``,
+           up to ``after`` (empty: unknown)             with ``trouble: str`` while the journal cannot
+                                                        be written (empty: it can again), and in
+                                                        the first ``after: seq`` if the journal has
                                                         fewer of them (see below); result
                                                         ``{"last": seq}`` after the ``end`` entry
 stop       run, grace, reason                           result ``stopping: true``
@@ -42,19 +42,19 @@ slurm      do: submit (argv) | show (job) | cancel      result ``job`` | ``text`
            (job) | step (run, job, argv, held) | shim   ``started`` | as ``prepare``, which in a run
            (run) | checkpoint (run)                     below Slurm answers ``shim_argv`` instead |
                                                         ``path: str | null``: the checkpoint that the
-                                                        job has left for whoever starts it again
+                                                        job has left for a restart
 sync       run, manifest (none: the one sent before)    result ``missing: [sha256, ...], tree``;
                                                         with nothing missing the code stands ready
 sync_take  run, pieces: [[sha256, bytes in all,         result ``taken: bytes``
            offset, bytes], ...], data
 roll_call  run, seconds: each rank's deadline (1.5)     result ``ranks: [CALL, ...]`` (below),
-                                                        ``time_ns, host``; what was found is also
+                                                        ``time_ns, host``; the calls are also
                                                         in the run's journal, while it goes on
 survey     seconds, calls (true: ask the ranks),        result ``jobs: [JOB, ...]`` (below) of this user
            logs: {path: offset} (null: none)            that anything has started, ``logs: [{key, path, inode,
                                                         stream, ranks, next, output}], ras: [str], user, time_ns,
                                                         host``
-trace      run, seconds, wait, max_bytes, ranks         items: first ``tracing: [rank, ...]``, then of a
+trace      run, seconds, wait, max_bytes, ranks         items: first ``tracing: [rank, ...]``, then for a
            (null: all), start_ns (0: soon)              rank ``rank, told`` (``records.TOLD_SUFFIX``)
                                                         ``, bytes, name, packed``; result ``time_ns``
 trace_take run, name, offset                            result ``data``; the last piece removes it
@@ -65,66 +65,66 @@ gap on each node and run, ``t`` is UNIX seconds on the node's clock. Kinds:
 
 ``state``    ``rank, local_rank, pid, state`` (starting, running, exited, failed, killed or
              stalled) and, once it ended, ``exit_code`` (128+S for signal S), ``signal``, ``t_ns``,
-             and ``stopped``: true where the SIGTERM that ended it is that of the stop.
-             ``planned``: the number is the plan's; a rank that has joined a group may have it elsewhere.
+             and ``stopped``: true if the SIGTERM that ended it is that of the stop.
+             ``planned``: the number is the plan's; a rank that joined a group may have another there.
 ``phase``    ``rank, phase, seconds`` since the rank was started, and ``child`` if another process of
              the script started it. Of ``rendezvous`` (the rank asks for
              its group) and ``init_process_group`` (it has it) also ``world, group_rank``: the size and
-             its rank there, and ``planned``: the size by the plan; null where not known. Of
+             its rank there, and ``planned``: the size by the plan; null if unknown. Of
              ``first_step`` perhaps ``alone``: no group was there.
 ``window``   ``rank, step`` (last), ``steps, skipped, step_ms: [mean, p95] | null, data_ms,
              forward_ms, backward_ms, optimizer_ms, samples_s, metrics: {name: last}, dropped,
-             points: {name: [[step, value, samples | null], ...]}``, and where it is known how long
+             points: {name: [[step, value, samples | null], ...]}``, and if measured the time that
              the rank waited for others ``waited_ms: [step, data, forward, backward, optimizer]``, and
              ``cpu_wait, disk_wait``: percent of the time that its main thread waited for a processor
              or a disk; ``workers``, while it waits for data: how many its DataLoader has, percent
              of a processor that each of them uses, percent of them that wait for a disk now;
-             ``batches``: the rank has made no step yet, and what is counted are batches.
+             ``batches``: the rank has made no step yet, and the numbers count batches.
 ``check``    a rank's check of itself (``run --verify-sync``): ``rank, step``; ``parameters, state,
-             batch``: checksums in hexadecimal, null where there is none; ``layout``: only checks
+             batch``: checksums in hexadecimal, null without one; ``layout``: only checks
              of equal layout may be compared; ``wrapped, same_epoch``: see
-             ``distconsole_training.records``; ``place: [rank, world size] | null`` as its process
-             group says; ``details``: eight hexadecimal digits a parameter, ``names``: what they
-             are of, once a layout (both null where not known); ``bad_gradient``: the first of them
+             ``distconsole_training.records``; ``place: [rank, world size] | null`` by its process
+             group; ``details``: eight hexadecimal digits a parameter, ``names``: their parameters,
+             once a layout (both null if unknown); ``bad_gradient``: the first of them
              whose gradient is not finite, or null.
 ``sample``   ``node: {...} | null, gpus: [...]`` (``NODE_FIELDS``, ``GPU_FIELDS``).
-``log``      ``rank | null, stream: "out" | "err", offset, text``: a slice of what was printed, cut
+``log``      ``rank | null, stream: "out" | "err", offset, text``: a slice of the output, cut
              anywhere; slices of one rank and stream join without a gap.
-``failure``  ``rank, t_ns, exit_code, signal, error, traceback``: what this node knows of a rank
+``failure``  ``rank, t_ns, exit_code, signal, error, traceback``: this node's evidence on a rank
              that failed by itself.
-``note``     ``check, severity, summary, hint, rank?, host?, seen?``: something the operator should
-             know; ``host`` is whom it is about, where that is another node of the run; ``seen`` is
-             what was seen, such as a traceback.
+``note``     ``check, severity, summary, hint, rank?, host?, seen?``: a message for the operator;
+             ``host`` is the node in question, if that is another node of the run; ``seen`` is
+             evidence, such as a traceback.
 ``verdict``  ``state, exit_code, first_failure: {rank, host, exit_code, signal?, error, traceback}
              | null``: the coordinator's, the same on every node. State ``lost``: a node that has
              lost the others cannot know how a run ends that may go on without it.
 ``restart``  ``restart, of, checkpoint, pause, first_failure``: on the first node: an attempt failed,
-             and after so many seconds the ranks will be started anew, for the ``restart``-th time.
+             and in ``pause`` seconds the ranks start for the ``restart``-th time again.
 ``attempt``  ``restart, of, checkpoint``: on every node: all that follows is of this attempt. The
              ranks count their steps from 0 again.
-``roll_call``  ``rank, why: "asked" | "stalled" | "stop" | "start", call: CALL``: where a rank is. All
-             ranks of the node are called together; they are when a rank has stalled, when the set
-             of those that have changes, before a stop while one has, and when a console asks. For
-             ``start`` only those are that have made no step for long, by ways that run nothing in them.
+``roll_call``  ``rank, why: "asked" | "stalled" | "stop" | "start", call: CALL``: the state of a rank. All
+             ranks of the node are called together: when a rank has stalled, when the set
+             of stalled ranks changes, before a stop during a stall, and when a console asks. For
+             ``start`` only ranks long without a step are called, in ways that run no code in them.
 ``end``      ``state, exit_code, seconds``: the last entry; nothing of the run is left here. ``seconds``
-             go from the start of the first rank to the end of the last one, where the run succeeded.
+             go from the start of the first rank to the end, of the last rank if the run succeeded.
 
-``journal`` names the writer of the last entry of an item; it is empty where that is an agent of the
-first version. A node that loses its power may lose the end of its journal, and gives the numbers of
-what is lost to other entries. Who asks for what follows entry 100 of a writer of whose entries only
-63 are left is sent ``{"entries": [], "after": 63}`` and then what follows entry 63. A request
-without ``journal`` is refused instead.
+``journal`` names the writer of the last entry of an item; it is empty for an agent of the first
+version. A node that loses its power may lose the end of its journal, and reuses the numbers of
+the lost entries. A console that asks for entries after 100 of a writer whose entries end here with
+63 receives ``{"entries": [], "after": 63}`` and then the entries after 63. Without ``journal`` such
+a request is refused instead.
 
-A CALL says where a rank is. Only ``rank``, ``pid`` and ``alive`` are always there; what is not known is left out or
+A CALL is the state of a rank. Only ``rank``, ``pid`` and ``alive`` are always there; unknown fields are left out or
 null. ``local_rank``; ``t`` is UNIX seconds; ``ended`` ``{"exit_code" | "signal", "t"}`` or null; ``raised`` the
 uncaught exception that the hook has noted of it, ``Type: message``, empty without one; ``stage`` ``not_started,
-starting, stepping, between`` or ``ended``; ``step`` the last finished one (-1: none), ``silent_s`` since when and
-``usual_s`` what one takes; ``way`` is that by which the stacks were got: ``server`` (torch's worker server),
+starting, stepping, between`` or ``ended``; ``step`` the last finished one (-1: none), ``silent_s`` the seconds since,
+``usual_s`` a step's usual duration; ``way`` is how the stacks were read: ``server`` (torch's worker server),
 ``signal`` (of an older agent), ``py-spy``, ``python`` (the rank's own Python, 3.14 or newer) or ``proc`` (/proc alone,
 which knows no stack of Python); ``refused``
 ``[{"way", "why"}]``. ``threads``: ``[{"name", "tid", "main", "frames": [{"function", "file", "line"}]}]``, innermost
 frame first, without values; ``native``: functions of the kernel or of C that the main thread is in. ``state`` is that
-of the main thread (proc(5)), ``wchan`` where it sleeps in the kernel, ``syscall`` ``{"name", "fd"}``; ``waits_for``
+of the main thread (proc(5)), ``wchan`` its sleep in the kernel, ``syscall`` ``{"name", "fd"}``; ``waits_for``
 ``{"kind", "what"}``, of a ``file, socket, pipe, lock, child, terminal, debugger, disk``, or ``stopped``; ``tracer`` a
 debugger's pid. ``cpu_s`` and ``main_cpu_s`` are seconds used within ``over_s``, ``major_faults_s`` page faults a
 second that needed a disk; ``swap_bytes``, ``rss_bytes``. ``children``: ``[{"pid", "state", "name", "cpu_s",
@@ -132,16 +132,16 @@ second that needed a disk; ``swap_bytes``, ``rss_bytes``. ``children``: ``[{"pid
 last one by torch's flight recorder, ``{"group", "name", "ranks", "seq", "op", "backend", "state", "done_seq", "p2p",
 "input_sizes", "input_dtypes", "output_sizes", "output_dtypes", "created_ns", "age_s", "recent": [{"seq", "op", "p2p",
 "state", "input_sizes", "input_dtypes"}]}``, newest first. ``horovod``: ``{"stalled": [name], "missing": {name:
-[rank]}}``, in its own words. ``note`` says what is lacking.
+[rank]}}``, in its own words. ``note`` names missing parts.
 
 A JOB is the part of a job on one node, found in /proc. Parts of one ``key`` are of one job, unless ``here``: then it
-means this node alone. ``launcher`` and ``script``; ``endpoint`` is where its ranks meet, ``ident`` what its launcher
-calls it, ``run`` its id where it is ours; ``size`` of its world, 0 where not known; ``age_s``; ``gone``: ranks that
+means this node alone. ``launcher`` and ``script``; ``endpoint`` is its ranks' rendezvous, ``ident`` the launcher's
+name for it, ``run`` its id for a run of ours; ``size`` of its world, 0 if unknown; ``age_s``; ``gone``: ranks that
 were started here and of which no process is left. ``spawned``: ranks are counted from 0 on each node, first on the
-one that ``leads``. ``ranks``: a CALL each, whose ``silent_s`` is for how long its main thread has not run; its
-``stage`` is ``stepping`` where its place changed between two looks, else left out. ``output`` of ``logs``: whole
+one that ``leads``. ``ranks``: a CALL each, whose ``silent_s`` is the time since its main thread last ran; its
+``stage`` is ``stepping`` if its place changed between two looks, else left out. ``output`` of ``logs``: whole
 lines of a regular file that ranks print into, from byte ``logs[path]`` or its last 16 KiB, at most ``MAX_LOG_TEXT``;
-``next`` is where to go on. ``ras``: what NCCL's RAS finds wrong.
+``next`` is the next offset. ``ras``: the faults that NCCL's RAS reports.
 
 ``manifest`` and ``data`` are ``base64(zlib(bytes))``; the manifest's bytes are those of ``{"files":
 [[path, mode, bytes, sha256], ...], "links": [[path, target], ...], "folders": [path, ...]}``, and
@@ -196,9 +196,9 @@ RUN_FIELDS = (
     "journal",
     "trouble",
 )
-"""``journal`` is who wrote the entry ``last_seq``, empty where that is not known. ``state`` is
-``unreadable`` where the node cannot read what it has of the run, and ``trouble`` then says which
-file and why; otherwise it is null. Such a run is never removed by itself."""
+"""``journal`` is the writer of the entry ``last_seq``, empty if unknown. ``state`` is
+``unreadable`` if the node cannot read its files of the run, and ``trouble`` then names the
+file and the reason; otherwise it is null. Such a run is never removed by itself."""
 
 NODE_FIELDS = (
     "cpu",
@@ -217,10 +217,9 @@ NODE_FIELDS = (
     "cpu_mhz",
     "cpu_model",
 )
-"""Percent over all CPUs (0 to 100), bytes, bytes a second; null where psutil is missing. ``disk_wait`` is the percentage
-of the time in which something waited for a disk; ``net_errors_s`` counts errors and dropped packets of the interfaces,
-``net_resent_s`` TCP segments; ``cpu_mhz`` is what the processors may run at, ``cpu_model`` what they are
-called."""
+"""Percent over all CPUs (0 to 100), bytes, bytes a second; null if psutil is missing. ``disk_wait`` is the percentage
+of the time in which a process waited for a disk; ``net_errors_s`` counts errors and dropped packets of the interfaces,
+``net_resent_s`` TCP segments; ``cpu_mhz`` is the processors' greatest clock rate, ``cpu_model`` their name."""
 
 BUSY_FIELDS = ("pid", "user", "command", "cpu", "memory")
 """Of a process that uses the processors: percent of one processor since the reading before, and resident bytes. Items of
@@ -251,8 +250,8 @@ GPU_FIELDS = (
     "age_s",
 )
 """``processes``: ``[{pid, user, command, mem_used, rank: int|null}, ...]`` as last listed; ``age_s``
-how old the values are when the driver stopped answering; null where the driver does not say. ``pcie``: ``[lanes, the
-most, generation, the highest]``; ``xid``: the number of an error that the driver has told of it within ``XID_SECONDS``."""
+the age of the values when the driver stopped answering; null for values that the driver lacks. ``pcie``: ``[lanes, the
+most, generation, the highest]``; ``xid``: the number of an error that the driver reported within ``XID_SECONDS``."""
 
 XID_SECONDS = 10.0
 

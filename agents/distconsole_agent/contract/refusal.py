@@ -8,7 +8,7 @@ from distconsole_agent.contract.limits import CALL_SECONDS, MAX_CALL_SECONDS, MI
 from distconsole_agent.contract.protocol import ErrorCode
 
 
-class Refusal(Exception):  # noqa: N818 - it is an answer, and most are nobody's error
+class Refusal(Exception):  # noqa: N818 - an answer, mostly without an error
     """A request that is not done; ``code`` is one of ``protocol.ErrorCode``."""
 
     def __init__(self, code: str, message: str, hint: str = "") -> None:
@@ -22,7 +22,6 @@ class Refusal(Exception):  # noqa: N818 - it is an answer, and most are nobody's
 
 
 def bad_request(message: str, hint: str = "") -> Refusal:
-    """Return the refusal of a request whose arguments mean nothing."""
     return Refusal(ErrorCode.BAD_REQUEST, message, hint)
 
 

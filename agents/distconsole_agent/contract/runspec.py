@@ -13,8 +13,8 @@ DEFAULT_GRACE_SECONDS = 10.0
 MAX_GRACE_SECONDS = 86400.0
 
 FAILURE_GRACE_SECONDS = 5.0
-"""Between SIGTERM and SIGKILL after a first failure, where the run's grace is not shorter: the
-ranks that are left wait in a collective that cannot end, and what ends on SIGTERM ends at once."""
+"""Between SIGTERM and SIGKILL after a first failure, if the run's grace is not shorter: the
+other ranks wait in a collective that cannot end, and those that end on SIGTERM end at once."""
 
 LOST_AFTER_SECONDS = 120.0
 LOST_AFTER_BOUNDS = (5.0, 7 * 86400.0)
@@ -47,13 +47,13 @@ class RankSpec(NamedTuple):
 
 
 class RunSpec(NamedTuple):
-    """This node's part of a run: ``spec.json``, which the console sends, and what the agent adds.
+    """This node's part of a run: ``spec.json`` from the console, and the agent's additions.
 
     ``{port}`` in a word of an argv or a value of an env is replaced by the rendezvous port at start,
     ``{run_dir}`` by the run's folder on the node; in ``workdir`` too. In doubled braces they are the
     user's own: they lose a pair. The file also has ``name``, ``world_size``, ``script``, ``created``,
-    and ``code``: the tree that ``sync`` brought, which becomes ``{run_dir}/code``, or null. What the console
-    sends as ``notify`` is kept in a file of its own (``journal/notices.py``).
+    and ``code``: the tree from ``sync``, which becomes ``{run_dir}/code``, or null. The console's
+    ``notify`` is kept in a file of its own (``journal/notices.py``).
 
     Attributes:
         secret: 32 random bytes (hexadecimal in the file) that prove between shims that they are of this
@@ -70,13 +70,12 @@ class RunSpec(NamedTuple):
         needs: Scripts that must be on this node, or nothing is started.
         launcher: As in ``LauncherName`` of the console.
         min_nodes: The run goes on with at least this many nodes; all of them by default.
-        below_slurm: Whether the shims are tasks of srun.
+        below_slurm: The shims are tasks of srun.
         max_restarts: Restarts of failed ranks.
-        driver: The command of Horovod's elastic driver, which node 0 runs and which says which of the
-            ranks are started and when; ``{agent}`` in it stands for this program. With none all ranks
-            start at once.
+        driver: The command of Horovod's elastic driver, which node 0 runs and which starts ranks as it
+            needs them; ``{agent}`` in it stands for this program. Without one all ranks start at once.
         restart: Number of restarts so far; not of ``spec.json``.
-        log_bytes: The most that the ranks' logs may take on this node; 1 GiB where null.
+        log_bytes: The most that the ranks' logs may take on this node; 1 GiB if null.
         container: Container of the processes, in the user's words; empty without one.
         enter: The agent's: the words that run a command in it.
     """
@@ -118,7 +117,7 @@ class RunSpec(NamedTuple):
 
     @property
     def ranks_are_planned(self) -> bool:
-        """Whether the plan has the ranks of each node, whichever program starts them."""
+        """True if the plan assigns the ranks of each node, whichever program starts them."""
         return self.engine_ranks and self.launcher != MPI and not self.driver
 
     @property

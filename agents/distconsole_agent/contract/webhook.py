@@ -1,6 +1,6 @@
 """Posts a notice to a webhook: by the console that follows a run, and by the run's first node.
 
-Errors are reported without the address, which is a secret.
+Errors are reported without the address: it is secret.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def post(
 ) -> None:
     """Post the notice as JSON, ``text`` as Slack, Mattermost and Teams' workflows want it; try a few times.
 
-    Redirects are not followed: they could lead to where nothing is encrypted. The console checks the
+    Redirects are not followed: they could lead to an unencrypted address. The console checks the
     address, and ``timeout_seconds`` are for all tries. Raises NotToldError if none succeeds.
     """
     body = json.dumps({**notice, "text": f"{notice['title']}: {notice['text']}"}).encode()
@@ -54,7 +54,7 @@ def post(
 
 
 def _try_post(address: str, body: bytes, timeout_seconds: float) -> None:
-    import http.client  # slow to import, and most tell nobody
+    import http.client  # slow to import, and most runs have no webhook
     import urllib.error
     import urllib.request
 

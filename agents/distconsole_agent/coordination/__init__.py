@@ -1,1 +1,1 @@
-"""How the nodes of a run agree on who failed first, on stops and restarts, and on the verdict."""
+"""How the nodes of a run agree on the first failure, on stops and restarts, and on the verdict."""

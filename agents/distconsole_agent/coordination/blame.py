@@ -1,4 +1,4 @@
-"""Who failed first: failures, stops and clock offsets in, one verdict out. Pure: it reads nothing.
+"""Finds the first failure: failures, stops and clock offsets in, one verdict out. Pure: it reads nothing.
 
 A rank that dies takes others with it, and a victim may notice before the parent of the dead one
 does: the kernel closes a dying process's sockets before it tells the parent, so a peer's
@@ -103,7 +103,7 @@ class Stop(NamedTuple):
 
 
 class NodeLost(NamedTuple):
-    """A node that did not answer for too long, by the clock of who says so; ``why`` where more is known."""
+    """A node that did not answer for too long, by the judging node's clock; ``why`` if more is known."""
 
     node: int
     t_ns: int
@@ -134,8 +134,8 @@ class RunVerdict(NamedTuple):
 def determine_verdict(evidence: Evidence, nodes: Sequence[NodeSpec]) -> RunVerdict:
     """Return the verdict: the exit code is that of the rank that failed first.
 
-    A stop that came before every failure and loss makes the run ``stopped``: what broke while it was
-    taken down is nobody's fault.
+    A stop that came before every failure and loss makes the run ``stopped``: failures during its
+    teardown are consequences.
     """
     stop = min(evidence.stops, key=lambda stop: _correct_time(evidence, stop), default=None)
     failure = first_failure(evidence)
@@ -172,15 +172,15 @@ def first_failure(evidence: Evidence) -> Failure | None:
 
 
 def is_consequence(error: str, traceback: str) -> bool:
-    """Whether a process's end reads like another rank's end seen from outside."""
+    """Return True if a process's end reads like another rank's end seen from outside."""
     return _CONSEQUENCE.search(f"{error}\n{traceback}") is not None
 
 
 def _follows_from_others(failure: Failure) -> bool:
-    """Return whether a failure reads like a consequence.
+    """Return True if a failure reads like a consequence.
 
-    What stands in the log of a rank that a signal killed is older than that, and may be of a round before.
-    Only an abort says why.
+    The log of a rank that a signal killed is older than the kill, and may be of a round before.
+    Only after an abort does it hold the cause.
     """
     killed = failure.signal not in (None, ABORTED)
     return is_consequence(failure.error, "" if killed else failure.traceback)
@@ -199,7 +199,7 @@ def _follows_loss(evidence: Evidence, stop: Stop) -> bool:
 
 
 def _correct_time(evidence: Evidence, moment: Failure | Stop | NodeLost) -> int:
-    if isinstance(moment, NodeLost):  # seen by who judges, not by the node
+    if isinstance(moment, NodeLost):  # the time is the judging node's
         return moment.t_ns
     return moment.t_ns + evidence.offsets_ns.get(moment.node, 0)
 

@@ -2,8 +2,8 @@
 
 Both sides prove that they know the secret by an HMAC-SHA256 over both sides' fresh nonces, and every frame
 afterwards carries an HMAC over its number and its text under a key of that connection and direction: a
-stranger on the network can cut a connection, not speak in it. Texts are in clear: they say which rank
-ended how.
+stranger on the network can cut a connection, not speak in it. Texts are in clear: they hold how each
+rank ended.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Wire:
 
     def _ready(self, events: int) -> None:
         if events & WRITE:
-            with contextlib.suppress(LinkError):  # a read tells the same, with its reason
+            with contextlib.suppress(LinkError):  # a read raises the same, with its reason
                 self._flush()
         if events & READ:
             self._on_ready()
@@ -210,7 +210,7 @@ def read_greeting(line: bytes) -> str:
 
 
 class SecretProof(NamedTuple):
-    """What both sides know once a shim has introduced itself; keys and proofs come from it."""
+    """The shared values once a shim has introduced itself; keys and proofs come from them."""
 
     secret: bytes
     run: str
@@ -241,7 +241,7 @@ def introduce(proof: SecretProof) -> bytes:
 
 
 def check_introduction(line: bytes, secret: bytes, run: str, server_nonce: str) -> SecretProof:
-    """Return who introduces itself. Raises LinkError when it does not know the secret."""
+    """Return the proof of the introduced shim. Raises LinkError when it does not know the secret."""
     fields = _fields(line)
     node = fields.get("node")
     if isinstance(node, bool) or not isinstance(node, int):
@@ -257,10 +257,10 @@ def check_admission(line: bytes, proof: SecretProof) -> None:
 
 
 class Admission:
-    """The coordinator's door: listens on the first node's address and hands over who proves to be of the run.
+    """The coordinator's door: listens on the first node's address and hands over proven shims of the run.
 
     Args:
-        expects: Whether a node of this number may connect.
+        expects: Returns True if a node of this number may connect.
         admitted: Gets a connection that proved itself, and the lines that it has sent already.
 
     Raises OSError when the address is not this host's.

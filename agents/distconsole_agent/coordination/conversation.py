@@ -1,4 +1,4 @@
-"""What two shims have to say to each other, over as many connections as it takes.
+"""The messages between two shims, over any number of connections.
 
 Numbered messages arrive exactly once and in order; heartbeats and clocks may be lost.
 """
@@ -24,7 +24,7 @@ class NodeConversation:
     Attributes:
         unlinked_since: Loop time of the last sign of life before the connection was lost; None
             while there is one.
-        longest_quiet: The most seconds for which the other side was not heard of since ``begin_quiet``, over all
+        longest_quiet: Longest silence of the other side since ``begin_quiet``, in seconds, over all
             connections.
     """
 
@@ -52,7 +52,7 @@ class NodeConversation:
 
     @property
     def settled(self) -> bool:
-        """Whether the other side has confirmed every kept message."""
+        """True once the other side has confirmed every kept message."""
         return not self._unacknowledged
 
     @property
@@ -140,7 +140,7 @@ class NodeConversation:
             self._unacknowledged = [kept for kept in self._unacknowledged if kept["n"] > number]
 
     def _count(self, number: object) -> bool:
-        """Whether a message is new. Raises LinkError when one before it is missing."""
+        """Return True for a new message. Raises LinkError when one before it is missing."""
         if not isinstance(number, int) or number > self._got + 1:
             raise LinkError("a message is missing")
         fresh = number > self._got
@@ -173,11 +173,11 @@ class NodeConversation:
 
 
 class Member:
-    """A node of the run as the coordinator knows it; node 0, where the coordinator is, has no conversation.
+    """A node of the run in the coordinator's view; node 0, the coordinator's own, has no conversation.
 
     Attributes:
         ended: Nothing of the attempt is left there.
-        idle: It has no rank left, though what started them may be there.
+        idle: It has no rank left, though the engine that started them may run.
         lost: It will not be heard of again.
     """
 

@@ -1,6 +1,6 @@
 """The run's centre, in the shim of node 0: hears of failures, has all nodes stop, gives the verdict.
 
-It listens on the training address for the life of the run, for who proves to know the run's secret.
+It listens on the training address for the life of the run, for shims that know the run's secret.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from distconsole_agent.system import steady
 from distconsole_agent.system.loop import Loop, Timer
 
 OF_ATTEMPT = ("failed", "idle", "command_ended", "ended")
-"""Messages that mean the attempt in which they were said, and nothing after it; what is ``final``
-means the run."""
+"""Messages about the attempt in which they were sent, and nothing after it; a ``final`` one
+is about the run."""
 
 
 class Coordinator:
@@ -143,7 +143,7 @@ class Coordinator:
         self._stop_all(blame.FAILURE, self._spec.failure_grace, but=-1)
 
     def blame_host(self, host: str, error: str) -> None:
-        """End the attempt by what befell a host and no rank of it can report; its first rank stands for it."""
+        """End the attempt by a host's failure that none of its ranks can report; its first rank stands for it."""
         index, spec = next(
             (index, node.spec) for index, node in enumerate(self._nodes) if node.spec.host == host
         )
@@ -286,7 +286,7 @@ class Coordinator:
             self._lose(index, why)
 
     def _is_needed(self, node: Member) -> bool:
-        """Whether a node has processes to end, or is about to start again."""
+        """Return True if a node has processes to end, or is about to start again."""
         return not node.ended or self._pause is not None
 
     def _lose(self, index: int, why: str = "") -> None:

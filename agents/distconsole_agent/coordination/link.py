@@ -49,7 +49,7 @@ NODE_LOST = "run.node_lost"
 
 
 class LinkEvents(NamedTuple):
-    """What is called when something comes from the rest of the run.
+    """Callbacks for messages from the rest of the run.
 
     Attributes:
         stop: The run is to end: reason and grace in seconds. May come more than once.
@@ -57,12 +57,12 @@ class LinkEvents(NamedTuple):
         note: Something the operator should know, as a ``note`` of ``shim.jsonl``.
         finished: The link may be closed.
         command: Node 0 has something to run here, by this name; only in runs that an engine steers.
-        command_ended: What node 0 had run on a node under this name has ended with this exit code.
-        outlived: A rank failed by itself, and the engine says what becomes of the run.
+        command_ended: A command of node 0, run on a node under this name, has ended with this exit code.
+        outlived: A rank failed by itself, and the engine decides on the run.
         node_lost: The node with this index is lost, and the run goes on without it.
-        renew: Only on node 0: gives the port at which ranks that are started anew find each other,
-            and the checkpoint that they are to go on from. May raise OSError.
-        restart: Only on node 0: an attempt has failed, and another will follow after so many seconds.
+        renew: Only on node 0: returns the port at which restarted ranks find each other,
+            and the checkpoint that they resume from. May raise OSError.
+        restart: Only on node 0: an attempt has failed, and another follows after a pause in seconds.
         again: Restart the ranks.
     """
 
@@ -80,7 +80,7 @@ class LinkEvents(NamedTuple):
 
 
 def read_failure_message(message: dict[str, Any], node: int, spec: RunSpec) -> Failure:
-    """Return the failure in a message from ``node``, which may only tell of its own ranks.
+    """Return the failure in a message from ``node``, which may only report its own ranks.
 
     They include ranks that its processes started: of a number outside the plan; of any number if it has one process.
     """
@@ -154,7 +154,7 @@ def tell_death_in_background(run_dir: str, why: str) -> threading.Thread:
 
 
 def tell_death(run_dir: str, why: str, times: LinkTimes = LinkTimes()) -> bool:  # noqa: B008
-    """Tell a run's coordinator, as this node's agent, that its shim is gone; return whether it took that.
+    """Report to a run's coordinator, as this node's agent, that its shim is gone; return True if it took that.
 
     It would else wait for the shim to come back for as long as for a node that is cut off.
     """

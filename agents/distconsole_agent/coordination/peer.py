@@ -98,7 +98,7 @@ class Peer:
         self._post({**message, "grace": grace_seconds})
 
     def idle(self) -> None:
-        """Say that no rank is left here, though what started them may be."""
+        """Report that no rank is left here, though the engine that started them may run."""
         self._post({"op": "idle"})
 
     def command_ended(self, name: str, exit_code: int) -> None:
@@ -193,7 +193,7 @@ class Peer:
             self._conversation.receive(lines)
 
     def _shake(self, wire: Wire, line: bytes) -> bool:
-        """Take one line of the handshake; return whether it was the last."""
+        """Take one line of the handshake; return True if it was the last."""
         assert self._meeting is not None
         proof = self._meeting[1]
         if proof is None:
@@ -216,7 +216,7 @@ class Peer:
         return True
 
     def _look_before(self, t_ns: int) -> None:
-        """Take what waits in the socket: a coordinator that has hung up did so before ``t_ns``."""
+        """Read the socket empty: a coordinator that has hung up did so before ``t_ns``."""
         for _ in ("what it said", "its end"):
             if self._meeting is not None:
                 self._meet()
@@ -305,7 +305,7 @@ class Peer:
             evidence = blame.Evidence(self._failures, self._stops, lost, {})
             verdict = blame.determine_verdict(evidence, self._spec.nodes)
             if self._spec.may_lose_nodes and not self._why_alone and verdict.state == "failed":
-                # The others may go on: how the run ends is theirs to say.
+                # The others may go on: only they know how the run ends.
                 verdict = verdict._replace(state=blame.LOST)
             self._take_verdict(verdict)
 

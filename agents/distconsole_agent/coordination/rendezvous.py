@@ -1,4 +1,4 @@
-"""The port at which a run's ranks meet: reserved for torch's store and watched, or served for Horovod."""
+"""The ranks' rendezvous port: reserved for torch's store and watched, or served for Horovod."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class HeldPort:
     """Keeps a free TCP port, ``port``, or ``count`` adjacent ones, ``ports``, while it is open; may raise OSError.
 
     The socket is bound with SO_REUSEADDR, and never listens. On Linux such a socket keeps the port from
-    everybody who asks for a free one and from binds without SO_REUSEADDR, while torch's store, which
+    every program that asks for a free one and from binds without SO_REUSEADDR, while torch's store, which
     sets it in both of its implementations, can bind and listen there. Bound to the IPv6 wildcard in dual-stack
-    mode it keeps the IPv4 port as well. Others who set SO_REUSEADDR are what ``PortWatch`` looks for.
+    mode it keeps the IPv4 port as well. ``PortWatch`` looks for others that set SO_REUSEADDR.
     """
 
     def __init__(self, count: int = 1) -> None:
@@ -119,7 +119,7 @@ def _bound(family: int, address: str, port: int) -> socket.socket:
 class PortWatch:
     """Looks for foreign listeners at the ranks' meeting point, until one of the ranks listens there.
 
-    Torch's store has no secret, and whoever sets SO_REUSEADDR can listen on the port that is kept for it,
+    Torch's store has no secret, and any program with SO_REUSEADDR can listen on the port that is kept for it,
     until a process of the run listens there.
 
     Args:
@@ -148,7 +148,7 @@ class PortWatch:
         for port in list(self._ports):
             try:
                 listener = listener_at((self._address, port))
-            except ValueError:  # a name: whom it means to the ranks is not known here
+            except ValueError:  # a name: how the ranks resolve it is unknown here
                 self._ports.clear()
                 return ""
             if listener is None:
@@ -188,7 +188,7 @@ class PortWatch:
 
 
 def _is_of_run(listener: Holder) -> bool:
-    """Whether a process below this one listens; True if that cannot be seen."""
+    """Return True if a process below this one listens, or if that is unknown."""
     socket_name = f"socket:[{listener.inode}]"
     for pid in descendants(os.getpid()):
         folder = f"/proc/{pid}/fd"

@@ -1,4 +1,4 @@
-"""Whose process is at the other end of a TCP connection, by this kernel's word or that of the host it comes from.
+"""Finds the user at the other end of a TCP connection, by this kernel or that of the other host.
 
 So Horovod's protocol, which lacks a secret, is closed to the other users of the run's hosts.
 """
@@ -37,14 +37,14 @@ End = tuple[str, int]
 
 
 class Ends(NamedTuple):
-    """A connection, by the addresses and ports of who made it and of who took it."""
+    """A connection, by the addresses and ports of its client and its server."""
 
     maker: End
     taker: End
 
 
 class Holder(NamedTuple):
-    """Who holds a socket, which ``inode`` names among the open files of a process (proc(5))."""
+    """The user and the inode of a socket; /proc/PID/fd names the inode (proc(5))."""
 
     uid: int
     inode: int
@@ -60,11 +60,11 @@ class Whose:
         self._questions = 0
 
     def met(self, node: int, address: str) -> None:
-        """Note an address from which a node has proved knowledge of the run's secret."""
+        """Note an address from which a node has proved knowledge of the secret."""
         self._addresses[node].add(address)
 
     def ask(self, ends: Ends, answer: Callable[[bool], None]) -> None:
-        """Call ``answer``, once its node says so, with whether this user made a connection."""
+        """Call ``answer`` with True if this user made a connection, once the node of its other end has answered."""
         uid = uid_of(ends.maker, ends.taker)
         if uid is not None:
             answer(trusts(uid))
@@ -84,7 +84,7 @@ class Whose:
             self._nodes[index].post(message)
 
     def heard(self, node: int, message: dict[str, Any]) -> None:
-        """Take the answer of a node that was asked; one that says yes is enough."""
+        """Take the answer of an asked node; one yes is enough."""
         self._take(read_integer(message, "id"), node, ours=message.get("ours") is True)
 
     def lost(self, node: int) -> None:
@@ -113,14 +113,14 @@ def answer_of(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def trusts(uid: int) -> bool:
-    """Whether a user may take part: this one, root, or the owner of a living process of the run."""
+    """Return True if a user may take part: this one, root, or the owner of a living process of the run."""
     return uid in (0, os.getuid()) or any(owner_of(pid) == uid for pid in descendants(os.getpid()))
 
 
 def uid_of(near: End, far: End) -> int | None:
-    """Return who holds the socket at ``near`` that is connected to ``far``; None if none is held here.
+    """Return the user of the socket at ``near`` that is connected to ``far``; None if it is not held here.
 
-    Nobody holds one that its process has closed already: whose it was is not to be known.
+    A socket that its process has closed already has no owner.
 
     Raises ValueError when an address is none.
     """
@@ -130,7 +130,7 @@ def uid_of(near: End, far: End) -> int | None:
 
 def listener_at(end: End) -> Holder | None:
     """Return the process that would get a connection to ``end`` here; None without a listener."""
-    return _holder(end, ("::" if ":" in end[0] else "0.0.0.0", 0))  # noqa: S104 - nobody binds it
+    return _holder(end, ("::" if ":" in end[0] else "0.0.0.0", 0))  # noqa: S104 - not bound
 
 
 def _holder(near: End, far: End) -> Holder | None:
@@ -148,7 +148,7 @@ def _holder(near: End, far: End) -> Holder | None:
 
 @lru_cache(maxsize=1)
 def _has_inet_diag() -> bool:
-    """Whether this kernel knows TCP sockets by sock_diag: one without says of ours, too, that there is none."""
+    """Return True if this kernel has sock_diag for TCP: without it even our own sockets are not found."""
     with socket.socket() as own:
         own.bind(("127.0.0.1", 0))
         own.listen(1)
@@ -174,7 +174,7 @@ def _ask_kernel(family: int, ports: list[bytes], addresses: list[bytes]) -> Hold
         raise OSError(-number, "sock_diag")
     told = _ANSWER.unpack_from(reply, _HEADER.size)
     holder = Holder(int(told[9]), int(told[10]))
-    # A listener is what answers where no such connection is.
+    # A listener answers if no such connection exists.
     same = [told[4], told[5]] == ports
     return holder if holder.inode and same else None
 

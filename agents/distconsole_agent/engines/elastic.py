@@ -1,7 +1,7 @@
 """Node 0's part of a run by elastic Horovod: it starts and ends ranks for Horovod's driver, and reports their ends.
 
-The driver is a process of this user below this shim (``elastic_horovod``); still, what it says is checked
-like a stranger's.
+The driver is a process of this user below this shim (``elastic_horovod``); still, its messages are
+checked like a stranger's.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from distconsole_agent.engines.kvstore import KeyValueStore, Reply, StoreRequest
 
 NO_PLACE = b"-1,-1,-1,-1,-1,-1"
-"""What Horovod tells a rank that is not of the job (hosts.INVALID_SLOT_INFO)."""
+"""Horovod's answer to a rank that is not of the job (hosts.INVALID_SLOT_INFO)."""
 
 GLOBAL_SCOPE, NAME_PREFIX = b"global", b"rank_"
-"""Where ranks look for all others, and what begins the first of the two keys of each (http_store.cc
-of Horovod, rendezvous/context.cc of Gloo)."""
+"""The scope in which ranks look for all others, and the prefix of the first of the two keys of each
+(http_store.cc of Horovod, rendezvous/context.cc of Gloo)."""
 
 MEET_SECONDS = 600.0
 """How long ranks may take to be all there; Horovod's own HOROVOD_ELASTIC_TIMEOUT."""
@@ -117,7 +117,7 @@ class Elastic:
             self._wire.close()
             self._wire = None
 
-    # What happens in the run
+    # Events of the run
 
     def ended(self, slot: Slot, exit_code: int) -> None:
         """Note the end of a rank; ``failed`` came before, if it failed by itself."""
@@ -129,7 +129,7 @@ class Elastic:
                 self._end("a rank ended before all had met")
 
     def failed(self, failure: Failure) -> None:
-        """Take that a rank failed by itself; what becomes of the run the driver says."""
+        """Take that a rank failed by itself; the driver decides on the run."""
         ranks = self._spec.nodes[failure.node].ranks
         if failure.rank in ranks:
             self._failures[Slot(failure.node, ranks.index(failure.rank))] = failure
@@ -155,18 +155,18 @@ class Elastic:
         return True
 
     def holds(self, request: StoreRequest) -> bool:
-        """Return whether a rank that looks for another has to wait until all are there.
+        """Return True if a rank that looks for another has to wait until all are there.
 
         Ranks have only ``HOROVOD_GLOO_TIMEOUT_SECONDS`` to find each other, for which some may
         start too late. Each writes ``rank_R`` and then ``R`` before it reads those of the others,
-        so all begin with that at once. Where one has ended they shall not wait in vain.
+        so all begin with that at once. If one has ended they shall not wait in vain.
         """
         if request.scope != GLOBAL_SCOPE or self._broken:
             return False
         return len(self._there[request.key.startswith(NAME_PREFIX)]) < self._size
 
     def kept(self, request: StoreRequest) -> None:
-        """Take that the store has kept a value, which may be what all wait for."""
+        """Take that the store has kept a value, for which all may be waiting."""
         if request.scope == GLOBAL_SCOPE:
             there = self._there[request.key.startswith(NAME_PREFIX)]
             there.add(request.key)
@@ -191,7 +191,7 @@ class Elastic:
             self._hang_up()
 
     def _hang_up(self) -> None:
-        """Hear the driver no more; its own end says the rest."""
+        """Close the connection to the driver; its own end follows."""
         if self._wire is not None:
             self._wire.close()
 
@@ -251,9 +251,9 @@ class Elastic:
 
     @property
     def _have_met(self) -> bool:
-        """Whether the ranks have been a world once: before that none has anything to go on from.
+        """True once the ranks have formed a world: before that none has a state to go on from.
 
-        The first ``hvd.init()`` is outside of what Horovod repeats, so all would fail in it, after
+        The first ``hvd.init()`` is outside of Horovod's retries, so all would fail in it, after
         its time limit.
         """
         return self._rounds > 1 or len(self._there[False]) == self._size
@@ -299,7 +299,7 @@ class Elastic:
         self._events.note(notes.warn("run.rank_lost", summary, hint, **more))
 
     def _tell_awaited(self, number: int) -> None:
-        """Say for whom Horovod waits before it goes on, once a round."""
+        """Report the ranks that Horovod waits for before it goes on, once a round."""
         awaited = self.running - {slot for slot, _ in self._asks.values()}
         if number != self._rounds or number == self._told or self.is_over or not awaited:
             return
@@ -335,5 +335,5 @@ class Elastic:
 
 
 def host_name(index: int, host: str) -> str:
-    """Return what Horovod calls a host; it becomes a part of an HTTP path."""
+    """Return Horovod's name of a host; it becomes a part of an HTTP path."""
     return f"{index}-{re.sub(r'[^A-Za-z0-9.-]+', '-', host)}"[:255]

@@ -1,11 +1,11 @@
 """Horovod's own elastic driver, with hosts from the run's coordinator and ranks started by the shims.
 
-What is changed of Horovod 0.28's is said at each place. The driver's program alone imports it, for
-it needs the node's Horovod.
+Comments mark each change from Horovod 0.28. Only the driver's program imports it: it needs the
+node's Horovod.
 
-The driver decides, as in horovodrun, which ranks there are and what becomes
-of a failure. It starts no process and listens nowhere: which hosts there are, the shim says; what
-is to be started, the shims start; and what the ranks ask, they ask the shim's key-value store.
+The driver decides, as in horovodrun, which ranks run and how to react to
+a failure. It starts no process and listens nowhere: the shim names the hosts, the shims start the
+ranks, and the ranks ask the shim's key-value store.
 Both directions carry one JSON object a line:
 
 ===========  ==========================================  ========================================
@@ -13,10 +13,10 @@ from         message                                     means
 ===========  ==========================================  ========================================
 shim         ``hosts: [[name, slots], ...], min_hosts``  the hosts there are now, in order
 shim         ``ended: [host, slot, exit code]``          a rank has ended
-shim         ``ask: id, host, slot``                     a rank wants its place, as it begins anew
+shim         ``ask: id, host, slot``                     a rank begins and asks for its place
 driver       ``start: [host, slot], env``                start this rank
 driver       ``end: [host, slot]``                       end this rank: its host is not used any more
-driver       ``round: [host, ...], size``                the ranks are placed (anew) on these hosts
+driver       ``round: [host, ...], size``                the ranks are placed on these hosts
 driver       ``answer: id, place``                       the place that the rank asked for
 driver       ``outlived: [host, slot]``                  this rank's failure does not end the run
 driver       ``over: reason``                            the run is over; empty when it succeeded
@@ -63,7 +63,7 @@ class ShimLine:
             self._sock.sendall(json.dumps(message).encode("ascii") + b"\n")
 
     def expect(self, host: str, slot: int) -> Exited:
-        """Return the event that the end of a rank, which is started next, will set."""
+        """Return the event that is set at the end of a rank, which is started next."""
         end = self._ends[host, slot] = Exited()
         return end
 
@@ -97,7 +97,7 @@ def in_thread(target: Callable[..., None], *args: Any) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Drive the run until it is over, as whose process this was started; return the exit code."""
+    """Drive the run until it is over; return the exit code of this process."""
     run_dir = os.environ.get(ENV_RUN_DIR)
     if argv or not run_dir:
         sys.stderr.write("elastic-driver is started by the shim of a run\n")
@@ -194,9 +194,9 @@ class States(WorkerStateRegistry):  # type: ignore[misc]
 class HorovodDriver(ElasticDriver):  # type: ignore[misc]
     """Horovod's, which waits for no further hosts: there are none.
 
-    Ranks do not tell it where they listen for changes of the hosts: hosts only go, which the ranks
-    notice by themselves, and telling a rank 0 whose host does not answer holds Horovod's driver up
-    for minutes.
+    Ranks do not register with it for changes of the hosts: hosts only go, which the
+    ranks notice by themselves, and a notice to a rank 0 whose host does not answer holds Horovod's
+    driver up for minutes.
 
     Attributes:
         why: Why the job failed; empty when it succeeded, None as long as it runs.
@@ -239,7 +239,7 @@ class HorovodDriver(ElasticDriver):  # type: ignore[misc]
             super().resume()
 
     def stop(self, error_message: str | None = None) -> None:
-        """See Horovod; the first call says how the job ended."""
+        """See Horovod; the first call decides how the job ended."""
         if self.why is None:
             self.why = self._judge(error_message)
         super().stop(error_message)

@@ -1,7 +1,7 @@
 """The shim of a run by elastic Horovod: starts and ends ranks as Horovod's driver on node 0 asks.
 
-What the driver wants of other nodes goes over the shims' own connection, so every rank is below
-the shim of its node and ends with it. A node starts only what its own plan names.
+The driver's requests to other nodes go over the shims' own connection, so every rank is below
+the shim of its node and ends with it. A node starts only processes of its own plan.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class ElasticShim(Shim):
         self._ranks.start([self._driver])
 
     def _command(self, name: str, command: str) -> None:
-        """Do with a rank of this node what node 0 says: name is its local rank."""
+        """Run a command of node 0 on a rank of this node: ``name`` is its local rank."""
         if not name.isdigit() or int(name) >= len(self._spec.ranks):
             return
         wanted: object = None
@@ -126,7 +126,7 @@ class ElasticShim(Shim):
         else:
             self._settle_start()
 
-    # What Horovod's driver wants, on node 0
+    # Requests of Horovod's driver, on node 0
 
     def _ask(self, slot: Slot, env: dict[str, str] | None = None) -> None:
         if slot.node == 0:

@@ -1,8 +1,8 @@
 """Horovod's rendezvous: a key-value store over HTTP, in the shim of node 0, for the life of the run.
 
-Horovod's ranks tell each other their addresses through it (http_store.cc). Their protocol cannot carry
-a secret, so only connections of processes of this user on the run's own hosts are answered, and what is
-kept is bounded.
+Horovod's ranks exchange their addresses through it (http_store.cc). Their protocol cannot carry
+a secret, so only connections of processes of this user on the run's own hosts are answered, and the
+store is bounded.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Room(NamedTuple):
 
 
 def room_for(world_size: int) -> Room:
-    """Return what ranks of such a job need, and some.
+    """Return the room that ranks of such a job need, with a margin.
 
     A rank's value holds an address of some 150 bytes for every other rank, in each of three groups
     (all, this host's, those with its local rank) and again for each process set.
@@ -53,14 +53,13 @@ class KeyValueStore:
     """Listens on ``address``, on a free port.
 
     Args:
-        admits: Says of a connection, at once or later, whether it is of the run; until then it is
-            not read.
-        refused: Told once of an address from which one came that is not.
+        admits: Answers, at once or later, if a connection is of the run; until then it is not read.
+        refused: Called once for each address that made a connection of another origin.
 
     Attributes:
-        asks: Takes a GET, and with it the duty to give the value at some time; returns whether it did.
-        holds: Whether the answer to this GET has to wait, until ``release``.
-        kept: Told of a PUT that was done.
+        asks: Takes over a GET, to answer at some time; returns False if it did not.
+        holds: Returns True if the answer to this GET has to wait, until ``release``.
+        kept: Called after each PUT.
 
     Raises OSError when the address is not this host's.
     """
@@ -104,7 +103,6 @@ class KeyValueStore:
         self._bytes = 0
 
     def release(self) -> None:
-        """Answer every GET that has no longer to wait."""
         held, self._held = self._held, []
         for request, reply in held:
             if self.holds(request):
@@ -166,10 +164,10 @@ class KeyValueStore:
         return True
 
     def _delete(self, scope: bytes, key: bytes) -> None:
-        """Note that the rank ``key`` has what it needs; once all in a scope have, forget the scope.
+        """Note that the rank ``key`` needs no more values; once all in a scope do, forget the scope.
 
-        A rank says so as soon as it is connected to the others, who may still have to read what it
-        wrote; and the same names come again when a script calls ``hvd.init()`` again. A rank R
+        A rank sends this as soon as it is connected to the others, who may still have to read its
+        values; and the same names come again when a script calls ``hvd.init()`` again. A rank R
         writes ``R`` and ``rank_R``, and all have written before the first is connected to all.
         """
         kept = [known for known in self._values if known[0] == scope]
@@ -182,7 +180,7 @@ class KeyValueStore:
 
 
 def _end(where: tuple[object, ...]) -> tuple[str, int]:
-    """Return the address and the port of a socket's name, which is longer for IPv6."""
+    """Return address and port of a socket's name, which has more fields in IPv6."""
     address, port = where[:2]
     return str(address), int(str(port))
 
@@ -197,7 +195,7 @@ class StoreRequest(NamedTuple):
 
 
 class _Connection:
-    """One request and its answer; ``waits``: whether the answer depends on another request."""
+    """One request and its answer; ``waits``: True if the answer depends on another request."""
 
     def __init__(
         self,
@@ -261,7 +259,7 @@ class _Connection:
             self._answer(request, self._reply)
 
     def _reply(self, answer: bytes) -> None:
-        """Send the answer, once; who has gone meanwhile gets nothing."""
+        """Send the answer, once; a client that has gone gets none."""
         if self._unsent is None and self._sock.fileno() >= 0:
             self.waits = False
             self._timer.cancel()

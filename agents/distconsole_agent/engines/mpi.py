@@ -1,8 +1,8 @@
 """A run by mpirun: its ranks as they report themselves, and the shim on each node.
 
-mpirun's words say too little of which rank failed, and its daemons are the parents of the ranks. So every
+mpirun reports too little on a failed rank, and its daemons are the parents of the ranks. So every
 rank runs below a few lines of ``sh`` (``launch/launchers/mpi.py``) that write to the pipe ``reports`` in the run's
-folder, as whoever is this user may. What mpirun would give to ssh comes the same way, and goes to the other
+folder, open to this user alone. mpirun's commands for ssh come the same way, and go to the other
 node's shim, below which all of its processes are.
 """
 
@@ -53,10 +53,10 @@ _ABORTED = re.compile(
 _ABORTS = re.compile(
     r"application called MPI_Abort\([^,)]{1,80}, (-?\d{1,9})\) - process (\d{1,7})"
 )
-"""Of the MPICH family: the rank itself prints it, and is killed with what would have reported it."""
+"""Of the MPICH family: the rank itself prints it, and is killed together with the process that would have reported it."""
 
 _UNCONNECTED = "Open MPI failed to TCP connect to a peer MPI process"
-"""Printed by Open MPI 4 and 5, which do not try that connection again: 4.1.4 waits for ever where the ranks need it,
+"""Printed by Open MPI 4 and 5, which do not try that connection again: 4.1.4 waits for ever if the ranks need it,
 5.0.7 ends them."""
 
 REMOTE_SCRIPT = """\
@@ -80,13 +80,13 @@ SUSPECT_SECONDS = 0.3
 ends, mpirun after a daemon that it ends."""
 
 RAISED_SECONDS = 0.5
-"""How long a rank may live on after an exception that nobody caught: at its exit MPI_Finalize waits
+"""How long a rank may live on after an uncaught exception: at its exit MPI_Finalize waits
 for the other ranks, which wait for it, for ever."""
 
 LOOK_SECONDS = 0.25
 
 CUT_SECONDS = 1.0
-"""Seconds between two checks whether the hosts lost each other."""
+"""Seconds between two checks that the hosts have not lost each other."""
 
 QUIET_SECONDS = 3.0
 """Seconds without a message from a host after which a cut is possible; shims send one each second."""
@@ -133,7 +133,7 @@ class MpiRanks:
             file.write(text)
 
     def discard(self) -> None:
-        """Remove what ``open`` made, and mpirun's shared memory beside the rings."""
+        """Remove the results of ``open``, and mpirun's shared memory beside the rings."""
         # Late: a shim starts sooner without it.
         from distconsole_agent.journal.rings import CHECKED_SUFFIX, RING_SUFFIX
 
@@ -282,7 +282,7 @@ class MpiShim(Shim):
         self._engine.open(places)
         return places
 
-    # What mpirun wants of other hosts
+    # mpirun's commands for other hosts
 
     def _remote(self, address: str, command: str, name: str) -> None:
         named = [(node.address, node.host.replace(":", "-")) for node in self._spec.nodes]
@@ -294,7 +294,6 @@ class MpiShim(Shim):
         self._fail(self._own_failure(why))
 
     def _command(self, name: str, command: str) -> None:
-        """Run what mpirun on node 0 wants to run here."""
         places = self._engine.places
         if self._teardown.begun or self._commands >= MAX_COMMANDS or places is None:
             return
@@ -370,7 +369,7 @@ class MpiShim(Shim):
                 return
 
     def _look_for_cut(self) -> None:
-        """Say that the hosts lost each other while the ranks met, where Open MPI has failed to connect ranks then."""
+        """Report that the hosts lost each other while the ranks met, if Open MPI has failed to connect ranks then."""
         assert self._coordinator is not None
         if self._teardown.begun:
             return
@@ -439,7 +438,7 @@ class MpiShim(Shim):
         if failure is None:
             return
         if name is not None and failure.signal is None and not failure.traceback:
-            # mpirun, which ends its daemons when it refuses, may still say why.
+            # mpirun, which ends its daemons when it refuses, may still print the reason.
             self._loop.call_later(
                 SUSPECT_SECONDS, partial(self._fail_late, failure, self._restart)
             )

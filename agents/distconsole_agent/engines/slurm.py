@@ -1,9 +1,9 @@
-"""Slurm's commands, which a node's agent runs for a console.
+"""Slurm's commands, run by a node's agent for a console.
 
-A job that a console submits holds its nodes with a script that waits, on its first node, for the words to
-start: Slurm has to choose the nodes first. In an allocation that is there the first node's agent starts
-them itself. What is below ``attend_to_end`` runs on the first node when the run's srun has ended: a step
-outlives its srun, so a killed one would leave its ranks unwatched.
+A job that a console submits holds its nodes with a script that waits, on its first node, for the command to
+start: Slurm has to choose the nodes first. In an existing allocation the first node's agent starts
+it itself. ``attend_to_end`` and the functions below it run on the first node when the run's srun has ended: a
+step outlives its srun, so a killed one would leave its ranks unwatched.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ GONE_SECONDS = 60.0
 """How long a shim whose srun is gone may take to end its ranks."""
 
 LOOK_SECONDS, OVER_SECONDS = 10.0, 90.0
-"""A srun that still waits for a host so long after the run's end is killed, as it would keep the job's hosts for
-good: of one that lost its network and came back srun (22.05) never hears. It is looked for at the first pace."""
+"""A srun that still waits for a host this long after the run's end is killed, as it would keep the job's hosts for
+good: srun (22.05) never hears of a host that lost its network and came back. It is looked for at the first pace."""
 
 END_SECONDS, LINGER_SECONDS = 10.0, 1.0
-"""Where a host lets its user in only while a job runs there, the last entries must be read before
-the job ends: the agent has so long to write them, and the console then to take them."""
+"""If a host admits its user only while a job runs there, the last entries must be read before
+the job ends: the agent has the first time to write them, and the console then the second to take them."""
 
 SHIM_SECONDS = 60.0
 """How long srun may take until a shim answers."""
@@ -132,12 +132,12 @@ def _begin_step(
 
 
 def step_script(folder: str, srun: list[str], ended: list[str]) -> str:
-    """Return what srun is a child of.
+    """Return the script that is srun's parent.
 
-    A step outlives its srun, so somebody must notice when that is killed. A job's options are in
+    A step outlives its srun, so this script watches for its death. A job's options are in
     its variables, and srun would take them for its own (as many tasks as the job asked for, one
-    GPU a task). Slurm signals every process of a job, so srun has heard what is let be here. How srun
-    ended is noted before Python has started: whoever misses a shim looks there.
+    GPU a task). Slurm signals every process of a job, so srun gets the signals that are ignored here. srun's
+    exit status is written before Python starts: an agent that misses a shim looks there.
     """
     names = (slurm_words.STEP_LOG, slurm_words.STEP_ENDED, VERDICT)
     log, note, verdict = (shlex.quote(os.path.join(folder, name)) for name in names)
@@ -195,7 +195,7 @@ def tell_holder(job: str, script: str) -> None:
 
 
 def await_shim(run: str, runs: NodeRuns) -> dict[str, Any]:
-    """Return what ``prepare`` answers of this node's shim once srun has started it, or raise Refusal."""
+    """Return ``prepare``'s answer for this node's shim once srun has started it, or raise Refusal."""
     folder = runs.folder(run)
     ended = os.path.join(folder, slurm_words.STEP_ENDED)
     prepared = poll_shim(folder, SHIM_SECONDS, lambda: os.path.exists(ended))

@@ -26,15 +26,15 @@ SUSPECT_SECONDS = 0.2
 """How long after a rank's death by SIGTERM the shim's own may come."""
 
 WHY_SECONDS, SRUN_WHY_SECONDS, WHY_PACE_SECONDS = 2.0, 6.0, 0.02
-"""How long the words may take in which srun, on the first node, says why Slurm ended the step; the second while
-it runs: of a node that failed it hears after the ranks on the others have been told to end."""
+"""How long to wait for srun's words, on the first node, on why Slurm ended the step; the second while
+it runs: it hears of a failed node after the ranks on the others have got the signal to end."""
 
 ALONE_SECONDS = 8.0
-"""A node that Slurm ended and that hears nothing from the first one for so long says so itself: the
+"""A node that Slurm ended and that hears nothing from the first one for this long reports so itself: the
 first one may still wait for srun."""
 
 KILL_WAIT_SECONDS = 25.0
-"""How long ranks that Slurm has told to end may write a checkpoint: Slurm's own KillWait is 30 s
+"""How long ranks that Slurm has signalled may write a checkpoint: Slurm's own KillWait is 30 s
 unless configured otherwise, and then it kills them and us."""
 
 SRUN_SECONDS = 0.5
@@ -92,7 +92,7 @@ class SlurmShim(Shim):
             self._ask_srun(self._loop.clock() + SRUN_SECONDS)
 
     def _ask_srun(self, deadline: float) -> None:
-        """Check whether a node was lost because Slurm ends the step of a killed srun."""
+        """Find out if a node was lost because Slurm ends the step of a killed srun."""
         death = read_srun_death(self._run_dir)
         if death is None and self._loop.clock() < deadline and not self._srun_failed:
             self._loop.call_later(WHY_PACE_SECONDS, partial(self._ask_srun, deadline))

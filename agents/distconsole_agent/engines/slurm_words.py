@@ -21,7 +21,7 @@ _CANCELLED = re.compile(
     r"(?: DUE (?:TO|to) (?P<why>[A-Za-z ]+?))?(?:,[^*]*| ON NODE \S+)?|(?P<failed>FAILED) [^*]*) \*\*\*"
 )
 _PLAIN = ("", "SIGNAL TERMINATED")
-"""What scancel's own signal makes of the reason; from 25.05 on slurmstepd names every signal."""
+"""The reason after scancel's own signal; from 25.05 on slurmstepd names every signal."""
 
 _NODE_FAILED = re.compile(r"^srun: error: Node failure on (\S+)", re.MULTILINE)
 _COMPLAINT = re.compile(
@@ -70,7 +70,7 @@ class SrunDeath(NamedTuple):
 
 
 def read_srun_death(run_dir: str) -> SrunDeath | None:
-    """Return how a signal ended a run's srun; None where none did, or srun has not ended."""
+    """Return how a signal ended a run's srun; None if none did, or srun has not ended."""
     exit_code = read_exit_code(os.path.join(run_dir, STEP_ENDED), 0)
     if exit_code <= 128 or _KILLED.search(_read_log(run_dir)) is None:
         return None

@@ -68,7 +68,7 @@ class ActiveRun:
 
     @property
     def roll(self) -> RollCalls | None:
-        """The caller of this node's ranks, or None while another agent collects what they write."""
+        """Roll calls of this node's ranks; None while another agent collects the run."""
         collector = self._collector
         return None if collector is None else collector.roll
 
@@ -103,7 +103,7 @@ class ActiveRun:
                 continue
             except (OSError, JournalError) as error:
                 self._complain(error)
-            # The one guard of this thread: a run that nobody attends would lose its record.
+            # The one guard of this thread: without it the run would lose its record.
             except Exception as error:  # noqa: BLE001
                 complain(f"run {self.run}: {type(error).__name__}: {error}")
             self._leave.wait(pause)
@@ -148,9 +148,9 @@ class ActiveRun:
             self._leave.wait(min(pace, collector.due_seconds + DUE_SECONDS))
 
     def _finish(self) -> None:
-        """Leave what the run's end looked like, and give back the memory of its rings.
+        """Write ``ended.json`` and discard the rings.
 
-        Who finds the one or misses the other reads neither journal nor rings again.
+        Later agents then read neither the journal nor the rings of this run.
         """
         # A disk that is full or read-only for a while: else the rings stay in memory until another agent comes.
         pause = RETRY_SECONDS
@@ -179,7 +179,7 @@ class ActiveRun:
         complain(f"run {self.run}: {error or type(error).__name__}")
 
     def _sync(self) -> bool:
-        """Wait until the disk keeps the journal and what it refers to; return whether it does."""
+        """Sync the journal and the log files; return whether that succeeded within SYNC_SECONDS."""
         logs = os.path.join(self.folder, "logs")
         files = [os.path.join(logs, name) for name in os.listdir(logs)]
         kept = self.journal.sync_with([*files, logs], SYNC_SECONDS)
@@ -190,7 +190,7 @@ class ActiveRun:
 
 
 def write_summary(folder: str, journal: Journal) -> None:
-    """Write ``ended.json``: the ``end`` entry and who wrote it, so that nobody has to search it.
+    """Write ``ended.json``: the ``end`` entry and the journal's writer, readable without a search.
 
     Raises OSError when it cannot be written, JournalError when the journal cannot be read.
     """

@@ -2,12 +2,12 @@
 
 A batch of entries and one mark line go to the file with a single ``write``. A journal that is cut
 back to its last mark agrees with its marks, wherever its writer died, as any write-ahead log (Mohan
-et al., ARIES, 1992). Marks hold what changed; the first line of each segment holds everything.
+et al., ARIES, 1992). Marks hold changes; the first line of each segment holds everything.
 
 When the power fails, the end of the files may be lost, or be zeros: a journal is cut at the first
 line that is not as it was written. The numbers behind the cut are given again, to other entries. So
 each writer signs with an identity of its own and notes how many entries of the writers before it
-the journal still has. What says how the run went is synced at once, by a thread of its own.
+the journal still has. Entries on the run's outcome are synced at once, by a thread of its own.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class Journal:
 
     Attributes:
         last_seq: Number of the last entry that is safely in the file; 0 when there is none.
-        ended: Whether the last entry is ``end``.
+        ended: True once the last entry is ``end``.
         writable: Whether this object is the writer.
         mark: How far the sources were read, merged over all marks.
-        journal_id: Who wrote last; empty while that is the first version.
+        journal_id: The last writer; empty for one of the first version.
         trouble: Why nothing can be written for now; empty while it can.
-        lost_bytes: What was cut off behind a damaged line when this object became the writer.
+        lost_bytes: Bytes cut off behind a damaged line when this object became the writer.
     """
 
     def __init__(self, folder: str) -> None:
@@ -89,7 +89,7 @@ class Journal:
 
     @property
     def sync_failure(self) -> str:
-        """Why the disk may not keep what was written; empty while it does."""
+        """Why the last sync failed; empty while syncs succeed."""
         return self._upkeep.failure
 
     def open_writer(self) -> bool:
@@ -112,7 +112,7 @@ class Journal:
         """Write ``entries``, numbered on from the last, and ``changed`` positions as one batch.
 
         Args:
-            last: They say how the run ended: they may use the room that is kept for that.
+            last: They hold the run's outcome: they may use the room that is kept for that.
 
         Raises:
             OSError: when it could not be written; the journal is then as before, and so are
@@ -135,7 +135,7 @@ class Journal:
         self.wake()
 
     def refresh(self) -> None:
-        """Learn what another process has written; for a journal that is not ours to write."""
+        """Read the entries of another process; for a journal that is not ours to write."""
         if self.writable:
             return
         if self._cursor is None:
@@ -149,7 +149,7 @@ class Journal:
             self.wake()
 
     def read_signature(self) -> None:
-        """Learn who wrote last and what is there, of a journal that is not ours; raises OSError."""
+        """Read the writer's id and the last entry's number from another process's journal; raises OSError."""
         if not self.writable:
             try:
                 state = read_state(self.folder)
@@ -164,7 +164,7 @@ class Journal:
         return min(after, self.last_seq if journal_id == self.journal_id else kept)
 
     def wait(self, after: int, given_up: Callable[[], bool], told: str = "") -> bool:
-        """Wait for an entry after ``after``, or other ``trouble`` than ``told``; False once closed or ``given_up``."""
+        """Wait for an entry after ``after`` or other ``trouble``; False once closed or ``given_up``."""
 
         def has_news() -> bool:
             return self.last_seq > after or self.trouble != told
@@ -174,7 +174,7 @@ class Journal:
             return has_news()
 
     def say_trouble(self, why: str) -> None:
-        """Let those who wait know why nothing can be written, or, if empty, that it can again."""
+        """Wake the waiting readers with the reason why nothing can be written, or, if empty, that it can again."""
         if why != self.trouble:
             self.trouble = why
             self.wake()
@@ -184,12 +184,12 @@ class Journal:
             self._news.notify_all()
 
     def sync_with(self, paths: list[str], seconds: float) -> bool:
-        """Wait until the disk keeps what was written, and ``paths``; return whether it does by then."""
+        """Sync the journal and ``paths``; return whether that succeeded within ``seconds``."""
         self._upkeep.add("logs", partial(sync_paths, *paths))
         return self._upkeep.wait(seconds) and not self.sync_failure
 
     def close(self) -> None:
-        """Stop writing, wake everyone who waits, and let another process write."""
+        """Stop writing, wake all waiting readers, and let another process write."""
         with self._news:
             self._closed = True
             self.writable = False
@@ -197,7 +197,7 @@ class Journal:
         self._upkeep.close(CLOSE_SECONDS)
         if self._room:
             with contextlib.suppress(OSError):
-                os.ftruncate(self._fd, self._size)  # gives back what it did not need
+                os.ftruncate(self._fd, self._size)  # frees the unused room
         for fd in (self._fd, self._lock_fd):
             if fd >= 0:
                 os.close(fd)
@@ -206,7 +206,7 @@ class Journal:
             self._cursor.close()
 
     def _recover(self) -> None:
-        """Take over from the last mark, and cut what follows it."""
+        """Take over from the last mark, and cut the rest."""
         state = read_state(self.folder)
         self.last_seq, self.ended, self.mark = state.last_seq, state.ended, state.mark
         self.journal_id, self._kept = state.journal_id, state.kept
@@ -223,7 +223,7 @@ class Journal:
                 self._compress_later(number)
 
     def _remove_after(self, state: State) -> None:
-        """Remove what lies behind the last segment that is sound: a reader would go on there."""
+        """Remove the files behind the last sound segment: a reader would go on there."""
         gone = [plain_path(self.folder, state.number)] if state.packed else []
         for number in segments(self.folder):
             if number > state.number:
@@ -271,7 +271,7 @@ class Journal:
         self._take_room(self._size + len(data), last=last)
         rest = memoryview(data)
         try:
-            # A disk that is almost full takes a part; the next write says why it took no more.
+            # A disk that is almost full takes a part; the next write raises the reason.
             while rest:
                 rest = rest[os.write(self._fd, rest) :]
         except OSError:
@@ -281,7 +281,7 @@ class Journal:
         self._size += len(data)
 
     def _sync_later(self) -> None:
-        """Have the disk keep the segment that is written, and its name where that is new."""
+        """Queue a sync of the current segment, and of the folder if the segment is new."""
         paths = [plain_path(self.folder, self._number)]
         if self._named != self._number:
             paths.append(self.folder)
@@ -289,9 +289,9 @@ class Journal:
         self._upkeep.add(" ".join(paths), partial(sync_paths, *paths))
 
     def _take_room(self, upto: int, *, last: bool) -> None:
-        """Keep the disk's room ahead of what is written; the end of it is for last words.
+        """Keep room on the disk ahead of the last batch; its second half is for the last batch.
 
-        Raises OSError where there is none for a batch up to ``upto``; nothing was written then.
+        Raises OSError, before anything is written, if a batch up to ``upto`` does not fit.
         """
         if upto + KEPT_BYTES // 2 <= self._room:
             return
@@ -308,11 +308,11 @@ class Journal:
 
 
 THREAD_SECONDS = 0.2
-"""Pace of trying again for a thread, where somebody waits and the system has none left."""
+"""Seconds between attempts of ``Upkeep.wait`` to start a thread when the system has none left."""
 
 
 class Upkeep:
-    """What a journal owes the disk, done by another thread: a slow disk delays no entry.
+    """Syncs and compresses a journal's files in another thread: a slow disk delays no entry.
 
     One thread works while there is something to do. A job that waits already is not added again.
 
@@ -335,7 +335,7 @@ class Upkeep:
             self._begin()
 
     def wait(self, seconds: float) -> bool:
-        """Wait until all is done; return whether it is."""
+        """Wait until all jobs have run; return False after ``seconds``."""
         deadline = time.monotonic() + seconds
         with self._changed:
             while self._jobs or self._turn is not None:
@@ -347,7 +347,7 @@ class Upkeep:
             return True
 
     def _begin(self) -> None:
-        """Have a thread do what waits; where the system has none left, or it never ran, the next call tries again."""
+        """Start a thread for the jobs; if none can be started, or it never ran, the next call tries again."""
         never_ran = not self._works and time.monotonic() > self._begun + BEGIN_SECONDS
         if self._jobs and (self._turn is None or never_ran):
             self._turn = None
@@ -357,7 +357,7 @@ class Upkeep:
                 self._turn, self._begun = turn, time.monotonic()
 
     def close(self, seconds: float) -> None:
-        """Forget what has not begun, and wait for what has; a disk that hangs is not awaited longer."""
+        """Forget jobs that have not begun, and wait for running ones; not longer for a disk that hangs."""
         with self._changed:
             self._jobs.clear()
             self._changed.wait_for(lambda: not self._works, seconds)
@@ -367,7 +367,7 @@ class Upkeep:
             if self._turn is not turn:
                 return
             self._works = True
-        # Short of memory for a moment, perhaps: who waits has it tried again.
+        # Short of memory for a moment, perhaps: ``wait`` tries it again.
         with contextlib.suppress(MemoryError):
             try:
                 while (taken := self._take()) is not None:

@@ -1,7 +1,7 @@
 """One line of a journal: JSON with its own checksum as the last field, or as the first version wrote it.
 
-The checksum is of the bytes before it. It shows what a disk has lost of a line when the power
-failed: blocks of zeros, or the beginning of one line with the end of another.
+The checksum covers the bytes before it. It finds lines that a power failure damaged: blocks of
+zeros, or the beginning of one line with the end of another.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def is_end(line: bytes) -> bool:
 
 
 def _has_crc(line: bytes) -> bool:
-    # Whatever the name of the field is: one whose name is damaged is no line of the first version.
+    # By position, not by the field's name: a line with a damaged name is none of the first version.
     tail = line[-_TAIL:]
     return tail.startswith(b',"') and tail[5:8] == b'":"' and tail.endswith(b'"}\n')
 

@@ -1,4 +1,4 @@
-"""The logs of one run: what of them goes into the journal and when. A flood waits alone."""
+"""The logs of one run: slices of them for the journal. A flood waits alone."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ class Slice(NamedTuple):
     offset: int
     length: int
     cost: int
-    """What it costs everybody behind the journal to take it."""
+    """Cost of this slice to all its readers behind the journal."""
 
 
 class LogTail:
     """Cuts one log file into slices as it grows.
 
-    A slice ends after a line where there is one (a bare return counts: progress bars end in it),
-    and never inside a character. A rest without an end is passed on after a pause.
+    A slice ends after a line if it holds an end of one (a bare return counts: progress bars end in
+    it), and never inside a character. A rest without an end is passed on after a pause.
     """
 
     def __init__(
         self, path: str, offset: int, rank: int | None = None, stream: str = "out"
     ) -> None:
-        """Open ``path``, what ``rank`` prints to ``stream``, at byte ``offset``; raises OSError."""
+        """Open ``path``, the ``stream`` of ``rank``, at byte ``offset``; raises OSError."""
         self.path, self.offset, self.rank, self.stream = path, offset, rank, stream
         self.flood_told = False
         self._measured: tuple[float, int] | None = None
@@ -95,7 +95,7 @@ class LogTail:
         if size == self.offset:
             return []
         if size < self.offset:
-            # Somebody emptied the file. What is written from now on is news.
+            # The file was truncated: lines written from now on are new.
             self.offset = self._seen = size
             return []
         if size != self._seen:
@@ -115,7 +115,7 @@ class LogTail:
 
 
 def _cut(data: bytes, *, flush: bool, final: bool) -> int:
-    """Return how many bytes of what comes next are a slice; 0 when it has to wait for the line's end."""
+    """Return the length of the next slice; 0 if it has to wait for the line's end."""
     full = len(data) == limits.LOG_SLICE_BYTES
     # A return at the very end may be the first half of "\r\n".
     end = max(data.rfind(b"\n"), data.rfind(b"\r", 0, len(data) - 1))
@@ -160,7 +160,7 @@ class LogSources:
         return {name: log.offset for name, log in self._logs.items()}
 
     def take(self, now: float, t: float) -> list[Entry]:
-        """Return entries for what was printed that fit into the journal, of who prints least first."""
+        """Return entries for new output that fits into the journal, ranks with the least first."""
         elapsed, self._filled_at = now - self._filled_at, now
         self._budget = min(
             self._budget + elapsed * limits.LOG_COST_PER_SECOND, limits.LOG_COST_AT_ONCE
@@ -179,7 +179,7 @@ class LogSources:
     ) -> list[Entry]:
         """Return entries for the rest of a rank's logs or of all, in parts; before ``over`` no flood's end.
 
-        ``final``: also what has no line's end.
+        ``final``: also a rest without a line's end.
         """
         entries: list[Entry] = []
         for log in self._logs.values():

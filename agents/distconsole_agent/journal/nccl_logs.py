@@ -1,4 +1,4 @@
-"""What NCCL wrote into a run's folder (``run --nccl-debug``): the ways that it took on this node, as notes."""
+"""Reads NCCL's logs in a run's folder (``run --nccl-debug``): its transports on this node, as notes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FILES = "{run_dir}/nccl-"
 
 CHECK = "run.nccl"
 QUIET_SECONDS = 3.0
-"""Once nothing was written for so long, the ways are settled: a first collective makes them."""
+"""After this long without a new line the transports are settled: a first collective makes them."""
 
 MAX_FILES, MAX_READ, MAX_TOLD = 256, 1 << 18, 4
 INFINIBAND = "/sys/class/infiniband"
@@ -33,7 +33,7 @@ class NcclLogs:
         self._told: list[str] = []
 
     def take(self, now: float, *, final: bool = False) -> list[notes.Note]:
-        """Read what is new; return a note once the ways are settled, or at the run's end."""
+        """Read new lines; return a note once the transports are settled, or at the run's end."""
         names = [name for name in entries_of(self._folder) if name.startswith("nccl-")]
         for name in names[:MAX_FILES] if self._on else ():
             if self._take_file(name):
@@ -73,7 +73,7 @@ def active_ports(root: str = INFINIBAND) -> list[str]:
 
 
 def describe_ways(said: list[dict[str, Any]], ports: list[str]) -> notes.Note | None:
-    """Return what the processes of a node said in a sentence; None while they said of no way."""
+    """Return a note on the transports of a node's processes; None while they logged none."""
     ways = sorted({pair[2] for facts in said for pair in facts["pairs"]})
     if not ways:
         return None

@@ -1,7 +1,7 @@
-"""Tells a webhook what becomes of a run, from the run's first node: also while no console is attached.
+"""Posts a run's events to a webhook, from the run's first node: also while no console is attached.
 
-``notify.json`` in the run's folder says whom and of what; it is there only where the console asked for it, and
-goes when the run's end was told. A thread of its own posts: nothing that attends to the run waits for it.
+``notify.json`` in the run's folder holds the address and the kinds of notices. It exists only if the console
+asked for notices, and is removed after the last one. A thread posts: a slow webhook delays nothing else.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from distconsole_agent.system.own_log import complain
 FILE = "notify.json"
 KEPT = "notices.jsonl"
 """Lines, each one of ``notice`` (with the ``check`` of a finding), ``told`` (the index of a notice) and ``first`` (a
-verdict's failure). The agent that tells holds its lock: one that comes tells only what that has left."""
+verdict's failure). The agent that posts holds its lock: a later one posts only the rest."""
 MAX_NOTICES = 20
 """Of one run, beside its end: a run in trouble must not flood a channel."""
 MAX_CHARS = 400
 OF_OTHERS = ("run.first_failure", "run.stall", "run.restart", notes.NOTICE_UNTOLD)
-"""Findings of what is told anyway, of what mends itself, or of a notice that could not be sent."""
+"""Findings reported anyway, ones that pass by themselves, and a notice that could not be sent."""
 
 
 class NodeNotices:
@@ -60,7 +60,7 @@ class NodeNotices:
             self.thread.start()
 
     def see(self, entries: Iterable[Entry]) -> None:
-        """Tell of what is worth it in new entries of the journal. Never blocks."""
+        """Queue notices for new entries of the journal. Never blocks."""
         for entry in entries if self._whom else ():
             notice = self._notice(entry)
             if notice is None:
@@ -72,7 +72,7 @@ class NodeNotices:
                 self._wait(notice)
 
     def close(self) -> None:
-        """Tell of nothing more; what waits is told first. Never blocks."""
+        """Queue no more notices; those in the queue are still posted. Never blocks."""
         self._waiting.put((-1, {}))
 
     def _wait(self, notice: Entry) -> None:
@@ -80,7 +80,7 @@ class NodeNotices:
         self._told += 1
 
     def _keep(self, line: Entry) -> None:
-        """Append a line; where the disk refuses it, another agent may tell it again."""
+        """Append a line; if the disk refuses it, another agent may post the notice again."""
         try:
             with open(self._kept, "ab", opener=_private) as file:
                 # A line that a crash has cut would swallow this one.
@@ -141,7 +141,7 @@ class NodeNotices:
     def _work(self) -> None:
         with _locked(self._kept):
             if not os.path.exists(self._path):
-                return  # the agent that held the lock has told the last notice
+                return  # the agent that held the lock has posted the last notice
             told = {line["told"] for line in _lines(self._kept) if "told" in line}
             index, notice = self._waiting.get()
             while notice:
@@ -169,7 +169,7 @@ class NodeNotices:
 
 
 def _read(path: str) -> dict[str, Any]:
-    """Return who is to be told of what; nothing where nobody is."""
+    """Return the address, kinds and timeout of a ``notify.json``; empty if it is absent or malformed."""
     try:
         with open(path, "rb") as file:
             told = json.load(file)
@@ -195,9 +195,9 @@ def _lines(path: str) -> list[dict[str, Any]]:
 
 @contextlib.contextmanager
 def _locked(path: str) -> Iterator[None]:
-    """Hold the lock of a file, once who holds it has ended; without one where the disk has no room for the file."""
+    """Wait for the lock of a file and hold it; hold none if the file cannot be created."""
     try:
-        file = open(path, "ab", opener=_private)  # noqa: SIM115 - where there is one
+        file = open(path, "ab", opener=_private)  # noqa: SIM115 - closed by the with below
     except OSError:
         yield
         return

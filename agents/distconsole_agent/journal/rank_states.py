@@ -21,10 +21,10 @@ MAX_ANCESTORS = 8
 Entry = dict[str, Any]
 
 PLACED = ("rendezvous", "init_process_group")
-"""Phases whose record says a place in a world."""
+"""Phases with a place in a world in their record."""
 
 OWN_WORLDS = ("single", "slurm")
-"""Launchers of one process a node: what ranks that makes is the script's affair."""
+"""Launchers of one process a node: the script decides how many ranks that makes."""
 
 
 class RankState:
@@ -32,7 +32,7 @@ class RankState:
         self.rank = rank
         self.local_rank = local_rank
         self.is_placed = True
-        """Whether ``local_rank`` is known; of a rank that the script started only itself can say it."""
+        """True if ``local_rank`` is known; a rank that the script started must report it itself."""
         self.is_numbered = False
         """Whether ``rank`` is the rank in a process group; until then it is the plan's."""
         self.pid: int | None = None
@@ -43,7 +43,7 @@ class RankState:
         self.starter: int | None = None
         """Number in the plan of the process that started this rank's; None if the shim started it, -1 if unknown."""
         self.ended: Entry | None = None
-        """How and when it ended: ``exit_code`` or ``signal``, where they are known, and ``t``."""
+        """How and when it ended: ``exit_code`` or ``signal``, if known, and ``t``."""
 
     @property
     def alive(self) -> bool:
@@ -55,10 +55,10 @@ class RankStates:
 
     Args:
         world_ranks: The global ranks that live here, in local order.
-        engine_ranks: Whether the processes that the shim starts are the ranks themselves.
-        watched: Whether the ranks have recorders.
-        planned_world: How many ranks are to meet, on all nodes; None where the plan does not say.
-        own_numbers: Whether the process group that a process joins says which rank it is.
+        engine_ranks: The shim starts the ranks themselves, not an engine that starts them.
+        watched: The ranks have recorders.
+        planned_world: Ranks on all nodes; None if the plan leaves it open.
+        own_numbers: A process takes its rank from the process group that it joins.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class RankStates:
         self._is_own_world = own_numbers
         self._own_numbers = own_numbers and engine_ranks
         self._numbers: dict[int, int] = {}
-        """Rank of the plan -> its number in its process group, where that is another one."""
+        """Rank of the plan -> its number in its process group, if that differs."""
 
     def __iter__(self) -> Iterator[RankState]:
         return iter(self._ranks.values())
@@ -96,7 +96,7 @@ class RankStates:
         }
 
     def origins(self) -> dict[str, list[Any]]:
-        """Return rank -> what a mark keeps of where it comes from, which its process says only once."""
+        """Return rank -> origin for a mark: a process reports its origin only once."""
         return {
             str(rank.rank): [rank.starter, rank.world, rank.is_placed]
             for rank in self
@@ -106,7 +106,7 @@ class RankStates:
     def restore(
         self, states: dict[str, list[Any]], origins: dict[str, list[Any]] | None = None
     ) -> None:
-        """Take over the states of a mark; for after the events so far were told again."""
+        """Restore the states of a mark, after the events up to it have been replayed."""
         for number, (state, pid, local_rank) in states.items():
             known = self._process_ranks.get(pid)
             if known is not None and self.engine_ranks and int(number) not in self._planned:
@@ -134,7 +134,7 @@ class RankStates:
 
     @property
     def await_numbers(self) -> bool:
-        """Whether a starting rank may still get another number from its process group."""
+        """True while a starting rank may still get another number from its process group."""
         return self._own_numbers and any(rank.state == "starting" for rank in self._ranks.values())
 
     def number_of(self, planned: int) -> int:
@@ -142,7 +142,7 @@ class RankStates:
         return self._numbers.get(planned, planned)
 
     def log_rank(self, planned: int) -> int | None:
-        """Return whose the lines in the log of a process are; None if ranks that it started print there, too."""
+        """Return the rank that a process's log lines belong to; None if ranks that it started print there, too."""
         shared = any(rank.starter == planned for rank in list(self))
         return None if shared else self.number_of(planned)
 
@@ -182,7 +182,7 @@ class RankStates:
             self._process_ranks[pid] = number if of == known else of
 
     def is_engines_own(self, parent_pid: int) -> bool:
-        """Return whether a process with this parent was started by an engine: it is a rank itself."""
+        """Return True if an engine started the process with this parent: then it is a rank itself."""
         return not self.engine_ranks and parent_pid in self._process_ranks
 
     def started(self, event: Entry) -> list[Entry]:
@@ -208,7 +208,7 @@ class RankStates:
         return self.last_exit == (0, 0)
 
     def begin_again(self) -> None:
-        """Take that every process of these ranks has ended and that they will be started anew."""
+        """Reset for a restart: all processes of these ranks have ended and new ones will start."""
         self.stopping = False
         self.last_exit = None
         for planned, number in self._numbers.items():
@@ -291,11 +291,11 @@ class RankStates:
         return next((p for p, own in self._numbers.items() if own == number), number)
 
     def _is_found(self, rank: RankState) -> bool:
-        """Return whether a rank's process is none that the shim started, and so tells of its end."""
+        """Return True if the shim did not start a rank's process, and so does not report its end."""
         return not self.engine_ranks or rank.starter is not None
 
     def watches_ends(self, number: int) -> bool:
-        """Return whether the end of a rank's process is seen by its recorder alone."""
+        """Return whether only the recorder of a rank sees the end of its process."""
         rank = self._ranks.get(number)
         return not self.engine_ranks or (rank is not None and rank.starter is not None)
 
@@ -332,7 +332,7 @@ class RankStates:
         return [self._change(rank, state, t_ns / 1e9, how)]
 
     def old_enough(self, now_ns: int) -> list[Entry]:
-        """Return the ranks that have lived so long that they run; those that an engine starts tell by a recorder."""
+        """Turn ranks that outlived RUNNING_SECONDS to running; ranks that an engine starts report by a recorder."""
         due = [
             rank
             for rank in self
@@ -360,12 +360,12 @@ class RankStates:
         return [self._change(rank, "stalled", t)]
 
     def lose(self, t: float) -> list[Entry]:
-        """End every rank that has not ended: its shim is gone, and what was left has been killed."""
+        """End every living rank: its shim is gone, and the remaining processes have been killed."""
         lost = [rank for rank in self if rank.alive and not self.is_nobody(rank)]
         return [self._change(rank, "failed", t, {"t_ns": int(t * 1e9)}) for rank in lost]
 
     def is_nobody(self, rank: RankState) -> bool:
-        """Tell whether a planned number was taken by no process, while others took unplanned ones.
+        """Return whether no process took a planned number, while others took unplanned ones.
 
         A script that spawns its ranks numbers them itself; the plan had one number for the node.
         """
@@ -405,7 +405,7 @@ def numbers_itself(spec: dict[str, Any]) -> bool:
 
 
 def planned_world(spec: dict[str, Any]) -> int | None:
-    """Return how many ranks are to meet; None where the script or an elastic engine says so."""
+    """Return the planned number of ranks; None if the script or an elastic engine decides it."""
     if numbers_itself(spec) or spec.get("min_nodes") is not None:
         return None
     size = spec.get("world_size")
@@ -413,7 +413,7 @@ def planned_world(spec: dict[str, Any]) -> int | None:
 
 
 def world_of(record: Record, planned: int | None) -> dict[str, Any]:
-    """Return what the record of a phase adds to its entry; ``planned``: the world to be made."""
+    """Return the fields that a phase's record adds to its entry; ``planned``: the planned world size."""
     phase = PHASES[record[5]]
     if phase == "first_step" and record[4] & ALONE:
         return {"alone": True}

@@ -1,6 +1,6 @@
-"""The files of a journal: entries in order, and what is there up to the first damaged line.
+"""Reads a journal's files: entries in order, and the state up to the first damaged line.
 
-Who reads entries passes over what is damaged: the numbers of what follows show what is missing.
+Reading entries skips damaged lines: gaps in the numbers show the missing ones.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from distconsole_agent.journal.lines import MARK, is_end, mark_of, seq_of
 from distconsole_agent.node_folder.folders import sync_paths
 
 DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
-"""What reading a compressed file that is damaged raises."""
+"""Exceptions from reading a damaged compressed file."""
 
 Mark = dict[str, dict[str, Any]]
 """Group -> name -> position, such as ``{"logs": {"rank-0.out": 4096}}``."""
@@ -48,16 +48,16 @@ def segments(folder: str) -> list[int]:
 
 
 class State:
-    """A journal up to the end of one of its segments, or to what is damaged in it.
+    """A journal up to the end of one of its segments, or up to its first damage.
 
     Attributes:
         number: That segment; 0 without any.
-        size: Its bytes up to the last mark; what follows is no part of the journal.
-        packed: Whether it is compressed, and so complete.
+        size: Its bytes up to the last mark; later ones are no part of the journal.
+        packed: The segment is compressed, and so complete.
         begins_after: Number of the last entry of the segment before it.
         last_seq, ended, mark, journal_id: As those of ``Journal``.
         kept: Writer before it -> the last of its entries that this journal has.
-        lost_bytes: How much there is behind a damaged line, that line included.
+        lost_bytes: Bytes from the first damaged line on.
     """
 
     def __init__(self, number: int = 0, path: str = "") -> None:
@@ -103,7 +103,7 @@ class State:
 
 
 def read_state(folder: str) -> State:
-    """Return what a journal's files hold, up to the first damage.
+    """Return the state of a journal's files up to the first damage.
 
     A compressed segment was synced before the plain one was removed. Those after it may lack their
     ends each, so they are read in their order. Raises OSError when they cannot be read.
@@ -123,7 +123,7 @@ def read_state(folder: str) -> State:
 
 
 def _read_chain(folder: str, numbers: list[int], packed: int) -> tuple[State, int]:
-    """Return the last of the segments after ``packed`` that goes on from the one before, and what is lost."""
+    """Return the last segment of the unbroken chain after ``packed``, and the bytes lost behind it."""
     state, lost, broken = State(), 0, False
     for number in numbers:
         if number <= packed:
@@ -149,16 +149,16 @@ def _open(path: str) -> BufferedIOBase:
 
 
 def _lines(path: str) -> Iterator[bytes]:
-    """Yield the lines of a segment, of a damaged file what is before; the last may have no end."""
+    """Yield a segment's lines up to the first damage; the last may lack its end."""
     with _open(path) as file, contextlib.suppress(*DAMAGED):
         yield from file
 
 
 def compress(plain: str, packed: str) -> None:
-    """Replace ``plain`` by a compressed file once the disk has it; where it refuses it stays."""
+    """Replace ``plain`` by a compressed file, synced first; keep ``plain`` if the disk refuses."""
     aside = packed + ".new"
     try:
-        # One that is there is of before a power cut, which ``plain`` may not have outlived.
+        # A packed file from before a power cut may be all that is left of the segment.
         if not _is_whole(packed):
             _pack(plain, aside)
             os.rename(aside, packed)
@@ -248,13 +248,13 @@ class Reader:
     def _begins_before(self, number: int) -> bool:
         with _open_any(self._folder, number) as file, contextlib.suppress(*DAMAGED):
             mark = mark_of(file.readline())
-            # One without its first mark is just being made: what comes is later than all else.
+            # A segment without its first mark is new: its entries are later than all others.
             return mark is not None and "last_seq" in mark and mark["last_seq"] <= self.last
         return False
 
 
 def _open_any(folder: str, number: int) -> BufferedIOBase:
-    # What is compressed is complete; a plain file may become so between two looks.
+    # A compressed segment is complete; a plain one may be compressed between two tries.
     plain, packed = plain_path(folder, number), gzip_path(folder, number)
     for path in (packed, plain, packed):
         with contextlib.suppress(FileNotFoundError):
@@ -273,7 +273,7 @@ class _Source:
         self._file.close()
 
     def batches(self) -> list[bytes] | None:
-        """Return the lines of the next complete batches; None at the end of what is there."""
+        """Return the lines of the next complete batches; None at the end."""
         if isinstance(self._file, gzip.GzipFile):  # complete
             with contextlib.suppress(*DAMAGED):
                 return self._file.readlines(READ_BYTES) or None
@@ -289,7 +289,7 @@ class _Source:
 
 
 def _end_of_batches(held: bytes) -> int:
-    """Return where the last mark that is whole ends; 0 without one."""
+    """Return the offset behind the last complete mark; 0 without one."""
     end = held.rfind(b"\n") + 1
     while end:
         start = held.rfind(b"\n", 0, end - 1) + 1

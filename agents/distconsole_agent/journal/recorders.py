@@ -1,4 +1,4 @@
-"""The rings of one run: which rank each belongs to, and what they say since last time, as entries."""
+"""The rings of one run: the rank of each, and new records as entries."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Recorder:
         self.trains_ns = 0
         """When its child was first seen to train without a number, in UNIX nanoseconds."""
         self.is_substitute = False
-        """Whether it speaks for its parent's rank, as it has none of its own."""
+        """True if it speaks for its parent's rank, as it has none of its own."""
         self.meets_ns = self.met_ns = self.first_step_ns = 0
         self.checks = Checks(path)
         self.waits = Waits()
@@ -61,7 +61,7 @@ class Recorder:
         return self.ring.header.started_time_ns
 
     def discard(self) -> None:
-        """Remove what its process wrote: the memory that it lies in is of the node's."""
+        """Remove the files of its process: they lie in the node's memory."""
         self.ring.close()
         for path in (self._path, names_path(self._path)):
             with contextlib.suppress(OSError):
@@ -132,7 +132,7 @@ class Recorders:
         return {name: recorder.mark() for name, recorder in self._found.items()}
 
     def scan(self, marks: dict[str, list[Any]]) -> None:
-        """Open rings that are new; ``marks`` says where known ones go on."""
+        """Open new rings; ``marks`` has the positions of known ones."""
         try:
             names = [name for name in os.listdir(self._folder) if name.endswith(RING_SUFFIX)]
         except OSError:
@@ -160,7 +160,7 @@ class Recorders:
                 self._restore(recorder, marks[name])
 
     def begin_again(self, restart: int, t_ns: int) -> None:
-        """Forget every process of an earlier attempt: at ``t_ns``, UNIX, the ranks are started anew.
+        """Forget every process of an earlier attempt; ``t_ns``: UNIX time of the restart.
 
         All that they recorded must have been read. A rank's new process counts its steps from 0.
         """
@@ -175,12 +175,12 @@ class Recorders:
             recorder.active = False
 
     def _is_past(self, recorder: Recorder) -> bool:
-        """Return whether a process is of an earlier attempt; a hook of before tells only its time."""
+        """Return True for a process of an earlier attempt; older hooks record only their start time."""
         attempt = recorder.ring.header.attempt
         return attempt <= self._restart if attempt else recorder.started_ns < self._since_ns
 
     def _is_later(self, recorder: Recorder, ended_ns: int, *, everybody: bool) -> bool:
-        """Return whether a process started after the end of those that are told to have ended."""
+        """Return True if a process started after those that the shim reported as ended."""
         attempt = recorder.ring.header.attempt
         if everybody and attempt:
             return attempt > self._restart + 1
@@ -193,12 +193,12 @@ class Recorders:
         ended_ns: int | None = None,
         everybody: bool = False,
     ) -> list[Entry]:
-        """Return the entries for what was recorded since last time, of some ranks or of all.
+        """Return the entries for new records, of some ranks or of all.
 
         Args:
             ranks: Only these ranks'.
             ended_ns: Its processes that started before this UNIX time have ended: of these also
-                what is still hidden behind another ring is read, and of no other.
+                records hidden behind another ring are read, and of no other.
             everybody: All processes of the attempt have ended then.
         """
         self.busy = False
@@ -219,14 +219,14 @@ class Recorders:
         return [entry for recorder in heard for entry in self._take(recorder)]
 
     def _check_processes(self, heard: list[Recorder]) -> None:
-        """Ask which processes have ended, where it matters: the shim tells of those it started."""
+        """Check which processes have ended, of ranks whose end the shim does not report."""
         claims = Counter(recorder.rank for recorder in heard)
         for recorder in heard:
             if claims[recorder.rank] > 1 or self._ranks.watches_ends(recorder.rank):
                 recorder.check_process()
 
     def silent(self, now_monotonic_ns: int) -> list[tuple[int, float, float | None, float]]:
-        """Return rank, seconds since its last step, its median step, and its longest pause before, where it made steps."""
+        """Return rank, seconds since its last step, its median step and its longest pause, for ranks with steps."""
         return [
             (
                 rank,
@@ -239,7 +239,7 @@ class Recorders:
         ]
 
     def place_of(self, rank: int) -> Place | None:
-        """Return where the process that speaks for a rank is; None where there is none."""
+        """Return the process that speaks for a rank and its last step; None without one."""
         speaker, memory = self._active.get(rank), self._memory.get(rank) or StepMemory()
         if speaker is None or speaker.ended:
             return None
@@ -247,7 +247,7 @@ class Recorders:
         return Place(speaker.ring.header.pid, memory.last_step, memory.last_step_ns, usual)
 
     def meeting(self, now_monotonic_ns: int, seconds: float) -> frozenset[int]:
-        """Return the ranks that have asked for their process group and waited for the others so long."""
+        """Return the ranks that have waited ``seconds`` for the others in ``init_process_group``."""
         since = now_monotonic_ns - int(seconds * 1e9)
         active = list(self._active.items())
         return frozenset(
@@ -270,7 +270,7 @@ class Recorders:
         return {rank: (now_monotonic_ns - min(ns)) / 1e9 for rank, ns in waiting if ns}
 
     def has_steps(self, rank: int) -> bool:
-        """Return whether a rank, or a child of its process that is no rank, has completed a step or a batch since the last restart."""
+        """Return True if a rank, or an unnumbered child of it, has completed a step or a batch since the last restart."""
         return (self._memory.get(rank) or StepMemory()).last_step >= 0 or any(
             each.trains_ns and self._ranks.of_process(-1, each.ring.header.parent_pid, -1) == rank
             for each in self._found.values()
@@ -301,7 +301,7 @@ class Recorders:
             self._active[recorder.rank] = recorder
 
     def _place(self, recorder: Recorder, *, final: bool) -> None:
-        """Find whose rank a process speaks for; what it recorded in its parent's place stays there."""
+        """Assign a process to its rank; records that it made in its parent's place stay there."""
         header, before = recorder.ring.header, recorder.rank
         recorder.rank = self._ranks.of_process(header.pid, 0, header.rank)
         recorder.is_substitute = recorder.rank < 0 and self._is_substitute(recorder, final=final)
@@ -313,7 +313,7 @@ class Recorders:
             del self._active[before], self._memory[before]
 
     def _is_substitute(self, recorder: Recorder, *, final: bool) -> bool:
-        """Return whether a process without a number trains in its parent's place.
+        """Return True if a process without a number trains in its parent's place.
 
         A child does not while it may yet join a process group, nor beside a parent that trains or has joined one. Of several
         children of one parent only the first does, at the end, if none has joined a group.
@@ -347,7 +347,7 @@ class Recorders:
         if current is not recorder:
             if current is not None and not self._replaces(recorder, current):
                 if recorder.started_ns < current.started_ns and not current.ended:
-                    # A newer process speaks for the rank; what this one does meanwhile is not its.
+                    # A newer process speaks for the rank; this one's records are not the rank's.
                     entries = self._tell_two(recorder, current)
                     recorder.skip()
                 return entries
@@ -468,7 +468,7 @@ class Recorders:
         return told
 
     def _time(self, recorder: Recorder, monotonic_ns: int | None) -> float:
-        """Return a record's time in UNIX seconds; now, where the process's clocks make no sense."""
+        """Return a record's time in UNIX seconds; now, if the process's clocks are implausible."""
         now = self._wall_ns() / 1e9
         if monotonic_ns is None:
             return round(now, 6)

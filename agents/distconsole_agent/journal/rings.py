@@ -57,7 +57,7 @@ Record = tuple[Any, ...]
 """sequence, step, time_ns, kind, flags, name, samples, a, b, c, d, e, value; or four words for the last six."""
 
 OVERDUE_SECONDS = 2.0
-"""A record that later ones have overtaken is waited for so long."""
+"""Longest wait for a record that later ones have overtaken."""
 
 UNANNOUNCED_RECORDS = 8
 """So many records behind the last one announced are looked for when a process has ended."""
@@ -74,7 +74,7 @@ def training_folder() -> str:
 
 
 class Header(NamedTuple):
-    """What a ring says of its process: the fields of ``records.HEADER``."""
+    """The header of a process's ring: the fields of ``records.HEADER``."""
 
     magic: bytes
     record_bytes: int
@@ -96,12 +96,12 @@ class Header(NamedTuple):
 
     @property
     def finished(self) -> bool:
-        """Whether the process went through its exit handlers."""
+        """The process went through its exit handlers."""
         return bool(self.flags & records.HEADER_FINISHED)
 
     @property
     def is_child(self) -> bool:
-        """Whether another Python process of the run started it, so that only itself knows its rank."""
+        """Another Python process of the run started it, so that only itself knows its rank."""
         return bool(self.flags & records.HEADER_CHILD)
 
 
@@ -148,7 +148,7 @@ def all_meet(folder: str, attempt: int) -> bool | None:
 class Ring:
     """One ring file from record ``index`` on; ``header`` as last refreshed; ``lost``: overwritten unread.
 
-    ``own_pid`` is what its process calls itself, which in a container is another pid than that in ``header``.
+    ``own_pid`` is the pid in its process's namespace; in a container the one in ``header`` differs.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class Ring:
         self._late = (-1, 0.0)
         self._enclosed = enclosed
         self._pids: dict[int, int] = {}
-        # A pipe of this name, which a job may make, is not waited for.
+        # O_NONBLOCK: a job may make a pipe of this name, whose open would block.
         self._fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         if is_scarce(self._fd):
             self.close()
@@ -240,7 +240,7 @@ class Ring:
         return [record for record in found if record[0] <= index]
 
     def _accept(self, taken: list[Record], safe_from: int, *, final: bool) -> list[Record]:
-        """Advance over ``taken`` and return what was neither overwritten nor half written."""
+        """Advance over ``taken`` and return the records neither overwritten nor half written."""
         announced = self.header.written
         good: list[Record] = []
         for record in taken:
@@ -257,7 +257,7 @@ class Ring:
         return good
 
     def _is_overdue(self) -> bool:
-        """Return whether the next record was announced long ago: it is not going to come.
+        """Return True if the next record was announced long ago and will not come.
 
         A thread that took its number and was interrupted writes its record after later ones.
         """

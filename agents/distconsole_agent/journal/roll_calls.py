@@ -1,4 +1,4 @@
-"""When the ranks of a run are called, and what is known of each before it is asked."""
+"""Decides when the ranks of a run are called, and adds the facts that the agent already has of each."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RollCalls:
         monotonic: Seconds.
 
     Attributes:
-        entries: What the journal has yet to take.
+        entries: Entries for the journal.
     """
 
     def __init__(
@@ -73,9 +73,9 @@ class RollCalls:
         """Seconds that a rank must be without a step before the ranks are asked again."""
 
     def call(self, seconds: float, why: str, only: Container[int] | None = None) -> list[Call]:
-        """Return a CALL of each rank of this node, which the journal gets, too.
+        """Return a CALL of each rank of this node, and add them to ``entries``.
 
-        ``only`` these ranks, of which memory alone is read: nothing is asked that would have to run in them.
+        ``only``: just these ranks, by reading their memory from outside: no code runs in them.
         """
         with self._turn:
             if only is None and self._monotonic() - self._last[0] < REUSE_SECONDS:
@@ -97,12 +97,12 @@ class RollCalls:
         return calls
 
     def call_before_stop(self) -> None:
-        """Keep where the ranks are before they are stopped, where one stands still."""
+        """Keep the ranks' stacks before a stop, if a rank stands still."""
         if self._stuck():
             self.call(limits.CALL_SECONDS, "stop")
 
     def watch(self) -> None:
-        """Have ranks called in a thread: all where other ones than before stand still, else those that are late to start."""
+        """Call ranks in a thread: all if the set that stands still has changed, else those that are late to start."""
         now = self._monotonic()
         stalled = self._stuck()
         if not stalled:
@@ -141,7 +141,6 @@ class RollCalls:
         return stalled | self._recorders.meeting(int(self._monotonic() * 1e9), limits.MEET_SECONDS)
 
     def take_sample(self, sample: dict[str, Any]) -> None:
-        """Remember what the ranks' GPUs use."""
         for gpu in sample["gpus"]:
             rank, power = gpu.get("rank"), gpu.get("power_w")
             if isinstance(rank, int):

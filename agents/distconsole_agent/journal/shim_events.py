@@ -1,4 +1,4 @@
-"""What a run's shim says, read and folded into journal entries, and how the run is judged by it."""
+"""The events of a run's shim, as journal entries, and the verdict on the run."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class ShimLines:
 
 
 class ShimEventReducer:
-    """One run on this node, as its shim tells it; ``ranks`` are told of what happens to them."""
+    """One run on this node, from its shim's events; updates ``ranks``."""
 
     def __init__(self, spec: dict[str, Any], ranks: RankStates) -> None:
         self._spec = spec
@@ -93,7 +93,7 @@ class ShimEventReducer:
 
     @property
     def may_be_outlived(self) -> bool:
-        """Whether the run may go on without this node: whether it does is not known here."""
+        """True if the run may go on without this node, which cannot find out."""
         few = self._spec.get("min_nodes") or MAX_NODES
         return bool(self._spec["node_index"] != 0 and few < len(self._spec["nodes"]))
 
@@ -106,7 +106,7 @@ class ShimEventReducer:
         self._failures.append(failure._replace(t_ns=self._newest_ns + 1))
 
     def judge_lost(self, now_ns: int, why: str) -> list[Entry]:
-        """Judge a run whose coordinator is gone, as its other nodes come to it: after all that it said."""
+        """Judge a run whose coordinator is gone, with the events before that, as its other nodes would."""
         lost = blame.NodeLost(0, self._newest_ns + 1, why)
         evidence = blame.Evidence(self._failures, self._stops, [lost], {})
         nodes = [
@@ -158,7 +158,7 @@ class ShimEventReducer:
         return [{"t": t, "kind": "verdict", **self._verdict}]
 
     def _end(self, t: float) -> Entry:
-        """Return the last entry; a run without a verdict is judged by what this node saw."""
+        """Return the last entry; without a verdict this node's evidence decides."""
         if self._verdict is not None:
             state, exit_code = self._verdict["state"], self._verdict["exit_code"]
         elif self._ranks.last_exit is None:
@@ -172,7 +172,7 @@ class ShimEventReducer:
 
     def _end_entry(self, t: float, state: str, exit_code: int) -> Entry:
         begun = self._ranks.first_started_ns / 1e9
-        # What the ranks of a good run have left may end seconds after them: that is no time of theirs.
+        # Processes that ranks of a good run left behind may end seconds later: not training time.
         over = self._last_exit if state == "succeeded" and self._last_exit is not None else t
         seconds = round(max(0.0, over - begun), 6) if begun else 0.0
         return {"t": t, "kind": "end", "state": state, "exit_code": exit_code, "seconds": seconds}

@@ -39,24 +39,24 @@ from distconsole_agent.telemetry.mapping import VISIBLE, visible_devices
 MAX_BATCH_ENTRIES = 4096
 
 LARGE_KINDS = frozenset({"log", "window", "sample", "check", "roll_call"})
-"""What a journal on a full disk does without, so that it can say how the run ended."""
+"""Entries that a journal on a full disk leaves out, to keep room for the run's outcome."""
 
 UNBORN_SECONDS = 60.0
-"""A folder without ``shim.pid`` is being prepared for at most so long."""
+"""Longest preparation of a folder without ``shim.pid``."""
 
 LATER_SECONDS, MOST_LATE_SECONDS = 0.002, 0.5
-"""Each node tells its windows so much after the node before it, so that very many do not all at once."""
+"""Seconds between the windows of two nodes, and at most: spreads the load on the console."""
 
 KEPT_SECONDS = 1.0
-"""How long the end of a run waits for the disk to sync what was written before it."""
+"""How long the end of a run waits for the disk to sync all earlier entries."""
 
 SRUN_SECONDS = 10.0
-"""How long the agent waits for srun to end once the shim that it started has died: srun may still say why."""
+"""How long the agent waits for srun to end once the shim that it started has died: srun may still print the reason."""
 
 
 @contextmanager
 def read_along(folder: str, spec: Entry) -> Iterator[RollCalls]:
-    """Give who calls the ranks of a run whose journal another agent writes, by what shim and rings say by now."""
+    """Yield the roll calls of a run whose journal another agent writes, from the shim's events and the rings so far."""
     ranks, rings = _ranks_of(spec), _rings_of(folder, spec)
     recorders = Recorders(rings, ranks, time.time_ns, folder if spec.get("enter") else None)
     events = ShimEventReducer(spec, ranks)
@@ -147,14 +147,14 @@ class SourceCollector:
         self._notices.close()
 
     def tick(self) -> bool:
-        """Write what is new as a batch; return whether shim or ranks spoke; raises OSError, then it tries again."""
-        # What could not be written last time. Nothing is read before it is.
+        """Write new entries as a batch; return whether shim or ranks spoke; on OSError call it again."""
+        # Entries that could not be written last time: nothing is read before they are.
         try:
             self._commit()
         except OSError:
             if self._has_to_end or not is_over(self._folder):
                 raise
-            # Room may never come, and everybody waits for how the run ended.
+            # Room may never come, and all consoles wait for the run's outcome.
             self._has_to_end = True
             self._commit()
         now = self._monotonic()
@@ -223,7 +223,7 @@ class SourceCollector:
         mark = self._journal.mark
         self._recorders.scan(mark.get("rings", {}))
         unread = self._recorders.unread
-        if len(unread) > self._unread_told:  # told whenever they are more than ever
+        if len(unread) > self._unread_told:  # a note for each new maximum
             self._unread_told = len(unread)
             self._say(notes.rings_unread(len(unread), next(iter(unread.values()))))
         self._logs.open(mark.get("logs", {}))
@@ -250,7 +250,7 @@ class SourceCollector:
             told = True
             kind = event["event"]
             if kind in ("exited", "failed", "ended", "attempt"):
-                # What a process printed and recorded comes before its end.
+                # Output and records of a process come before its end.
                 one = event.get("rank") if kind in ("exited", "failed") else None
                 over = kind in ("ended", "attempt")
                 well = (
@@ -273,7 +273,7 @@ class SourceCollector:
         return told
 
     def _prepare_end(self) -> None:
-        """Give the disk its time for all before the end: what goes wrong cannot be told after it."""
+        """Sync everything before the end entry: no failure can be reported after it."""
         self._say_ways(self._monotonic(), final=True)
         self._commit()
         self._journal.sync_with([], KEPT_SECONDS)
@@ -325,7 +325,7 @@ class SourceCollector:
     def _take_vanished(self, t: float, unsaid: str = "", starter: int | None = None) -> None:
         """Take the ends of processes that the shim did not start.
 
-        multiprocessing ends a forked child by ``os._exit``, without exit handlers: how, its parent's end says.
+        multiprocessing ends a forked child by ``os._exit``, without exit handlers: its parent's end shows how.
         ``unsaid`` is the state of such a child of ``starter`` (None: of any), empty while its parent lives.
         """
         gone = [
@@ -362,13 +362,13 @@ class SourceCollector:
         if stat is not None and stat.starttime == starttime and stat.state not in "ZX":
             return False
         if shim_may_live(self._folder):
-            return False  # /proc told nothing, for want of a descriptor perhaps
+            return False  # /proc was unreadable, perhaps for want of a descriptor
         # It may have written its last words since they were looked for.
         self._take_shim(self._monotonic())
         return not self.over
 
     def _waits_for_srun(self, now: float) -> bool:
-        """Return whether the srun that started the dead shim may still say why it died."""
+        """Return True while the srun that started the dead shim may still report why it died."""
         if not has_srun(self._folder):
             return False
         if self._srun_until is None:
@@ -377,7 +377,7 @@ class SourceCollector:
         return now < self._srun_until
 
     def _lose(self, now: float) -> None:
-        """End a run whose shim has died: nothing of it may stay on this node."""
+        """End a run whose shim has died: none of its processes may stay on this node."""
         left = kill_run(self._folder)
         t = self._t()
         self._take_everything(now, None, self._wall_ns())
@@ -391,7 +391,7 @@ class SourceCollector:
         self._say(notes.supervisor_lost(reason, left, outlived=self._events.may_be_outlived))
         self._entries += self.ranks.lose(t)
         if not self._events.judged and self._spec["node_index"] == 0:
-            # The coordinator died with the shim: nobody else will judge.
+            # The coordinator died with the shim: no other node judges.
             self._entries += self._events.judge_lost(self._wall_ns(), reason or blame.SHIM_GONE)
         elif not self._events.judged:
             tell_death_in_background(self._folder, reason or "")
@@ -421,7 +421,7 @@ class SourceCollector:
         self._entries = []
 
     def _what_counts(self) -> list[Entry]:
-        """Return the entries without what the disk has no room for, which is counted and told."""
+        """Return the entries without large ones, which do not fit on the disk; count those."""
         kept = [entry for entry in self._entries if entry["kind"] not in LARGE_KINDS]
         self._left_out += len(self._entries) - len(kept)
         if self._left_out and kept and kept[-1]["kind"] == "end":

@@ -1,4 +1,4 @@
-"""Finds a process of a watched run that has imported torch without the hook, and what kept it out."""
+"""Finds a process of a watched run that has imported torch without the hook, and the reason."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class UnwatchedProcesses:
         return []
 
     def _what_keeps_out(self, pid: int, hook: str) -> str:
-        """Return why a process that has imported torch has not loaded the hook; empty if nothing says so."""
+        """Return why a process that has imported torch has not loaded the hook; empty if unknown."""
         maps, line = f"/proc/{pid}/maps", f"/proc/{pid}/cmdline"
         told = read_in_time([maps, line])
         environment = read_environ(pid)

@@ -1,4 +1,4 @@
-"""What a rank's process waits for, and what its DataLoader workers do meanwhile: a few files of /proc, once a second."""
+"""Waits of a rank's process and activity of its DataLoader workers: a few files of /proc, once a second."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from distconsole_agent.system.procfs import read_head
 
 TICKS = os.sysconf("SC_CLK_TCK")
 MAX_WORKERS = 64
-"""Of more workers so many are looked at."""
+"""Most workers that are looked at."""
 DATA_SHARE, DATA_MS = 0.1, 1.0
-"""Workers are looked at while a rank waits for its data for so much of a step."""
+"""Workers are looked at while a rank waits for its data for this share of a step, and this long."""
 
 
 class _Stat(NamedTuple):
@@ -33,7 +33,7 @@ class Waits:
         self._looked_ns = 0
 
     def look(self, pid: int) -> dict[str, Any]:
-        """Return ``cpu_wait`` and ``disk_wait`` of the time since the last look, 0 to 100; null where unknown."""
+        """Return ``cpu_wait`` and ``disk_wait`` of the time since the last look, 0 to 100; null if unknown."""
         try:
             queued_ns = int(read_head(f"{self._root}/{pid}/schedstat", 100).split()[1])
         except (ValueError, IndexError):
@@ -47,7 +47,7 @@ class Waits:
         if queued_ns >= 0 <= before[1]:
             told["cpu_wait"] = _percent(queued_ns - before[1], now_ns - before[0])
         if stat is not None:
-            # Few kernels count it (kernel.task_delayacct); else it is what the process does now.
+            # Few kernels count it (kernel.task_delayacct); else use the process's present state.
             waited_ns = (disk_ticks - before[2]) * 10**9 // TICKS
             now = 100.0 * (stat.state == b"D")
             told["disk_wait"] = _percent(waited_ns, now_ns - before[0]) if disk_ticks else now
@@ -56,7 +56,7 @@ class Waits:
     def look_at_workers(self, pid: int, window: dict[str, Any]) -> list[float] | None:
         """Return how many DataLoader workers ``pid`` has, percent of a processor that each uses, of them in state D.
 
-        None where ``window`` says that it hardly waits for data, and at the first look.
+        None if ``window`` shows hardly any wait for data, and at the first look.
         """
         step_ms, data_ms = (window["step_ms"] or [0.0])[0] or 0.0, window["data_ms"] or 0.0
         if data_ms < max(DATA_MS, DATA_SHARE * step_ms):

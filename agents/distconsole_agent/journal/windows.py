@@ -45,7 +45,7 @@ REMEMBERED_CHANGES = 1024
 """Changes of the batch size that are kept, for the samples of a loss that arrives late."""
 
 MAX_WINDOWS_AT_ONCE = 120
-"""A backlog becomes at most so many windows; its oldest part is one long window."""
+"""Most windows of a backlog; its oldest part is one long window."""
 
 MAX_STEP = 1 << 60
 """A step beyond this is not one."""
@@ -56,17 +56,17 @@ Point = list[Any]  # [step, value, samples | None]
 
 
 def names_path(ring_path: str) -> str:
-    """Return the file beside a ring that names what the details of its checks are of."""
+    """Return the file beside a ring that names the tensors of its checks."""
     return ring_path[: -len(RING_SUFFIX)] + CHECKED_SUFFIX
 
 
 class StepMemory:
-    """What a rank's earlier steps leave for its later windows."""
+    """State from a rank's earlier steps for its later windows."""
 
     def __init__(self) -> None:
         self.last_step = -1
         self.has_stepped = False
-        """Whether it made a step. Until then its batches are counted, and it does not stall: who evaluates may end so."""
+        """True after the first step. Until then batches are counted and the rank does not stall: evaluation may end so."""
         self.last_step_ns = 0
         self.longest_seconds = 0.0
         """The longest pause between two steps, as to save or to validate; short ones are not measured."""
@@ -81,7 +81,7 @@ class StepMemory:
         self.last_step_ns = max(self.last_step_ns, last_ns)
 
     def begin_steps(self, offset: Offset) -> None:
-        """Take that there are steps; what was counted before the first one were batches."""
+        """Start counting steps: the counts before the first one were batches."""
         if not self.has_stepped:
             self.has_stepped = True
             self.last_step, offset.counted = offset.base - 1, -1
@@ -93,7 +93,7 @@ class StepMemory:
             self._sizes.append((step, samples))
 
     def samples(self, step: int) -> int | None:
-        """Return the samples of a step that was remembered; None where they are not known."""
+        """Return the samples of a remembered step; None if they are unknown."""
         for since, samples in reversed(self._sizes):
             if step >= since:
                 return samples or None
@@ -129,7 +129,7 @@ class Offset:
     """Turns the step numbers of one process into the rank's.
 
     A process that replaces another one (a restart, an ``execv``) counts from 0 again; the rank's
-    steps go on. A reported step beyond what the process has counted is the script's own number and
+    steps go on. A reported step beyond the process's count is the script's own number and
     stays as it is.
     """
 
@@ -155,9 +155,9 @@ def window(
     memory: StepMemory,
     dropped: int,
 ) -> dict[str, Any] | None:
-    """Return the body of a ``window`` entry; None when ``records`` say nothing of the training.
+    """Return the body of a ``window`` entry; None if ``records`` hold no training.
 
-    ``records`` are what one process recorded in this window, in order; ``names`` is the table of
+    ``records`` are those of one process in this window, in order; ``names`` is the table of
     its ring; ``memory`` is the rank's, and changed; ``dropped`` are records and errors lost since
     the last window.
     """
@@ -200,10 +200,10 @@ def _with_told_samples(
 
 
 def _waits(records: Sequence[Record], steps: Sequence[Record]) -> dict[str, Any]:
-    """Return how long a step, its data, forward, backward and optimizer were waits, where that was seen.
+    """Return the waiting time of a step, its data, forward, backward and optimizer, if it was measured.
 
-    Of short steps only some were looked at: what a step is without its waits is theirs, and what it
-    is besides, on the mean of all, was waited. So who was looked at in its longer steps is none the slower.
+    Only some of the short steps were measured: their mean without waits is taken for all, and the
+    rest of the mean of all steps was waiting. So longer measured steps do not make a rank look slower.
     """
     waits = {record[1]: record[7:12] for record in records if record[3] == WAIT}
     looked = [(step[7:12], waits[step[1]]) for step in steps if step[1] in waits]
@@ -221,7 +221,7 @@ def _waits(records: Sequence[Record], steps: Sequence[Record]) -> dict[str, Any]
 
 
 def _take_steps(columns: list[Any], offset: Offset, memory: StepMemory) -> list[Point]:
-    """Remember what later windows need of the steps, and return the losses known already."""
+    """Remember figures of the steps for later windows, and return the losses known already."""
     numbers, sizes, losses = offset.of_steps(columns[1]), columns[6], columns[12]
     memory.last_step = max(memory.last_step, numbers[-1])
     if memory.has_stepped:
@@ -296,7 +296,7 @@ def thin(points: list[Point]) -> list[Point]:
         power *= 2
         kept = [point for point in points[:-1] if point[0] % power == 0] + points[-1:]
         if power > MAX_STEP:
-            # Many values of one step: no power of two tells them apart.
+            # Many values of one step: no power of two separates them.
             kept = points[-MAX_POINTS:]
     odd = next((point for point in points if not isfinite(point[1])), None)
     if odd is None or any(point is odd for point in kept):
@@ -381,7 +381,7 @@ class Checks:
             self._details += struct.unpack("<8I", struct.pack("<4Q", *words))
 
     def _names(self, layout: int) -> list[str] | None:
-        """Return what the details are of, once for each layout; None if it is not to be had."""
+        """Return the names of the details, once for each layout; None if they cannot be read."""
         if layout == self._named:
             return None
         try:

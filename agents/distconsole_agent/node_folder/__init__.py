@@ -1,1 +1,1 @@
-"""The node folder: runs, synced code, compiled programs, and what may be removed from it."""
+"""The node folder: runs, synced code, compiled programs, and the clearing of old ones."""

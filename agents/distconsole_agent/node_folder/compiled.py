@@ -1,6 +1,6 @@
 """Keeps the program compiled beside its zipapp, whose sources Python compiles at every start.
 
-The zipapp's own ``__main__`` looks for the file and takes the zipapp where there is none. It is
+The zipapp's own ``__main__`` looks for the file and falls back to the zipapp. The file is
 never removed here: the home it lies in may be shared, and other hosts may be running from it.
 """
 

@@ -1,4 +1,4 @@
-"""Paths on a node, and checks whether a folder may be trusted."""
+"""Paths on a node, and checks of the folders that must be private."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Program(NamedTuple):
 def this_program() -> Program:
     """Return how this program runs: ``agent-<sha16>.pyz`` or ``python -m distconsole_agent``.
 
-    The package itself may have come from what was compiled of the zipapp (``compiled``).
+    The package itself may have been loaded from the compiled file (``compiled``).
     """
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     archive = getattr(spec.loader, "archive", None) if spec is not None else None
@@ -120,7 +120,7 @@ def own_folder(path: str) -> None:
 def write_private(path: str, value: Any, *, sync: bool = True) -> None:
     """Write ``value`` as JSON aside and move it into place, readable by its owner alone.
 
-    What is at ``path`` after a loss of power is whole: the old value or, with ``sync``, this one.
+    The file at ``path`` is whole after a loss of power: the old value or, with ``sync``, this one.
     Raises OSError when it cannot be written.
     """
     with contextlib.suppress(FileNotFoundError):
@@ -244,7 +244,7 @@ def _check_filesystem(path: str) -> None:
             f"{path} is on a filesystem mounted noexec",
             "set node_dir to a local folder where programs may run",
         )
-    # Some filesystems (btrfs) count no inodes at all and say 0 of 0.
+    # Some filesystems (btrfs) count no inodes at all and report 0 of 0.
     out_of_inodes = room.f_files > 0 and room.f_favail == 0
     if room.f_bavail * room.f_frsize < MIN_FREE_BYTES or out_of_inodes:
         raise storage(
@@ -255,7 +255,7 @@ def _check_filesystem(path: str) -> None:
 
 
 def storage_refusal(path: str, error: OSError) -> Refusal:
-    """Return the refusal of what could not be written to ``path``, or to the file that ``error`` names."""
+    """Return the refusal of a failed write to ``path``, or to the file that ``error`` names."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     hint = "make room on that node" if full else "set node_dir to a local folder of your own"
     return storage(f"{error.filename or path}: {error.strerror or error}", hint)

@@ -18,13 +18,13 @@ from distconsole_agent.system.sha256 import sha256
 
 PACKAGE = "distconsole_training/"
 SITE = PACKAGE + "_sitecustomize.py"
-"""What becomes ``sitecustomize.py`` beside the package: the name that Python looks for."""
+"""Becomes ``sitecustomize.py`` beside the package: the name that Python looks for."""
 
 _LEFTOVER = re.compile(r"(agent)-(\w{1,64})\.(?:lock|log|sock)|(hook)-\w{1,64}(?:\.\d+)?")
 
 
 def unpack_hook(folders: NodeFolders, program: Program) -> str:
-    """Return the folder for ``PYTHONPATH``; what lacks in it, as after a cleaner of /tmp, is written.
+    """Return the folder for ``PYTHONPATH``; missing files, as after a cleaner of /tmp, are written.
 
     Raises OSError.
     """

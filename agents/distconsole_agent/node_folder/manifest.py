@@ -1,4 +1,4 @@
-"""Which files a run's code has, as a console says: nothing of it is believed unchecked.
+"""The files of a run's code, as a console lists them; every field is checked.
 
 One JSON object, ``{"files": [[path, mode, bytes, sha256], ...], "links": [[path, target], ...],
 "folders": [path, ...]}``; its SHA-256 names the whole tree.
@@ -137,7 +137,7 @@ def _folders_above(paths: Iterable[str]) -> set[str]:
 
 
 def has_outputs(folder: str) -> bool:
-    """Whether a run has written files of its own into its code's folder: maybe its only checkpoints."""
+    """Return True if a run has written files of its own into its code's folder: maybe its only checkpoints."""
     try:
         brought = load_manifest(folder).paths
     except FileNotFoundError:

@@ -21,8 +21,8 @@ def take_node_dir(path: str) -> tuple[str, int]:
     """Return the folder for this host in ``path``, opened, and a descriptor that keeps it ours.
 
     The first host has ``path`` itself, others ``path/host-2`` and so on, and each finds its own
-    again. Nobody takes a folder while somebody holds it. One that nobody holds passes to a host of
-    the same name, as which the owner comes back from a boot, and without runs to anybody. Raises
+    again. A folder whose lock is held is not taken. A free one passes to a host of
+    the same name, as which the owner comes back from a boot, and without runs to any host. Raises
     Refusal (``storage``) as ``open_node_dir``, or when too many hosts share the folder.
     """
     path = open_node_dir(path)
@@ -57,7 +57,7 @@ def keep_node_dir(path: str) -> int | None:
 def keep_from_cleaners(path: str) -> int | None:
     """Return a descriptor whose lock has systemd-tmpfiles leave ``path`` alone; None if it cannot be locked.
 
-    A cleaner of /tmp would take what lies there unread for days: what ranks may still import, and a run's spec.
+    A cleaner of /tmp would remove files unread for days: ones that ranks may still import, and a run's spec.
     """
     try:
         held = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -84,7 +84,7 @@ def _hold(part: str, *, take: bool = False) -> int | None:
     held = _open(part, os.O_RDWR | os.O_CREAT)
     try:
         if take:
-            # Who works in it may be ours, and have taken it a moment ago.
+            # The process that holds it may be ours, and have taken it a moment ago.
             with contextlib.suppress(BlockingIOError):
                 _take(held, part)
         fcntl.flock(held, fcntl.LOCK_SH)

@@ -17,7 +17,7 @@ from distconsole_agent.system.kernel_files import boot_id, boottime
 
 UNBORN = frozenset({"logs", "errors", "journal", "rings"})
 HALF_WRITTEN = "spec.json.new"
-"""What ``prepare`` has made, at most, when it is interrupted before there is a spec."""
+"""The only file of an interrupted ``prepare`` before there is a spec."""
 
 
 def is_unborn(folder: str) -> bool:
@@ -41,17 +41,17 @@ def remove_unborn(folder: str) -> None:
 
 
 def may_live(folder: str) -> bool:
-    """Whether the shim of a run, or a process that it started, may live."""
+    """Return True if the shim of a run, or a process that it started, may live."""
     return shim_may_live(folder) or bool(pids_of_run(folder, doubtful=True))
 
 
 def shim_may_live(folder: str) -> bool:
-    """Whether the shim of a run may live: it holds ``shim.pid`` for life (``runlog.claim``)."""
+    """Return True if the shim of a run may live: it holds ``shim.pid`` for life (``runlog.claim``)."""
     return may_be_held(os.path.join(folder, "shim.pid"))
 
 
 def may_be_held(path: str) -> bool:
-    """Whether a process may hold the lock of a file, which it does for life."""
+    """Return True if a process may hold the lock of a file, which it does for life."""
     try:
         with open(path, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -63,7 +63,7 @@ def may_be_held(path: str) -> bool:
 
 
 class Ages:
-    """How long runs have been over, or files unused, counted by what agents saw between one boot and the next.
+    """How long runs have been over, or files unused, counted by agents between one boot and the next.
 
     A clock that is set, or wrong after a boot, makes nothing older; a node that is off does not, either.
     The agents of a node folder, of whatever version, keep the count at ``path``.

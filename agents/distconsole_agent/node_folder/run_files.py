@@ -102,14 +102,14 @@ def read_end(folder: str) -> dict[str, Any] | None:
 
 
 def is_script(path: str) -> bool:
-    """Return whether Python can run what lies at ``path``: a file, or a folder with ``__main__.py``."""
+    """Return True if Python can run ``path``: a file, or a folder with ``__main__.py``."""
     return os.path.isfile(path) or os.path.isfile(os.path.join(path, "__main__.py"))
 
 
 def describe(folder: str, active: ActiveRun | None) -> dict[str, Any]:
     """Return ``RUN_FIELDS`` of the run in ``folder``, by ``active`` if it attends; raises FileNotFoundError."""
     try:
-        # Who reads along what another agent writes may not have come to its end yet.
+        # An agent that reads along another's journal may not have come to its end yet.
         if active is not None and read_end(folder) is None:
             spec, state, journal = active.spec, active.state, active.journal
             last_seq, writer = journal.last_seq, journal.journal_id
@@ -129,7 +129,9 @@ def find_end(folder: str) -> dict[str, Any]:
     """Return the ``end`` of a run without a collector; raises OSError, one of ``UNREADABLE``, without."""
     end = read_end(folder)
     if end is None:
-        read_spec(folder)  # without it nobody can attend to the run: that is what to tell
+        read_spec(
+            folder
+        )  # a run without a spec cannot be collected: that error is the one to report
         end = read_summary(folder)
     return end
 

@@ -87,7 +87,7 @@ class NodeRuns:
                 self._drop_unborn(folder)
                 continue
             except (OSError, ValueError):
-                continue  # ``describe_all`` tells of it
+                continue  # ``describe_all`` reports it
             try:
                 self._attend(ActiveRun(folder, spec, self._forget_active))
             except Refusal as refusal:
@@ -103,8 +103,8 @@ class NodeRuns:
     ) -> dict[str, Any]:
         """Make the run's folder, start its shim and return the shim's answer.
 
-        ``raw_spec`` is the node's part of the plan, as it came; ``environment`` is what its
-        processes inherit, None for this process's own. Raises Refusal: ``bad_request``,
+        ``raw_spec`` is the node's part of the plan, as it came; its processes inherit
+        ``environment``, None for this process's own. Raises Refusal: ``bad_request``,
         ``run_exists``, ``too_many``, ``storage`` or ``start_failed``.
         """
         run_files.check_run_id(run)
@@ -201,9 +201,9 @@ class NodeRuns:
         return folder
 
     def journal(self, run: object) -> tuple[Journal, bool]:
-        """Return a run's journal, and whether the caller has to close it.
+        """Return a run's journal, and True if the caller has to close it.
 
-        Raises Refusal: ``bad_request``, ``no_such_run``, or ``storage`` if nobody can write it on.
+        Raises Refusal: ``bad_request``, ``no_such_run``, or ``storage`` if no agent can continue it.
         """
         folder = self.folder(run)
         if run_files.read_end(folder) is None:
@@ -284,7 +284,7 @@ class NodeRuns:
                 self._remove(folder)
 
     def _lingers(self, run: str, folder: str) -> bool:
-        """Whether a run that has ended still has its thread or its shim."""
+        """Return True if a run that has ended still has its thread or its shim."""
         self.reap()
         with self._lock:
             return run in self._active or os.path.exists(os.path.join(folder, "shim.sock"))

@@ -2,7 +2,7 @@
 
 The copy is made aside (``sync/<run>/``) and becomes ``runs/<run>/code`` when the run is prepared.
 Contents of files lie each under its SHA-256, so that none is sent twice, and are copied from there,
-never linked: a script that writes to one of its own files would else change what other runs get.
+never linked: a script that writes to one of its own files would else change other runs' code.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class CodeSync:
         return False
 
     def _adopt(self, sha256: str, path: str) -> None:
-        """Move ``path`` among the contents, or remove it and raise Refusal if it is not what ``sha256`` names."""
+        """Move ``path`` among the contents, or remove it and raise Refusal if its hash is not ``sha256``."""
         import hashlib
 
         digest = hashlib.sha256()
@@ -191,7 +191,7 @@ class CodeSync:
         return os.path.join(self._blobs, sha256[:2], sha256[2:])
 
     def _contents(self) -> Iterator[str]:
-        """Yield the files of all contents, and what another version was just writing."""
+        """Yield the files of all contents, and unfinished ones of another version."""
         with contextlib.suppress(OSError):
             for shelf in os.scandir(self._blobs):
                 entries = os.scandir(shelf) if shelf.is_dir(follow_symlinks=False) else (shelf,)

@@ -8,7 +8,7 @@ from distconsole_agent.contract.protocol import ErrorCode
 
 
 class ProbeError(Exception):
-    """A probe could not look: ``code`` is one of ``protocol.ErrorCode``, ``hint`` what helps, if that is known."""
+    """A probe could not look: ``code`` is one of ``protocol.ErrorCode``, ``hint`` a remedy, if known."""
 
     hint = ""
 

@@ -54,7 +54,7 @@ def run_program(
     last: bytes = b"",
     stdin: int = subprocess.DEVNULL,
 ) -> Ended:
-    """Run ``argv``, after ``setup`` in a shell, and return what it printed; after ``seconds``, or ``stop``, all of it is dead.
+    """Run ``argv``, after ``setup`` in a shell, and return its output; after ``seconds``, or ``stop``, all of it is dead.
 
     After ``last``, with which its output ends, it is not waited for: a filesystem that hangs may
     hold up its end. Without ``env`` it has the asking session's environment. Output beyond
@@ -93,7 +93,7 @@ def run_program(
 def _read(
     process: subprocess.Popen[bytes], due: float, stop: threading.Event | None, last: bytes
 ) -> tuple[list[list[bytes]], bool]:
-    """Collect both streams until they end, or say ``last``, or the program does (True); False: it shall end."""
+    """Collect both streams until they end, or ``last`` comes, or the program ends (True); False: it shall end."""
     chunks: list[list[bytes]] = [[], []]
     room = [MAX_OUTPUT_BYTES, MAX_OUTPUT_BYTES]
     over = False
@@ -129,7 +129,7 @@ def _ends_with(chunks: list[bytes], last: bytes) -> bool:
 
 
 def _has_ended(pid: int) -> bool:
-    """Whether the child has ended; it is not reaped, so that its number stays its own."""
+    """Return True if the child has ended; it is not reaped, so that its number stays its own."""
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 

@@ -32,9 +32,9 @@ _OWN_PATH = (
     "not each.startswith('/dev/fd')]; sys.path.sort(key=lambda each: "
     "not each.startswith(os.path.dirname(os.__file__)) or '-packages' in each)\n"
 )
-"""While a program loads, Python's own modules are found before others; ``PATH`` is what a rank searches.
+"""While a program loads, Python's own modules are found before others; ``PATH`` is a rank's search path.
 
-The folder of a program in memory is ``/`` where Python reads the link of ``/dev/fd``."""
+The folder of a program in memory is ``/`` if Python resolves the link of ``/dev/fd``."""
 _IMPORT = re.compile(
     r"^from distconsole_agent\.((?:probes\.(?:standalone|collectives)|contract|system)\.\w+) import "
     r"(?:\([^)]*\)|.*)\n",
@@ -43,9 +43,9 @@ _IMPORT = re.compile(
 
 
 class Interpreter(NamedTuple):
-    """A Python, what the shell runs before it, and its environment; None: the asking session's.
+    """A Python, the ``setup`` that the shell runs before it, and its environment; None: the asking session's.
 
-    With ``enter``, the words that get into a container, ``env`` is added to what the container has.
+    With ``enter``, the words that enter a container, ``env`` is added to the container's environment.
     """
 
     python: str = sys.executable
@@ -62,8 +62,8 @@ OWN = Interpreter(flags=("-I", "-S"))
 def ranks_interpreter(args: dict[str, Any], env: Mapping[str, str] | None = None) -> Interpreter:
     """Return the interpreter that ranks will use, by a probe's arguments.
 
-    They are ``python``, this one if not given; ``setup``; ``container``; ``env`` and ``unset``, what a
-    launch changes in the environment, unless ``env`` is given here.
+    They are ``python``, this one if not given; ``setup``; ``container``; ``env`` and ``unset``, the
+    launch's changes of the environment, unless ``env`` is given here.
     """
     setup = read.optional_text(args, "setup")
     enter = words_into(args, setup)
@@ -116,7 +116,7 @@ def ask_script(
     Args:
         name: Its module.
         job: The arguments of its ``main``, beside the seconds. They are in no command line, which
-            anybody may read.
+            every user may read.
         seconds: After this long it is killed, as once ``stop`` is set.
         share: Of the seconds, for its own work.
         fds: Descriptors that it inherits.

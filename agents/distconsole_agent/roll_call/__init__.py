@@ -1,1 +1,1 @@
-"""Where each rank of a run on this node is now: stacks, collectives, what its process waits for."""
+"""The present state of each rank of a run on this node: stacks, collectives, waits."""

@@ -39,7 +39,7 @@ RECORDERS = (
 """The handlers that dump the flight recorder, newest first."""
 
 HEALTH, NCCL2 = "c10d_health_check", "fr_trace_json?backend=nccl2"
-"""Since torch 2.15: the backends that met a timeout or an error, and the recorder of what "nccl" is there by default."""
+"""Since torch 2.15: the backends that met a timeout or an error, and the recorder of that version's default "nccl"."""
 
 CUT = "outer calls of the stack are not known: Python 3.14 reads no further than the first call from C code"
 
@@ -84,7 +84,7 @@ def call_ranks(
     """Return one CALL (``protocol``) for each seat, in their order.
 
     Args:
-        rings: The folder where ranks leave their sockets.
+        rings: The folder of the ranks' sockets.
         seconds: Each rank's deadline; all together take hardly longer.
         outside: Only the ways that read a rank's memory, never one that runs in it.
     """
@@ -195,7 +195,7 @@ class _Asker(threading.Thread):
     def _ask(self, pid: int) -> None:
         """Put stacks and collectives into the call.
 
-        Its memory is read where that is allowed, which nothing in the process notices. torch's worker server runs
+        Its memory is read if allowed, which nothing in the process notices. torch's worker server runs
         Python in it, and that ends a process whose Python is ending: only the hook's is asked, which is gone by then.
         """
         state = self.call["state"]
@@ -263,7 +263,7 @@ class _Asker(threading.Thread):
             return
         for child in children[:MAX_WORKERS]:
             if time.monotonic() >= self._until:
-                break  # what is known of the rank must not come too late
+                break  # the rank's own facts must not come too late
             pid, state = child["pid"], child["state"]
             for _, ask in ways.from_outside(pid, state, lambda: min(self._left(), WORKER_SECONDS)):
                 with contextlib.suppress(ways.WayRefusedError):

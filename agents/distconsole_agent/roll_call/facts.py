@@ -228,7 +228,7 @@ def children_of(pid: int, processes: dict[int, Process]) -> list[Facts]:
 
 
 def _end_of(pid: int) -> Facts | None:
-    """Return the end of a zombie, which the kernel shows its own user; None if it does not."""
+    """Return the exit of a zombie, which the kernel shows its own user; None if it does not."""
     fields = _fields(f"/proc/{pid}/stat")
     if len(fields) < 50:
         return None
@@ -268,7 +268,7 @@ def _syscall(pid: int) -> Facts | None:
 
 
 def keeps_its_call(pid: int) -> bool:
-    """Whether the kernel may hide the present system call of ``pid`` from us."""
+    """Return True if the kernel may hide the present system call of ``pid`` from us."""
     try:
         with open(f"/proc/{pid}/syscall", "rb", buffering=0) as file:
             file.read(256)
@@ -292,7 +292,7 @@ def _path_of(pid: int, fd: int | None) -> str:
 
 
 def _wait_on(pid: int, fd: int | None) -> Facts | None:
-    """Return what stands behind a descriptor that a thread reads or writes."""
+    """Return the object behind a descriptor that a thread reads or writes."""
     path = _path_of(pid, fd)
     if path.startswith("socket:["):
         peer = next((peer for _, peer in connections_of(pid, {path[8:-1]})), "")
@@ -330,7 +330,7 @@ def _address(text: str) -> str:
 
 
 def _file_lock(pid: int, fd: int | None) -> str:
-    """Return who holds the lock on a file that ``pid`` waits for (proc_locks(5))."""
+    """Return the holder of a file's lock that ``pid`` waits for (proc_locks(5))."""
     lines = read_head("/proc/locks", 1 << 18).decode("ascii", "replace").splitlines()
     for line in lines:
         words = line.split()

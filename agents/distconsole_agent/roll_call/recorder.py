@@ -1,7 +1,7 @@
 """Torch's flight recorder, in each of its formats, as the last collective of each process group.
 
 Versions 2.0 to 2.10 of the format are known, of torch 2.4 and later. An older torch dumps it pickled, a newer
-one as JSON; numbers may be texts; who has no ``process_group`` has ``pg_id`` alone.
+one as JSON; numbers may be texts; one without ``process_group`` has ``pg_id`` alone.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ Collective = dict[str, Any]
 
 
 class _OfPlainValues(pickle._Unpickler):
-    """Takes numbers, texts and what holds them; a pickle that names anything else is refused.
+    """Takes numbers, texts and containers of them; a pickle that names anything else is refused.
 
-    The one in Python: that in C takes memory for as many values as a pickle of 10 bytes says that it has.
+    The one in Python: that in C allocates memory for any count that a pickle of 10 bytes claims.
     """
 
     def find_class(self, module: str, name: str) -> Any:
@@ -148,9 +148,9 @@ def _seq(entry: Dump) -> int:
 
 
 def _state(entry: Dump) -> str:
-    """Return one of ``STATES``. Gloo's is never more than scheduled, and what is over is retired.
+    """Return one of ``STATES``. Gloo's stays scheduled, and a retired one is completed.
 
-    With NCCL what is retired and not completed has run into its timeout.
+    With NCCL a retired one that is not completed has run into its timeout.
     """
     state = entry.get("state")
     if entry.get("retired") is True and _text(entry.get("profiling_name")).startswith("gloo:"):
@@ -159,7 +159,6 @@ def _state(entry: Dump) -> str:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether a value is a number of 64 bits."""
     return isinstance(value, int) and not isinstance(value, bool) and -MAX <= value < MAX
 
 

@@ -24,8 +24,8 @@ Thread = dict[str, Any]
 def parse_faulthandler(text: str) -> list[Thread]:
     """Return the threads of a dump, the main one first; those that run no Python are left out.
 
-    faulthandler lists the newest thread first, and so the main one, which is the oldest, last. Raises ValueError
-    when that one is missing: after 100 threads faulthandler ends with ``...``.
+    faulthandler lists the newest thread first, so the main one, the oldest, comes last. Raises ValueError
+    if that one is missing: after 100 threads faulthandler ends with ``...``.
     """
     threads: list[Thread] = []
     for line in text.splitlines():

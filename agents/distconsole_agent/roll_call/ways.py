@@ -1,6 +1,6 @@
 """The ways to get a process's stacks: py-spy and its own Python, which read its memory, and torch's worker server.
 
-Each gives its stacks, or raises ``WayRefusedError`` with what it lacks. None sends a signal: a handler that walks
+Each returns stacks, or raises ``WayRefusedError`` with the reason. None sends a signal: a handler that walks
 frames meets them half made, and a signal may be one that the script itself listens to.
 """
 
@@ -258,7 +258,7 @@ def stacks_by_py_spy(pid: int, python: str, state: str, seconds: float) -> list[
 def stacks_by_python(pid: int, state: str, seconds: float) -> list[Thread] | None:
     """Return the stacks as the interpreter of ``pid``, started once more, reads them from its memory, or raise RefusedError.
 
-    None where it is too old, is no Python, or may not be seen. The process goes on meanwhile; nothing is written into it.
+    None if it is too old, is no Python, or is invisible. The process goes on meanwhile; nothing is written into it.
     """
     try:
         python, same = os.readlink(f"/proc/{pid}/exe"), os.stat(f"/proc/{pid}/exe")
@@ -329,7 +329,7 @@ def runs_python(pid: int) -> bool:
 
 
 def find_py_spy(python: str) -> str | None:
-    """Return py-spy on the PATH, beside ``python`` or our own interpreter, or where ``pip install --user`` puts it."""
+    """Return py-spy on the PATH, beside ``python`` or our own interpreter, or in the folder of ``pip install --user``."""
     import shutil
 
     beside = (os.path.dirname(python), os.path.dirname(sys.executable))
@@ -338,7 +338,7 @@ def find_py_spy(python: str) -> str | None:
 
 
 def lacking(pid: int) -> str:
-    """Say why this process may not look into ``pid``: the permission that it lacks, and what asks for it."""
+    """Return why this process may not read ``pid``: the missing permission, and the setting that demands it."""
     scope, why = number_of(YAMA) or 0, ""
     status = facts.read_status(pid)
     if scope in _SCOPES and not (_may_trace() and scope < 3):

@@ -1,4 +1,4 @@
-"""Answers to each request of the protocol: a function of the request and of ``Asked``, by which a stream sends."""
+"""Answers to each request of the protocol: functions of the request and of ``Asked``, which sends a stream's items."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ class Answers:
         return slurm.do(request, inherit_environment(asker.environment), self._runs)
 
     def _all_ranks(self) -> list[dict[str, Any]]:
-        """Return the ranks to find on the GPUs; none where two runs would use the same numbers."""
+        """Return the ranks to find on the GPUs; none if two runs would use the same numbers."""
         active = self._runs.active
         return active[0].rank_processes() if len(active) == 1 else []
 

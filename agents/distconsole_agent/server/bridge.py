@@ -65,10 +65,10 @@ def reach_agent(folders: NodeFolders, program: Program, seconds: float) -> socke
 
 
 def start_agent(folders: NodeFolders, program: Program) -> bool:
-    """Start an agent unless one lives already; return whether one was started.
+    """Start an agent unless one lives already; return True if this call started it.
 
-    The agent inherits the lock that was taken here, so that of any number of racing starters one
-    starts an agent, and nobody starts a second one while it lives.
+    The agent inherits the lock taken here: of any number of racing starters one
+    starts an agent, and none starts a second one while it lives.
 
     Raises Refusal (``storage`` or ``start_failed``) when the system refuses.
     """

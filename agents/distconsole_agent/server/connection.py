@@ -66,8 +66,8 @@ class ConsoleConnection:
         self._lock = threading.Lock()
         self._asked: dict[int, Asked] = {}
         self.environment = unix.peer_environment(sock)
-        """What the bridge was started with: runs of this console inherit it, not the agent's own,
-        which may be that of another session hours ago. None where it is not known."""
+        """The bridge's environment: runs of this console inherit it, not the agent's own,
+        which may be that of another session hours ago. None if unknown."""
 
     def begin(self) -> None:
         self._sock.settimeout(None)
@@ -214,10 +214,10 @@ class ConsoleConnection:
 
 
 class Asked:
-    """One request that is being answered, through which a stream sends its items.
+    """A request without its answer yet; a stream sends its items through it.
 
     Sending blocks while the socket is full, and raises OSError when the connection is gone.
-    ``environment`` is what the asking console's session has on this node; None where it is not known.
+    ``environment`` is that of the asking console's session on this node; None if unknown.
     """
 
     def __init__(self, connection: ConsoleConnection, number: int) -> None:
@@ -232,7 +232,7 @@ class Asked:
         self._connection.send({"id": self.number, "item": item})
 
     def send_entries(self, entries: list[bytes], journal_id: str) -> None:
-        """Send entries that are JSON already, and who wrote them, as one item."""
+        """Send entries that are JSON already, and their writer, as one item."""
         writer = json.dumps(journal_id).encode("ascii")
         line = self._prefix + b",".join(entries) + b'],"journal":' + writer + b"}}\n"
         self._connection.send_line(line)

@@ -1,7 +1,7 @@
 """Copies bytes between a session and an agent that runs already, as a script of its own or in the bridge.
 
 As a script it makes a second session cheap (40 ms instead of 160): read from stdin, it needs few imports.
-It connects only where all is as usual.
+It connects only if all is as usual.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OWNER = "host"
 
 
 def this_host() -> str:
-    """Return what tells this host from those that may share a folder: its boot and its namespaces."""
+    """Return an identity of this host among those that may share a folder: its boot and its namespaces."""
     with open("/proc/sys/kernel/random/boot_id") as file:
         boot = file.read().strip()
     spaces = [os.readlink(f"/proc/self/ns/{kind}") for kind in ("pid", "net")]
@@ -44,11 +44,11 @@ def this_host() -> str:
 
 
 def join(archive: str, size: int, node_dir: str) -> bool:
-    """Be the bridge to the agent of ``archive``; return False, with nothing said, if it is not to be had.
+    """Be the bridge to the agent of ``archive``; return False, with nothing printed, if there is none to connect to.
 
     Args:
         archive: The zipapp ``agent-<sha16>.pyz``.
-        size: What it must have; whether it is damaged matters to who starts it.
+        size: Its expected size; a damaged archive is left to the program that starts the agent.
         node_dir: The node folder; empty for the usual one.
     """
     node_dir = node_dir or f"/tmp/distconsole-{os.getuid()}"  # noqa: S108 - checked to be ours
@@ -69,7 +69,7 @@ def join(archive: str, size: int, node_dir: str) -> bool:
 
 
 def _is_ours(node_dir: str) -> bool:
-    """Whether the folder needs no closer look: it is there, ours alone, and has room."""
+    """Return True if the folder needs no closer look: it exists, is ours alone, and has room."""
     for folder in (node_dir, f"{node_dir}/runs"):
         found = os.lstat(folder)
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
@@ -82,7 +82,7 @@ def _is_ours(node_dir: str) -> bool:
 
 def _connect(path: str) -> int:
     """Return a descriptor of a connection to the Unix socket ``path``, or raise OSError."""
-    # Not ``socket``, whose import takes longer than all the rest.
+    # Not ``socket``: its import takes longer than all the rest.
     import _socket
 
     agent = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)

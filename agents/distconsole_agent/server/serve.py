@@ -128,7 +128,7 @@ class Agent:
                 return
 
     def _accept(self, listener: socket.socket, seconds: float) -> bool:
-        """Wait for a bridge; return whether one came."""
+        """Wait for a bridge; return True if one came."""
         listener.settimeout(seconds)
         try:
             sock, _address = listener.accept()
@@ -168,7 +168,7 @@ class Agent:
             connection.turn_away(NO_THREADS)
 
     def _compile(self) -> None:
-        """Have the next programs start faster, once those who wait for this one have been served."""
+        """Compile the program so that later ones start faster, once the waiting sessions have been served."""
         archive = this_program().archive
         if archive is None or self._leaving.wait(limits.COMPILE_AFTER_SECONDS):
             return
@@ -183,7 +183,7 @@ class Agent:
 
 
 def _take_lock(path: str) -> int | None:
-    """Return the agent's lock, taken; None where another agent has it."""
+    """Return the agent's lock, taken; None if another agent has it."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     deadline = time.monotonic() + LOCK_SECONDS
     while True:

@@ -53,7 +53,7 @@ def start_shim(
 
 
 def await_shim(folder: str, shim: subprocess.Popen[bytes]) -> dict[str, Any]:
-    """Return what ``prepare`` answers of a new shim, or raise Refusal with its last words."""
+    """Return ``prepare``'s answer for a new shim, or raise Refusal with its last words."""
     prepared = poll_shim(folder, SHIM_START_SECONDS, lambda: shim.poll() is not None)
     if prepared is not None:
         return prepared
@@ -63,7 +63,7 @@ def await_shim(folder: str, shim: subprocess.Popen[bytes]) -> dict[str, Any]:
 
 
 def poll_shim(folder: str, seconds: float, is_over: Callable[[], bool]) -> dict[str, Any] | None:
-    """Return what ``prepare`` answers of the shim of the run in ``folder``; None if it is over, or not in time."""
+    """Return ``prepare``'s answer for the shim of the run in ``folder``; None if it is over, or not in time."""
     deadline, pause = time.monotonic() + seconds, 0.002
     while time.monotonic() < deadline and not is_over():
         with contextlib.suppress(OSError):

@@ -52,7 +52,7 @@ class _Wanted(NamedTuple):
 
 
 def trace(request: dict[str, Any], asker: Asked, folder: str) -> dict[str, Any]:
-    """Have the run's ranks here traced at once, and say of each trace when it is there to be taken.
+    """Have the run's ranks here traced at once, and report each trace when it can be taken.
 
     A rank that was asked for and does not train here is left out. Raises Refusal: ``bad_request``, ``storage``.
     """
@@ -138,7 +138,7 @@ def _ask(rank: int, ring: str, pid: int, place: str, asked: dict[str, Any]) -> _
 
 
 def _ended(waiting: list[_Wanted], is_late: bool) -> Iterator[tuple[_Wanted, dict[str, Any]]]:
-    """Yield what became of each rank that is done, or from which nothing will come."""
+    """Yield the outcome of each rank that is done, or will send nothing."""
     for one in waiting:
         lives = _lives(one.pid)
         told = {"error": one.error} if one.error else _read_told(one)

@@ -1,7 +1,7 @@
 """How a process gets into a container: the words of each engine, and the script that these run inside.
 
-The script has what no command line may show and not every engine hands on: variables, the working folder,
-the pipes. An engine is only asked to run ``sh SCRIPT`` and to let the run's folder in, at the same path.
+The script holds variables, the working folder and the pipes, which no command line may show and not every engine
+passes on. An engine is only asked to run ``sh SCRIPT`` and to let the run's folder in, at the same path.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FOLDER, BEGUN = "inside", "begun"
 """In a run's folder: its scripts, and the pipe by which a process reports that it runs inside."""
 
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
-"""What says which GPUs are this session's; all else inside is the container's own or of the plan."""
+"""Variables that choose this session's GPUs; all else inside is the container's own or of the plan."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _BEGUN = re.compile(rb"([a-z]+-[0-9]{1,9}-[0-9]{1,9}) ([0-9]{1,10})\Z")
@@ -34,7 +34,7 @@ class ContainerEngine(NamedTuple):
         start: That run a command in an image, before the mounts.
         mount: The option of one mount; ``{}`` is a path, the same on both sides.
         nvidia, amd: That give a container the GPUs.
-        enter: That run a command in a running container, before the user; empty where an engine has none.
+        enter: That run a command in a running container, before the user; empty if an engine has none.
         fetch: How an image comes onto a host.
     """
 
@@ -108,7 +108,7 @@ class Container(NamedTuple):
 
 
 def parse_container(text: str) -> Container:
-    """Return what ``--container`` means; raises ValueError, whose text says what would mean something."""
+    """Return the meaning of ``--container``; raises ValueError, whose text lists valid forms."""
     try:
         first, *options = shlex.split(text)
     except ValueError as error:
@@ -155,8 +155,8 @@ class Inside(NamedTuple):
 
     Attributes:
         name: Its script's.
-        pipes: Where it prints; None leaves that to the engine, and says nothing of its start.
-        first_on_path: A folder that PYTHONPATH begins with, before what the container has there.
+        pipes: Those of its output; None leaves that to the engine, and reports no start.
+        first_on_path: A folder to put before the container's own PYTHONPATH.
     """
 
     name: str
@@ -180,7 +180,7 @@ def write_script(folder: str, inside: Inside) -> str:
 
 
 def script_text(folder: str, inside: Inside) -> str:
-    """Return POSIX shell that becomes the process of ``inside`` and says so before it does."""
+    """Return POSIX shell that becomes the process of ``inside`` and reports this before it does."""
     lines = [f"unset {name}" for name in inside.unset if _NAME.match(name)]
     exported = [(name, value) for name, value in inside.env.items() if _NAME.match(name)]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in exported]
@@ -245,7 +245,7 @@ def make_script_folder(run_dir: str) -> str:
 
 
 def read_arrival(line: bytes) -> tuple[str, int] | None:
-    """Return the script and the pid of a process that says that it runs inside; None if it says no such thing."""
+    """Return the script and the pid of a process that reports that it runs inside; None for another line."""
     found = _BEGUN.match(line)
     return None if found is None else (found[1].decode("ascii"), int(found[2]))
 

@@ -22,7 +22,7 @@ MAX_ERROR_FILE_BYTES = 64 * 1024
 
 MAX_ERROR_FILES = 4096
 PAST = "past"
-"""Where the ranks of a new round of torchrun put what those before them have left (launch/launchers/torch.py)."""
+"""Folder to which the ranks of a new round of torchrun move the notes of earlier ones (launch/launchers/torch.py)."""
 
 TAIL_BYTES = 64 * 1024
 TAIL_LINES = 20
@@ -32,11 +32,11 @@ CHAINED = " above exception"
 """In both lines that Python puts between the tracebacks of one chain."""
 
 FATAL = "Fatal Python error: "
-"""How Python says that it cannot start, or crashes; its stack comes behind."""
+"""Beginning of Python's message that it cannot start, or crashes; its stack comes behind."""
 MEMORY_WORDS = {True: " (out of memory?)", False: "", None: " (for memory? that is not known)"}
 
 _WARNS = re.compile(r"\[[IW]\d{4} \d\d:\d\d:|\[\w[\w.-]*:\d+\] \S+ Warning: ")
-"""How a line of torch, Open MPI or PRRTE begins that is a warning or less: it does not say why a process ended."""
+"""Beginning of a line of torch, Open MPI or PRRTE that is a warning or less: no reason of an end."""
 
 SUMMARY_HEAD, SUMMARY_ROOT = "\nFailures:\n", "\nRoot Cause (first observed failure):\n"
 _SUMMARY_RANK = re.compile(
@@ -46,7 +46,7 @@ _SUMMARY_RANK = re.compile(
 
 HEAD = f"{TRACEBACK_HEAD}\n"
 ORIGINAL = "Original "
-"""What stands before it in the message of torch's ``ExceptionWrapper``."""
+"""Prefix of the original traceback in the message of torch's ``ExceptionWrapper``."""
 
 _BROUGHT = re.compile(
     r"[\w.]+: \s*(?:Caught \w+ ((?:in|on) [^\n]{1,200}?)\.\nOriginal "
@@ -61,7 +61,7 @@ _RULE = re.compile(r"^[ \t]*[-=*]{8,}[ \t]*$", re.MULTILINE)
 """Above and below a help text of Open MPI."""
 _NO_REASON = re.compile(r"\W*warning\b", re.IGNORECASE)
 _HYDRA = re.compile(r"^\[(?:mpiexec|proxy)[^]\n]*\] \w+ \([^)\n]*:\d+\): ")
-"""Where in its source a program of the MPICH family says something."""
+"""Prefix with a place in the source that programs of the MPICH family print."""
 _SENTENCE = re.compile(r".+?(?:[.!?](?=\s|$)|:?(?=\n[ \t]*(?:\n|$))|:?$)", re.DOTALL)
 
 
@@ -77,7 +77,7 @@ class Raised(NamedTuple):
 
 
 class EngineSaid(NamedTuple):
-    """What torchrun says of one of its ranks that failed; ``exit_code`` is 128+S for signal S."""
+    """torchrun's report on one of its ranks that failed; ``exit_code`` is 128+S for signal S."""
 
     rank: int
     exit_code: int
@@ -85,7 +85,7 @@ class EngineSaid(NamedTuple):
 
 
 class FailureWords(NamedTuple):
-    """What standard error says about an end."""
+    """The error and the traceback of an end, from standard error."""
 
     error: str
     traceback: str
@@ -105,9 +105,9 @@ def read_raised(folder: str, *, past: bool = False) -> list[Raised]:
 
 
 def _read_each(folder: str, *, enclosed: bool = False) -> dict[str, Raised]:
-    """Return by path the notes in ``folder``, and in those of containers in it, where pids are their own.
+    """Return by path the notes in ``folder``, and in those of containers in it, which have pids of their own.
 
-    ``enclosed``: it is one of these, and has none. A link, which a job can make, is no folder of a container.
+    ``enclosed``: ``folder`` is a container's, and has none. A link that a job made is skipped.
     """
     found: dict[str, Raised] = {}
     with contextlib.suppress(OSError):
@@ -250,7 +250,7 @@ def _traceback(lines: list[str], heads: list[int]) -> FailureWords:
 
 
 def headline(error: str, traceback: str) -> str:
-    """Return ``error``, or in its place the one that it brings, with where that was raised."""
+    """Return ``error``, or the inner error that it wraps, with the place that raised it."""
     brought = _BROUGHT.match(error)
     head, begun, inner = traceback.rpartition(HEAD)
     if brought is None or not begun or not head:

@@ -1,4 +1,4 @@
-"""A node's evidence of a kill: whether the kernel killed for memory, and how much there was."""
+"""A node's evidence of a kill: the kernel's counts of kills for memory, and the memory at that time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Kills(NamedTuple):
 
 
 class KillEvidence(NamedTuple):
-    """Evidence of a kill: whether the kernel did it for memory (None: unknown), and in words."""
+    """Evidence of a kill: if the kernel did it for memory (None: unknown), and in words."""
 
     for_memory: bool | None
     lines: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What shim and agent have to tell the operator of a run, in words. Pure."""
+"""The notes of shim and agent to the operator of a run, in words. Pure."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def port_stranger(told: str) -> Note:
 
 
 def port_conflict(port: int) -> Note:
-    """Return the note that says that something of this user's, but not of the run, listens there."""
+    """Return the note that a program of this user's, but not of the run, listens there."""
     summary = f"port {port}, where the ranks meet, is listened on by a process that the run did not start"
     hint = f"see which: ss -ltnp sport = :{port}; where it is of another job, the two mix"
     return warn("run.port", summary, hint)
@@ -106,9 +106,9 @@ def supervision_return(hosts: Sequence[str], seconds: float) -> Note:
 
 
 def connection_lost(quiet: dict[str, float], again_after: float) -> Note:
-    """Return the note that Open MPI failed to connect ranks as hosts were ``quiet`` for so many seconds.
+    """Return the note that Open MPI failed to connect ranks while ``quiet`` hosts (-> seconds) were unheard.
 
-    ``again_after``: another attempt begins if the ranks still wait after so many seconds; 0 if none does.
+    ``again_after``: seconds until another attempt begins if the ranks still wait; 0 without one.
     """
     summary = (
         f"{not_heard_of(quiet)} while the ranks met, and Open MPI "
@@ -139,7 +139,7 @@ def no_restart(why: str) -> Note:
 
 
 def output_loss(host: str, logs: Sequence[OutputStream], *, over: bool) -> Note:
-    """Return the note that says that output of ranks is dropped, or how much was when the run is over."""
+    """Return the note that output of ranks is dropped, with the total when the run is over."""
     named = [
         f"{log.dropped_lines:,} lines ({log.dropped_bytes:,} bytes) of {_log_name(log.name)}"
         for log in logs

@@ -1,7 +1,7 @@
-"""Whether a rank that ended failed by itself, and by which error.
+"""Decides if a rank that ended failed by itself, and by which error.
 
-A script's own spawner speaks of "process N"; rings' headers tell which rank that is. Where no hook ran, torch's
-message and the error files of the children tell which of them failed first.
+A script's own spawner names "process N"; the headers of the rings give its rank. Without the hook, torch's
+message and the children's error files show which of them failed first.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ CHILD_SECONDS = 60.0
 older one, so it had dealt with it. (torchrun gives its other workers 30 s before it ends.)"""
 
 RAISED_EXIT_CODE = 1
-"""What Python exits with after an uncaught exception."""
+"""Python's exit code after an uncaught exception."""
 
 _TERMINATED = re.compile(
     r"\b(?:in spawned process (?=\d)|process (?=\d{1,6} terminated with))(\d{1,6})", re.IGNORECASE
 )
 """Of ``failures.headline``, and of ProcessRaisedException and ProcessExitedException in
-torch/multiprocessing/spawn.py, which catches what a child raises, so that its own hook never sees it."""
+torch/multiprocessing/spawn.py, which catches a child's exceptions, so that its own hook never sees them."""
 
 
 _ENDED = re.compile(r"\bprocess \d{1,6} terminated with (?:exit code (\d{1,3})|signal (SIG\w+))$")
@@ -50,7 +50,7 @@ _TAKEN_DOWN = re.compile(r"\bprocess \d{1,6} terminated with signal SIG(?:TERM|A
 """Signals by which a child ends because another one failed, not by itself."""
 
 NOTE_PREFIX, NOTE_SUFFIX = "pytorch-errorfile-", ".pickle"
-"""``torch.multiprocessing.spawn`` has each child write what it raised into such a file, which stays, and tells of one
+"""``torch.multiprocessing.spawn`` has each child write its exception into such a file, which stays, and is of one
 child alone, which may be a victim of another."""
 
 TEMPORARY_FOLDERS = ("TMPDIR", "TEMP", "TMP")
@@ -82,7 +82,7 @@ def find_failure(
     raised = _find_exception(spec, rank, errors_dir)
     number = -1 if raised is None else _blamed_rank(spec, rank, raised)
     if raised is not None and number >= 0:
-        # What blames a child of its own is no rank, whatever the plan calls it.
+        # A process that blames a child of its own is no rank, even if the plan has it as one.
         raised, spec = raised._replace(rank=number), spec._replace(engine_ranks=False)
     if stopped_ns is not None:
         # Only an engine that restarts ranks itself has dealt with their exceptions.
@@ -93,9 +93,9 @@ def find_failure(
 
 
 def find_swallowed(rank: RankProcess, errors_dir: str) -> tuple[int, str, bool] | None:
-    """Return which rank failed by the last words of a torchrun below a process that ended with 0, how, and if that is all.
+    """Return the rank that failed by the last words of a torchrun whose process ended with 0, its error, and if all is known.
 
-    It is where the hook noted an exception: ranks of another try would have been seen then.
+    All is known if the hook noted an exception: it would have noted those of other attempts, too.
     """
     assert rank.ended is not None
     if rank.ended.exit_code != 0:
@@ -156,7 +156,7 @@ def _make_failure(
 
 
 def _blamed_rank(spec: RunSpec, rank: RankProcess, raised: failures.Raised) -> int:
-    """Return the rank that a script's own spawner blames; -1 where none does."""
+    """Return the rank that a script's own spawner blames; -1 without one."""
     own = rank.is_of(raised.pid, raised.rank) if spec.engine_ranks else raised.rank < 0
     if not own or spec.rings is None:
         return -1
@@ -164,7 +164,7 @@ def _blamed_rank(spec: RunSpec, rank: RankProcess, raised: failures.Raised) -> i
 
 
 def _engine_said(rank: RankProcess, raised: failures.Raised | None) -> failures.EngineSaid | None:
-    """Return what the engine says of the rank that raised, else of the one that failed first.
+    """Return the engine's report on the rank that raised, else on the one that failed first.
 
     An exception that reads like a consequence does not go before the silent death that torchrun saw first.
     """
@@ -194,7 +194,7 @@ def _explain(
         name = f"rank-{said.rank}.err"
         own = os.path.join(os.path.dirname(path), name)
         path, since = (own, rank.logged.get(name, 0)) if os.path.exists(own) else (path, since)
-    # An abort says why on its way: C++ by what(), an interpreter by the exception that ended it.
+    # An abort prints its reason: C++ by what(), an interpreter by the exception that ended it.
     # Nothing else that a signal ends has a last word: a traceback there is of an exception that it survived.
     if number is not None and number != signal.SIGABRT:
         return words, failures.read_last_lines(path, since).traceback, rank.ended.t_ns
@@ -254,7 +254,7 @@ def _global_rank(
     raised: failures.Raised | None,
     said: failures.EngineSaid | None,
 ) -> int:
-    """Return whose failure it is; ranks that a script spawns may have any number."""
+    """Return the rank of a failure; ranks that a script spawns may have any number."""
     if spec.engine_ranks:
         return rank.spec.rank
     ours = spec.nodes[spec.node_index].ranks
@@ -278,7 +278,7 @@ def read_spawned_end(raised: failures.Raised) -> failures.EngineSaid | None:
 
 
 def find_child_rank(error: str, parent_pid: int, rings: str) -> int:
-    """Return the rank of the child of ``parent_pid`` that ``error`` names; -1 where unknown."""
+    """Return the rank of the child of ``parent_pid`` that ``error`` names; -1 if unknown."""
     named = _TERMINATED.search(error)
     if named is None:
         return -1
@@ -295,14 +295,14 @@ def find_child_rank(error: str, parent_pid: int, rings: str) -> int:
 def _read_unwatched(
     log: str, since: int, pid: int, ended_ns: int, env: Mapping[str, str]
 ) -> list[failures.Raised]:
-    """Return what the children of the spawner ``pid`` raised, the earliest first, and what it said at its end itself.
+    """Return the exceptions of the children of the spawner ``pid``, the earliest first, and its own last one.
 
-    Nothing if it is no spawner. Times are steady; whose rank it was is not known.
+    Empty if it is no spawner. Times are steady; the ranks are unknown.
 
     Args:
-        ended_ns: When it ended, in steady time.
-        log: Its standard error, of which bytes from ``since`` on are its own.
-        env: Its environment, which says where its files are.
+        ended_ns: Its end, in steady time.
+        log: Its standard error; its own bytes begin at ``since``.
+        env: Its environment, which names the folder of its files.
     """
     text = end_of(log, failures.TAIL_BYTES, since)
     found = list(_SPAWNER.finditer(text))

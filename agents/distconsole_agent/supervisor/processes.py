@@ -58,7 +58,7 @@ class Exit(NamedTuple):
 
 
 def exit_of_shell(code: int, t_ns: int, *, told: bool = True) -> Exit:
-    """Return an end as a shell or an engine ``told`` it: these do not tell a signal from a code above 128."""
+    """Return an end as a shell or an engine ``told`` it: a signal then looks like a code above 128."""
     by_signal = told and 128 < code < 128 + signal.NSIG
     return Exit(code, code - 128 if by_signal else None, t_ns)
 
@@ -70,7 +70,7 @@ class RankProcess:
         logged: The size of each log when it was started, by name: attempts share the files.
         ended: How it ended, once that is known; then ``peak_bytes`` is the most memory that it held.
         script: The name of the script that it is inside of a container; empty without one.
-        is_outside: Whether it has not come into its container yet: ``pid`` is the engine's program.
+        is_outside: The rank has not entered its container yet: ``pid`` is the engine's program.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class RankProcess:
         return self._inner or self.pid
 
     def arrive(self, inner: int, run_dir: str) -> None:
-        """Take that the rank runs in its container, where its pid is ``inner``."""
+        """Take that the rank runs in its container, with the pid ``inner`` there."""
         self.is_outside = False
         self._child, self._inner = self.child, inner
         self.pid = host_pid(inner, run_dir, self.spec.rank) or self.child
@@ -161,7 +161,7 @@ class Processes:
 
     @property
     def starting(self) -> bool:
-        """Whether a rank is still between fork and exec."""
+        """True while a rank is between fork and exec."""
         return any(rank.report_fd >= 0 for rank in self.all)
 
     def start(self, ranks: Sequence[RankProcess]) -> None:
@@ -238,10 +238,10 @@ class Places(NamedTuple):
 
 
 def make_places(spec: RunSpec, run_dir: str, output: RankOutput) -> Places:
-    """Return the places of a run's ranks, made where they were not there.
+    """Return the places of a run's ranks; makes missing folders.
 
     Ranks below an engine open their pipes themselves (``launch/launchers/mpi.py``, ``launch/launchers/torch.py``);
-    which ranks will be here is not known where the engine numbers them anew.
+    an engine that numbers its ranks itself leaves open which ranks this node will have.
 
     Raises OSError when they cannot be made.
     """
@@ -300,7 +300,7 @@ def _enclose(
 ) -> ChildCommand:
     """Return ``command`` as one that runs it in the run's container; raises OSError.
 
-    The engine's program has this node's own environment: the plan's is for what runs inside.
+    The engine's program has this node's own environment: the plan's is for the process inside.
     """
     shown = {name: os.environ[name] for name in containers.VISIBLE if name in os.environ}
     places = places._replace(errors=os.path.join(places.errors, script))

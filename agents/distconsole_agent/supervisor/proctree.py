@@ -1,8 +1,8 @@
 """Which processes belong to a run, by ancestry and by environment, read from /proc.
 
-What is in a process's memory, as its environment and its arguments are, is read through the kernel's
-lock on that memory. Where a process hangs with it (a mount or a swap device that is gone), so does who
-reads. A thread does it here, which is left behind then, until the kernel lets it go.
+Reading a process's memory, with its environment and arguments, takes the kernel's lock on that
+memory. If a process hangs with the lock (a mount or a swap device that is gone), its readers hang
+too. So a thread reads, and is left behind until the kernel releases it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ ENV_RUN_DIR = "DISTCONSOLE_RUN_DIR"
 one machine (the demo), one node must not take another one's processes for its own."""
 
 ENV_JOB, SLURM_JOB = "DISTCONSOLE_SLURM_JOB", "SLURM_JOB_ID"
-"""The Slurm job of a rank, as it was when it was started: what the rank submits inherits the first of them, and gets a
-job of its own in the second."""
+"""The Slurm job of a rank at its start: jobs that the rank submits inherit the first of them, and get a
+job of their own in the second."""
 
 EMBEDDED = "DISTCONSOLE_EMBEDDED"
-"""Set by a console that embeds nodes in its own machine: what carries another value is not of this node."""
+"""Set by a console that embeds nodes in its own machine: a process with another value is not of this node."""
 
 MAX_ENVIRON_BYTES = 1 << 20
 RETRY_SECONDS = 0.05
@@ -38,7 +38,7 @@ LISTINGS, LISTING_SECONDS = 5, 0.02
 """How often /proc is listed again, and after how long, where no descriptor or memory was left for it."""
 
 TIDY_SECONDS = 4.0
-"""How long a process that removes what killed ones left has for it."""
+"""Time for a process that removes leftovers of killed ones."""
 
 SHM_MANAGER = "torch_shm_manag"
 """The kernel's name of torch's ``torch_shm_manager``, in a session of its own. 2 s after the last process that shares
@@ -73,7 +73,7 @@ _hanging: dict[str, threading.Thread] = {}
 
 
 class Stat(NamedTuple):
-    """What /proc/PID/stat says; ``starttime`` in clock ticks since boot tells a reused pid apart.
+    """/proc/PID/stat; ``starttime``, in clock ticks since boot, distinguishes a reused pid.
 
     ``name`` is the kernel's, of at most 15 characters; ``flags`` are its, too.
     """
@@ -87,7 +87,7 @@ class Stat(NamedTuple):
 
     @property
     def is_over(self) -> bool:
-        """Whether the process has ended, or ends: it has no memory, and so no command line, any more."""
+        """True if the process has ended or is ending: it has no memory, and so no command line, any more."""
         return self.state in "ZX" or bool(self.flags & PF_EXITING)
 
     def is_of(self, other: Stat | None) -> bool:
@@ -118,7 +118,7 @@ def read_stat(pid: int) -> Stat | None:
 
 
 def owner_of(pid: int) -> int | None:
-    """Return the user as whom a process runs; None when there is no such process."""
+    """Return the user of a process; None when there is no such process."""
     try:
         return os.stat(f"/proc/{pid}").st_uid
     except OSError:
@@ -263,7 +263,7 @@ def _pids_marked(mark: bytes) -> dict[int, Stat]:
 
 
 def tidies_up(pid: int, stat: Stat) -> bool:
-    """Whether a process removes leftovers of others, and then ends by itself."""
+    """Return True if a process removes leftovers of others, and then ends by itself."""
     return stat.name == SHM_MANAGER or TRACKER in _read(f"/proc/{pid}/cmdline")
 
 
@@ -328,7 +328,7 @@ def _is(pid: int, stat: Stat) -> bool:
 
 
 def send_group(pgid: int, number: int) -> bool:
-    """Send a signal to a process group; return whether there is such a group."""
+    """Send a signal to a process group; return False if there is no such group."""
     try:
         os.killpg(pgid, number)
     except ProcessLookupError:

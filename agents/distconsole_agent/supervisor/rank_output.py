@@ -1,4 +1,4 @@
-"""Carries what the ranks print from named pipes into their logs; where there is no room it drops and counts.
+"""Copies the ranks' output from named pipes into their logs; without room on the disk it drops and counts.
 
 A rank that wrote to a full disk itself would fail in ``print``. The reader is a thread of the shim, which
 ends with the ranks: they outlive the agent's end or pause, and heartbeats are sent while a disk is slow.
@@ -75,7 +75,7 @@ class RankOutput:
         return [stream for stream in self._streams.values() if stream.dropped_bytes]
 
     def close(self) -> None:
-        """End the reader and remove the pipes: who opened one without a reader would wait for ever."""
+        """End the reader and remove the pipes: opening one without a reader blocks for ever."""
         self.flush()
         if self._thread is not None:
             self._closing = True
@@ -172,7 +172,7 @@ class _Room:
 
 
 class OutputStream:
-    """One pipe and its log; the lock is held by whoever carries."""
+    """One pipe and its log; the thread that copies holds the lock."""
 
     def __init__(self, name: str, pipe: str, log: str, room: _Room) -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""Writes ``shim.pid``, ``shim.jsonl`` and ``verdict.json``, and says when the run is over; a full disk only delays it."""
+"""Writes ``shim.pid``, ``shim.jsonl`` and ``verdict.json``, and decides when the run is over; a full disk only delays it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def keep_endpoint(run_dir: str, endpoint: tuple[str, int]) -> None:
 
 
 def is_over(run_dir: str) -> bool:
-    """Whether the shim has written its last line."""
+    """Return True if the shim has written its last line."""
     return '"event":"ended"' in end_of(os.path.join(run_dir, LOG_FILE), TAIL_BYTES)
 
 
@@ -158,7 +158,7 @@ class RunEnding:
         self.check()
 
     def check(self) -> None:
-        """Check whether the run is over; call it when ``gone`` has become true."""
+        """End the run if it is over; call it when ``gone`` has become true."""
         if self.verdict is None or not self.gone:
             return
         if not self._is_over:

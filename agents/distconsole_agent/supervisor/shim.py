@@ -1,6 +1,6 @@
 """The parent of a run's ranks on one node: starts them, notes their ends, takes them down.
 
-What is started together and ends together is an attempt; with ``--max-restarts`` another may follow.
+Processes that start and end together are an attempt; with ``--max-restarts`` another may follow.
 
 One per run and node, one thread (PR_SET_PDEATHSIG belongs to the thread that forked).
 """
@@ -275,7 +275,7 @@ class Shim:
         self._port_watch = PortWatch(self._loop, address, ports, self._note, self._refuse_port)
 
     def _refuse_port(self, told: str) -> None:
-        """End the run before its ranks trust whom they meet."""
+        """End the run before its ranks connect to a stranger."""
         if self._teardown.begun or not self._ranks.alive:
             return
         self._note(notes.port_stranger(told))
@@ -349,7 +349,7 @@ class Shim:
             failure = failure._replace(final="it could not be started")
         self._log.write("failed", **failure.as_json())
         assert self._link is not None
-        # First, for where nothing is left to end this node is at its end in the next line.
+        # First: without processes to end, this node is at its end in the next line.
         self._link.failed(failure)
         self._begin_stop(blame.FAILURE, self._spec.failure_grace)
 
@@ -411,7 +411,7 @@ class Shim:
         self._begin_stop(reason, grace_seconds)
 
     def _read_ends(self) -> None:
-        """Judge first what ended before a stop came: a late look would take it for the stop's doing."""
+        """Judge ends from before a stop first: a late look would attribute them to the stop."""
         self._ranks.reap()
 
     def _begin_stop(self, reason: str, grace_seconds: float) -> None:
@@ -505,6 +505,6 @@ class Shim:
 
 
 def load_late() -> None:
-    """Load what only ends need, while the ranks start: no start waits for it."""
+    """Load modules that only ends need, while the ranks start: no start waits for it."""
     with contextlib.suppress(ImportError, OSError):
         from distconsole_agent.supervisor import postmortem  # noqa: F401

@@ -50,7 +50,7 @@ LONGEST_CHECK_SECONDS = 80.0
 
 
 class ChildCommand(NamedTuple):
-    """What to execute, after ``setup`` in its shell; ``blocked`` signals, ``pipes`` for output, or ``detached``."""
+    """A command, run after ``setup`` in its shell; ``blocked`` signals, ``pipes`` for output, or ``detached``."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -112,9 +112,9 @@ def wrap_in_setup(
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Return the words that run ``setup`` in a shell and become ``argv`` then, and descriptors for them alone.
 
-    It may hold a secret, and anybody may read a command line: the shell reads it from memory. bash is
-    taken where there is one: what people write here (``source``, ``module load``, ``conda activate``)
-    is bash. The caller closes the descriptors. Raises OSError if there is none left.
+    It may hold a secret, and every user can read a command line: the shell reads it from memory. bash is
+    preferred: setups (``source``, ``module load``, ``conda activate``) are written for it.
+    The caller closes the descriptors. Raises OSError if there is none left.
     """
     if setup is None:
         return argv, ()
@@ -184,7 +184,7 @@ def _become(
         for descriptor in kept:
             os.set_inheritable(descriptor, True)
         stage = 3
-        os.execvpe(words[0], words, dict(command.env))  # noqa: S606 - this is what it is for
+        os.execvpe(words[0], words, dict(command.env))  # noqa: S606 - the user's own command
     except OSError as error:
         exit_code = _exit_code(error.errno or 0, stage)
         os.write(report_fd, _REPORT.pack(error.errno or 0, stage))
@@ -280,7 +280,7 @@ class AgentWatch:
 
 
 def agent_lives(lock_path: str) -> bool:
-    """Whether a process holds the agent's lock; a lock that cannot be asked counts as held."""
+    """Return True if a process holds the agent's lock; a lock that cannot be tested counts as held."""
     try:
         lock = os.open(lock_path, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError:

@@ -1,8 +1,8 @@
 """Takes down every process of a run on this node: SIGTERM, after a grace SIGKILL, until none is left.
 
-A subreaper without children has no descendants, so "none is left" is what waitpid says, not a guess.
-What left the tree all the same (it was started before a shim became a subreaper, or through
-another daemon) is found by its environment.
+A subreaper without children has no descendants, so "none is left" is waitpid's result, not a guess.
+Processes that left the tree all the same (started before a shim became a subreaper, or through
+another daemon) are found by their environment.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ HELPERS_SECONDS = 10.0
 """As ``LINGER_SECONDS``, for helpers of packages that are known to do so: 5.6 s at most were measured, on busy processors."""
 
 ROUND_NODES = b"GROUP_WORLD_SIZE"
-"""torchrun's variable that says over how many nodes a rank's round goes."""
+"""torchrun's variable with the number of nodes of a rank's round."""
 
 
 class Teardown:
     """One node's way to the end of an attempt; call ``check`` whenever a child has ended.
 
     Args:
-        on_late: Called with what has lingered for too long and is no idle helper; may be none.
+        on_late: Called with processes, other than idle helpers, that have lingered for too long; may be none.
 
     Attributes:
-        told: Whether the processes have had their SIGTERM from somebody else.
+        told: Another program has sent the processes their SIGTERM.
         spared: The processes of an engine, without its ranks: they get no SIGTERM, for an engine
             that gets it ends its ranks in its own way and faster.
 
-    What an engine of containers runs for a rank is spared likewise: it ends with what runs inside,
-    which need not be below this process.
+    Processes that a container engine runs for a rank are spared likewise: they end with the processes
+    inside, which need not be below this process.
     """
 
     def __init__(
@@ -81,12 +81,11 @@ class Teardown:
 
     @property
     def begun(self) -> bool:
-        """Whether anything was sent yet."""
         return self._kill_at is not None
 
     @property
     def kills(self) -> bool:
-        """Whether it has begun to send SIGKILL."""
+        """True once it has begun to send SIGKILL."""
         return self._killing_since is not None
 
     def begin(self, grace_seconds: float) -> None:

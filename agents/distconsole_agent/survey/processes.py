@@ -1,4 +1,4 @@
-"""This user's processes that may train, read from /proc: of their environment only what says which rank they are."""
+"""This user's processes that may train, read from /proc: of their environment only the variables of ranks."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ LAUNCHERS = {
     **dict.fromkeys(("mpiexec.hydra", "hydra_pmi_proxy", "hydra_bstrap_proxy"), "mpiexec"),
     **dict.fromkeys(("srun", "slurmstepd"), "srun"),
 }
-"""By program, module or name in the kernel, what people call it."""
+"""By program, module or name in the kernel, its usual name."""
 
 SPAWNED = "multiprocessing.spawn"
 
 
 class SeenProcess(NamedTuple):
-    """A process of this user; ``words`` is its command line, ``told`` the variables of ``KEPT`` in its environment."""
+    """A process of this user; ``words`` is its command line, ``told`` its environment's variables of ``KEPT``."""
 
     process: Process
     words: tuple[str, ...]
@@ -104,7 +104,7 @@ class SeenProcess(NamedTuple):
 
     @property
     def launcher(self) -> str:
-        """What this launcher is called; empty of a process that is none."""
+        """This launcher's name; empty for another process."""
         if self.words and self.is_python:
             return LAUNCHERS.get(_base(self.script), "")
         first = _base(self.words[0]) if self.words else ""

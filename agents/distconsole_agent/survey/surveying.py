@@ -141,7 +141,7 @@ def _named(rank: Rank) -> Call:
 
 
 def _call(ranks: Sequence[Rank], seconds: float) -> list[Call]:
-    """Return a CALL of each rank; of one whose main thread still runs, whether its place has changed meanwhile."""
+    """Return a CALL of each rank; if its main thread still runs, with a second look at its place."""
     rests, raised = _rests([rank.seen.pid for rank in ranks]), read_errors(ranks)
     seats = []
     for rank, rest in zip(ranks, rests):
@@ -162,7 +162,7 @@ def _call(ranks: Sequence[Rank], seconds: float) -> list[Call]:
 
 
 def read_errors(ranks: Sequence[Rank]) -> dict[str, str]:
-    """Return what ranks have raised, by the file that torchrun names to each for it (torch's ``@record`` writes it)."""
+    """Return the ranks' exceptions, by the file that torchrun names to each for it (torch's ``@record`` writes it)."""
     paths = {rank.seen.told.get("TORCHELASTIC_ERROR_FILE", "") for rank in ranks}
     found = {}
     for path, text in read_in_time([path for path in paths if path.startswith("/")]).items():
@@ -271,7 +271,7 @@ def endpoint_of(pids: Sequence[int]) -> str:
 
 
 def listens(job: SurveyedJob) -> bool:
-    """Whether a rank of a job listens at the address at which its world meets."""
+    """Return True if a rank of a job listens at the address of its world's rendezvous."""
     port = job.endpoint.rpartition(":")[2]
     for rank in job.ranks.values():
         pid = rank.seen.pid

@@ -24,18 +24,18 @@ class ControlGroup(NamedTuple):
     name: str
 
     def path(self, v2_name: str, v1_name: str) -> str:
-        """Return the path of one of its files, which each version names differently."""
+        """Return the path of one of its files, by its name in each version."""
         return f"{self.folder}/{v2_name if self.version == 2 else v1_name}"
 
 
 class MemoryGroup(NamedTuple):
-    """The group whose memory limit is the lowest of all the groups above this process."""
+    """The group with the lowest memory limit of all the groups above this process."""
 
     at: ControlGroup
     limit_bytes: int
 
     def used_bytes(self) -> int | None:
-        """Return what cannot be reclaimed at once: usage less the inactive file cache."""
+        """Return the bytes that cannot be reclaimed at once: usage less the inactive file cache."""
         usage = number_of(self.at.path("memory.current", "memory.usage_in_bytes"))
         name = "inactive_file" if self.at.version == 2 else "total_inactive_file"
         inactive = _entry(f"{self.at.folder}/memory.stat", name) or 0

@@ -1,4 +1,4 @@
-"""The program that a command line has an interpreter run, and whether it is ours.
+"""The program that a command line has an interpreter run; recognises ours.
 
 Agent, bridge, shim and console are known by the module or the file that runs. A word in a path is no sign of
 them: a clone, a virtual environment or a job's script may lie in any folder.
@@ -28,7 +28,6 @@ class CommandTarget(NamedTuple):
 
 
 def split_words(line: bytes) -> tuple[str, ...]:
-    """Return the words of /proc/PID/cmdline."""
     words = line.decode("utf-8", "replace").split("\0")
     return tuple(words if words[-1] else words[:-1])
 
@@ -50,12 +49,12 @@ def read_target(words: Sequence[str]) -> CommandTarget:
 
 
 def is_ours(words: Sequence[str]) -> bool:
-    """Whether a command line runs the agent, a bridge, a shim or the console."""
+    """Return True if a command line runs the agent, a bridge, a shim or the console."""
     target = read_target(words)
     if target.option == "-m":
         return target.name.partition(".")[0] in _PACKAGES
     if target.option == "-c":
-        # Of a bridge that joins an agent, and of what stores the zipapp, the code comes with the command.
+        # A bridge that joins an agent, and the program that stores the zipapp, have their code in the command.
         return any(_AGENT.fullmatch(os.path.basename(word)) for word in target.arguments[:3])
     name = os.path.basename(target.name)
     return name == _CONSOLE or _AGENT.fullmatch(name) is not None

@@ -29,12 +29,12 @@ def raise_limit() -> None:
 
 
 def give_back_limit() -> None:
-    """Take the limit that this program was started with, as what becomes the user's program does."""
+    """Take the limit that this program was started with, before it becomes the user's program."""
     _set(users_limits()[0])
 
 
 def is_scarce(fd: int) -> bool:
-    """Return whether, with ``fd`` open, few are left: those are for what must go on."""
+    """Return True if, with ``fd`` open, few are left: those are reserved for vital work."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return soft != resource.RLIM_INFINITY and fd >= soft - min(RESERVED, soft // 4)
 
@@ -48,7 +48,7 @@ def _set(soft: int) -> None:
 class UsersProgram(subprocess.Popen[bytes]):
     """A program that this one starts, with the limit of descriptors that its user had.
 
-    Nothing of ours is run between fork and exec, where a program with threads may lock itself up: our
+    None of our code runs between fork and exec, where a program with threads may deadlock: our
     own limit is the user's meanwhile. A thread that is refused a descriptor then tries again.
     """
 

@@ -1,4 +1,4 @@
-"""A listener in a loop that does not spin where no descriptor is left: it looks away and tries again."""
+"""A listener in a loop that does not spin when no descriptor is left: it looks away and tries again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOOK_AWAY_SECONDS = 0.1
 
 
 class Door:
-    """Calls ``enter`` with who connects, ``always`` with the last descriptors; counts ``refused`` ones."""
+    """Calls ``enter`` with each connection, ``always`` with the last descriptors; counts ``refused`` ones."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Door:
         if self._always or not is_scarce(sock.fileno()):
             self._enter(sock)
         else:
-            sock.close()  # who has to come in tries again
+            sock.close()  # the client tries again
             self._look_away()
 
     def _look_away(self) -> None:

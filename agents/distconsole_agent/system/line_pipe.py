@@ -39,7 +39,6 @@ class LinePipe:
             self._fd = -1
 
     def read(self) -> None:
-        """Take what has been written so far."""
         while self._fd >= 0:
             try:
                 chunk = os.read(self._fd, READ_BYTES)

@@ -113,4 +113,4 @@ class Loop:
 
 
 def _ignore(_number: int, _frame: object) -> None:
-    """Do nothing: the wakeup descriptor tells the loop."""
+    """Do nothing: the wakeup descriptor wakes the loop."""

@@ -1,4 +1,4 @@
-"""Files that lie in memory alone: for what stands on no disk and in no command line."""
+"""Files in memory alone: for data that must be on no disk and in no command line."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _open(name: str) -> int:
         descriptor = int(ctypes.CDLL(None).memfd_create(name.encode(), close_on_exec))
         if descriptor >= 0:
             return descriptor
-    path = f"/dev/shm/{name}-{os.urandom(8).hex()}"  # noqa: S108 - of memory, and nobody can guess it
+    path = f"/dev/shm/{name}-{os.urandom(8).hex()}"  # noqa: S108 - in memory, under a random name
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     os.unlink(path)
     return descriptor

@@ -1,4 +1,4 @@
-"""One process as /proc shows it to everybody: who, since when, in which state."""
+"""One process as /proc shows it to every user: owner, start, state."""
 
 from __future__ import annotations
 

@@ -31,14 +31,14 @@ AGAIN_SHARE = 1.25
 
 
 class Disk(NamedTuple):
-    """The disk that a folder lies on, in bytes; ``free`` is what this user may still take."""
+    """The disk of a folder, in bytes; ``free`` is available to this user."""
 
     free: int
     total: int
 
     @property
     def kept_free(self) -> int:
-        """How much the output of ranks leaves for what must be written: states, verdicts, the journal."""
+        """Bytes that the output of ranks leaves for vital files: states, verdicts, the journal."""
         return min(self.total // 10, MOST_KEPT_FREE_BYTES)
 
 
@@ -51,8 +51,8 @@ def disk_of(path: str) -> Disk:
 def keep_room(fd: int, upto: int) -> bool:
     """Have the disk keep room for the first ``upto`` bytes of a file, whose size stays as it is.
 
-    What is appended there cannot fail on a disk that others fill (fallocate(2)). Return whether it
-    could be done: NFS before 4.2 and some others know no such thing.
+    Appends up to there cannot fail on a disk that others fill (fallocate(2)). Return False if
+    the filesystem cannot reserve room, as NFS before 4.2 and some others.
     """
     start = os.fstat(fd).st_size
     if start >= upto or _FALLOCATE is None:
@@ -62,7 +62,7 @@ def keep_room(fd: int, upto: int) -> bool:
 
 
 class DiskWatch:
-    """Watches a disk from ``begin`` to ``end``: a thread asks for its room, the loop's tells ``low``, once."""
+    """Watches a disk from ``begin`` to ``end``: a thread reads its room, the loop calls ``low``, once."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class DiskWatch:
         self._over = threading.Event()
 
     def begin(self) -> None:
-        """Look from now on; where no thread can be had, at nothing."""
+        """Start watching; without a thread for it, watch nothing."""
         with contextlib.suppress(RuntimeError):
             threading.Thread(target=self._ask, name="disk", daemon=True).start()
             self._look()

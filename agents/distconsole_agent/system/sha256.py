@@ -1,4 +1,4 @@
-"""SHA-256 of what is small. ``hashlib`` and ``hmac`` load OpenSSL, 3.6 MB that an agent would hold all its life; code
+"""SHA-256 of small data. ``hashlib`` and ``hmac`` load OpenSSL, 3.6 MB that an agent would hold all its life; code
 that is brought here, of any size, is hashed by it (``node_folder.sync``)."""
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ _INNER, _OUTER = (
 
 
 def hmac_sha256(key: bytes, message: bytes) -> bytes:
-    """Return the HMAC-SHA256 of ``message`` (RFC 2104)."""
     key = (sha256(key).digest() if len(key) > BLOCK_BYTES else key).ljust(BLOCK_BYTES, b"\0")
     inner = sha256(key.translate(_INNER) + message).digest()
     return bytes(sha256(key.translate(_OUTER) + inner).digest())

@@ -1,7 +1,7 @@
 """A clock that does not jump when the node's is set: UNIX nanoseconds.
 
-It is the wall clock as it was at first, and goes on with CLOCK_BOOTTIME. What others noted by the wall clock,
-the hook's exceptions, is brought to it.
+It is the wall clock as it was at first, and goes on with CLOCK_BOOTTIME. Others' wall-clock times,
+those of the hook's exceptions, are converted to it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 from typing import Callable, NamedTuple
 
 LOOK_SECONDS = 1.0
-"""Seconds between a shim's checks whether the wall clock was set."""
+"""Seconds between a shim's checks for a jump of the wall clock."""
 
 STEP_NS = 20_000_000
 """Smallest change of the wall clock that counts; two readings may lie this far apart on a busy node."""
@@ -50,7 +50,7 @@ class SteadyClock:
         return self._boot_ns() + self._base_ns
 
     def look(self) -> None:
-        """Check whether the wall clock was set since the last look."""
+        """Record a jump of the wall clock since the last look."""
         ahead_ns, now_ns = self._wall_ahead_ns(), self.now_ns()
         if abs(ahead_ns - self._periods[-1].ahead_ns) >= STEP_NS:
             self._periods.append(_Period(self._looked_ns, now_ns, ahead_ns))
@@ -93,7 +93,7 @@ to_wall, to_boot = _CLOCK.to_wall, _CLOCK.to_boot
 
 
 EARLY_SECONDS = 0.1
-"""Who wakes so little before a second counts as having reached it: clocks do not run alike."""
+"""A wake-up this little before a second counts as having reached it: clocks do not run alike."""
 
 
 def to_next_second(t: float) -> float:

@@ -11,11 +11,11 @@ BEGIN_SECONDS = 10.0
 
 
 def begin_thread(work: Callable[..., object], *args: Any) -> None:
-    """Have ``work`` done by a thread; what it raises is printed to stderr.
+    """Run ``work`` in a thread; its exceptions are printed to stderr.
 
-    ``threading.Thread.start`` waits until the new thread says that it runs. A thread that has no memory to begin with
-    never says so (CPython, Lib/threading.py, ``_bootstrap_inner``), and its starter would wait for ever. Here nobody
-    waits, and nobody learns that such a thread did nothing.
+    ``threading.Thread.start`` waits for the new thread's report that it runs. A thread that has no memory to begin with
+    never reports (CPython, Lib/threading.py, ``_bootstrap_inner``), and its starter would wait for ever. This function
+    does not wait, so such a thread fails silently.
 
     Raises:
         RuntimeError: the system has no thread left.

@@ -1,6 +1,6 @@
 """AMD's GPUs by libamd_smi, through the same form as NVIDIA's: see ``device.py``.
 
-Only what has kept its form from ROCm 6.0 to 7.0 is called: plain numbers, and structures whose beginning is the
+Only calls with the same form from ROCm 6.0 to 7.0 are used: plain numbers, and structures whose beginning is the
 same (``amdsmi.h``); their buffers are larger than any of them. The PCIe link and the processes are of sysfs.
 """
 
@@ -225,7 +225,7 @@ _VALUES: dict[float, dict[str, Callable[[AmdDevice], Any]]] = {
 
 
 class _Place:
-    """Where a GPU is on the PCI bus, and what sysfs has of it there."""
+    """The PCI address of a GPU, and its files in sysfs."""
 
     def __init__(self, number: int | None) -> None:
         """Take a number apart: 3 bits of the function, 5 of the device, 8 of the bus, then the domain."""

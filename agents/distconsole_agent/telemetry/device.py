@@ -57,7 +57,7 @@ class Questions:
         return due
 
     def ask(self, what: object, read: Callable[[], Any]) -> Any:
-        """Return what ``read`` gives; None if it is refused, or was unsupported since the slowest pace was due."""
+        """Return the value of ``read``; None if it is refused, or was unsupported since the slowest pace was due."""
         if what in self._never:
             return None
         try:

@@ -27,7 +27,7 @@ STALE_SECONDS = 10.0
 """Values older than this are not shown any more; their age still is."""
 
 REUSE_SECONDS = 0.15
-"""Who asks within this time of another gets the same reading: rates need time between two."""
+"""Requests within this time of another get the same reading: rates need time between two."""
 
 LIST_SECONDS = 10.0
 """Between two process lists: each holds the driver's lock for milliseconds."""
@@ -136,7 +136,7 @@ class GpuReader:
             self.listing = Listing(now, self._table.sees_host(), self._describe())
 
     def rests(self) -> bool:
-        """Whether a read would ask nothing now: no driver, and not yet time to look again."""
+        """Return True if a read would ask nothing now: no driver, and not yet time to look again."""
         return (
             self._driver is None and self._retry_at is not None and self._clock() < self._retry_at
         )

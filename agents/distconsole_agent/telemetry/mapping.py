@@ -54,10 +54,10 @@ UNKNOWN = "?"
 
 
 def visible_devices(variables: Mapping[str, Any], dev: str = "/dev") -> str | None:
-    """Return what a process's variables choose, as one list of the node's GPUs; None where none of them is set.
+    """Return a process's choice by its variables, as one list of the node's GPUs; None if none of them is set.
 
-    As ROCm's "GPU isolation techniques" has it, the list of HIP (``CUDA_VISIBLE_DEVICES`` where its own is empty)
-    counts in that of ROCr. ``UNKNOWN`` where several are set and it is not certain what they come to.
+    By ROCm's "GPU isolation techniques", HIP's list (``CUDA_VISIBLE_DEVICES`` if its own is empty) holds
+    indices into ROCr's. ``UNKNOWN`` if several are set and their combination is uncertain.
     """
     given = {name: str(variables[name]) for name in VISIBLE if name in variables}
     kinds = [name for name in ("kfd", "nvidiactl") if os.path.exists(f"{dev}/{name}")]
@@ -107,7 +107,7 @@ def ranks_by_unit(
     """Return the rank that works on each unit, by ``GpuUnit.key``.
 
     ``ranks`` holds ``rank, local_rank, cuda_visible_devices``. ``holders`` says which ranks have a
-    process on a unit, by key: where it names a rank, that is believed; the other ranks are placed
+    process on a unit, by key, and overrides the variables; the other ranks are placed
     by their variables and local rank. Of several ranks on one unit the lowest is named.
     """
     assigned = {key: min(found) for key, found in holders.items() if found}
@@ -133,9 +133,9 @@ def _find_usual_unit(units: Sequence[GpuUnit], entry: Mapping[str, Any]) -> GpuU
 
 
 def _by_number(units: Sequence[GpuUnit]) -> dict[int, GpuUnit]:
-    """Return the units by CUDA's number; empty where CUDA's order is not NVML's.
+    """Return the units by CUDA's number; empty if CUDA's order is not NVML's.
 
-    NVML numbers GPUs in PCI order. CUDA puts the fastest first, which is the same order where all
+    NVML numbers GPUs in PCI order. CUDA puts the fastest first, which is the same order if all
     GPUs are of one model.
     """
     if len({unit.model for unit in units}) > 1:
@@ -180,7 +180,7 @@ class ProcessTable:
         self._proc = proc_root
 
     def look_up(self, pid: int, used_bytes: int | None) -> ListedProcess:
-        """Return who ``pid`` is: owner and command, without control characters and bounded."""
+        """Return ``pid`` with owner and command, without control characters and bounded."""
         user, command = self.describe(pid) if self.is_same(pid) else (None, None)
         lineage = () if user is None else self.lineage(pid)
         return ListedProcess(pid, user, command, used_bytes, lineage)

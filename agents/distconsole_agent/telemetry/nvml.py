@@ -115,7 +115,7 @@ class Nvml:
         return str(self.call("nvmlSystemGetDriverVersion"))
 
     def counters(self, handle: Any, wanted: Sequence[tuple[int, int]]) -> dict[int, int | None]:
-        """Return by field what its counter shows; None where this GPU never has it.
+        """Return by field the value of its counter; None if this GPU never has it.
 
         ``wanted`` holds ``(field, scope)``. A counter of 32 bits is none: at PCIe's rates it wraps
         several times a second.
@@ -168,10 +168,10 @@ class Nvml:
         return found
 
     def _choose_list(self) -> None:
-        """Take the process list whose structure is that of version 2.
+        """Choose the process list with the structure of version 2.
 
-        The first 535 drivers gave version 3 one more member and took it back: they are told by
-        having the call of confidential computing but not the list of details.
+        The first 535 drivers gave version 3 one more member and took it back: those drivers
+        have the call of confidential computing but not the list of details.
         """
         drifted = self._has("nvmlDeviceGetConfComputeMemSizeInfo") and not self._has(
             "nvmlDeviceGetRunningProcessDetailList"

@@ -1,4 +1,4 @@
-"""Samples the load of this node, by psutil and the GPUs' driver, for whoever watches and for runs that go on.
+"""Samples the load of this node, by psutil and the GPUs' driver, for watching consoles and for runs that go on.
 
 A byte that crosses a bridge, a bond, a veth pair or a device-mapper volume is counted by each of
 them; only the hardware below counts it once, so only interfaces, ports and disks that carry real
@@ -63,7 +63,7 @@ DRIVER_SECONDS = 5.0
 Sample = dict[str, Any]
 
 Target = tuple[list[dict[str, Any]], Callable[[Sample], None]]
-"""The rank processes of a run, and what takes its sample."""
+"""The rank processes of a run, and the receiver of its sample."""
 
 
 class HostSampler:
@@ -90,7 +90,7 @@ class HostSampler:
         self._processors: dict[str, Any] = {}
 
     def sample(self) -> dict[str, Any]:
-        """Return ``NODE_FIELDS``: percent, bytes, bytes a second; null where nothing says."""
+        """Return ``NODE_FIELDS``: percent, bytes, bytes a second; null if unknown."""
         values: dict[str, Any] = dict.fromkeys(NODE_FIELDS)
         values["cpus"] = os.cpu_count()
         values["load1"] = _or_none(lambda: round(os.getloadavg()[0], 2))
@@ -184,7 +184,7 @@ class HostSampler:
         }
 
     def _waits(self) -> dict[str, int]:
-        """Return the microseconds in which something waited for a disk; where the kernel does not count them
+        """Return the microseconds during which a process waited for a disk; without the kernel's count
         (Documentation/accounting/psi.rst), those of all processors that had nothing else to do meanwhile.
         """
         first = first_line_of(f"{self._proc_root}/pressure/io") or ""
@@ -206,7 +206,7 @@ class HostSampler:
 class BusyProcesses:
     """The processes that use the processors most, of those that this user sees; any thread may ask.
 
-    ``begin`` runs a reading beside who asks: the names of users may come from a server that does not answer.
+    ``begin`` reads in a thread: the names of users may come from a server that does not answer.
     """
 
     def __init__(
@@ -286,10 +286,10 @@ def load_psutil() -> Any:
 
 
 def _or_none(read: Callable[[], _Value]) -> _Value | None:
-    """Return what ``read`` reads; None where this kernel or container does not show it.
+    """Return the result of ``read``; None if this kernel or container does not show it.
 
-    psutil raises RuntimeError and NotImplementedError where a file of /proc is missing, and
-    ValueError or KeyError where one reads differently than it expects.
+    psutil raises RuntimeError and NotImplementedError if a file of /proc is missing, and
+    ValueError or KeyError if one reads differently than it expects.
     """
     try:
         return read()
@@ -308,8 +308,8 @@ class SampledPort(NamedTuple):
 def network_interfaces(names: list[str], sys_root: str) -> frozenset[str]:
     """Return those of ``names`` whose bytes to add up.
 
-    With hardware in sight (a ``device`` link) that is the hardware; in a container or a namespace,
-    where there is none, every interface that is not loopback and not stacked on others.
+    With hardware in sight (a ``device`` link) that is the hardware; else, as in a container or a
+    namespace, every interface that is not loopback and not stacked on others.
     """
     folder = f"{sys_root}/class/net"
     hardware = {name for name in names if os.path.exists(f"{folder}/{name}/device")}
@@ -428,7 +428,7 @@ class Sampling:
                 for ranks, give in targets:
                     give(self._telemetry.sample(ranks))
                 took = time.monotonic() - began
-                # It travels with the windows, which are due at the whole second.
+                # A sample travels with the windows, which are due at the whole second.
                 time.sleep(
                     to_next_second(time.time() + min(took, MOST_AHEAD_SECONDS) + AHEAD_SECONDS)
                 )

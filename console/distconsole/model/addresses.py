@@ -25,7 +25,7 @@ def is_virtual(interface: str) -> bool:
 
 @lru_cache(maxsize=8192)
 def ip_of(address: str) -> Ip | None:
-    """Return an address, without its zone, as a value; None where it is not one."""
+    """Return an address, without its zone, as a value; None for other text."""
     try:
         return ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -74,8 +74,8 @@ def gloo_connects(own: str, other: str) -> bool:
     """Whether of two of Gloo's ends it is the one at ``own`` that connects, and not the one at ``other``.
 
     The end with the higher address connects and the other one listens (``Device::isInitiator`` in
-    gloo/transport/tcp/device.cc; of equal addresses the port decides). So what a single host listens
-    at matters only where another one's address is higher: one at 127.0.1.1 gets by among 10.0.0.0/8,
+    gloo/transport/tcp/device.cc; of equal addresses the port decides). So the listening address of a
+    single host matters only if another's is higher: one at 127.0.1.1 gets by among 10.0.0.0/8,
     and none does in 172.16.0.0/12 or 192.168.0.0/16.
     """
     one, two = ip_of(own), ip_of(other)
@@ -124,6 +124,6 @@ def best_subnet(
 
 
 def without_subnet(interfaces: Sequence[Interface], reached_at: str) -> Interface | None:
-    """Return the address to assume where no subnet is shared: the reached one, else the first."""
+    """Return the address to assume without a shared subnet: the reached one, else the first."""
     owned = next((item for item in interfaces if item.address == reached_at), None)
     return owned or next(iter(interfaces), None)

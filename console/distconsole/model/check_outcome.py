@@ -1,4 +1,4 @@
-"""How a check came out as a whole, from its report alone: all that tells of a check reads it here."""
+"""The outcome of a check as a whole, from its report alone; everything that shows an outcome reads it here."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _is_bad(finding: Finding, *, strict: bool) -> bool:
 def exit_code_of_check(report: CheckReport) -> int:
     """Return the exit code: 0 healthy, 130 Ctrl-C, 143 SIGTERM, 3 unreachable, else 1.
 
-    Unreachable are no host at all, or one that the launch needs which was to be checked.
+    3: no host was reachable, or a checked one that the launch needs was not.
     """
     if report.cancelled:
         return 143 if report.terminated else 130

@@ -12,7 +12,7 @@ from distconsole.model.names import HostName
 
 
 class TransportName(StrEnum):
-    """What carries the connection to a host."""
+    """The implementation of the connection to a host."""
 
     AUTO = "auto"
     OPENSSH = "openssh"
@@ -24,7 +24,7 @@ EMBEDDED = "embedded"
 
 
 def path_word(path: str) -> str:
-    """Return a path on a host as a word for its shell, in which a leading ``~/`` is the home there."""
+    """Return a path on a host as a word for its shell; a leading ``~/`` is the home there."""
     return f'"$HOME"/{shlex.quote(path[2:])}' if path.startswith("~/") else shlex.quote(path)
 
 
@@ -33,13 +33,13 @@ class Host:
     """One host as the user named it.
 
     Attributes:
-        name: The alias, name or address given; what is shown and what the JSON calls it.
+        name: The alias, name or address given; shown, and used in the JSON.
         user, port: Of SSH; None leaves them to ssh_config.
         slots: Ranks to place here; None leaves it to ``--nproc``.
-        job_slots: Slots that a job of PBS, LSF or Grid Engine has here: ranks, where no GPU says how many.
+        job_slots: Slots that a job of PBS, LSF or Grid Engine has here: ranks, if no GPU gives their number.
         python: The node's interpreter; None takes ``python3`` of the node's shell.
         setup: A shell command run before the interpreter, such as ``source venv/bin/activate``.
-        container: What ranks and their checks run in, as ``podman:train``; ``python`` is then a path in there.
+        container: Container of ranks and their checks, as ``podman:train``; ``python`` is then a path in there.
         address, nic: For training traffic; None lets the planner choose.
         node_dir: The local folder on the node; None takes ``/tmp/distconsole-<uid>``.
         transport: A ``TransportName``; None is ``auto``.
@@ -68,7 +68,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Cluster:
-    """The hosts in the order given, which is the order of ranks, and how to reach them.
+    """The hosts in the order given, that of ranks, and how to reach them.
 
     ``origin``: the variable of a batch job that names them.
     """

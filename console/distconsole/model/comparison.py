@@ -1,4 +1,4 @@
-"""What comparing runs comes to: values that the text, the JSON and the screen show."""
+"""Results of comparing runs: values that the text, the JSON and the screen show."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import msgspec
 from distconsole.model.run_summary import RunSummary
 
 LETTERS = "ABCDEFGH"
-"""What the runs are called, in the order in which they were named."""
+"""Names of the runs, in the order in which they were given."""
 
 
 class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,20 +31,20 @@ class ComparedFigure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that was configured differently; null where a run does not have it."""
+    """Something that was configured differently; null if a run does not have it."""
 
     name: str
     values: tuple[str | None, ...]
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """Runs side by side; the first is what the others are compared with.
+    """Runs side by side; the others are compared with the first.
 
     Attributes:
-        words: What a person wants to know, the most important first.
-        notes: What makes the figures comparable in part only.
-        differs: What differs of the configuration.
-        same: Names of what does not.
+        words: Conclusions for a person, the most important first.
+        notes: Reasons why the figures are comparable in part only.
+        differs: Settings that differ.
+        same: Names of equal settings.
     """
 
     runs: tuple[ComparedRun, ...]

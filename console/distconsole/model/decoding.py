@@ -1,6 +1,6 @@
 """Lets threads decode into the same types.
 
-msgspec works out what it must know of a type when it is first used, by Python code, so that other threads
+msgspec prepares a type at its first use, in Python code, so that other threads
 run in between; one that uses the type then finds half of it and crashes the process (seen with 0.22.0).
 """
 

@@ -1,4 +1,4 @@
-"""Everything that can happen in answer to a request; what happens in a run is in ``run_events``.
+"""Events in answer to a request; those of a run are in ``run_events``.
 
 The classes with a tag are lines of ``--json`` too, and keep their names and fields.
 """
@@ -56,7 +56,7 @@ class CheckJudged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PairProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """What has become known of pairs of hosts; a later word on a pair adds to the earlier ones.
+    """News of pairs of hosts; later ones on a pair add to the earlier ones.
 
     Attributes:
         stage: ``reach`` or ``bandwidth``.
@@ -128,7 +128,7 @@ class RunShown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunsCompared(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of ``compare``; ``comparison`` is what ``--json`` prints."""
+    """The answer of ``compare``; ``--json`` prints ``comparison``."""
 
     comparison: Comparison
     curves: tuple[ComparedCurves, ...]
@@ -139,10 +139,10 @@ class FoundJob(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         number: From 1, of those that were found.
-        launcher: What started it, such as ``torchrun``, or ``by hand``.
+        launcher: The program that started it, such as ``torchrun``, or ``by hand``.
         where: Its meeting point, or its launcher's name for it; empty if unknown.
         run: Its id, if distconsole started it.
-        world: How many ranks it says it has.
+        world: The world size that its processes report.
         age_s: Since its first rank was started.
         ranks: Host -> rank -> pid.
         missing: Ranks of which no process was found.
@@ -164,9 +164,9 @@ class Diagnosed(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", ta
 
     Attributes:
         t: UNIX seconds of the roll call.
-        live: Whether the ranks were asked now; else the answers were kept with the run.
+        live: The ranks were asked now; else the answers were kept with the run.
         ended: Time of the run's end, if it has ended.
-        job: Which of ``jobs`` it is about, where hosts were asked and no run.
+        job: The one of ``jobs`` that it is about, if hosts were asked and no run.
     """
 
     t: float
@@ -203,7 +203,7 @@ class ConditionJudged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DemoStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of the demo begins: which of how many, and what to look at."""
+    """A part of the demo begins: its number, of how many, and where to look."""
 
     number: int
     of: int
@@ -292,7 +292,7 @@ class BenchSkipped(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BenchEnded(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="bench"):
-    """The result of ``bench strategies``; 1 as the exit code says that a strategy failed."""
+    """The result of ``bench strategies``; exit code 1 means that a strategy failed."""
 
     what: str
     hosts: tuple[str, ...]
@@ -313,7 +313,7 @@ class BenchEnded(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", t
 class CollectivesMeasured(
     msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="bench_collectives"
 ):
-    """The result of ``bench collectives``; ``left_out`` are sizes for which there was no time."""
+    """The result of ``bench collectives``; ``left_out`` are sizes without time."""
 
     hosts: tuple[str, ...]
     launcher: str

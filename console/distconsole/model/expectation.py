@@ -1,4 +1,4 @@
-"""What the user expects of a host, from ``[expect]`` of the configuration. It is compared elsewhere."""
+"""The user's expectations of a host, from ``[expect]`` of the configuration. They are compared elsewhere."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ NO_PACKAGES: Mapping[str, str] = MappingProxyType({})
 
 
 def said_in(settings: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass that say something: neither None nor an empty tuple."""
+    """Return the fields of a dataclass that are set: neither None nor an empty tuple."""
     said = {each.name: getattr(settings, each.name) for each in fields(settings)}
     return {name: value for name, value in said.items() if value not in (None, ())}
 
 
 @dataclass(frozen=True, slots=True)
 class CollectiveExpectation:
-    """What a timed collective has to reach.
+    """Limits for a timed collective.
 
     Attributes:
         op: Such as ``all_reduce``.
@@ -40,14 +40,14 @@ class CollectiveExpectation:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What is expected of a host; None where nothing is.
+    """Expectations of a host; None without one.
 
     Versions are specifiers as pip knows them; sizes are in bytes, and infinity is no limit.
 
     Attributes:
         gpu_model: A part of the name that the driver gives; large and small letters are the same.
         gpu_memory: Of each GPU, at least; the other sizes likewise.
-        disk_free: In every folder that is looked at.
+        disk_free: In every folder that is checked.
         pair_gbit_s: From and to every other host, at least.
         rtt_us: To every other host, at most.
     """

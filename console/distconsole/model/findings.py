@@ -21,7 +21,7 @@ class Severity(StrEnum):
 
 
 class HostCure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What to change on a host: variables, training interface, address; ``setup``: ``ulimit -n 65536``."""
+    """Changes on a host: variables, training interface, address; ``setup``: ``ulimit -n 65536``."""
 
     env: dict[str, str] = {}
     unset: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         ran: The command of the trial.
         after: Its result with the cure; empty if it did not fail without.
-        seconds: What both took.
+        seconds: Time of both.
     """
 
     ran: str
@@ -72,8 +72,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         hosts: Empty when it is about the whole cluster.
         summary: One line for a person that names the culprit.
         seen: The evidence: the command and its output.
-        expected: What would have been healthy.
-        hint: What to type; may be pasted.
+        expected: The healthy state.
+        hint: The command to type; may be pasted.
         rank, step: For findings of a run, and its training step.
         cure: The same as ``hint`` as data; None if it cannot be.
         proof: Result of trying the cure; None if it was not tried.

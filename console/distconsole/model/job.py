@@ -28,11 +28,11 @@ class ShellScript:
     """Launches in a shell script.
 
     Attributes:
-        unread: Why not all of it could be read; empty where all was.
+        unread: Why not all of it could be read; empty if all was.
         unknown: Commands that only the host knows: variables that the script does not set, scripts that are not here.
         pythons: Scripts of Python that it starts.
         beside: Two of ``starts`` (or one twice) that run at the same time on a host.
-        system: Whose job file it is, by its lines: ``SBATCH`` for those with ``#SBATCH``; empty of none.
+        system: The batch system of its job lines: ``SBATCH`` for ``#SBATCH``; empty without any.
         directives: The options of those lines.
         in_job: It uses variables of such a job.
         ends_as_windows: Its lines end with CRLF.
@@ -54,20 +54,20 @@ class ScriptTraits:
     """Traits of a script; options are as it declares them, and empty otherwise.
 
     Attributes:
-        here: Whether the script is on this machine.
+        here: The script is on this machine.
         interpreter: Interpreter of its first line, if that is not Python.
         shell: Launches of a shell script.
-        readable: Whether the source could be read and parsed here; else nothing below holds.
+        readable: The source could be read and parsed here; else nothing below holds.
         elastic: It uses elastic Horovod (``hvd.elastic``).
         torch: It imports torch, or something that is built on it.
         distributed: It initialises torch.distributed, or uses a library that does.
         data_parallel: It wraps a model in ``nn.DataParallel`` (one process, all GPUs of a node), and opens no process group.
         spawns: It starts its own ranks (``mp.spawn``).
-        spawn_flag: The flag without which it does not.
+        spawn_flag: The flag without which it starts none.
         ray: It is a driver of Ray, and opens no process group itself.
         slurm: It reads ``SLURM_PROCID`` or the like.
         modules: Top-level modules that it imports; none if it changes ``sys.path``.
-        reports: It imports ``distconsole_training``, which a run brings with the hook.
+        reports: It imports ``distconsole_training``, which comes with a run's hook.
         backend: The backend of its process group if the source fixes it, in lower case.
     """
 
@@ -96,7 +96,7 @@ class ScriptTraits:
 
     @property
     def meets_by_arguments(self) -> bool:
-        """Whether it declares all options for the ranks' meeting point."""
+        """True if it declares all options for the ranks' meeting point."""
         return bool(self.init_method and self.rank and self.world_size)
 
 
@@ -130,9 +130,8 @@ class NodePlan:
         unset: Variables removed from it first.
         beside: A shell command that has to run beside the ranks when a person starts them by hand;
             in a run of ours the shim does its part.
-        driver: The words of a process of the first node's shim that says which of the ranks are
-            started (elastic Horovod); ``{agent}`` stands for our own program there. Empty where
-            all are started at once.
+        driver: The command of a process of the first node's shim that decides which ranks start
+            (elastic Horovod); ``{agent}`` stands for our own program there. Empty if all start at once.
     """
 
     host: HostName

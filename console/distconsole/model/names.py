@@ -30,17 +30,17 @@ MAX_DIGITS = 18
 
 
 def may_be_host(text: str) -> bool:
-    """Whether a host's name or address can stand in a shell's command, as OpenSSH 9.6 judges it."""
+    """Return True if a host's name or address can stand in a shell's command, as OpenSSH 9.6 judges it."""
     return bool(text) and _NO_HOST.match(text) is None
 
 
 def may_be_user(text: str) -> bool:
-    """Whether a user's name can stand in a shell's command, as OpenSSH 9.6 judges it."""
+    """Return True if a user's name can stand in a shell's command, as OpenSSH 9.6 judges it."""
     return bool(text) and _NO_USER.match(text) is None
 
 
 def is_whole(text: str) -> bool:
-    """Whether ``int`` takes a text and what comes of it is of use: ``²`` is a digit, and thousands of them are no number."""
+    """Return True if ``int`` takes a text and the result is of use: ``²`` is a digit, and thousands of them are no number."""
     return text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
 
 

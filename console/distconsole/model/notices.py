@@ -1,4 +1,4 @@
-"""Events of which a person who is not looking gets a notice, as values."""
+"""Events that send a notice to a person who is not looking, as values."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LOCAL_WAYS = frozenset((Way.BELL, Way.DESKTOP))
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One thing to tell: a few words, more ``text`` without escapes, ``t`` (UNIX seconds), ``state`` of an end."""
+    """One notice: a few words, more ``text`` without escapes, ``t`` (UNIX seconds), ``state`` of an end."""
 
     kind: NoticeKind
     title: str

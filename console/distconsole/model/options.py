@@ -1,6 +1,6 @@
 """How a field of a request or of the configuration is given: its option, and its key in ``distconsole.toml``.
 
-A field is made by ``plain``, ``needs_trust``, ``needs_trusted_file`` or ``act``, so that nobody adds a key
+A field is made by ``plain``, ``needs_trust``, ``needs_trusted_file`` or ``act``, so that no key is added
 without a decision about trust.
 """
 
@@ -70,7 +70,7 @@ class TrustNeed(Enum):
 
 
 class Heading(StrEnum):
-    """What options stand under in the help, in its order."""
+    """Headings of options, in the help's order."""
 
     OPTIONS = "options"
     HOSTS = "hosts"

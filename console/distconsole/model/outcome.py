@@ -1,4 +1,4 @@
-"""Partial failure as data: what happened on each node of a fan-out."""
+"""Partial failure as data: the outcome on each node of a fan-out."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class ChoiceReport(msgspec.Struct, frozen=True, kw_only=True):
         start: ``run``: as ``distconsole run`` starts it; ``hand``: the library's own choice.
         how: By which of its rules.
         meets: Whether every other host reaches it there; null if unknown.
-        why: What keeps the others away.
+        why: The obstacle for the others.
     """
 
     engine: str
@@ -86,7 +86,7 @@ class WayReport(msgspec.Struct, frozen=True, kw_only=True):
     """The ways that an engine took from the ranks of a host to those of another, or among themselves.
 
     ``via`` are its own names (``NET/IB/GDRDMA``, ``P2P/CUMEM``, ``tcp``); ``channels`` the most of a pair of
-    ranks, 0 where the engine has none; ``devices`` the adapters or interfaces of ``source`` that it lists.
+    ranks, 0 if the engine has none; ``devices`` the adapters or interfaces of ``source`` that it lists.
     """
 
     engine: str
@@ -130,7 +130,7 @@ class TargetReport(msgspec.Struct, frozen=True, kw_only=True):
     world_size: int = 0
     hosts: tuple[TargetHost, ...] = ()
     address: str = ""
-    """Where the launch itself says that ranks meet; empty where ``run`` chooses it."""
+    """The ranks' rendezvous by the launch itself; empty if ``run`` chooses it."""
     port: int | None = None
     """The rendezvous port if it is fixed; else the first host finds a free one."""
     fixed_by: str = ""
@@ -153,12 +153,12 @@ class ProfileLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProfileReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``check --write-profile`` did.
+    """The result of ``check --write-profile``.
 
     Attributes:
         written: The keys that were not there before.
         there: Those that were, with the same value.
-        left: By check what ``run`` does by itself, so that nothing is written for it.
+        left: By check the setting that ``run`` makes by itself, so that none is written for it.
     """
 
     file: str
@@ -184,7 +184,7 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     outcome: CheckOutcome
     """As ``check_outcome`` has it."""
     cancelled: bool = False
-    """Whether it was ended before its end (Ctrl-C, SIGTERM)."""
+    """It was ended before its end (Ctrl-C, SIGTERM)."""
     terminated: bool = False
     """Whether that was SIGTERM."""
     only: tuple[str, ...] = ()
@@ -210,7 +210,7 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     stage_seconds: dict[str, float] = msgspec.field(default_factory=dict)
     """How long each stage took; most have the id of the check that they are for, and jobs may coincide."""
     changes: tuple[ChangeReport, ...] = ()
-    """Of a check that failed: what has changed since the hosts last passed."""
+    """Of a check that failed: changes since the hosts last passed."""
     target: TargetReport | None = None
     """The checked launch, if one was given."""
     last_passed: float | None = None

@@ -1,4 +1,4 @@
-"""What can happen in a run: the lines of ``run --json``.
+"""Events of a run: the lines of ``run --json``.
 
 The classes with a tag keep the names and fields of the command line's contract: add fields, never
 rename them. ``UNSET`` leaves a field out of the JSON, ``None`` writes null (unknown).
@@ -53,7 +53,7 @@ class PlannedHost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlanMade(RunEvent, frozen=True, kw_only=True, tag="plan"):
-    """What will run where, and why by this launcher."""
+    """The processes of each host, and why by this launcher."""
 
     launcher: str
     why: str
@@ -64,7 +64,7 @@ class PlanMade(RunEvent, frozen=True, kw_only=True, tag="plan"):
     found: bool | UnsetType = UNSET
     """Found on its hosts: distconsole did not start it, so its steps are not seen; left out otherwise."""
     told_by_node: bool | UnsetType = UNSET
-    """Its first node tells the webhook of its end, so that no console does; left out otherwise."""
+    """Its first node reports its end to the webhook, so that no console does; left out otherwise."""
     starts: str | UnsetType = UNSET
     """The launcher that a shell script starts its ranks with, where those are watched; left out otherwise."""
 
@@ -80,7 +80,7 @@ class RankChanged(RunEvent, frozen=True, kw_only=True, tag="rank"):
     exit_code: int | UnsetType = UNSET
     signal: int | UnsetType = UNSET
     stopped: bool | UnsetType = UNSET
-    """Whether the stop's SIGTERM ended it."""
+    """The stop's SIGTERM ended it."""
 
 
 class PhaseReached(RunEvent, frozen=True, kw_only=True, tag="phase"):
@@ -94,7 +94,7 @@ class PhaseReached(RunEvent, frozen=True, kw_only=True, tag="phase"):
 
 
 class Window(RunEvent, frozen=True, kw_only=True, tag="window"):
-    """A rank's last window (about one second); null where unknown."""
+    """A rank's last window (about one second); null if unknown."""
 
     rank: int
     step: int
@@ -124,7 +124,7 @@ class Window(RunEvent, frozen=True, kw_only=True, tag="window"):
 
 
 class Metric(RunEvent, frozen=True, kw_only=True, tag="metric"):
-    """One metric over the ranks at a step: ``value`` is weighted by samples where every rank gave them."""
+    """One metric over the ranks at a step: ``value`` is weighted by samples if every rank gave them."""
 
     name: str
     step: int
@@ -185,7 +185,7 @@ class BusyProcess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeSample(RunEvent, frozen=True, kw_only=True, tag="node"):
-    """One host at one moment; bytes and bytes a second; null where psutil is missing."""
+    """One host at one moment; bytes and bytes a second; null if psutil is missing."""
 
     host: str
     cpu: float | None
@@ -221,7 +221,7 @@ class LogLine(RunEvent, frozen=True, kw_only=True, tag="log"):
     Attributes:
         line: Its text, without anything that a terminal obeys.
         styled: The same with its colours (SGR sequences, a reset last); unset without any.
-        ranks, hosts: Who else said the same within seconds, first to last, where equal lines were
+        ranks, hosts: Other speakers of the same line within seconds, first to last, if equal lines were
             folded into this one; unset otherwise.
     """
 
@@ -236,7 +236,7 @@ class LogLine(RunEvent, frozen=True, kw_only=True, tag="log"):
 
     @property
     def source(self) -> LogSource:
-        """What printed it; of each, lines are in their order."""
+        """Its source; the lines of each are in their order."""
         return self.host, self.rank, self.stream
 
 

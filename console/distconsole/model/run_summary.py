@@ -8,10 +8,10 @@ from msgspec import UNSET, UnsetType
 from distconsole.model.findings import Severity
 
 SLURM_ENDED = ("Slurm job ", "Slurm ended job ", "Slurm ended the job", "Slurm preempted job ")
-"""How the agents say that Slurm ended a run."""
+"""The agents' words that Slurm ended a run."""
 
 DISAGREE = "ranks disagree in a collective"
-"""How the agents say that ranks came to a collective with different data, and not which of them is wrong."""
+"""The agents' words that ranks came to a collective with different data, and not which of them is wrong."""
 
 
 class FirstFailure(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +26,7 @@ class FirstFailure(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def of_rank(self) -> bool:
-        """Whether the rank itself failed; else its host was lost, or Slurm ended all, and it is merely the first,
+        """True if the rank itself failed; else its host was lost, or Slurm ended all, and it is merely the first,
         or ranks disagree, and it noticed."""
         return not self.error.startswith((f"node {self.host} lost", DISAGREE, *SLURM_ENDED))
 
@@ -74,7 +74,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The same of the ranks' own times, their steps less their waits; None if a rank does not report its waits."""
     metrics: dict[str, float] = msgspec.field(default_factory=dict)
     best: dict[str, float] = msgspec.field(default_factory=dict)
-    """Of accuracies and scores the highest value, of any other metric the lowest; where all of the run was read."""
+    """Of accuracies and scores the highest value, of any other metric the lowest; if all of the run was read."""
     first_failure: FirstFailure | None = None
     restarts: int = 0
     """Restarts of its ranks."""

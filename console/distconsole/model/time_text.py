@@ -1,6 +1,6 @@
 """Moments and spans of time as people write and read them.
 
-A node, a damaged record or a wrong clock may say any number: here it is shown as unknown.
+A node, a damaged record or a wrong clock may hold any number: an impossible one is shown as unknown.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?")
 
 
 def is_time(seconds: object) -> bool:
-    """Whether it is a number that may be a moment, in UNIX seconds, or a span between two."""
+    """Return True for a number that may be a moment, in UNIX seconds, or a span between two."""
     if not isinstance(seconds, int | float):
         return False
     return -TOO_FAR_SECONDS < seconds < TOO_FAR_SECONDS  # not so for NaN
@@ -40,7 +40,7 @@ def date_text(t: float, form: str = "%Y-%m-%d %H:%M") -> str:
 
 
 def utc_text(t: float) -> str:
-    """Return UNIX seconds as ``2026-11-22 14:05:09 UTC``, for a reader who may be anywhere, or ``?``."""
+    """Return UNIX seconds as ``2026-11-22 14:05:09 UTC``, for a reader in any time zone, or ``?``."""
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(t)) if is_time(t) else UNKNOWN
 
 
@@ -90,7 +90,7 @@ def unusual_text(milliseconds: float, of: str, usual: float) -> str:
 def age_text(seconds: float) -> str:
     """Return the age of a thing in a finding, in the largest unit of which it has two.
 
-    ``40 s``, ``119 s``, ``3 h``, ``12 days``: two units tell a new process from an old one.
+    ``40 s``, ``119 s``, ``3 h``, ``12 days``: two units separate a new process from an old one.
     """
     if not is_time(seconds):
         return UNKNOWN

@@ -17,7 +17,7 @@ FULL = ("sessions", "control", "store")
 
 
 class Interrupt(Enum):
-    """What Ctrl-C does to a request that goes on."""
+    """The effect of Ctrl-C on a request that goes on."""
 
     END = "ends it; it has changed nothing"
     REPORT = "ends it; what was found so far is reported"
@@ -37,7 +37,7 @@ class RunRole(Enum):
 
 
 class Opens(Enum):
-    """Whether a request opens the screen."""
+    """When a request opens the screen."""
 
     NEVER = "it prints lines"
     ON_TERMINAL = "where there is a terminal"
@@ -45,7 +45,7 @@ class Opens(Enum):
 
 
 class Group(Enum):
-    """What verbs stand under in the help, in its order."""
+    """Headings of verbs, in the help's order."""
 
     START = "start"
     WATCH = "watch"
@@ -63,12 +63,12 @@ class Verb:
         operation: ``module.function`` in ``operations``; imported when it is first done.
         needs: Further arguments of the function: ``sessions`` (hosts), ``control``, ``store``, ``began``.
         view: The view that shows it; empty if every view does.
-        live: Whether its view draws its events, so that the transcript need not tell them.
-        asks: Whether the screen asks first, whatever it writes.
+        live: Its view draws its events, so that the transcript need not show them.
+        asks: The screen asks first, whatever it writes.
         writes: The files that it writes, and folders, which end with a slash; the screen asks before one is overwritten.
-        prints: What shows its events as lines: ``text``, ``details``, ``load`` or ``logs`` of ``text.show``.
+        prints: The function that shows its events as lines: ``text``, ``details``, ``load`` or ``logs`` of ``text.show``.
         outlives: Whether its work goes on without the console.
-        trusts: Whether it may execute a project's file, which must be trusted then.
+        trusts: It may execute a project's file, which must be trusted then.
         of: From this row and a request to the row of that request, if they differ.
     """
 

@@ -1,8 +1,8 @@
 """From an authenticated connection to a running bridge, in one command.
 
-The node's shell is given a constant command in quotes that bash, zsh, csh and fish read alike. It says
-that it is there and reads what to do from stdin, so that the login shell quotes nothing of the user's.
-Where the agent's file is missing, the same command receives it.
+The node's shell is given a constant command in quotes that bash, zsh, csh and fish read alike. It prints
+that it is there and reads its orders from stdin, so that the login shell quotes nothing of the user's.
+If the agent's file is missing, the same command receives it.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ SHELL_FUNCTIONS = {
     "module": ". /etc/profile.d/modules.sh",
     "conda": ". /opt/miniconda3/etc/profile.d/conda.sh",
 }
-"""What only an interactive shell knows, and the file that defines it for others."""
+"""Commands that only an interactive shell knows, and the file that defines each for others."""
 MISSED = re.compile(r"\b(module|conda): (?:command )?not found|(conda) init")
 MAX_WORD_BYTES = 64 * 1024
 
 NEWLINE = 'n="$(printf "\\n.")"; n="${n%.}"'
-"""Defines what ``_one_line`` writes for a newline."""
+"""Defines ``_one_line``'s word for a newline."""
 
 READER = """
 import sys
@@ -64,8 +64,8 @@ if sys.version_info >= (3, 9):
     exec(joining)
 os.execv("/bin/sh", ["sh", "-c", rest])
 """.strip()
-"""Usage: ``python -E -S -c READER BYTES BYTES …``, stdin: a script to join an agent, and one of sh for
-where that does not come about. It parses under Python 2, so that an old one, which has no ``-I``, is
+"""Usage: ``python -E -S -c READER BYTES BYTES …``, stdin: a script to join an agent, and one of sh if
+that does not come about. It parses under Python 2, so that an old one, which has no ``-I``, is
 refused in words; the folder of ``-c``, which is the home, is taken off its path."""
 
 UNSAFE = {
@@ -85,7 +85,7 @@ class Bridge:
 
     Attributes:
         early: Bytes that came after that line already.
-        pushed: Whether the agent's file had to be sent.
+        pushed: The agent's file had to be sent.
         python: The interpreter that runs it, which this session's host and ``--python`` decide; the
             agent's may be another.
         home: That of the node's shell; empty if it is no path.
@@ -104,7 +104,7 @@ def open_bridge(
     """Start the bridge on the node; bring the agent's file if it is missing.
 
     Args:
-        closely: Whether the file is read even if an agent runs already.
+        closely: Read the file even if an agent runs already.
 
     Raises as ``open_shell``, and PythonError if there is no Python, or one that is too old, StorageError if
     the file or the node's folder cannot be written, AgentError if the setup command fails, or
@@ -122,9 +122,9 @@ def open_bridge(
 
 
 def start_input(host: Host, pack: Pack, token: str, *, closely: bool = False) -> bytes:
-    """Return what the login command reads: a line of POSIX shell, two with a setup command, and what the line's Python reads then.
+    """Return the login command's input: a line of POSIX shell, two with a setup command, and the input of that line's Python.
 
-    That Python joins an agent that runs already. Where there is none, it becomes a shell that checks
+    That Python joins an agent that runs already. Without one, it becomes a shell that checks
     the agent's file and runs it: most sessions need neither, and are spared the time.
     """
     say = f"echo distconsole-boot {token}"
@@ -165,7 +165,7 @@ def _after_setup(host: Host, script: str, say: str) -> str:
     if not host.setup:
         return script
     # The node's bash if there is one: environments are activated with `source`. It reads the rest, too:
-    # a setup command may hold a secret, and anybody may read a command line.
+    # a setup command may hold a secret, and every user may read a command line.
     return (
         "if command -v bash >/dev/null 2>&1; then s=bash; else s=sh; fi; "
         f"exec $s -c {shlex.quote(READ_LINE)}\n{NEWLINE}; {_setup(host.setup, say)}; {script}"
@@ -320,7 +320,7 @@ def _one_line(text: str) -> str:
 
 
 def _setup(command: str, say: str) -> str:
-    """Run the setup command with its output out of the way; say so and stop if it fails."""
+    """Run the setup command with its output out of the way; print its failure and stop."""
     return (
         f"eval {_one_line(command)} </dev/null >&2; c=$?; "
         f'[ "$c" = 0 ] || {{ {say} setup "$c"; exit 1; }}'

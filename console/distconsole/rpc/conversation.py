@@ -51,7 +51,7 @@ class Reply:
 
 
 class Conversation:
-    """Messages on a channel whose bridge has written its first line; ``early`` is the input behind it."""
+    """Messages on a channel after its bridge's first line; ``early`` is the input behind that line."""
 
     def __init__(
         self, name: str, channel: Channel, early: bytes, *, clock: Clock = time.monotonic
@@ -69,10 +69,10 @@ class Conversation:
         """Why it is over, or None."""
         self._reading = threading.RLock()
         self._held, self._searched = bytearray(), 0
-        """What came of a line, and how far it is known to have no end."""
+        """Bytes of an unfinished line, and how far it is known to have no end."""
         self._heard = self._asked = clock()
         self._ending: threading.Thread | None = None
-        """Tells everybody that it is over; why may take a while to find out."""
+        """Reports the end to all waiting callers; its reason may take a while to find out."""
         self._closed = False
         if early:
             self._read(lambda: early)
@@ -102,7 +102,7 @@ class Conversation:
         return reply
 
     def stream(self, op: str, arguments: dict[str, Any]) -> Stream:
-        """Ask for a stream, whose items are checked as they come; raises LinkLostError or AgentError."""
+        """Ask for a stream; its items are checked as they come; raises LinkLostError or AgentError."""
         stream = Stream(op, arguments, self._begin_again, self._cancel)
         stream.number = self._enter(stream)
         self._send(wire.encode_request(stream.number, op, arguments))
@@ -133,14 +133,14 @@ class Conversation:
         now = self._clock()
         if now - max(self._heard, self._asked) < PING_SECONDS:
             return
-        self.read()  # what it said while the reader was held up, or why its descriptors are silent
+        self.read()  # lines that came while the reader was held up, or why its descriptors are silent
         if self._over or self._heard >= now:
             return
         if now - self._heard > LOST_SECONDS:
             text = f"{self.name} has not answered for {LOST_SECONDS:g} s"
             self._end(LinkLostError(text, "is the node up, and the network to it?"))
             return
-        # Nobody waits for this answer: any sound of the node's is one.
+        # The answer itself is not awaited: any line of the node's counts.
         self._asked = now
         self._post(wire.encode_request(next(self._numbers), "ping", {}))
 
@@ -175,7 +175,7 @@ class Conversation:
         self._flush()
 
     def _post(self, line: bytes) -> None:
-        """Send without waiting, neither for the node nor for another sender, who then sends it for us."""
+        """Send without waiting for the node, nor for another sender, who then sends it for us."""
         self._outbox.append(line)
         if not self._sending.locked():
             name = f"post:{self.name}"
@@ -183,7 +183,7 @@ class Conversation:
                 threading.Thread(target=self._flush_quietly, name=name, daemon=True).start()
 
     def _flush_quietly(self) -> None:
-        with suppress(LinkLostError):  # everybody is told by who ended it
+        with suppress(LinkLostError):  # ending the link reports it
             self._flush()
 
     def _flush(self) -> None:
@@ -199,7 +199,7 @@ class Conversation:
             self._channel.send(line, SEND_SECONDS)
         except (LinkLostError, TimeoutError) as failure:
             if self.ended is not None:
-                # It says more than that the channel was closed under our hands.
+                # It explains more than the channel's closing.
                 raise self.ended from None
             if isinstance(failure, LinkLostError):
                 raise
@@ -224,7 +224,7 @@ class Conversation:
                     self._end(None)
             except NodeError as error:
                 self._end(error)
-            except Exception as error:  # noqa: BLE001 - the one guard: a reader that dies must say so
+            except Exception as error:  # noqa: BLE001 - the one guard: a dying reader must report it
                 text = f"{self.name}: reading failed: {error!r}"
                 self._end(AgentError(text, "please report this"))
 
@@ -308,7 +308,7 @@ class Conversation:
         reply.answered.set()
 
     def _feed(self, stream: Stream, answer: Answer, size: int) -> None:
-        if isinstance(answer.item, dict):  # what only Python's parser takes
+        if isinstance(answer.item, dict):  # only Python's parser took it
             if stream.wants_items:
                 stream.offer(wire.check_item(stream.op, answer.item), size)
             else:
@@ -321,7 +321,7 @@ class Conversation:
             stream.fail(wire.refusal(answer.error))
 
     def _finish(self, error: NodeError) -> None:
-        """Tell everybody who waits why it is over."""
+        """Wake all waiting callers with the reason of the end."""
         with self._lock:
             if self.ended is None:
                 self.ended = error

@@ -37,7 +37,7 @@ def fan_out(
     seconds: float | None = None,
     linked: Callable[[Host], bool] = has_none,
 ) -> list[Outcome[T]]:
-    """Return what became of each host, in their order; see ``iter_outcomes``."""
+    """Return the outcome of each host, in their order; see ``iter_outcomes``."""
     outcomes = iter_outcomes(hosts, work, seconds=seconds, linked=linked)
     done = {outcome.host: outcome for outcome in outcomes}
     return [done[host.name] for host in hosts]
@@ -56,12 +56,12 @@ def iter_outcomes(
         hosts: With names that differ.
         work: Raises ``NodeError`` if the node cannot; any other exception is raised here.
         seconds: Each node's deadline, from the start of its work, without the time of a person's answer to a login; None for none.
-        linked: Whether a host has a link, so that its work begins with no login and waits for no other's.
+        linked: Returns True for a host with a link, so that its work begins with no login and waits for no other's.
     """
     waiting = deque(hosts)
     running: dict[HostName, float] = {}
     logging_in: dict[HostName, float] = {}
-    threads = 0  # with those whose deadline has passed
+    threads = 0  # with those past their deadline
     ended: queue.SimpleQueue[tuple[HostName, Outcome[T] | BaseException]] = queue.SimpleQueue()
     clock = PERSON.working_seconds
     while waiting or running:
@@ -111,7 +111,7 @@ def _do(
         outcome = Ok(host.name, work(host))
     except NodeError as error:
         outcome = Failed(host.name, error)
-    except BaseException as error:  # noqa: BLE001 - handed to the caller, who raises it
+    except BaseException as error:  # noqa: BLE001 - raised by the caller
         outcome = error
     ended.put((host.name, outcome))
 
@@ -125,7 +125,7 @@ def run_at_once(
 ) -> Iterator[tuple[str, str]]:
     """Run each of ``works`` on a thread; yield its name and its results, as they come.
 
-    At the end of each it is its name and an empty text. What one raises is raised here. If the
+    The end of each yields its name and an empty text. Exceptions are raised here. If the
     consumer goes away before, ``give_up`` is called, and they may clear away what they began.
     """
     news: queue.SimpleQueue[tuple[str, str] | BaseException] = queue.SimpleQueue()
@@ -134,7 +134,7 @@ def run_at_once(
         try:
             for done in work:
                 news.put((name, done))
-        except BaseException as error:  # noqa: BLE001 - raised where the news are taken
+        except BaseException as error:  # noqa: BLE001 - raised to the consumer
             news.put(error)
         news.put((name, ""))
 

@@ -1,7 +1,7 @@
 """Messages of an agent, as frozen types with their bounds.
 
-Unknown fields are ignored: an agent may say more than we read. Bounds are wider than what
-``distconsole_agent.contract.protocol`` promises, so that only nonsense is refused.
+Unknown fields are ignored: an agent may send more than we read. Bounds are wider than those in
+``distconsole_agent.contract.protocol``, so that only nonsense is refused.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Address(Frame, frozen=True, kw_only=True):
 
 
 class Hello(Frame, frozen=True, kw_only=True):
-    """Who answers; ``archive_sha256`` is of the file that the agent runs from."""
+    """The agent's introduction; ``archive_sha256`` is of the file that the agent runs from."""
 
     protocol: int
     version: Name
@@ -189,7 +189,7 @@ class TraceTold(Frame, frozen=True, kw_only=True):
 
 
 class TraceItem(Frame, frozen=True, kw_only=True):
-    """An item of ``trace``: first which ranks are asked, then what became of each.
+    """An item of ``trace``: first the ranks that are asked, then the outcome of each.
 
     ``bytes`` has the trace, and ``packed`` the file ``name`` that is to be taken.
     """
@@ -239,7 +239,7 @@ class PhaseEntry(Entry, frozen=True, kw_only=True, tag="phase"):
 
 
 class MetricPoint(NamedTuple):
-    """A value that a rank gave at a step; ``samples`` is its weight, null where unknown."""
+    """A value that a rank gave at a step; ``samples`` is its weight, null if unknown."""
 
     step: Count
     value: float | None
@@ -313,7 +313,7 @@ class PrintedEntry(LogEntry, frozen=True, kw_only=True, tag="log", forbid_unknow
 
 
 class FailureEntry(Entry, frozen=True, kw_only=True, tag="failure"):
-    """What this node knows of a rank that failed by itself; ``traceback`` keeps its newlines."""
+    """A node's evidence on a rank that failed by itself; ``traceback`` keeps its newlines."""
 
     rank: Small
     t_ns: Count
@@ -363,7 +363,7 @@ class RestartEntry(Entry, frozen=True, kw_only=True, tag="restart"):
 
 
 class AttemptEntry(Entry, frozen=True, kw_only=True, tag="attempt"):
-    """What follows is of this attempt: on every node."""
+    """All later entries are of this attempt: on every node."""
 
     restart: Small
     of: Small
@@ -408,7 +408,7 @@ class JournalNews(Frame, frozen=True, kw_only=True):
 
     trouble: Annotated[str, Meta(max_length=8192)] | None = None
     """Why the node cannot write the journal for now; empty when it can again."""
-    journal: Name = ""  # who wrote the last of the entries; empty for the first version
+    journal: Name = ""  # writer of the last of the entries; empty for the first version
     after: Count | None = None  # the journal has no more than this of the entries known here
 
 
@@ -458,7 +458,7 @@ class LogPart(Frame, frozen=True, kw_only=True):
 
 
 class Survey(Frame, frozen=True, kw_only=True):
-    """What ``survey`` finds on one host; ``ras`` is what NCCL finds wrong, a line each."""
+    """The answer of ``survey`` on one host; ``ras`` are the faults that NCCL reports, a line each."""
 
     jobs: Annotated[tuple[JobPart, ...], Meta(max_length=MAX_ENTRIES)]
     logs: Annotated[tuple[LogPart, ...], Meta(max_length=MAX_ENTRIES)] = ()

@@ -25,7 +25,7 @@ OFFSET_PINGS = 8
 
 @dataclass(frozen=True, slots=True)
 class ClockOffset:
-    """What to add to our UNIX time for a node's; the error is at most half of the exchange's ``rtt_seconds``."""
+    """A node's UNIX time less ours; the error is at most half of the exchange's ``rtt_seconds``."""
 
     seconds: float
     rtt_seconds: float
@@ -59,7 +59,7 @@ class NodeLink:
 
     @property
     def logged_in(self) -> bool:
-        """Whether the login succeeded, with or without an agent there."""
+        """True once the login has succeeded, with or without an agent there."""
         return self._connection is not None
 
     @property
@@ -125,7 +125,7 @@ class NodeLink:
     ) -> dict[str, Any]:
         """Return the agent's answer, checked and cleaned.
 
-        Raises RequestError if the agent refuses (``code`` says why) or does not answer in time,
+        Raises RequestError if the agent refuses (``code`` is the reason) or does not answer in time,
         LinkLostError or AgentError if the link is lost or breaks the protocol.
         """
         body = self._talk().ask(op, timeout, arguments).body
@@ -175,7 +175,7 @@ class NodeLink:
     def _begin(
         self, connection: Connection, *, closely: bool = False
     ) -> tuple[Conversation, Hello]:
-        if self._closed.is_set():  # by who stopped waiting for the node
+        if self._closed.is_set():  # the caller stopped waiting for the node
             raise self._closed_error()
         bridge = open_bridge(connection, self.host, agent_pack(), closely=closely)
         conversation = Conversation(self.name, bridge.channel, bridge.early)
@@ -228,5 +228,5 @@ class NodeLink:
 
 
 def _is_damaged(hello: Hello) -> bool:
-    """Whether the agent's file is not what was brought: it runs, but reads parts of it only later."""
+    """Return True if the agent's file has changed since it was brought: it runs, but reads parts of it only later."""
     return hello.archive_sha256 not in (None, agent_pack().sha256)

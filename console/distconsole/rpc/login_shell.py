@@ -1,7 +1,7 @@
-"""From a login to a POSIX shell that reads our commands: its first word, or what stands in its way.
+"""From a login to a POSIX shell that reads our commands: its first word, or the obstacle.
 
-What start-up files print before that is skipped. One may wait for input, or start another shell: a shell on the node runs
-them once more, as the login did, with a trace. bash and zsh can say where a line stands; of other shells nothing is known.
+Output of start-up files before that is skipped. One may wait for input, or start another shell: a shell on the node runs
+them once more, as the login did, with a trace. bash and zsh can trace positions; other shells cannot.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from distconsole.ssh.transport import Channel, Connection
 from distconsole_agent.contract.masking import mask_text
 
 START_SECONDS = 30.0
-"""What a login shell may take for its start-up files."""
+"""Longest that a login shell takes for its start-up files."""
 SILENT_SECONDS = 2.5
-"""After so long without a word a second login on the connection finds out why."""
+"""After this long without a word a second login on the connection finds out why."""
 LOOK_SECONDS = 0.1
 MAX_NOISE_BYTES = 64 * 1024
 
@@ -70,7 +70,7 @@ def login_command(token: str) -> str:
 
 
 def open_shell(connection: Connection, host: Host, token: str) -> tuple[Channel, bytes]:
-    """Return a channel on which a POSIX shell runs the next line of its stdin, and what it printed already.
+    """Return a channel on which a POSIX shell runs the next line of its stdin, and its output so far.
 
     Raises ShellNoiseError if the login shell prints without end, AgentError if it ends, becomes another shell or
     waits for input before it runs a command, LinkLostError if the connection ended.
@@ -94,7 +94,6 @@ class _Greeting:
         self._token = secrets.token_hex(8)
 
     def wait(self) -> bytes:
-        """Return what came after ``ready``."""
         began = time.monotonic()
         due = SILENT_SECONDS
         while self._ready not in self._held:
@@ -116,7 +115,7 @@ class _Greeting:
         return bytes(self._held).partition(self._ready)[2]
 
     def _find_obstacle(self) -> None:
-        """Return if the login shell is slow and no more; raises AgentError, with what stands in the way."""
+        """Return if the login shell is merely slow; raises AgentError, with the obstacle."""
         trace = trace_script(self._token)
         said = f'echo "@{self._token} $0 $(tr "\\000" " " </proc/$PPID/cmdline)"; {trace}'
         as_line = f"sh -c {shlex.quote(said)}"
@@ -138,7 +137,7 @@ class _Greeting:
             channel.close()
 
     def _judge(self, word: str, shell: str, stop: Culprit | None) -> None:
-        """Raise what it means that our line was run by the ``other`` shell, or came to be run when stdin ended."""
+        """Raise the error of a line that the ``other`` shell ran, or that ran when stdin ended."""
         name, at = self._host.name, f" ({stop})" if stop else ""
         above = (
             f"{GUARD} above line {stop.line} of {stop.file}"
@@ -170,7 +169,7 @@ class _Greeting:
         )
 
     def _ended(self, channel: Channel) -> AgentError:
-        """Return what it means that the command is over before it began."""
+        """Return the error of a command that ended before it began."""
         code = channel.exit_code(2.0)
         held = f": {quote(bytes(self._held))}" if self._held else ""
         said = last_lines(channel)
@@ -206,12 +205,12 @@ class Culprit:
 
 
 def trace_script(token: str) -> str:
-    """Return a line for a POSIX shell that traces the start-up files; a shell that one starts says that it is ``here``."""
+    """Return a line for a POSIX shell that traces the start-up files; a shell started by one reports ``here``."""
     return "; ".join(_STEPS).replace("TOKEN", token)
 
 
 def read_trace(channel: Channel, token: str, wanted: Callable[[], bool]) -> str:
-    """Return what a trace printed, until it is over, takes too long or is not ``wanted`` any more."""
+    """Return a trace's output, until it is over, takes too long or is not ``wanted`` any more."""
     text, deadline = bytearray(), time.monotonic() + TRACE_SECONDS
     while f"@{token} over\n".encode() not in text and len(text) < MAX_TRACE_BYTES:
         if time.monotonic() > deadline or not wanted():

@@ -1,4 +1,4 @@
-"""The agent as one file, a zip that Python runs, the same bytes wherever it is built; and what stores it on a node."""
+"""The agent as one file, a zip that Python runs, the same bytes wherever it is built; and the script that stores it on a node."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ from distconsole_agent.__main__ import main
 
 sys.exit(main())
 '''
-"""The sources of a zip are compiled anew at every start, hence the compiled file beside it."""
+"""Python compiles the sources of a zip at every start, hence the compiled file beside it."""
 
 INSTALLER = r"""
 import sys
@@ -137,7 +137,7 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 class Pack:
-    """The agent's file: a zip whose members are stored, so that no version of zlib changes them."""
+    """The agent's file: a zip of stored members, so that no version of zlib changes them."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content
@@ -155,7 +155,7 @@ class Pack:
 
 @lru_cache(maxsize=1)
 def agent_pack() -> Pack:
-    """Return the agent with the hook and pynvml, built once from what is installed here."""
+    """Return the agent with the hook and pynvml, built once from the installed packages."""
     members = {"__main__.py": MAIN}
     for package in (distconsole_agent, distconsole_training):
         members.update(_sources(resources.files(package), package.__name__))
@@ -171,7 +171,7 @@ def rank_script() -> str:
 
 @lru_cache(maxsize=1)
 def python_script() -> str:
-    """Return the Python text that says what its interpreter has: a line with the JSON pair of ``facts``."""
+    """Return the Python text that lists its interpreter's packages: a line with the JSON pair of ``facts``."""
     return str(_scripts().script_source("probes.standalone.inspect_python"))
 
 

@@ -1,7 +1,7 @@
-"""One thread reads what all nodes send: it waits for all of them at once, and never for one.
+"""One thread reads from all nodes: it waits for all of them at once, and never for one.
 
 A thread for each node would be woken for each of its lines, and a thousand that wait for the interpreter's lock leave no
-time to whoever has it.
+time to its holder.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from contextlib import suppress
 from typing import Protocol
 
 TICK_SECONDS = 0.5
-"""How often each is asked whether it was silent for too long."""
+"""Seconds between two checks of each for too long a silence."""
 
 MANY, REST_SECONDS = 64, 0.005
-"""Of so many there is news all the while: read together, they wake who takes it once and not for each."""
+"""From this many sources on there is always news: read together, they wake the consumer once and not for each."""
 
 
 class Source(Protocol):
-    """What a node sends; both methods are called on the reader's thread, wait for nothing and do not raise."""
+    """A node's stream; both methods are called on the reader's thread, wait for nothing and do not raise."""
 
     @property
     def waits_on(self) -> tuple[int, ...]:
-        """The descriptors of which one can be read when there is something; they are open until ``Reader.remove``."""
+        """The descriptors that become readable when there is something; they are open until ``Reader.remove``."""
         ...
 
     def read(self) -> None: ...
 
     def look(self) -> None:
-        """See whether it was silent for too long."""
+        """Check for too long a silence."""
         ...
 
 
@@ -95,7 +95,7 @@ class LinkReader:
                     source.look()
 
     def _watch(self, source: Source) -> None:
-        """Wait for what it waits on now: a stream of its may have ended."""
+        """Wait on its present descriptors: one of its streams may have ended."""
         with self._lock:
             if source not in self._sources or self._selector is None:
                 return

@@ -1,4 +1,4 @@
-"""What an agent may tell of where its ranks are; see ``model.diagnosis.calls``."""
+"""Decodes an agent's reports on its ranks; see ``model.diagnosis.calls``."""
 
 from __future__ import annotations
 
@@ -71,5 +71,5 @@ def _with_ranks(told: Collective) -> Collective:
 
 @lru_cache(maxsize=64)
 def _between(first: int, last: int) -> tuple[int, ...]:
-    """Return the ranks from ``first`` to ``last``: one value for all calls that tell of them."""
+    """Return the ranks from ``first`` to ``last``: one value for all calls with the same ones."""
     return tuple(range(first, last + 1))

@@ -13,19 +13,19 @@ from distconsole.rpc.frames import Entries
 
 MAX_ITEMS = 256
 MAX_BYTES = 8 * 1024 * 1024
-"""What one stream holds for its consumer before it is paused; the second counts bytes on the wire."""
+"""Items of one stream for its consumer before it is paused; the second counts bytes on the wire."""
 
 MAX_ALL_BYTES = 8 * 1024 * 1024
 FEW_ITEMS = 4
-"""Where all streams together hold more, one of ``follow`` is paused with so many items: a thousand of 8 MiB were no bound."""
+"""If all streams together hold more, one of ``follow`` is paused with this many items: a thousand of 8 MiB were no bound."""
 
 Items = dict[str, Any]
 Item: TypeAlias = Items | Entries
-"""What came of a journal is ``Entries``."""
+"""Items of a journal are ``Entries``."""
 
 
 class _Held:
-    """Bytes on the wire of what all streams of this program hold."""
+    """Bytes on the wire of the items that all streams of this program hold."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -44,7 +44,7 @@ class _Cancel(Protocol):
 
 
 def _after_last_entry(arguments: Items, item: Entries) -> Items:
-    """``follow`` goes on after the last entry taken, by whoever wrote it."""
+    """``follow`` goes on after the last entry taken, with its writer."""
     if item.entries:
         return {**arguments, "after": item.entries[-1].seq, "journal": item.journal}
     return arguments if item.after is None else {**arguments, "after": item.after}
@@ -74,7 +74,7 @@ class Stream(Iterator[Any]):
         self._listener: Callable[[], None] = lambda: None
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Have ``listener`` called, on any thread, where there may be something to take or the end, and once now."""
+        """Have ``listener`` called, on any thread, when there may be something to take or the end, and once now."""
         self._listener = listener
         listener()
 
@@ -96,7 +96,7 @@ class Stream(Iterator[Any]):
         """Return the next item, or None if there is none within ``timeout`` seconds.
 
         Raises StopIteration at the end, when ``result`` is set, and NodeError if the request or the link
-        failed, after what came before it.
+        failed, after the items before it.
         """
         while True:
             with self._changed:
@@ -131,7 +131,7 @@ class Stream(Iterator[Any]):
 
     @property
     def wants_items(self) -> bool:
-        """Whether an item would be kept (for the reader)."""
+        """True if an item would be kept (for the reader)."""
         return not (self._paused or self._closed)
 
     def discard(self) -> None:
@@ -163,7 +163,6 @@ class Stream(Iterator[Any]):
             self._cancel(self, forget=False)
 
     def answered(self, result: Items) -> None:
-        """Note the request's result (for the reader)."""
         with self._changed:
             if self._paused and (self._discarded or "cancelled" in result):
                 self._stopped = True

@@ -1,7 +1,7 @@
-"""What an agent may say: every line is bounded, cleaned and validated here.
+"""Reads an agent's lines: each is bounded, cleaned and validated here.
 
-A line that breaks the contract (``distconsole_agent.contract.protocol``) is an ``AgentError`` with what is
-wrong in it.
+A line that breaks the contract (``distconsole_agent.contract.protocol``) is an ``AgentError`` that
+names the fault.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ def check_result(op: str, result: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_item(op: str, item: Any) -> Any:
-    """Return an item of ``op`` as what ``ITEMS`` says, its texts cleaned; raises AgentError if it is none.
+    """Return an item of ``op`` in its type of ``ITEMS``, its texts cleaned; raises AgentError if it is none.
 
     One of ``follow`` is ``Entries``, without those that cannot be read: asked again, they are the same.
     """

@@ -1,1 +1,1 @@
-"""What a run does, from its journal to events, a store and a timeline."""
+"""Turns a run's journal into events, a store and a timeline."""

@@ -1,4 +1,4 @@
-"""The figures that are measured of hosts, GPUs and steps: what conditions, tables and gauges call each, once."""
+"""The figures of hosts, GPUs and steps, with their names in conditions, tables and gauges, each declared once."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Figure:
     Attributes:
         field: Its name in events and in exported tables.
         unit: Of its value.
-        name: In conditions; empty where they do not ask for it.
-        gauge: In Prometheus, behind what it is of, in the base unit; empty where it is not told.
+        name: In conditions; empty if they do not have it.
+        gauge: In Prometheus, behind the prefix of its subject, in the base unit; empty if not exported.
         bare: The unit of a plain number beside it in a condition; empty for ``unit``.
-        share: The field of conditions that is meant where it meets a share.
+        share: The field of conditions that replaces it beside a share.
     """
 
     field: str
@@ -45,7 +45,7 @@ class Figure:
         return value / 100 if self.unit == "%" else value * UNITS[self.unit].factor
 
     def condition_field(self, attribute: str) -> Field[Any]:
-        """Return what conditions may ask of it on rows that have its source as ``attribute``."""
+        """Return the field for conditions on rows that have its source as ``attribute``."""
         twins = {Measure.SHARE: self.share} if self.share else {}
         return Field(
             self.name,

@@ -59,9 +59,9 @@ PHASE_WORDS = {
     "init_process_group": ("is before its first step", "are before their first step"),
     "first_step": ("has made its first step", "have made their first step"),
 }
-"""The phase that ranks have behind them -> what one does now, and what several do.
+"""The phase that ranks have behind them -> the present activity of one, and of several.
 
-A rank tells of the first two once it asks for its group, or makes a step."""
+A rank reports the first two once it asks for its group, or makes a step."""
 
 
 class Tone(Enum):
@@ -84,7 +84,7 @@ ENDED_TONES = {
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How a run goes: ``line``, state and figures, and a ``sentence`` with what else is to be known."""
+    """Health of a run: ``line``, state and figures, and a ``sentence`` with further facts."""
 
     tone: Tone
     word: str
@@ -101,7 +101,7 @@ class Headline(NamedTuple):
 
 
 def health_line(timeline: RunTimeline, now: float) -> str:
-    """Return one line that says how the run of ``timeline`` goes at ``now`` (UNIX seconds)."""
+    """Return one line on the health of the run of ``timeline`` at ``now`` (UNIX seconds)."""
     return health_of(timeline, now).line
 
 
@@ -174,7 +174,7 @@ def _condition(timeline: RunTimeline, now: float, figures: Present) -> Headline:
 
 
 def _condition_of_steps(timeline: RunTimeline, figures: Present, now: float) -> Headline:
-    """Say how the ranks get on; one that has stalled comes before all, a pause after what spoils the result."""
+    """Return the headline on the ranks' progress; a stalled rank comes before all, a pause after a spoilt result."""
     if any(view.state is RankState.STALLED for view in figures.standing):
         found = stall_of(timeline, figures)
         proven = found is not None and found.severity is Severity.WARN
@@ -198,7 +198,7 @@ def _slow(slow: slowness.Straggler, timeline: RunTimeline) -> str:
 
 
 def _wrong(timeline: RunTimeline) -> str:
-    """Say what makes the training's result worthless, though every rank goes on."""
+    """Return why the training's result is worthless, though every rank goes on."""
     broken = sorted(timeline.not_finite_since.items(), key=lambda each: each[0] != "loss")
     for name, step in broken:
         return f"{name} is {timeline.metric_last[name].value} since step {step}"
@@ -379,7 +379,7 @@ def hang_text(timeline: RunTimeline) -> str:
 
 
 def trend_of(series: Series) -> str:
-    """Return an arrow for the last points of a curve against as many before; level where noise explains the difference.
+    """Return an arrow for the last points of a curve against as many before; level if noise explains the difference.
 
     Two means of n values differ by noise alone by more than three of their standard errors, ``sd * sqrt(2 / n)``,
     once in 400 times.

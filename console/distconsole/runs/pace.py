@@ -1,8 +1,8 @@
-"""When a figure is of now, when a rank stands still, and when it is slow: the limits, once for all that is shown.
+"""Limits for all views: when a figure is of now, when a rank stands still, and when it is slow.
 
 The line about a run, the table of ranks, the heat map, findings, pages, conditions and comparisons
 read them here. The agent alone judges that a rank has stalled (``limits.STALL_SECONDS``), as it
-knows each step; its state ``stalled`` is shown as it is told.
+knows each step; its state ``stalled`` is shown unchanged.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import TypeVar
 T = TypeVar("T")
 
 FRESH_SECONDS, FRESH_STEPS = 5.0, 2.0
-"""A figure is of now for so many seconds, or so many steps of who told it, where these are longer.
+"""A figure is of now for this many seconds, or this many steps of its rank, if these are longer.
 
-A rank that has finished no step for longer stands still. A host tells each second; five leave room
+A rank that has finished no step for longer stands still. A host reports each second; five leave room
 for a busy agent and a slow link.
 """
 TOGETHER_SECONDS = 3.0
@@ -26,9 +26,9 @@ MAX_WAIT_SECONDS = 10.0
 """Longest wait of a step's figures for a rank that is behind."""
 
 COMPARED_SECONDS, COMPARED_STEPS = 3.0, 2.0
-"""A rank's figures are compared with those of others for so long, or so many of its steps where these are longer.
+"""A rank's figures are compared with those of others for this long, or this many of its steps if these are longer.
 
-That is much less than ``PERSISTENT_SECONDS``: where one host's journal is read before another's, a
+That is much less than ``PERSISTENT_SECONDS``: if one host's journal is read before another's, a
 rank is not slow because its newest window stays the same.
 """
 WARM_UP_WINDOWS = 3
@@ -38,9 +38,9 @@ PERSISTENT_SECONDS = 6
 RECENT_WINDOWS = 5
 """Number of a rank's windows whose medians are compared: one second may be noise."""
 KNOWN_WINDOWS, LEAST_NOISE, CLEAR_SHARE = 17, 7, 0.65
-"""A rank is slow earlier, once each of its recent windows exceeds the noise by this share of what it has on top.
+"""A rank is slow earlier, once each of its recent windows exceeds the noise by this share of its excess.
 
-The noise is of so many windows of each rank at most, and of so many values at least.
+The noise is of this many windows of each rank at most, and of this many values at least.
 """
 MOSTLY_SHARE, OFTEN_SHARE = 0.7, 0.6
 """At least half as slow it is in this share of the seconds that count, or of all that are known: pauses are not that."""
@@ -68,12 +68,12 @@ def fresh_seconds(step_ms: float | None = None) -> float:
 
 
 def is_fresh(t: float | None, now: float, step_ms: float | None = None) -> bool:
-    """Whether a report of ``t`` is still valid at ``now`` (UNIX seconds)."""
+    """Return True if a report of ``t`` is still valid at ``now`` (UNIX seconds)."""
     return t is not None and now - t <= fresh_seconds(step_ms)
 
 
 def is_late(seconds: float, usual_seconds: float) -> bool:
-    """Whether a part of a start took long enough over the usual time that all have waited for it."""
+    """Return True if a part of a start took long enough over the usual time that all have waited for it."""
     return seconds >= max(LATE_START_SECONDS, LATE_START * usual_seconds)
 
 

@@ -1,4 +1,4 @@
-"""Metrics reduced over the ranks at equal steps, and the first step at which one is NaN."""
+"""Metrics reduced over the ranks at equal steps, and the first NaN of each."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ SILENT_WINDOWS = 2
 MAX_NAMES = 256
 
 PATIENCE_SECONDS = 3.0
-"""Longest wait for the windows of other ranks where a metric is NaN."""
+"""Longest wait for the windows of other ranks if a metric is NaN."""
 
 
 class Point(NamedTuple):
-    """A value that one rank gave at one step; ``samples`` is its weight, None where unknown."""
+    """A rank's value at one step; ``samples`` is its weight, None if unknown."""
 
     step: int
     value: float
@@ -35,7 +35,7 @@ class Point(NamedTuple):
 def reduce_points(points: list[Point]) -> tuple[float, float | None]:
     """Return the sample-weighted mean and the samples if every rank gave its samples, else the plain mean.
 
-    What is no number counts: a mean that hides it would say that all is well.
+    NaN and infinity count: a mean that hides them would look healthy.
     """
     if all(point.samples is not None and 0 < point.samples < math.inf for point in points):
         samples = sum(point.samples or 0.0 for point in points)
@@ -53,7 +53,7 @@ class _RankProgress:
         """Metric -> offset of its steps, because they began again."""
 
     def place(self, name: str, step: int) -> int:
-        """Return where ``step`` lies on a line that never goes back.
+        """Return the position of ``step`` on a line that never goes back.
 
         Scripts that count the steps of each epoch from 0 begin again; a loss that comes late from a
         device is only a little behind.
@@ -118,7 +118,7 @@ class PointReducer:
         """Yield the remaining steps: every rank starts again, from step 0 or from that of a checkpoint."""
         yield from self.flush(t)
         self._unplaced.update(self._done)
-        # Each is awaited from now on: its host may be the last to tell that it starts.
+        # Each is awaited from now on: its host may be the last to report its start.
         self._ranks = {rank: _RankProgress() for rank in self._ranks}
         for kept in (self._most, self._complete_at, self._done):
             kept.clear()
@@ -138,7 +138,7 @@ class PointReducer:
     def add(
         self, rank: int, points: dict[str, list[Point]], t: float, *, trained: bool
     ) -> list[Metric]:
-        """Take a rank's points by metric, of its window at ``t`` in which it ``trained``; return complete ones."""
+        """Take a rank's points by metric, from its window at ``t``; ``trained``: it has steps; return complete ones."""
         progress = self._ranks.setdefault(rank, _RankProgress())
         progress.windows += trained
         for name, given in points.items():
@@ -160,10 +160,10 @@ class PointReducer:
         return [metric for name in self._pending for metric in self._ready(name, t)]
 
     def _base(self, name: str, step: int) -> int:
-        """Return what is added to a step; the first of an attempt decides, for all ranks alike.
+        """Return the offset of a step; the first of an attempt decides, for all ranks alike.
 
         As for one rank's steps in ``place``: far behind means from the beginning, and the line goes
-        on; else it is a step that was done before, and the line goes back to it.
+        on; else the step is a repeated one, and the line goes back to it.
         """
         last = self._unplaced.pop(name, None)
         if last is not None and step <= (last - self._bases.get(name, 0)) // 2:
@@ -213,7 +213,7 @@ class PointReducer:
         return last < step or (entry.again and last == step)
 
     def _worth(self, name: str, entry: _Pending, t: float) -> bool:
-        """Whether a step is worth a point: more than thinning's leftovers, or NaN."""
+        """Return True if a step is worth a point: more than thinning's leftovers, or NaN."""
         count = len(entry.points)
         if not all(math.isfinite(point.value) for point in entry.points.values()):
             return True
@@ -276,7 +276,7 @@ class NotFiniteWatch:
         return self.due(t) if self._waiting else ()
 
     def due(self, t: float) -> Iterator[RunFinding]:
-        """Yield what need not wait any longer; at the end of an attempt, when ``t`` is infinite, all."""
+        """Yield complete findings; at the end of an attempt, when ``t`` is infinite, all."""
         for name, waiting in list(self._waiting.items()):
             step = min(point.step for point, _ in waiting.first.values())
             late = t - waiting.since > PATIENCE_SECONDS

@@ -1,6 +1,6 @@
-"""What of a run is measured now: the one place that says so, for every line, table, plot and page.
+"""The figures of a run that are of now, for every line, table, plot and page.
 
-A figure that is not of now is 0 where it is known that nothing is done, else unknown.
+A figure that is not of now is 0 if it is known that nothing is done, else unknown.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _sight(timeline: RunTimeline, view: RankView, now: float, *, heard: bool | N
     """Return the sight of a rank, by whether its host is ``heard`` of; None without a report."""
     if not view.alive:
         return Sight.GONE
-    if heard is None:  # then it is heard of by what else comes
+    if heard is None:  # then any event of the run counts
         heard = is_fresh(timeline.last_t, now, view.steady_ms)
     if not heard:
         return Sight.UNSEEN
@@ -53,14 +53,14 @@ def _sight(timeline: RunTimeline, view: RankView, now: float, *, heard: bool | N
 
 
 def done_text(timeline: RunTimeline) -> str:
-    """Return the progress of a run, such as ``1,200 steps``, or ``512 batches`` where it makes no steps; empty where unknown."""
+    """Return the progress of a run, such as ``1,200 steps``, or ``512 batches`` without steps; empty if unknown."""
     steps = timeline.steps
     several = "batches" if unit_of(timeline) == "batch" else ""
     return "" if steps is None else count_text(steps + 1, unit_of(timeline), several)
 
 
 def unit_of(timeline: RunTimeline) -> str:
-    """Return the unit of progress: ``step``, or ``batch`` where a rank has made no step yet."""
+    """Return the unit of progress: ``step``, or ``batch`` if a rank has made no step yet."""
     return "batch" if timeline.in_batches else "step"
 
 
@@ -92,7 +92,7 @@ def own_ms_of(view: RankView, waits: Waits, sight: Sight) -> float | None:
 class Waits:
     """By how many milliseconds each rank waits longer in a step than the rank that waits least.
 
-    Where one of them does not say how long it waited, it is their backward.
+    If one of them does not report its waits, it is their backward.
     """
 
     said: bool
@@ -118,7 +118,7 @@ def _waits_of(
     told = waited if said else backward
     known = [ms for ms in told if ms is not None]
     least = min(known, default=0.0)
-    # A long backward is known to be a wait where a slow rank costs the others time before it.
+    # A long backward is certainly a wait if a slow rank costs the others time before it.
     own_known = said or any(each.cost_ms for each in slow)
     both = zip(steps, told, strict=True) if own_known else ()
     own = [step - (ms - least) for step, ms in both if step is not None and ms is not None]
@@ -128,21 +128,21 @@ def _waits_of(
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """The figures of a run that are of now; rates and times are None where none is known.
+    """The figures of a run that are of now; rates and times are None if none is known.
 
     Attributes:
-        samples_s: Samples a second of all ranks that are seen.
+        samples_s: Samples a second of all ranks seen.
         step_ms: Mean step time of the ranks that make steps.
-        p95_ms: The longest 95th percentile of them; 0 where none is known.
+        p95_ms: The longest 95th percentile of them; 0 if none is known.
         waits: How long they wait for each other.
         working: How many ranks make steps.
-        others: What can be said of each other rank.
-        idle: Those that live and make none, and whose hosts tell of themselves.
-        unseen: Those that should live and of which nothing is known.
+        others: State of each other rank.
+        idle: Those that live and make none, and whose hosts report.
+        unseen: Those that should live, without a report.
         gone: Those whose processes have ended.
         standing: Ranks that made steps and have finished none for too long, with seconds, least far first.
         slow: The ranks that are slow now, the worst first.
-        times: The last step time of each rank that told one, at work or not, in milliseconds.
+        times: The last step time of each rank that reported one, at work or not, in milliseconds.
         hosts: Host -> its ranks.
         states: State -> the ranks in it.
     """
@@ -188,8 +188,8 @@ class Present:
 def present(timeline: RunTimeline, now: float) -> Present:
     """Return the figures of ``timeline`` that are of ``now`` (UNIX seconds).
 
-    Of thousands of ranks each is looked at once: to read it again takes as long as all that is worked out. What is kept
-    holds no list of them all: the collector would go through it in the middle of a drawing.
+    Each of thousands of ranks is read once: reading it again takes as long as the whole computation. The result
+    holds no list of them all: the garbage collector would traverse it in the middle of a drawing.
     """
     hosts = {host: is_fresh(node.t, now) for host, node in timeline.nodes.items()}
     hosts |= {host: False for host, link in timeline.links.items() if not link.connected}

@@ -1,7 +1,7 @@
-"""What every rank did over time, by moment, in bounded memory.
+"""The ranks' figures over time, by moment, in bounded memory.
 
-A cell keeps the worst of its moment, as *badness*: the value, or its negative where little is bad.
-``UNKNOWN`` is below all, and what is no number above all.
+A cell keeps the worst of its moment, as *badness*: the value, or its negative if little is bad.
+``UNKNOWN`` is below all, and NaN above all.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SAMPLED_RANKS = 128
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """What may be looked at: its name in the grammar, how it reads, its unit behind a number, and whether little of it is bad."""
+    """A figure to look at: its name in the grammar, how it reads, its unit behind a number, and True if little of it is bad."""
 
     name: str
     title: str
@@ -128,7 +128,7 @@ class Track:
 
     def reach(self, column: int, step: int) -> None:
         missing = column + 1 - len(self.steps)
-        if missing > 0:  # a moment in which nobody got further stands where the one before did
+        if missing > 0:  # a moment without progress has the step of the one before
             self.steps.extend([self.steps[-1] if self.steps else -1] * missing)
             self.columns = column + 1
         if step > self.steps[column]:
@@ -167,7 +167,7 @@ class Track:
         return dict(zip(grid.places, zip(*columns, strict=True), strict=True))
 
     def usual(self, name: str, column: int) -> float:
-        """Return the median badness of the ranks at ``column``; ``UNKNOWN`` where none is known."""
+        """Return the median badness of the ranks at ``column``; ``UNKNOWN`` if none is known."""
         cells = self.grids[name].at(column)
         known = [
             each for each in cells[:: max(1, -(-len(cells) // SAMPLED_RANKS))] if each != UNKNOWN
@@ -213,7 +213,7 @@ class RankHistory:
                 self._put(event.rank, event.t, -1, {USE.name: (USE, event.util)})
 
     def reach(self, t: float) -> None:
-        """Add the moment ``t`` (UNIX seconds), where the run has any."""
+        """Add the moment ``t`` (UNIX seconds), if the run has any."""
         if self.started is not None:
             self.whole.reach(max(0, self._column(self.whole, t, self._halve)), -1)
 

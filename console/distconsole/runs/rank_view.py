@@ -15,7 +15,7 @@ ENDED_BY_STOP = "ended by the stop"
 
 @dataclass(slots=True, eq=False)
 class RankView:
-    """One rank as last seen; None where unknown. Times in UNIX seconds, rates a second."""
+    """One rank as last seen; None if unknown. Times in UNIX seconds, rates a second."""
 
     rank: int
     host: str
@@ -25,7 +25,7 @@ class RankView:
     exit_code: int | None = None
     signal: int | None = None
     stopped: bool = False
-    """Whether it ended by the stop's SIGTERM."""
+    """True if the stop's SIGTERM ended it."""
     gpu: int | None = None
     gpu_util: float | None = None
     gpu_mem_used: int | None = None
@@ -59,7 +59,7 @@ class RankView:
     waited_ms: float | None = None
     """Wait for others in each step; None without a recent report."""
     parts_waited_ms: tuple[float, ...] | None = None
-    """What of that is in data, forward, backward and optimizer."""
+    """Parts of that in data, forward, backward and optimizer."""
     own_ms: float | None = None
     own_at: float | None = None
     """Own time of its steps in the last report of it, and that report's time."""
@@ -91,7 +91,7 @@ class RankView:
         return RankView, _VALUES(self)
 
     def begin_again(self) -> None:
-        """Forget what its process that has ended had come to: another one starts."""
+        """Forget the figures of its process that has ended: another one starts."""
         self.exit_code = self.signal = self.step = self.phase = None
         self.stopped = False
         self.stepped_at = self.started_at = self.ended_at = self.samples_s = None
@@ -110,12 +110,12 @@ class RankView:
 
     @property
     def steady_ms(self) -> float | None:
-        """The least of its last windows' step times, so that one pause is no slowness; None where unknown."""
+        """The least of its last windows' step times, so that one pause is no slowness; None if unknown."""
         return min(self.last_ms, default=None)
 
     @property
     def samples_s_run(self) -> float | None:
-        """Samples a second over the whole run; None where unknown."""
+        """Samples a second over the whole run; None if unknown."""
         return self.samples_run / self.step_seconds_run if self.step_seconds_run else None
 
     @property

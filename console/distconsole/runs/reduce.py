@@ -50,7 +50,7 @@ from distconsole.runs.rank_view import LIVING
 from distconsole.runs.samples import finite, load_events, waited_of
 
 NUMBER_SECONDS = 5.0
-"""A blame waits so long for the journal of the rank's host, which may come after the verdict."""
+"""Longest wait of a blame for the journal of the rank's host, which may come after the verdict."""
 LATE = (frames.LogEntry, frames.NoteEntry, frames.WindowEntry, frames.EndEntry)
 """Kinds of entries that are taken of a lost host after the run's end, which did not wait for it."""
 
@@ -60,8 +60,8 @@ class RunReducer:
 
     Args:
         hosts: The hosts whose ``end`` makes the run's end, in the order of nodes.
-        ranks: How many there can be: what a node says of further ones is counted and left out.
-        starts: The launcher that the script starts the ranks with, where it does.
+        ranks: Their greatest number: reports of further ones are counted and left out.
+        starts: The launcher by which the script starts the ranks, if it does.
     """
 
     def __init__(
@@ -274,7 +274,7 @@ class RunReducer:
         elif host == self._coordinator and entry.host == about:
             yield finding
             yield from self._lose(about, finding.severity, t)
-        else:  # who is lost is the coordinator's to say
+        else:  # only the coordinator decides which node is lost
             yield structs.replace(finding, severity=Severity.INFO)
 
     def _lose(self, lost: str, severity: Severity, t: float) -> Iterator[RunEvents]:
@@ -403,7 +403,7 @@ class RunReducer:
             yield from self._finish(t)
 
     def _blame_numbered(self, t: float) -> Iterator[RunEvents]:
-        """Tell who failed first, where its host's journal has come to the number that its process group gave it."""
+        """Report the first failure, once its host's journal has come to the number that its process group gave it."""
         first, late = self._unblamed, t > self._judged_at + NUMBER_SECONDS
         awaited = first is not None and first.of_rank and first.host in self._waiting
         if first is not None and (
@@ -412,7 +412,7 @@ class RunReducer:
             yield from self._blame(t)
 
     def _blame(self, t: float) -> Iterator[RunEvents]:
-        """Tell who failed first, once; a stop may have come before its process was at its end."""
+        """Report the first failure, once; a stop may have come before its process was at its end."""
         first, self._unblamed = self._numbered(self._unblamed), None
         if first is None:
             return
@@ -423,7 +423,7 @@ class RunReducer:
         yield first_failure_finding(self._ranks, first, self._left(), t)
 
     def _numbered(self, first: FirstFailure | None) -> FirstFailure | None:
-        """Give a rank its own number, which the coordinator need not know: its host has but one."""
+        """Give a rank its own number, of which the coordinator may be ignorant: its host has but one."""
         if first is None or not first.of_rank:
             return first
         there = [rank for rank, host in self._ranks.hosts.items() if host == first.host]

@@ -26,9 +26,9 @@ def load_events(
     t: float,
     processes: Sequence[frames.ProcessLoad] | None = None,
 ) -> Iterator[NodeSample | GpuSample]:
-    """Yield the node's load, None where psutil is missing, and that of each of its GPUs.
+    """Yield the node's load, None if psutil is missing, and that of each of its GPUs.
 
-    ``run`` is empty where there is none (``top``); ``t`` in UNIX seconds on the console's clock.
+    ``run`` is empty for ``top``; ``t`` in UNIX seconds on the console's clock.
     """
     if node is not None:
         busy = tuple(BusyProcess(**structs.asdict(each)) for each in processes or ())

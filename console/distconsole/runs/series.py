@@ -94,10 +94,10 @@ class Series:
             if len(self.gaps) >= MAX_GAPS:
                 self.gaps.remove(min(self.gaps, key=lambda gap: gap[1] - gap[0]))
             self.gaps.append((self.xs[-1], x))
-            self._pending = 0  # what comes is no neighbour
+            self._pending = 0  # the next point is no neighbour
 
     def cut(self, x: float) -> None:
-        """Forget the points from ``x`` on: what comes next begins there again."""
+        """Forget the points from ``x`` on: the next one begins there again."""
         keep = bisect_left(self.xs, x)
         for column in (self.xs, self.values, self.lows, self.highs):
             del column[keep:]
@@ -137,7 +137,7 @@ class Series:
 
 
 class Measured:
-    """Values at the steps at which they were measured, none of them merged: the last of every stretch of steps.
+    """Values at the steps of their measurement, none of them merged: the last of every stretch of steps.
 
     Stretches are as long in every record with as many steps, so that two records of like steps keep the same ones.
     """
@@ -165,9 +165,9 @@ class Measured:
 
 
 def usual_range(lows: Sequence[float], highs: Sequence[float]) -> tuple[float, float]:
-    """Return the lowest and the highest, outliers left out where they would make all else look alike.
+    """Return the lowest and the highest value, without outliers that would flatten all others.
 
-    One point in fifty may be one, the newest few together are none.
+    One point in fifty may be an outlier; the newest few are none if they agree.
     """
     low, high = min(lows), max(highs)
     if len(lows) < ENOUGH_POINTS:

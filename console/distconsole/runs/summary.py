@@ -30,7 +30,7 @@ from distconsole.runs.timeline import RunTimeline
 MAX_NOTICED = 20
 
 UNSUMMED = ("sample", "log", "phase")
-"""Kinds of entries that a summary says nothing of."""
+"""Kinds of entries that a summary does not use."""
 END_FIELDS = ("state", "seconds", "exit_code", "first_failure")
 BRIEF_ENTRIES = 2000
 """Entries, of all hosts together, that a list reads of a run."""
@@ -111,9 +111,9 @@ def seen_in(summary: RunSummary, timeline: RunTimeline) -> RunSummary:
 
 
 def brief(run_file: RunFile) -> RunSummary:
-    """Return the summary of a stored run for a list: the kept one, else what its last entries tell.
+    """Return the summary of a stored run for a list: the kept one, else one of its last entries.
 
-    Samples a second are then the mean over these, and which metric was when at its best is not known.
+    Samples a second are then the mean over these, and the metrics' best values are unknown.
     """
     record = run_file.record()
     summary = listed(record)
@@ -123,7 +123,7 @@ def brief(run_file: RunFile) -> RunSummary:
     reducer = reducer_of(record)
     timeline = RunTimeline(reducer.stragglers)
     each = max(100, BRIEF_ENTRIES // max(1, len(record.hosts)))
-    with contextlib.suppress(ValueError):  # a list shows what can be read
+    with contextlib.suppress(ValueError):  # a list shows the readable part
         for stored in run_file.tail(record.hosts, each):
             for event in reducer.feed(stored.host, decode_entry(stored.body), stored.t):
                 timeline.apply(event)
@@ -149,7 +149,7 @@ def stored_timeline(run_file: RunFile, without: tuple[str, ...] = ()) -> RunTime
 
 
 def keep_whole(run_file: RunFile, timeline: RunTimeline) -> RunSummary:
-    """Return the summary of a run all of whose events ``timeline`` has; keep it if the run is over."""
+    """Return the summary of a run with all its events in ``timeline``; keep it if the run is over."""
     record = run_file.record()
     summary = summarise(record, timeline)
     if record.end:
@@ -174,15 +174,15 @@ def replay(
     lines: WaitingLines | None = None,
     until: Mapping[HostName, int] | None = None,
 ) -> Iterator[RunEvents]:
-    """Yield the events of the entries that are stored; those that cannot be read are counted.
+    """Yield the events of the stored entries; unreadable ones are counted.
 
-    The end comes last: a host that the run went on without may have told more since.
+    The end comes last: a host that the run went on without may have reported more since.
 
     Args:
-        spoilt: By host how many of them there are.
-        without: Kinds of entries that nobody wants; most of them are not even decoded.
+        spoilt: Number of unreadable entries by host.
+        without: Unwanted kinds of entries; most of them are not even decoded.
         last: Takes the number of the last entry of each of its hosts.
-        lines: Takes what was printed, until a host's end, so that all else comes first.
+        lines: Takes printed lines, until a host's end, so that all else comes first.
         until: The number of the last entry of each host that is wanted; None wants all.
     """
     unwanted = re.compile(f'"kind":"(?:{"|".join(without)})"'.encode()) if without else None
@@ -256,7 +256,7 @@ def stored_events(
 def damage_finding(
     record: RunRecord, spoilt: Mapping[str, int], run_file: RunFile, t: float
 ) -> RunFinding | None:
-    """Return what is to be said of a record that can be read in part only; None of a sound one.
+    """Return the finding on a record that can be read in part only; None for a sound one.
 
     ``spoilt`` counts entries that mean nothing by host; the record ends at ``t`` (UNIX seconds).
     """

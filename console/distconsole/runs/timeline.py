@@ -43,14 +43,14 @@ MAX_METRIC_NAMES = 256
 STEADY_WINDOWS = 3
 """A rank is as slow as in the fastest of its last windows."""
 SAID_SHARE = 0.9
-"""Ranks' own times are compared where each says how long it waited in this share of its steps."""
+"""Ranks' own times are compared if each reports its waits in this share of its steps."""
 SAME_STALL_SECONDS = 60.0
 """Seconds after which a diagnosis belongs to another stall."""
 PHASE_ORDER = ("interpreter", "import_torch", "init_process_group", "first_step")
 
 
 class RunTimeline:
-    """What a run looks like after the events applied so far; ``started`` and ``last_t`` in UNIX seconds.
+    """A run after the events applied so far; ``started`` and ``last_t`` in UNIX seconds.
 
     Its size is bounded by ranks, hosts, metric names and the limits above. Used by one thread at a time.
 
@@ -63,9 +63,9 @@ class RunTimeline:
     restart: RunRestarted | None = None
     end: RunEnded | None = None
     stall: RunFinding | None = None
-    """The newest finding that says what keeps the ranks that have stalled."""
+    """The newest finding on the cause of a stall."""
     ranks_have_gpus = False
-    _farthest: int | None = None  # ``steps``, where it need not be looked for
+    _farthest: int | None = None  # cached ``steps``
 
     def __init__(self, stragglers: StragglerWatch | None = None) -> None:
         self.run = ""
@@ -90,7 +90,7 @@ class RunTimeline:
         """The transient line (a progress bar) that stands there now."""
         self.findings: list[RunFinding] = []
         self.unsound: RunFinding | None = None
-        """The first finding of this attempt that says that its ranks do not train one model as they should."""
+        """The first finding of this attempt that its ranks do not train one model as they should."""
         self.calls: dict[int, RankCalled] = {}
         """Rank -> its place at the last call."""
         self.stragglers = stragglers or StragglerWatch()
@@ -156,14 +156,14 @@ class RunTimeline:
 
     @property
     def is_kept(self) -> bool:
-        """Whether it is stored: not if it could not be started, or distconsole did not start it."""
+        """True if it is stored: not if it could not be started, or distconsole did not start it."""
         return (
             bool(self.run) and not self.is_found and (self.end is None or self.end.error is UNSET)
         )
 
     @property
     def is_found(self) -> bool:
-        """Whether distconsole did not start it, so that its steps are not seen."""
+        """True if distconsole did not start it, so that its steps are not seen."""
         return self.plan is not None and self.plan.found is True
 
     @property
@@ -188,7 +188,7 @@ class RunTimeline:
 
     @property
     def mean_samples_s(self) -> float | None:
-        """Samples a second over all ranks while they trained, pauses in their steps included; None where unknown."""
+        """Samples a second over all ranks while they trained, pauses in their steps included; None if unknown."""
         longest = max((view.step_seconds_run for view in self.ranks.values()), default=0.0)
         if not longest:
             return None
@@ -202,26 +202,26 @@ class RunTimeline:
 
     @property
     def spread(self) -> float | None:
-        """Slowest rank's mean step time over the fastest's; 1.0 is even; None where unknown."""
+        """Slowest rank's mean step time over the fastest's; 1.0 is even; None if unknown."""
         times = self.step_times
         return times[-1] / times[0] if times and times[0] else None
 
     @property
     def own_times(self) -> dict[int, float]:
-        """Rank -> its mean step less what it waits longer than the rank that waits least, in milliseconds.
+        """Rank -> its mean step less its waiting beyond that of the rank that waits least, in milliseconds.
 
-        Of all windows but its first one; empty where a rank does not say how long it waited in nearly all of them.
+        Of all windows but its first one; empty if a rank does not report its waits in nearly all of them.
         """
         views = [view for view in self.ranks.values() if view.step_ms_run is not None]
         if any(v.own_steps < SAID_SHARE * (v.steps - v.first_steps) for v in views):
-            return {}  # means of different windows say nothing of each other
+            return {}  # means of different windows cannot be compared
         least = min((view.waited_ms_run or 0.0 for view in views), default=0.0)
         own = {view.rank: view.own_ms_run + least for view in views if view.own_ms_run is not None}
         return own if len(own) == len(views) else {}
 
     @property
     def own_spread(self) -> float | None:
-        """The longest of the ranks' ``own_times`` over the shortest; None where unknown."""
+        """The longest of the ranks' ``own_times`` over the shortest; None if unknown."""
         own = self.own_times.values()
         return max(own) / min(own) if own and min(own) else None
 
@@ -247,7 +247,7 @@ class RunTimeline:
                 view.local_rank = local_rank
 
     def is_told(self, finding: RunFinding) -> bool:
-        """Whether it blames a lost host that another finding already names."""
+        """Return True if it blames a lost host that another finding already names."""
         if finding.check != conclusions.FIRST_FAILURE or finding.rank is not UNSET:
             return False
         lost = (each for each in self.findings if each.check == conclusions.NODE_LOST)
@@ -255,8 +255,7 @@ class RunTimeline:
 
     def _finding(self, event: RunFinding) -> None:
         if event.check == conclusions.STALL:
-            # What is found out later of the same stall takes the place of what was said of it at
-            # once.
+            # A later diagnosis of the same stall replaces the first one.
             before = next(
                 (f for f in reversed(self.findings) if f.check == conclusions.STALL), None
             )

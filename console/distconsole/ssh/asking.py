@@ -1,4 +1,4 @@
-"""The person at the terminal, whom a login asks for a password or a code: one question at a time.
+"""The person at the terminal, who answers a login's question for a password or a code: one question at a time.
 
 Until a screen takes the questions they are put on the controlling terminal, as ssh puts them.
 """
@@ -21,9 +21,9 @@ from typing import Any, Protocol, Self
 from distconsole.ssh.plain import plain_text
 
 LOOK_SECONDS = 0.2
-"""How often whoever waits for an answer looks whether it is still wanted."""
+"""Seconds between a waiting login's checks that its answer is still wanted."""
 PATIENCE_SECONDS = 20.0
-"""A question that waited so long for others is not put: its server may hang up on who is slow (LoginGraceTime)."""
+"""A question that waited this long for others is not shown: its server may hang up on a slow login (LoginGraceTime)."""
 MAX_ANSWER_BYTES = 4096
 MAX_QUESTION_CHARS = 400
 LFLAG = 3
@@ -32,7 +32,7 @@ ERASE = "\r\x1b[K"
 
 @dataclass(frozen=True, slots=True)
 class LoginQuestion:
-    """What a login to ``host`` asks for, in ssh's words; ``only_told`` where no answer is typed, as for a touch of a key."""
+    """A login's question, in ssh's words; ``only_told`` if no answer is typed, as for a touch of a key."""
 
     host: str
     words: str
@@ -47,18 +47,18 @@ class LoginQuestion:
 
 
 class NotPutError(Exception):
-    """The question was never put: earlier ones took so long that its server may have given up."""
+    """The question was not shown: earlier ones took so long that its server may have given up."""
 
 
 Wanted = Callable[[], bool]
-"""Whether an answer is still waited for."""
+"""True while an answer is awaited."""
 
 
 class Asker(Protocol):
     def can_ask(self) -> bool: ...
 
     def ask(self, question: LoginQuestion, wanted: Wanted) -> str | None:
-        """Return what the person typed; None if nobody answers, or nothing is ``wanted`` any more."""
+        """Return the typed answer; None without one, or once it is not ``wanted`` any more."""
         ...
 
 
@@ -72,7 +72,7 @@ class Person:
         self._waiting = 0
         self._since = 0.0
         self._asked: list[tuple[float, float]] = []
-        """When somebody was asked, from and until, in monotonic seconds."""
+        """Times of questions, from and until, in monotonic seconds."""
         self._has_left = False
         self.question = ""
         """The one that stands there unanswered, in one line; empty if there is none."""
@@ -117,7 +117,7 @@ class Person:
             self._turn.release()
 
     def working_seconds(self, at: float | None = None) -> float:
-        """Return monotonic seconds without those in which a person was asked: no deadline runs then.
+        """Return monotonic seconds without the time of questions: no deadline runs then.
 
         Args:
             at: A moment of ``time.monotonic``; None is now.
@@ -129,7 +129,6 @@ class Person:
 
     @contextmanager
     def asked_by(self, asker: Asker) -> Iterator[None]:
-        """Put the questions to ``asker`` meanwhile."""
         before, self._asker = self._asker, asker
         try:
             yield
@@ -152,10 +151,10 @@ class Person:
 
 
 class TerminalAsker:
-    """The controlling terminal, whatever the standard streams are; what is typed is not shown."""
+    """The controlling terminal, whatever the standard streams are; it does not echo answers."""
 
     def can_ask(self) -> bool:
-        """Whether there is one, and we are not in its background, where to read it would stop us."""
+        """Return True if there is one and we are in its foreground: a read from the background would stop us."""
         with suppress(OSError), _terminal() as terminal:
             return os.tcgetpgrp(terminal) == os.getpgrp()
         return False
@@ -169,7 +168,7 @@ class TerminalAsker:
 
     def _read(self, terminal: int, question: LoginQuestion, wanted: Wanted) -> str | None:
         shown = question.text + ("\n" if question.only_told else " ")
-        with _Unseen(terminal) as unseen:  # which forgets what was typed before the question
+        with _Unseen(terminal) as unseen:  # which discards input typed before the question
             _write(terminal, f"{ERASE}{shown}")
             typed = b""
             while wanted():
@@ -191,7 +190,7 @@ class TerminalAsker:
 
 
 def decode_typed(typed: bytes) -> str:
-    """Return what was typed, which no terminal has to spell in UTF-8, as text that encodes to the same bytes."""
+    """Return typed bytes, which a terminal need not encode in UTF-8, as text that encodes to the same bytes."""
     return typed.decode("utf-8", "surrogateescape")
 
 
@@ -209,7 +208,7 @@ def _terminal() -> Iterator[int]:
 
 
 class _Unseen:
-    """Shows nothing of what is typed; afterwards all is as before, also where the program ends meanwhile."""
+    """Turns the terminal's echo off and restores it afterwards, also if the program ends meanwhile."""
 
     def __init__(self, terminal: int) -> None:
         self._terminal = terminal
@@ -229,7 +228,7 @@ class _Unseen:
         atexit.unregister(self._leave)
 
     def renew(self) -> bool:
-        """Hide it again where a shell has made the terminal its own, by Ctrl-Z and fg; return whether it had."""
+        """Turn the echo off again if a shell has turned it on, by Ctrl-Z and fg; return True if it had."""
         with self._changing:
             attributes: list[Any] = termios.tcgetattr(self._terminal)
             is_seen = bool(attributes[LFLAG] & termios.ECHO)

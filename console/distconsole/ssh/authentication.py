@@ -27,7 +27,7 @@ UNREADABLE = (
     ValueError,
     OSError,
 )
-"""What a key, or a certificate, of a form that paramiko does not read raises."""
+"""Exceptions from a key, or a certificate, of a form that paramiko does not read."""
 Load = Callable[[str], paramiko.PKey | str]
 
 
@@ -51,19 +51,19 @@ class _Agent(paramiko.agent.AgentSSH):
 
 @dataclass(slots=True)
 class _Tried:
-    """What was offered, for the message when nothing is accepted."""
+    """Offered and unusable keys, for the message when nothing is accepted."""
 
     offered: list[str] = field(default_factory=list)
     locked: list[str] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
     ssh_may: bool = False
-    """Whether ssh has more to offer: a key of a form that paramiko does not read, a certificate and the key alone."""
+    """ssh has more to offer: a key of a form that paramiko does not read, a certificate and the key alone."""
 
 
 def log_in(transport: paramiko.Transport, options: SshOptions, load: Load) -> None:
-    """Authenticate, key by key in OpenSSH's order; ``load`` is ``load_key``, or remembers what it returned.
+    """Authenticate, key by key in OpenSSH's order; ``load`` is ``load_key``, or a cache of it.
 
-    Raises AuthError, which says what was offered and what is locked, if no key is accepted,
+    Raises AuthError, with the offered and the locked keys, if no key is accepted,
     ConnectError if the server stops answering.
     """
     tried = _Tried()
@@ -96,7 +96,7 @@ def log_in(transport: paramiko.Transport, options: SshOptions, load: Load) -> No
 
 
 def _ask_offers(transport: paramiko.Transport, options: SshOptions) -> tuple[str, ...]:
-    """Return the ways to log in that the server offers; none if it does not say."""
+    """Return the server's ways to log in; none if it does not list them."""
     try:
         transport.auth_none(options.user)
     except paramiko.BadAuthenticationType as error:
@@ -149,14 +149,14 @@ def load_key(path: str) -> paramiko.PKey | str:
     try:
         return paramiko.PKey.from_path(path)
     except (paramiko.PasswordRequiredException, TypeError):
-        # cryptography raises TypeError where a passphrase is missing.
+        # cryptography raises TypeError for a missing passphrase.
         return "locked"
     except UNREADABLE as error:
         return "locked" if "Unsupported cipher" in str(error) else "unreadable"
 
 
 def _add_certificate(path: str, certificate: str) -> paramiko.PKey | None:
-    """Return a fresh copy of the key with its certificate; None where they do not belong together."""
+    """Return a fresh copy of the key with its certificate; None if they do not belong together."""
     try:
         key = paramiko.PKey.from_path(path)
         key.load_certificate(certificate)
@@ -168,7 +168,7 @@ def _add_certificate(path: str, certificate: str) -> paramiko.PKey | None:
 def describe_keys(hosts: Sequence[SshOptions]) -> tuple[list[str] | None, dict[str, str]]:
     """Return the kinds of keys that the first host's agent holds, and by file that of its key, or why it has none.
 
-    The agent's are None where there is no agent; files that are not there are left out.
+    The agent's are None without an agent; missing files are left out.
     """
     held = None
     if hosts[0].identity_agent:
@@ -184,7 +184,7 @@ def describe_keys(hosts: Sequence[SshOptions]) -> tuple[list[str] | None, dict[s
 
 
 def _public(path: str) -> bytes | None:
-    """Return the public half beside a private key, which tells whether the agent holds it."""
+    """Return the public half beside a private key, by which the agent's keys are compared."""
     file = Path(path if path.endswith(".pub") else f"{path}.pub")
     try:
         words = file.read_text(encoding="utf-8", errors="replace").split()

@@ -1,6 +1,6 @@
-"""Which SSH carries a connection: paramiko, or the system's ssh where the login is one that paramiko cannot do.
+"""Chooses the SSH of a connection: paramiko, or the system's ssh for logins that paramiko cannot do.
 
-paramiko has keys alone, and costs a tenth of ssh's time. So it goes first, unless somebody, or ssh_config, says that
+paramiko has keys alone, and costs a tenth of ssh's time. So it goes first, unless the user, or ssh_config, shows that
 it cannot be enough.
 """
 
@@ -32,7 +32,7 @@ ASK_IN_TERMINAL = "started in a terminal, distconsole asks for the password or t
 YES = ("yes", "true")
 KERBEROS = "gssapi-with-mic"
 ALGORITHMS = {"pubkeyacceptedalgorithms", "pubkeyacceptedkeytypes"}
-"""What ssh_config lets a key be used with, such as SHA-1 for old servers."""
+"""Keywords of ssh_config that allow algorithms for a key, such as SHA-1 for old servers."""
 READ_BY_PARAMIKO = re.compile(rb"-----BEGIN (?:OPENSSH|RSA|EC) PRIVATE KEY-----")
 
 
@@ -49,7 +49,7 @@ class ChosenTransport:
         """Hosts, and those on the way to them, where ssh could log in and paramiko could not."""
 
     def connect(self, host: Host) -> Connection:
-        """Reach ``host`` as ssh_config says; its own user and port win over that.
+        """Reach ``host`` by ssh_config; its own user and port win over that.
 
         Raises ResolveError, ConnectError, UnknownHostKeyError, ChangedHostKeyError or AuthError,
         ConfigError if an ssh_config cannot be understood.
@@ -63,7 +63,7 @@ class ChosenTransport:
             raise self._suggest(host.name, error) from None
 
     def who_may_ask(self, hosts: Sequence[Host]) -> list[Host]:
-        """Return the hosts to which the system's ssh leads from the beginning, so that a person may be asked."""
+        """Return the hosts that start with the system's ssh, so that a person may be asked."""
         found = [host for host in hosts if host.transport == TransportName.OPENSSH]
         if found or (hosts and self._config.says_how_to_log_in(hosts[0])):
             found = [
@@ -72,7 +72,7 @@ class ChosenTransport:
         return found
 
     def prepare(self, hosts: Iterable[Host]) -> None:
-        """Load what ``hosts`` need, here and now: several threads would only take turns at it."""
+        """Load the modules that ``hosts`` need, here and now: several threads would only take turns at it."""
         if any(host.transport != TransportName.OPENSSH for host in hosts):
             self._load_paramiko()
 
@@ -91,7 +91,7 @@ class ChosenTransport:
         return any(is_beyond_paramiko(each) or has_master(each) for each in way)
 
     def _load_paramiko(self) -> ParamikoTransport:
-        # It takes a tenth of a second, which a host that asks for ssh does not need.
+        # The import takes a tenth of a second, which a host that asks for ssh does not need.
         from distconsole.ssh.paramiko_transport import ParamikoTransport  # noqa: PLC0415
 
         with self._loading:
@@ -126,7 +126,7 @@ class ChosenTransport:
         return connection
 
     def _may_help(self, way: list[SshOptions], error: AuthError, *, asks: bool) -> bool:
-        """Whether ssh has other keys or algorithms, or the server offers a way that somebody or something here can go."""
+        """Return True if ssh has other keys or algorithms, or the server offers a way that a person or a ticket can use."""
         other = error.ssh_may or any(ALGORITHMS & each.login.keys() for each in way)
         ticket = any(each.login.get("gssapiauthentication") in YES for each in way)
         by_ticket = ticket and KERBEROS in error.offers
@@ -140,7 +140,7 @@ class ChosenTransport:
 
 
 def is_beyond_paramiko(options: SshOptions) -> bool:
-    """Whether ssh_config asks for another login than by a key in a file or an agent, or for what only ssh finds out."""
+    """Return True if ssh_config asks for another login than by a key in a file or an agent, or for one that only ssh can judge."""
     said = options.login
     methods = said.get("preferredauthentications", "publickey")
     return (

@@ -64,7 +64,7 @@ class EmbeddedCluster:
         return demo_cluster(self.ssh_config, self.hosts)
 
     def open(self) -> None:
-        """Start the servers and write what reaches them; raises OSError without a folder or a port."""
+        """Start the servers and write the files to reach them; raises OSError without a folder or a port."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o700)
         user = _make_key(self.folder / "id_ed25519")
@@ -246,7 +246,7 @@ class _Login(paramiko.ServerInterface):
 
 @dataclass(slots=True)
 class _Command:
-    """A process whose streams are copied to and from a channel by threads."""
+    """A process; threads copy its streams to and from a channel."""
 
     channel: paramiko.Channel
     process: subprocess.Popen[bytes]
@@ -309,7 +309,7 @@ def _make_key(path: Path) -> paramiko.PKey:
 
 
 def _end_by_mark(mark: str, grace_seconds: float = END_SECONDS) -> None:
-    """End every process whose environment carries ``mark``: first asked, then killed."""
+    """End every process with ``mark`` in its environment: first asked, then killed."""
     if grace_seconds > 0:
         for process in _find_by_mark(mark):
             with suppress(psutil.Error):
@@ -324,7 +324,7 @@ def _end_by_mark(mark: str, grace_seconds: float = END_SECONDS) -> None:
 
 
 def _find_by_mark(mark: str) -> list[psutil.Process]:
-    """Return whatever carries the mark in its environment, which a zombie has lost."""
+    """Return the processes with the mark in their environment, which a zombie has lost."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):

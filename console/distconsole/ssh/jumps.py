@@ -1,4 +1,4 @@
-"""Jump hosts, whatever carries the connections: each is reached once for all who go through it."""
+"""Jump hosts, for either transport: each is reached once for all connections through it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Hops = tuple[str, ...]
 def way_to(host: Host, config: SshConfig) -> list[SshOptions]:
     """Return how ``host`` is reached and, nearest to it first, the hosts through which its ssh_config leads.
 
-    Raises ConnectError if it jumps through itself, before anybody waits for anybody.
+    Raises ConnectError if it jumps through itself, which would wait for ever.
     """
     found = [config.find(host)]
     hops = found[0].proxy_jump
@@ -55,9 +55,9 @@ class Jumps(Generic[J]):
         self._lock = threading.Lock()
 
     def reach(self, hops: Hops) -> J:
-        """Return the connection to the last of ``hops``; one attempt serves all who wait for it.
+        """Return the connection to the last of ``hops``; one attempt serves all waiting callers.
 
-        Raises what ``connect`` does, which then says by way of which host.
+        Raises ``connect``'s exceptions, with the hosts on the way.
         """
         with self._lock:
             shared = self._shared.get(hops)
@@ -79,7 +79,7 @@ class Jumps(Generic[J]):
                 told.args = (told.message,)
                 shared.set_exception(told)
             except BaseException as error:
-                # Whoever waits for us must not wait for ever.
+                # Waiting callers must not wait for ever.
                 shared.set_exception(error)
                 raise
         return shared.result()

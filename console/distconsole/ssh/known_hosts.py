@@ -1,7 +1,7 @@
-"""Proof of who a host is, by known_hosts(5).
+"""Proof of a host's identity, by known_hosts(5).
 
-Hashed names, patterns, ``[host]:port`` and ``@revoked`` are understood. Of ``@cert-authority`` lines only whom they speak
-of: the system's ssh verifies such a host.
+Hashed names, patterns, ``[host]:port`` and ``@revoked`` are understood. Of ``@cert-authority`` lines only the host
+patterns are used: the system's ssh verifies such a host.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ AUTHORITY = "@cert-authority"
 MAX_FILE_BYTES = 32 * 1024 * 1024
 
 _ALGORITHMS = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
-"""What to ask a server for so that it shows a key of this type; the type itself where not named."""
+"""Algorithms to ask a server for so that it shows a key of this type; else the type itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +48,10 @@ class KnownKey:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """What known_hosts says of a ``name``; ``portless`` lines count for equal keys; new lines go to ``file``.
+    """The lines of known_hosts on a ``name``; ``portless`` ones count for equal keys; new lines go to ``file``.
 
     Attributes:
-        by_authority: Whether a certificate authority is known for it, whose word ssh alone can verify.
+        by_authority: A certificate authority is known for it, whose signature ssh alone can verify.
         no_known_hosts: As ``SshOptions`` has it.
     """
 
@@ -138,7 +138,7 @@ class KnownHosts:
     def lookup(
         self, host: str, port: int, *, alias: str | None, file: str, no_known_hosts: str = ""
     ) -> Lookup:
-        """Return what is known of ``host``, or of its HostKeyAlias without a port; a new line goes to ``file``."""
+        """Return the keys of ``host``, or of its HostKeyAlias without a port; a new line goes to ``file``."""
         bare = (alias or host).lower()
         name = bare if alias or port == 22 else f"[{bare}]:{port}"
         named = [key for key in self._keys if key.names(name)]
@@ -154,7 +154,6 @@ class KnownHosts:
 
 
 def fingerprint(blob: bytes) -> str:
-    """Return the fingerprint as ``ssh-keygen -l`` prints it."""
     digest = base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
     return f"SHA256:{digest}"
 

@@ -1,7 +1,7 @@
 """paramiko, imported in half of the time; import it from here.
 
 It asks for its own version by ``importlib.metadata``, and its own reader of ssh_config imports invoke:
-60 of 140 ms of CPU, which is a fifth of the way to a script's first line.
+60 of 140 ms of CPU, a fifth of the way to a script's first line.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The control socket of a master of OpenSSH (PROTOCOL.mux, version 4): commands over a connection that stands already.
 
-The client's end is spoken here, because an ``ssh -S`` for each command costs a process, and tells a lost connection
-only by words.
+This client speaks the protocol itself, because an ``ssh -S`` for each command costs a process, and reports a lost
+connection only in words.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DENIED, FAILURE, EXIT = 0x80000002, 0x80000003, 0x80000004
 IS_ALIVE, SESSION_OPENED = 0x80000005, 0x80000006
 
 ANSWER_SECONDS = 5.0
-"""What a master may take for an answer that needs nothing of the server."""
+"""Longest that a master takes for an answer that needs nothing of the server."""
 MAX_PACKET_BYTES = 256 * 1024
 NO_ESCAPE = 0xFFFFFFFF
 REQUEST = 1
@@ -32,7 +32,7 @@ REQUEST = 1
 
 
 class RefusedError(Exception):
-    """The master, or the server, opens no session; says why."""
+    """The master, or the server, opens no session; its text is the reason."""
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ class ControlSocket:
             raise
 
     def check(self) -> None:
-        """Have the master say that it is there; raises LinkLostError."""
+        """Ask the master for a sign of life; raises LinkLostError."""
         with self._no_os_error():
             self._send(ALIVE_CHECK, REQUEST)
             self._expect(IS_ALIVE)
@@ -92,7 +92,7 @@ class ControlSocket:
     ) -> int:
         """Start ``command`` with these descriptors as its streams; return the session's number.
 
-        Of the ``environment`` the master passes on what its SendEnv names.
+        Of the ``environment`` the master passes on the names in its SendEnv.
 
         Raises RefusedError if master or server refuse, LinkLostError if the master ends, TimeoutError.
         """
@@ -134,7 +134,7 @@ class ControlSocket:
 
     @property
     def ended(self) -> bool:
-        """Whether the master has ended, as far as is known; only where no answer is awaited."""
+        """True once the master is seen to have ended; only valid while no answer is awaited."""
         try:
             told = readable([self._socket.fileno()], 0.0)
             return bool(told) and not self._socket.recv(1, socket.MSG_PEEK)

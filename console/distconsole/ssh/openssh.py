@@ -1,7 +1,7 @@
 """SSH by the system's ssh, for every login that it knows: passwords, codes, Kerberos, hardware keys, certificates.
 
-A connection is a master of OpenSSH: the user's own where one stands (ControlPath), else one of ours, opened by one
-login and closed at the end. Commands go over it as ``multiplexing`` says.
+A connection is a master of OpenSSH: the user's own if it runs (ControlPath), else one of ours, opened by one
+login and closed at the end. Commands go over it by ``multiplexing``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FREED_SECONDS = 2.0
 """How long the server may take to notice that a command is over, before another may begin in its place (MaxSessions)."""
 RETRY_SECONDS = 0.05
 QUIET_SECONDS = 300.0
-"""A host whose question nobody answered does not ask again for so long."""
+"""A host with an unanswered question does not ask again for this long."""
 
 ALWAYS = {
     "StrictHostKeyChecking": "yes",
@@ -61,7 +61,7 @@ ALWAYS = {
     "ServerAliveCountMax": "4",
     "ControlPersist": str(LINGER_SECONDS),
 }
-"""What every master of ours is told, whatever ssh_config says."""
+"""Options of every master of ours; they override ssh_config."""
 
 
 @dataclass(slots=True)
@@ -108,7 +108,7 @@ class OpensshTransport:
         return OpensshConnection(master, host, options.environment, log_in)
 
     def close(self) -> None:
-        """Give up the logins that go on, and close the jump hosts; what connections hold is theirs to close."""
+        """Give up the logins that go on, and close the jump hosts; connections close their own resources."""
         self._closed.set()
         self._jumps.close()
         with self._lock:
@@ -162,7 +162,7 @@ class OpensshTransport:
     def _with_key(
         self, error: UnknownHostKeyError, host: Host, options: SshOptions, words: list[str]
     ) -> UnknownHostKeyError:
-        """Return the error with the key that the host shows, for whom a person may trust; as it is before OpenSSH 8.5."""
+        """Return the error with the host's key, for a person to trust; as it is before OpenSSH 8.5."""
         file = self._own_folder().path / f"{next(self._numbers)}.key"
         writer = file.with_suffix(".sh")
         writer.write_text(f'[ "$2" = NONE ] || echo "$1 $2" >{shlex.quote(str(file))}\n')
@@ -307,7 +307,7 @@ def has_master(options: SshOptions) -> bool:
 def _find_master(options: SshOptions) -> _Master | None:
     """Return the user's master at the host's ControlPath, if one answers there."""
     for path in options.control_paths:
-        # In a folder of many users anybody may put a socket there, and be the host.
+        # In a folder of many users any of them may put a socket there, and pose as the host.
         with suppress(OSError, LinkLostError):
             if Path(path).stat().st_uid not in (os.getuid(), 0):
                 continue

@@ -38,18 +38,18 @@ from distconsole.ssh.plain import plain_text
 from distconsole.ssh.transport import readable
 
 LOGIN_SECONDS = 120.0
-"""What a login may take without what a person takes to answer; sshd's own LoginGraceTime."""
+"""Longest that a login takes without a person's answers; sshd's own LoginGraceTime."""
 HELLO_SECONDS = 5.0
 MAX_LOG_BYTES = 256 * 1024
 MAX_QUESTION_BYTES = 8192
 ASK_SOCKET = "DISTCONSOLE_ASK"
-"""The variable that says where a login's SSH_ASKPASS asks."""
+"""The variable with the socket that a login's SSH_ASKPASS asks."""
 
 PREFIX = "dc-ssh-"
 MAX_FOLDER_CHARS = 60
 """A Unix socket's path has 104 bytes at most, and ssh makes it in two steps, with a longer name first."""
 YOUNG_SECONDS = 60.0
-"""A folder is locked soon after it was made; one that is older and is not locked is nobody's."""
+"""A folder is locked soon after it was made; an older one without a lock is left over."""
 SCRIPT, PROGRAM = "ask.py", "ask"
 
 ASKPASS = """
@@ -64,7 +64,7 @@ while part := asked.recv(4096):
 os.write(1, answer)
 sys.exit(not answer.endswith(b"\\n"))
 """
-"""The program: sends the kind of the question, a line, and its words, and hands on what is answered."""
+"""The program: sends the kind of the question, a line, and its words, and prints the answer."""
 
 
 class Login:
@@ -82,13 +82,13 @@ class Login:
         self._log = place.with_suffix(".log")
         self._asks = place.with_suffix(".ask")
         self.said = ""
-        """What ssh wrote."""
+        """ssh's output."""
         self.control: ControlSocket | None = None
         """A connection to the master; None if there is none."""
         self.declined = False
-        """Whether a person was asked and gave no answer."""
+        """A person was asked and gave no answer."""
         self.waited_in_vain = False
-        """Whether its question waited so long for those of others that it is not to be put."""
+        """Its question waited too long for those of others to be shown."""
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(str(self._asks))
         self._asks.chmod(0o600)
@@ -149,7 +149,7 @@ class Login:
         os.close(ended)
 
     def _answer(self, connection: socket.socket) -> None:
-        """Have one question answered, or the login given up if nobody does."""
+        """Have one question answered, or the login given up without an answer."""
         connection.settimeout(HELLO_SECONDS)
         asked = b""
         while not asked.endswith(b"\0") and len(asked) < MAX_QUESTION_BYTES:
@@ -178,7 +178,7 @@ class Login:
 
 def _environment(askpass: Path, asks: Path) -> dict[str, str]:
     forced = {"SSH_ASKPASS": str(askpass), "SSH_ASKPASS_REQUIRE": "force", ASK_SOCKET: str(asks)}
-    # Before OpenSSH 8.4 a display is what makes it ask so, where there is no terminal.
+    # Before OpenSSH 8.4, ssh without a terminal uses SSH_ASKPASS only if DISPLAY is set.
     return {"DISPLAY": ":0", **os.environ, **forced}
 
 
@@ -196,7 +196,7 @@ TRIED = (
 DENIED = re.compile(
     r"^(?:\S+: Permission denied \(|Received disconnect.*Too many auth)", re.MULTILINE
 )
-"""Not what a server's banner may say as well."""
+"""Of ssh itself: a server's banner may not look like it."""
 OFFERED = re.compile(r"Authentications that can continue: (\S+)")
 NO_ALGORITHM = re.compile(
     r"no matching (key exchange method|host key type|cipher|MAC) found\. Their offer: (\S+)"
@@ -207,7 +207,7 @@ ALGORITHMS = {
     "cipher": "Ciphers",
     "MAC": "MACs",
 }
-"""What ssh lacks, and the keyword of ssh_config that adds it."""
+"""Algorithms that ssh lacks, and the keyword of ssh_config that adds each."""
 UNKNOWN_KEYWORD = re.compile(r"^.*Bad configuration option: (\S+)", re.MULTILINE)
 REACHED = re.compile(r"debug1: Connecting to .* \[([^\]]+)\] port \d+")
 FIRST_WORDS = re.compile(
@@ -225,13 +225,13 @@ HOST_KEY = re.compile(r"Server host key: (\S+ \S+)")
 
 
 def reached_address(said: str) -> str:
-    """Return the address that ssh connected to; empty where it did not say, as by a ProxyCommand."""
+    """Return the address that ssh connected to; empty if it logged none, as by a ProxyCommand."""
     found = REACHED.search(said)
     return "" if found is None else found[1].removeprefix("::ffff:")
 
 
 def first_words(said: str) -> str:
-    """Return the first that the server said, its version or, where it has none, another line; empty if nothing came."""
+    """Return the server's version or, without one, the first other line that it sent; empty if nothing came."""
     found = FIRST_WORDS.search(said)
     return found[1] if found else ""
 
@@ -247,14 +247,14 @@ def failure(
     asks: bool,
     let_in: bool = False,
 ) -> ConsoleError:
-    """Return what it means that ssh said this, and that no master stands.
+    """Return the error that ssh's output shows, if no master runs.
 
     Args:
         by_hand: The command that a person types for the same.
-        jump: The jump host through which it went; empty if there is none.
-        declined: Whether a person was asked and gave no answer.
-        asks: Whether there was a person to ask.
-        let_in: Whether the login itself succeeded.
+        jump: The jump host on the way; empty without one.
+        declined: A person was asked and gave no answer.
+        asks: There was a person to ask.
+        let_in: The login itself succeeded.
     """
     lines = [plain_text(line) for line in said.splitlines() if not line.startswith("debug")]
     words = [line for line in lines if line.strip() and not line.startswith(("@@@", "OpenSSH_"))]
@@ -285,7 +285,7 @@ def failure(
             f"the jump host {jump} cannot reach {peer}",
             "is the host up, and does the jump host allow forwarding (AllowTcpForwarding)?",
         )
-    # A ProxyCommand may have said why in several lines, before ssh's own.
+    # A ProxyCommand may have printed the reason in several lines, before ssh's own.
     told = [line for line in words if "UNKNOWN port 65535" not in line] or [last]
     lines = [line.removeprefix("ssh: ")[:300] for line in told[-3:]]
     return _unreached(f"ssh does not reach {peer}: {' / '.join(lines)}", text, by_hand)
@@ -355,7 +355,7 @@ def _auth_error(said: str, peer: str, by_hand: str, *, asks: bool) -> AuthError:
 
 
 def offered_and_tried(said: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return which ways to log in the server offers, and what was tried, in ssh's order."""
+    """Return the server's ways to log in, and those that were tried, in ssh's order."""
     offers = OFFERED.findall(said)
     tried: Iterable[str] = (
         words.format(plain_text(found[1]))
@@ -409,7 +409,7 @@ def _places() -> list[str]:
 
 
 def _lock(folder: Path) -> int | None:
-    """Return the lock, which ends with this process; None if somebody has it, or there are none here."""
+    """Return the lock, which ends with this process; None if another holds it, or the filesystem has none."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

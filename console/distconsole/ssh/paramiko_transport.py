@@ -1,4 +1,4 @@
-"""SSH by paramiko: connections with verified host keys, and the one place where its exceptions become ours."""
+"""SSH by paramiko: connections with verified host keys, and the one place that converts its exceptions to ours."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from distconsole.ssh.ssh_config import SshConfig, SshOptions, matches_list
 from distconsole.ssh.transport import STDERR_TAIL_BYTES
 
 WRITING_ERRORS = (paramiko.SSHException, EOFError, OSError)
-"""What paramiko raises where a connection ends while something is written to it."""
+"""Exceptions from paramiko when a connection ends during a write."""
 
 BANNER_SECONDS = 10.0
 HANDSHAKE_SECONDS = 15.0
@@ -34,7 +34,7 @@ ALGORITHM_KINDS = {
     "kexalgorithms": "kex",
     "hostkeyalgorithms": "key_types",
 }
-"""The keyword of ssh_config and what paramiko calls the same."""
+"""The keyword of ssh_config and paramiko's name for the same."""
 
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 """paramiko logs what it also raises; without a handler Python would print it over the screen."""
@@ -50,7 +50,7 @@ class ParamikoTransport:
         self._closed = threading.Event()
 
     def connect(self, options: SshOptions, via: Hops = ()) -> SshConnection:
-        """Reach a host, which does not jump through itself, as ssh_config says, or by way of ``via``.
+        """Reach a host, which does not jump through itself, by ssh_config, or by way of ``via``.
 
         Raises ResolveError, ConnectError, UnknownHostKeyError, ChangedHostKeyError or AuthError,
         ConfigError if an ssh_config cannot be understood, LinkLostError if the transport is closed meanwhile.
@@ -75,7 +75,7 @@ class ParamikoTransport:
     def _log_in(
         self, stream: WatchedStream, options: SshOptions, failed: FailedLogins
     ) -> paramiko.Transport:
-        """Return what carries a session; a login that fails is noted."""
+        """Return the transport of a session; a login that fails is noted."""
         lookup, tried = self._lookup(options), False
         try:
             transport = _hand_shake(stream, options, lookup, failed)
@@ -190,7 +190,7 @@ class SshChannel:
             data = self._channel.recv(max_bytes)
         except TimeoutError:
             raise
-        except WRITING_ERRORS:  # what was read is confirmed to the server
+        except WRITING_ERRORS:  # reading sends a window adjustment to the server
             raise LinkLostError(f"the connection to {self._peer} ended") from None
         finally:
             self._drain_stderr()
@@ -240,7 +240,7 @@ class SshChannel:
             del self.stderr[:-STDERR_TAIL_BYTES]
 
     def _ended_by_itself(self) -> bool:
-        """Whether the server said that the stream is over, which a dying connection does not."""
+        """Return True if the server ended the stream, which a dying connection does not."""
         said = self._channel.status_event.is_set() and self._channel.exit_status != -1
         return bool(self._channel.eof_received or said)
 

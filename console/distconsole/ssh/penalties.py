@@ -1,4 +1,4 @@
-"""What an sshd means that drops a connection before its version, and how our failed logins stay below its penalty.
+"""Explains an sshd that drops a connection before its version, and keeps our failed logins below its penalty.
 
 OpenSSH 9.8 and newer adds up seconds for each connection of an address that ends without a login, and drops further
 ones while they are more than a minimum (PerSourcePenalties in sshd_config(5)). A dropped connection adds nothing.
@@ -22,11 +22,11 @@ from distconsole.ssh.plain import plain_text
 from distconsole.ssh.ssh_config import SshOptions
 
 FAILED_SECONDS = 5.0
-"""What sshd adds by default for a connection whose logins failed (``authfail``)."""
+"""sshd's default penalty for a connection whose logins failed (``authfail``)."""
 UNTRIED_SECONDS = 1.0
 """The same for one that ended before a login was tried (``noauth``)."""
 LEAST_SECONDS, MOST_SECONDS = 15.0, 600.0
-"""What must be outstanding until sshd drops connections, and the most that it adds up to (``min``, ``max``)."""
+"""The penalty from which sshd drops connections, and the most that it adds up to (``min``, ``max``)."""
 MARGIN_SECONDS = 3.0
 """sshd adds when the process of the connection has ended, which is after we have seen its end."""
 
@@ -35,7 +35,7 @@ NOT_ALLOWED = "Not allowed at this time"
 TOO_MANY = "Exceeded MaxStartups"
 """Before 9.8."""
 PLACE_SECONDS = 1
-"""A login of others takes about so long; then there is a place for another one."""
+"""Usual time of another's login; then there is a place for another one."""
 
 _VERSION = re.compile(r"OpenSSH_(?:for_Windows_)?(\d+)\.(\d+)")
 _FOLDER = "failed-logins"
@@ -44,7 +44,7 @@ _MAX_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class FailedLogin:
-    """One of ours: ``at`` is the time of its end (epoch), ``seconds`` what sshd adds for it by default."""
+    """One of ours: ``at`` is the time of its end (epoch), ``seconds`` sshd's default penalty for it."""
 
     at: float
     seconds: float
@@ -69,7 +69,7 @@ class FailedLogins:
         """Remember one, if the server of this ``version`` adds up penalties; a disk that refuses is no error.
 
         Args:
-            tried: Whether the connection got as far as a login.
+            tried: The connection got as far as a login.
         """
         found = _VERSION.search(version)
         if found is None or (int(found[1]), int(found[2])) < (9, 8):
@@ -98,7 +98,7 @@ class FailedLogins:
             raise LinkLostError(f"the way to {self._server} was closed")
 
     def refusal(self, said: str) -> ConnectError | None:
-        """Return what it means that the server says this before its version; None if that is another thing."""
+        """Return the error for these words of a server before its version; None for others."""
         words = said.strip()
         if words.startswith(TOO_MANY):
             return ConnectError(

@@ -30,7 +30,7 @@ MAX_COLOUR_CHARS = 128
 def plain_text(text: str) -> str:
     """Return ``text`` as one line without anything a terminal would obey.
 
-    What stays is tab and what can be seen; a line's end becomes a blank between words. Halves of a surrogate pair, which JSON
+    Tabs and printable characters stay; a line's end becomes a blank between words. Halves of a surrogate pair, which JSON
     can carry and UTF-8 cannot, become U+FFFD.
     """
     if text.isprintable():
@@ -63,7 +63,6 @@ def log_text(line: str) -> str:
 
 
 def without_colours(line: str) -> str:
-    """Return what ``log_text`` returned without its colours."""
     return _SGR.sub("", line)
 
 

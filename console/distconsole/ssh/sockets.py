@@ -18,7 +18,7 @@ from distconsole.ssh.ssh_config import SshOptions, users_shell
 THIS_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})
 
 FIRST_BYTES = 512
-"""How much of what a server says first is kept, to tell what it is."""
+"""Bytes kept of a server's first words, to recognise it."""
 
 POLL_SECONDS = 0.1
 """How often paramiko's thread looks up during the hand-shake; it would do so for ever."""
@@ -26,11 +26,11 @@ IDLE_POLL_SECONDS = 5.0
 """How often it does once everything stands; ``close`` does not wait for it."""
 
 DEAD_PEER_MS = 20_000
-"""After this long without an acknowledgement of what was sent the kernel gives the peer up."""
+"""After this long without an acknowledgement of sent bytes the kernel gives the peer up."""
 
 
 class Stream(Protocol):
-    """What paramiko needs of a socket; a ``Channel`` of a jump host is one too."""
+    """The part of a socket that paramiko uses; a ``Channel`` of a jump host is one too."""
 
     def recv(self, size: int, /) -> bytes: ...
     def send(self, data: bytes, /) -> int: ...
@@ -41,8 +41,8 @@ class Stream(Protocol):
 class WatchedStream:
     """A stream that remembers its first bytes, polls calmly, and closes at once.
 
-    paramiko polls its socket ten times a second for the life of the connection; with many nodes that
-    is what an idle console would spend its time on.
+    paramiko polls its socket ten times a second for the life of the connection; with many nodes an
+    idle console would spend its time on that.
     """
 
     def __init__(self, stream: Stream, process: subprocess.Popen[bytes] | None = None) -> None:
@@ -74,7 +74,7 @@ class WatchedStream:
             return self._stream.send(data)
         except OSError as error:
             self.ended |= not isinstance(error, TimeoutError)
-            if self.ended and not self.first_bytes:  # what it said before it hung up
+            if self.ended and not self.first_bytes:  # its last words before it hung up
                 with suppress(OSError):
                     self._keep_first(self._stream.recv(FIRST_BYTES))
             raise
@@ -90,7 +90,7 @@ class WatchedStream:
         self._stream.settimeout(IDLE_POLL_SECONDS)
 
     def close(self) -> None:
-        """End the stream, waking whoever waits in ``recv``; the command behind a ProxyCommand ends too.
+        """End the stream, waking a reader in ``recv``; the command behind a ProxyCommand ends too.
 
         A socket is shut down at once and its descriptor given back by the thread that reads it:
         given back under its feet, the number may be another connection's by the time it reads.
@@ -121,14 +121,14 @@ def _peer_address(stream: Stream) -> str:
         name: tuple[str, int] = stream.getpeername()
     except OSError:
         return ""
-    # An address of IPv6 may be mapped to one of IPv4, which is what the host calls it.
+    # An IPv4 address may be mapped into IPv6; the host's own name for it is the plain one.
     return name[0].removeprefix("::ffff:")
 
 
 def open_tcp(options: SshOptions) -> socket.socket:
     """Return a connected socket with TCP_NODELAY.
 
-    Raises ResolveError if the name has no address, ConnectError, which says how each failed, if
+    Raises ResolveError if the name has no address, ConnectError, with the failure of each, if
     none answers.
     """
     try:
@@ -229,7 +229,7 @@ def _words_for(error: OSError, seconds: float) -> str:
 
 
 def end_process(process: subprocess.Popen[bytes]) -> None:
-    """Wait for a command, whose stdin has just ended; kill one that stays."""
+    """Wait for a command after the end of its stdin; kill one that stays."""
     try:
         process.wait(timeout=0.5)
     except subprocess.TimeoutExpired:

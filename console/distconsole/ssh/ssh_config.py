@@ -1,7 +1,7 @@
 """ssh_config(5) as OpenSSH reads it (readconf.c), for the keywords that decide how a host is reached.
 
-``Match`` knows all, final, host, originalhost, user, localuser, tagged and exec. What else there is (names that are
-made canonical, further criteria) is ssh's to read: ``SshOptions.login`` has it.
+``Match`` knows all, final, host, originalhost, user, localuser, tagged and exec. Canonical names and
+further criteria are left to ssh: ``SshOptions.login`` has them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _LOGIN = {
     "checkhostip",
 }
 ALGORITHM_LISTS = {"ciphers", "macs", "kexalgorithms", "hostkeyalgorithms"}
-"""What of a connection's algorithms ssh_config may limit."""
+"""Lists of a connection's algorithms that ssh_config may limit."""
 _LOGIN |= ALGORITHM_LISTS
 _KNOWN |= _LOGIN | {"controlpath", "tag"}
 UNKNOWN_CRITERION = "match"
@@ -65,14 +65,14 @@ class SshOptions:
     """How to reach one host; files are absolute, tokens expanded.
 
     Attributes:
-        identity_files: Private keys to try, in order; named ones only where ``identities_given``.
+        identity_files: Private keys to try, in order; named ones only if ``identities_given``.
         identity_agent: The agent's socket, or None for no agent.
         proxy_jump: Hosts to go through, nearest first, each ``[user@]host[:port]``.
-        host_key_name: What known_hosts calls it, without a port, when HostKeyAlias says so.
+        host_key_name: Its name in known_hosts, without a port, by HostKeyAlias.
         control_paths: Where a master of the user's own may listen; versions of ssh make ``%C`` in two ways.
-        login: What is said of ways to log in, and to verify a host, other than by keys, by keyword, all in lower case.
-        environment: Variables for the server, as SendEnv and SetEnv say; it takes those that its AcceptEnv names.
-        no_known_hosts: The UserKnownHostsFile that keeps nothing (/dev/null), in whose place the default files count.
+        login: Settings of logins and host keys other than by keys, by keyword, all in lower case.
+        environment: Variables for the server, by SendEnv and SetEnv; it takes those that its AcceptEnv names.
+        no_known_hosts: The UserKnownHostsFile that keeps nothing (/dev/null); the default files replace it.
     """
 
     alias: str
@@ -100,7 +100,7 @@ class SshOptions:
 
 @dataclass(slots=True)
 class _Pass:
-    """One reading of all files for one host: what was obtained so far."""
+    """One reading of all files for one host: the values obtained so far."""
 
     alias: str
     final: bool = False
@@ -112,7 +112,7 @@ class _Pass:
 class SshConfig:
     """The files, read once; ``lookup`` may be called from several threads.
 
-    ``names`` are what follows ``Host`` in the files that were read, patterns too. A ``file`` is read
+    ``names`` are the words after ``Host`` in the files that were read, patterns too. A ``file`` is read
     alone, as ``ssh -F`` does; without one the user's is read, and then the system's.
     """
 
@@ -157,11 +157,10 @@ class SshConfig:
         return self._options(reading)
 
     def find(self, host: Host) -> SshOptions:
-        """As ``lookup``, of a host that somebody named."""
         return self.lookup(host.name, host.user, host.port)
 
     def says_how_to_log_in(self, host: Host) -> bool:
-        """Whether a line of the files is about logins other than by keys, whatever host it is for."""
+        """Return True if a line of the files is about logins other than by keys, for any host."""
         self.find(host)  # which reads them all
         words = {*_LOGIN, "controlpath"} - {"gssapiauthentication", *ALGORITHM_LISTS}
         lines = (line.lower() for text in self._texts.values() for line in text)
@@ -228,7 +227,7 @@ class SshConfig:
                 continue
             if not words:
                 raise ConfigError(f"{here.file}:{here.line}: Match {name} needs a value")
-            value = words.pop(0)  # also where it is not looked at any more
+            value = words.pop(0)  # also if an earlier criterion has failed
             holds = holds and self._criterion_holds(name, value, reading) is wanted
         return holds
 
@@ -257,9 +256,9 @@ class SshConfig:
         return name.replace("%%", "\0").replace("%h", reading.alias).replace("\0", "%").lower()
 
     def _tokens(self, reading: _Pass) -> dict[str, str]:
-        """Return what stands for the tokens of files, and of commands that a shell reads.
+        """Return the values of the tokens of files, and of commands that a shell reads.
 
-        Raises ConfigError if a name has what a shell would act on, which OpenSSH refuses, too.
+        Raises ConfigError if a name has characters that a shell would act on, which OpenSSH refuses, too.
         """
         values = reading.values
         hostname, port = self._hostname(reading), values.get("port", "22")
@@ -416,7 +415,7 @@ def _obtain(keyword: str, rest: str, reading: _Pass, here: Place) -> None:
     else:
         reading.values.setdefault(keyword, words[0])
     if keyword == "proxyjump":
-        # Whichever of the two is obtained first wins, as ssh_config(5) says.
+        # The first of the two wins, by ssh_config(5).
         reading.values.setdefault("proxycommand", "none")
 
 
@@ -430,7 +429,7 @@ def _add_patterns(known: list[str], words: Sequence[str]) -> None:
 
 
 def matches_list(patterns: Sequence[str], name: str, *, any_case: bool = True) -> bool:
-    """Whether a pattern matches and no negated one does; ``*`` and ``?`` only, so ``[host]:port`` is itself."""
+    """Return True if a pattern matches and no negated one does; ``*`` and ``?`` only, so ``[host]:port`` is itself."""
     matched = False
     for pattern in patterns:
         literal = pattern.lstrip("!").replace("[", "[[]")

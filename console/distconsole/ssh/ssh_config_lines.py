@@ -14,7 +14,7 @@ _CHARACTER = re.compile(r"""\\(['"\\ ])|(.)""", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a line stands: for messages, and for what its includes are relative to."""
+    """The place of a line: for messages, and as the base of its includes."""
 
     file: Path
     base: Path

@@ -1,4 +1,4 @@
-"""What the console needs of a way to reach a machine, and the way to this one, which needs no SSH."""
+"""The interface of a connection to a machine, and the one to this machine, without SSH."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ class Channel(Protocol):
 
     @property
     def waits_on(self) -> tuple[int, ...]:
-        """The descriptors of which one can be read where ``read_now`` has something to do; none once it is closed."""
+        """The descriptors that become readable when ``read_now`` has work; none once it is closed."""
         ...
 
     def read_now(self, max_bytes: int) -> bytes | None:
-        """Return what stdout has, None if that is nothing, empty at its end; never waits.
+        """Return stdout's bytes, None if it has none now, empty at its end; never waits.
 
-        Why it ended ``recv`` says, which may take a while. Raises LinkLostError if the connection ended.
+        ``recv`` raises the reason of the end, which may take a while. Raises LinkLostError if the connection ended.
         """
         ...
 
     def recv(self, max_bytes: int, timeout: float) -> bytes:
-        """Return what stdout has, waiting at most ``timeout`` seconds; empty at its end.
+        """Return bytes of stdout, waiting at most ``timeout`` seconds; empty at its end.
 
-        What stderr has is put aside meanwhile, see ``stderr_tail``.
+        stderr is put aside meanwhile, see ``stderr_tail``.
 
         Raises TimeoutError if nothing came, LinkLostError if the connection ended.
         """
@@ -60,7 +60,7 @@ class Channel(Protocol):
     def end_input(self) -> None: ...
 
     def stderr_tail(self) -> str:
-        """Return the end of what the command said on stderr, cleaned for a terminal."""
+        """Return the end of the command's stderr, cleaned for a terminal."""
         ...
 
     def exit_code(self, timeout: float) -> int | None:
@@ -77,12 +77,12 @@ class Connection(Protocol):
 
     @property
     def reached_at(self) -> str:
-        """The node's address at the other end; empty where none is known, as behind a ProxyCommand."""
+        """The node's address at the other end; empty if none is known, as behind a ProxyCommand."""
         ...
 
     @property
     def alive(self) -> bool:
-        """Whether nothing has ended it yet, as far as can be told without asking."""
+        """True until its end is noticed, without asking the node."""
         ...
 
     def open(self, command: str, timeout: float) -> Channel:
@@ -98,16 +98,16 @@ class Transport(Protocol):
     """A way to reach machines. May be called from several threads at once."""
 
     def connect(self, host: Host) -> Connection:
-        """Reach ``host``; raises a kind of NodeError, with what to do about it."""
+        """Reach ``host``; raises a kind of NodeError, with a remedy."""
         ...
 
     def close(self) -> None:
-        """Close what connections share (jump hosts); does not raise."""
+        """Close shared resources (jump hosts); does not raise."""
         ...
 
 
 def login_folder() -> str:
-    """Return where a command of a login starts: as sshd(8) has it at home, or in ``/`` where that cannot be entered."""
+    """Return the folder in which a login's command starts: as sshd(8) has it at home, or ``/`` if that cannot be entered."""
     home = os.path.expanduser("~")  # noqa: PTH111 - which raises nothing
     return home if os.path.isdir(home) and os.access(home, os.X_OK) else "/"  # noqa: PTH112
 
@@ -152,7 +152,7 @@ class LocalConnection:
 
 
 class PipeChannel:
-    """A command whose streams are pipes of ours; see ``Channel``."""
+    """A command with pipes of ours as its streams; see ``Channel``."""
 
     def __init__(self, stdin: IO[bytes], stdout: IO[bytes], errors: IO[bytes]) -> None:
         self._stderr = bytearray()
@@ -259,7 +259,7 @@ class LocalChannel(PipeChannel):
         try:
             self.process.wait(timeout=END_SECONDS)
         except subprocess.TimeoutExpired:
-            # Its own session: what it started on purpose to outlive it has left that session.
+            # Its own session: programs that it started to outlive it have left that session.
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()

@@ -1,1 +1,1 @@
-"""What a training script may call, exported by the package itself."""
+"""The functions for training scripts, exported by the package itself."""

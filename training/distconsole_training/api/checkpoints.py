@@ -51,13 +51,13 @@ class Checkpoints:
     def __init__(
         self, folder: str | Path, *, keep: int = 3, world: World | None = None, **parts: Any
     ) -> None:
-        """Name what belongs into a checkpoint.
+        """Name the parts of a checkpoint.
 
         Args:
             folder: Made if it is not there; only rank 0 reads and writes there.
             keep: How many of the newest stay.
             world: By default the one that ``setup()`` made.
-            parts: What has ``state_dict`` and ``load_state_dict``, by name. States may hold
+            parts: Objects with ``state_dict`` and ``load_state_dict``, by name. States may hold
                 tensors, numbers, text and containers of these.
         """
         if keep < 1:
@@ -74,7 +74,7 @@ class Checkpoints:
         ``step`` is its number: how often the optimizer stepped, or the epoch.
 
         Raises OSError on rank 0 if it cannot be written (earlier ones stay as they are),
-        CheckpointError if a part's state holds what could not be read back.
+        CheckpointError if a part's state could not be read back.
         """
         world = self._world
         own = _capture_random(world.device)
@@ -133,7 +133,7 @@ class Checkpoints:
                 part.load_state_dict(states[name])
 
     def _whole_one(self) -> bytes:
-        """Return the bytes of the newest whole file, nothing, or what stands for damage."""
+        """Return the bytes of the newest whole file, nothing, or the mark of damage."""
         seen = False
         for path in self._candidates():
             seen = True
@@ -199,7 +199,7 @@ def _write(path: Path, content: dict[str, Any], prove: Any) -> None:
 
 
 def _prove(file: Any) -> None:
-    """Read back what was just written: better to fail now than when it is needed."""
+    """Read the new file back: better to fail now than when it is needed."""
     file.seek(0)
     try:
         torch.load(file, map_location="cpu", weights_only=True)
@@ -222,7 +222,7 @@ def _verify(content: bytes) -> None:
 
 
 def _tell(path: Path) -> None:
-    """Leave the path where a launcher finds it that starts this job again."""
+    """Leave the path for the launcher that starts this job again."""
     folder = os.environ.get(ENV_RUN_DIR)
     if not folder:
         return

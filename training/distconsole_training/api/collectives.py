@@ -20,13 +20,13 @@ Number = TypeVar("Number", int, float)
 
 
 class Collectives(Protocol):
-    """What an engine offers; a tensor stays where it is, the result lies beside it."""
+    """Collectives of an engine; the result is a new tensor."""
 
     def sum(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the sum over all ranks, on every rank."""
 
     def broadcast(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return what rank 0 gave, on every rank; all give the same shape and type."""
+        """Return rank 0's tensor on every rank; all pass the same shape and type."""
 
 
 class Alone:
@@ -40,7 +40,7 @@ class Alone:
 
 
 _last_sent: deque[torch.Tensor] = deque(maxlen=2)
-"""Holders (see ``_hold_in_cpp``) of what torch's threads may not have let go of yet."""
+"""Holders (see ``_hold_in_cpp``) of tensors that torch's threads may not have released yet."""
 
 
 def _outlive_threads() -> None:
@@ -93,7 +93,7 @@ class TorchCollectives:
 
 
 class HorovodCollectives:
-    """Over Horovod, whose ``allreduce`` returns the result and averages unless told otherwise."""
+    """Over Horovod, whose ``allreduce`` returns the result and averages by default."""
 
     def __init__(self) -> None:
         import horovod.torch as hvd
@@ -108,7 +108,7 @@ class HorovodCollectives:
 
 
 def in_use() -> Collectives:
-    """Return the engine that runs in this process, whoever has initialised it."""
+    """Return the engine that runs in this process, also if the script has initialised it."""
     dist = sys.modules.get("torch.distributed")
     if dist is not None and dist.is_available() and dist.is_initialized():
         return TorchCollectives()
@@ -139,7 +139,7 @@ def reduce_mean(value: Any, samples: float = 1) -> Any:
     """Return the mean of ``value`` over all ranks, on every rank; every rank must call it.
 
     Numbers give a float, tensors a new tensor on their device (float64 for whole numbers).
-    ``samples``: how many this rank's value is the mean of; a rank with 0 has no say.
+    ``samples``: how many this rank's value is the mean of; a rank with 0 does not count.
 
     Raises ZeroDivisionError if no rank has a sample.
     """
@@ -174,7 +174,7 @@ def broadcast_bytes(content: bytes, collectives: Collectives) -> bytes:
 def gather_bytes(
     content: bytes, collectives: Collectives, rank: int, world_size: int
 ) -> Sequence[bytes]:
-    """Return what every rank gave, by rank, on every rank."""
+    """Return the content of every rank, by rank, on every rank."""
     sizes = torch.zeros(world_size, dtype=torch.int64)
     sizes[rank] = len(content)
     sizes = collectives.sum(sizes)

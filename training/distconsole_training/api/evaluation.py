@@ -33,11 +33,11 @@ def evaluate(
 ) -> dict[str, float]:
     """Return sums over a whole data set, the same on every rank; every rank must call it.
 
-    The batches are those that one process would make, each judged by one rank, and what they gave
-    is added up in the same order everywhere: the number of ranks changes no digit.
+    The batches are those that one process would make, each judged by one rank, and their sums
+    are added up in the same order everywhere: the number of ranks changes no digit.
 
     Args:
-        network: The model, or what ``prepare`` made of it (then in its precision).
+        network: The model, or the result of ``prepare`` (then in its precision).
         dataset: Anything with a length and indices.
         judge: Called with the model, in eval mode and without gradients, and one batch on the
             rank's device. It returns sums over the batch (not means): numbers or tensors of one
@@ -86,7 +86,7 @@ def _judge_all(
 
 
 def _unwrap(network: nn.Module) -> nn.Module:
-    """Return what lies in a wrapper whose forward, on one rank alone, would wait for the others."""
+    """Return the module inside a wrapper: the wrapper's forward, on one rank alone, would wait for the others."""
     wrappers = nn.parallel.DataParallel, nn.parallel.DistributedDataParallel
     while isinstance(network, wrappers):
         network = network.module

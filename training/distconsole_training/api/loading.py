@@ -55,8 +55,8 @@ class Share(Sampler):  # type: ignore[misc]  # torch is not needed for checking 
 class Batches:
     """One rank's batches, on its device. Each pass is an epoch, or the rest of one that was begun.
 
-    A checkpoint keeps the place: a job that goes on later, on however many ranks, reads exactly what
-    was not trained on yet.
+    A checkpoint keeps the place: a job that goes on later, on any number of ranks, reads exactly
+    the samples that were not trained on yet.
 
     Attributes:
         batch_size: How many samples a rank reads at once.
@@ -157,7 +157,7 @@ def to_device(batch: Any, device: torch.device) -> Any:
 
 
 def map_tensors(function: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
-    """Return ``value`` with what ``function`` makes of each tensor in its dictionaries, lists and tuples."""
+    """Return ``value`` with ``function`` applied to each tensor in its dictionaries, lists and tuples."""
     if isinstance(value, torch.Tensor):
         return function(value)
     if isinstance(value, dict):

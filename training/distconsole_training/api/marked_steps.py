@@ -1,4 +1,4 @@
-"""``mark_step()``: a script marks its own training steps where the hook sees none. It needs no torch."""
+"""``mark_step()``: a script marks its own training steps that the hook does not see. It needs no torch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class MarkedStep:
     """One training step, from the beginning of its ``with`` to the end.
 
     Attributes:
-        samples: How many samples this rank trains on in it; 0 where unknown.
+        samples: How many samples this rank trains on in it; 0 if unknown.
     """
 
     def __init__(self, samples: int) -> None:
@@ -37,8 +37,8 @@ class MarkedStep:
     def begin(self, part: str) -> None:
         """Mark that ``part`` begins (data, forward, backward, optimizer) and the one before ends.
 
-        A rank that waits for others should do so in backward: the console looks there for who
-        waits, and in the other parts for who is slow.
+        A rank that waits for others should do so in backward: the console looks there for waiting
+        ranks, and in the other parts for slow ones.
         """
         now = monotonic_ns()
         self._spent[self._part] = self._spent.get(self._part, 0) + now - self._part_began
@@ -63,13 +63,13 @@ def mark_step(samples: int = 0) -> MarkedStep:
     exception is none. Without a console it does nothing, and it never raises.
 
     Args:
-        samples: How many samples this rank trains on in the step; 0 where unknown.
+        samples: How many samples this rank trains on in the step; 0 if unknown.
     """
     return MarkedStep(samples)
 
 
 def _find_emit() -> Emit:
-    """Return what takes the step that begins; of the hook's own none is emitted within it."""
+    """Return the function that takes the step that begins; the hook emits none of its own within it."""
     process.marked_step = process.last_step + 1
     patches = sys.modules.get("distconsole_training.torch_hook.torch_patches")
     watching = getattr(patches, "watching", ())

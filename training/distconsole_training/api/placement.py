@@ -1,4 +1,4 @@
-"""Where this process stands among the ranks, as whoever started it says."""
+"""This process's place among the ranks, by its launcher."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ PORTS = 20000
 
 
 class SetupError(RuntimeError):
-    """What a rank was told about its place, its device or its engine cannot be used."""
+    """A rank's place, device or engine, as given to it, cannot be used."""
 
 
 class Launcher(str, Enum):
-    """Whose variables say who this rank is."""
+    """The launcher whose variables give the rank."""
 
     ARGUMENTS = "arguments"
     ENV = "env"
@@ -48,9 +48,9 @@ class Placement:
     """This process among its ranks.
 
     Attributes:
-        local_rank: Its number on its host, from 0; None where nobody says.
-        init_method: Where torch.distributed meets; empty where Horovod brings the ranks together,
-            or where there is nobody to meet.
+        local_rank: Its number on its host, from 0; None if unknown.
+        init_method: The rendezvous of torch.distributed; empty if Horovod brings the ranks together,
+            or for a single rank.
     """
 
     launcher: Launcher
@@ -69,11 +69,11 @@ def find_placement(
     local_rank: int | None = None,
     needs_meeting: bool = True,
 ) -> Placement:
-    """Return who this process is, as the arguments of ``setup()`` say, or else the environment.
+    """Return this process's place by the arguments of ``setup()``, or else by the environment.
 
-    ``needs_meeting=False`` leaves out where torch.distributed meets.
+    ``needs_meeting=False`` leaves out the rendezvous of torch.distributed.
 
-    Raises SetupError if what is said is incomplete or contradicts itself; it names the variable.
+    Raises SetupError if arguments or variables are incomplete or contradictory; it names the variable.
     """
     rank, world_size, local_rank = (
         None if number is None or number < 0 else number
@@ -192,7 +192,7 @@ def _slurm_port(environment: Mapping[str, str]) -> int:
 
 
 def _find_session_folder(environment: Mapping[str, str], place: Placement) -> str | None:
-    """Return Open MPI's own folder of this job, where all its ranks are on this host."""
+    """Return Open MPI's own folder of this job, if all its ranks are on this host."""
     if _number(environment, "OMPI_COMM_WORLD_LOCAL_SIZE") != place.world_size:
         return None
     for name in ("OMPI_MCA_orte_jobfam_session_dir", "PMIX_SERVER_TMPDIR"):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 COMPRESSIONS = ("none", "fp16", "bf16")
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-"""What the model computes in; its parameters stay float32."""
+"""Type of the model's computations; its parameters stay float32."""
 
 
 class Autocast(nn.Module):  # type: ignore[misc]  # torch is not needed for checking types
@@ -42,7 +42,7 @@ class Autocast(nn.Module):  # type: ignore[misc]  # torch is not needed for chec
 
 
 class Settings(NamedTuple):
-    """What holds for every strategy; ``strategy()`` describes each."""
+    """Settings of every strategy; ``strategy()`` describes each."""
 
     precision: str
     compression: str
@@ -52,10 +52,10 @@ class Settings(NamedTuple):
 
 
 class Strategy:
-    """Training in one process; the other strategies change what has to differ.
+    """Training in one process; the other strategies change the parts that differ.
 
     Attributes:
-        model: The model as the script made it, whatever is wrapped around it: to evaluate, to save.
+        model: The model as the script made it, without wrappers: to evaluate, to save.
         optimizer: The optimizer to give to a schedule.
     """
 
@@ -71,7 +71,7 @@ class Strategy:
         self._group = settings.accumulate
 
     def prepare(self, model: nn.Module, optimizer: Optimizer) -> Prepared:
-        """Return what the loop calls instead of ``model``, and the optimizer to give a schedule.
+        """Return the network that the loop calls instead of ``model``, and the optimizer to give a schedule.
 
         The model is moved to the rank's device; all ranks begin with rank 0's weights.
         """
@@ -115,9 +115,9 @@ class Strategy:
         return batches
 
     def step(self, loss: torch.Tensor) -> bool:
-        """Train on one batch, of whose samples ``loss`` is the mean on this rank.
+        """Train on one batch; ``loss`` is the mean of its samples on this rank.
 
-        Returns whether the optimizer's turn has come, every ``accumulate`` batches: then the gradients
+        Returns True if the optimizer's turn has come, every ``accumulate`` batches: then the gradients
         of all ranks were averaged, clipped and used (or, in fp16, left out because they overflowed).
         """
         share = loss if self._group == 1 else loss / self._group
@@ -160,7 +160,7 @@ class Strategy:
         self.optimizer.zero_grad()
 
     def _before_batch(self, left: int) -> None:
-        # The last group of an epoch may be smaller: its mean is over what it has.
+        # The last group of an epoch may be smaller: its mean is over its own batches.
         if self._done == 0:
             self._group = min(self.settings.accumulate, left)
             self._share_gradients(is_last=self._group == 1)
@@ -281,16 +281,16 @@ def strategy(
     """Return one way to train, by its name: ``single``, ``dp``, ``ddp`` or ``horovod``.
 
     Args:
-        world: What ``setup()`` returned; by default the one that it made last.
+        world: The result of ``setup()``; by default the one that it made last.
         precision: ``fp32``, ``bf16`` or ``fp16`` (with loss scaling); parameters stay float32.
-        compression: What gradients are sent as: ``none``, ``fp16``, or (``ddp``) ``bf16``.
+        compression: Format in which gradients are sent: ``none``, ``fp16``, or (``ddp``) ``bf16``.
         accumulate: How many batches make one step of the optimizer.
         clip: The largest norm of all gradients together, after averaging.
         options: Handed on to DataParallel, DistributedDataParallel or DistributedOptimizer.
 
     Raises:
         ValueError: for a name or a setting that does not exist.
-        SetupError: if this job cannot train in this way; it says why.
+        SetupError: if this job cannot train in this way; it holds the reason.
     """
     world = world or current_world()
     if name not in STRATEGIES:

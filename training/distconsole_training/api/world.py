@@ -30,8 +30,8 @@ class World:
 
     Attributes:
         device: This rank's own GPU, or the CPU. It is torch's current device as well.
-        backend: What carries the collectives: ``nccl``, ``gloo``, ``horovod`` or, alone, ``none``.
-        launcher: Whose variables said who this is.
+        backend: The backend of its collectives: ``nccl``, ``gloo``, ``horovod`` or, alone, ``none``.
+        launcher: The launcher whose variables gave the rank.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class World:
 
     @property
     def collectives(self) -> collectives.Collectives:
-        """What this world's figures are reduced with."""
+        """The collectives for this world's figures."""
         return collectives.Alone() if self.world_size == 1 else collectives.in_use()
 
     def close(self) -> None:
@@ -70,7 +70,7 @@ class World:
         self._close(waits=kind is None, leaves=kind is None or self.backend != "nccl")
 
     def needs_torch(self) -> None:
-        """Form torch's process group of all ranks, also where Horovod brought them together."""
+        """Form torch's process group of all ranks, also if Horovod brought them together."""
         import torch.distributed as dist
 
         if self.world_size == 1 or dist.is_initialized():
@@ -125,7 +125,7 @@ class World:
             horovod.shutdown()
 
     def _at_exit(self) -> None:
-        # The others may be gone or busy: a script that ends without a word waits for nobody.
+        # The others may be gone or busy: a script that ends without ``close`` waits for none of them.
         failed = getattr(sys, "last_value", None) is not None
         self._close(waits=False, leaves=not failed or self.backend != "nccl")
 
@@ -143,22 +143,22 @@ def setup(
 ) -> World:
     """Become a rank: find the others, take a device, connect.
 
-    Who this process is comes from the arguments, or else from the launcher's environment. Without
-    either it is alone, and nothing is connected.
+    The rank comes from the arguments, or else from the launcher's environment. Without
+    either the process is alone, and nothing is connected.
 
     Args:
-        init_method: Where the ranks meet: ``tcp://HOST:PORT``, ``file:///shared/path`` (it must
+        init_method: The rendezvous: ``tcp://HOST:PORT``, ``file:///shared/path`` (it must
             not exist yet) or ``env://``. By default it is worked out from the launcher.
-        rank, world_size: What a platform passes as arguments; negative means "not given".
+        rank, world_size: Arguments of a platform; negative means "not given".
         local_rank: Which GPU of this host.
-        device: Instead of the GPU of ``local_rank``, or the CPU where there is none.
-        backend: ``nccl`` or ``gloo`` instead of what the device asks.
-        engine: ``torch``, ``horovod`` or ``auto``: Horovod where Horovod's launcher started this
-            process, or where mpirun did and the script has imported ``horovod.torch``; else torch.
+        device: Instead of the GPU of ``local_rank``, or the CPU without one.
+        backend: ``nccl`` or ``gloo`` instead of the device's usual one.
+        engine: ``torch``, ``horovod`` or ``auto``: Horovod if Horovod's launcher started this
+            process, or if mpirun did and the script has imported ``horovod.torch``; else torch.
         timeout_seconds: How long a rank waits for another.
 
     Raises:
-        SetupError: if that cannot work; it names the variable and says what to do.
+        SetupError: if that cannot work; it names the variable and the remedy.
     """
     if _worlds:
         raise SetupError("setup() was called already in this process: close() that world first")
@@ -174,7 +174,7 @@ def setup(
         world_size=world_size,
         local_rank=local_rank,
     )
-    # Where Horovod brings the ranks together, nobody needs to know where torch's would meet.
+    # If Horovod brings the ranks together, torch's rendezvous is not needed.
     is_horovods = _is_horovods(engine, place(needs_meeting=False))
     placement = place(needs_meeting=not is_horovods)
     own_device = _own_device(device, placement)
@@ -255,7 +255,7 @@ def _horovod(placement: Placement) -> Any:
         raise SetupError(
             f"Horovod is asked for, but {sys.executable} cannot import horovod.torch: {error}"
         ) from error
-    # Horovod started by nobody ends the process from C++ instead of raising.
+    # Horovod without a launcher ends the process from C++ instead of raising.
     if placement.launcher in (Launcher.HOROVOD, Launcher.OPEN_MPI, Launcher.MPICH) or any(
         name in os.environ for name in ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
     ):
@@ -268,7 +268,7 @@ def _horovod(placement: Placement) -> Any:
 
 
 def _store_over_horovod(world: World, timeout: timedelta) -> Any:
-    """Return a store that rank 0 holds on a free port; Horovod tells the others where."""
+    """Return a store that rank 0 holds on a free port; Horovod broadcasts the address."""
     import torch.distributed as dist
 
     hvd = world.needs_horovod()

@@ -37,11 +37,10 @@ _UNREADABLE = (
     *(pickle.UnpicklingError, ValueError, TypeError, KeyError, IndexError),
     *(AttributeError, EOFError, OverflowError, RuntimeError),
 )
-"""What bytes that are no pickle, or another one, raise."""
+"""Exceptions from bytes that are no pickle, or another one."""
 
 
 def main() -> None:
-    """Train, test and say how well it went."""
     parser = make_parser("cifar10", __doc__)
     parser.set_defaults(edge=EDGE)
     run(parser, _data, pass_batch)
@@ -90,7 +89,7 @@ def read(source: Path, limit: int | None = None) -> tuple[Images, ...]:
 
 
 def generate(count: int, test_count: int, seed: int = 0) -> tuple[Images, Images]:
-    """Return made-up images of the same shape that a network can learn to tell apart.
+    """Return made-up images of the same shape whose classes a network can learn.
 
     Each class has a pattern of coloured patches; an image is one of them, moved by up to three
     pixels, under noise.
@@ -179,7 +178,7 @@ class _Type:
 
 
 class _Array:
-    """Stands for ``numpy.ndarray``: what its pickle says, of which only bytes are ever used."""
+    """Stands for ``numpy.ndarray``: the state of its pickle, of which only bytes are ever used."""
 
     def __init__(self, *_: Any) -> None:
         self.state: Any = ()
@@ -203,7 +202,7 @@ class _Array:
 
 
 class _Reader(pickle.Unpickler):
-    """Unpickles containers, text and numbers; what numpy's pickles call are stand-ins."""
+    """Unpickles containers, text and numbers; numpy's classes become stand-ins."""
 
     _MODULES = ("numpy", "numpy.core.multiarray", "numpy._core.multiarray", "_codecs")
 

@@ -34,7 +34,6 @@ SETTLE_SECONDS = 0.5
 
 
 def main() -> None:
-    """Train, test and say how well it went."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=16)
     parser.add_argument("--batch", type=int, default=16, help="images a step and rank")
@@ -98,7 +97,6 @@ def leave() -> None:
 
 
 def own_device() -> torch.device:
-    """Return this rank's GPU, or the CPU."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
     index = int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count()

@@ -24,7 +24,6 @@ ARRAYS = (".npy",)
 
 
 def main() -> None:
-    """Train, test and say how well it went."""
     parser = make_parser("imagefolder", __doc__)
     parser.add_argument("--edge", type=int, default=224, help="pixels that the network sees")
     run(parser, _data)
@@ -46,7 +45,7 @@ class ImageFolder:
     Args:
         edge: Height and width that each image is brought to.
         crops: Take a square at random, as in training; else the middle.
-        limit: Only so many, equally spread.
+        limit: At most this number of images, equally spread.
     """
 
     def __init__(self, root: Path, edge: int, *, crops: bool, limit: int | None = None) -> None:

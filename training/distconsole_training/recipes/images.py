@@ -1,4 +1,4 @@
-"""ResNet-18 (He et al. 2016, arXiv:1512.03385) on images: what the recipes ``cifar10`` and ``imagefolder`` share.
+"""ResNet-18 (He et al. 2016, arXiv:1512.03385) on images: shared by the recipes ``cifar10`` and ``imagefolder``.
 
 Changing the strategy changes one word; the loop in ``train`` stays.
 """
@@ -36,7 +36,7 @@ LARGE_FROM = 64
 
 
 class DataError(RuntimeError):
-    """The data is not there, or not what it should be."""
+    """The data is missing or malformed."""
 
 
 def run(
@@ -44,7 +44,7 @@ def run(
     read: Callable[[argparse.Namespace], tuple[Any, Any, int]],
     collate_fn: Any = None,
 ) -> None:
-    """Train, test and say how well it went; ``read`` returns images to train on, to test with, and the number of classes."""
+    """Train, test and print the results; ``read`` returns images to train on, to test with, and the number of classes."""
     options = parser.parse_args()
     try:
         with setup(engine="horovod" if options.strategy == "horovod" else "auto") as world:
@@ -96,7 +96,7 @@ def train(
     test_set: Any,
     collate_fn: Any,
 ) -> None:
-    """Train for ``--epochs`` epochs, test after each, print and report what came of it."""
+    """Train for ``--epochs`` epochs, test after each, print and report the results."""
     world = way.world
     loading = {"num_workers": options.workers, "collate_fn": collate_fn}
     lr = options.lr * options.batch * options.accumulate * world.world_size / 128
@@ -151,13 +151,13 @@ def train_epoch(
         if way.step(loss):
             schedule.step()
         seen += len(labels) * world.world_size
-    return reduce_mean(loss.item()), seen  # what is under way on the device is done here
+    return reduce_mean(loss.item()), seen  # ``item`` waits for the device
 
 
 def tell(
     options: argparse.Namespace, world: World, figures: dict[str, float], found: dict[str, float]
 ) -> None:
-    """Print what an epoch came to, and leave it in a file for a program."""
+    """Print the figures of an epoch, and leave them in a file for a program."""
     print(
         f"epoch {figures['epoch']}: train loss {figures['train_loss']:.4f}, "
         f"test loss {figures['test_loss']:.4f}, test accuracy {figures['test_accuracy']:.2%} "

@@ -19,7 +19,7 @@ from distconsole_training import mark_step, report
 
 BATCH = 32
 FORWARD_SECONDS, BACKWARD_SECONDS = 0.015, 0.02
-"""How long a GPU would compute; this script sleeps for so long."""
+"""Time that a GPU would compute; this script sleeps instead."""
 
 MEETING_SECONDS, RETRY_SECONDS = 60.0, 0.2
 

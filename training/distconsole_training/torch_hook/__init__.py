@@ -1,1 +1,1 @@
-"""The hook's part that knows torch: what it wraps, what it reads, what it checks."""
+"""The hook's part that knows torch: wraps its calls, reads its values, checks its replicas."""

@@ -1,4 +1,4 @@
-"""How many samples a batch holds, as its DataLoader or its shape tells."""
+"""The number of samples in a batch, by its DataLoader or its shape."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _CHANNELS = (1, 3, 4)
 
 
 class Source:
-    """One pass over a DataLoader: what its iterator says of the size of its batches.
+    """One pass over a DataLoader, and the sizes of its batches by its iterator.
 
     Attributes:
         number: Counts the iterators of this process from 1.
-        began: Nanoseconds at which a batch was asked of it that has not arrived yet, else 0.
+        began: Nanoseconds at which the batch that has not arrived yet was asked for, else 0.
         full: Samples in each of its batches, counted from 1, that comes before ``full_until``.
     """
 
@@ -27,7 +27,7 @@ class Source:
         self.began = 0
         self._batch_size = self._last_size = 0
         self.full = self.full_until = 0
-        # What a data set gives that batches for itself may as well be one sample, of one tensor.
+        # A batch from a data set without auto-collation may as well be one sample, of one tensor.
         self._agreeing = 1
         if not getattr(iterator, "_auto_collation", False):
             self._agreeing = 2
@@ -66,7 +66,7 @@ class Source:
 
 
 def samples_of(batch: Any, *, agreeing: int = 1) -> int:
-    """Return the samples in ``batch`` as its shape tells them, 0 unless ``agreeing`` parts say so, and none another."""
+    """Return the samples in ``batch`` by its shape; 0 unless ``agreeing`` parts have that size, and none another."""
     sizes: list[int] = []
     if _may_be_a_list_of_samples(batch) or not _collect(batch, sizes, _MAX_DEPTH, [_MAX_PARTS]):
         return 0
@@ -90,18 +90,18 @@ def _collect(part: Any, sizes: list[int], depth: int, left: list[int]) -> bool:
     if isinstance(part, Sequence):
         return _collect_sequence(part, sizes, depth, left)
     held = getattr(part, "__dict__", {})
-    # What a batch of graphs, or of a library, says itself.
+    # Sizes that a batch of graphs, or of a library, has as attributes.
     for name in ("batch_size", "num_graphs"):
         size = getattr(part, name) if name in held or hasattr(type(part), name) else 0
         if type(size) is int and size > 0:
-            sizes += [size, size]  # which is enough, whatever it holds
+            sizes += [size, size]  # two that agree are enough
             return True
     return bool(held) and all(_collect(value, sizes, depth - 1, left) for value in held.values())
 
 
 def _collect_sequence(part: Sequence[Any], sizes: list[int], depth: int, left: list[int]) -> bool:
     if part and isinstance(part[0], (str, bytes, int, float)):
-        # One word or number per sample; a lone number beside tensors says nothing.
+        # One word or number per sample; a lone number beside tensors gives no size.
         if len(part) > 1 and all(isinstance(one, (str, bytes, int, float)) for one in part):
             sizes.append(len(part))
         return True

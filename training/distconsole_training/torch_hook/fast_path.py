@@ -1,8 +1,8 @@
-"""The short way of the ordinary step, for less than half of what ``Steps`` costs (``benchmarks.hook_cost``).
+"""The short way of the ordinary step, for less than half the cost of ``Steps`` (``benchmarks.hook_cost``).
 
 Fetch, backward, the one optimizer: once the first thread has made such a step, only the times of
-the next ones are noted. Any other event ends that, and so does a step that is looked at for waits:
-``leave`` tells ``Steps`` what was noted.
+the next ones are noted. Any other event ends that, and so does a step measured for waits:
+``leave`` replays the noted times into ``Steps``.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
     from distconsole_training.torch_hook.batches import Source
 
 OUTSIDE, BETWEEN, FETCHING, FETCHED, IN_BACKWARD, BACKWARD_DONE, STEPPING = range(-1, 6)
-"""Where in a step the thread is; ``OUTSIDE`` the fast path, ``Steps`` is told everything."""
+"""Position of the thread in a step; ``OUTSIDE`` the fast path, ``Steps`` gets every event."""
 
 
 class FastPath:
-    """What is noted of the step that is going on; times are nanoseconds.
+    """The step that is going on; times are nanoseconds.
 
     Attributes:
-        steps: The thread's ``Steps``; only to be told of events after ``leave``.
+        steps: The thread's ``Steps``; it gets events only after ``leave``.
         place: One of the places above.
-        source: What is fetched from, a full batch.
-        loss: What backward was called on; None where unknown.
+        source: The source of the batch, a full one.
+        loss: The tensor of backward; None if unknown.
         optimizer: The ``id`` of the one optimizer.
         previous_end: When the step before ended.
-        recorder: Where its record goes; None where ``emit`` takes it.
+        recorder: The ring for its record; None if ``emit`` takes it.
     """
 
-    # Two lines of the processor's cache, which is cold whenever we are called.
+    # Two cache lines, which are cold at each call.
     __slots__ = (
         *("place", "thread", "previous_end", "source", "fetch_began", "fetched", "loss"),
         *("backward_began", "backward_ended", "optimizer", "optimizer_began", "recorder"),
@@ -63,13 +63,13 @@ class FastPath:
         ordinary = self.steps.ordinary_step()
         if ordinary is not None:
             self.optimizer, self.previous_end = ordinary
-            # Moments are cut to their lower halves by what is written over the upper ones.
+            # Writing over the upper halves of the moments cuts them to the lower ones.
             writes = self.emit is write_step and sys.byteorder == "little"
             self.recorder = process.made if writes else None
             self.place = BETWEEN
 
     def leave(self) -> None:
-        """Tell ``Steps`` what was noted of the step that is going on."""
+        """Replay the noted times of the step that is going on into ``Steps``."""
         place, self.place = self.place, OUTSIDE
         if place == OUTSIDE:
             return

@@ -42,7 +42,7 @@ def write_step(
     if step == 0:
         recorder.phase("first_step", ended_ns, flags=ALONE if _is_alone() else 0)
         refine_identity()
-    # What a NaN in the record of a step cannot say: a loss that is NaN, or comes later.
+    # Cases that a NaN in the record of a step leaves open: a loss that is NaN, or comes later.
     if isinstance(loss, float):
         if loss != loss:
             recorder.write(LOSS, step, ended_ns, value=loss)
@@ -61,8 +61,8 @@ def write_batch(
     waited: Sequence[float] | None,
     loss: Value,
 ) -> None:
-    """Write a batch of a process that has made no step yet; of a DataLoader's worker, whose data set reads
-    from another loader, there is none."""
+    """Write a batch of a process that has made no step yet; none of a DataLoader's worker that reads
+    from another loader."""
     recorder = process.made
     if recorder is None:
         if sys.modules["torch.utils.data"].get_worker_info() is not None:
@@ -109,7 +109,7 @@ def _is_alone() -> bool:
 
 
 def refine_identity() -> None:
-    """Ask ``torch.distributed`` who we are, where the script has initialised it."""
+    """Take rank and world from ``torch.distributed``, if the script has initialised it."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None:
         inherited = process.inherited_local_rank

@@ -20,7 +20,7 @@ _AWAITED = 0x7FEDC0DE
 _DIVISIONS = ("DivBackward0", "MulBackward0")
 _MAY_HIDE_ONE = ("Div", "Mul", "Add", "Sub")
 _SUMS = 2
-"""What a loss function of torch keeps of ``reduction="sum"``."""
+"""torch's code of ``reduction="sum"``, as a loss function's node saves it."""
 _NEAR_NS = 30_000_000
 """Values on a device closer together than this are thinned: to fetch one takes microseconds."""
 
@@ -33,8 +33,8 @@ class ScalarReader:
             closely are left out.
 
     Attributes:
-        functions_active, dispatch_active: Return how many modes of the script are in force, which
-            would see what is done to a tensor.
+        functions_active, dispatch_active: Return the number of the script's modes in force, which
+            would see our operations on a tensor.
     """
 
     def __init__(self, torch: Any, next_step: Callable[[], int] | None = None) -> None:
@@ -48,7 +48,7 @@ class ScalarReader:
         self._thinning = _Thinning()
 
     def read(self, tensor: Any) -> Value:
-        """Return the scalar as a float or as a ``Late``; None where it is none, or not ours to read.
+        """Return the scalar as a float or as a ``Late``; None for another tensor, or one not ours to read.
 
         A subclass (a DTensor, a fake) may do anything when it is read, and a dispatch mode of the
         script would see it.
@@ -80,7 +80,7 @@ class _Thinning:
         self._mask = 0
 
     def keeps(self, step: int) -> bool:
-        """Tell whether the values of ``step`` are read; the power follows the pace of the steps."""
+        """Return True if the values of ``step`` are read; the power follows the pace of the steps."""
         if step == self._kept:
             return True
         if step & self._mask:
@@ -158,10 +158,10 @@ class _OnItsWay:
 
 
 def divisor_of(tensor: Any) -> float | None:
-    """Return the number that ``tensor`` was divided by last, None where it is a whole loss.
+    """Return the number that ``tensor`` was divided by last, None for a whole loss.
 
-    ``0.25 * loss`` counts as a division by 4. What cannot be seen is ``NOT_LOOKED_AT``: another
-    number than a constant on the CPU, a sum that may be over what was divided before, and a sum
+    ``0.25 * loss`` counts as a division by 4. ``NOT_LOOKED_AT`` if unknown: another
+    number than a constant on the CPU, a sum of terms that may have been divided, and a sum
     that is divided, as by the size of the batch to make the mean.
     """
     return _divisor_of(getattr(tensor, "grad_fn", None))
@@ -178,7 +178,7 @@ def _divisor_of(made_by: Any) -> float | None:
         return NOT_LOOKED_AT
     number = float(other.item())
     if number == 1.0:
-        # Engines divide once more where there is nothing to divide by.
+        # Engines divide by 1 if there is nothing to divide by.
         before = _divisor_of(_before(made_by))
         return number if before == NOT_LOOKED_AT else before
     if name == "DivBackward0":
@@ -188,7 +188,7 @@ def _divisor_of(made_by: Any) -> float | None:
 
 
 def _is_whole(made_by: Any, name: str) -> bool:
-    """Whether a loss function of torch, or a mean of what was not divided itself, made a loss."""
+    """Return True if a loss function of torch, or a mean of undivided terms, made a loss."""
     if name.startswith("MeanBackward"):
         return not type(_before(made_by)).__name__.startswith(_MAY_HIDE_ONE)
     return "LossBackward" in name or "CrossEntropyBackward" in name
@@ -202,5 +202,5 @@ def _is_sum(made_by: Any) -> bool:
 
 
 def _before(made_by: Any) -> Any:
-    """Return what made the first argument of an operation."""
+    """Return the operation that made the first argument of another."""
     return made_by.next_functions[0][0] if made_by.next_functions else None

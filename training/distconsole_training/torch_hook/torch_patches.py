@@ -107,7 +107,7 @@ def _install_into(module: Any) -> None:
 
 
 def _install(torch: Any) -> None:
-    """Listen to ``torch``; what one version of it lacks costs what is learnt there and no more."""
+    """Listen to ``torch``; a function that its version lacks costs only that function's facts."""
     verifier = guarded(_find_verifier)(torch)
     watch = TorchSteps(torch, None if verifier is None else verifier.emit)
     watching.append(watch)
@@ -143,7 +143,7 @@ def _wrap(
     after: Callable[[Any, Any], None] | None = None,
     is_compiling: Callable[[], bool] = bool,
 ) -> Any:
-    """Return ``original``, with ``before`` told its arguments and ``after`` these and the result."""
+    """Return ``original`` that calls ``before`` with its arguments and ``after`` with these and the result."""
     begin = None if before is None else guarded(before)
     end = None if after is None else guarded(after)
 
@@ -190,7 +190,7 @@ def _listen_to_scalers(torch: Any, watch: TorchSteps) -> None:
 
 
 def _wrap_scaler(kind: Any, watch: TorchSteps) -> None:
-    """Wrap what ``kind`` defines itself; what it inherits is wrapped where it comes from."""
+    """Wrap the methods that ``kind`` defines itself; inherited ones are wrapped in their own class."""
     if "scale" in vars(kind):
         kind.scale = _wrap(
             kind.scale,
@@ -229,12 +229,12 @@ def _listen_to_waits(torch: Any, watch: TorchSteps) -> None:
 
 
 def _time(home: Any, name: str) -> None:
-    """Have the waits know how long the function ``name`` of ``home`` blocks; they do where torch is there."""
+    """Have the waits measure how long the function ``name`` of ``home`` blocks."""
     for watch in watching:
         original = getattr(home, name)
         wrapper = _as_builtin(original, timed(original, watch.waits, watch.is_compiling))
         kind = type(original)
-        # pybind11's methods stay what they are to whoever looks at them, as torch.compile does.
+        # pybind11's methods keep their type for code that inspects them, such as torch.compile.
         setattr(home, name, kind(wrapper) if kind.__name__ == "instancemethod" else wrapper)
 
 
@@ -254,7 +254,7 @@ def _have_others() -> None:
 
 
 def _listen_to_spawned(torch: Any, watch: TorchSteps) -> None:
-    """Note what a rank of ``mp.spawn`` raises: its parent may first see another one that ended by that."""
+    """Note the exception of a rank of ``mp.spawn``: its parent may first see another one that ended by it."""
     home: Any = sys.modules["torch.multiprocessing.spawn"]
     original = home._wrap
 
@@ -305,7 +305,7 @@ def _join_horovod(arguments: Any, _result: Any) -> None:
 def _hide_from_compiler(eval_frame: Any) -> None:
     """Keep ``torch._dynamo.eval_frame`` from compiling our functions.
 
-    It would where compiled code of the script, interrupted at a graph break, calls one of them.
+    It would when compiled code of the script, interrupted at a graph break, calls one of them.
     """
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] == _PACKAGE:

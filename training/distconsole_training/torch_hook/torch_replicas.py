@@ -1,7 +1,7 @@
 """Which tensors of this process have a replica on other ranks: those that may be compared.
 
 A parameter is a replica if it is an ordinary tensor of a module that an optimizer of the script
-trains, and nothing says that it is a shard (FSDP, DTensor, DeepSpeed, Megatron).
+trains, and no mark of a shard is on it (FSDP, DTensor, DeepSpeed, Megatron).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _SHARDING_OPTIMIZERS = ("ZeroRedundancyOptimizer", "DeepSpeedZeroOptimizer")
 
 
 class Replicas:
-    """What is compared, found anew where the script trains something else than before.
+    """The tensors that are compared, searched again if the script trains others than before.
 
     Attributes:
         names: Of the parameters, in their order.
-        wrapped: Whether a wrapper of torch keeps them equal.
-        sharded: Whether something that is trained is no replica: ranks may then share batches.
+        wrapped: A wrapper of torch keeps them equal.
+        sharded: Some trained tensor is no replica: ranks may then share batches.
         layout: A checksum of names, shapes, types and the group of ranks that has replicas.
     """
 
@@ -98,7 +98,7 @@ class Replicas:
         return [one for one in found if type(one) in (int, float) or self._takes(one)]
 
     def _find_roots(self, trained: set[int]) -> list[Any]:
-        """Return the outermost modules that hold what is trained, the largest first."""
+        """Return the outermost modules that hold trained parameters, the largest first."""
         module = self._module
         # By type(): asking an object for its class may run code of the script.
         modules = [one for one in gc.get_objects() if issubclass(type(one), module)]
@@ -141,7 +141,7 @@ def _is_a(thing: Any, names: Sequence[str]) -> bool:
 
 
 def _is_a_shard(parameter: Any) -> bool:
-    """Whether an engine marked the parameter as one that its replicas do not share."""
+    """Return True if an engine marked the parameter as one that its replicas do not share."""
     return (
         hasattr(parameter, "ds_id")
         or getattr(parameter, "tensor_model_parallel", False) is True
@@ -150,14 +150,14 @@ def _is_a_shard(parameter: Any) -> bool:
 
 
 def _ranks_of(wrapper: Any) -> tuple[int, ...]:
-    """Return the ranks that a DistributedDataParallel keeps equal, as its process group says."""
+    """Return the ranks that a DistributedDataParallel keeps equal, by its process group."""
     ranks = getattr(sys.modules.get("torch.distributed"), "get_process_group_ranks", None)
     group = getattr(wrapper, "process_group", None)
     return tuple(ranks(group)) if ranks is not None and group is not None else ()
 
 
 def _short(name: str) -> str:
-    """Return the name that the script gave, without what wrappers put before it."""
+    """Return the script's name of a parameter, without the prefixes of wrappers."""
     name = name.replace("_orig_mod.", "")
     while name.startswith("module."):
         name = name[len("module.") :]

@@ -1,4 +1,4 @@
-"""What torch's calls mean for the steps of a thread."""
+"""Turns torch's calls into events for the steps of a thread."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _number_of_source = count(1).__next__
 
 
 def _drop(*_step: Any) -> None:
-    """Take a step that nobody wants."""
+    """Discard a step."""
 
 
 class _OtherThread(threading.local):
@@ -44,12 +44,12 @@ class _OtherThread(threading.local):
 
 
 class TorchSteps:
-    """Feeds the ``Steps`` of each thread; ``emit`` takes finished ones, which are written by default.
+    """Feeds the ``Steps`` of each thread; ``emit`` takes finished ones, by default ``write_step``.
 
     Attributes:
         fast: The steps of the thread that imported torch; the same object for good.
-        scales: Whether a GradScaler was ever at work.
-        look: What wants to see every batch with its iterator; None if nothing does.
+        scales: A GradScaler has been used.
+        look: Called with every batch and its iterator, unless None.
     """
 
     def __init__(self, torch: Any, emit: Emit | None = None) -> None:
@@ -77,14 +77,14 @@ class TorchSteps:
         self._in_backward = None
 
     def leave_to_script(self) -> Emit:
-        """Emit no step any more, as the script marks its own; return what takes those."""
+        """Emit no step any more, as the script marks its own; return the function that takes those."""
         if self._taken_by is None:
             self._taken_by, self._emit = self._emit, _drop
             self.forget()
         return self._taken_by
 
     def next_step(self) -> int:
-        """Return the index of the step for which a batch that arrives now is most likely used."""
+        """Return the index of the step that a batch arriving now most likely belongs to."""
         return process.last_step + (2 if self._is_ahead() else 1)
 
     def current_step(self) -> int:
@@ -96,7 +96,7 @@ class TorchSteps:
         self._steps().finish()
 
     def fetch_began(self, iterator: Any) -> Source:
-        """``next(iterator)`` of a DataLoader begins; return what is known of it."""
+        """``next(iterator)`` of a DataLoader begins; return its source."""
         steps = self._steps()
         steps.trains = True
         source: Source | None = getattr(iterator, "_distconsole_source", None)
@@ -110,7 +110,7 @@ class TorchSteps:
     def fetched(self, iterator: Any, batch: Any) -> None:
         ended_ns = monotonic_ns()
         source: Source = iterator._distconsole_source
-        # A script that keeps ``__next__`` and calls it again does not tell when it begins.
+        # A script that keeps ``__next__`` and calls it again does not show when a fetch begins.
         began_ns, source.began = source.began or ended_ns, 0
         index = iterator._num_yielded
         samples = source.full if index < source.full_until else source.samples(index, batch)
@@ -118,7 +118,7 @@ class TorchSteps:
         self._steps().fetch_ended(source.number, began_ns, ended_ns, known)
 
     def backward_began(self, tensors: Any, gradients: Any) -> Steps | None:
-        """``torch.autograd.backward`` begins; return whose it is."""
+        """``torch.autograd.backward`` begins; return the thread's steps that it belongs to."""
         now = monotonic_ns()
         steps = self._steps()
         if not steps.trains and self._at_work() is not None:
@@ -145,10 +145,10 @@ class TorchSteps:
             self._in_backward = None
 
     def await_own(self, tensors: Any) -> None:
-        """Have the engine say when it has computed the last gradient of the backward that begins.
+        """Note when the engine has computed the last gradient of the backward that begins.
 
-        What it was asked to do at the end, as DDP asks it to wait for gradients, comes after that:
-        the engine calls what it is to call at its end in the order in which it was asked.
+        Callbacks queued for the end, as DDP's wait for gradients, run after that:
+        the engine runs them in the order in which they were queued.
         """
         self.waits.own_done = 0
         compiled = sys.modules.get("torch._dynamo.compiled_autograd")
@@ -175,7 +175,7 @@ class TorchSteps:
             steps = self._at_work() or steps
         skipped = False
         if self.scales:
-            # A fused optimizer is called in any case, and told to leave the weights alone.
+            # A fused optimizer is called in any case, with a flag to leave the weights alone.
             found = getattr(optimizer, "found_inf", None)
             skipped = found is not None and bool(found.is_cpu and found.item())
         steps.optimizer_ends(id(optimizer), now, skipped, self._evaluations(optimizer))
@@ -216,7 +216,7 @@ class TorchSteps:
         return Steps(self._emit, self._stepping_calls, self.waits, tell, guarded(write_batch))
 
     def _look_at(self, steps: Steps, tensors: Any) -> Seen:
-        """Return what is known of what backward is called on."""
+        """Return the loss that backward is called on, as far as known."""
         if steps.in_backward:
             return UNKNOWN
         if isinstance(tensors, (list, tuple)):
@@ -241,7 +241,6 @@ class TorchSteps:
         return int(state.get("func_evals", 0))
 
     def _steps(self) -> Steps:
-        """Return the steps of this thread, to be told of an event."""
         if get_ident() != self.fast.thread:
             return self._others.steps
         self.fast.leave()
@@ -252,7 +251,7 @@ class TorchSteps:
         return self.fast.is_ahead if mine else self._others.steps.is_ahead
 
     def _at_work(self) -> Steps | None:
-        """Return whose backward is going on, if one is."""
+        """Return the steps whose backward is going on, if one is."""
         if self.fast.place == IN_BACKWARD:
             self.fast.leave()
             return self.fast.steps

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _BATCH_TENSORS = 8
 _BATCH_BYTES = 256 * 1024
-"""Of each tensor of a batch: enough to tell two batches apart."""
+"""Of each tensor of a batch: enough to distinguish two batches."""
 _BATCH_DEPTH = 3
 _DETAILS_A_RECORD = 8
 _NAME_CHARS = 120
@@ -66,7 +66,7 @@ class Verifier:
         self._watch: TorchSteps | None = None
 
     def listen(self, torch: Any, watch: TorchSteps) -> None:
-        """Listen to what ``TorchSteps`` does not: which optimizer it was, and what a batch holds."""
+        """Listen for facts that ``TorchSteps`` leaves out: the optimizer that stepped, and the contents of a batch."""
         self._watch = watch
         process.on_fork.append(self._forget)
         home: Any = sys.modules["torch.optim.optimizer"]
@@ -82,7 +82,7 @@ class Verifier:
         watch.look = guarded(self.arrived)
 
     def emit(self, *step: Any) -> None:
-        """Write a finished step as always, and check where it is its turn."""
+        """Write a finished step as always, and check it if its turn has come."""
         write_step(*step)
         self._after_step(step[1])
 
@@ -165,7 +165,7 @@ class Verifier:
         process.later(Gathered(self._torch, sums), write)
 
     def _write_names(self) -> None:
-        """Lay beside the ring what the details are of, where it changed."""
+        """Write the names of the details into the file beside the ring, if they changed."""
         recorder = process.recorder()
         layout = self._replicas.layout
         if recorder is None or layout == self._told_layout:
@@ -215,7 +215,6 @@ class Verifier:
 
 
 def _collect(part: Any, summer: Summer, found: list[Any], depth: int) -> None:
-    """Add the tensors of a batch to ``found``."""
     if len(found) >= _BATCH_TENSORS or depth < 0:
         return
     if summer.takes(part):
@@ -233,7 +232,7 @@ def _part_size(count: int) -> int:
 
 
 def _parts(items: list[Any]) -> list[list[Any]]:
-    """Return neighbours together where there are more than fit."""
+    """Return neighbours together if there are more than fit."""
     size = _part_size(len(items))
     return [items[first : first + size] for first in range(0, len(items), size)]
 
@@ -314,7 +313,7 @@ class Summer:
         return torch.isfinite(largest).logical_not().to(torch.int64)
 
     def _flat(self, tensor: Any) -> Any:
-        """Return the elements in the order of the memory, without a copy where they are dense."""
+        """Return the elements in the order of the memory, without a copy if they are dense."""
         dense = tensor.is_contiguous() or any(
             tensor.dim() == dimensions and tensor.is_contiguous(memory_format=memory_format)
             for dimensions, memory_format in zip((4, 5), self._channels_last)

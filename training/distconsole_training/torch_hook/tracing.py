@@ -1,4 +1,4 @@
-"""Runs torch's profiler from one step's end to another's, where the agent asks for a trace."""
+"""Runs torch's profiler from one step's end to another's, when the agent asks for a trace."""
 
 # Importing pathlib would cost more than everything else here.
 # ruff: noqa: PTH104, PTH123
@@ -27,7 +27,7 @@ MAX_SECONDS = 60.0
 
 ENV_LOG_LEVEL = "KINETO_LOG_LEVEL"
 SILENT = "6"
-"""Above all levels of the profiler's library, which else tells on stderr that it starts and stops."""
+"""Above all levels of the profiler's library, which else logs its start and stop to stderr."""
 
 _going_on: list[_Trace] = []
 
@@ -46,7 +46,7 @@ def trace(recorder: Recorder, step: int) -> None:
         return
     try:
         over = one.step_ended(step)
-    except Exception as error:  # noqa: BLE001 - who asked is told, the training goes on
+    except Exception as error:  # noqa: BLE001 - the agent gets the error, the training goes on
         _end(one)
         one.fail(error)
         count_failure(error)
@@ -64,7 +64,7 @@ class _Trace:
     """One trace of this process.
 
     Attributes:
-        wanted: The number by which the agent asked for it.
+        wanted: The agent's number for it.
         thread: The one whose steps begin and end it: the profiler wants both from one thread.
     """
 
@@ -82,7 +82,7 @@ class _Trace:
         self._seconds = min(float(asked["seconds"]), MAX_SECONDS)
 
     def step_ended(self, step: int) -> bool:
-        """Return whether the trace is over."""
+        """Return True once the trace is over."""
         now = time.time_ns()
         if self._profiler is None:
             if now >= self._give_up_ns:
@@ -101,7 +101,7 @@ class _Trace:
         return True
 
     def fail(self, error: Exception) -> None:
-        """Tell who asked that there will be no trace."""
+        """Report to the agent that there will be no trace."""
         profiler, self._profiler = self._profiler, None
         self._tell(error=f"{type(error).__name__}: {error}"[:500])
         if profiler is not None:
@@ -113,7 +113,7 @@ class _Trace:
 
         if _profiler_enabled():
             raise RuntimeError("the script has a profiler of its own at work")
-        # By us, so that it is the user's alone, and what cannot be written is known before all.
+        # By us, so that it is the user's alone, and a failure to write is known before the trace.
         os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         self._profiler = profile()
         own = os.environ.get(ENV_LOG_LEVEL)

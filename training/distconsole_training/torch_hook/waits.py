@@ -1,8 +1,8 @@
-"""When the thread that trains waited for other ranks, in nanoseconds: what tells its work from its waiting.
+"""When the training thread waited for other ranks, in nanoseconds: separates its work from its waiting.
 
-Timed are the calls that block where Python sees them (``Work.wait``, Horovod's wait for a handle,
+Timed are the blocking calls that Python sees (``Work.wait``, Horovod's wait for a handle,
 DDP's broadcast of buffers), and the end of a backward, in which DDP waits for its last gradients.
-Of steps that follow each other fast, only some are looked at, which bounds what it costs.
+Of steps that follow each other fast, only some are measured, which bounds the cost.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ MOST = 8192
 """Waits that are kept until a step ends; of a script that makes no steps the older ones are dropped."""
 
 PERIOD_NS = 50_000_000
-"""A step is looked at if the last one that was began so long ago: all of them where they are longer."""
+"""A step is measured if the last measured one began this long ago: all of them if they are longer."""
 MAX_PERIOD_NS = 64 * PERIOD_NS
 REST = 400
 """A rank looks half as often where looking took more than the 400th part of the time since the look before."""
 RARE_NS = 8 * PERIOD_NS
-"""From such a period on the rank says that it looks less often: one bad moment is not worth a word."""
+"""From such a period on the rank reports that it measures less often: one bad moment is not reported."""
 LATE_NS = 1_000_000
-"""A step counts as looked at if that began so much later than the step."""
+"""A step counts as measured if the measuring began at most this much later than the step."""
 
 _NS = 1e-9
 _ABSENT = object()
@@ -72,7 +72,7 @@ class Waits:
         self.looks = self._grouped = grouped
 
     def add(self, began: int, ended: int) -> None:
-        """Take a wait, which is over; those within it are a part of it."""
+        """Take a wait that is over; those within it are a part of it."""
         ends, sums = self._ends, self._sums
         while ends and ends[-1] > began:
             ends.pop()
@@ -93,7 +93,7 @@ class Waits:
         return self.looks and began + LATE_NS >= self._since
 
     def step_ended(self, ended: int) -> None:
-        """Drop what was waited until then, and decide whether the next step is looked at."""
+        """Drop the waits until then, and decide if the next step is measured."""
         if self._ends:
             self._forget(ended)
         self.looks = False
@@ -112,7 +112,7 @@ class Waits:
             del self._ends[:index], self._sums[:index]
 
     def own_is_done(self) -> None:
-        """Take that the engine has computed all gradients; what it was asked to do at the end follows."""
+        """Take that the engine has computed all gradients; callbacks queued for the end follow."""
         self.own_done = monotonic_ns()
 
     def backward_ended(self, now: int) -> None:
@@ -127,7 +127,7 @@ class Waits:
 
 
 def meter(function: Callable[..., Any], waits: Waits) -> Callable[..., Any]:
-    """Return ``function``, guarded; what it takes while a step is looked at counts as spent on that."""
+    """Return ``function``, guarded; its time during a measured step counts as the cost of measuring."""
     run = guarded(function)
 
     def call(*arguments: Any) -> Any:
@@ -167,7 +167,7 @@ def timed(
     torch.compile traces ``original`` in its place: ``is_compiling`` is a constant there.
     """
 
-    # Of this name and with a first parameter: pybind11 takes it for no override where it calls back.
+    # Of this name and with a first parameter: pybind11 takes it for no override when it calls back.
     @functools.wraps(original)
     def wait(self: Any = _ABSENT, /, *args: Any, **kwargs: Any) -> Any:
         if self is not _ABSENT:

@@ -1,7 +1,7 @@
 """Starts torch's worker server in a rank that joins a process group: on a private socket the agent asks it.
 
 It answers from threads of C++, also while the script is stuck: stacks, and torch's flight recorder. It is started
-where torch starts threads of its own, and not before: a process that forks is warned if it has several.
+together with torch's own threads, and not before: a process that forks is warned if it has several.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_PATH_BYTES = 107
 """sun_path holds 108 bytes with the final zero (unix(7))."""
 
 LOG_LEVEL, QUIET = "FLAGS_caffe2_log_level", 2
-"""What torch's C++ code logs; at this level no warnings, as which the server tells its address."""
+"""Log level of torch's C++ code; at this one no warnings, as which the server logs its address."""
 
 DRAIN_SECONDS = 1.0
 LISTENS = b"01"
@@ -35,7 +35,7 @@ _started_in: list[int] = []
 
 
 def start(torch: Any) -> None:
-    """Start the server, once a process; do without where this torch has none, or cannot be kept quiet."""
+    """Start the server, once a process; do without if this torch has none, or cannot be kept quiet."""
     pid, folder = os.getpid(), os.environ.get(ENV_RINGS)
     if pid in _started_in or not folder or os.environ.get(ENV_ROLL_CALL) == "0":
         return
@@ -63,7 +63,7 @@ def _start(kind: Any, level: ctypes.c_int, folder: str, name: str) -> None:
             level.value = told
         # Never taken down: that would wait for its threads, and log. It ends with the process.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))
-        # The folder is the user's alone, so in between nobody else could reach it.
+        # The folder is the user's alone, so in between no other user could reach it.
         os.chmod(name, 0o600, dir_fd=held)
         process.before_finish.append(partial(_take_away, os.getpid(), f"{folder}/{name}", path))
     finally:
@@ -86,7 +86,7 @@ def _take_away(pid: int, path: str, bound: str) -> None:
 
 
 def _is_asked(bound: bytes) -> bool:
-    """Return whether a connection to the socket that was bound to this path is open (unix(7), proc_net_unix)."""
+    """Return True if a connection to the socket that was bound to this path is open (unix(7), proc_net_unix)."""
     with Path("/proc/net/unix").open("rb") as lines:
         ours = (line.split() for line in lines if line.endswith(b" " + bound + b"\n"))
         return any(words[5] != LISTENS for words in ours)

@@ -1,4 +1,4 @@
-"""The calls of torch that are told to ``TorchSteps``: fetches, backwards and optimizers' steps.
+"""Wraps the calls of torch that ``TorchSteps`` needs: fetches, backwards and optimizers' steps.
 
 A training evicts our code from the caches between any two calls of it, so calls on the fast path
 are written out here.
@@ -81,7 +81,7 @@ class NextAndTell:
 
 
 def _take_batch(watch: TorchSteps) -> Callable[[Any, Any], Any]:
-    """Return what is called with a batch and its iterator, and returns the batch."""
+    """Return a function that takes a batch and its iterator, notes its arrival, and returns the batch."""
     fast, fetched, look = watch.fast, meter(watch.fetched, watch.waits), watch.look
 
     def take(batch: Any, iterator: Any) -> Any:
@@ -98,7 +98,7 @@ def _take_batch(watch: TorchSteps) -> Callable[[Any, Any], Any]:
 
 
 def backward_that_tells(original: Callable[..., Any], watch: TorchSteps) -> Callable[..., Any]:
-    """Return ``torch.autograd.backward``, told to ``watch``; ``Tensor.backward`` calls it too."""
+    """Return ``torch.autograd.backward`` that reports to ``watch``; ``Tensor.backward`` calls it too."""
     code = getattr(original, "__code__", None)
     names = () if code is None else code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     more = True if code is None else code.co_flags & (CO_VARARGS | CO_VARKEYWORDS)
@@ -127,7 +127,7 @@ def _known_backward(
         now = monotonic_ns()
         if fast.place == FETCHED and grad_tensors is None and get_ident() == fast.thread:
             try:
-                # What ``read`` does with nearly every loss on a CPU.
+                # ``read``'s work for nearly every loss on a CPU.
                 if (
                     type(tensors) is tensor
                     and not functions()
@@ -184,7 +184,7 @@ def _any_backward(original: Any, began: Any, ended: Any) -> Callable[..., Any]:
 
 
 def hook_before_step(watch: TorchSteps) -> Callable[..., None]:
-    """Return what torch is to call before every step of an optimizer."""
+    """Return the function for torch to call before every step of an optimizer."""
     fast, is_compiling = watch.fast, watch.is_compiling
     began = meter(watch.optimizer_began, watch.waits)
 
@@ -206,7 +206,7 @@ def hook_before_step(watch: TorchSteps) -> Callable[..., None]:
 
 
 def hook_after_step(watch: TorchSteps) -> Callable[..., None]:
-    """Return what torch is to call after every step of an optimizer."""
+    """Return the function for torch to call after every step of an optimizer."""
     fast, is_compiling, waits = watch.fast, watch.is_compiling, watch.waits
     ended = meter(watch.optimizer_ended, watch.waits)
 
@@ -247,7 +247,7 @@ def hook_after_step(watch: TorchSteps) -> Callable[..., None]:
 
 
 def _end_step(fast: FastPath, waits: Waits, now: int, step_began: int) -> None:
-    """End a step whose loss is no number yet, or with which it is time to see what else there is to do."""
+    """End a step whose loss is still on its device, or after which other work is due."""
     fetched, backward_began = fast.fetched, fast.backward_began
     fast.emit(
         now,

@@ -1,7 +1,7 @@
 """MPI's library as engine of a short collective job, by the standard ABI, Open MPI's or MPICH's.
 
-The library is that of the mpirun that started this rank. One of another MPI, which the linker would
-give to a program, is reported beside it: every rank of that program is alone.
+The library is that of the mpirun that started this rank. If the linker would load another MPI into a
+program, that one is reported too: every rank of such a program is alone.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class Mpi:
         }
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call a function of the library; RuntimeError where its errors do not end the job by themselves."""
+        """Call a function of the library; RuntimeError if its errors do not end the job by themselves."""
         code = getattr(self._library, name)(*arguments)
         if code:
             raise RuntimeError(f"{name} returned {code}")
@@ -240,7 +240,7 @@ class LoadedLibrary(NamedTuple):
     """The MPI library of this process.
 
     Attributes:
-        own: Whether it was found beside mpirun.
+        own: The library was found beside mpirun.
         linked: Path and version of another MPI's that the linker gives to a program; empty for none.
     """
 
@@ -253,7 +253,7 @@ def load(linked: bool = False) -> LoadedLibrary:
     """Return the library of mpirun, else, or if ``linked``, that of the linker; OSError if there is none."""
     names, refused = _native_names(), None
     for path in () if linked else _own_libraries(names):
-        # Before: what this process has loaded, the linker finds first.
+        # Before the load: the linker finds loaded libraries first.
         other = _ask_linker(path, names)
         try:
             # Open MPI's own plugins look for its symbols among the global ones.
@@ -277,7 +277,7 @@ def _native_names() -> tuple[str, ...]:
 
 
 def _own_libraries(names: Sequence[str]) -> Iterator[str]:
-    """Yield the libraries where mpirun is installed, then where its wrapper of the compiler looks."""
+    """Yield the libraries of mpirun's installation, then those that its compiler wrapper links."""
     mpirun = find_mpirun()
     path = os.path.realpath(mpirun)
     prefixes = dict.fromkeys(os.path.dirname(os.path.dirname(each)) for each in (mpirun, path))
@@ -300,7 +300,7 @@ def _libraries_in(folder: str, names: Sequence[str]) -> Iterator[str]:
 
 
 def _ask_wrapper(mpirun: str) -> list[str]:
-    """Return where mpicc beside mpirun has programs look for their libraries."""
+    """Return the library folders that mpicc beside mpirun links programs with."""
     mpicc = os.path.join(os.path.dirname(mpirun), "mpicc")
     option = "--showme:link" if "OMPI_COMM_WORLD_SIZE" in os.environ else "-show"
     with contextlib.suppress(OSError, subprocess.SubprocessError):
@@ -375,7 +375,7 @@ def _mapped(pattern: str) -> set[str]:
 
 
 def _remove_left(segment: str) -> None:
-    """Remove what Open MPI 5.0.7 leaves of a rank that is alone: its shared memory, and its empty folders."""
+    """Remove the files that Open MPI 5.0.7 leaves of a lone rank: its shared memory, and its empty folders."""
     name, job, _ = os.path.basename(segment).rsplit(".", 2)
     folder = os.path.join(tempfile.gettempdir(), name.replace("sm_segment", "ompi", 1))
     with contextlib.suppress(OSError, ValueError):

@@ -21,7 +21,7 @@ from distconsole_agent.probes.collectives.values import (
 
 
 class TensorEngine:
-    """What both have: this rank's device, and operations by their names."""
+    """Shared by both engines: this rank's device, and operations by their names."""
 
     def __init__(self, torch: Any, communicator: Any, cuda_device: int | None) -> None:
         self.torch, self._communicator = torch, communicator

@@ -1,7 +1,7 @@
-"""What NCCL (or RCCL) says with NCCL_DEBUG=INFO of the ways that it took, as data: pure, bounded.
+"""Parses the transports in the output of NCCL (or RCCL) with NCCL_DEBUG=INFO: pure, bounded.
 
 The formats are those of NVIDIA/nccl 2.18 to 2.28: src/init.cc, src/transport/{p2p,shm,net,net_ib,net_socket}.cc,
-src/graph/{paths,topo}.cc. RCCL says the same, and ends the lines of channels with its communicator.
+src/graph/{paths,topo}.cc. RCCL prints the same, and ends the lines of channels with its communicator.
 """
 
 from __future__ import annotations
@@ -146,7 +146,6 @@ class NcclWords:
 
 
 def read_nccl(text: str) -> dict[str, Any] | None:
-    """Return NCCL's facts in ``text``, as ``NcclWords.facts``."""
     words = NcclWords()
     words.take(text)
     return words.facts()
@@ -160,7 +159,6 @@ def record_nccl() -> int:
 
 
 def recorded(descriptor: int) -> dict[str, Any] | None:
-    """Return what NCCL has written since ``record_nccl``."""
     text = os.pread(descriptor, MAX_BYTES, 0)
     return read_nccl(text.decode("utf-8", "replace"))
 
@@ -168,7 +166,7 @@ def recorded(descriptor: int) -> dict[str, Any] | None:
 def own_sockets(without_port: int | None = None) -> list[list[str]]:
     """Return the pairs of addresses of this process's TCP connections, those by a port left out.
 
-    This is what Gloo took, which says nothing itself: the kernel knows each pair's addresses.
+    These are Gloo's, which logs none itself: the kernel knows each pair's addresses.
     """
     mine = set()
     for name in os.listdir("/proc/self/fd"):

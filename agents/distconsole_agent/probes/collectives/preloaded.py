@@ -38,7 +38,7 @@ ALIKE = ("Umask", "Uid", "Gid", "Groups", "Cap", "NoNewPrivs", "Seccomp")
 
 
 def surroundings() -> list[Any]:
-    """Return what must be alike of two processes, as JSON gives it back, for one to stand for the other."""
+    """Return the properties, as decoded JSON, that two processes must share for one to stand for the other."""
     limits = sorted(name for name in dir(resource) if name.startswith("RLIMIT_"))
     with open("/proc/self/status", encoding="ascii", errors="replace") as status:
         kept = [line for line in status if line.startswith(ALIKE)]
@@ -65,7 +65,7 @@ def serve(name: str, seconds: float, agent: int, alike: list[Any]) -> str | None
     listener.listen(BACKLOG)
     server = os.fork()
     if server:
-        # Out of the group of the probe, all of which is killed when the probe ends.
+        # The probe's process group is killed when the probe ends: leave it.
         os.setpgid(server, server)
         listener.close()
         return None
@@ -151,7 +151,7 @@ def end_server(name: str) -> None:
 
 
 def be_forked(server: str, argv: list[str]) -> None:
-    """End as a rank with ``argv`` does that is forked by ``server``; return where there is none, or it differs."""
+    """Run as a rank with ``argv`` forked by ``server``, and exit like it; return if no server fits."""
     try:
         with open("/proc/self/cmdline", "rb") as file:
             words = os.fsdecode(file.read()).split("\0")

@@ -58,12 +58,12 @@ def signs(index: Any, seed: int) -> Any:
 
 
 def limit_of(dtype: str, world: int) -> int:
-    """Return what magnitudes stay below, so that the sum over all ranks is exact."""
+    """Return the bound of magnitudes for which the sum over all ranks is exact."""
     return min(max(2, (1 << MANTISSA_BITS[dtype]) // (2 * world)), 1 << 20)
 
 
 def adds(dtype: str, rank: int, limit: int) -> bool:
-    """Whether a rank's input is more than zeros, as a sum of more than 256 is inexact in bfloat16."""
+    """Return True if a rank's input is not all zeros: a sum of more than 256 is inexact in bfloat16."""
     return dtype != "bfloat16" or rank < 256 // max(1, limit - 1)
 
 
@@ -89,7 +89,7 @@ def cases_of(job: dict[str, Any], world: int) -> list[Case]:
 
 
 def iterations_for(once_seconds: float, case_seconds: float) -> int:
-    """Return how often to repeat what takes ``once_seconds`` at the slowest rank."""
+    """Return how often to repeat an operation of ``once_seconds`` at the slowest rank."""
     wanted = int(case_seconds / max(once_seconds, 1e-7))
     return min(max(wanted, MIN_ITERATIONS), MAX_ITERATIONS)
 

@@ -1,11 +1,11 @@
 """Script: one rank of a short job that verifies collectives to the last bit and times them.
 
-``collective_worker.py SECONDS ENGINE JOB``; who the rank is and where the others are is in the
-environment, as the engine wants it. ENGINE is ``gloo``, ``nccl``, ``horovod`` or ``mpi``. JOB is
+``collective_worker.py SECONDS ENGINE JOB``; the environment holds rank and addresses in the form
+that the engine reads. ENGINE is ``gloo``, ``nccl``, ``horovod`` or ``mpi``. JOB is
 JSON: ``{"seed", "timeout_seconds", "cases": [{"op", "dtype", "elements", "iterations"}], "sweep":
-{"ops", "bytes", "dtype", "case_seconds", "seconds"} | null, "linked": by the linker's MPI, "preloaded": what forks ranks}``. Each line printed is a mark and an
-object: ``stage`` (how far the rank came), ``group`` (what it finds itself to be), ``case`` (one
-verified case), ``left_out`` (cases for which the time was too short), ``took`` (the ways between ranks).
+{"ops", "bytes", "dtype", "case_seconds", "seconds"} | null, "linked": by the linker's MPI, "preloaded": server that forks ranks}``. Each line printed is a mark and an
+object: ``stage`` (progress of the rank), ``group`` (its rank and world), ``case`` (one
+verified case), ``left_out`` (cases without time), ``took`` (transports between ranks).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Measure = Callable[[Any, Case, int, float], Any]
 
 
 def join_ranks(name: str, job: dict[str, Any]) -> tuple[Any, Any]:
-    """Return the engine, once all ranks have met, and what its ranks compute with."""
+    """Return the engine, once all ranks have met, and the values for its cases."""
     timeout_seconds, seed = float(job["timeout_seconds"]), int(job["seed"])
     if name == "mpi":
         mpi = Mpi(timeout_seconds, bool(job.get("linked")))
@@ -148,7 +148,7 @@ def main(seconds: float, name: str, job: dict[str, Any]) -> None:
 
         run_cases(engine, measure_on, job, began)
     finally:
-        # Also of a job that failed: what NCCL warned of is the reason.
+        # Also of a job that failed: NCCL's warnings are the reason.
         tell_ways(name, words)
     stage("done")
     engine.close()

@@ -1,6 +1,6 @@
 """GPUs and driver by NVML or libamd_smi, and idle GPUs during copies.
 
-Another process asks, as a wedged driver hangs whoever asks it.
+Another process asks, because a wedged driver hangs its callers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KFD = "/dev/kfd"
 def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Return the facts of group ``gpu``; ``present`` is false on a node without a GPU's driver.
 
-    On a node with both, ``gpus`` are NVIDIA's, and ``kfd`` says that AMD's are there.
+    On a node with both, ``gpus`` are NVIDIA's, and ``kfd`` shows that AMD's are there.
 
     Args:
         args: ``health``: also how each GPU is.
@@ -61,7 +61,7 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
 
 
 def look_at_kfd() -> dict[str, Any] | None:
-    """Return whether this user may compute by /dev/kfd, and who may; None without one."""
+    """Return the devices of ROCm that this user may not open, and the group of /dev/kfd; None without it."""
     try:
         status = os.stat(KFD)
     except OSError:
@@ -76,7 +76,7 @@ def look_at_kfd() -> dict[str, Any] | None:
 
 
 def library_environment() -> dict[str, str]:
-    """Return the session's environment, with ``pynvml`` on the module path where this agent has it."""
+    """Return the session's environment, with this agent's ``pynvml`` on the module path."""
     path = this_program().archive
     if path is None:
         spec = importlib.util.find_spec("pynvml")
@@ -85,7 +85,7 @@ def library_environment() -> dict[str, str]:
 
 
 def _has_library(name: str) -> bool:
-    """Whether a process started now would find a driver's library; opening it does not touch the driver."""
+    """Return True if a new process would find a driver's library; opening it does not touch the driver."""
     folders = filter(None, session_environment().get("LD_LIBRARY_PATH", "").split(":"))
     if any(os.path.exists(os.path.join(folder, name)) for folder in folders):
         return True
@@ -125,7 +125,7 @@ def _going(token: str) -> Iterator[threading.Event]:
 def load(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Return ``{"gpus": [...]}``, an object for each GPU: see ``load_gpus.py``.
 
-    One with ``skipped`` was left alone, and ``process`` uses it; ``error`` is CUDA's, also where CUDA
+    One with ``skipped`` was left alone, and ``process`` uses it; ``error`` is CUDA's, or that CUDA
     did not answer.
 
     Args:
@@ -147,7 +147,6 @@ def load(args: dict[str, Any], seconds: float) -> dict[str, Any]:
 
 
 def stop(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
-    """Kill the process that copies for ``token``."""
     token = read.text(args, "token")
     with _LOCK:
         _GIVEN_UP.append(token)

@@ -20,7 +20,7 @@ MAX_RECORDS = 200_000
 MAX_EVENTS = 64
 MAX_TEXT = 240
 MAX_SEARCHED = 1024
-"""Of a record: what matters stands at its beginning, and some patterns take the square of a line's length."""
+"""Of a record: its beginning matters, and some patterns take the square of a line's length."""
 JOURNAL_LINES = 20_000
 
 _PATTERNS = (
@@ -54,7 +54,7 @@ _MONOTONIC = re.compile(r"\[\s*(\d+\.\d+)\] (?:\S+ )?kernel: (.*)")
 def look(_args: object, seconds: float) -> dict[str, Any]:
     """Return the facts of group ``kernel``: ``source``, and ``events`` with kind, place, count, age.
 
-    Where this user may not read the log, which is usual, ``source`` is empty and ``error`` says why.
+    If this user may not read the log, as usual, ``source`` is empty and ``error`` has the reason.
     """
     error = ""
     try:
@@ -98,7 +98,7 @@ def parse_record(record: str) -> tuple[float, str] | None:
     fields = head.split(",")
     if len(fields) < 3 or not all(map(_NUMBER.fullmatch, (fields[0], fields[2]))):
         return None
-    # The facility is above the three bits of the level: 0 is the kernel, anybody writes the others.
+    # The facility is above the three bits of the level: 0 is the kernel, any user may write the others.
     if int(fields[0]) >> 3:
         return None
     return int(fields[2]) / 1e6, text.split("\n", 1)[0]
@@ -116,7 +116,7 @@ def _journal(seconds: float) -> list[tuple[float, str]]:
 
 
 def events_of(records: list[tuple[float, str]], uptime: float) -> list[dict[str, Any]]:
-    """Return what of ``records`` (seconds since boot, text) is of a known kind, the latest last."""
+    """Return the events of known kinds in ``records`` (seconds since boot, text), the latest last."""
     events: dict[tuple[str, str, str], dict[str, Any]] = {}
     for at, whole in records:
         text = whole[:MAX_SEARCHED]

@@ -75,8 +75,8 @@ def look_at_processes(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Return the facts of group ``proc``.
 
     Args:
-        args: ``ports``: of rendezvous, whose holders are of interest; ``patience_seconds``: how
-            long a process must sleep in the kernel to be told as stuck.
+        args: ``ports``: rendezvous ports whose holders are reported; ``patience_seconds``: how
+            long a process must sleep in the kernel to count as stuck.
     """
     ends = time.monotonic() + seconds
     patience = min(
@@ -97,7 +97,7 @@ def look_at_processes(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         for process in sorted(others, key=lambda each: not _TRAINING.fullmatch(each.name))
         if (facts := _interesting(process, every, holding)) is not None
     ]
-    # What this probe's neighbours have started just now; ranks below us are another matter.
+    # Exclude processes that this probe's neighbours have just started, but not ranks below us.
     own = descendants_of(os.getpid(), every)
     found = [facts for facts in found if facts["pid"] not in own or facts.get("run")]
     stuck = _stuck([each for each in others if each.state == "D"], patience)
@@ -109,7 +109,7 @@ def look_at_processes(args: dict[str, Any], seconds: float) -> dict[str, Any]:
 
 
 class _Holding:
-    """What processes of this user hold of what training needs."""
+    """Resources for training that processes of this user hold."""
 
     def __init__(self, uid: int, ports: set[int], due: float) -> None:
         self.uid = uid
@@ -165,9 +165,9 @@ def _interesting(
 
 
 def _is_orphan(parent: Process | None) -> bool:
-    """Whether a process has the parent that the kernel gives to orphans.
+    """Return True if a process has the parent that the kernel gives to orphans.
 
-    In a container the first process may be the job itself. A parent that is not to be seen is
+    In a container the first process may be the job itself. A parent that is invisible is
     another user's (hidepid of proc(5)), and alive.
     """
     return parent is not None and _INIT.fullmatch(parent.name) is not None
@@ -245,9 +245,9 @@ def _switches(pid: int) -> bytes:
 
 
 def look_at_shared_memory(_args: object, seconds: float) -> dict[str, Any]:
-    """Return the facts of group ``shm``: entries with name, kind, bytes, uid, age, and who has them.
+    """Return the facts of group ``shm``: entries with name, kind, bytes, uid, age, and the processes that have them open.
 
-    ``used`` of an entry is null where that cannot be known: another user's processes may have it.
+    ``used`` of an entry is null if it is unknown: another user's processes may have it open.
     """
     return {
         **find_entries(SHARED_MEMORY, time.time(), time.monotonic() + SHARE * seconds),

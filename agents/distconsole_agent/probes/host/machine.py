@@ -57,7 +57,7 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Return the facts of group ``os``.
 
     Args:
-        args: ``paths``: folders whose room is of interest, besides the usual ones;
+        args: ``paths``: folders to measure the room of, besides the usual ones;
             ``patience_seconds``: how long a filesystem may take to answer.
     """
     folders = [*read.texts(args, "paths")[:MAX_PATHS], SHARED_MEMORY, temporary(), home()]
@@ -104,7 +104,7 @@ def temporary() -> str:
 
 
 def _trouble(room: dict[str, Any]) -> str:
-    """Return why a mount is of no use to anybody; that only some may look into it is no trouble."""
+    """Return why a mount is of no use to any user; that only some may read it is no trouble."""
     return "" if room.get("code", "") in _HARMLESS else str(room.get("error", ""))
 
 
@@ -201,9 +201,9 @@ def look_at_folders(args: dict[str, Any], seconds: float) -> dict[str, Any]:
 
     Args:
         args: ``folders``: objects of ``path``, ``touch`` (make a file and remove it),
-            ``write_bytes`` (of a file without a name, and some small ones), ``read_bytes`` (of what
-            is there), and ``seconds`` for each of these; ``usual``: also make a file in some of
-            ``temporary`` and ``home``, wherever those are.
+            ``write_bytes`` (of a file without a name, and some small ones), ``read_bytes`` (of files
+            there), and ``seconds`` for each of these; ``usual``: also make a file in some of
+            ``temporary`` and ``home``.
     """
     asked = [_read_folder(item) for item in read.items(args, "folders")[:MAX_FOLDERS]]
     places = {"temporary": temporary, "home": home}

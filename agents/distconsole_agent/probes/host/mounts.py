@@ -19,7 +19,7 @@ _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 class Mount(NamedTuple):
-    """One line of mountinfo (proc(5)): where, of which kind, from where, how."""
+    """One line of mountinfo (proc(5)): mount point, kind, source, options."""
 
     point: str
     kind: str

@@ -1,4 +1,4 @@
-"""What Slurm says of this node, and munge of both ends."""
+"""Slurm's records of this node, and munge of both ends."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CLIENT_VARIABLES = (
     "SLURM_JWT",
     "SLURM_SACK_SOCKET",
 )
-"""Variables that say where Slurm is and who asks it; most others are options of its commands."""
+"""Variables for Slurm's place and its user; most others are options of its commands."""
 
 MUNGE = "auth/munge"
 
@@ -46,16 +46,16 @@ _PAIR = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z:/]*)=(\S*)")
 
 
 def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Return the facts of group ``slurm``: ``{"present": false, "why"}`` where this is no Slurm host.
+    """Return the facts of group ``slurm``: ``{"present": false, "why"}`` on a host without Slurm.
 
-    Else ``version`` (empty where the commands tell none, as 22.05 to 24.11 without a
-    configuration), ``controllers``, ``controller_error``, ``node`` (what the controller has of
-    this one; null for one that it does not know), ``hardware`` (``slurmd -C``), ``overrides``
-    (slurmd is told to believe the configuration), ``auth`` (``AuthType``; empty where unknown) and
+    Else ``version`` (empty if the commands report none, as 22.05 to 24.11 without a
+    configuration), ``controllers``, ``controller_error``, ``node`` (the controller's record of
+    this one; null if it has none), ``hardware`` (``slurmd -C``), ``overrides``
+    (slurmd is set to believe the configuration), ``auth`` (``AuthType``; empty if unknown) and
     ``munge_error``.
 
     Args:
-        args: ``names``: what this node may be called in Slurm, beside its own name.
+        args: ``names``: possible names of this node in Slurm, beside its own.
     """
     environment = _environment()
     if shutil.which("scontrol", path=environment["PATH"]) is None:
@@ -100,7 +100,7 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
 
 
 def encode(_args: object, seconds: float) -> dict[str, Any]:
-    """Return ``{"credential"}`` of munge: it proves who made it, once, for some minutes."""
+    """Return ``{"credential"}`` of munge: it proves its user, once, for some minutes."""
     ended = _run(("munge", "-n"), seconds, _environment())
     return {"credential": ended.out.strip() if _ok(ended) else "", "error": complaint(ended)}
 
@@ -141,7 +141,7 @@ def step_limits(args: dict[str, Any], seconds: float) -> dict[str, Any]:
 
 
 def parse_pairs(text: str) -> dict[str, str]:
-    """Return what ``scontrol --oneliner`` or ``slurmd -C`` says, by name; a reason keeps its blanks."""
+    """Return the fields of ``scontrol --oneliner`` or ``slurmd -C``, by name; a reason keeps its blanks."""
     pairs: dict[str, str] = dict(_PAIR.findall(text))
     said = re.split(r"\sReason=", text.strip(), maxsplit=1)[1:]
     if said:

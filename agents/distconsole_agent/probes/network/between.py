@@ -1,6 +1,6 @@
-"""Whether this node's own ssh can log in to other nodes, and whether a plain mpirun starts that way.
+"""Tests ssh logins from this node to others, and a plain mpirun over them.
 
-mpirun and horovodrun by hand need that.
+mpirun and horovodrun started by hand need that.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ AT_ONCE = 8
 MAX_TARGETS = 256
 MAX_ERROR_LINES = 12
 AGAIN_SECONDS = 5.0
-"""Seconds between a login that failed and the next one to the same host: what sshd adds for it (PerSourcePenalties)."""
+"""Seconds between a failed login and the next one to the same host: sshd's penalty for it (PerSourcePenalties)."""
 
 _FAILED: dict[str, float] = {}
 """Name of a host -> when the last login there failed (monotonic)."""
@@ -49,12 +49,12 @@ QUIET = (
 
 SSH_FAILED = 255
 _HUNG_UP = re.compile(r"exchange_identification: |Connection (?:closed|reset)")
-"""What ssh says of a server that hangs up; from OpenSSH 10 on nothing at LogLevel=ERROR."""
+"""ssh's words on a server that hangs up; from OpenSSH 10 on none at LogLevel=ERROR."""
 _DROPPED = re.compile(
     r"^debug1: .*exchange_identification: .*(Not allowed at this time|Exceeded MaxStartups)",
     re.MULTILINE,
 )
-"""What sshd says before it drops a connection, which ssh repeats with DEBUG1 only (PerSourcePenalties, MaxStartups)."""
+"""sshd's words before it drops a connection, which ssh repeats with DEBUG1 only (PerSourcePenalties, MaxStartups)."""
 
 _KINDS = (
     ("resolve", re.compile(r"Could not resolve hostname|Name or service not known")),
@@ -70,7 +70,7 @@ _KINDS = (
     ("modes", re.compile(r"UNPROTECTED PRIVATE KEY|Bad owner or permissions")),
     ("auth", re.compile(r"Permission denied|Too many authentication failures")),
 )
-"""What ssh says on its standard error; the first that fits."""
+"""ssh's words on its standard error; the first that fits."""
 
 _NAMES = """\
 export RANK="${OMPI_COMM_WORLD_RANK-$PMI_RANK}" WORLD_SIZE="${OMPI_COMM_WORLD_SIZE-$PMI_SIZE}"
@@ -79,7 +79,7 @@ exec "$@"
 
 
 def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Return ``{"client": whether there is an ssh, "logins": [{"target", "name", "ok", "error", "said",
+    """Return ``{"client": ssh is installed, "logins": [{"target", "name", "ok", "error", "said",
     "seconds"}]}``.
 
     Args:
@@ -165,7 +165,7 @@ def kind_of(ended: Ended) -> str:
 def mpirun(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Start one rank on each host by a plain mpirun over ssh; return each one's view of itself.
 
-    ``{"exit_code" (null: killed), "groups": [what ranks said of themselves], "said": last lines}``.
+    ``{"exit_code" (null: killed), "groups": [reports of the ranks], "said": last lines}``.
 
     Args:
         args: ``hosts``: their names for ssh, this one first; ``family``: of mpirun; ``networks``:

@@ -58,15 +58,15 @@ def connect(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Try every target in one batch and return ``{"results": [...]}`` in the order given.
 
     A result is ``{"id", "ok", "error", "errno", "rtt_us", "source", "seen_source", "bulk"}``:
-    ``error`` is one of refused, reset, no_route, timeout, silent (connected, and the listener said
+    ``error`` is one of refused, reset, no_route, timeout, silent (connected, but the listener sent
     nothing), no_source, closed, wrong_answer or the system's word; ``errno`` is as
     ``EHOSTUNREACH``; ``rtt_us`` is the least of the pings; ``seen_source`` is our address as the
-    peer saw it; ``bulk`` says whether 32 KiB came through as small messages did, null where it was
-    not tried.
+    peer saw it; ``bulk``: 32 KiB came through like small messages; null if not
+    tried.
 
     Args:
-        args: ``targets``: ``[{"id", "address", "port", "bulk", "pings"}]``, where ``pings`` is how
-            many round trips to time on it, if not the ``pings`` of all; ``secret``;
+        args: ``targets``: ``[{"id", "address", "port", "bulk", "pings"}]``; its ``pings``, the number of
+            round trips to time, goes before the ``pings`` of all; ``secret``;
             ``timeout_seconds`` for each connection to come about. One that did has until the end to
             be answered.
     """
@@ -201,8 +201,8 @@ def _kernels_rtt_us(sock: socket.socket) -> float | None:
 def send(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Stream for ``stream_seconds`` and return ``{"bytes", "seconds", "gbit_s", "retransmits"}``.
 
-    The listener counts, so that what lies in buffers here is not taken for sent. ``gbit_s`` is null
-    when too little arrived to tell.
+    The listener counts, so bytes in buffers here do not count as sent. ``gbit_s`` is null
+    if too little arrived.
     """
     address = read.text(args, "address")
     port = read.whole(args, "port", 0, 1, 65535)

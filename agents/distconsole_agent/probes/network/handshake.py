@@ -1,8 +1,8 @@
 """How two probes prove to each other that the same console sent them; it opens no socket.
 
 Listener to connector ``HELLO nonce``; connector to listener ``nonce proof``; listener to connector
-``proof`` and what it saw of the connector. A proof is HMAC-SHA256 over both nonces, the role and
-the port that was meant, so that a port forwarded elsewhere does not pass for the one that was asked.
+``proof`` and the connector's address as seen there. A proof is HMAC-SHA256 over both nonces, the role
+and the intended port, so that a port forwarded elsewhere does not pass for the intended one.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ ANSWER_BYTES = PROOF_BYTES + SEEN_BYTES
 
 PING, BULK, STREAM = b"p", b"b", b"s"
 """After the handshake: a ping is echoed; of a bulk all bytes are awaited and one is sent back; a
-stream, whose length in seconds follows as a STREAM_HEAD, is counted for so long and answered by a
-COUNT: what still lies in buffers then is dropped, so that a slow link costs no more time than a
-fast one."""
+stream is counted for the seconds in its STREAM_HEAD and answered by a COUNT: bytes still in buffers
+then are dropped, so that a slow link costs no more time than a fast one."""
 
 STREAM_HEAD = struct.Struct("<d")
 COUNT = struct.Struct("<Qd")
@@ -36,7 +35,6 @@ BULK_BYTES = 32 * 1024
 
 
 def proof(secret: bytes, role: bytes, greeting: bytes, nonce: bytes, port: int) -> bytes:
-    """Return the proof of ``role`` (``connector`` or ``listener``)."""
     message = b"\0".join((role, greeting, nonce, str(port).encode()))
     return hmac_sha256(secret, message)
 

@@ -1,7 +1,7 @@
 """Listeners for the console's own reach tests: bound to one address, behind a secret, for seconds.
 
-One thread a group of listeners. It ends at its time to live whatever becomes of the console, and
-what does not prove the secret is closed without a word.
+One thread a group of listeners. It ends at its time to live even if the console is gone, and
+closes connections that do not prove the secret without an answer.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _try_to_listen(address: str, port: int) -> tuple[socket.socket | None, str]:
 
 
 class _Guest:
-    """One accepted connection; its talk takes what comes until it ends; raises OSError."""
+    """One accepted connection; its talk takes incoming bytes until it ends; raises OSError."""
 
     def __init__(self, sock: socket.socket, peer: str, port: int, key: bytes, due: float) -> None:
         self.sock = sock
@@ -147,7 +147,7 @@ class _Guest:
                 self.sock.send(data)
 
     def _count_stream(self, seconds: float) -> Generator[None, bytes, None]:
-        """Tell once how much came in its time; what comes then is dropped."""
+        """Report once the bytes that came in its time; later ones are dropped."""
         began, took, count = time.monotonic(), 0.0, 0
         while took < min(seconds, MAX_STREAM_SECONDS):
             count += len((yield))

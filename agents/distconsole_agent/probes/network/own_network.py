@@ -28,7 +28,7 @@ _SYS = "/sys/class/net"
 
 
 def look(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
-    """Return the facts of group ``net``; ``peers`` are addresses whose route is of interest."""
+    """Return the facts of group ``net``; ``peers`` are addresses to find the routes to."""
     addresses = local_addresses()
     names = sorted({entry["iface"] for entry in addresses} | set(entries_of(_SYS)))
     return {
@@ -39,13 +39,13 @@ def look(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
 
 
 def _interface(name: str) -> dict[str, Any]:
-    """Return what /sys says of one interface (Documentation/ABI/testing/sysfs-class-net)."""
+    """Return the figures of one interface in /sys (Documentation/ABI/testing/sysfs-class-net)."""
     folder = f"{_SYS}/{name}"
     speed = number_of(f"{folder}/speed")
     return {
         "mtu": number_of(f"{folder}/mtu"),
         "state": first_line_of(f"{folder}/operstate"),
-        # A link that is down, and a virtual one, say -1.
+        # A link that is down, and a virtual one, have -1.
         "speed_mbit": speed if speed is not None and speed > 0 else None,
         "hardware": os.path.exists(f"{folder}/device"),
     }

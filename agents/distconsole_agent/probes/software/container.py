@@ -1,4 +1,4 @@
-"""Whether a container can be entered on this node, by which command, and the facts inside."""
+"""The command that enters a container on this node, and the facts inside."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class ContainerWay(NamedTuple):
     Attributes:
         words: Those before the command.
         kind: ``running``, ``image``, or ``command`` of the user's.
-        network: Of a running container: ``host``, or how its own one is called; empty where it is unknown.
-        shares_memory: Whether ``/dev/shm`` inside is this node's.
+        network: Of a running container: ``host``, or the name of its own one; empty if unknown.
+        shares_memory: ``/dev/shm`` inside is this node's.
     """
 
     words: tuple[str, ...]
@@ -52,7 +52,7 @@ class ContainerWay(NamedTuple):
 
 
 def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Return the facts of group ``container``; where it cannot be entered, ``trouble`` and ``hint`` say why.
+    """Return the facts of group ``container``; if it cannot be entered, ``trouble`` and ``hint`` explain it.
 
     ``lacks`` are the folders of the node that a process inside does not have.
 
@@ -84,8 +84,8 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
 def find_way(text: str, folders: Sequence[str], setup: str | None) -> ContainerWay:
     """Return how ``--container TEXT`` is entered here, with ``folders`` at the same paths in an image.
 
-    ``setup`` is what the node's shell runs first. Raises ProbeError, with a hint: there is no such engine
-    here, the container does not run, there is no such image, or this user is nobody in it.
+    ``setup`` runs first in the node's shell. Raises ProbeError, with a hint: the engine is not installed
+    here, the container does not run, the image is missing, or this user has no id in it.
     """
     try:
         container = parse_container(text)
@@ -155,7 +155,7 @@ def _way_into(container: Container, found: dict[str, Any], pid: object) -> Conta
 
 
 def shares_memory(pid: int, proc: str = "/proc") -> bool | None:
-    """Whether the process ``pid`` has this node's ``/dev/shm``; None if that cannot be seen."""
+    """Return True if process ``pid`` has this node's ``/dev/shm``; None if unknown."""
     try:
         device = os.stat(SHARED_MEMORY).st_dev
         with open(f"{proc}/{pid}/mountinfo", encoding="utf-8", errors="replace") as file:
@@ -167,9 +167,9 @@ def shares_memory(pid: int, proc: str = "/proc") -> bool | None:
 
 
 def user_inside(pid: int, proc: str = "/proc") -> str | None:
-    """Return by which ``UID:GID`` the process ``pid``'s namespace knows this user; None where it does not.
+    """Return the ``UID:GID`` of this user in process ``pid``'s user namespace; None without one.
 
-    It is ours where that is not known, as with an engine in a virtual machine. For root anybody is.
+    Returns ours if the map is unreadable, as with an engine in a virtual machine. root needs no mapping.
     """
     ids = []
     for name, own in (("uid_map", os.getuid()), ("gid_map", os.getgid())):
@@ -212,9 +212,9 @@ def run_inside(
     stop: threading.Event | None = None,
     last: bytes = b"",
 ) -> Ended:
-    """Have a shell in a container run ``text``, which it reads: no folder of ours has to be there.
+    """Run ``text`` in a container by a shell that reads it from stdin: none of our folders has to be there.
 
-    What does not end in time is killed inside, too: it need not be below the engine's program. Raises
+    Processes that do not end in time are killed inside, too: they need not be below the engine's program. Raises
     ProbeError if that cannot be started.
     """
     mark = f"DISTCONSOLE_PROBE={os.urandom(8).hex()}"

@@ -71,7 +71,7 @@ def _look_inside(enter: tuple[str, ...], setup: str | None, seconds: float) -> d
 
 
 def parse_version(banner: str) -> tuple[str, str]:
-    """Return family and version from what ``mpirun --version`` printed; empty where unknown."""
+    """Return family and version from the output of ``mpirun --version``; empty if unknown."""
     for family, pattern in _VERSIONS:
         found = pattern.search(banner)
         if found:
@@ -133,7 +133,7 @@ def _horovod(args: dict[str, Any], seconds: float) -> dict[str, Any]:
 
 
 def _own_name() -> dict[str, Any]:
-    """Resolve this node's own name; the addresses are in the order in which they are tried."""
+    """Resolve this node's own name; the addresses are in the order of the resolver."""
     try:
         found = socket.getaddrinfo(socket.gethostname(), None, 0, socket.SOCK_STREAM)
     except OSError as error:
@@ -146,8 +146,8 @@ def look_before_build(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Return the facts of ``inspect_build``, with ``torch`` and ``mpi`` as other groups have them.
 
     Args:
-        args: ``python``: the ranks' interpreter; ``setup``: what the node's shell runs first;
-            ``modules``: what a build imports, by module the package that brings it.
+        args: ``python``: the ranks' interpreter; ``setup``: run first in the node's shell;
+            ``modules``: modules that a build imports -> the package that brings each.
     """
     modules = args.get("modules", {})
     if not isinstance(modules, dict) or not all(map(_NAME.match, map(str, modules))):

@@ -1,7 +1,7 @@
 """Facts of a process that starts here as ranks do: packages, programs, limits, variables.
 
 It asks the interpreter that the ranks will use, in the shell that they will be started from, and
-imports torch only where that import is what is asked for.
+imports torch only for ``import_torch``.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Return ``{"python": …, "torch": …, "horovod": …, "env": …}``.
 
     Args:
-        args: ``python``: the interpreter, this one if not given; ``setup``: what the node's shell
-            runs first; ``load``: also load Horovod's library, to see what is in it;
-            ``controllers``: tell some of that from its names.
+        args: ``python``: the interpreter, this one if not given; ``setup``: run first in the node's
+            shell; ``load``: also load Horovod's library, to report its features;
+            ``controllers``: list Horovod's controllers by the names in its library.
     """
     job = {name: bool(args.get(name)) for name in ("load", "controllers")}
     facts, took = ask_python("inspect_python", job, args, seconds)

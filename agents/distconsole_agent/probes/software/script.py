@@ -31,14 +31,14 @@ _looking: dict[str, threading.Thread] = {}
 def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Return ``{"script", "code", "modules", "workdir", "git", "address", "python", "paths"}``.
 
-    What hung is ``{"error": …}``; an interpreter that cannot be started is told under ``python``,
-    and the rest is then looked at by this one, without ``modules``.
+    A hung part is ``{"error": …}``; if the interpreter cannot be started, ``python`` has the error,
+    and this one inspects the rest, without ``modules``.
 
     Args:
-        args: ``path``: the script, or a module's name if ``module``; ``root``: where its imports
-            begin; ``workdir``; ``paths``: among its arguments; ``address``: a name to resolve;
+        args: ``path``: the script, or a module's name if ``module``; ``root``: the first folder of its
+            imports; ``workdir``; ``paths``: among its arguments; ``address``: a name to resolve;
             ``sources``: by path, code that is not on the disk yet; ``python``, ``setup``; ``env``
-            and ``unset``: what the launch changes in the environment.
+            and ``unset``: the launch's changes of the environment.
     """
     job = _job(args)
     env = _absolute(launch_environment(args), job["workdir"])

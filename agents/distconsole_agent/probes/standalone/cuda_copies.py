@@ -81,7 +81,7 @@ class Cuda:
 class Copier:
     """A GPU with a stream, a buffer of ``size`` bytes on it, and one in pinned memory of the host.
 
-    Raises CudaError if CUDA does not see it, or refuses; ``NOT_VISIBLE`` tells the former.
+    Raises CudaError if CUDA does not see it (``NOT_VISIBLE``), or refuses.
     """
 
     def __init__(self, cuda: Cuda, bus_id: str, size: int) -> None:

@@ -1,4 +1,4 @@
-"""Program: whether the Python that runs it could build and install Horovod."""
+"""Program: can the Python that runs it build and install Horovod?"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOOLS = ("cmake", "c++", "g++", "mpicxx", "nvcc")
 
 
 def look(modules: dict[str, str]) -> dict[str, Any]:
-    """Facts that decide whether a wheel fits here, and whether one can be built."""
+    """Facts that decide if a wheel fits here, and if one can be built."""
     site = sysconfig.get_paths()["purelib"]
     marker = os.path.join(sysconfig.get_paths()["stdlib"], "EXTERNALLY-MANAGED")
     return {
@@ -66,7 +66,7 @@ def libstdcxx() -> str:
 
 
 def identity(path: str) -> str:
-    """What tells a folder from those of the same name on other hosts, unless they share it."""
+    """Identifies a folder among those of the same name on other hosts, unless they share it."""
     try:
         found = os.stat(path)
     except OSError:

@@ -1,7 +1,7 @@
-"""Program: how fast folders are, and whether a file can be created there (``host/machine.py``).
+"""Program: speed of folders, and if a file can be created there (``host/machine.py``).
 
-A dead filesystem blocks whoever touches it for ever, so each folder is a part. What is written has no
-name from the moment at which it is opened, or is removed at once; what others have written is only read.
+A dead filesystem blocks its callers for ever, so each folder is a part. Files written here have no
+name once they are open, or are removed at once; files of others are only read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Program: lists the GPUs by pynvml, or libamd_smi, once; whoever starts it puts that, and the agent, on the module path."""
+"""Program: lists the GPUs by pynvml, or libamd_smi, once; the caller puts that, and the agent, on the module path."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SECOND_LOOK_SECONDS = 0.25
 
 
 def ask(call: Callable[..., Any], *args: Any) -> Any:
-    """What NVML answers, or None where this device or driver has no answer."""
+    """NVML's answer, or None if this device or driver has none."""
     try:
         value = call(*args)
     except pynvml.NVMLError:
@@ -53,7 +53,7 @@ def gpu(index: int) -> dict[str, Any]:
 
 
 def memory_of(handle: Any) -> tuple[Any, bool]:
-    """Its memory, None if unknown, and whether the driver's reserve is left out: not before driver 510."""
+    """Its memory, None if unknown, and True if the driver's reserve is left out: not before driver 510."""
     memory = ask(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
     return (memory, True) if memory else (ask(pynvml.nvmlDeviceGetMemoryInfo, handle), False)
 

@@ -1,6 +1,6 @@
 """Program: the installed packages of the Python that runs it, without importing any of them.
 
-Every check starts it on every host, so what it seldom needs it imports where it needs it.
+Every check starts it on every host, so rarely needed modules are imported late.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def python_facts() -> dict[str, Any]:
 
 
 def find_user_site() -> str:
-    """The folder of `pip install --user`; empty where this Python leaves it out."""
+    """The folder of `pip install --user`; empty if this Python leaves it out."""
     site = sys.modules.get("site")
     if not getattr(site, "ENABLE_USER_SITE", False):
         return ""
@@ -239,8 +239,8 @@ def list_controllers(path: str) -> list[str]:
 def load_torch_libraries() -> None:
     """Load the libraries that an import of torch would have loaded before Horovod's.
 
-    A wheel that was built in another environment carries no path to this one's torch. Where torch
-    itself cannot be loaded, Horovod's own loading says why.
+    A wheel that was built in another environment carries no path to this one's torch. If torch
+    itself cannot be loaded, Horovod's own loading raises the reason.
     """
     ctypes = import_own("ctypes")
     folder = package_folder("torch")
@@ -308,7 +308,7 @@ def mpi_files() -> tuple[str, ...]:
 
 
 def main(seconds: float, load: bool, controllers: bool) -> None:
-    """Look; ``load`` Horovod's library, or tell by its names which ``controllers`` are in it."""
+    """Inspect; ``load`` Horovod's library, or find its ``controllers`` by names in it."""
     begin(seconds)
     python = python_facts()
     packages = python["packages"]

@@ -1,7 +1,7 @@
 """Program: looks at a training script and its imports, in the interpreter that would run it.
 
-It executes nothing of the script and imports none of its modules. A dead filesystem blocks whoever
-touches it for ever, so what may hang is a part of its own.
+It executes nothing of the script and imports none of its modules. A dead filesystem blocks its callers
+for ever, so each step that may hang is a part of its own.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ def describe(path: str) -> dict[str, Any]:
 
 
 def argument(path: str) -> dict[str, Any]:
-    """A path among the script's arguments; for a missing one whether it could be created."""
+    """Facts of a path among the script's arguments; for a missing one if it could be created."""
     facts = describe(path)
     if facts.get("kind") == "folder":
-        # Where they cannot be read it has no such number.
+        # An unreadable folder has no number of entries.
         with contextlib.suppress(OSError), os.scandir(path) as found:
             facts["entries"] = sum(1 for _ in itertools.islice(found, MAX_ENTRIES))
     if facts["error"]:
@@ -97,7 +97,7 @@ def is_folder(path: str, table: Any) -> bool:
 
 
 class ImportWalk:
-    """A script's imports, from file to file, within ``root``, which they begin at."""
+    """A script's imports, from file to file, within ``root``, the first folder of their search path."""
 
     def __init__(self, root: str, table: Any) -> None:
         self.root, self.table = os.path.normpath(root), table
@@ -134,7 +134,7 @@ class ImportWalk:
             waiting += self.follow_imports(path, source, needed)
 
     def follow_imports(self, path: str, source: bytes, needed: bool) -> list[Any]:
-        """Return the sources that a file imports, and whether each is needed; note the other modules."""
+        """Return the sources that a file imports, each with "is needed"; note the other modules."""
         try:
             tree: Any = compile(source, path, "exec", ast.PyCF_ONLY_AST, True)
             compile(tree, path, "exec", 0, True)
@@ -172,13 +172,13 @@ class ImportWalk:
         return [(target, "") for target in dict.fromkeys(found)]
 
     def is_ours(self, first: str) -> bool:
-        """Whether a module of this name is found in our folder before anywhere else."""
+        """Return True if a module of this name is found in our folder first."""
         if first in sys.builtin_module_names:
             return False
         place = os.path.join(self.root, first)
         if self.files_at(place):
             return True
-        # A folder without an __init__.py comes after all that has one, wherever that is.
+        # A folder without an __init__.py comes after every one that has it, in any place.
         return is_folder(place, self.table) and locate(first) in ("", place)
 
     def files_at(self, place: str) -> list[str]:
@@ -195,7 +195,7 @@ def problem(error: Exception, name: str) -> dict[str, Any]:
 
 
 class Imports(ast.NodeVisitor):
-    """Collects imports: (level, module, names, whether the script can do without)."""
+    """Collects imports: (level, module, names, True if the script can do without)."""
 
     def __init__(self) -> None:
         self.seen: list[Any] = []
@@ -256,7 +256,7 @@ def locate(module: str) -> str:
     """Where a top-level module lies, empty if nowhere; it is not imported."""
     try:
         spec = importlib.util.find_spec(module)
-    except Exception:  # noqa: BLE001 - whatever a finder of somebody's does, it found nothing
+    except Exception:  # noqa: BLE001 - a third-party finder may raise anything: it found nothing
         return ""
     if spec is None:
         return ""
@@ -269,7 +269,7 @@ def modules_of(walk: ImportWalk, folders: list[str]) -> dict[str, Any]:
     """Where the interpreter finds each module that is not ours, and its version; ``folders`` it searches first."""
     owners = owners_of(set(walk.modules), [*folders, *sys.path])
     library = os.path.dirname(os.__file__) + "/"
-    sys.path[:0] = folders  # only now: what we import ourselves is not the script's
+    sys.path[:0] = folders  # only now: our own imports are not the script's
     found = {}
     for module, needed in sorted(walk.modules.items()):
         place = locate(module)
@@ -367,7 +367,7 @@ def script(job: dict[str, Any]) -> None:
 
 
 def is_shell(path: str, source: bytes) -> bool:
-    """Whether a script is not Python: by its ``#!`` line, and without one by the end of its name."""
+    """Return True if a script is not Python: by its ``#!`` line, else by its suffix."""
     first = source.partition(b"\n")[0] if source[:2] == b"#!" else b""
     if first and not path.endswith(".py"):
         return b"python" not in first and b"pypy" not in first
@@ -386,7 +386,7 @@ def git_state(folder: str) -> dict[str, Any]:
     head, dirty = "", None
     status = ("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty")
     # Git compares a file by the program that a filter names; those of the user's own files may run.
-    # Only Git 2.26 and later says whose files name one.
+    # Only Git 2.26 and later shows the file of each.
     named = ("-z", "--name-only", "--get-regexp", r"^filter\.")
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         head = ask_git(folder, "rev-parse", "HEAD").strip()[:64]
@@ -399,7 +399,7 @@ def git_state(folder: str) -> dict[str, Any]:
 
 
 def ask_git(folder: str, *words: str, codes: tuple[int, ...] = (0,)) -> str:
-    """Return what Git prints; the repository's settings have it start no monitor, hook or fetch."""
+    """Return Git's output; the repository's settings have it start no monitor, hook or fetch."""
     quiet = ("-c", "core.fsmonitor=", "-c", "core.hooksPath=/dev/null", "-C", folder)
     environ = os.environ.items()
     kept = {k: v for k, v in environ if not k.startswith("GIT_") or k.startswith(OF_THE_PERSON)}

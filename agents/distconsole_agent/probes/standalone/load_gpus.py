@@ -1,8 +1,8 @@
 """Program: copies to and from idle GPUs, and reads their links meanwhile.
 
-It says what it knows before it touches a GPU and when it knows more of it; pynvml is on its module path.
-At rest a GPU slows its link down, so that only a loaded one tells how it is. One after the other gets
-four bursts of 40 ms, at most 2 GiB each. Whoever comes to a GPU meanwhile ends it there at once.
+It prints its facts before it touches a GPU and whenever it has more; pynvml is on its module path.
+At rest a GPU slows its link down, so only a loaded one shows its speed. Each GPU in turn gets four
+bursts of 40 ms, at most 2 GiB each. If another process comes to a GPU, the bursts end there at once.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def links(gpu: GpuUnderLoad) -> list[dict[str, Any]]:
 
 
 def field(handle: Any, which: int, scope: int) -> int | None:
-    """A counter that has no call of its own; None where the driver has no answer.
+    """A counter that has no call of its own; None if the driver does not answer.
 
     One entry more than asked for is there: NVML may write one past the count.
     """
@@ -213,7 +213,7 @@ def field(handle: Any, which: int, scope: int) -> int | None:
 
 
 def grown(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The links as they were and are, with what their counters grew by."""
+    """The links before and after, with the growth of their counters."""
     found = []
     for old, new in zip(before, after):
         known = [name for name in ERRORS if None not in (old[name], new[name])]
@@ -261,7 +261,7 @@ def copy_to(gpu: GpuUnderLoad, peer: GpuUnderLoad, ends: float) -> float | None:
 
 
 def find_next_linked(gpu: GpuUnderLoad, gpus: list[GpuUnderLoad]) -> GpuUnderLoad | None:
-    """The next GPU, in a circle, that NVLink leads to, as far as the driver says."""
+    """The next GPU, in a circle, that NVLink leads to, by the driver."""
     at = gpus.index(gpu)
     for peer in gpus[at + 1 :] + gpus[:at]:
         kind = pynvml.NVML_P2P_CAPS_INDEX_NVLINK
@@ -336,7 +336,7 @@ def load_all(wanted: list[str], ends: float) -> None:
 
 
 def open_gpu(index: int) -> GpuUnderLoad | None:
-    """A GPU; None for one that cannot be opened, which others tell."""
+    """A GPU; None for one that cannot be opened, which other probes report."""
     try:
         return GpuUnderLoad(index)
     except pynvml.NVMLError:

@@ -1,6 +1,6 @@
-"""What the programs of this folder share: an end in time, parts that may hang, a line for each finding.
+"""Shared by the programs of this folder: an end in time, parts that may hang, a line for each finding.
 
-Every check starts some of them on every host, so what is seldom needed is imported where it is.
+Every check starts some of them on every host, so rarely needed modules are imported late.
 The text of this module stands in place of its import (``scripts.script_source``).
 """
 
@@ -42,7 +42,7 @@ def begin(seconds: float) -> float:
 
 
 def import_own(name: str) -> Any:
-    """Import a module of Python's own, with what that imports, though the ranks' path may have others of these names."""
+    """Import a module of Python's own, with its imports, though the ranks' path may have others of these names."""
     path = sys.path[:]
     sys.path[:] = OWN_PATH
     try:
@@ -52,7 +52,7 @@ def import_own(name: str) -> Any:
 
 
 def import_metadata() -> Any:
-    """Import ``importlib.metadata`` and its readers, which it imports only then."""
+    """Import ``importlib.metadata`` with the modules that it imports late."""
     for name in ("email.message", "email.parser"):
         import_own(name)
     return import_own("importlib.metadata")
@@ -65,7 +65,7 @@ def say(key: str, facts: object) -> None:
 
 
 def leave() -> None:
-    """End at once, without waiting for what hangs or for what libraries do at a regular end."""
+    """End at once, without waiting for hung parts or for exit handlers of libraries."""
     with PRINTING:
         os.write(1, LAST.encode())
         os._exit(0)

@@ -22,7 +22,7 @@ LOOK_SECONDS = 0.25
 
 
 def resolution(hostname: str) -> dict[str, Any]:
-    """Resolve the host's own name and try to bind what comes back, as a rank's library would."""
+    """Resolve the host's own name and try to bind its addresses, as a rank's library would."""
     try:
         # As bytes it needs no codec for names in other scripts.
         found = _socket.getaddrinfo(os.fsencode(hostname), None, 0, _socket.SOCK_STREAM)
@@ -45,7 +45,7 @@ def resolution(hostname: str) -> dict[str, Any]:
 
 
 def fqdn(hostname: str) -> dict[str, Any]:
-    """The name that torchrun's rendezvous tells the other nodes, found as ``socket.getfqdn`` does."""
+    """The name that torchrun's rendezvous sends to the other nodes, found as ``socket.getfqdn`` does."""
     name: Any = os.fsencode(hostname)
     try:
         first, aliases, _ = _socket.gethostbyaddr(name)

@@ -1,1 +1,1 @@
-"""Where every rank of a run is, and which one the others wait for."""
+"""The place of every rank of a run, and the rank that the others wait for."""

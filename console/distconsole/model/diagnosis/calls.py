@@ -1,4 +1,4 @@
-"""What a node tells of one rank when it is asked where it is: a *call*. Every field but the first three may be unknown."""
+"""A node's report on one rank: a *call*. Every field but the first three may be unknown."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Place(Told, frozen=True, kw_only=True):
-    """A line of a program; ``line`` is 0 where it is not known."""
+    """A line of a program; ``line`` is 0 if unknown."""
 
     function: Word
     file: Word
@@ -40,7 +40,7 @@ class Thread(Told, frozen=True, kw_only=True):
 
 
 class ProcessEnding(Told, frozen=True, kw_only=True):
-    """How a process ended; ``why`` is what its node found out, such as the kernel's OOM killer."""
+    """How a process ended; ``why`` is its node's explanation, such as the kernel's OOM killer."""
 
     exit_code: Code | None = None
     signal: Annotated[int, Meta(ge=0, le=255)] | None = None
@@ -60,7 +60,7 @@ class Child(Told, frozen=True, kw_only=True):
 
 
 class Awaited(Told, frozen=True, kw_only=True):
-    """What a process waits for: ``kind`` is file, socket, pipe, lock, child, terminal, debugger, stopped or disk."""
+    """The thing that a process waits for: ``kind`` is file, socket, pipe, lock, child, terminal, debugger, stopped or disk."""
 
     kind: Word
     what: Word = ""
@@ -72,7 +72,7 @@ class SystemCall(Told, frozen=True, kw_only=True):
 
 
 class CallRefusal(Told, frozen=True, kw_only=True):
-    """A way to the stacks that is not possible, and what it lacks."""
+    """A way to the stacks that is not possible, and the reason."""
 
     way: Word
     why: Word
@@ -90,7 +90,7 @@ class GpuUse(Told, frozen=True, kw_only=True):
 class Operation(Told, frozen=True, kw_only=True):
     """An operation that a rank has enqueued: its number in the group, name, shapes and types.
 
-    ``p2p``: a send or receive, which is numbered by its pair of ranks.
+    ``p2p``: a send or receive; its pair of ranks numbers it.
     """
 
     seq: Count
@@ -105,9 +105,9 @@ class Collective(Operation, frozen=True, kw_only=True):
     """The last one that a rank has enqueued in a process group.
 
     Attributes:
-        ranks: Of the group, by their global numbers; empty where unknown.
-        span: The first and the last of them, where agents tell all between by these alone.
-        done_seq: The last one that is complete, -1 for none yet; None where unknown.
+        ranks: Of the group, by their global numbers; empty if unknown.
+        span: The first and the last of them, if agents send a range by these alone.
+        done_seq: The last one that is complete, -1 for none yet; None if unknown.
         age_s: Seconds since it was enqueued.
         recent: Those before it, newest first.
     """
@@ -139,13 +139,13 @@ class Call(Told, frozen=True, kw_only=True):
         stage: not_started, starting, stepping, between or ended.
         step: The last finished step, -1 unknown.
         silent_s: Since that step, or since its start.
-        usual_s: What a step of it takes.
+        usual_s: Usual duration of its steps.
         way: How the stacks were got: server, signal, py-spy, python or proc.
         native: Frames of the main thread below Python.
         state, wchan: As the kernel has them of the main thread.
         tracer: The process that traces it, 0 for none.
         raised: The exception that it has met, in a line.
-        note: What is lacking.
+        note: Missing parts.
     """
 
     rank: Rank
@@ -182,7 +182,7 @@ class Call(Told, frozen=True, kw_only=True):
 
     @property
     def frames(self) -> tuple[Place, ...]:
-        """The main thread's stack, innermost first; that of the first thread where none is called so."""
+        """The main thread's stack, innermost first; that of the first thread if none is the main one."""
         main = next((each for each in self.threads if each.main), None)
         if main is None and self.threads:
             main = self.threads[0]

@@ -1,4 +1,4 @@
-"""What keeps a run: the culprit, what it does, who waits for it, and how sure that is."""
+"""Why a run stands still: the culprit, its activity, the ranks that wait for it, and how sure that is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from distconsole.model.diagnosis.calls import Place
 
 
 class Kind(StrEnum):
-    """What keeps a run. Add words, never change one: programs read them."""
+    """Cause of a run's standstill. Add words, never change one: programs read them."""
 
     HEALTHY = "healthy"
     STARTING = "starting"
@@ -36,7 +36,7 @@ class Kind(StrEnum):
     LOCK = "lock"
     BUSY = "busy"
     ELSEWHERE = "elsewhere"
-    """It is not in the collective; what it does instead is not known to be wrong."""
+    """It is not in the collective; its present activity is not known to be wrong."""
     OTHER_COLLECTIVE = "other_collective"
     MISMATCH = "mismatch"
     CROSSED = "crossed"
@@ -56,15 +56,15 @@ class Sure(StrEnum):
     """How sure a diagnosis is."""
 
     CERTAIN = "certain"
-    """It follows from what the ranks' own records and the kernel say."""
+    """It follows from the ranks' own records and the kernel's."""
     LIKELY = "likely"
     """It fits, and some evidence is missing."""
     UNKNOWN = "unknown"
-    """The evidence does not decide; nobody is blamed."""
+    """The evidence does not decide; no rank is blamed."""
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """What most ranks wait in: an operation, such as ``all_reduce #2507``, and where in the script."""
+    """The wait of most ranks: an operation, such as ``all_reduce #2507``, and its place in the script."""
 
     operation: str
     ranks: tuple[int, ...]
@@ -89,16 +89,16 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     """Why a run does not go on, or that it does.
 
     Attributes:
-        hang: Whether something is wrong; false of a run that is fine, or in a phase that takes its time.
-        summary: One line; ``hint`` what to do.
-        short: The culprit and what it does alone, without for how long; as ``summary`` where nobody is named.
-        ranks: The culprits; empty where the evidence names none.
+        hang: Something is wrong; false for a run that is fine, or in a phase that takes its time.
+        summary: One line; ``hint`` the remedy.
+        short: The culprit and its activity alone, without the duration; as ``summary`` without a culprit.
+        ranks: The culprits; empty if the evidence names none.
         place: Where the first of them is.
-        operation: What the others wait in.
-        seconds: For how long the culprit has made no step; None where unknown.
-        waiting: What most wait in; None where nobody waits.
-        evidence: What else speaks for it, a line each.
-        lacks: Ways to the stacks that were not possible, and what they lack, a line each.
+        operation: The operation that the others wait in.
+        seconds: Time since the culprit's last step; None if unknown.
+        waiting: The wait of most ranks; None without any.
+        evidence: Further evidence, a line each.
+        lacks: Ways to the stacks that were not possible, and the reason, a line each.
         away: Host -> why it does not answer.
     """
 

@@ -196,7 +196,7 @@ def _notes(runs: Sequence[Compared]) -> Iterator[str]:
 
 
 def _list(values: Iterable[str | None]) -> str:
-    """Return ``A 2, B 4``, without the runs of which there is nothing."""
+    """Return ``A 2, B 4``, without runs that have no value."""
     return ", ".join(f"{a} {value}" for a, value in zip(LETTERS, values, strict=False) if value)
 
 

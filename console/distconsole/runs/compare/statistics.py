@@ -1,4 +1,4 @@
-"""What comparing a run with others needs beside its timeline: means over its steps, curves along three axes, bounded in size."""
+"""A run's figures for a comparison, beside its timeline: means over its steps, curves along three axes, bounded in size."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class RunStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One run to compare: what ``show`` says of it, the fold of its events, and how it was configured."""
+    """One run to compare: its summary for ``show``, the fold of its events, and its settings."""
 
     summary: RunSummary
     statistics: RunStatistics
@@ -157,7 +157,7 @@ class Compared:
 
 
 def _interrupt(series: Series, x: float) -> None:
-    """Take that nothing was measured before ``x``, where that is far from what was usual between two values."""
+    """Interrupt ``series`` before ``x`` if the gap is far longer than the last one between two values."""
     if len(series) > 1:
         usual_ms = 1000 * (series.xs[-1] - series.xs[-2])
         if not is_fresh(series.xs[-1], x, usual_ms):

@@ -1,1 +1,1 @@
-"""What conditions may ask of checks, hosts, ranks and runs: tables of fields."""
+"""Tables of the fields in conditions on checks, hosts, ranks and runs."""

@@ -1,4 +1,4 @@
-"""What conditions may ask of a check: rows and a table of fields."""
+"""Fields of conditions on a check: rows and a table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIGNS = re.compile(r"[<>=~!()&|'\"]|\b(?:and|or|not)\b")
 
 @dataclass(frozen=True, slots=True)
 class CheckRow:
-    """A finding, or what came of a check on its hosts: all of them where it is about the cluster.
+    """A finding, or the outcome of a check on its hosts; on all hosts for one about the cluster.
 
     ``outcome`` is a finding's severity, or the check's; ``findings`` has a line for each.
     """

@@ -1,4 +1,4 @@
-"""What the conditions of each verb may name, for completion."""
+"""The fields in the conditions of each verb, for completion."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from distconsole.runs.conditions.summary_fields import summary_fields
 
 
 def condition_fields(verb: str) -> Mapping[str, str]:
-    """Return the fields of ``verb``'s conditions, each with what it is; nothing for a verb without."""
+    """Return the fields of ``verb``'s conditions, each with its description; empty for a verb without."""
     fields: dict[str, Fields[Any]] = {
         "show": RANK_FIELDS,
         "top": LOAD_FIELDS,

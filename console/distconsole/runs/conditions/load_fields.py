@@ -1,4 +1,4 @@
-"""What conditions may ask of hosts and their GPUs: rows and a table of fields."""
+"""Fields of conditions on hosts and their GPUs: rows and a table."""
 
 from __future__ import annotations
 
@@ -27,12 +27,11 @@ class LoadRow:
 
     @property
     def strangers(self) -> list[list[str]]:
-        """Who else uses the GPU: pid, user, command."""
+        """Other users of the GPU: pid, user, command."""
         return [each.split(" ", 2) for each in self.gpu.strangers] if self.gpu else []
 
     @property
     def users(self) -> tuple[str, ...] | None:
-        """Who uses the GPU; None without one."""
         if self.gpu is None:
             return None
         ours = self.me[:1] if self.gpu.rank is not UNSET else ()
@@ -40,7 +39,7 @@ class LoadRow:
 
     @property
     def commands(self) -> tuple[str, ...] | None:
-        """What others run on the GPU; None without one."""
+        """Other users' commands on the GPU; None without one."""
         if self.gpu is None:
             return None
         return tuple(each[2] for each in self.strangers if len(each) > 2)
@@ -64,7 +63,7 @@ def load_rows(
 
 
 def used_percent(sample: NodeSample | GpuSample | None) -> float | None:
-    """Return how much of its memory is used; None where unknown."""
+    """Return the percentage of its memory in use; None if unknown."""
     return percent(sample.mem_used, sample.mem_total) if sample is not None else None
 
 

@@ -1,4 +1,4 @@
-"""What conditions may ask of a run's ranks: a table of fields."""
+"""The table of fields of conditions on a run's ranks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RankOfRun:
     slow: Straggler | None = None
     """How slow it was then, if it was."""
     own_ms: float | None = None
-    """What its last steps took without its waits for others."""
+    """Time of its last steps without its waits for others."""
 
     @property
     def silent_seconds(self) -> float | None:
@@ -72,7 +72,7 @@ def ranks_of(run: RunTimeline) -> list[RankOfRun]:
 
 
 def percent(part: float | None, whole: float | None) -> float | None:
-    """Return the share of ``part`` in ``whole``; None where unknown."""
+    """Return the share of ``part`` in ``whole``; None if unknown."""
     return None if part is None or not whole else 100.0 * part / whole
 
 

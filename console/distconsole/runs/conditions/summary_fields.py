@@ -1,4 +1,4 @@
-"""What conditions may ask of runs in a list: a table of fields."""
+"""The table of fields of conditions on runs in a list."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TEXT = ValueKind.TEXT
 
 
 def summary_fields(now: Callable[[], float] = time.time) -> Fields[RunSummary]:
-    """Return the fields of runs whose age is counted from ``now`` (UNIX seconds)."""
+    """Return the fields of runs; their age counts from ``now`` (UNIX seconds)."""
     return Fields(
         "runs",
         (

@@ -1,4 +1,4 @@
-"""What slows all ranks alike, so that none of them stands out; each is said once.
+"""Finds causes that slow all ranks alike, so that none of them stands out; each is reported once.
 
 Steps take longer than in earlier runs of the same script on the same hosts, most ranks wait for
 DataLoader workers that are too few, or all have waited for the start of some.
@@ -27,7 +27,7 @@ COUNTED_WINDOWS = 20
 """Number of windows of each rank that are compared, after its warm-up."""
 FEWEST_WINDOWS = 5
 OWN_SHARE = 0.2
-"""Ranks work longer than before if the slowest one's own time has grown by this share of what steps have."""
+"""Ranks work longer than before if the slowest one's own time has grown by this share of the steps' growth."""
 BETWEEN_HINT = (
     "what remains is the network or the backend between them: distconsole check --only net,coll"
 )
@@ -44,9 +44,9 @@ STARVED_SHARE = 0.25
 
 
 class Earlier(msgspec.Struct, frozen=True):
-    """What is known of earlier runs: the newest, how many, the median of a step there, and in the slowest of them.
+    """Earlier runs: the newest, their number, the median of a step, and in the slowest of them.
 
-    ``own_ms`` is the most that a rank took in a step of these without its waits; None where they were not seen.
+    ``own_ms`` is the longest that a rank took for a step without its waits; None if these were not measured.
     """
 
     run: str
@@ -90,7 +90,7 @@ class FirstSteps:
 
     @property
     def own_ms(self) -> float | None:
-        """Median own time of the slowest rank in a step; None where waits were not seen."""
+        """Median own time of the slowest rank in a step; None if its waits were not measured."""
         owns = self._owns.values()
         unseen = any(isnan(own) for each in owns for own in each)
         return None if unseen or not owns else max(map(median, owns))
@@ -112,7 +112,7 @@ class AllRanksWatch:
         self._phases: dict[int, dict[str, float]] | None = {}
         """Rank -> phase -> when it was reached, in seconds since the rank was started; None once all have made a step."""
         self._children: set[int] = set()
-        """Ranks that another process of the script started: what that did before is no part of their start."""
+        """Ranks that another process of the script started: its time before that is no part of their start."""
 
     def add(self, window: Window) -> Iterator[RunFinding]:
         """Take one rank's window; yield new findings."""
@@ -208,7 +208,7 @@ class AllRanksWatch:
         return msgspec.structs.replace(finding, kind=cause.kind) if cause else finding
 
     def _is_between(self, earlier: Earlier, step_ms: float) -> bool:
-        """Whether what steps take longer is in the waits of all ranks: the slowest one's own time is as it was."""
+        """Return True if the longer time of steps is in the waits of all ranks: the slowest one's own time is as it was."""
         own = self._steps.own_ms
         if own is None or earlier.own_ms is None:
             return False

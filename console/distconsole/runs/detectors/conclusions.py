@@ -22,7 +22,7 @@ STRAGGLER = "run.straggler"
 NOT_FINITE = "run.not_finite"
 XID = "run.xid"
 UNSOUND = ("run.desync", "run.alone", "run.world", "run.split", "run.same_batch", "run.same_epoch")
-"""Checks that say that the ranks do not train one model as they should; that does not pass by itself."""
+"""Checks whose findings mean that the ranks do not train one model as they should; that does not pass by itself."""
 
 LOST = "lost"
 """State of the verdict of a node that has lost the others: it counts only without a verdict of theirs."""
@@ -35,7 +35,7 @@ MAX_SUMMARY_CHARS = 240
 def first_failure_finding(
     ranks: Ranks, first: FirstFailure, left: tuple[int, ...], t: float
 ) -> RunFinding:
-    """Return who failed first, with its traceback in ``seen``; ``left`` are ranks that had ended well before."""
+    """Return the finding on the first failure, with its traceback in ``seen``; ``left`` are ranks that had ended well before."""
     advice = remedy(first.error, first.traceback)
     if left:
         who = f"{ranks_text(left)} on {join_some(ranks.hosts_of(left), MAX_HOSTS_NAMED)}"
@@ -60,7 +60,7 @@ def first_failure_finding(
 def restart_finding(
     ranks: Ranks, first: FirstFailure, left: tuple[int, ...], entry: frames.RestartEntry, t: float
 ) -> RunFinding:
-    """Return who failed first in an attempt that another follows, and what that one goes on from."""
+    """Return the finding on the first failure of an attempt that another follows, and the checkpoint to resume from."""
     soon = f" in {entry.pause:.3g} s" if entry.pause else ""
     since = f"with the checkpoint {entry.checkpoint}" if entry.checkpoint else "with no checkpoint"
     told = first_failure_finding(ranks, first, left, t)
@@ -87,9 +87,9 @@ def note_finding(ranks: Ranks, host: str, entry: frames.NoteEntry, t: float) -> 
 
 
 def is_unsound(finding: RunFinding) -> bool:
-    """Whether what ``finding`` says makes the training worthless until it is started anew.
+    """Return True if ``finding`` makes the training worthless until a restart.
 
-    A metric that is no number says so itself, and may be one again; ``seen`` has its value.
+    A NaN metric is visible itself, and may be finite later; ``seen`` has its value.
     """
     of_gradient = finding.check == NOT_FINITE and not finding.seen
     return finding.check in UNSOUND or of_gradient
@@ -98,8 +98,8 @@ def is_unsound(finding: RunFinding) -> bool:
 class RunOutcome:
     """How one run, or its last attempt, ends.
 
-    Only what the coordinator's host says counts. What others say, which may have lost it, counts once it
-    will not be heard of again, which is when the state is asked for without a word of it.
+    Only reports of the coordinator's host count. Those of other hosts, which may have lost it, count
+    if the state is asked for without one: then the coordinator will not be heard of again.
     """
 
     def __init__(self, coordinator: str) -> None:
@@ -132,11 +132,11 @@ class RunOutcome:
         self._failures.clear()
 
     def failed(self, host: str, entry: frames.FailureEntry, t: float) -> None:
-        """Keep a failure; the coordinator decides which one came first."""
+        """Keep a failure; the coordinator decides which came first."""
         self._failures.append((entry.t_ns + int((t - entry.t) * 1e9), host, entry))
 
     def take(self, host: str, entry: frames.VerdictEntry) -> FirstFailure | None:
-        """Take a verdict; return whom it blames, if it is the coordinator's."""
+        """Take a verdict; return the failure that it blames, if it is the coordinator's."""
         if host != self._coordinator:
             self._others.setdefault(host, entry)
             return None
@@ -149,7 +149,7 @@ class RunOutcome:
         self._ends[host] = entry
 
     def first_failure(self) -> FirstFailure | None:
-        """Return whom the coordinator blames; without it, whom others do; else the earliest failure."""
+        """Return the failure that the coordinator blames; without it, that of the others; else the earliest one."""
         if self._verdict is not None:
             return blame(self._verdict.first_failure)
         others = self._others.values()
@@ -202,7 +202,7 @@ SENDERS = (
     "a limit of time or memory of the scheduler (Slurm: sacct -j JOB -o state), a container that was "
     "stopped, ulimit -t, earlyoom or systemd-oomd (journalctl -u earlyoom -u systemd-oomd), kill -9"
 )
-"""Who ends processes by SIGKILL besides the kernel's own out-of-memory killer."""
+"""Senders of SIGKILL besides the kernel's own out-of-memory killer."""
 
 LOOKED_AT_CHARS = 16 * 1024
 """Characters that are kept of a rank's error: from its beginning, and of the rest from the end."""

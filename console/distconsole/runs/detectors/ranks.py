@@ -76,7 +76,7 @@ class PlanBounds:
         self._gpus: dict[str, set[GpuKey]] = {}
 
     def leave_out(self, host: str, what: str, t: float) -> Iterator[RunFinding]:
-        """Count a word about ``what``; the first of a host names it."""
+        """Count an ignored report about ``what``; the first of a host names it."""
         count = self._counts[host] = self._counts.get(host, 0) + 1
         if count == 1:
             yield self._known.finding(

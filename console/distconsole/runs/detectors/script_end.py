@@ -1,4 +1,4 @@
-"""Whether a launcher in a shell script came to its end: the shell may exit with 0 even if the launcher failed."""
+"""Checks that a launcher in a shell script reached its end: the shell may exit with 0 even if the launcher failed."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ LAUNCHERS = (
 
 
 class ScriptEndWatch:
-    """Judges a run whose script is known to start a launcher.
+    """Judges a run of a script that starts a launcher.
 
     Args:
-        starts: The launcher, by name; empty where the processes of the run are the ranks.
+        starts: The launcher, by name; empty if the processes of the run are the ranks.
     """
 
     def __init__(self, ranks: Ranks, starts: str) -> None:
@@ -55,7 +55,7 @@ class ScriptEndWatch:
         self._seen = True
 
     def judge(self) -> FirstFailure | None:
-        """Return what failed of a run that ended with 0."""
+        """Return the failure in a run that ended with 0."""
         if self._left is not None:
             host, left = self._left
             rank = min((rank for rank, its in self._ranks.hosts.items() if its == host), default=0)

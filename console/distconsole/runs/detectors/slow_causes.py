@@ -1,4 +1,4 @@
-"""Why a rank is slow, as far as its host, its GPU or its process say so at that time; compared with the others'.
+"""Why a rank is slow, by figures of its host, its GPU or its process at that time; compared with the others'.
 
 ``SIGNS`` is the table of known causes, a row each.
 """
@@ -32,13 +32,13 @@ BUSY_PERCENT, IDLE_CPUS = 80.0, 2.0
 SWAP_BYTES_S, ERRORS_S, RESENT_S, TIMES = 1e6, 1.0, 20.0, 5.0
 """Least rate a second, and least ratio to the usual one, of a cause."""
 RESENT_SHARE, PACKET_BYTES = 0.005, 1500
-"""Who sends a smaller share of its packets again merely sends fast: so do healthy hosts under load."""
+"""A host that resends a smaller share of its packets merely sends fast: so do healthy hosts under load."""
 LOADED_PERCENT = 10.0
 """A GPU that is used less may have turned its PCIe generation down to save power."""
 
 
 class SlowCause(NamedTuple):
-    """What makes a rank slow: a word for programs, words to read, and what to do."""
+    """The cause of a slow rank: a word for programs, words to read, and the remedy."""
 
     kind: str
     text: str
@@ -46,7 +46,7 @@ class SlowCause(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """Reports about a rank at one moment; None where there is none."""
+    """Reports about a rank at one moment; None without one."""
 
     gpu: GpuSample | None
     window: Window | None
@@ -234,9 +234,9 @@ class Load:
         return self._ranks.finding(gpu.t, XID, what, (rank,), hosts=(gpu.host,), hint=hint)
 
     def cause_by_host(self, windows: Mapping[int, Window], t: float) -> SlowCause | None:
-        """Return what tells the ranks of one host from those of the others now; None where nothing does.
+        """Return the difference between the ranks of one host and the others now; None without one.
 
-        That its processors are other ones has always been so.
+        Different processors are none: they have always been so.
         """
         hosts: dict[str, list[int]] = {}
         for rank, window in sorted(windows.items()):
@@ -247,7 +247,7 @@ class Load:
     def cause_of(
         self, ranks: Collection[int], windows: Mapping[int, Window], t: float
     ) -> SlowCause | None:
-        """Return why ``ranks`` are slow, at ``t`` (UNIX seconds); None where nothing tells them from the others."""
+        """Return why ``ranks`` are slow, at ``t`` (UNIX seconds); None if they do not differ from the others."""
         gpus = {rank: gpu for rank, gpu in self._gpus.items() if _is_of(gpu.t, t)}
         nodes = {host: node for host, node in self._nodes.items() if _is_of(node.t, t)}
         seen = {

@@ -1,9 +1,9 @@
-"""Who holds the others up, from one moment's windows: a rank's own time, which is its step without its waiting.
+"""Finds ranks that hold the others up, from one moment's windows, by a rank's own time: its step without its waits.
 
 In data-parallel training every rank's step takes equally long, because the fast ones wait for the
-slow one. Where each rank says how long it waited, the one with the longest own time is the slow
-one, whatever engine it waits in. Where none does, only what comes before the ranks meet tells them
-apart, and of two ranks nobody can say which one works and which one waits.
+slow one. If each rank reports its waits, the one with the longest own time is the slow
+one, whatever engine it waits in. If none does, only the parts before the ranks meet differ, and of
+two ranks it stays open which one works and which one waits.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ DATA, FORWARD, BACKWARD, OPTIMIZER = "data", "forward", "backward", "optimizer"
 class Straggler(NamedTuple):
     """A rank that is slow, in which part of its steps, and since when; -1 if unknown.
 
-    ``cost_ms`` is what every step would be shorter by without it; 0 where nobody waits for it.
+    ``cost_ms`` is the time that every step would save without it; 0 if no rank waits for it.
     ``ranks`` are slow together, and ``hosts`` those of which they are all ranks, if they are;
-    ``last_step`` is that at which they were so last, once they are no more.
+    ``last_step`` is the last slow step; -1 while still slow.
     """
 
     rank: int
@@ -70,9 +70,9 @@ def own_ms(window: Window) -> float:
 
 
 def standing_out(fresh: Fresh, noise_ms: float = 0.0) -> dict[int, Straggler]:
-    """Return who is slow, by rank; all of them are slow together.
+    """Return the slow ranks; all of them are slow together.
 
-    ``noise_ms`` is by how much a rank's own time differs from second to second.
+    ``noise_ms`` is the usual change of a rank's own time from second to second.
     """
     if len(fresh) < 2:
         return {}
@@ -122,7 +122,7 @@ def _longest_part(fresh: Fresh, rank: int, others: list[int]) -> tuple[str, floa
 
 
 def _by_parts(fresh: Fresh) -> dict[int, Straggler]:
-    """Return who exceeds the others in a part, by most; in its whole step only where no part says more."""
+    """Return the ranks that exceed the others in a part, by most; in the whole step only if no part exceeds it."""
     found: dict[int, Straggler] = {}
     usual_step = median(map(step_ms, fresh.values()))
     for part in (STEP, DATA, FORWARD, OPTIMIZER, REST):
@@ -138,7 +138,7 @@ def _most(found: Mapping[int, Straggler]) -> float:
 
 
 def _slow_in(fresh: Fresh, part: str, usual_step: float) -> dict[int, Straggler]:
-    """Return outliers in ``part`` where waits were not seen; none where the part may itself be a wait."""
+    """Return outliers in ``part`` without measured waits; none if the part may itself be a wait."""
     own_of = _OWN.get(part, step_ms)
     values = {rank: value for rank, each in fresh.items() if (value := own_of(each)) is not None}
     # Ranks do not wait for each other while they wait for data; else the majority shows the usual time.
@@ -170,7 +170,7 @@ def _apart(values: Mapping[int, float], least_ms: float, most: int) -> list[int]
     """Return the ranks, at most ``most``, that exceed all others clearly, by ``least_ms``; those above the widest gap."""
     ordered = sorted(values, key=values.__getitem__, reverse=True)
     if len(ordered) < 2 or values[ordered[0]] - values[ordered[-1]] < pace.SLOW_MS:
-        return []  # as most often: nobody exceeds the median by more
+        return []  # the usual case: no rank exceeds the median by more
     limit = max(pace.SLOW_MS, least_ms)
     slow: list[int] = []
     widest = 0.0
@@ -189,7 +189,7 @@ def _apart(values: Mapping[int, float], least_ms: float, most: int) -> list[int]
 
 
 def _waited(window: Window, index: int = 0) -> float:
-    """Return the wait in a step (0), its data, forward, backward or optimizer; 0 where unknown."""
+    """Return the wait in a step (0), its data, forward, backward or optimizer; 0 if unknown."""
     return 0.0 if window.waited_ms is None else window.waited_ms[index]
 
 

@@ -1,4 +1,4 @@
-"""Which ranks have stopped making steps, and who of them keeps the others."""
+"""Finds ranks that have stopped making steps, and those that the others wait for."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class StallWatch:
         self._calls: dict[int, tuple[float, Call]] = {}
         """Rank -> time and content of its last call."""
         self._called = False
-        """Whether a call came that no diagnosis has used yet."""
+        """True if a call has come that no diagnosis has used yet."""
         self._found: Diagnosis | None = None
         """Diagnosis that was reported of this stall."""
         self._late_since: float | None = None
@@ -82,7 +82,7 @@ class StallWatch:
             self._found = None
 
     def due(self, t: float) -> Iterator[RunFinding]:
-        """Yield who has stalled at ``t`` (UNIX seconds), once those that do so together were heard of.
+        """Yield the ranks that have stalled at ``t`` (UNIX seconds), once those that do so together were heard of.
 
         A diagnosis that comes later, or changes, is reported then.
         """
@@ -107,7 +107,7 @@ class StallWatch:
             yield self._behind(untold, t)
 
     def _late_start(self, t: float) -> Iterator[RunFinding]:
-        """Yield who keeps the start, once every rank has made steps or was asked."""
+        """Yield the ranks that delay the start, once every rank has made steps or was asked."""
         since = self._late_since
         if since is None or t - since < TOGETHER_SECONDS:
             return
@@ -185,7 +185,7 @@ class StallWatch:
     def _finding(
         self, ranks: tuple[int, ...], behind: tuple[int, ...], others: tuple[int, int], t: float
     ) -> RunFinding:
-        """Say who has stalled, and who of those ``behind`` to look at; ``others``: how many go on, how many are unheard of."""
+        """Report the stalled ranks, and those of ``behind`` to look at; ``others``: how many go on, how many are unheard of."""
         first, run, (going, unheard) = behind[0], self._ranks.run, others
         host, pid = self._ranks.hosts.get(first, ""), self._stalled[first]
         on_host = f" on {host}" if len(behind) == 1 else ""

@@ -1,4 +1,4 @@
-"""Which ranks, or whose host, the others wait for, once it has lasted; and what that costs."""
+"""Finds ranks, or a host's, that the others have long been waiting for; and the cost."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ Record = tuple[float, ...]
 
 
 class Known:
-    """A rank's last windows, ``pace.KNOWN_WINDOWS`` at most: the newest as it is, of all what is compared.
+    """A rank's last windows, ``pace.KNOWN_WINDOWS`` at most: the newest whole, of all the compared figures.
 
-    As objects they took 1 kB each, which was most of the memory of a run of thousands of ranks.
+    As objects they took 1 kB each, most of the memory of a run of thousands of ranks.
     """
 
     __slots__ = ("_packed", "newest")
@@ -103,7 +103,7 @@ class StragglerWatch:
             *(self.slow, self._recent, self._windows, self._streak, self._began),
         )
         self._together: deque[frozenset[int]] = deque(maxlen=pace.PERSISTENT_SECONDS)
-        """Who stood out together in each of the last seconds."""
+        """Ranks that stood out together in each of the last seconds."""
         self._second = 0
 
     def rank_ended(self, rank: int) -> None:
@@ -208,7 +208,7 @@ class StragglerWatch:
 def _usual(newest: Window, recent: Sequence[Record]) -> Window:
     """Return the newest window with the median of each of the last ones' times: one second may be noise."""
     columns = [*zip(*recent, strict=True)]
-    # The sum is NaN where one of them is: what is known is finite.
+    # The sum is NaN if one of them is: known ones are finite.
     usual = [None if isnan(sum(each)) else _median(sorted(each)) for each in columns[2:]]
     times, waited = dict(zip(_TIMES, usual, strict=False)), usual[len(_TIMES) :]
     said = None if None in waited else tuple(waited)
@@ -230,8 +230,8 @@ def _noise_ms(recent: Iterable[Sequence[Record]]) -> float:
 def _is_clear(excess: Sequence[float], others: Sequence[Known]) -> bool:
     """Whether ``_excess_ms`` of a rank over the ``others`` is clearly more than noise in each of its last windows.
 
-    Noise is what it exceeded them by before, and early in a run by how much they differ by
-    themselves; the farthest is left out. A pause or a burst of another process fills fewer windows.
+    Noise is its excess before, and early in a run the differences among the others; the farthest
+    is left out. A pause or a burst of another process fills fewer windows.
     """
     now, noise = list(excess[: pace.RECENT_WINDOWS]), list(excess[pace.RECENT_WINDOWS :])
     if len(noise) < pace.LEAST_NOISE:
@@ -244,7 +244,7 @@ def _is_clear(excess: Sequence[float], others: Sequence[Known]) -> bool:
 
 
 def _is_mostly(excess: Sequence[float]) -> bool:
-    """Whether a rank was slower in most of its windows, and not by occasional pauses."""
+    """Return True if a rank was slower in most of its windows, and not by occasional pauses."""
     half = median(excess[: pace.RECENT_WINDOWS]) / 2
     slow = [each >= half for each in excess]
     counting = slow[: pace.PERSISTENT_SECONDS + pace.RECENT_WINDOWS // 2]
@@ -264,7 +264,7 @@ def _excess_ms(known: Known, others: Sequence[Known]) -> list[float]:
 
 
 def _nearest(records: Sequence[Record], t: float) -> Record:
-    """Return the window of about ``t``: one host's may have come that another's is still to tell."""
+    """Return the window of about ``t``: hosts' windows do not arrive at the same time."""
     return min(records, key=lambda each: abs(each[0] - t))
 
 
@@ -284,12 +284,12 @@ def _lags(began: Mapping[int, Moment], fresh: Mapping[int, Window], rank: int) -
     """Whether ``rank`` has made fewer steps than the others since ``began``.
 
     Ranks that wait for each other make equally many, however the windows cut their steps up. The
-    newest windows need not be of one moment, where a host's journal comes late: what a rank can
-    have made between two such moments does not count.
+    newest windows differ in time if a host's journal comes late: steps that a rank can
+    have made between two such moments do not count.
     """
     first, last = began[rank], fresh[rank]
     if first.step < 0:
-        return False  # nobody says which step it is
+        return False  # the step is unknown
     others = [(began[r], fresh[r]) for r in fresh if r != rank and r in began]
     if not others:
         return False
@@ -360,7 +360,7 @@ def who_text(slow: Straggler, hosts: Mapping[int, str]) -> str:
 
 
 def cost_text(slow: Straggler) -> str:
-    """Return by what share a step would be shorter without it: ``9.3 %``."""
+    """Return the share of a step that would be saved without it: ``9.3 %``."""
     share = 100 * slow.cost_share
     return f"{share:.1f} %" if share < 10 else f"{share:.0f} %"
 

@@ -1,6 +1,6 @@
-"""Whether the ranks of a run agree: checksums of their parameters, optimizers and batches at equal steps.
+"""Checks that the ranks of a run agree: checksums of their parameters, optimizers and batches at equal steps.
 
-Each rank tells its own (``run --verify-sync``); comparing them here costs the job no collective.
+Each rank reports its own (``run --verify-sync``); comparing them here costs the job no collective.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from distconsole.runs.pace import MAX_WAIT_SECONDS
 
 MAX_PENDING_CHECKS = 4096
 MIN_PENDING_STEPS = 16
-"""Steps wait for ranks up to so many checks in all; beyond that the oldest is judged as it is.
+"""Steps wait for ranks until this many checks in all; beyond that the oldest is judged as it is.
 
 A window brings all the checks of one rank before those of the next, of fast steps hundreds.
 """

@@ -1,4 +1,4 @@
-"""Whether the ranks form the one world of the plan, by their reports of start and steps."""
+"""Checks that the ranks form the one world of the plan, by their reports of start and steps."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from distconsole.rpc.frames import PhaseEntry
 from distconsole.runs.detectors.ranks import Ranks, ranks_text
 
 GATHER_SECONDS, SKEW_SECONDS = 3.0, 10.0
-"""Ranks of which one thing is true are told of together: after so long once every rank that lives has come
+"""Ranks with the same fault are reported together: after the first time if every rank that lives has come
 so far, and after the longer time in any case."""
 
 WAIT_SECONDS, LONGER = 30.0, 3.0
-"""The ranks wait too long for each other after so many seconds without a further one that asks for the
-group, and after this multiple of what that took in an attempt before."""
+"""The ranks wait too long for each other after this time without a further one that asks for the
+group, and after this multiple of the time in an attempt before."""
 
 MOVED_SECONDS = 5.0
 """A rank that an elastic engine has moved to another host makes no step on the first one for this long."""
@@ -24,7 +24,7 @@ OTHER_WORLD, OTHER_RANK, WAITS, ALONE = "other world", "other rank", "waits", "a
 
 
 class WorldWatch:
-    """Collects what ranks say of their way to the first step."""
+    """Collects the ranks' reports on their way to the first step."""
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
@@ -32,7 +32,6 @@ class WorldWatch:
         self.begin_again()
 
     def begin_again(self) -> None:
-        """Start over: every rank starts again."""
         self._asked: dict[int, float] = {}
         self._joined: set[int] = set()
         self._stepped: set[int] = set()
@@ -95,7 +94,7 @@ class WorldWatch:
             self._since.setdefault(kind, t)
 
     def _forget_world_of_all(self, living: Set[int]) -> None:
-        """Forget that ranks ask for another world than the plan's where all ranks of it live: a script started them."""
+        """Forget that ranks ask for another world than the plan's if all ranks of it live: a script started them."""
         found = self._wrong.get(OTHER_WORLD, {})
         worlds = {entry.world for entry in found.values()}
         if worlds == {len(living)} and found.keys() >= living:
@@ -192,7 +191,7 @@ class SplitWatch:
         self._moved[rank] = t
 
     def steps(self, rank: int, host: str, t: float) -> Iterator[RunFinding]:
-        """Take steps of ``rank`` on ``host``, though it lives on another; yield what that shows, once for a run."""
+        """Take steps of ``rank`` on ``host``, though it lives on another; yield the finding, once for a run."""
         if self._told or t - self._moved.get(rank, t) < MOVED_SECONDS:
             return
         self._told = True

@@ -1,1 +1,1 @@
-"""From where every rank is to the one that the others wait for; pure."""
+"""From the place of every rank to the rank that the others wait for; pure."""

@@ -1,6 +1,6 @@
 """From culprits to a diagnosis: those with the hardest cause are named, the others are evidence; and its sentence.
 
-It says who waits in what, who is not there, and what it does instead.
+The sentence names the operation that ranks wait in, the absent rank, and its present activity.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HARD = (
     *(Kind.OUT_OF_MEMORY, Kind.KILLED, Kind.FAILED, Kind.STOPPED, Kind.DEBUGGER, Kind.INPUT),
     *(Kind.DATA_WORKER, Kind.DISK, Kind.SWAP, Kind.EXCEPTION),
 )
-"""What keeps a run whoever waits for it."""
+"""Causes that stop a run, whichever ranks wait for it."""
 PASSING = (Kind.DATA_WORKER, Kind.DISK, Kind.SWAP, Kind.CROSSED)
 """Activities that count as a hang after seconds."""
 NOT_LONG = "it is not long yet: a run counts as stalled after 30 s, later where its steps or its pauses are longer"
@@ -131,7 +131,7 @@ def make_diagnosis(
 
 
 def _lasts(call: Call, cause: Cause, roll: Roll) -> bool:
-    """Whether a rank does this for longer than is usual; before its first step many things take their time."""
+    """Return True if a rank does this for unusually long; before its first step many things take their time."""
     passing = cause.kind in PASSING and call.step >= 0
     return roll.rests(call) if passing else roll.is_long(call)
 
@@ -153,7 +153,7 @@ def _size(span: str) -> int:
 
 
 def payload_text(operation: Operation) -> str:
-    """Return ``4 MiB float32``; empty where unknown."""
+    """Return ``4 MiB float32``; empty if unknown."""
     if not operation.input_sizes or not operation.input_dtypes:
         return ""
     types = [each.lower() for each in operation.input_dtypes]

@@ -1,4 +1,4 @@
-"""Causes by which one rank delays the others: small rules, the surest first."""
+"""Causes that make one rank delay the others: small rules, the surest first."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ OTHER_GONE = re.compile(
 
 
 class Cause(NamedTuple):
-    """What a rank does: ``does`` follows "it", ``details`` follow for how long; ``place`` is where, if known.
+    """A rank's activity: ``does`` follows "it", ``details`` follow its duration; ``place`` is its place, if known.
 
-    ``victim``: it is so since another rank is gone.
+    ``victim``: the cause is that another rank is gone.
     """
 
     kind: Kind
@@ -117,7 +117,7 @@ def _ended(call: Call, roll: Roll) -> Cause | None:
             Kind.KILLED,
             f"was killed by {signal_text(ended.signal)}",
             f"{logs} shows its last lines",
-            victim=ended.signal == signal.SIGTERM,  # as who ends a run sends it
+            victim=ended.signal == signal.SIGTERM,  # the signal by which a run is ended
         )
     if ended.exit_code == 0:
         return Cause(Kind.LEFT, "has ended with exit code 0, while others train on", _LEFT_HINT)
@@ -426,7 +426,6 @@ def _at(
 
 
 def signal_text(number: int) -> str:
-    """Return ``signal 9 (SIGKILL)``."""
     try:
         return f"signal {number} ({signal.Signals(number).name})"
     except ValueError:

@@ -28,9 +28,9 @@ class Found:
     """A job of which at least one rank was found.
 
     Attributes:
-        key: What tells it from the other jobs of these hosts.
+        key: Identifies the job among those of these hosts.
         calls: By host; of those that were started there and are gone, too.
-        ras: What NCCL itself finds wrong, a line each.
+        ras: Faults that NCCL's RAS reports, a line each.
     """
 
     key: str
@@ -80,7 +80,7 @@ def join_surveys(surveys: Mapping[str, Survey]) -> list[Found]:
     """Return the jobs of all hosts, the one with the most ranks first, of equal ones the newest; our own are last."""
     jobs: dict[str, Found] = {}
     parts = [(host, part) for host, survey in surveys.items() for part in survey.jobs]
-    # Ranks that are numbered from 0 on each host follow those of the host at which they meet.
+    # Ranks numbered from 0 on each host follow those of the host at which they meet.
     for host, part in sorted(parts, key=lambda each: not each[1].leads):
         key = f"{host}|{part.key}" if part.here else part.key
         found = jobs.setdefault(key, Found(key, part))
@@ -98,10 +98,10 @@ def join_surveys(surveys: Mapping[str, Survey]) -> list[Found]:
 
 
 def judge_found(found: Found, away: Mapping[str, str]) -> Diagnosis:
-    """Return what keeps a job, or that nothing says that it hangs.
+    """Return the cause of a job's hang, or that there is no evidence of one.
 
-    Nothing counts its steps: how long it has stood still is how long a main thread has not run. Where a kernel
-    does not tell that, it is not called a hang.
+    Its steps are not counted: it has stood still for as long as a main thread has not run. If a kernel
+    does not show that, it is not called a hang.
     """
     living = found.living
     rests = [call.silent_s for call in living if call.silent_s is not None]
@@ -127,7 +127,7 @@ def judge_found(found: Found, away: Mapping[str, str]) -> Diagnosis:
 
 
 def _goes_on(living: Sequence[Call]) -> bool:
-    """Whether a place has changed between two looks, or no stack could be read that shows the places."""
+    """Return True if a stack has changed between two looks, or if no stack could be read."""
     return any(call.stage == "stepping" for call in living) or not any(c.threads for c in living)
 
 
@@ -164,7 +164,7 @@ def _ras_text(found: Found) -> tuple[str, ...]:
 
 
 def _hint(made: Diagnosis, found: Found) -> str:
-    """Return the remedy; the logs of a job that distconsole did not start are where it was started."""
+    """Return the remedy; the output of a job of another launcher is on the host that started it."""
     if "distconsole logs" not in made.hint or found.part.run:
         return made.hint.replace(found.name, found.part.run) if found.part.run else made.hint
     return "what it printed is where the job was started; distconsole watch --hosts HOST1,HOST2 shows what lies in files"

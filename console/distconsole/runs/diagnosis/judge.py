@@ -1,6 +1,6 @@
-"""Who keeps a run, from the calls of all its ranks: one small rule a kind of case, the surest first.
+"""Names the ranks that hold a run up, from the calls of all its ranks: one small rule a kind of case, the surest first.
 
-A wrong name is worse than none: where the evidence does not decide, the last rule reports the facts.
+A wrong name is worse than none: if the evidence does not decide, the last rule reports the facts.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def _crossed(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
 def _alone_in_groups(graph: WaitGraph, ends: frozenset[int]) -> tuple[int, ...]:
     """Return ``ends`` if each waits in a group of which no other member is known, and no two in the same.
 
-    Gloo's records do not name the members of a group, so who crosses them at their first use is seen alone.
+    Gloo's records do not name the members of a group, so a rank that crosses them at their first use is seen alone.
     """
     waits = [graph.waits.get(rank, [])[:1] for rank in sorted(ends)]
     groups = {wait.group for each in waits for wait in each}
@@ -249,7 +249,7 @@ def _all_meet(roll: Roll, graph: WaitGraph, there: Iterable[int]) -> Diagnosis:
 
 
 def _hard(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
-    """A rank that is stopped, killed, in a debugger, on a dead host, …, whoever is seen to wait."""
+    """A rank that is stopped, killed, in a debugger, on a dead host, …, also if others are seen to wait."""
     hard = [rank for rank in sorted(roll.world) if cause_is(rank, roll, HARD)]
     gone = [rank for rank in sorted(roll.world) if cause_is(rank, roll, (Kind.NOT_STARTED,))]
     culprits = hard or gone or sorted(roll.unheard)

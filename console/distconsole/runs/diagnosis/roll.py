@@ -1,4 +1,4 @@
-"""All that is known when a run is judged: the calls of its ranks, and who did not answer."""
+"""The evidence on a run: the calls of its ranks, and the hosts that did not answer."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Roll:
     """One roll call.
 
     Attributes:
-        calls: By rank, of those that were told of.
+        calls: By rank, of those that a host reported.
         hosts: Every rank of the run -> its host.
         away: Host -> why it does not answer.
-        usual_ms: Rank -> what a step of it takes; where it is known.
+        usual_ms: Rank -> usual duration of its steps, if known.
         longest_s: The longest pause between two steps that this run has made so far, such as to save.
     """
 
@@ -55,18 +55,18 @@ class Roll:
         return known and (silent or 0.0) <= max(LATELY_SECONDS, steps_s)
 
     def usual_s(self, rank: int) -> float:
-        """Return the usual duration of a step of ``rank``, 0 where unknown."""
+        """Return the usual duration of a step of ``rank``, 0 if unknown."""
         call = self.calls.get(rank)
         told = call.usual_s if call is not None else None
         return told or self.usual_ms.get(rank, 0.0) / 1000
 
     def rests(self, call: Call) -> bool:
-        """Whether a rank is silent for longer than passing waits, such as a read from a busy disk."""
+        """Return True if a rank is silent for longer than passing waits, such as a read from a busy disk."""
         limit = fresh_seconds(1000 * self.usual_s(call.rank))
         return call.silent_s is None or call.silent_s > limit
 
     def is_long(self, call: Call) -> bool:
-        """Whether a rank is silent for longer than a stall, and than any pause before; True where that is unknown."""
+        """Return True if a rank is silent for longer than a stall and any pause before, or if that is unknown."""
         if call.silent_s is None:
             return True
         if call.step < 0 and min(call.silent_s, self._stepped_s) >= NEVER_STEPPED_SECONDS:
@@ -76,7 +76,7 @@ class Roll:
 
     @cached_property
     def _stepped_s(self) -> float:
-        """For how long ranks have made steps that go on, as far as their number tells."""
+        """Seconds for which ranks have made steps that go on, estimated from their number."""
         going = (call for call in self.calls.values() if self.moves(call))
         return max((call.step * self.usual_s(call.rank) for call in going), default=0.0)
 

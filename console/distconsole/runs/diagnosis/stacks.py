@@ -26,7 +26,7 @@ IN_NO_NAME = (
     *("wrapper", "_wait", "wait", "synchronize", "_object_to_tensor", "_tensor_to_object"),
     *("decorate_context", "_fn", "__call__", "_call_impl", "_wrapped_call_impl"),
 )
-"""Functions of torch.distributed that say nothing of which operation it is, where another does."""
+"""Functions of torch.distributed that do not show the operation, if another one does."""
 
 DATALOADER = re.compile(r"torch/utils/data/(dataloader|_utils/\w+)\.py$")
 TAKES_A_BATCH = ("_try_get_data", "_get_data", "_next_data", "_shutdown_workers")
@@ -43,7 +43,7 @@ COMPILES = re.compile(
     r"torch/(_dynamo/convert_frame|_functorch/_aot_autograd/graph_compile"
     r"|_inductor/(compile_fx\w*|async_compile|codecache|cpp_builder))\.py$|/triton/(compiler|runtime/build)"
 )
-"""What runs while a compiler does; a model that is compiled passes through others of its files at each step."""
+"""Files of a compiler at work; a model that is compiled passes through others of its files at each step."""
 NEAR = 8
 """Number of innermost frames that show the activity, where none is the script's own."""
 IMPORTS = re.compile(r"^<frozen importlib|/importlib/(__init__|_bootstrap\w*)\.py$")
@@ -58,7 +58,7 @@ AFTER_THE_SCRIPT = ("_shutdown", "_exit_function", "_run_exitfuncs", "_python_ex
 """Functions that Python itself calls once a script is over."""
 OUTERMOST = ("<module>", "_run_module_as_main")
 MOST_FRAMES = 64
-"""Of a stack that an agent tells; a longer one lacks its outermost."""
+"""Of a stack that an agent sends; a longer one lacks its outermost."""
 SHUTS = re.compile(r"/(horovod|logging)/|torch/distributed/")
 """Whose ``shutdown`` is the end of a process; that of a pool of threads is not."""
 LOCKS = re.compile(r"/(threading|queue|_weakrefset|multiprocessing/(synchronize|queues))\.py$")
@@ -89,13 +89,13 @@ def is_library(file: str) -> bool:
 
 
 def is_over(call: Call) -> bool:
-    """Whether the main thread has reached the end of its script: its outermost function is one that Python calls then."""
+    """Return True if the main thread has ended its script: its outermost function is one that Python calls then."""
     if not call.frames or len(call.frames) >= MOST_FRAMES:
         return False
     first = call.frames[-1]
     if is_library(first.file):
         return first.function in AFTER_THE_SCRIPT
-    # What atexit calls has nothing of the script above it. Python 3.14 itself does not read all outer calls.
+    # Functions that atexit calls have none of the script above them. Python 3.14 itself does not read all outer calls.
     return first.function not in OUTERMOST and call.way in ("py-spy", "server")
 
 
@@ -164,7 +164,7 @@ def operation_of(frames: Sequence[Place]) -> str:
 
 
 def waits_for_lock(frames: Sequence[Place]) -> bool:
-    """Whether the innermost frames are a lock's, a condition's, a queue's or a thread's join."""
+    """Return True if the innermost frames are a lock's, a condition's, a queue's or a thread's join."""
     return bool(frames) and is_library(frames[0].file) and LOCKS.search(frames[0].file) is not None
 
 
@@ -200,7 +200,7 @@ def _waits_in_import(inside: Sequence[Place]) -> bool:
 
 
 def _leaves(frame: Place) -> bool:
-    """Whether a library's function ends the process or its groups, unlike any of the script's own."""
+    """Return True if a library's function ends the process or its groups, unlike any of the script's own."""
     shuts = frame.function == "shutdown" and SHUTS.search(frame.file) is not None
     return shuts or (frame.function in LEAVES and is_library(frame.file))
 

@@ -1,7 +1,7 @@
-"""Who waits for whom: from the collectives that each rank has enqueued to the ranks that nobody else keeps.
+"""Which ranks wait for which: from the collectives that each has enqueued to the ranks that wait for none.
 
 In a process group a rank waits in its first collective that is not complete, for all members that have
-not enqueued it yet. To follow this from rank to rank ends at those that wait for nobody: the culprits.
+not enqueued it yet. Following this from rank to rank ends at those that wait for none: the culprits.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from distconsole.model.diagnosis.calls import Call, Collective, Operation
 from distconsole.runs.diagnosis.stacks import Does, operation_of, what_it_does
 
 
-class Ranks(tuple[int, ...]):  # noqa: SLOT001 - it has one, which a tuple's subclass cannot name
-    """Ranks in order, whose hash is worked out once: a group of 8,192 is looked up as often as it has ranks."""
+class Ranks(tuple[int, ...]):  # noqa: SLOT001 - a tuple's subclass cannot have slots
+    """Ranks in order with a cached hash: a group of 8,192 is looked up as often as it has ranks."""
 
     _hash: int | None = None
 
@@ -159,9 +159,9 @@ class WaitGraph:
         return ()
 
     def most(self, about: Iterable[int] = ()) -> tuple[Wait | None, frozenset[int]]:
-        """Return what most ranks wait in, and who; ranks that only their stacks show to wait in the same are among them.
+        """Return the wait of most ranks, and those ranks with the ones whose stacks alone show the same wait.
 
-        ``about``: of the waits for these ranks, else of those in their groups; None and nobody where there is none.
+        ``about``: of the waits for these ranks, else of those in their groups; None and no ranks without one.
         """
         counts = Counter(wait for waits in self.waits.values() for wait in waits)
         if ranks := frozenset(about):
@@ -183,7 +183,7 @@ class WaitGraph:
         return best, frozenset(waiting | unrecorded)
 
     def _most_by_stack(self, but: frozenset[int]) -> frozenset[int]:
-        """Return who waits in the operation that most stacks show, which may be a backward; ``but`` these."""
+        """Return the ranks that wait in the operation that most stacks show, which may be a backward; ``but`` these."""
         alike: dict[str, set[int]] = {}
         for rank, op in self.by_stack.items():
             if rank not in but:
@@ -194,9 +194,9 @@ class WaitGraph:
     def first_mismatch(
         self, group: GroupKey
     ) -> tuple[int, list[tuple[Operation, list[int]]]] | None:
-        """Return the lowest number of ``group`` at which ranks have enqueued what never meets, and who did what.
+        """Return the lowest number of ``group`` at which ranks enqueued operations that never meet, and the ranks of each.
 
-        Past numbers count where one of the ranks has not completed its own: it never will.
+        Past numbers count if one of the ranks has not completed its own: it never will.
         """
         last = self.last[group]
         pending = {
@@ -228,7 +228,7 @@ def group_text(name: str) -> str:
 
 
 def without_p2p(collective: Collective) -> Collective | None:
-    """Return the last operation of a group that is of all its ranks; None where none is known."""
+    """Return the last operation of a group that is of all its ranks; None if none is known."""
     if not collective.p2p:
         return collective
     others = [each for each in collective.recent if not each.p2p]
@@ -240,7 +240,7 @@ def without_p2p(collective: Collective) -> Collective | None:
 
 
 def family_of(op: str) -> str:
-    """Return which of ``FAMILIES`` an operation is of; nothing where its name does not say it, as of a backward."""
+    """Return the one of ``FAMILIES`` that an operation is of; empty if its name does not show it, as of a backward."""
     name = op.replace("_", "").lower()
     return next((family for family in FAMILIES if family in name), "")
 
@@ -260,7 +260,7 @@ def first_pending(collective: Collective) -> int:
 
 
 def stack_waits_in(call: Call) -> str:
-    """Return the operation in which a rank's stack shows it to wait; empty if it computes, or is elsewhere."""
+    """Return the operation in which a rank waits by its stack; empty if it computes, or is elsewhere."""
     does = what_it_does(call)
     if does is not Does.WAITS:
         return ""
@@ -272,7 +272,7 @@ def stack_waits_in(call: Call) -> str:
 
 
 def payload_key(operation: Operation) -> tuple[object, ...]:
-    """Return what must be equal on all members of a group in one collective."""
+    """Return the values that must be equal on all members of a group in one collective."""
     own = any(word in operation.op for word in BY_OWN_SIZES) and not operation.op.startswith(
         (
             "all_gather",
@@ -290,7 +290,7 @@ def payload_key(operation: Operation) -> tuple[object, ...]:
 def differing(
     graph: WaitGraph, wait: Wait, ranks: Iterable[int]
 ) -> list[tuple[Operation, list[int]]]:
-    """Return what ``ranks`` have enqueued as that number, the most ranks first; one entry where all agree."""
+    """Return the operations that ``ranks`` have enqueued as that number, the most ranks first; one entry if all agree."""
     kinds: dict[tuple[object, ...], tuple[Operation, list[int]]] = {}
     for rank in sorted(ranks):
         operation = graph.operation_at(rank, wait.group, wait.seq)

@@ -1,4 +1,4 @@
-"""Journals of all hosts as one bounded stream; what connects to a host is a thread, and what reads is who takes the news."""
+"""Journals of all hosts as one bounded stream; a thread connects to a host, and the consumer reads."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ HOLD_LINES_SECONDS = 10.0
 """Longest time that lines wait while the history of a newly connected host is read."""
 
 READ_SECONDS = 0.5
-"""So long at most lines wait for what has come and is still to be read."""
+"""Longest that lines wait for entries that have come and are still to be read."""
 
 LINES_AT_ONCE = 256 * 1024
 """Characters of lines which an item may have that records behind it wait for."""
@@ -104,7 +104,7 @@ class HostReader:
         self.stream: JournalStream | None = None
         """Its journal, while it is connected."""
         self.in_hand: Entries | None = None
-        """What has come and waits for room."""
+        """Entries that have come and wait for room."""
         self.retry_seconds = FIRST_RETRY_SECONDS
         self.began_at = place.seq
         """The last entry known when it was connected."""
@@ -123,7 +123,7 @@ class HostReader:
         """Its last entry has come, or never will."""
         self.lost_since: float | None = None
         self.troubled_since: float | None = None
-        """Since when it cannot write its journal; it may never say how the run ended."""
+        """Since when it cannot write its journal; it may never report the run's outcome."""
         self.quiet_since = now
         """Monotonic seconds since which nothing of it waits."""
         self.found_at = self.read_at = now
@@ -158,14 +158,14 @@ class HostReader:
 class JournalFeed:
     """Reads every host's journal and gives the entries out roughly in order of time.
 
-    History is merged by time, so that ranks of different hosts meet at equal steps; what is
-    happening now is given out at once.
+    History is merged by time, so that ranks of different hosts meet at equal steps; new entries
+    are given out at once.
 
     Args:
-        places: Host to how far its journal is known already.
+        places: Host to the place up to which its journal is known already.
         keep: Called with every new delivery before it is given out.
-        know_again: Called where a host's journal has lost what is known here.
-        lines: Where lines wait for a slow consumer, so that records pass them; without it a journal
+        know_again: Called if a host's journal has lost entries that are stored here.
+        lines: Holds lines for a slow consumer, so that records pass them; without it a journal
             waits as a whole.
     """
 
@@ -187,7 +187,7 @@ class JournalFeed:
         self._changed = threading.Condition()
         """Told when there may be something for the consumer."""
         self._heard: dict[HostReader, None] = {}
-        """Of whom there may be something to read, each once."""
+        """Hosts with something to read, perhaps, each once."""
         self._ready: list[tuple[float, int, HostReader]] = []
         """A heap of the hosts of which something waits, by the time of its first entry; see ``HostReader.turn``."""
         self._taken = 0
@@ -196,7 +196,7 @@ class JournalFeed:
         now = time.monotonic()
         self._readers = {host: HostReader(host, place, now) for host, place in places.items()}
         self._quiet = dict.fromkeys(self._readers.values())
-        """Of whom nothing waits."""
+        """Hosts without waiting entries."""
         self._history = dict.fromkeys(self._readers.values())
         """Whose history may be being read."""
         self._threads: dict[HostName, threading.Thread] = {}
@@ -204,7 +204,7 @@ class JournalFeed:
             self._connect(reader, 0.0)
 
     def next(self, timeout: float) -> News | None:
-        """Return what came next; None if nothing did in ``timeout`` seconds, or all is read."""
+        """Return the next news; None if there were none in ``timeout`` seconds, or all is read."""
         now = time.monotonic()
         deadline, read_until = now + timeout, now + READ_SECONDS
         while True:
@@ -285,7 +285,7 @@ class JournalFeed:
         return max(quiet, default=now)
 
     def _hold_lines_until(self, now: float) -> float:
-        """Return until when at least lines wait for a host whose history is being read, so that records come first."""
+        """Return the time until which lines wait for a host whose history is being read, so that records come first."""
         history = time.time() - CATCH_UP_SECONDS
         while self._history:
             reader = next(iter(self._history))
@@ -315,7 +315,7 @@ class JournalFeed:
         return delivered
 
     def _queue(self, reader: HostReader, now: float) -> None:
-        """Give a host another turn: what waits of it begins with another entry, or nothing does."""
+        """Give a host another turn, by its next waiting entry, if it has one."""
         if reader.waiting:
             reader.turn = self._taken = self._taken + 1  # of equal times the one that came first
             heappush(self._ready, (reader.next_t, self._taken, reader))
@@ -355,7 +355,7 @@ class JournalFeed:
             return
 
     def _pause(self, reader: HostReader) -> float:
-        """Return how long to wait until a host is tried once more; twice as long if it tells nothing new."""
+        """Return the seconds until the next try of a host; twice as long if it sends nothing new."""
         if reader.place.seq > reader.began_at:
             reader.retry_seconds = FIRST_RETRY_SECONDS
         seconds = reader.retry_seconds * random.uniform(0.8, 1.2)  # noqa: S311
@@ -480,7 +480,7 @@ class JournalFeed:
             reader.unread -= len(gap)
 
     def _go_back(self, reader: HostReader, after: int) -> None:
-        """Read on where the journal of a host still agrees with the store; keep the entries that it has lost."""
+        """Read on from the last entry that a host's journal shares with the store; keep the entries that it has lost."""
         before = reader.place
         reader.place, reader.retold = before.back_to(after), None
         known = bool(before.journal) or after > 0

@@ -36,7 +36,7 @@ def gap_finding(run: str, host: str, gap: range) -> RunFinding:
 def loss_finding(run: str, host: str, first: int, last: int, *, known: bool) -> RunFinding:
     """Return that a journal has lost entries that are kept here.
 
-    Unless it is ``known`` who wrote them, they may not be lost: the journal is read anew.
+    Unless the writer is ``known``, they may not be lost: the journal is read again.
     """
     lost = last - first + 1
     entries = f"{lost} entries" if lost > 1 else "entry"
@@ -130,6 +130,6 @@ def _finding(
 
 
 def _for_a_disk(why: str) -> str:
-    """Return what to do about a disk that refused to be written for ``why``: more room helps a full one only."""
+    """Return the remedy for a disk that refused a write for ``why``: more room helps a full one only."""
     full = any(words in why.lower() for words in ("space", "full", "quota"))
     return "make room" if full else "look at the disk and its mount"

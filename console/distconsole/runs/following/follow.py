@@ -43,7 +43,7 @@ GIVE_UP_SECONDS = 15.0
 MUTE_SECONDS = 120.0
 """Longest wait for a silent connected host then: one that attends to a run reports its load each second."""
 SILENT_SECONDS = 5.0
-"""So long a host that was away and says nothing is awaited, once it has been reached or not."""
+"""How long to await a host that was away and sends nothing, once it has been reached or not."""
 UNORDERED_SECONDS = 2.0
 """An entry that comes later than that of another host by more cannot be added to sums any more."""
 RETELL_SECONDS, RETELL_SHARE = 10.0, 20
@@ -82,20 +82,20 @@ def follow(
 ) -> Iterator[RunEvents]:
     """Yield a run's events from its beginning, and keep its entries, each once.
 
-    Ends after ``RunEnded``, when ``left`` says so, or at the entries of ``until``.
+    Ends after ``RunEnded``, when ``left`` returns True, or at the entries of ``until``.
 
     Args:
         record: The run; its hosts' ends make its end.
-        left: Asked at least twice a second: whether nobody wants to see more.
+        left: Asked at least twice a second: True once no consumer wants more.
         until: Host to the place in its journal up to which to read; None reads to the end.
-        over: Asked while no host answers: whether the run has ended, as somebody else knows.
-        limit_bytes: What may be stored of it; then what ranks print is not, and all else is.
-        note: Called with whether more of it has come already than was yielded, and whether a host told of
-            what others' events had passed by then, so that sums of what was yielded are wrong.
-        retell: Called then, once all is read, with all events so far in the order of time; what follows goes
-            on from there. Who passes on what was yielded gives none, so that nothing is told twice or never.
+        over: Asked while no host answers: True if the run has ended by another source.
+        limit_bytes: The most to store of it; beyond it the ranks' output is left out, and all else kept.
+        note: Called with two booleans: more of it has come than was yielded; and a host reported events
+            older than ones already yielded, so that sums of these are wrong.
+        retell: Called then, once all is read, with all events so far in the order of time; further events go
+            on from there. A caller that passes on yielded events gives none, so that none is repeated or lost.
         whole: Every printed line is yielded, each in its place, as it is to ``until``. Else records pass
-            lines that the consumer has not taken, and some may be left out, which is said.
+            lines that the consumer has not taken, and some may be left out, with a notice.
     """
     return_freed_memory()
     reducer = reducer_of(record)
@@ -138,7 +138,7 @@ def follow(
 
 
 def _place_of(place: JournalPlace | None, stored: int) -> JournalPlace:
-    """Return how far a journal is known whose last stored entry has that number."""
+    """Return the place in a journal up to its last stored entry, number ``stored``."""
     if place is None:
         return JournalPlace(stored)  # the first version followed it
     return place.at(max(place.seq, stored - place.shift), place.journal)
@@ -157,7 +157,7 @@ def _keep_end(run_file: RunFile, reducer: RunReducer) -> str:
 def _has_reached(
     seen: Mapping[HostName, JournalPlace], until: Mapping[HostName, JournalPlace]
 ) -> bool:
-    """Whether the store reaches as far; a number of another writer stands for another entry."""
+    """Return True if the store reaches as far; a number of another writer stands for another entry."""
     return all(
         seen.get(host, BEGINNING).seq >= last.seq
         and last.journal in ("", seen.get(host, BEGINNING).journal)
@@ -190,7 +190,7 @@ class _Fold:
 
     @property
     def may_retell(self) -> bool:
-        """Whether a retelling is due; a host that is always late causes one again and again."""
+        """Return True if a retelling is due; a host that is always late causes one again and again."""
         over = self.reducer.ended is not None
         return (
             self._retell is not None
@@ -233,9 +233,9 @@ def _live(
 
 
 def _nobody_will_answer(feed: JournalFeed, reducer: RunReducer, over: Callable[[], bool]) -> bool:
-    """Whether the hosts that are missing will not tell more than is known.
+    """Return True if the missing hosts will not report more.
 
-    A run of which nobody has said how it ended may be going on unseen, and is awaited.
+    A run without a known end may be going on unseen, and is awaited.
     """
     if feed.exhausted:
         return True
@@ -254,7 +254,7 @@ def hosts_to_ask(record: RunRecord, store: RunStore) -> list[HostName]:
 def fetch_late(
     store: RunStore, record: RunRecord, hosts: list[HostName], open_stream: OpenStream
 ) -> dict[HostName, str]:
-    """Fetch what ``hosts``, away when a run ended, tell of it; return why those that could not be asked did not.
+    """Fetch the entries of ``hosts``, away when a run ended; return why the others could not be asked.
 
     Raises ConsoleError if the disk refuses.
     """
@@ -268,7 +268,7 @@ def fetch_late(
                 while len(away) < len(hosts) and not feed.exhausted and not keeping.failure:
                     news = feed.next(SILENT_SECONDS)
                     if news is None:
-                        break  # what there is has come: the run may go on there
+                        break  # all present entries have come: the run may go on there
                     if isinstance(news, LinkChanged):
                         away.pop(HostName(news.host), None)
                         if not news.connected:
@@ -338,10 +338,10 @@ class Keeping:
 
 
 class EntryWriter:
-    """Writes entries on its own thread and connection, in batches; who puts waits when it is behind.
+    """Writes entries on its own thread and connection, in batches; ``put`` waits when it is behind.
 
-    A disk that refuses ends the keeping: ``failure`` says why. Once the file has ``limit_bytes``, what ranks
-    print is kept no more: ``left_out`` counts its entries.
+    A disk that refuses ends the keeping, with the reason in ``failure``. Once the file has ``limit_bytes``, the
+    ranks' output is kept no more: ``left_out`` counts its entries.
     """
 
     def __init__(self, path: Path, limit_bytes: int | None = None) -> None:

@@ -14,7 +14,7 @@ from distconsole.model.names import HostName
 from distconsole.rpc.frames import EndEntry, JournalEntry, LogEntry
 
 MOST_BYTES = 32 * 1024 * 1024
-"""What all sources together may have waiting."""
+"""Most bytes that all sources together may have waiting."""
 
 ENTRY_BYTES = 512
 """Bytes of an entry beside its text."""
@@ -44,18 +44,18 @@ class WaitingLine(NamedTuple):
 
 
 Source = tuple[HostName, int | None, str]
-"""A host, a rank on it or what starts the ranks, and a stream."""
+"""A host, a rank on it (None: the launcher), and a stream."""
 
 
 class _Waiting:
-    """What waits of one source, and how much was left out before it."""
+    """Waiting lines of one source, and the number of those left out before them."""
 
     def __init__(self) -> None:
         self.lines: deque[WaitingLine] = deque()
         self.bytes = 0
         self.missing_lines = self.missing_chars = 0
         self.turn = 0
-        """The number of what says when its turn is; others are out of date."""
+        """The number of its valid entry in ``_turns``; others are out of date."""
 
     @property
     def floods(self) -> bool:
@@ -90,7 +90,7 @@ class WaitingLines:
     def sift(
         self, host: HostName, told: Iterable[tuple[JournalEntry, float]]
     ) -> tuple[list[tuple[JournalEntry, float]], Source | None]:
-        """Take the lines and the end out of ``told``; return the rest, and the sources of lines that were left out for them."""
+        """Take the lines and the end out of ``told``; return the rest, and a source of lines that were dropped for them."""
         rest: list[tuple[JournalEntry, float]] = []
         left_out = None
         for entry, t in told:
@@ -101,7 +101,7 @@ class WaitingLines:
         return rest, left_out
 
     def put(self, host: HostName, entry: LogEntry | EndEntry, t: float) -> Source | None:
-        """Take what waits; return whose lines were left out for it, if any were."""
+        """Take a line or an end; return the source whose lines were left out for it, if any were."""
         line = WaitingLine(host, entry, t)
         if isinstance(entry, EndEntry):
             self._ends[host] = line
@@ -120,9 +120,9 @@ class WaitingLines:
         return self._make_room() if self._bytes > self._most_bytes else None
 
     def _make_room(self) -> Source | None:
-        """Leave out the oldest lines of who has most, some at once, but nobody's last; return whose went first.
+        """Drop the oldest lines of the largest sources, some at once, but no last one; return the first such source.
 
-        To look for who has most for each line took three quarters of a core where 8,192 ranks print.
+        Searching the largest source for each line took three quarters of a core with 8,192 ranks that print.
         """
         sources = ((key, each) for key, each in self._sources.items() if len(each.lines) > 1)
         largest = [(-each.bytes, number, key) for number, (key, each) in enumerate(sources)]
@@ -167,7 +167,7 @@ class WaitingLines:
         return line._replace(entry=structs.replace(line.entry, text=mark + line.text))
 
     def _first(self) -> WaitingLine | Source:
-        """Return the end of a host of which nothing else waits, or whose line comes next."""
+        """Return the end of a host without waiting lines, else the source of the next line."""
         for host, end in self._ends.items():
             if not self.of(host):
                 return end

@@ -23,7 +23,7 @@ MAX_SPEAKERS = 1 << 16
 
 
 class Speaker(msgspec.Struct, frozen=True):
-    """Who printed: a rank, or on a host what stands above the ranks (``rank`` is None)."""
+    """The source of a line: a rank, or a host's process above the ranks (``rank`` is None)."""
 
     rank: int | None
     host: str
@@ -93,7 +93,7 @@ class LogBuffer(SpilledList[BufferedLine]):
         )
         self._encoder = LogEncoder()
         self.speakers = self._encoder.speakers
-        """Who printed, by number; it only grows."""
+        """Sources of lines, by number; it only grows."""
         self.said_by = lru_cache(256)(partial(said_by, speakers=self.speakers))
         """As the function; of thousands of ranks it takes half a millisecond."""
         self.counts = LogCounts()

@@ -1,4 +1,4 @@
-"""How many lines were printed: by whom, how bad they are, and how many a second over the run's time."""
+"""Counts of printed lines: by source, by level, and a second over the run's time."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class LogCounts:
 
 
 class Pace:
-    """How fast lines come now, and who prints most of them; asked from time to time."""
+    """The present rate of lines, and the sources of most of them; asked from time to time."""
 
     def __init__(self) -> None:
         self.lines_s = 0.0

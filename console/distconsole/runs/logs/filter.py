@@ -83,7 +83,7 @@ def parse_filter(text: str, now: float) -> LogFilter:
 
     Its words: ``0-3,8``, ``host:gpu*``, ``out`` or ``err``, ``errors``, ``warnings``, ``since:10m``,
     ``/regular expression/``, ``-word`` (lines without it); any other is a word that a line has, or a
-    host's name. Raises ValueError that says which word is wrong.
+    host's name. Raises ValueError that names the wrong word.
     """
     given: dict[str, Any] = {"text": text.strip()}
     rest = text.strip()

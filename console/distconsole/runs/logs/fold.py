@@ -1,6 +1,6 @@
 """Equal lines of several ranks within seconds, and of one rank in a row, become one; the lines of a rank keep their order.
 
-Each line costs the same, however many there are: a look-up of its text, and of where its rank is.
+Each line costs the same, however many there are: a look-up of its text, and of its rank's place.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ PLACEHOLDER = "#"
 
 
 class Row(msgspec.Struct, array_like=True, gc=False):
-    """One row on the screen: a line, and who else said it.
+    """One row on the screen: a line, and its speakers.
 
     Attributes:
-        line: The number of the line that stands first in it.
-        t, until: When it was said first, and last, in UNIX seconds.
+        line: The number of its first line.
+        t, until: Times of its first and its last line, in UNIX seconds.
         count: Lines in it.
         who: The bits of its speakers.
-        text: What is shown instead of the line's own text, where numbers differ; else empty.
+        text: Shown instead of the line's own text, if numbers differ; else empty.
     """
 
     number: int
@@ -145,10 +145,10 @@ class Fold:
 
 
 def repeats(t: float, first: float, last: float, *, foremost: bool) -> bool:
-    """Return whether what its rank says at ``t`` again goes on with what it said from ``first`` to ``last``.
+    """Return True if a rank's line at ``t`` continues its equal ones from ``first`` to ``last``.
 
     Args:
-        foremost: Whether nobody said anything since.
+        foremost: No line has come since.
     """
     return t - last <= REPEAT_SECONDS and (foremost or t - first <= REPEAT_SECONDS)
 

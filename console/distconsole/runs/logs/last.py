@@ -12,7 +12,7 @@ from distconsole.runs.logs.fold import FOLD_SECONDS, repeats
 FRESH_SECONDS = 10.0
 """A line keeps its place for this long while another source prints more; then the newest come first again."""
 MOST_EQUAL = 16_384
-"""What ranks say alike takes one row, and their lines together no more than these."""
+"""Equal lines of ranks take one row, and together no more than these."""
 
 
 @dataclass(slots=True)
@@ -25,7 +25,7 @@ class LastLine:
 
 
 class LastLines:
-    """The last lines, at most ``most``; where more came within seconds, those that ``chosen`` returns."""
+    """The last lines, at most ``most``; if more came within seconds, those that ``chosen`` returns."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -63,8 +63,8 @@ class LastLines:
 def chosen(lines: Sequence[LastLine], rows: int) -> list[LastLine]:
     """Return those of ``lines`` that stand on ``rows`` rows, in their order.
 
-    The sources of the last seconds take turns, rank 0 and stderr first, each with its newest; older lines have
-    what is left. Equal ones of several sources take one row.
+    The sources of the last seconds take turns, rank 0 and stderr first, each with its newest; older lines fill
+    the rest. Equal ones of several sources take one row.
     """
     if len(lines) <= rows:
         return list(lines)

@@ -1,4 +1,4 @@
-"""Progress that ranks print, and their loss where the hook sees none."""
+"""Progress that ranks print, and their loss if the hook sees none."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ class PrintedLosses:
         self._names: dict[str, None] = {}
         self._last: dict[tuple[int, str], Point] = {}
         self._held: list[tuple[int, dict[str, list[Point]]]] | None = []
-        """Who printed what while the hook may still see a loss; None once it is known that it sees none."""
+        """Printed losses while the hook may still see one; None once it is known that it sees none."""
         self._since = math.inf
 
     def feed(self, host: str, entry: LogEntry, t: float) -> Iterator[LogLine | Metric]:
-        """Yield the lines that an entry of ``host`` ends at ``t`` (UNIX seconds), and what losses they say."""
+        """Yield the lines that an entry of ``host`` ends at ``t`` (UNIX seconds), and the losses in them."""
         found: dict[str, list[Point]] = defaultdict(list)
         for event in self._lines.feed(host, entry, t):
             yield event
@@ -91,7 +91,7 @@ class PrintedLosses:
             self._names.update({name: None} if len(self._names) < MAX_PRINTED_NAMES else {})
             before = self._last.get((rank, name), Point(-1, math.nan, None))
             point = Point(before.step + 1 if said is None else int(said), value, None)
-            if name in self._names and point != before:  # a bar that stands still says it again
+            if name in self._names and point != before:  # a bar that stands still repeats it
                 self._last[rank, name] = point
                 found[PRINTED + name].append(point)
 
@@ -124,9 +124,9 @@ class Said(NamedTuple):
 
 
 class EtaEstimator:
-    """Learns when a run will be over, by what its first rank prints (``epoch 3/10``) or reports.
+    """Estimates when a run will be over, by its first rank's output (``epoch 3/10``) or reports.
 
-    Two such words tell how fast it is; a count that begins anew, as of steps in an epoch, is left out.
+    Two such words give the speed; a count that starts over, as of steps in an epoch, is left out.
     """
 
     def __init__(self) -> None:
@@ -154,7 +154,7 @@ class EtaEstimator:
     def seconds_left(
         self, now: float, step: int | None, step_ms: float | None, metrics: Mapping[str, float]
     ) -> float | None:
-        """Return the remaining time at ``now`` (UNIX seconds); None where the amount of work is unknown."""
+        """Return the remaining time at ``now`` (UNIX seconds); None if the amount of work is unknown."""
         total = metrics.get(TOTAL, math.nan)
         if math.isfinite(total) and step is not None and step_ms:
             return max(0.0, (total - step - 1) * step_ms / 1000)

@@ -1,6 +1,6 @@
-"""The rows that a filter and folding make of a run's lines, and where in them is what one looks for.
+"""The rows that a filter and folding make of a run's lines, and search in them.
 
-Rows are made in slices of time, so that whoever draws is never kept; like lines they lie on the disk.
+Rows are made in slices of time, so that drawing never waits; like lines they lie on the disk.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class LogRows:
     """Rows of ``book`` that ``wanted`` lets through; equal lines are one with ``fold``. Any thread may use it.
 
     With ``numbers``, lines that differ in these alone are equal, too. Line n of the book stands for
-    ``counts[n]`` equal ones in a row, the last of which was said at that time; else for itself.
+    ``counts[n]`` equal ones in a row, with the time of the last; else for itself.
     """
 
     def __init__(
@@ -132,9 +132,9 @@ class LogRows:
         return self.book.get(row.line)
 
     def row_at(self, t: float) -> int:
-        """Return the first row said at ``t`` (UNIX seconds) or later; the last one if none was.
+        """Return the first row at ``t`` (UNIX seconds) or later; the last one if none is.
 
-        Rows are in the order in which their lines came, which is that of time but for some seconds.
+        Rows are in the order of arrival, which differs from that of time by seconds.
         """
         rows = range(len(self))
         return min(bisect_left(rows, t, key=self._time_of), max(0, len(rows) - 1))

@@ -12,7 +12,7 @@ from distconsole.rpc.frames import LogEntry
 from distconsole.ssh.plain import colours_after, log_text, without_colours
 
 MAX_LINE_CHARS = 64 * 1024
-"""Characters of a line that are kept; a mark at its end says how long it was."""
+"""Characters of a line that are kept; a mark at its end has its whole length."""
 
 MAX_LIVING_CHARS = 4096
 """A line without an end is shown as it stands if it is no longer than this."""
@@ -20,7 +20,7 @@ MAX_LIVING_CHARS = 4096
 CUT_MARK = re.compile(r" … ([0-9.]+ MB)$")
 
 _BACK_UP = re.compile(r"(?<!\n)\n++([^\n]*?)(?:\x1b\[[0-9]*A)++")
-"""What is written below the line and returns to it: the second bar of nested ones (tqdm's ``moveto``).
+"""Text below the line that returns to it: the second bar of nested ones (tqdm's ``moveto``).
 Linear: a match begins at the first of several newlines only, and takes all of them."""
 
 _UP = re.compile(r"\x1b\[[0-9]*A")
@@ -29,10 +29,10 @@ _UP = re.compile(r"\x1b\[[0-9]*A")
 class LineAssembler:
     """Joins the slices of one stream into lines.
 
-    ``\\n`` and ``\\r\\n`` end a line; a bare ``\\r`` makes what stood before it transient, as a
+    ``\\n`` and ``\\r\\n`` end a line; a bare ``\\r`` makes the text before it transient, as a
     progress bar does. Bars below bars, which move the cursor up again, are transient too. Colours
-    (SGR) are kept and go on into the next line until they are reset, as on a terminal. What is
-    kept between slices is bounded by ``MAX_LINE_CHARS``.
+    (SGR) are kept and go on into the next line until they are reset, as on a terminal. Text kept
+    between slices is bounded by ``MAX_LINE_CHARS``.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class LineAssembler:
         self._nested = False
         """The stream moves the cursor up, so that the end of a line may be taken back."""
         self._held = ""
-        """Of a nested stream, the last line's end and what came after it."""
+        """Of a nested stream, the last line's end and the text after it."""
 
     def feed(self, text: str) -> Iterator[tuple[str, bool]]:
         """Yield ``(line, transient)`` for each line that ``text`` ends.
@@ -64,7 +64,7 @@ class LineAssembler:
         transient = ""
         *ended, rest = text.split("\n")
         for piece in ended:
-            # What most programs print: a whole line, short, with nothing before it.
+            # Most output is like this: a whole line, short, with nothing before it.
             if self._length == 0 and len(piece) <= MAX_LINE_CHARS and "\r" not in piece:
                 yield self._coloured(piece), False
             else:
@@ -75,7 +75,7 @@ class LineAssembler:
             transient = self._visible_of(self._drain())
         self._take(rest)
         if 0 < self._length <= MAX_LIVING_CHARS:
-            # What stands there now: a bar that goes on seldom, or words that wait for their end.
+            # The visible rest: a bar that goes on seldom, or words that wait for their end.
             transient = self._visible("".join(self._kept)) or transient
         if transient:
             yield transient, True
@@ -105,7 +105,7 @@ class LineAssembler:
         return self._coloured(_last_part(text))
 
     def _visible(self, text: str) -> str:
-        """As ``_visible_of``, of what may go on: its colours are not those of the next line yet."""
+        """As ``_visible_of``, of a rest that may go on: its colours are not those of the next line yet."""
         before = self._colours
         shown = self._coloured(_last_part(text))
         self._colours = before
@@ -146,7 +146,7 @@ class LogLines:
     def __init__(self, run: str) -> None:
         self._run = run
         self._assemblers: dict[tuple[str, int | None, str], LineAssembler] = {}
-        """By host, rank (None is what starts the ranks) and stream."""
+        """By host, rank (None: the launcher) and stream."""
 
     def feed(self, host: str, entry: LogEntry, t: float) -> Iterator[LogLine]:
         source = (host, entry.rank, "err" if entry.stream == "err" else "out")

@@ -1,4 +1,4 @@
-"""A list whose older part lies on the disk, so that it may grow as long as the disk has room."""
+"""A list with its older part on the disk, so that it may grow as long as the disk has room."""
 
 from __future__ import annotations
 
@@ -45,7 +45,6 @@ class BlobFile:
         self._ends.append(end)
 
     def read(self, number: int) -> bytes:
-        """Return item ``number``, from 0."""
         start, end = self._ends[number : number + 2]
         return os.pread(self._fd, end - start, start)
 
@@ -59,12 +58,12 @@ class BlobFile:
 class SpilledList(Generic[T]):
     """Appended to at its end by one thread at a time; only the items in memory may be changed.
 
-    If the disk refuses, the oldest items are dropped and ``first`` says which is the oldest that is
-    left. Any thread may read, and does not wait for who appends.
+    If the disk refuses, the oldest items are dropped, and ``first`` is the oldest one left. Any
+    thread may read, and does not wait for the appending one.
 
     Args:
         encode, decode: Items to bytes and back.
-        max_weight: What the items in memory weigh at most, or there are ``BLOCK`` of them.
+        max_weight: Maximum weight of the items in memory, or there are ``BLOCK`` of them.
         weight: How heavy an item is.
         folder: As for ``BlobFile``.
     """

@@ -29,7 +29,7 @@ class Axis:
 
 
 class ReplayClock:
-    """A time on ``axis``, whose end may still grow; it stands, or moves as ``monotonic`` seconds pass."""
+    """A time on ``axis``, which may still grow; it stands, or moves as ``monotonic`` seconds pass."""
 
     def __init__(self, axis: Axis, monotonic: Callable[[], float]) -> None:
         self.axis = axis
@@ -81,7 +81,7 @@ class ReplayClock:
             self._put(here)
 
     def stop_at_end(self) -> bool:
-        """Stop at the end; return whether it stands."""
+        """Stop at the end; return True if the clock stands."""
         if self.playing and self.at_end:
             self.pause()
         return not self.playing

@@ -1,6 +1,6 @@
 """A stored run on its time axis: read once from its beginning, then shown as it was at any time.
 
-While it is read, a checkpoint of the run's state is written every so often. Seeking restores the last
+Reading writes checkpoints of the run's state at intervals. Seeking restores the last
 one before the wanted time and folds the entries after it: the same fold as from the beginning.
 """
 
@@ -146,7 +146,7 @@ class Recording:
         self._plan = stored_plan(self.record)
         self.start = self.record.started or (self._plan.t if self._plan is not None else 0.0)
         self.marks: list[Mark] = []
-        """What stands out, in order of time."""
+        """Findings, restarts and ends, in order of time."""
         self.whole = False
         """Whether the record was read to its end."""
         self.total = run_file.count()
@@ -175,7 +175,7 @@ class Recording:
         self._source = iter(())
 
     def read(self, entries: int) -> bool:
-        """Read on by this many ``entries``; return whether there is more."""
+        """Read on by this many ``entries``; return True if there is more."""
         for _ in range(entries):
             stored = next(self._source, None)
             if stored is None:
@@ -226,7 +226,7 @@ class Recording:
                 self._times.append(self.head.t)
 
     def _finish(self) -> None:
-        # The end that was kept beside the entries, where these do not tell one.
+        # The end that was kept beside the entries, if these have none.
         end = None if self.head.ended else stored_end(self.record)
         if end is not None:
             self.head.t = max(self.head.t, end.t)
@@ -241,7 +241,7 @@ class Recording:
         self.whole = True
 
     def _note(self, event: RunEvents) -> None:
-        """Keep what stands out, and how far the steps were."""
+        """Keep findings, restarts and ends, and the steps by time."""
         match event:
             case Window():
                 if not self._steps or event.step > self._steps[-1]:
@@ -275,9 +275,9 @@ class ReplayWalk:
         self._next = next(source, None)
 
     def to(self, t: float, entries: int | None = None) -> bool:
-        """Go on to ``t``, or by at most so many ``entries``; return whether it is there.
+        """Go on to ``t``, or by at most ``entries``; return True if it has reached ``t``.
 
-        It is the fold of all entries before the first one that is later than ``t``.
+        The result is the fold of all entries before the first one that is later than ``t``.
         """
         left = -1 if entries is None else entries
         while self._next is not None and self._next.t <= t:

@@ -1,1 +1,1 @@
-"""Kept runs: one SQLite file each, and who writes it."""
+"""Kept runs: one SQLite file each, and its writer."""

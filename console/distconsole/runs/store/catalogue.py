@@ -1,6 +1,6 @@
-"""What lists need of every kept run, in one file, so that thousands of runs need not be opened.
+"""The figures that lists need of every kept run, in one file, so that thousands of runs need not be opened.
 
-A row counts while the run's own file is what it was; the whole may be lost.
+A row counts while the run's own file is unchanged; the whole may be lost.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CREATE TABLE IF NOT EXISTS runs_1 (
 
 
 class Listed(NamedTuple):
-    """One run: what its file was like, and its summary as JSON; ``whole`` if its entries were looked at for it."""
+    """One run: the stamp of its file, and its summary as JSON; ``whole`` if its entries were read for it."""
 
     run: str
     stamp: str
@@ -89,7 +89,7 @@ class Catalogue:
             return {}
         except sqlite3.DatabaseError:
             with contextlib.suppress(OSError):
-                self._path.unlink()  # damaged: it is made anew
+                self._path.unlink()  # damaged: the next ``keep`` makes another
             return {}
 
     def keep(self, rows: Iterable[Listed], gone: Iterable[str] = ()) -> None:

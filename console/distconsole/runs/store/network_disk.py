@@ -1,4 +1,4 @@
-"""A store on a disk that other machines can reach, where SQLite's locks may not reach them and memory is no way to share.
+"""A store on a disk that other machines can reach, beyond SQLite's locks and shared memory.
 
 A file beside the run's names its keeper, and is touched as long as the keeper lives.
 """
@@ -38,7 +38,7 @@ NETWORK_FILESYSTEMS = {
 
 
 def is_on_network(path: Path) -> bool:
-    """Whether other machines may have ``path`` open; False on a system that does not tell."""
+    """Return True if other machines may have ``path`` open; False on a system that does not show it."""
     return filesystem_type(path) in NETWORK_FILESYSTEMS
 
 
@@ -58,7 +58,7 @@ STALE_SECONDS = 180.0
 
 
 class KeeperLock:
-    """One console's hold on one run's file; ``holder`` is who has it instead, as ``login2 (pid 4711)``, or empty."""
+    """One console's hold on one run's file; ``holder`` is another holder, as ``login2 (pid 4711)``, or empty."""
 
     def __init__(self, path: Path) -> None:
         self._path = path.with_name(f"{path.name}-keeper")
@@ -93,7 +93,7 @@ class KeeperLock:
         return "another console"
 
     def _other(self) -> str:
-        """Return who holds it; empty if that one is gone."""
+        """Return the holder; empty if that one is gone."""
         try:
             host, _, pid = self._path.read_text(encoding="utf-8").rpartition(" ")
             age = time.time() - self._path.stat().st_mtime

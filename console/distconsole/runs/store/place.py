@@ -1,7 +1,7 @@
-"""How far a host's journal is known here, where it may have lost entries that are stored.
+"""The place up to which a host's journal is stored; it may have lost entries that are stored.
 
-A host that loses its power may lose the end of its journal. It reads what its supervisor and its
-logs hold once more, under new numbers, in slices that begin and end elsewhere.
+A host that loses its power may lose the end of its journal. It reads its supervisor's events and its
+logs once more, under new numbers, in slices that begin and end elsewhere.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class JournalPlace(NamedTuple):
     higher numbers than their own.
 
     Attributes:
-        seq: Number of the last entry that is known, as the host has it.
-        journal: Who wrote it; empty where that is not known.
-        shift: What is added to the host's numbers in the store.
+        seq: Number of the last stored entry, in the host's numbers.
+        journal: Its writer; empty if unknown.
+        shift: Added to the host's numbers in the store.
         lost_first, lost_last: The entries that the host lost last, as the store has them; 0 for none.
     """
 
@@ -62,7 +62,7 @@ class Retold:
             try:
                 self._take(json.loads(each))
             except (ValueError, KeyError, TypeError):
-                continue  # damaged on this disk: it is told once more
+                continue  # damaged on this disk: the host's copy is stored again
 
     def news_in(self, body: Body) -> Body | None:
         """Return the new part of an entry; None if it has none."""
@@ -91,7 +91,7 @@ class Retold:
             case "window":
                 self._steps[body["rank"]] = max(body["step"], self._steps.get(body["rank"], -1))
             case "sample":
-                return  # is never told again
+                return  # a sample is not repeated
             case _:
                 self._others[_key(body)] += 1
 
@@ -106,7 +106,7 @@ class Retold:
 
 
 def _size(text: str) -> int:
-    # Bytes that were no text have come as U+FFFD; to take too few for known tells one twice.
+    # Bytes that were no text have come as U+FFFD; too few known bytes repeat one.
     return len(text.encode("utf-8", "surrogatepass")) - 2 * text.count("\N{REPLACEMENT CHARACTER}")
 
 

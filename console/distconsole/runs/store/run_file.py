@@ -78,7 +78,7 @@ class StoredEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """What is known of a run without reading its entries; JSON is empty where it is not known.
+    """A run without its entries; JSON is empty if unknown.
 
     Attributes:
         started: UNIX seconds.
@@ -87,7 +87,7 @@ class RunRecord:
         plan, end: The events as JSON.
         where: The hosts as they were asked for, to reach them again.
         facts: Host -> fact -> value as JSON, as known when it began.
-        earlier: What ``earlier`` found of runs before it, as JSON.
+        earlier: Result of ``earlier`` on the runs before it, as JSON.
     """
 
     run: RunId
@@ -110,7 +110,7 @@ def lay_out(path: Path) -> None:
     with contextlib.closing(connect(path)) as db:
         if _schema_version(db) < SCHEMA_VERSION:
             db.executescript(SCHEMA)
-        # What several machines can open is not shared by memory.
+        # A file on a network disk cannot share memory between machines.
         shared = is_on_network(path)
         db.execute(f"PRAGMA journal_mode={'TRUNCATE' if shared else 'WAL'}")
 
@@ -221,7 +221,6 @@ class RunFile:
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('end', ?)", (end,))
 
     def kept_summary(self) -> bytes:
-        """Return what ``keep_summary`` kept; empty if nothing."""
         found = self._db.execute("SELECT value FROM meta WHERE key = 'whole_summary'").fetchone()
         return bytes(found[0]) if found is not None else b""
 
@@ -264,7 +263,7 @@ class RunFile:
         in order of their numbers.
 
         A host's clock may be set back, so its order is kept by number and only the hosts are merged
-        by time. What lies on a damaged part of the file is left out, and ``damage`` says so.
+        by time. Entries on a damaged part of the file are left out, and ``damage`` reports it.
         """
         begun = after or {}
         hosts = [self._of_host(host, begun.get(host, 0)) for host in self._hosts()]

@@ -17,7 +17,7 @@ from distconsole.runs.store.catalogue import Catalogue, stamps_in
 from distconsole.runs.store.run_file import NewerFileError, RunFile, RunRecord, lay_out
 
 DAMAGED = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-"""What SQLite says of a file that is no run's: cut, overwritten, or never begun (there are no tables)."""
+"""SQLite's errors for a file that is no run's: cut, overwritten, or never begun (there are no tables)."""
 
 
 class RunStore:
@@ -123,7 +123,6 @@ class RunStore:
         raise _not_found(wanted, (*ids, *(name for _, name, _ in known if name)))
 
     def words(self) -> list[str]:
-        """Return what runs are called: ids and names."""
         return [word for _, name, run in self.names() for word in (run, name) if word]
 
     def _files(self) -> list[Path]:
