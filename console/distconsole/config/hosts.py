@@ -258,7 +258,7 @@ def _from_batch(environ: Mapping[str, str]) -> dict[str, int | None]:
     found = {
         name: int(count) if is_whole(count) else None
         for name, count in zip(words[::2], words[1::2], strict=False)
-        if may_be_host(name)
+        if may_be_host(name) and count.strip("0")  # LSF gives none of that host
     }
     files = (Path(environ.get(name, "")) for name in BATCH_FILES)
     listed = [] if found else next((read_hostfile(file) for file in files if file.is_file()), [])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,15 @@ def test_a_rank_for_each_gpu_unless_said_otherwise() -> None:
     in_job = tuple(Host(HostName(name), job_slots=8) for name in "ab")
     assert plan(Run("train.py"), *in_job).world_size == 16
     assert plan(Run("train.py"), *in_job, gpus=(4, 0)).world_size == 5
+    accelerator = replace(facts(0), accelerator=True)
+    unread = make_plan(
+        PreparedLaunch(Run("t.py"), {}, TRAITS, choose_launcher(Run("t.py"), TRAITS)),
+        LaunchHosts(Cluster(in_job[:1], origin="PE_HOSTFILE"), {in_job[0].name: accelerator}),
+        RunId("t-1-a"),
+        "/",
+    )
+    assert unread.world_size == 1
+    assert "accelerators that are not counted here: --nproc takes the slots" in unread.notes[0]
     made = plan(Run("train.py", nproc="gpu"), gpus=(4, 0))
     assert made.world_size == 5
     assert made.notes == ("no GPU on b: one rank each",)
