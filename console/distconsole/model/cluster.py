@@ -36,7 +36,7 @@ class Host:
         name: The alias, name or address given; what is shown and what the JSON calls it.
         user, port: Of SSH; None leaves them to ssh_config.
         slots: Ranks to place here; None leaves it to ``--nproc``.
-        job_slots: Slots that a job of PBS, LSF or Grid Engine has here: ranks, where no GPU says how many.
+        job_slots: Slots that a job of PBS, LSF or Grid Engine has here.
         python: The node's interpreter; None takes ``python3`` of the node's shell.
         setup: A shell command run before the interpreter, such as ``source venv/bin/activate``.
         container: What ranks and their checks run in, as ``podman:train``; ``python`` is then a path in there.
