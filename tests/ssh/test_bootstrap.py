@@ -409,3 +409,19 @@ def test_a_node_folder_open_to_others_is_told(server) -> None:
     assert f"{folder} is open to others (mode 0755)" in error.message
     assert error.hint == f"look what is in it, then: chmod 700 {folder}"
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("way", ["paramiko", "openssh"])
+def test_what_is_printed_between_our_words_is_skipped(server, tmp_path: Path, way: str) -> None:
+    python = tmp_path / "python"
+    python.write_text(
+        '#!/bin/sh\necho late\nprintf "no newline"\ncase "$*" in *" bridge") ;; *) echo;; esac\n'
+        'exec /usr/bin/python3 "$@"\n'
+    )
+    python.chmod(0o755)
+    with bridge(server, replace(NODE, python=str(python), transport=way)) as (_, line):
+        assert line == b"bridge|"
+    python.write_text("#!/bin/sh\nwhile echo late; do :; done\n")
+    error = failure(server, replace(NODE, python=str(python), transport=way))
+    assert "more than 64 KiB: 'late late" in error.message
+    assert "a background job of a start-up file" in error.hint
