@@ -246,6 +246,7 @@ def test_a_shell_that_prints_without_end_is_told_too(make_server) -> None:
     server = make_server("ForceCommand yes")
     error = failure(server)
     assert isinstance(error, ShellNoiseError)
+    assert "more than 1 MiB" in error.message
     assert "[[ $- == *i* ]] || return" in error.hint
 
 
