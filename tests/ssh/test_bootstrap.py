@@ -232,8 +232,9 @@ def test_a_setup_that_fails_says_with_what(server) -> None:
     assert "no such module" in error.message
 
 
-def test_a_setup_without_the_file_that_defines_module_is_told_of_it(server) -> None:
-    error = failure(server, replace(NODE, setup="echo sh: module: not found >&2; (exit 127)"))
+@pytest.mark.parametrize("said", ["not found", "Kommando nicht gefunden."])
+def test_a_setup_without_the_file_that_defines_module_is_told_of_it(server, said: str) -> None:
+    error = failure(server, replace(NODE, setup=f"echo 'sh: module: {said}' >&2; (exit 127)"))
     assert "file that defines module in front, such as . /etc/profile.d/modules.sh" in error.hint
 
 

@@ -40,6 +40,8 @@ SHELL_FUNCTIONS = {
 }
 """What only an interactive shell knows, and the file that defines it for others."""
 MISSED = re.compile(r"\b(module|conda): (?:command )?not found|(conda) init")
+MISSED_IN_ANY_LANGUAGE = re.compile(r"\b(module|conda): ")
+"""With the exit code of a shell that does not find a command."""
 MAX_WORD_BYTES = 64 * 1024
 
 NEWLINE = 'n="$(printf "\\n.")"; n="${n%.}"'
@@ -296,8 +298,9 @@ class _Start:
         self.channel.exit_code(2.0)
         said = last_lines(self.channel)
         before = ""
-        if missed := MISSED.search(said):
-            word = missed[1] or missed[2]
+        missed = MISSED.search(said) or (code == "127" and MISSED_IN_ANY_LANGUAGE.search(said))
+        if missed:
+            word = next(filter(None, missed.groups()))
             before = (
                 f"; put the file that defines {word} in front, such as {SHELL_FUNCTIONS[word]}"
             )

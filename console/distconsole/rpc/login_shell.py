@@ -100,7 +100,9 @@ class _Greeting:
         while self._ready not in self._held:
             if len(self._held) > MAX_NOISE_BYTES:
                 words = quote(bytes(self._held))
-                text = f"{self._host.name}: the login shell prints more than 1 MiB to stdout: {words}"
+                text = (
+                    f"{self._host.name}: the login shell prints more than 1 MiB to stdout: {words}"
+                )
                 raise ShellNoiseError(text, NOISE_HINT)
             try:
                 data = self._channel.recv(65536, max(0.0, began + due - time.monotonic()))
