@@ -185,7 +185,7 @@ def _take_slots_of_job(launch: PreparedLaunch, reached: LaunchHosts) -> tuple[bo
         return False, notes
     starts_ranks = launch.choice.launcher in (LauncherName.MPI, LauncherName.HOROVOD)
     if not (starts_ranks or traits.distributed or traits.local_rank or traits.meets_by_arguments):
-        why = "the script opens no process group"
+        why = "the script is not known to open a process group"
     elif any(each.accelerator for each in facts):
         why = "there are accelerators that are not counted here"
     else:
@@ -193,7 +193,8 @@ def _take_slots_of_job(launch: PreparedLaunch, reached: LaunchHosts) -> tuple[bo
             f"as many ranks as {origin} gives slots, for want of GPUs; --nproc says another number"
         )
         return True, [*notes, words]
-    return False, [*notes, f"one rank a host, as {why}: --nproc takes the slots of {origin}"]
+    more = f"--nproc N starts more ({origin} gives up to {max(in_job.values())} slots)"
+    return False, [*notes, f"one rank a host, as {why}: {more}"]
 
 
 def _parse_nproc(text: str) -> int:

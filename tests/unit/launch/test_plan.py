@@ -129,7 +129,7 @@ def test_a_rank_for_each_gpu_unless_said_otherwise() -> None:
         "/",
     )
     assert unread.world_size == 1
-    assert "accelerators that are not counted here: --nproc takes the slots" in unread.notes[0]
+    assert "accelerators that are not counted here: --nproc N starts more" in unread.notes[0]
     made = plan(Run("train.py", nproc="gpu"), gpus=(4, 0))
     assert made.world_size == 5
     assert made.notes == ("no GPU on b: one rank each",)
