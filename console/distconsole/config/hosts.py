@@ -7,7 +7,7 @@ import shlex
 import socket
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -177,25 +177,20 @@ def offered_hosts(
             offers += [HostOffer(f"--cluster {shlex.quote(cluster)}", names, f"cluster {cluster}")]
     file = ssh_config_file(where.ssh_config, config.ssh_config, environ)
     for hosts, place in find_hosts(file, environ):
-        offers += [_offer(hosts, place, is_job=place.startswith("./"))]
+        names, line = tuple(host.name for host in hosts), ",".join(map(host_text, hosts))
+        offers += [HostOffer(line, names, place, is_job=place.startswith("./"))]
     offers += [_slurm_nodes(environ)]
     offers = [offer for offer in offers if offer.names]
     here = HostOffer(HERE, (socket.gethostname(),), "this machine")
     return (*offers, here) if offers else ()
 
 
-def _offer(hosts: Sequence[NamedHost], place: str, *, is_job: bool) -> HostOffer:
-    names, line = tuple(host.name for host in hosts), ",".join(map(host_text, hosts))
-    return HostOffer(line, names, place, is_job)
-
-
 def _slurm_nodes(environ: Mapping[str, str]) -> HostOffer:
     """Return the nodes that Slurm's own file lists, in its ranges: ``sinfo`` would have to be waited for."""
     named = environ.get("SLURM_CONF")
     for file in map(Path, (named,) if named else SLURM_CONFS):
-        text, cluster = _text_of(file), ""
-        if found := _CLUSTER.search(text):
-            cluster = found[1]
+        text = _text_of(file)
+        cluster = next(iter(_CLUSTER.findall(text)), "")
         for name in _INCLUDED.findall(text):
             text += "\n" + _text_of(file.parent / name.replace("%c", cluster))
         line: list[str] = []

@@ -90,9 +90,10 @@ def test_disks_without_a_device_link_count_where_there_are_no_others(tmp_path: P
 def test_an_accelerator_without_its_driver_is_seen_and_graphics_of_a_board_are_none(
     tmp_path: Path,
 ) -> None:
+    folder = tmp_path / "sys/bus/pci/devices/0000:01:00.0"
+    folder.mkdir(parents=True)
+
     def has(pci_class: str, vendor: str) -> bool:
-        folder = tmp_path / "sys/bus/pci/devices/0000:01:00.0"
-        folder.mkdir(parents=True, exist_ok=True)
         (folder / "class").write_text(f"{pci_class}\n")
         (folder / "vendor").write_text(f"{vendor}\n")
         return sampling.has_accelerator(f"{tmp_path}/")
