@@ -19,7 +19,7 @@
         ├── AuthError                        nothing that was tried lets us in
         ├── LinkLostError                    the connection ended
         │   └── AgentEndedError              on a host that is up: its agent or bridge alone ended
-        ├── ShellNoiseError                  its shell prints without end
+        ├── ShellNoiseError                  its shell prints more than 1 MiB
         ├── PythonError                      no Python, or one too old
         ├── StorageError                     disk full, not writable, noexec, or another's folder
         ├── AgentError                       the agent could not start or broke the protocol

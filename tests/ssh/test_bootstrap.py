@@ -232,8 +232,9 @@ def test_a_setup_that_fails_says_with_what(server) -> None:
     assert "no such module" in error.message
 
 
-def test_a_setup_without_the_file_that_defines_module_is_told_of_it(server) -> None:
-    error = failure(server, replace(NODE, setup="echo sh: module: not found >&2; (exit 127)"))
+@pytest.mark.parametrize("said", ["not found", "Kommando nicht gefunden."])
+def test_a_setup_without_the_file_that_defines_module_is_told_of_it(server, said: str) -> None:
+    error = failure(server, replace(NODE, setup=f"echo 'sh: module: {said}' >&2; (exit 127)"))
     assert "file that defines module in front, such as . /etc/profile.d/modules.sh" in error.hint
 
 
@@ -246,6 +247,7 @@ def test_a_shell_that_prints_without_end_is_told_too(make_server) -> None:
     server = make_server("ForceCommand yes")
     error = failure(server)
     assert isinstance(error, ShellNoiseError)
+    assert "more than 1 MiB" in error.message
     assert "[[ $- == *i* ]] || return" in error.hint
 
 
@@ -409,3 +411,19 @@ def test_a_node_folder_open_to_others_is_told(server) -> None:
     assert f"{folder} is open to others (mode 0755)" in error.message
     assert error.hint == f"look what is in it, then: chmod 700 {folder}"
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("way", ["paramiko", "openssh"])
+def test_what_is_printed_between_our_words_is_skipped(server, tmp_path: Path, way: str) -> None:
+    python = tmp_path / "python"
+    python.write_text(
+        '#!/bin/sh\necho late\nprintf "no newline"\ncase "$*" in *" bridge") ;; *) echo;; esac\n'
+        'exec /usr/bin/python3 "$@"\n'
+    )
+    python.chmod(0o755)
+    with bridge(server, replace(NODE, python=str(python), transport=way)) as (_, line):
+        assert line == b"bridge|"
+    python.write_text("#!/bin/sh\nwhile echo late; do :; done\n")
+    error = failure(server, replace(NODE, python=str(python), transport=way))
+    assert "more than 64 KiB: 'late late" in error.message
+    assert "a background job of a start-up file" in error.hint

@@ -146,7 +146,7 @@ def test_a_slow_shell_is_waited_for(accounts: Accounts, home: Accounts, lines: s
 NOISE = {
     "bashrc": ("ada", {".bashrc": "X=1\necho Welcome, ada\n"}),
     "without a newline": ("ada", {".bashrc": "printf hello\n"}),
-    "a banner": ("ada", {".bashrc": "seq 2000\n"}),
+    "a long banner": ("ada", {".bashrc": "seq 40000\n"}),
     "a trace": ("ada", {".bashrc": "BASH_XTRACEFD=1\nset -x\n"}),
     "zshenv": ("zoe", {".zshenv": "true\necho hi\n"}),
     "ssh/rc": ("ada", {".ssh/rc": "echo logged in\n"}),

@@ -25,6 +25,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _BEGUN = re.compile(rb"([a-z]+-[0-9]{1,9}-[0-9]{1,9}) ([0-9]{1,10})\Z")
 _HELP = re.compile(r"^(?:See|Run|For more help).*--help|^Usage:")
 _UNREADABLE = re.compile(r"(?:can't open|cannot open|No such file)", re.IGNORECASE)
+_NOT_FOUND = re.compile(r"\.sh: [^:0-9]+\Z")
+"""In any language, with exit code 127."""
 
 
 class ContainerEngine(NamedTuple):
@@ -221,7 +223,8 @@ def with_own_pythonpath(env: Mapping[str, str], hook: str | None) -> dict[str, s
 def explain_end(container: str, run_dir: str, exit_code: int, said: str) -> tuple[str, str]:
     """Return why a process never ran inside, and a hint, by the engine's last lines."""
     said = last_words(said)
-    if run_dir in said and _UNREADABLE.search(said):
+    unread = _UNREADABLE.search(said) or (exit_code == 127 and _NOT_FOUND.search(said))
+    if run_dir in said and unread:
         folder = os.path.dirname(os.path.dirname(run_dir))
         return (
             f"{container} does not have the run's folder: {folder} is not mounted in it",

@@ -8,6 +8,7 @@ traffic are added up.
 from __future__ import annotations
 
 import contextlib
+import glob
 import math
 import os
 import re
@@ -58,6 +59,10 @@ UNWATCHED_SECONDS = MAX_WATCH_SECONDS + LONGEST_SWEEP_SECONDS
 MAX_BUSY = 10
 
 DRIVER_SECONDS = 5.0
+
+_ACCELERATORS = "dev/accel*", "dev/davinci[0-9]*", "dev/neuron[0-9]*", "dev/vfio/[0-9]*"
+_OF_PCI = re.compile(r"0x(12|0302|0380|03....0x10de)")
+"""Class and vendor: processing accelerators, displays that are no VGA, all of NVIDIA; no graphics of a board."""
 """How long ``hello`` waits for the first answer of a GPU driver."""
 
 Sample = dict[str, Any]
@@ -379,7 +384,7 @@ class Telemetry:
         return {"t": round(time.time(), 6), "node": self._node, "gpus": gpus}
 
     def describe(self) -> dict[str, Any]:
-        """Return ``psutil``, ``nvml`` and ``gpus`` for ``hello``."""
+        """Return ``psutil``, ``nvml``, ``gpus`` and ``accelerator`` for ``hello``."""
         with self._lock:
             _host, gpu = self._samplers()
             driver = gpu.driver(DRIVER_SECONDS)
@@ -388,6 +393,7 @@ class Telemetry:
             "psutil": str(psutil.__version__) if psutil is not None else None,
             "nvml": driver.version if driver is not None else None,
             "gpus": driver.gpus if driver is not None else 0,
+            "accelerator": has_accelerator("/"),
         }
 
     def _samplers(self) -> tuple[HostSampler, GpuSampler]:
@@ -470,3 +476,14 @@ def memory_total() -> int | None:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError):
         return None
+
+
+def has_accelerator(root: str) -> bool:
+    """Return whether a GPU, TPU or the like is below ``root``, with a working driver or without."""
+    if any(glob.glob(root + each) for each in _ACCELERATORS):
+        return True
+    folders = glob.glob(f"{root}sys/bus/pci/devices/*/")
+    pairs = (
+        [first_line_of(each + name) or "" for name in ("class", "vendor")] for each in folders
+    )
+    return any(_OF_PCI.match("".join(pair)) for pair in pairs)

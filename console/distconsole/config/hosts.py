@@ -7,7 +7,7 @@ import shlex
 import socket
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -40,8 +40,12 @@ HET_GROUP = "SLURM_JOB_NODELIST_HET_GROUP_"
 SLURM_CONFS = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf")
 _INCLUDED = re.compile(r"^[ \t]*include[ \t]+(\S+)", re.IGNORECASE | re.MULTILINE)
 _NODE = re.compile(
-    r"^[ \t]*NodeName=(\S+)(?!.*\bState=(?:CLOUD|FUTURE)\b)", re.IGNORECASE | re.MULTILINE
+    r"^[ \t]*NodeName=(?!DEFAULT\b)(?!.*\bState=(?:CLOUD|FUTURE)\b)(\S+)"
+    r"(?:.*\b(?:NodeAddr=(\S+))|.*\b(?:NodeHostname=(\S+)))?",
+    re.IGNORECASE | re.MULTILINE,
 )
+"""Name of nodes, and the name by which Slurm reaches them, if that is another."""
+_CLUSTER = re.compile(r"^[ \t]*ClusterName=(\S+)", re.IGNORECASE | re.MULTILINE)
 HERE = "localhost"
 """Alone it is this machine, to which no SSH leads."""
 
@@ -173,30 +177,40 @@ def offered_hosts(
             offers += [HostOffer(f"--cluster {shlex.quote(cluster)}", names, f"cluster {cluster}")]
     file = ssh_config_file(where.ssh_config, config.ssh_config, environ)
     for hosts, place in find_hosts(file, environ):
-        offers += [_offer(hosts, place, is_job=place.startswith("./"))]
-    offers += [_offer(*_slurm_nodes(environ), is_job=False)]
+        names, line = tuple(host.name for host in hosts), ",".join(map(host_text, hosts))
+        offers += [HostOffer(line, names, place, is_job=place.startswith("./"))]
+    offers += [_slurm_nodes(environ)]
     offers = [offer for offer in offers if offer.names]
     here = HostOffer(HERE, (socket.gethostname(),), "this machine")
     return (*offers, here) if offers else ()
 
 
-def _offer(hosts: Sequence[NamedHost], place: str, *, is_job: bool) -> HostOffer:
-    names, line = tuple(host.name for host in hosts), ",".join(map(host_text, hosts))
-    return HostOffer(line, names, place, is_job)
-
-
-def _slurm_nodes(environ: Mapping[str, str]) -> tuple[list[NamedHost], str]:
-    """Return the nodes that Slurm's own file lists, and its place: ``sinfo`` would have to be waited for."""
+def _slurm_nodes(environ: Mapping[str, str]) -> HostOffer:
+    """Return the nodes that Slurm's own file lists, in its ranges: ``sinfo`` would have to be waited for."""
     named = environ.get("SLURM_CONF")
     for file in map(Path, (named,) if named else SLURM_CONFS):
-        with suppress(OSError):
-            text = file.read_text("utf-8", "replace") if file.is_file() else ""
-            included = (file.parent / name for name in _INCLUDED.findall(text))
-            text += "\n".join(each.read_text("utf-8", "replace") for each in included)
-            nodes = _NODE.findall(text.replace("\\\n", " "))
-            if hosts := hosts_in(",".join(name for name in nodes if name.upper() != "DEFAULT")):
-                return hosts, str(file)
-    return [], ""
+        text = _text_of(file)
+        cluster = next(iter(_CLUSTER.findall(text)), "")
+        for name in _INCLUDED.findall(text):
+            text += "\n" + _text_of(file.parent / name.replace("%c", cluster))
+        line: list[str] = []
+        known: dict[str, None] = {}
+        for nodes in _NODE.findall(text.replace("\\\n", " ")):
+            with suppress(RangeError):
+                for part in split_list(next(filter(None, reversed(nodes)))):
+                    names = [host.name for host in read_list(part)]
+                    new = [name for name in dict.fromkeys(names) if name not in known]
+                    line += [part] if len(new) == len(names) else new
+                    known |= dict.fromkeys(new)
+        if known:
+            return HostOffer(",".join(line), tuple(known), str(file), is_job=False)
+    return HostOffer("", (), "", is_job=False)
+
+
+def _text_of(file: Path) -> str:
+    with suppress(OSError):
+        return file.read_text("utf-8", "replace") if file.is_file() else ""
+    return ""
 
 
 def _from_list(text: str, flag: str) -> list[NamedHost]:
@@ -258,7 +272,7 @@ def _from_batch(environ: Mapping[str, str]) -> dict[str, int | None]:
     found = {
         name: int(count) if is_whole(count) else None
         for name, count in zip(words[::2], words[1::2], strict=False)
-        if may_be_host(name)
+        if may_be_host(name) and count.strip("0")  # LSF gives none of that host
     }
     files = (Path(environ.get(name, "")) for name in BATCH_FILES)
     listed = [] if found else next((read_hostfile(file) for file in files if file.is_file()), [])

@@ -20,6 +20,7 @@ class NodeFacts:
     Attributes:
         python: The interpreter that runs the agent.
         gpus: GPUs, MIG instances counted apart.
+        accelerator: Whether it has GPUs or the like, counted or not.
         boot_id: Identifies the running kernel; equal for containers of one machine.
         reached_at: The address of the console's connection; empty where unknown.
         uid: The user's number there; -1 where unknown.
@@ -33,6 +34,7 @@ class NodeFacts:
     reached_at: str = ""
     engines: Engines = field(default_factory=Engines)
     uid: int = -1
+    accelerator: bool = False
 
     @property
     def machine(self) -> tuple[str, frozenset[str]]:

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import dropwhile, zip_longest
+from itertools import dropwhile, takewhile, zip_longest
 
 from distconsole.errors import PlanError, UsageError
 from distconsole.grammar.pasting.meanings import OF_SLURM
@@ -241,18 +241,17 @@ def refuse_shell(request: Run, shell: ShellScript) -> None:
             parts = " ".join(shell.directives).replace(" hetjob ", " : ")
             hint = f"salloc {parts} starts such a job, and in it: distconsole run"
         elif shell.system == "SBATCH":
-            options = " ".join((*shell.directives, *_asks_of_srun(shell, command)))
+            # Of the two only a shell, which sbatch is not, replaces variables.
+            fixed = re.sub(r'(["\\`$])', r"\\\1", " ".join(shell.directives))
+            asked = re.sub(r'(["\\`])', r"\\\1", " ".join(_asks_of_srun(shell, command)))
+            options = f"{fixed} {asked}".strip()
             hint = f'distconsole submits that job and starts the ranks: distconsole run --slurm "{options}"'
         if any("ray" in each.words[:-1] for each in shell.starts):
             raise PlanError(
                 f"{request.script} is a job file of {system} that starts Ray's own cluster",
                 f"distconsole starts ranks, and no Ray: give {request.script} to {system} as it is",
             )
-        more = (
-            f"; in place of {runner}: {OTHER_STARTERS[runner].partition(', and ')[0]}"
-            if runner
-            else ""
-        )
+        more = f"; in place of {runner}" if runner else ""
         raise PlanError(
             f"{request.script} is a job file of {system} (#{shell.system}), whose commands need its job",
             mask_text(f"{hint} -- {command}{more}"),
@@ -337,11 +336,19 @@ def _asks_of_srun(shell: ShellScript, command: str) -> list[str]:
         and each.typed not in there
         and (each.option.kind == ASKS or not (starts or "$" in each.value))
     )
-    return [word if "$" in word else shlex.quote(word) for each in asked for word in each.words]
+    return [_quote(word) for each in asked for word in each.words]
+
+
+def _quote(word: str) -> str:
+    """Quote for a shell that is to replace the variables of ``word``."""
+    if "$" not in word:
+        return shlex.quote(word)
+    escaped = re.sub(r'(["\\`])', r"\\\1", word)
+    return f'"{escaped}"' if re.search(r"[^\w$@%+=:,./{}\[\]-]", word) else word
 
 
 def _command_in_job(shell: ShellScript) -> tuple[str, str]:
-    """Return the command that a job file starts, without options of srun and rendezvous or a runner (uv)."""
+    """Return the command that a job file starts, without options of srun and rendezvous, and the cure of a runner (uv)."""
     words = list(shell.starts[-1].words) if shell.starts else ["python", *shell.pythons[-1:]]
     runner = ""
     for table in ("", "srun", "torchrun", "accelerate"):
@@ -360,12 +367,21 @@ def _command_in_job(shell: ShellScript) -> tuple[str, str]:
         words = rest if table in ("", "srun") else [*words[:behind], *known, *rest]
         name = words[0].rpartition("/")[2]
         if name in (*OWN_STARTS, *RUNNERS):
-            runner = name if name in RUNNERS else runner
+            runner = _replace_runner(name, words) if name in RUNNERS else runner
             words = list(dropwhile(_starts_nothing, words)) or words
         if words[0] in SHELLS:
             words = _below_shell(words)
-    quoted = (word if "$" in word and " " not in word else shlex.quote(word) for word in words)
-    return runner, " ".join(quoted)
+    return runner, " ".join(map(_quote, words))
+
+
+def _replace_runner(name: str, words: list[str]) -> str:
+    """Return the words of a runner before the command, and what does that here."""
+    lost = list(takewhile(_starts_nothing, words))
+    cure = OTHER_STARTERS[name].partition(", and ")[0]
+    image = list(takewhile(lambda word: word not in WRAPPERS, lost[2:]))[-1:]
+    if image and cure.startswith("--container"):
+        cure = f"--container {name}:{_quote(image[0])}"
+    return f"{' '.join(map(_quote, lost))}: {cure}"
 
 
 def _below_shell(words: list[str]) -> list[str]:

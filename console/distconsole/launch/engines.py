@@ -166,8 +166,9 @@ def refuse_own_name(
         own = addresses.get(host, frozenset())
         if "horovod" in each.asked and own and not own.intersection(each.own_addresses[:1]):
             means = each.own_addresses[0] if each.own_addresses else "nothing"
-            others = [other for name, other in engines.items() if name != host]
-            if means.startswith("127.") and not any(_connects(other, means) for other in others):
+            others = [other.own_addresses for name, other in engines.items() if name != host]
+            connects = any(not own or gloo_connects(own[0], means) for own in others)
+            if means.startswith("127.") and not connects:
                 continue
             if min(own).count(":"):
                 raise PlanError(
@@ -180,11 +181,6 @@ def refuse_own_name(
                 f"give that name the address {min(own)} in /etc/hosts on {host}, in place of any "
                 "127.0.1.1 line; or, where Horovod has MPI: --env HOROVOD_CONTROLLER=mpi",
             )
-
-
-def _connects(engines: Engines, address: str) -> bool:
-    own = engines.own_addresses
-    return not own or gloo_connects(own[0], address)
 
 
 def _require(builds: Mapping[HostName, T | None], missing: str, hint: str) -> dict[HostName, T]:

@@ -71,7 +71,7 @@ def make_plan(launch: PreparedLaunch, hosts: LaunchHosts, run: RunId, folder: st
     addresses = choose_addresses(named, facts, request.nic)
     slots, notes = [1] * len(named), _note_spare_numbers(request, named, launch.traits)
     if not one_a_node:
-        slots, notes = _count_slots(request, hosts)
+        slots, notes = _count_slots(launch, hosts)
     if one_a_node and launch.traits.shell is not None:
         notes = [*notes, *note_shell(launch.traits.shell, len(named))]
     nodes = _place_ranks(named, facts, addresses, slots)
@@ -135,11 +135,12 @@ def _refuse_engines(launch: PreparedLaunch, nodes: tuple[PlacedNode, ...]) -> No
             refuse_horovod(engines, MPI)
 
 
-def _count_slots(request: Run, launch: LaunchHosts) -> tuple[list[int], list[str]]:
+def _count_slots(launch: PreparedLaunch, reached: LaunchHosts) -> tuple[list[int], list[str]]:
+    request = launch.request
     nproc = None if request.nproc in (None, "gpu") else _parse_nproc(str(request.nproc))
-    hosts, facts = launch.cluster.hosts, launch.facts
+    hosts, facts = reached.cluster.hosts, reached.facts
     slots, without_gpu = [], []
-    of_job = request.nproc is None and not any(facts[host.name].gpus for host in hosts)
+    of_job, notes = _take_slots_of_job(launch, reached)
     for host in hosts:
         gpus = facts[host.name].gpus
         count = host.slots
@@ -147,7 +148,7 @@ def _count_slots(request: Run, launch: LaunchHosts) -> tuple[list[int], list[str
             count = nproc or gpus or (of_job and host.job_slots) or 1
             if request.nproc == "gpu" and not gpus:
                 without_gpu.append(host.name)
-        elif nproc is not None and nproc > count and launch.allocation is None:
+        elif nproc is not None and nproc > count and reached.allocation is None:
             # In a job --nproc overrides the job's own tasks a node.
             raise PlanError(
                 f"--nproc {nproc} is more than {host.name} has slots ({count})",
@@ -156,13 +157,38 @@ def _count_slots(request: Run, launch: LaunchHosts) -> tuple[list[int], list[str
         if count < 1:
             raise PlanError(f"{host.name} gets {count} ranks", "slots must be 1 or more")
         slots.append(count)
-    notes = [f"no GPU on {', '.join(without_gpu)}: one rank each"] if without_gpu else []
-    if of_job and any((host.job_slots or 1) > 1 for host in hosts if host.slots is None):
-        origin = launch.cluster.origin
-        notes.append(
+    if without_gpu:
+        notes.append(f"no GPU on {', '.join(without_gpu)}: one rank each")
+    return slots, notes
+
+
+def _take_slots_of_job(launch: PreparedLaunch, reached: LaunchHosts) -> tuple[bool, list[str]]:
+    """Return whether the slots of a batch job, which may be processors, are ranks; and notes on them."""
+    traits, origin = launch.traits, reached.cluster.origin
+    in_job = {host.name: host.job_slots or 1 for host in reached.cluster.hosts if not host.slots}
+    if max(in_job.values(), default=1) == 1:
+        return False, []
+    first, *others = in_job.values()
+    name, notes = next(iter(in_job)), []
+    if first == 1 and min(others) > 1:
+        notes = [
+            f"{name} has one slot in {origin}: --exclude {name}, if the job is only launched there"
+        ]
+    facts = [reached.facts[name] for name in in_job]
+    if launch.request.nproc is not None or any(each.gpus for each in facts):
+        return False, notes
+    starts_ranks = launch.choice.launcher in (LauncherName.MPI, LauncherName.HOROVOD)
+    if not (starts_ranks or traits.distributed or traits.local_rank or traits.meets_by_arguments):
+        why = "the script is not known to open a process group"
+    elif any(each.accelerator for each in facts):
+        why = "there are accelerators that are not counted here"
+    else:
+        words = (
             f"as many ranks as {origin} gives slots, for want of GPUs; --nproc says another number"
         )
-    return slots, notes
+        return True, [*notes, words]
+    more = f"--nproc N starts more ({origin} gives up to {max(in_job.values())} slots)"
+    return False, [*notes, f"one rank a host, as {why}: {more}"]
 
 
 def _parse_nproc(text: str) -> int:

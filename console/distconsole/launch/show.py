@@ -22,7 +22,7 @@ from distconsole.launch.launchers.single import fill_place
 from distconsole.launch.plan import PreparedLaunch
 from distconsole.launch.slurm.submit import read_options, words_of
 from distconsole.model.cluster import path_word
-from distconsole.model.job import LaunchPlan, NodePlan, RankPlacement, ScriptTraits
+from distconsole.model.job import LaunchPlan, NodePlan, ScriptTraits
 from distconsole.model.names import count_text
 from distconsole.model.requests import Command, EmitKind, LauncherName, PassArgs, Run
 from distconsole.model.run_events import PlanMade, PlannedHost
@@ -136,7 +136,10 @@ def _host_lines(index: int, node: NodePlan) -> list[str]:
     # Only a run of ours has files in its run's folder.
     env = {k: v for k, v in mask_env(node.env).items() if RUN_DIR not in v}
     lines += [f"export {name}={_word(value)}" for name, value in env.items()]
-    commands = [mask_text(_rank_line(rank)) for rank in node.ranks]
+    commands = []
+    for rank in node.ranks:
+        own = [f"{name}={_word(value)}" for name, value in rank.env.items()]
+        commands.append(mask_text(" ".join([*own, *map(_word, rank.by_hand or rank.argv)])))
     if not commands:
         return [lines[0], "# the first host starts what runs here"]
     if node.driver:
@@ -151,11 +154,6 @@ def _host_lines(index: int, node: NodePlan) -> list[str]:
     if len(commands) > 1:
         return [*lines, *(f"{command} &" for command in commands), "wait"]
     return [*lines, *commands]
-
-
-def _rank_line(rank: RankPlacement) -> str:
-    env = [f"{name}={_word(value)}" for name, value in rank.env.items()]
-    return " ".join([*env, *(_word(word) for word in rank.by_hand or rank.argv)])
 
 
 def _word(text: str) -> str:

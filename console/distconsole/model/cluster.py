@@ -36,7 +36,7 @@ class Host:
         name: The alias, name or address given; shown, and used in the JSON.
         user, port: Of SSH; None leaves them to ssh_config.
         slots: Ranks to place here; None leaves it to ``--nproc``.
-        job_slots: Slots that a job of PBS, LSF or Grid Engine has here: ranks, if no GPU gives their number.
+        job_slots: Slots that a job of PBS, LSF or Grid Engine has here.
         python: The node's interpreter; None takes ``python3`` of the node's shell.
         setup: A shell command run before the interpreter, such as ``source venv/bin/activate``.
         container: Container of ranks and their checks, as ``podman:train``; ``python`` is then a path in there.

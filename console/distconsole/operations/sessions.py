@@ -57,7 +57,7 @@ class _Lent:
 def say_alone(does: str, sessions: SessionSource, where: Where, cluster: Cluster) -> list[str]:
     """Return the note that a verb ``does`` something to this machine alone, if the request names no hosts; else nothing."""
     named = where.names_hosts or at_hand(sessions) or "SLURM_JOB_ID" in os.environ
-    named = named or not all(host.local for host in cluster.hosts)
+    named = named or bool(cluster.origin) or not all(host.local for host in cluster.hosts)
     return [] if named else [f"{does} this machine only: no hosts are named (--hosts gpu1,gpu2)"]
 
 

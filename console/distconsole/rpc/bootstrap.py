@@ -40,6 +40,8 @@ SHELL_FUNCTIONS = {
 }
 """Commands that only an interactive shell knows, and the file that defines each for others."""
 MISSED = re.compile(r"\b(module|conda): (?:command )?not found|(conda) init")
+MISSED_IN_ANY_LANGUAGE = re.compile(r"\b(module|conda): ")
+"""With the exit code of a shell that does not find a command."""
 MAX_WORD_BYTES = 64 * 1024
 
 NEWLINE = 'n="$(printf "\\n.")"; n="${n%.}"'
@@ -180,7 +182,7 @@ class _Start:
         self.host = host
         self.pack = pack
         self.prefix = f"distconsole-boot {token} ".encode()
-        self.held = bytearray(early)
+        self.held, self.noise = bytearray(early), bytearray()
         self.stage = "ready"
         self.home = ""
 
@@ -189,8 +191,8 @@ class _Start:
         deadline = time.monotonic() + seconds
         while True:
             line = self._line(deadline)
-            if line.startswith(BRIDGE_WORD):
-                python = line[len(BRIDGE_WORD) :].decode("utf-8", "replace")
+            if BRIDGE_WORD in line:
+                python = line.partition(BRIDGE_WORD)[2].decode("utf-8", "replace")
                 return Bridge(self.channel, bytes(self.held), pushed, python, self.home)
             word = line[len(self.prefix) :] if line.startswith(self.prefix) else b""
             kind, _, rest = word.partition(b" ")
@@ -221,7 +223,8 @@ class _Start:
                 case _:
                     if (error := start_refusal(line)) is not None:
                         raise type(error)(f"{self.host.name}: {error.message}", error.hint)
-                    raise self._unexpected(line)
+                    # A background job of a start-up file prints, or the Python at its start.
+                    self.noise += line + b"\n"
 
     def _push(self) -> None:
         self.stage = "push"
@@ -238,14 +241,18 @@ class _Start:
 
     def _line(self, deadline: float) -> bytes:
         while b"\n" not in self.held:
-            if len(self.held) > MAX_WORD_BYTES:
-                raise self._unexpected(bytes(self.held))
+            if len(self.held) + len(self.noise) > MAX_WORD_BYTES:
+                raise AgentError(
+                    f"{self.host.name}: in place of the agent came more than "
+                    f"{MAX_WORD_BYTES // 1024} KiB{self._heard()}",
+                    "does a background job of a start-up file print, or a sitecustomize of the Python?",
+                )
             try:
                 self.held += self._more(deadline)
             except TimeoutError:
                 raise AgentError(
                     f"{self.host.name}: the agent did not start in time (at: {self.stage})"
-                    f"{last_lines(self.channel)}",
+                    f"{self._heard()}",
                     "is the node overloaded, or a file system of it hanging?",
                 ) from None
         line, _, rest = bytes(self.held).partition(b"\n")
@@ -263,11 +270,10 @@ class _Start:
 
     def _ended(self) -> NodeError:
         code = self.channel.exit_code(2.0)
-        name, said = self.host.name, last_lines(self.channel)
+        name, said = self.host.name, self._heard()
         if self.stage == "ready" and self.prefix not in self.held:
-            text = f": {quote(bytes(self.held))}" if self.held else ""
             return AgentError(
-                f"{name}: the login shell ended ({code_text(code)}) before it ran our command{text}{said}",
+                f"{name}: the login shell ended ({code_text(code)}) before it ran our command{said}",
                 "does the --setup command end the shell?" if self.host.setup else "",
             )
         if self.stage != "ready" and code in (126, 127):
@@ -282,19 +288,19 @@ class _Start:
             f"run {self._python()} by hand on that node",
         )
 
-    def _unexpected(self, line: bytes) -> NodeError:
-        return AgentError(
-            f"{self.host.name}: instead of the agent came {quote(line)}{last_lines(self.channel)}",
-            "does the Python, or a sitecustomize of it, print at its start?",
-        )
+    def _heard(self) -> str:
+        """Return what came on stdout and stderr, each behind a colon."""
+        noise = bytes(self.noise + self.held)
+        return (f": {quote(noise)}" if noise else "") + last_lines(self.channel)
 
     def _setup_failed(self, code: str) -> AgentError:
         # Both streams come separately: once it has ended, its output is all here.
         self.channel.exit_code(2.0)
         said = last_lines(self.channel)
         before = ""
-        if missed := MISSED.search(said):
-            word = missed[1] or missed[2]
+        missed = MISSED.search(said) or (code == "127" and MISSED_IN_ANY_LANGUAGE.search(said))
+        if missed:
+            word = next(filter(None, missed.groups()))
             before = (
                 f"; put the file that defines {word} in front, such as {SHELL_FUNCTIONS[word]}"
             )

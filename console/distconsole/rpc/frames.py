@@ -55,6 +55,7 @@ class Hello(Frame, frozen=True, kw_only=True):
     gpus: Small
     addresses: Annotated[tuple[Address, ...], Meta(max_length=4096)]
     archive_sha256: Name | None = None
+    accelerator: bool = False
 
 
 class Pong(Frame, frozen=True, kw_only=True):

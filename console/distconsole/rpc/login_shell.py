@@ -25,7 +25,7 @@ START_SECONDS = 30.0
 SILENT_SECONDS = 2.5
 """After this long without a word a second login on the connection finds out why."""
 LOOK_SECONDS = 0.1
-MAX_NOISE_BYTES = 64 * 1024
+MAX_NOISE_BYTES = 1024 * 1024
 
 READ_LINE = 'IFS= read -r script || exit 1; eval "$script"'
 """Has a shell run the next line of its stdin."""
@@ -72,7 +72,7 @@ def login_command(token: str) -> str:
 def open_shell(connection: Connection, host: Host, token: str) -> tuple[Channel, bytes]:
     """Return a channel on which a POSIX shell runs the next line of its stdin, and its output so far.
 
-    Raises ShellNoiseError if the login shell prints without end, AgentError if it ends, becomes another shell or
+    Raises ShellNoiseError if the login shell prints more than ``MAX_NOISE_BYTES``, AgentError if it ends, becomes another shell or
     waits for input before it runs a command, LinkLostError if the connection ended.
     """
     channel = connection.open(login_command(token), START_SECONDS)
@@ -99,7 +99,9 @@ class _Greeting:
         while self._ready not in self._held:
             if len(self._held) > MAX_NOISE_BYTES:
                 words = quote(bytes(self._held))
-                text = f"{self._host.name}: the login shell prints to stdout without end: {words}"
+                text = (
+                    f"{self._host.name}: the login shell prints more than 1 MiB to stdout: {words}"
+                )
                 raise ShellNoiseError(text, NOISE_HINT)
             try:
                 data = self._channel.recv(65536, max(0.0, began + due - time.monotonic()))

@@ -78,7 +78,8 @@ def decode_answer(line: bytes) -> frames.Answer:
         )
     except (protocol.ProtocolError, msgspec.ValidationError, UnicodeError) as error:
         raise AgentError(
-            f"the agent sent a line that is not an answer: {error}: {quote(line)}"
+            f"the agent sent a line that is not an answer: {error}: {quote(line)}",
+            "does a background job of a start-up file print to the stdout of its shell?",
         ) from None
     if [answer.item, answer.result, answer.error].count(UNSET) != 2:
         raise AgentError(f"the agent sent neither item, result nor error: {quote(line)}")

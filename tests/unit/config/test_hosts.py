@@ -300,12 +300,18 @@ def test_the_nodes_of_slurm_s_own_file_are_offered_and_those_that_may_never_be_a
     (tmp_path / "config").write_text("")
     (tmp_path / "slurm.conf").write_text(
         "NodeName=DEFAULT CPUs=64\nnodename=gpu[01-02] \\\n  State=UNKNOWN\nInclude nodes\n"
+        "ClusterName=lab\ninclude %c.conf\nInclude missing\nNodeName=gpu[02-04],[x-y]\n"
         "#NodeName=old1\nNodeName=cloud[1-9] \\\n  State=CLOUD\nPartitionName=all Nodes=ALL\n"
     )
-    (tmp_path / "nodes").write_text("  NodeName=big NodeAddr=10.0.0.9\n")
+    (tmp_path / "nodes").write_text("  NodeName=big NodeHostname=b NodeAddr=10.0.0.9\n")
+    (tmp_path / "lab.conf").write_text(
+        "NodeName=many[0001-3000] NodeHostName=m[0001-3000] CPUs=1\n"
+    )
     file = str(tmp_path / "slurm.conf")
     offered, here = offered_hosts(Where(ssh_config="config"), Config(), {"SLURM_CONF": file})
-    assert (offered.names, offered.place) == (("gpu01", "gpu02", "big"), file)
+    assert offered.line == "gpu[01-02],gpu03,gpu04,10.0.0.9,m[0001-3000]"
+    assert (len(offered.names), offered.place) == (3005, file)
+    assert len(resolve_cluster(Where(hosts=offered.line), Config(), {}).hosts) == 3005
     assert not offered.is_job
     assert here.line == "localhost"
     assert not offered_hosts(Where(ssh_config="config"), Config(), {"SLURM_CONF": "/none"})

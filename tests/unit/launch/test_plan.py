@@ -32,15 +32,17 @@ from distconsole_training.records import ENV_VERIFY
 TRAITS = ScriptTraits(readable=True, torch=True, distributed=True)
 
 
-def facts(number: int, gpus: int = 0, cpus: int = 8) -> NodeFacts:
+def facts(number: int, gpus: int = 0, cpus: int = 8, *, accelerator: bool = False) -> NodeFacts:
     interfaces = (Interface(f"eth{number}", f"10.0.0.{number + 1}", 24),)
-    return NodeFacts("/opt/venv/bin/python", cpus, gpus, interfaces, boot_id=str(number))
+    python, boot = "/opt/venv/bin/python", str(number)
+    return NodeFacts(python, cpus, gpus, interfaces, boot_id=boot, accelerator=accelerator)
 
 
 def plan(
     request: Run,
     *hosts: Host,
     gpus: tuple[int, ...] = (),
+    accelerator: bool = False,
     traits: ScriptTraits = TRAITS,
     env: dict[str, str] | None = None,
 ) -> LaunchPlan:
@@ -49,7 +51,11 @@ def plan(
     return make_plan(
         PreparedLaunch(request, env or {}, traits, finish_choice(choice, request, env or {}, {})),
         LaunchHosts(
-            Cluster(hosts), {h.name: facts(i, gpus[i] if gpus else 0) for i, h in enumerate(hosts)}
+            Cluster(hosts),
+            {
+                h.name: facts(i, gpus[i] if gpus else 0, accelerator=accelerator)
+                for i, h in enumerate(hosts)
+            },
         ),
         RunId("train-0101-abc"),
         "/work/job",
@@ -120,6 +126,9 @@ def test_a_rank_for_each_gpu_unless_said_otherwise() -> None:
     in_job = tuple(Host(HostName(name), job_slots=8) for name in "ab")
     assert plan(Run("train.py"), *in_job).world_size == 16
     assert plan(Run("train.py"), *in_job, gpus=(4, 0)).world_size == 5
+    unread = plan(Run("train.py"), *in_job, accelerator=True)
+    assert unread.world_size == 2
+    assert "accelerators that are not counted here: --nproc N starts more" in unread.notes[0]
     made = plan(Run("train.py", nproc="gpu"), gpus=(4, 0))
     assert made.world_size == 5
     assert made.notes == ("no GPU on b: one rank each",)

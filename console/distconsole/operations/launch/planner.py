@@ -345,4 +345,5 @@ def _facts_of(link: NodeLink, visible: int | None) -> NodeFacts:
         boot_id=hello.boot_id or "",
         reached_at=link.address,
         uid=hello.uid,
+        accelerator=hello.accelerator,
     )

@@ -132,9 +132,13 @@ def test_a_folder_that_is_not_mounted_is_named(tmp_path: Path) -> None:
 
 
 def test_an_engine_that_ends_before_the_rank_runs_is_quoted() -> None:
-    said = "sh: 0: cannot open /tmp/d-7/runs/r-1/inside/rank-0-0.sh: No such file"
-    what, hint = explain_end("podman:train", "/tmp/d-7/runs/r-1", 2, said)
-    assert what == "podman:train does not have the run's folder: /tmp/d-7 is not mounted in it"
+    script = "/tmp/d-7/runs/r-1/inside/rank-0-0.sh"
+    for code, said in [
+        (2, f"sh: 0: cannot open {script}: No such file"),
+        (127, f"bash: {script}: Datei oder Verzeichnis nicht gefunden"),
+    ]:
+        what, hint = explain_end("podman:train", "/tmp/d-7/runs/r-1", code, said)
+        assert what == "podman:train does not have the run's folder: /tmp/d-7 is not mounted in it"
     assert "--volume /tmp/d-7:/tmp/d-7" in hint
     said = "Error: no such container\nSee 'podman exec --help'"
     assert explain_end("podman:train", "/tmp/d-7/runs/r-1", 125, said)[0].endswith(

@@ -85,3 +85,22 @@ def test_disks_without_a_device_link_count_where_there_are_no_others(tmp_path: P
     disk(tmp_path, "loop0")
     disk(tmp_path, "dm-0")
     assert sampling.whole_disks(["vda", "vda1", "loop0", "dm-0"], tmp_path) == {"vda"}
+
+
+def test_an_accelerator_without_its_driver_is_seen_and_graphics_of_a_board_are_none(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "sys/bus/pci/devices/0000:01:00.0"
+    folder.mkdir(parents=True)
+
+    def has(pci_class: str, vendor: str) -> bool:
+        (folder / "class").write_text(f"{pci_class}\n")
+        (folder / "vendor").write_text(f"{vendor}\n")
+        return sampling.has_accelerator(f"{tmp_path}/")
+
+    devices = [("0x030200", "0x10de"), ("0x030000", "0x10de"), ("0x120000", "0x1da3")]
+    others = [("0x030000", "0x1a03"), ("0x010802", "0x10de"), ("0x020000", "0x1ae0")]
+    assert [has(*each) for each in devices + others] == [True] * 3 + [False] * 3
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/accel0").touch()
+    assert has(*others[0])

@@ -83,7 +83,7 @@ def _login(host: HostView) -> RuleResults:
 @hint("Put `[[ $- == *i* ]] || return` at the top of ~/.bashrc on the host.")
 @host_rule("ssh.clean_shell", "ssh", Level.QUICK, SshFacts)
 def _shell(host: HostView) -> RuleResults:
-    """A .bashrc that prints without end."""
+    """A .bashrc that prints more than 1 MiB."""
     return _judge_step(host, "ssh.clean_shell", "a shell that runs a command")
 
 
