@@ -318,6 +318,9 @@ async def test_the_view_has_the_keys_first_and_escape_goes_back_to_it_and_to_vie
         await pilot.press(":", "tab")
         assert app.query_one(Prompt).value == "half a"
         await pilot.press("escape", "escape")
+        assert app.main.view == "logs"
+        assert "filter 3 ·" not in screen_text(app)
+        await pilot.press("escape")
         assert app.main.view == "run"
         await pilot.press("escape")
         assert app.main.view == "run", "Escape never leaves the console"

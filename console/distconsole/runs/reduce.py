@@ -161,7 +161,8 @@ class RunReducer:
             case frames.NoteEntry():
                 yield from self._note(host, entry, t)
             case frames.VerdictEntry():
-                self._unblamed, self._judged_at = self._outcome.take(host, entry), t
+                if (first := self._outcome.take(host, entry)) is not None:
+                    self._unblamed, self._judged_at = first, t
                 yield from self._blame_numbered(t)
             case frames.RestartEntry():
                 first = blame(entry.first_failure)

@@ -85,6 +85,7 @@ class WorldWatch:
             yield self._waits(waiting, missing, t)
 
     def flush(self, t: float) -> Iterator[RunFinding]:
+        self._forget_world_of_all(self._ranks.hosts.keys())
         for kind in list(self._since):
             yield from self._tell(kind, t)
 
@@ -94,7 +95,7 @@ class WorldWatch:
             self._since.setdefault(kind, t)
 
     def _forget_world_of_all(self, living: Set[int]) -> None:
-        """Forget that ranks ask for another world than the plan's if all ranks of it live: a script started them."""
+        """Forget that ranks ask for another world than the plan's if all ranks of it are there: a script started them."""
         found = self._wrong.get(OTHER_WORLD, {})
         worlds = {entry.world for entry in found.values()}
         if worlds == {len(living)} and found.keys() >= living:

@@ -83,6 +83,14 @@ def test_a_world_of_another_size_is_told_of_a_run_that_ends_at_once(run: Run) ->
     assert told.summary == "rank 1 asks for a world of 1 rank, and the run has 2"
 
 
+def test_a_world_whose_ranks_all_came_is_the_runs_though_it_ends_at_once(run: Run) -> None:
+    run.state(2, "starting")
+    for rank in range(3):
+        run.asks(rank, 3)
+        run.state(rank, "exited")
+    assert not [one for one in run.reducer.lost_for_good(run.t) if isinstance(one, RunFinding)]
+
+
 def test_a_rank_of_another_number_is_told(run: Run) -> None:
     run.asks(0, place=1)
     run.asks(1, place=0)
