@@ -161,9 +161,7 @@ class RunReducer:
             case frames.NoteEntry():
                 yield from self._note(host, entry, t)
             case frames.VerdictEntry():
-                if (first := self._outcome.take(host, entry)) is not None:
-                    self._unblamed, self._judged_at = first, t
-                yield from self._blame_numbered(t)
+                yield from self._judge(host, entry, t)
             case frames.RestartEntry():
                 first = blame(entry.first_failure)
                 if first is not None:
@@ -402,6 +400,11 @@ class RunReducer:
         yield from self._tell_passed_by(t)
         if not self._waiting and self.ended is None:
             yield from self._finish(t)
+
+    def _judge(self, host: str, entry: frames.VerdictEntry, t: float) -> Iterator[RunEvents]:
+        if (first := self._outcome.take(host, entry)) is not None:
+            self._unblamed, self._judged_at = first, t
+        yield from self._blame_numbered(t)
 
     def _blame_numbered(self, t: float) -> Iterator[RunEvents]:
         """Report the first failure, once its host's journal has come to the number that its process group gave it."""
