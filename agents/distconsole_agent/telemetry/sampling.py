@@ -388,12 +388,12 @@ class Telemetry:
         with self._lock:
             _host, gpu = self._samplers()
             driver = gpu.driver(DRIVER_SECONDS)
-        psutil = load_psutil()
+        psutil, gpus = load_psutil(), driver.gpus if driver is not None else 0
         return {
             "psutil": str(psutil.__version__) if psutil is not None else None,
             "nvml": driver.version if driver is not None else None,
-            "gpus": driver.gpus if driver is not None else 0,
-            "accelerator": has_accelerator("/"),
+            "gpus": gpus,
+            "accelerator": gpus > 0 or has_accelerator("/"),
         }
 
     def _samplers(self) -> tuple[HostSampler, GpuSampler]:

@@ -77,12 +77,17 @@ def line_words(line: str) -> list[str]:
     return words[1:] if words[:1] == [PROGRAM] else words
 
 
+def escape_in_quotes(text: str, *, expands: bool = False) -> str:
+    """Return ``text`` as it stands between double quotes of a shell; with ``expands`` its variables are replaced."""
+    return re.sub(r'(["\\`])' if expands else r'(["\\`$])', r"\\\1", text)
+
+
 def quote_word(text: str, quote: str = "") -> str:
     """Return ``text`` as it is typed: inside ``quote`` (closed), else with backslashes where needed."""
     if quote == "'":
         return "'" + text.replace("'", "'\"'\"'") + "'"
     if quote == '"':
-        return '"' + re.sub(r'(["\\$`])', r"\\\1", text) + '"'
+        return f'"{escape_in_quotes(text)}"'
     if not text:
         return "''"
     return "".join(

@@ -21,6 +21,7 @@ from distconsole.grammar.pasting.read import (
 from distconsole.grammar.pasting.starters import ASKS, STARTERS, Given, split_options
 from distconsole.grammar.pasting.starters import starter_of as table_of
 from distconsole.grammar.secrets import mask_text
+from distconsole.grammar.words import escape_in_quotes
 from distconsole.launch.engines import MPI, Engines, has_gloo
 from distconsole.launch.shell import BATCH_SYSTEMS, RUNNERS, SHELLS, read_shell
 from distconsole.model.job import ScriptTraits, ShellScript, ShellStart
@@ -242,8 +243,8 @@ def refuse_shell(request: Run, shell: ShellScript) -> None:
             hint = f"salloc {parts} starts such a job, and in it: distconsole run"
         elif shell.system == "SBATCH":
             # Of the two only a shell, which sbatch is not, replaces variables.
-            fixed = re.sub(r'(["\\`$])', r"\\\1", " ".join(shell.directives))
-            asked = re.sub(r'(["\\`])', r"\\\1", " ".join(_asks_of_srun(shell, command)))
+            fixed = escape_in_quotes(" ".join(shell.directives))
+            asked = escape_in_quotes(" ".join(_asks_of_srun(shell, command)), expands=True)
             options = f"{fixed} {asked}".strip()
             hint = f'distconsole submits that job and starts the ranks: distconsole run --slurm "{options}"'
         if any("ray" in each.words[:-1] for each in shell.starts):
@@ -343,8 +344,8 @@ def _quote(word: str) -> str:
     """Quote for a shell that is to replace the variables of ``word``."""
     if "$" not in word:
         return shlex.quote(word)
-    escaped = re.sub(r'(["\\`])', r"\\\1", word)
-    return f'"{escaped}"' if re.search(r"[^\w$@%+=:,./{}\[\]-]", word) else word
+    plain = not re.search(r"[^\w$@%+=:,./{}\[\]-]", word)
+    return word if plain else f'"{escape_in_quotes(word, expands=True)}"'
 
 
 def _command_in_job(shell: ShellScript) -> tuple[str, str]:

@@ -447,9 +447,10 @@ class RunReducer:
         yield from self._tell_passed_by(t)
         yield from self._worlds.flush(t)
         yield from self._take_down(self._hosts - self._outcome.ended_hosts, t)
-        first = self._numbered(self._outcome.first_failure())
+        found = self._outcome.first_failure()
+        first = self._numbered(found)
         if not self._outcome.has_verdict:
-            self._unblamed = self._outcome.first_failure()
+            self._unblamed = found
         yield from self._blame(t)
         state, exit_code = self._outcome.state(first)
         if state is EndState.SUCCEEDED:

@@ -393,12 +393,8 @@ class ConsoleScreen(KeyScreen):
         stoppable, found = bool(session.shown_run_name()), session.found_job() is not None
         heat = view == "run" and self.views.run.shows_heat
         page = view == "cluster" and bool(self.views.cluster.about)
-        about: dict[str, Any] = {
-            "replayed": past,
-            "goes_on": stoppable,
-            "found": found,
-            "heat": heat,
-        }
+        about: dict[str, Any] = {"replayed": past, "goes_on": stoppable}
+        about |= {"found": found, "heat": heat}
         about["offered"] = view == "cluster" and self.views.cluster.offers_hosts
         about["empty"] = shown is None and view in ("run", "logs", "check", "compare")
         about["outermost"] = not (self._trail or page)

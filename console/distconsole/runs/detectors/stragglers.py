@@ -209,15 +209,10 @@ def _usual(newest: Window, recent: Sequence[Record]) -> Window:
     """Return the newest window with the median of each of the last ones' times: one second may be noise."""
     columns = [*zip(*recent, strict=True)]
     # The sum is NaN if one of them is: known ones are finite.
-    usual = [None if isnan(sum(each)) else _median(sorted(each)) for each in columns[2:]]
+    usual = [None if isnan(sum(each)) else median(each) for each in columns[2:]]
     times, waited = dict(zip(_TIMES, usual, strict=False)), usual[len(_TIMES) :]
     said = None if None in waited else tuple(waited)
     return msgspec.structs.replace(newest, waited_ms=said, **times)
-
-
-def _median(ordered: Sequence[float]) -> float:
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 def _noise_ms(recent: Iterable[Sequence[Record]]) -> float:
