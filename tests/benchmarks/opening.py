@@ -9,7 +9,6 @@ there, against a bare Textual program with a table and a prompt. They alternate;
 
 from __future__ import annotations
 
-import argparse
 import fcntl
 import os
 import pty
@@ -30,7 +29,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.measure import Spread, alternate, write_json
+from benchmarks.alone import Figures, Row, run_alone, text
+from benchmarks.measure import Spread, alternate
 
 HELP_SECONDS, SCREEN_SECONDS = 0.12, 0.5
 GIVE_UP_SECONDS = 30.0
@@ -116,43 +116,25 @@ def measure(rounds: int) -> dict[str, Any]:
     }
 
 
-def opening_cells(figures: Mapping[str, Any]) -> list[tuple[str, str, str, str, bool]]:
-    """Return figure, measured, reference, target and whether it is met."""
-    seconds = {name: Spread(**spread) for name, spread in figures["seconds"].items()}
+def rows(figures: Figures) -> list[Row]:
     targets = figures["targets"]
-
-    def text(name: str) -> str:
-        return f"{seconds[name].text(1000, 0)} ms"
-
+    shown = {name: f"{text(each, 1000, 0)} ms" for name, each in figures["seconds"].items()}
     against = {
-        "help": f"python -c pass {text('python')}, argparse {text('argparse')}",
-        "screen": f"bare Textual {text('textual')}",
+        "help": f"python -c pass {shown['python']}, argparse {shown['argparse']}",
+        "screen": f"bare Textual {shown['textual']}",
     }
     words = {"help": "distconsole --help", "screen": "first screen of the console"}
     return [
-        (
+        Row(
             words[name],
-            text(name),
+            shown[name],
             against[name],
             f"≤ {targets[name] * 1000:.0f} ms",
-            seconds[name].median <= targets[name],
+            figures["seconds"][name]["median"] <= targets[name],
         )
         for name in words
     ]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--rounds", type=int, default=15)
-    given = parser.parse_args(arguments)
-    figures = measure(given.rounds)
-    for cells in opening_cells(figures):
-        print("  ".join(map(str, cells)))
-    if given.json is not None:
-        write_json(given.json, "opening", figures)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    run_alone("opening", __doc__, measure, rows, rounds=15)

@@ -9,7 +9,6 @@ number of rows. It judges nothing.
 
 from __future__ import annotations
 
-import argparse
 import fcntl
 import os
 import pty
@@ -18,14 +17,15 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.measure import Cost, cost_over, write_json
+from benchmarks.alone import MIB, Figures, Row, run_alone
+from benchmarks.measure import Cost, cost_over
 from distconsole.model import requests as ask
 from distconsole.model.events import Event
 from distconsole.operations import Control, SessionSource
@@ -118,7 +118,7 @@ def measure(subject: str, world: int, seconds: float) -> tuple[Cost, float]:
     if pid == 0:
         os.environ.update(TERM="xterm-256color", COLORTERM="truecolor")
         os.execv(  # noqa: S606 - the child is to be the subject itself
-            sys.executable, [sys.executable, __file__, "--be", subject, "--ranks", str(world)]
+            sys.executable, [sys.executable, __file__, "--be", subject, str(world)]
         )
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     written = [0]
@@ -144,36 +144,32 @@ def measure(subject: str, world: int, seconds: float) -> tuple[Cost, float]:
 
 
 def measure_all(seconds: float) -> dict[str, Any]:
-    """Measure every subject in turn and print each; return subject -> ranks -> cost."""
+    """Measure every subject in turn; return subject -> ranks -> cost."""
     figures: dict[str, Any] = {subject: {} for subject in SUBJECTS}
-    print(f"{'subject':<12}{'ranks':>6}{'CPU %':>8}{'MiB':>7}{'bytes/s':>9}")
     for world in WORLDS:
         for subject in SUBJECTS:
             cost, sent = measure(subject, world, seconds)
-            print(
-                f"{subject:<12}{world:>6}{100 * cost.cpu_share:>8.1f}"
-                f"{cost.rss_bytes / 2**20:>7.0f}{sent:>9.0f}",
-                flush=True,
-            )
             figures[subject][str(world)] = {**asdict(cost), "bytes_s": sent}
     return figures
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--be", choices=SUBJECTS)
-    parser.add_argument("--ranks", type=int, default=8)
-    parser.add_argument("--seconds", type=float, default=20.0)
-    given = parser.parse_args(arguments)
-    if given.be:
-        (run_console if given.be == "console" else run_datatable)(given.ranks)
-        return 0
-    figures = measure_all(given.seconds)
-    if given.json is not None:
-        write_json(given.json, "tui_cost", figures)
-    return 0
+def rows(figures: Figures) -> list[Row]:
+    ours, peer = figures["console"], figures["datatable"]
+    return [
+        Row(f"screen, {ranks} ranks", _screen(cost), f"a bare DataTable {_screen(peer[ranks])}")
+        for ranks, cost in ours.items()
+    ]
+
+
+def _screen(cost: Figures) -> str:
+    return (
+        f"{cost['cpu_share']:.1%} of a core, {cost['rss_bytes'] / MIB:.0f} MiB, "
+        f"{cost['bytes_s']:,.0f} bytes/s"
+    )
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:2] == ["--be"]:
+        (run_console if sys.argv[2] == "console" else run_datatable)(int(sys.argv[3]))
+    else:
+        run_alone("tui_cost", __doc__, measure_all, rows, seconds=20.0)
