@@ -9,13 +9,7 @@ number of rows. It judges nothing.
 
 from __future__ import annotations
 
-import fcntl
-import os
-import pty
-import struct
 import sys
-import termios
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -25,13 +19,13 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.alone import MIB, Figures, Row, run_alone
-from benchmarks.measure import Cost, cost_over
+from benchmarks.glass import Watched
+from benchmarks.measure import Cost, cost_during
 from distconsole.model import requests as ask
 from distconsole.model.events import Event
 from distconsole.operations import Control, SessionSource
 from fakes import scenes
 
-COLUMNS, ROWS = 120, 36
 WARM_UP_SECONDS = 5.0
 PER_HOST = 8
 SUBJECTS = ("console", "datatable")
@@ -114,33 +108,11 @@ def run_datatable(world: int) -> None:
 
 def measure(subject: str, world: int, seconds: float) -> tuple[Cost, float]:
     """Return what ``subject`` cost, and the bytes a second that it wrote to its terminal."""
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.environ.update(TERM="xterm-256color", COLORTERM="truecolor")
-        os.execv(  # noqa: S606 - the child is to be the subject itself
-            sys.executable, [sys.executable, __file__, "--be", subject, str(world)]
-        )
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-    written = [0]
-
-    def read() -> None:
-        while True:
-            try:
-                written[0] += len(os.read(terminal, 65536))
-            except OSError:
-                return
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    time.sleep(WARM_UP_SECONDS)
-    before = written[0]
-    cost = cost_over(pid, seconds)
-    sent = (written[0] - before) / seconds
-    os.write(terminal, b"\x11")  # Ctrl+Q quits both
-    os.waitpid(pid, 0)
-    reader.join()
-    os.close(terminal)
-    return cost, sent
+    with Watched([sys.executable, __file__, "--be", subject, str(world)]) as program:
+        program.look_for(WARM_UP_SECONDS)
+        before = program.bytes
+        cost = cost_during(program.pid, lambda: program.look_for(seconds))
+        return cost, (program.bytes - before) / seconds
 
 
 def measure_all(seconds: float) -> dict[str, Any]:
