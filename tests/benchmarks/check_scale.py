@@ -8,17 +8,16 @@ hosts, clients and console share this machine's cores.
 from __future__ import annotations
 
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from benchmarks.alone import run_alone
+from benchmarks.alone import Figures, Row, run_alone, text
 from benchmarks.cluster import SECONDS, distconsole, environment, over_ssh, warm
 from benchmarks.measure import Spread, alternate, ratios
 from distconsole.checks.engine.run import run_check
@@ -27,18 +26,10 @@ from distconsole.model.requests import Check, Level, Where
 from distconsole.session import open_session
 from testbed import Testbed
 
-if TYPE_CHECKING:
-    from benchmarks.report import Row
-
 TARGET_RATIO = 2.0
 MATRIX_HOSTS = 16
 MATRIX_SECONDS = 1.0
 STAGE = "net.reach_tcp"
-LABELS = {
-    "ssh": "ssh to all, `true`",
-    "quick": "check --level quick, warm agents",
-    "quick_cold": "the same, no agent there yet",
-}
 
 
 def logins(bed: Testbed) -> float:
@@ -115,23 +106,8 @@ def measure(hosts: int, rounds: int) -> dict[str, Any]:
     }
 
 
-def report(figures: Mapping[str, Any]) -> str:
-    """Return the figures as a table."""
-    lines = [f"{figures['hosts']} hosts{'':24} seconds"]
-    for kind, seconds in figures["seconds"].items():
-        lines.append(f"{LABELS[kind]:33} {Spread(**seconds).text(1, 2)}")
-    lines.append(f"{'quick over ssh':33} {Spread(**figures['ratio']).text(1, 2)}")
-    tried = Spread(**figures["matrix_seconds"]).text(1, 2)
-    return "\n".join([*lines, f"{f'matrix of {MATRIX_HOSTS} hosts':33} {tried}"])
-
-
-def check_scale_rows(figures: Mapping[str, Any]) -> list[Row]:
+def rows(figures: Figures) -> list[Row]:
     """Return the summary's rows."""
-    from benchmarks.report import Row  # which imports this module
-
-    def text(values: Mapping[str, float]) -> str:
-        return Spread(**values).text(1, 2)
-
     seconds, hosts = figures["seconds"], figures["hosts"]
     floor = f"{hosts} ssh logins {text(seconds['ssh'])} s"
     over, tried = figures["ratio"], figures["matrix_seconds"]
@@ -154,10 +130,5 @@ def check_scale_rows(figures: Mapping[str, Any]) -> list[Row]:
     ]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    run_alone("check_scale", __doc__, measure, report, arguments, hosts=64, rounds=5)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    run_alone("check_scale", __doc__, measure, rows, hosts=64, rounds=5)

@@ -10,29 +10,21 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.alone import run_alone
+from benchmarks.alone import Figures, Row, run_alone, text
 from benchmarks.cluster import SECONDS, Program, distconsole, environment, over_ssh, warm
 from benchmarks.measure import Spread, alternate
 from suite.obstacles import obstacle
 from testbed import Testbed
 
-LABELS = {
-    "ssh": "ssh to both, `true`",
-    "quick": "check --level quick",
-    "quick_cold": "the same, no agent there yet",
-    "standard": "check --level standard",
-    "build": "horovodrun --check-build, one host",
-}
 TARGETS = {"quick": 3.0, "standard": 10.0}
 CPU_TIME = Path("/sys/fs/cgroup/cpuacct")
 
@@ -129,21 +121,24 @@ def measure(rounds: int) -> dict[str, Any]:
     }
 
 
-def report(figures: dict[str, Any]) -> str:
-    """Return the figures as a table."""
-    lines = [f"{'two hosts':30} seconds"]
-    for kind, seconds in figures["seconds"].items():
-        found = figures["findings"].get(kind, {})
-        said = ", ".join(f"{count} {severity}" for severity, count in found.items())
-        lines.append(f"{LABELS[kind]:30} {Spread(**seconds).text(1, 2):20} {said}".rstrip())
-    cpu = ", ".join(f"{level} {each:.2f}" for level, each in figures["cpu_seconds"].items())
-    return "\n".join([*lines, f"least CPU seconds of console and hosts: {cpu}"])
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    run_alone("check_time", __doc__, measure, report, arguments, rounds=5)
-    return 0
+def rows(figures: Figures) -> list[Row]:
+    every, targets = figures["seconds"], figures["targets"]
+    peers = {"standard": "build"}
+    said = {"ssh": "two ssh logins", "build": "horovodrun --check-build on one host"}
+    return [
+        Row(
+            f"check, two hosts, {kind.replace('_', ' ')}",
+            f"{text(seconds)} s",
+            f"{said[peer]} {text(every[peer])} s"
+            if (peer := peers.get(kind, "ssh")) in every
+            else "",
+            f"≤ {targets[kind]:g} s" if kind in targets else "",
+            seconds["median"] <= targets[kind] if kind in targets else None,
+        )
+        for kind, seconds in every.items()
+        if kind not in said
+    ]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_alone("check_time", __doc__, measure, rows, rounds=5)

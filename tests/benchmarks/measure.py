@@ -93,11 +93,6 @@ def cost_during(pid: int, run: Callable[[], None]) -> Cost:
     return Cost((cpu_seconds(pid) - cpu_before) / seconds, rss_bytes(pid), seconds)
 
 
-def cost_over(pid: int, seconds: float) -> Cost:
-    """Return what the process ``pid`` takes over the next ``seconds``."""
-    return cost_during(pid, lambda: time.sleep(seconds))
-
-
 def alternate(
     contestants: Mapping[str, Callable[[], float]], rounds: int
 ) -> dict[str, list[float]]:

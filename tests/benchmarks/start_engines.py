@@ -6,24 +6,20 @@ distconsole against horovodrun, and against mpirun, Open MPI's and MPICH's, type
 
 from __future__ import annotations
 
-import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from benchmarks.alone import run_alone
+from benchmarks.alone import Figures, Row, run_alone, text
 from benchmarks.cluster import over_ssh, warm
 from benchmarks.measure import Spread, alternate, ratios
 from benchmarks.start import Starts, Times
 from suite.obstacles import MPICH, obstacle
 from testbed import Testbed
-
-if TYPE_CHECKING:
-    from benchmarks.report import Row
 
 AGAINST = {
     "ours_horovod": "horovodrun",
@@ -136,35 +132,13 @@ def measure(rounds: int) -> dict[str, Any]:
     }
 
 
-def report(figures: Mapping[str, Any]) -> str:
-    """Return the figures as a table."""
-    lines = [
-        f"{'seconds from the command':34} {'to the script':20} {'to the first all-reduce':24}"
-        " over the tool by hand, same round"
-    ]
-    for kind, seconds in figures["seconds"].items():
-        ratio = figures["ratios"].get(kind)
-        over = Spread(**ratio).text(1, 2) if ratio else ""
-        wanted = f" (target {figures['targets'][kind]})" if ratio else ""
-        script = Spread(**figures["script_seconds"][kind]).text(1, 2)
-        all_reduce = Spread(**seconds).text(1, 2)
-        lines.append(f"{LABELS[kind]:34} {script:20} {all_reduce:24} {over}{wanted}".rstrip())
-    lines += [f"not measured: {tool}, {why}" for tool, why in figures["skipped"].items()]
-    return "\n".join(lines)
-
-
-def start_engines_rows(figures: Mapping[str, Any]) -> list[Row]:
+def rows(figures: Figures) -> list[Row]:
     """Return what the summary of all benchmarks takes."""
-    from benchmarks.report import Row
-
-    def seconds(kind: str) -> str:
-        return Spread(**figures["seconds"][kind]).text(1, 2)
-
     return [
         Row(
             f"start, {LABELS[ours].removeprefix('distconsole ')}",
-            f"{seconds(ours)} s",
-            f"{Spread(**over).text(1, 2)} of {AGAINST[ours]}, {seconds(AGAINST[ours])} s",
+            f"{text(figures['seconds'][ours])} s",
+            f"{text(over)} of {AGAINST[ours]}, {text(figures['seconds'][AGAINST[ours]])} s",
             f"≤ {figures['targets'][ours]} of {AGAINST[ours]}",
             over["median"] <= figures["targets"][ours],
         )
@@ -172,10 +146,5 @@ def start_engines_rows(figures: Mapping[str, Any]) -> list[Row]:
     ]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    run_alone("start_engines", __doc__, measure, report, arguments, rounds=7)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    run_alone("start_engines", __doc__, measure, rows, rounds=7)

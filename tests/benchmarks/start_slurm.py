@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.alone import run_alone
+from benchmarks.alone import Figures, Row, run_alone, text
 from benchmarks.cluster import environment, over_ssh, wait_until, warm
 from benchmarks.measure import Spread, alternate, ratios
 from benchmarks.start import FIRST_PORT, until_all
@@ -150,23 +150,25 @@ def measure(rounds: int) -> dict[str, Any]:
     }
 
 
-def report(figures: dict[str, Any]) -> str:
-    """Return the figures as a table."""
-    if figures["skipped"]:
-        return f"not measured: {figures['skipped']}"
-    lines = [f"{'seconds from the command to':36} the first all-reduce     over srun, same round"]
-    for kind, seconds in figures["seconds"].items():
-        ratio = figures["ratios"].get(kind)
-        over = Spread(**ratio).text(1, 2) if ratio else ""
-        lines.append(f"{LABELS[kind]:36} {Spread(**seconds).text(1, 2):24} {over}".rstrip())
-    lines.append(f"target: {TARGET}")
-    return "\n".join(lines)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    run_alone("start_slurm", __doc__, measure, report, arguments, rounds=7)
-    return 0
+def rows(figures: Figures) -> list[Row]:
+    named = {"inside": "in a Slurm job", "submitted": "--slurm submits"}
+    return (
+        [
+            Row(
+                f"start, {named[kind]}",
+                f"{text(figures['seconds'][kind])} s",
+                f"{text(over)} of {against}, {text(figures['seconds'][against])} s",
+                f"≤ {figures['target']} of {against}",
+                over["median"] <= figures["target"],
+            )
+            for (kind, over), against in zip(
+                figures["ratios"].items(), ("srun", "sbatch"), strict=True
+            )
+        ]
+        if figures["ratios"]
+        else []
+    )
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_alone("start_slurm", __doc__, measure, rows, rounds=7)

@@ -7,33 +7,22 @@ verb by paramiko, one after the other. Agents run, keys let in.
 from __future__ import annotations
 
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from benchmarks.alone import run_alone
+from benchmarks.alone import Figures, Row, run_alone, text
 from benchmarks.cluster import SECONDS, Program, distconsole, environment, over_ssh, warm
 from benchmarks.measure import Spread, alternate, ratios
 from testbed import Testbed
 
-if TYPE_CHECKING:
-    from benchmarks.report import Row
-
 TARGET = 1.1
 VERBS = {"top": ("top", "--once"), "run": ("run", "--launcher", "torch")}
-LABELS = {
-    "ssh": "ssh to all, `true`",
-    "top_openssh": "top --once --transport openssh",
-    "top_paramiko": "top --once --transport paramiko",
-    "run_openssh": "run --transport openssh",
-    "run_paramiko": "run --transport paramiko",
-}
 
 
 class Starts:
@@ -99,29 +88,14 @@ def measure(rounds: int, hosts: int) -> dict[str, Any]:
     }
 
 
-def report(figures: Mapping[str, Any]) -> str:
-    """Return the figures as a table."""
-    lines = [f"{figures['hosts']} hosts{'':27} seconds"]
-    for kind, seconds in figures["seconds"].items():
-        lines.append(f"{LABELS[kind]:34} {Spread(**seconds).text(1, 2)}")
-    for verb, over in figures["ratios"].items():
-        what = f"{verb}, over ssh and paramiko"
-        lines.append(f"{what:34} {Spread(**over).text(1, 2)} (target {figures['target']})")
-    return "\n".join(lines)
-
-
-def start_ssh_rows(figures: Mapping[str, Any]) -> list[Row]:
+def rows(figures: Figures) -> list[Row]:
     """Return what the summary of all benchmarks takes."""
-    from benchmarks.report import Row
-
-    def seconds(kind: str) -> str:
-        return f"{Spread(**figures['seconds'][kind]).text(1, 2)} s"
-
+    seconds = {kind: f"{text(found)} s" for kind, found in figures["seconds"].items()}
     return [
         Row(
             f"{verb} by ssh, {figures['hosts']} hosts",
-            seconds(f"{verb}_openssh"),
-            f"{Spread(**over).text(1, 2)} of ssh to all, {seconds('ssh')}, and by paramiko, {seconds(f'{verb}_paramiko')}",
+            seconds[f"{verb}_openssh"],
+            f"{text(over)} of ssh to all, {seconds['ssh']}, and by paramiko, {seconds[f'{verb}_paramiko']}",
             f"≤ {figures['target']}",
             over["median"] <= figures["target"],
         )
@@ -129,10 +103,5 @@ def start_ssh_rows(figures: Mapping[str, Any]) -> list[Row]:
     ]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    run_alone("start_ssh", __doc__, measure, report, arguments, rounds=7, hosts=4)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    run_alone("start_ssh", __doc__, measure, rows, rounds=7, hosts=4)

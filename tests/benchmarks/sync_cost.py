@@ -10,7 +10,6 @@ import os
 import random
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.alone import run_alone
+from benchmarks.alone import Figures, Row, run_alone, text
 from benchmarks.measure import Spread, alternate
 from distconsole.config.schema import Config
 from distconsole.launch.sync.kept_code import KeptCode
@@ -33,14 +32,6 @@ from testbed import Testbed
 TARGET_SECONDS = 1.0
 FILES = 2000
 SEED = 7
-
-LABELS = {
-    "first": "first time, all files new",
-    "changed": "one file changed",
-    "same": "no file changed",
-    "rsync": "rsync -a, one file changed",
-    "rsync_kept": "rsync -a, one file changed, ssh connections kept",
-}
 
 
 class Project:
@@ -158,23 +149,21 @@ def measure(rounds: int) -> dict[str, Any]:
     }
 
 
-def report(figures: dict[str, Any]) -> str:
-    """Return the figures as a table."""
-    size = figures["size"] / 2**20
-    lines = [f"{figures['files']:,} files, {size:.1f} MiB, to {figures['hosts']} hosts: seconds"]
-    lines += [
-        f"{LABELS[kind]:52} {Spread(**seconds).text(1, 2)}"
-        for kind, seconds in figures["seconds"].items()
+def rows(figures: Figures) -> list[Row]:
+    seconds, wanted = figures["seconds"], figures["target_seconds"]
+    peers = {"first": "", "changed": "rsync", "same": ""}
+    names = {"first": "all new", "changed": "one changed", "same": "none changed"}
+    return [
+        Row(
+            f"sync, {figures['files']:,} files to two hosts, {names[kind]}",
+            f"{text(seconds[kind])} s",
+            f"rsync -a {text(seconds[peer])} s" if peer in seconds else "",
+            f"≤ {wanted:g} s" if kind == "changed" else "",
+            seconds[kind]["median"] <= wanted if kind == "changed" else None,
+        )
+        for kind, peer in peers.items()
     ]
-    lines += [f"{kind}: not measured: {why}" for kind, why in figures["skipped"].items()]
-    lines.append(f"target: {figures['target_seconds']:g} s with one file changed")
-    return "\n".join(lines)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    run_alone("sync_cost", __doc__, measure, report, arguments, rounds=9)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_alone("sync_cost", __doc__, measure, rows, rounds=9)

@@ -18,15 +18,12 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from benchmarks.alone import run_alone
+from benchmarks.alone import Figures, Row, run_alone
 from benchmarks.cluster import SECONDS, Program, distconsole, environment
 from benchmarks.measure import Spread
 from testbed import Testbed
-
-if TYPE_CHECKING:
-    from benchmarks.report import Row
 
 TARGET_SECONDS = 0.001
 TARGET_RATIO = 1.005
@@ -196,19 +193,6 @@ def _between(steps: Sequence[Step], since: int, until: int) -> tuple[float, floa
     return statistics.median(times) / 1e9, cpu / 1e9
 
 
-def trace_cost_rows(figures: Mapping[str, Any]) -> list[Row]:
-    from benchmarks.report import Row  # which imports this module
-
-    targets, cells = figures["targets"], _cells(figures)
-    aligned = max(each["median"] for each in figures["apart"]) <= targets["seconds"]
-    cost = statistics.median(each["cpu_ratio"] for each in figures["steps"]) <= targets["ratio"]
-    return [
-        Row(*cells[0], f"≤ {targets['seconds'] * 1e3:g} ms", aligned),
-        Row(*cells[1]),
-        Row(*cells[2], f"≤ {targets['ratio']}", cost),
-    ]
-
-
 def _cells(figures: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     middle = Spread.of([each["median"] for each in figures["apart"]])
     most = max(each["most"] for each in figures["apart"])
@@ -235,14 +219,16 @@ def _cells(figures: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     return rows
 
 
-def report(figures: Mapping[str, Any]) -> str:
-    return "\n".join(": ".join(cells) for cells in _cells(figures))
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    run_alone("trace_cost", __doc__, measure, report, arguments, rounds=5, seconds=1.0, ahead=3.7)
-    return 0
+def rows(figures: Figures) -> list[Row]:
+    targets, cells = figures["targets"], _cells(figures)
+    aligned = max(each["median"] for each in figures["apart"]) <= targets["seconds"]
+    cost = statistics.median(each["cpu_ratio"] for each in figures["steps"]) <= targets["ratio"]
+    return [
+        Row(*cells[0], f"≤ {targets['seconds'] * 1e3:g} ms", aligned),
+        Row(*cells[1]),
+        Row(*cells[2], f"≤ {targets['ratio']}", cost),
+    ]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_alone("trace_cost", __doc__, measure, rows, rounds=5, seconds=1.0, ahead=3.7)

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-BEGIN, END = "<!-- campaign: begin -->", "<!-- campaign: end -->"
+from suite.pages import put_between_marks
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -29,8 +29,6 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def write_page(page: Path, rows: list[dict[str, Any]]) -> None:
     """Put the table between the page's two marks."""
-    before, _, rest = page.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
     hours = sum(row["seconds"] for row in rows) / 3600
     day = time.strftime("%Y-%m-%d", time.localtime(max(row["t"] for row in rows)))
     head = f"Measured until {day}: {len({row['seed'] for row in rows})} cases, {hours:.1f} hours of runs."
@@ -42,4 +40,4 @@ def write_page(page: Path, rows: list[dict[str, Any]]) -> None:
             f" {len(answers):,} keys were pressed on screens meanwhile: a screen took {middle} ms"
             f" (median) and {longest} ms at most, without what its thread waited for a processor."
         )
-    page.write_text(f"{before}{BEGIN}\n{head}\n\n{table(rows)}\n{END}{after}")
+    put_between_marks(page, "campaign", f"{head}\n\n{table(rows)}")

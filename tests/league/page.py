@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from league.scoring import asked_table, misses, table
+from suite.pages import put_between_marks
 
 
 def write_page(
@@ -15,21 +16,12 @@ def write_page(
     """Write the tables of ``rows`` between the page's marks; what a person wrote around them stays, and a table without rows, too."""
     asked = [dict(row) for row in rows if row["case"]["klass"] == "asked"]
     others = [row for row in rows if row["case"]["klass"] != "asked"]
-    text = path.read_text()
     if others:
-        text = _put(text, "league", body(others, seed, host, commit))
+        put_between_marks(path, "league", body(others, seed, host, commit))
     if asked:
         where = f"{host['time'][:10]}, commit {commit}, {len(asked)} cases"
         parts = [f"Measured {where}.", asked_table(asked), misses(asked) if _miss(asked) else ""]
-        text = _put(text, "asked", "\n\n".join(filter(None, parts)))
-    path.write_text(text)
-
-
-def _put(text: str, name: str, table: str) -> str:
-    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-    head, _, rest = text.partition(begin)
-    _, _, tail = rest.partition(end)
-    return f"{head}{begin}\n{table}\n{end}{tail}"
+        put_between_marks(path, "asked", "\n\n".join(filter(None, parts)))
 
 
 def _miss(rows: Sequence[Mapping[str, Any]]) -> bool:

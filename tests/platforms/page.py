@@ -9,20 +9,7 @@ from xml.etree import ElementTree
 
 from platforms.rows import CLAIMS, ROWS
 
-BEGIN, END = "<!-- platforms: begin -->", "<!-- platforms: end -->"
 VERSIONS = ("debian", "python", "torch", "mpirun", "slurm", "openssh", "horovod")
-
-
-def write_page(path: Path, results: Path) -> None:
-    """Write the table between the page's two marks; what stands around them stays.
-
-    Raises ValueError if the page lacks a mark.
-    """
-    head, begin, rest = path.read_text().partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"{path} has no {BEGIN} and {END}")
-    path.write_text(f"{head}{BEGIN}\n{make_table(results)}\n{END}{tail}")
 
 
 def make_table(results: Path) -> str:

@@ -16,6 +16,7 @@ from distconsole_agent.journal.journal import Journal, Upkeep
 from distconsole_agent.journal.lines import dump, seq_of
 from distconsole_agent.journal.reader import JournalError, Reader, segments
 from fakes.node_journals import note, opened, read_after
+from suite.seeds import seeds
 
 
 @pytest.fixture
@@ -179,7 +180,7 @@ def test_a_reader_never_sees_half_a_batch(folder: Path, writer: Journal) -> None
 
 
 @pytest.mark.usefixtures("small_segments")
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds(5))
 def test_readers_at_their_own_pace_miss_nothing(writer: Journal, seed: int) -> None:
     chance = random.Random(seed)
     readers = [Reader(writer.folder, 0) for _ in range(3)]

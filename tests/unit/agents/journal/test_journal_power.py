@@ -19,6 +19,7 @@ from distconsole_agent.journal.lines import seq_of
 from distconsole_agent.journal.reader import segments
 from fakes.node_journals import note, opened, read_after
 from suite.first_version import ENTRIES, unpack_first_version
+from suite.seeds import seeds
 
 SEGMENT = "000001.jsonl"
 
@@ -318,7 +319,7 @@ def disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Disk, 
         yield disk, listeners
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_after_a_power_cut_at_any_flush_every_entry_is_there_that_was_synced(
     folder: Path,
     tmp_path: Path,

@@ -18,6 +18,7 @@ from distconsole_agent.contract.limits import (
     LOG_SLICE_BYTES,
 )
 from distconsole_agent.journal.log_sources import LogSources, LogTail
+from suite.seeds import seeds
 
 LINE = b"0123456789 and some words to fill it\n"
 
@@ -182,7 +183,7 @@ def test_long_text_is_cut_at_lines_or_at_characters(tail: LogTail, log: Path) ->
         piece.decode()
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8, always=2))
 def test_slices_join_without_a_gap(tail: LogTail, log: Path, seed: int) -> None:
     chance = random.Random(seed)
     alphabet = [b"\n", b"\r", b"\r\n", "é".encode(), "😀".encode(), b"\xff", b"word ", b"z" * 9000]
