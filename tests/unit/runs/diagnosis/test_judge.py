@@ -19,7 +19,9 @@ from distconsole.runs.diagnosis.stacks import line_text
 from fakes.any_entry import any_value
 from suite.roll_calls import roll_of
 
-CASES: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("cases.yaml").read_text())
+CASES: list[dict[str, Any]] = yaml.load(
+    Path(__file__).with_name("cases.yaml").read_text(), yaml.CSafeLoader
+)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["case"])
