@@ -61,7 +61,7 @@ def _start_on(
 
     def start(host: Host) -> dict[str, Any]:
         own, cure = interpreter(context, host), change.get(host.name, HostCure())
-        changed = {"set": dict(cure.env), "remove": list(cure.unset)}
+        changed = {"add": dict(cure.env), "remove": list(cure.unset)}
         setup = join_setup(own["setup"], cure)
         return context.ask(host, "launch", seconds, {**own, "setup": setup, **changed, **wanted})
 
