@@ -12,7 +12,6 @@ from distconsole.checks.facts.jobs import (
     HorovodMpiFacts,
     MpiCollFacts,
 )
-from distconsole.checks.facts.node import OsFacts
 from distconsole.model.reports import CollectiveReport, VerifiedReport
 
 SPLIT_OPS = ("all_gather", "reduce_scatter", "all_to_all")
@@ -107,11 +106,3 @@ def left_out_of(view: View) -> tuple[str, ...]:
         for op, dtype, elements in said.get("left_out", ())
     )
     return tuple(dict.fromkeys(words))
-
-
-BUSY = 2.0
-"""Processes for each processor, over the last minute."""
-
-
-def busy_hosts(view: View) -> dict[str, float]:
-    return {name: os.busy for name, os in view.of(OsFacts).items() if os.busy > BUSY}

@@ -125,21 +125,6 @@ def _version(view: View) -> RuleResults:
     yield from differ(info, "Python", {name: found.version for name, found in facts.items()})
 
 
-@hint("Put the environment at the same place on every host.")
-@rule("python.executable", "python", Level.QUICK, PythonFacts)
-def _executable(view: View) -> RuleResults:
-    """An interpreter at another path: mpirun and torchrun start the same path everywhere."""
-    # DeepSpeed#1481
-    facts = view.of(PythonFacts)
-    yield from differ(
-        warn,
-        "Python at",
-        {name: found.executable for name, found in facts.items()},
-        expected="the same path on every host",
-        hint="put the environment at the same place, or give --python",
-    )
-
-
 @hint("pip install NAME==VERSION on the hosts named.")
 @rule("python.packages", "python", Level.QUICK, PythonFacts)
 def _packages(view: View) -> RuleResults:
