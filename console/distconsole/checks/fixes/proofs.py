@@ -15,8 +15,8 @@ from distconsole.checks.facts.jobs import RankReport
 from distconsole.checks.facts.network import ReachFacts, matrix_of
 from distconsole.checks.facts.node import OsFacts
 from distconsole.checks.fixes.cures import OMPI, attach_proof, mca_env
-from distconsole.checks.fixes.launch_proofs import LAUNCH_PROVERS, join_setup
 from distconsole.checks.fixes.trying import (
+    LAUNCH_PROVERS,
     TRIAL_SECONDS,
     WORDS,
     ProofHosts,
@@ -27,6 +27,7 @@ from distconsole.checks.fixes.trying import (
     all_hosts,
     change_for,
     changes,
+    join_setup,
 )
 from distconsole.checks.gather.collective import case
 from distconsole.checks.gather.context import MASTER_PORT, CheckContext
