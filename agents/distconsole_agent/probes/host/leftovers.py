@@ -191,19 +191,14 @@ def _run_of(pid: int) -> tuple[str, str]:
 
 def _dead(process: Process, every: dict[int, Process]) -> dict[str, Any]:
     """A zombie; while a thread of it lives, it keeps its memory and its GPUs."""
-    parent = every.get(process.ppid)
+    parent, folder = every.get(process.ppid), f"/proc/{process.pid}/task"
+    threads = (read_process(int(name), folder) for name in entries_of(folder)[:MAX_THREADS])
     return {
         **process.told(),
         "state": "Z",
-        "threads": _count_living_threads(process.pid),
+        "threads": sum(thread is not None and thread.state not in "ZX" for thread in threads),
         "parent": parent.told() if parent is not None else None,
     }
-
-
-def _count_living_threads(pid: int) -> int:
-    folder = f"/proc/{pid}/task"
-    threads = (read_process(int(name), folder) for name in entries_of(folder)[:MAX_THREADS])
-    return sum(thread is not None and thread.state not in "ZX" for thread in threads)
 
 
 def _stuck(sleepers: list[Process], patience: float) -> list[dict[str, Any]]:

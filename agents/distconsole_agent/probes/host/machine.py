@@ -78,7 +78,13 @@ def look(
             path: mounts.add_mount(path, slow[f"folder {path}"], every) for path in folders
         },
         "network_mounts": [
-            {**mount.told(), "error": _trouble(slow[f"folder {mount.point}"])} for mount in network
+            # That only some users may read it is no trouble.
+            {
+                **mount.told(),
+                "error": "" if room.get("code") in _HARMLESS else room.get("error", ""),
+            }
+            for mount in network
+            for room in [slow[f"folder {mount.point}"]]
         ],
         "machine_id": first_line_of("/etc/machine-id"),
         "kernel": platform.release(),
@@ -104,11 +110,6 @@ def look(
 
 def temporary() -> str:
     return session_environment().get("TMPDIR") or TEMPORARY
-
-
-def _trouble(room: dict[str, Any]) -> str:
-    """Return why a mount is of no use to any user; that only some may read it is no trouble."""
-    return "" if room.get("code", "") in _HARMLESS else str(room.get("error", ""))
 
 
 def _slow_parts(

@@ -117,7 +117,11 @@ def rdma_ports(root: str) -> list[dict[str, object]]:
                     "state": (first_line_of(f"{folder}/state") or "").rpartition(": ")[2],
                     "physical": (first_line_of(f"{folder}/phys_state") or "").rpartition(": ")[2],
                     "rate_gbit": float(rate[0]) if rate else None,
-                    "counters": _counters(folder),
+                    "counters": {
+                        name: count
+                        for name in _COUNTERS
+                        if (count := number_of(f"{folder}/counters/{name}")) is not None
+                    },
                     "gids": _gids(folder),
                 }
             )
@@ -140,11 +144,6 @@ def _gids(folder: str) -> dict[str, str]:
 def _text(ip: ipaddress.IPv6Address) -> str:
     """Return an address as people write it; Python's way with those of IPv4 differs by version."""
     return f"::ffff:{ip.ipv4_mapped}" if ip.ipv4_mapped else str(ip)
-
-
-def _counters(folder: str) -> dict[str, int]:
-    read = {name: number_of(f"{folder}/counters/{name}") for name in _COUNTERS}
-    return {name: count for name, count in read.items() if count is not None}
 
 
 MAX_TABLE_BYTES = 1 << 24

@@ -101,13 +101,8 @@ def find_way(text: str, folders: Sequence[str], setup: str | None) -> ContainerW
     if container.engine:
         _find_image(container, setup)
     kind = "image" if container.engine else "command"
-    return ContainerWay(
-        words_to_start(container, _own_user(), [*folders, *_memory(container)]), kind
-    )
-
-
-def _memory(container: Container) -> tuple[str, ...]:
-    return (SHARED_MEMORY,) if container.engine and container.engine not in WITH_DAEMON else ()
+    memory = (SHARED_MEMORY,) if container.engine and container.engine not in WITH_DAEMON else ()
+    return ContainerWay(words_to_start(container, _own_user(), [*folders, *memory]), kind)
 
 
 def _own_user() -> str:

@@ -258,7 +258,12 @@ def _culprits(
     nets = view.of(NetFacts)
     taken = {choice.host: choice for choice in reversed(mine)}
     taken |= {choice.host: choice for choice in reversed(red)}
-    split = dissent({host: _network(nets[host], c.pick.address) for host, c in taken.items()})
+    networks = {
+        host: {entry.address: str(entry.network) for entry in reversed(facts.addresses)}
+        for host, facts in nets.items()
+    }
+    addresses = {host: choice.pick.address for host, choice in taken.items()}
+    split = dissent({host: networks[host].get(each, each) for host, each in addresses.items()})
     if split is not None and split.majority is not None:
         return split.minority
     dead = dict.fromkeys((peer, choice.host) for choice in red for peer in choice.peers)
@@ -267,11 +272,6 @@ def _culprits(
     found = blame(tried, dead)
     named_hosts = {host.host for host in found.hosts} or {each.host for each in red}
     return tuple(host for host in dict.fromkeys(c.host for c in mine) if host in named_hosts)
-
-
-def _network(facts: NetFacts, address: str) -> str:
-    entry = next((each for each in facts.addresses if each.address == address), None)
-    return address if entry is None else str(entry.network)
 
 
 def _finding(culprits: tuple[str, ...], red: Sequence[EngineChoice], view: View) -> Finding:

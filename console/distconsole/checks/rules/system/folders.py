@@ -191,11 +191,6 @@ class Slow(NamedTuple):
     factor: float
 
 
-def _cost(trial: Trial | None) -> float | None:
-    """Return the seconds for a MiB, or for a file; None if not measured."""
-    return None if trial is None else MIB / trial.rate if trial.rate else trial.latency
-
-
 def _show_rate(cost: float) -> str:
     return f"{1 / cost:.0f} MiB/s" if cost < 1 else f"{1 / cost:.2f} MiB/s"
 
@@ -218,8 +213,12 @@ def slow_folders(facts: Mapping[str, SpeedFacts]) -> Iterator[Slow]:
     for path in dict.fromkeys(path for found in facts.values() for path in found.folders):
         folders = {name: f.folders[path] for name, f in facts.items() if path in f.folders}
         for what, field, harmless, show in ASPECTS:
-            trials = {name: _cost(getattr(folder, field)) for name, folder in folders.items()}
-            costs = {name: cost for name, cost in trials.items() if cost is not None}
+            costs: dict[str, float] = {}  # seconds for a MiB, or for a file
+            for name, folder in folders.items():
+                trial: Trial | None = getattr(folder, field)
+                cost = None if trial is None else MIB / trial.rate if trial.rate else trial.latency
+                if cost is not None:
+                    costs[name] = cost
             for name, cost in costs.items():
                 others = [each for other, each in costs.items() if other != name]
                 usual = median(others) if others else cost
