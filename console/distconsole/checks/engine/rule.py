@@ -211,7 +211,7 @@ def _worst_by_host(findings: Iterable[Finding], everyone: Sequence[str]) -> dict
 
 def _in_one(findings: Sequence[Finding], check: str, everyone: Sequence[str]) -> Finding:
     hosts = tuple(dict.fromkeys(name for found in findings for name in found.hosts))
-    names, first = name_hosts(hosts), findings[0]
+    names, first, found_on = name_hosts(hosts), findings[0], set(hosts)
     seen, hint = first.seen, first.hint.replace(HERE, names)
     if len({found.seen for found in findings}) > 1:
         seen = list_some([f"{name_hosts(f.hosts)}: {f.seen}" for f in findings if f.seen])
@@ -223,7 +223,7 @@ def _in_one(findings: Sequence[Finding], check: str, everyone: Sequence[str]) ->
     return msgspec.structs.replace(
         first,
         check=first.check or check,
-        hosts=tuple(name for name in everyone if name in set(hosts)),
+        hosts=tuple(name for name in everyone if name in found_on),
         summary=first.summary.replace(HERE, names),
         seen=seen,
         expected=first.expected.replace(HERE, names),

@@ -9,13 +9,12 @@ from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.jobs import (
     CollFacts,
     HorovodCollFacts,
-    HorovodMpiFacts,
     MpiCollFacts,
 )
 from distconsole.model.reports import CollectiveReport, VerifiedReport
 
 SPLIT_OPS = ("all_gather", "reduce_scatter", "all_to_all")
-KINDS: tuple[type[CollFacts], ...] = (CollFacts, HorovodCollFacts, HorovodMpiFacts, MpiCollFacts)
+KINDS: tuple[type[CollFacts], ...] = (CollFacts, HorovodCollFacts, MpiCollFacts)
 
 
 def bus_factor(op: str, ranks: int) -> float:

@@ -258,12 +258,11 @@ def _culprits(
     nets = view.of(NetFacts)
     taken = {choice.host: choice for choice in reversed(mine)}
     taken |= {choice.host: choice for choice in reversed(red)}
-    networks = {
-        host: {entry.address: str(entry.network) for entry in reversed(facts.addresses)}
-        for host, facts in nets.items()
-    }
-    addresses = {host: choice.pick.address for host, choice in taken.items()}
-    split = dissent({host: networks[host].get(each, each) for host, each in addresses.items()})
+    networks: dict[str, str] = {}
+    for host, address in ((host, choice.pick.address) for host, choice in taken.items()):
+        own = (str(e.network) for e in nets[host].addresses if e.address == address)
+        networks[host] = next(own, address)
+    split = dissent(networks)
     if split is not None and split.majority is not None:
         return split.minority
     dead = dict.fromkeys((peer, choice.host) for choice in red for peer in choice.peers)

@@ -13,7 +13,6 @@ from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.jobs import (
     CollFacts,
     HorovodCollFacts,
-    HorovodMpiFacts,
     MpiCollFacts,
     MpiSshFacts,
 )
@@ -213,20 +212,6 @@ HOROVOD_RULES = _judge_job(
     ),
     ("horovod.ending", "Ranks that crash in hvd.shutdown().", CRASHED),
 )
-
-
-@hint("HOROVOD_CONTROLLER=gloo, or one MPI for Horovod and mpirun.")
-@rule("horovod.by_mpi", "coll", Level.FULL, HorovodMpiFacts)
-def _by_mpi(view: View) -> RuleResults:
-    """A Horovod that works by Gloo and not by MPI, where it was built with both: ranks that do not meet, wrong sums."""
-    mend = (
-        "HOROVOD_CONTROLLER=gloo does without MPI; else put one MPI first on the PATH by --setup"
-    )
-    for judge in JUDGES:
-        said = list(judge(CheckedJob(HorovodMpiFacts, view, mend)))
-        yield from said
-        if said:
-            return
 
 
 MPI_RULES = _judge_job(
