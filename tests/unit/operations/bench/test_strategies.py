@@ -7,7 +7,7 @@ import pytest
 from distconsole.launch.plan import NodeFacts
 from distconsole.model.names import HostName
 from distconsole.model.requests import Bench, PrecisionName, StrategyName, Where
-from distconsole.operations.bench.strategies import (
+from distconsole.operations.bench.comparison import (
     STRATEGIES,
     BenchStrategy,
     choose_strategies,
