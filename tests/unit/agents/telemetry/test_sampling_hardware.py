@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from distconsole_agent.telemetry import sampling
 
 
@@ -28,31 +30,29 @@ def port(root: Path, adapter: str, link_layer: str, received: int, sent: int) ->
     (folder / "counters" / "port_xmit_data").write_text(f"{sent}\n")
 
 
-def test_on_a_host_only_hardware_counts(tmp_path: Path) -> None:
-    interface(tmp_path, "lo", kind=772)
-    interface(tmp_path, "eth0", "device")
-    interface(tmp_path, "eth1", "device")
-    interface(tmp_path, "bond0", "bonding", "lower_eth0", "lower_eth1")
-    interface(tmp_path, "docker0", "bridge")
-    interface(tmp_path, "veth12ab")
-    names = ["lo", "eth0", "eth1", "bond0", "docker0", "veth12ab"]
-    assert sampling.network_interfaces(names, tmp_path) == {"eth0", "eth1"}
-
-
-def test_in_a_container_what_is_not_stacked_counts(tmp_path: Path) -> None:
-    interface(tmp_path, "lo", kind=772)
-    interface(tmp_path, "eth0")
-    interface(tmp_path, "tun0", "tun_flags", kind=65534)
-    interface(tmp_path, "eth0.5", "lower_eth0")
-    interface(tmp_path, "br0", "bridge", "lower_eth0")
-    names = ["lo", "eth0", "tun0", "eth0.5", "br0", "unknown"]
-    assert sampling.network_interfaces(names, tmp_path) == {"eth0"}
-
-
-def test_what_carries_a_bond_counts_and_the_bond_does_not(tmp_path: Path) -> None:
-    interface(tmp_path, "eth0", "bonding_slave", "upper_bond0")
-    interface(tmp_path, "bond0", "bonding", "lower_eth0")
-    assert sampling.network_interfaces(["eth0", "bond0"], tmp_path) == {"eth0"}
+@pytest.mark.parametrize(
+    ("there", "counted"),
+    [
+        (
+            "lo 772; eth0 device; eth1 device; bond0 bonding lower_eth0 lower_eth1; "
+            "docker0 bridge; veth12ab",
+            {"eth0", "eth1"},
+        ),
+        (
+            "lo 772; eth0; tun0 tun_flags 65534; eth0.5 lower_eth0; br0 bridge lower_eth0",
+            {"eth0"},
+        ),
+        ("eth0 bonding_slave upper_bond0; bond0 bonding lower_eth0", {"eth0"}),
+    ],
+    ids=["on a host hardware", "in a container what is not stacked", "what carries a bond"],
+)
+def test_each_interface_counts_once(tmp_path: Path, there: str, counted: set[str]) -> None:
+    names = ["unknown"]
+    for name, *parts in map(str.split, there.split("; ")):
+        kinds = [int(part) for part in parts if part.isdigit()] or [1]
+        interface(tmp_path, name, *(p for p in parts if not p.isdigit()), kind=kinds[0])
+        names.append(name)
+    assert sampling.network_interfaces(names, tmp_path) == counted
 
 
 def test_ip_over_infiniband_is_left_to_the_port_below(tmp_path: Path) -> None:
