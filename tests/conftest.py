@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import signal
 import time
@@ -89,15 +90,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not config.getoption("--campaign"):
         later = [item for item in items if _is_for_campaign(item)]
         config.hook.pytest_deselected(items=later)
-        items[:] = [item for item in items if not _is_for_campaign(item)]
+        left_out = set(later)
+        items[:] = [item for item in items if item not in left_out]
     parallel = config.pluginmanager.hasplugin("xdist")
     for item in items:
         if "session_bed" in getattr(item, "fixturenames", ()):
             item.add_marker("testbed")
-        for marker in CONDITIONAL:
-            if item.get_closest_marker(marker) and (reason := obstacle(marker)):
+        marks = {marker.name for marker in item.iter_markers()}
+        for marker in marks.intersection(CONDITIONAL):
+            if reason := obstacle(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
-        if parallel and (group := _group(item)):
+        if parallel and (group := _group(item, marks)):
             item.add_marker(pytest.mark.xdist_group(group))
     if parallel:  # the long ones first, beside each other; the short ones fill in
         items.sort(key=_place)
@@ -112,11 +115,11 @@ def _is_for_campaign(item: pytest.Item) -> bool:
     )
 
 
-def _group(item: pytest.Item) -> str:
+def _group(item: pytest.Item, marks: set[str]) -> str:
     """Return the fixture that is shared, or the file's name, with the launcher where it has hosts for each."""
     if shared := set(SHARED).intersection(getattr(item, "fixturenames", ())):
         return shared.pop()
-    if not any(item.get_closest_marker(marker) for marker in SERIAL):
+    if marks.isdisjoint(SERIAL):
         return ""
     params = getattr(getattr(item, "callspec", None), "params", {})
     launcher = getattr(params.get("place"), "name", "")
@@ -175,12 +178,18 @@ def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
         pytest.fail("left behind:\n  " + "\n  ".join(left), pytrace=False)
 
 
+@pytest.fixture(scope="session")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Paths for folders, one after the other; ``mktemp`` would look through all those before each time."""
+    parent = tmp_path_factory.mktemp("homes")
+    return map(parent.joinpath, map(str, itertools.count()))
+
+
 @pytest.fixture(autouse=True)
-def home(
-    nothing_left: None, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> Path:
+def home(nothing_left: None, homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty home of the test's own."""
-    folder = tmp_path_factory.mktemp("home")
+    folder = next(homes)
+    folder.mkdir(mode=0o700)
     monkeypatch.setenv("HOME", str(folder))
     return folder
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from distconsole.checks.engine.run import run_check
+from distconsole.checks.gather.short_run import short_run
 from distconsole.config.schema import Config
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.events import CheckEnded
@@ -17,7 +18,6 @@ from distconsole.model.findings import Severity
 from distconsole.model.names import HostName
 from distconsole.model.reports import CheckReport
 from distconsole.model.requests import Check, Level
-from distconsole.operations.launch.short_run import short_run
 from distconsole.session import Session
 from distconsole.ssh.embedded import EmbeddedCluster
 

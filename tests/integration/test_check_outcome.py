@@ -18,6 +18,7 @@ import pytest
 from distconsole.checks.engine.baseline import Baselines
 from distconsole.checks.engine.run import run_check
 from distconsole.checks.gather.engine_jobs import EngineAnswer, EngineJob
+from distconsole.checks.gather.short_run import short_run
 from distconsole.cli.main import exit_code_of, perform_headless
 from distconsole.cli.streams import Streams
 from distconsole.config.schema import Config
@@ -28,7 +29,6 @@ from distconsole.model.expectation import Expectation
 from distconsole.model.findings import Severity
 from distconsole.model.reports import CheckReport
 from distconsole.model.requests import Check, Level, Request
-from distconsole.operations.launch.short_run import short_run
 from distconsole.operations.sessions import lend
 from distconsole.session import Session
 from distconsole.ssh.embedded import EmbeddedCluster

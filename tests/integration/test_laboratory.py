@@ -16,12 +16,12 @@ import pytest
 from distconsole.checks.engine.run import run_check
 from distconsole.checks.gather import collective
 from distconsole.checks.gather.engine_jobs import EngineAnswer, EngineJob
+from distconsole.checks.gather.short_run import short_run
 from distconsole.errors import UnavailableError
 from distconsole.model.events import CheckEnded, CheckProgress, Event, FindingMade, PairProgress
 from distconsole.model.findings import Severity
 from distconsole.model.reports import CheckReport
 from distconsole.model.requests import Check, LauncherName, Level, Where
-from distconsole.operations.launch.short_run import short_run
 from distconsole.rpc import conversation
 from distconsole.session import Session, open_session
 from suite.obstacles import obstacle

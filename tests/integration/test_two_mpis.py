@@ -11,12 +11,12 @@ import pytest
 
 from distconsole.checks.engine.run import run_check
 from distconsole.checks.gather.engine_jobs import EngineAnswer, EngineJob
+from distconsole.checks.gather.short_run import short_run
 from distconsole.model.events import CheckEnded
 from distconsole.model.findings import Severity
 from distconsole.model.reports import CheckReport
 from distconsole.model.requests import Check, LauncherName, Run, Where
 from distconsole.model.run_events import EndState, LogLine
-from distconsole.operations.launch.short_run import short_run
 from distconsole.session import Session, open_session
 from suite.driving import Operator
 from suite.obstacles import MPICH

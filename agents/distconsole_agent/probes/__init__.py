@@ -113,7 +113,6 @@ def _answer(item: Facts, seconds: float, answers: dict[str, Facts]) -> None:
 
 _GROUPS: dict[str, Probe] = {
     "os": machine.look,
-    "shell": python_env.look_at_shell,
     "container": container.look,
     "between": between.look,
     "python_env": python_env.look,

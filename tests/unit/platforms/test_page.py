@@ -55,7 +55,7 @@ def test_a_claim_is_real_only_if_all_of_its_tests_passed(results: Path) -> None:
     )
     assert cells["holds"] == "real"
     assert cells["breaks"] == cells["one way breaks"] == cells["file"] == "**fails**"
-    assert cells["lacks"] == "not tried: needs Horovod"
+    assert cells["lacks"] == "not tried"
     assert cells["was never run"] == "not tried"
     assert (cells["mpirun"], cells["slurm"]) == ("4.1.4", "–")
 

@@ -7,7 +7,6 @@ imports torch only for ``import_torch``.
 from __future__ import annotations
 
 import os
-import pwd
 from collections import deque
 from typing import Any
 
@@ -18,13 +17,8 @@ from distconsole_agent.probes.collectives.preloaded import end_server
 from distconsole_agent.probes.environment import (
     change_environment,
     launch_environment,
-    session_environment,
 )
-from distconsole_agent.probes.programs import run_program
 from distconsole_agent.probes.scripts import ask_python
-
-PROGRAMS = ("python3", "mpirun", "orted", "prted", "torchrun", "horovodrun", "nvidia-smi", "srun")
-_MARK = "distconsole-path "
 
 MAX_FILES = 1 << 17
 MAX_SERVED_SECONDS = 600.0
@@ -81,43 +75,6 @@ def end_import(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
     except OSError:
         return {"ending": False}
     return {"ending": True}
-
-
-def look_at_shell(_args: object, seconds: float) -> dict[str, Any]:
-    """Return the facts of group ``shell``: by shell and program the path, or null."""
-    shell = _login_shell()
-    script = "; ".join(
-        f'printf "{_MARK}%s %s\\n" {program} "$(command -v {program} 2>/dev/null)"'
-        for program in PROGRAMS
-    )
-    # ``ssh host cmd`` gives the shell a bare environment; the session's is that of ssh already.
-    return {
-        "shell": shell,
-        "path": session_environment().get("PATH", ""),
-        "noninteractive": _paths([shell, "-c", script], seconds / 2),
-        "login": _paths([shell, "-lc", script], seconds / 2),
-    }
-
-
-def _login_shell() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_shell or "/bin/sh"
-    except KeyError:
-        return "/bin/sh"
-
-
-def _paths(argv: list[str], seconds: float) -> dict[str, str | None] | None:
-    """Return the path of each program; None when the shell did not answer."""
-    try:
-        ended = run_program(argv, seconds)
-    except OSError:
-        return None
-    found: dict[str, str | None] = {}
-    for line in ended.out.splitlines():
-        if line.startswith(_MARK):
-            name, _, path = line[len(_MARK) :].partition(" ")
-            found[name] = path.strip() or None
-    return found if set(found) == set(PROGRAMS) else None
 
 
 def start(args: dict[str, Any], seconds: float) -> dict[str, Any]:

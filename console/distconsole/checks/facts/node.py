@@ -130,15 +130,6 @@ class OsFacts(Facts, frozen=True, kw_only=True):
         return self.load1 / max(1, self.cpus)
 
 
-class ShellFacts(Facts, frozen=True, kw_only=True):
-    """By program its path, None if the shell finds none."""
-
-    group: ClassVar[str] = "shell"
-    shell: str = ""
-    noninteractive: dict[str, str | None] | None = None
-    login: dict[str, str | None] | None = None
-
-
 class ContainerFacts(Facts, frozen=True, kw_only=True):
     """What the ranks run in: ``trouble`` where it cannot be entered, else what a process inside finds.
 
@@ -180,7 +171,6 @@ class TorchFacts(Facts, frozen=True, kw_only=True):
     cuda: str | None = None
     hip: str | None = None
     git: str = ""
-    debug: bool = False
     nccl: str | None = None
     plugins: tuple[str, ...] = ()
     nccl_library: str | None = None

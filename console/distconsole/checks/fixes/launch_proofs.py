@@ -170,7 +170,6 @@ LAUNCH_PROVERS: dict[str, Prover] = {
         "nproc", "ulimit -u", 1, lambda soft: soft is None or soft >= limits.PROCESSES
     ),
     "lim.cpu_time": _limit_prover("cpu", "ulimit -t", 1, lambda soft: soft is None),
-    "lim.stack": _limit_prover("stack", "ulimit -s", 1024, limits.stack_is_well),
     "tmp.dir": _start_prover(
         "code loaded from TMPDIR and a socket in it",
         {"tmp": True},

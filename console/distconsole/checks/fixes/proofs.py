@@ -60,7 +60,7 @@ BEFORE_TORCH = (NOT_STARTED, "started")
 
 
 def prove(
-    context: CheckContext, findings: Sequence[Finding], start: StartJob | None
+    context: CheckContext, findings: Sequence[Finding], start: StartJob
 ) -> Iterator[tuple[str, dict[int, Finding] | None]]:
     """Try cures: yield a check with None before, and then, by place in ``findings``, each result."""
     bad = (Severity.WARN, Severity.FAIL)
@@ -175,7 +175,7 @@ def _compare_ranks(
     without: Trial | None = None,
     words: str = "",
 ) -> ProofOnHosts | None:
-    if not hosts or bench.start is None:
+    if not hosts:
         return None
     trial = partial(_run_ranks, bench, launcher, hosts, by_hand=by_hand, linked=linked)
     by = "mpirun" if launcher is LauncherName.MPI else "Gloo"
@@ -265,7 +265,6 @@ def _run_ranks(
         NETWORK if by_hand else (),
         lambda: enough.is_set() or context.given_up.is_set(),
     )
-    assert bench.start is not None
     answer = bench.start(context.session, job)
     shown = judge_ranks(answer.ranks, answer.said, len(hosts), context.clock() - began)
     bad = [rank for ranks in answer.ranks.values() for rank in ranks if rank.exit_code != 0]

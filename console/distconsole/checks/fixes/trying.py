@@ -97,7 +97,7 @@ class ProofHosts:
     """Where proofs are made: hosts that answer, who else is blamed; ``start`` starts jobs by mpirun, if any."""
 
     context: CheckContext
-    start: StartJob | None
+    start: StartJob
     blamed: frozenset[str]
 
     @property

@@ -28,7 +28,6 @@ from distconsole.checks.facts.node import (
     OsFacts,
     ProcFacts,
     PythonFacts,
-    ShellFacts,
     ShmFacts,
     TorchFacts,
 )
@@ -70,7 +69,7 @@ MANY_HOSTS, FEW_PINGS = 32, 3
 
 PYTHON_KINDS: tuple[type[Facts], ...] = (PythonFacts, TorchFacts, HorovodFacts, EnvFacts)
 KINDS: tuple[type[Facts], ...] = (
-    *(OsFacts, ShellFacts, ContainerFacts, MpiFacts, GpuFacts),
+    *(OsFacts, ContainerFacts, MpiFacts, GpuFacts),
     *(PortFacts, ProcFacts, ImportFacts, KernelFacts),
     *(FabricFacts, ShmFacts, SlurmFacts, NetFacts, ScriptFacts, FolderFacts, BetweenFacts),
 )
@@ -80,7 +79,6 @@ NOT_ALWAYS = {
     "port": ELSEWHERE,
     "folders": NOTHING_WRITTEN,
     "container": "no container is named: --container",
-    "shell": "the ranks run in a container",
 }
 """Groups of which not every host is asked, and why not."""
 
@@ -197,7 +195,7 @@ def _questions(
         "folders": touch_question(context.launch),
     }
     without = {"port"} if host.name != first or not ports_of(context) else set()
-    without |= {"shell"} if host.container else {"container"}
+    without |= set() if host.container else {"container"}
     if context.launch is None and not deep:
         without.add("folders")
     for kind in KINDS:

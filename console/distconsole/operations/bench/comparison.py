@@ -13,9 +13,9 @@ from statistics import mean, median
 from msgspec import UNSET, structs
 
 from distconsole.errors import ConsoleError, PlanError
-from distconsole.launch.choose import Choice
 from distconsole.launch.engines import MPI, refuse_horovod
-from distconsole.launch.plan import LaunchHosts, PreparedLaunch
+from distconsole.launch.place import PreparedLaunch
+from distconsole.launch.planner import ask_engines, collect_facts
 from distconsole.model.events import (
     BenchEnded,
     BenchProgress,
@@ -25,6 +25,7 @@ from distconsole.model.events import (
     Event,
     Narration,
     Spread,
+    warn,
 )
 from distconsole.model.job import ScriptTraits
 from distconsole.model.names import HostName
@@ -41,19 +42,15 @@ from distconsole.model.run_events import (
 from distconsole.operations.bench import strategies
 from distconsole.operations.control import Control, Wish
 from distconsole.operations.launch import launching
-from distconsole.operations.launch.planner import ask_engines, collect_facts
-from distconsole.operations.sessions import SessionSource, connect_all, lend, warn
+from distconsole.operations.sessions import SessionSource, lend
 from distconsole.runs.store.store import RunStore
-from distconsole.session import Session
+from distconsole.session import Session, connect_all
 
 SPEED, LOSS, ACCURACY = "images_s", "test_loss", "test_accuracy"
 """Metric that the recipe reports after each epoch."""
 
 HOROVOD_BY_MPI = PreparedLaunch(
-    Run(strategies.RECIPE, module=True),
-    {},
-    ScriptTraits(horovod=True),
-    Choice(LauncherName.MPI, ""),
+    Run(strategies.RECIPE, module=True, launcher=LauncherName.MPI), {}, ScriptTraits(horovod=True)
 )
 """Whose engines a host must have for Horovod below mpirun."""
 
@@ -89,7 +86,7 @@ class _Comparison:
     session: Session
     control: Control
     store: RunStore
-    hosts: LaunchHosts
+    hosts: PreparedLaunch
     skipped: list[BenchSkipped] = field(default_factory=list)
     runs: list[BenchRun] = field(default_factory=list)
 
@@ -141,7 +138,7 @@ class _Comparison:
         by_mpi = StrategyName.HOROVOD_MPI
         if strategy.name is not by_mpi:
             raise PlanError(f"Horovod was built without Gloo, so it would be {by_mpi.value}")
-        refuse_horovod(ask_engines(HOROVOD_BY_MPI, self.hosts, self.session).engines, MPI)
+        refuse_horovod(ask_engines(self.hosts, self.session).engines, MPI)
 
     def _run_rounds(self, candidates: list[Candidate]) -> Generator[Event, None, bool]:
         """Run all in turns, odd rounds backwards, without those that fail; return whether the operator left."""

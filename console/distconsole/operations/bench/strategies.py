@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from distconsole.launch.addresses import NodeFacts
+from distconsole.launch.plan import NodeFacts
 from distconsole.model.names import HostName
 from distconsole.model.requests import Bench, LauncherName, Run, StrategyName
 

@@ -24,7 +24,7 @@ from typing import Any
 from distconsole.config.paths import expand_home
 from distconsole.errors import ConsoleError, PlanError, UsageError
 from distconsole.launch.engines import engines_of
-from distconsole.model.events import Event, Narration
+from distconsole.model.events import Event, Narration, warn
 from distconsole.model.findings import Severity
 from distconsole.model.names import HostName
 from distconsole.model.requests import Check, LauncherName, Prepare, Run
@@ -32,7 +32,7 @@ from distconsole.model.run_events import EndState, LogLine, RunEnded
 from distconsole.operations import check
 from distconsole.operations.control import Control
 from distconsole.operations.launch import launching
-from distconsole.operations.sessions import SessionSource, connect_all, lend, warn
+from distconsole.operations.sessions import SessionSource, lend
 from distconsole.operations.setup.node_programs import build_horovod
 from distconsole.operations.setup.plan import (
     HOROVOD_VERSION,
@@ -44,7 +44,7 @@ from distconsole.operations.setup.plan import (
 from distconsole.rpc.link import NodeLink
 from distconsole.rpc.wire import decode_as
 from distconsole.runs.store.store import RunStore
-from distconsole.session import Session, on_every, probe, require_all
+from distconsole.session import Session, connect_all, on_every, probe, require_all
 
 PROBE_SECONDS = 30.0
 DOWNLOAD_SECONDS = 120.0

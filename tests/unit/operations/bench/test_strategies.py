@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distconsole.launch.addresses import NodeFacts
+from distconsole.launch.plan import NodeFacts
 from distconsole.model.names import HostName
 from distconsole.model.requests import Bench, PrecisionName, StrategyName, Where
 from distconsole.operations.bench.strategies import (

@@ -10,12 +10,8 @@ import pytest
 
 from distconsole.config.schema import Config
 from distconsole.errors import PlanError, UnreachableError
-from distconsole.launch.addresses import NodeFacts
-from distconsole.model.cluster import Cluster, Host
-from distconsole.model.events import Narration, Severity
-from distconsole.model.names import HostName
-from distconsole.model.requests import EmitKind, Run
-from distconsole.operations.launch.planner import (
+from distconsole.launch.plan import NodeFacts
+from distconsole.launch.planner import (
     connect_hosts,
     note_crowds,
     reach_hosts,
@@ -23,6 +19,10 @@ from distconsole.operations.launch.planner import (
     refuse_one_machine,
     visible_gpus,
 )
+from distconsole.model.cluster import Cluster, Host
+from distconsole.model.events import Narration, Severity
+from distconsole.model.names import HostName
+from distconsole.model.requests import EmitKind, Run
 from distconsole.session import Session
 from fakes.sshd import end_processes_of
 

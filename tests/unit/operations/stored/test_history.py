@@ -16,6 +16,7 @@ import pytest
 from distconsole.cli.streams import Streams
 from distconsole.config.paths import runs_dir
 from distconsole.errors import ConfigError, RunNotFoundError, UnreachableError, UsageError
+from distconsole.launch.planner import exclude_hosts
 from distconsole.model import requests as ask
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.events import Diagnosed, Event, Narration, RunListed, RunShown, TextMade
@@ -29,7 +30,6 @@ from distconsole.model.run_events import (
     RunEnded,
 )
 from distconsole.operations import perform
-from distconsole.operations.launch.planner import exclude_hosts
 from distconsole.operations.sessions import SessionSource
 from distconsole.operations.stored.remote_runs import KnownRun, find_known
 from distconsole.rpc.frames import RunKnown

@@ -20,7 +20,9 @@ from fakes.any_entry import any_value
 from suite.roll_calls import roll_of
 from suite.seeds import seeds
 
-CASES: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("cases.yaml").read_text())
+CASES: list[dict[str, Any]] = yaml.load(
+    Path(__file__).with_name("cases.yaml").read_text(), yaml.CSafeLoader
+)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["case"])

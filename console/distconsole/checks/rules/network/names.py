@@ -230,35 +230,3 @@ def _mend_names(view: View, peers: Sequence[str], where: str) -> dict[str, Any]:
     text = "; ".join(" ".join(filter(None, line)) for line in lines)
     cure = Cure(hosts=hosts, by_run="passes addresses")
     return {"hint": f"{where}, in /etc/hosts: {text}", "cure": cure}
-
-
-@hint("systemd-machine-id-setup on clones; nothing for containers of one machine.")
-@rule("os.cloned", "os", Level.QUICK, OsFacts, SshFacts, NetFacts)
-def _find_clones(view: View) -> RuleResults:
-    """Machines made from one image with its machine id; containers of one machine, which share it."""
-    boots = {name: ssh.boot_id for name, ssh in view.of(SshFacts).items()}
-    machine_of = machines(view)
-    machine_ids = {
-        name: found.machine_id
-        for name, found in view.of(OsFacts).items()
-        if found.machine_id and not found.containerised
-    }
-    for machine_id, names in by_key((value, name) for name, value in machine_ids.items()).items():
-        if len({boots[name] for name in names}) > 1:
-            yield warn(
-                f"{name_hosts(names)} are clones: they have one machine id",
-                names,
-                seen=f"/etc/machine-id: {machine_id[:64]}, and a kernel of its own on each",
-                expected="an id of its own for each, from which DHCP and others make theirs",
-                hint="on all but one: sudo rm /etc/machine-id && sudo systemd-machine-id-setup, "
-                "then reboot",
-            )
-    for boot, names in by_key((boot, name) for name, boot in boots.items() if boot).items():
-        if len({machine_of[name] for name in names}) > 1:
-            yield info(
-                f"{name_hosts(names)} run on one kernel: containers of one machine",
-                names,
-                seen=f"boot_id {boot[:64]} on each, with addresses of their own",
-                hint="no change is needed if they are to share its memory, processors and GPUs; machines of their own, "
-                "copied from one snapshot, each need another NCCL_HOSTID",
-            )

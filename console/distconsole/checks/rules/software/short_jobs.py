@@ -354,7 +354,7 @@ def _soft_limits(rank: RankReport) -> dict[str, int | None] | None:
 
 MPI_HINTS = {
     r"\b(?:orted|prted|hydra_pmi_proxy)\b.*(?:not found|No such file)": "the daemon is not on the PATH that ssh gives: move the export of PATH to the top of "
-    "~/.bashrc (ssh.path_noninteractive), or mpirun --prefix",
+    "~/.bashrc, or mpirun --prefix",
     "exchange_identification: Connection closed": "an sshd dropped the connection before its version, as for a penalty "
     "(PerSourcePenalties) or when too many log in (MaxStartups); its log says: journalctl -u ssh | grep 'drop connection'",
     "unable to launch the specified application": "the same Python at the same path on all hosts",

@@ -14,14 +14,12 @@ from distconsole.checks.facts.network import NetFacts
 from distconsole.checks.facts.node import Filesystem, OsFacts, SshFacts
 from distconsole.checks.facts.script import FolderFacts, SpeedFacts, Trial
 from distconsole.checks.gather.addresses import machines
-from distconsole.checks.gather.local_facts import NODE_FOLDERS
 from distconsole.checks.rules.system.limits import FULL_BYTES
 from distconsole.checks.rules.wording import dissent, list_some, name_hosts
 from distconsole.model.findings import Cure, HostCure
 from distconsole.model.names import count_text
 from distconsole.model.requests import Level
 
-IN_MEMORY = ("tmpfs", "ramfs")
 NUMBERED = ("nfs", "nfs4", "lustre", "gpfs", "ceph", "beegfs", "wekafs")
 """Filesystems whose server numbers the folders, so that a number is the same on every host."""
 TOLD = "on a filesystem that does not answer: fs.mounts tells which"
@@ -150,21 +148,6 @@ def _mounts(host: HostView) -> RuleResults:
                 hint=f"is its server up? on {HERE}: sudo umount -f -l {mount.point} && sudo mount "
                 f"{mount.point}",
             )
-
-
-@hint("node_dir: a folder on a disk.")
-@host_rule("fs.in_memory", "fs", Level.QUICK, OsFacts)
-def _in_memory(host: HostView) -> RuleResults:
-    """A node folder on tmpfs: logs of runs take memory there, and are gone after a reboot."""
-    path = host.evidence.host.node_dir or NODE_FOLDERS
-    room = host.of(OsFacts).filesystems.get(path)
-    if room is not None and room.mount is not None and room.mount.kind in IN_MEMORY:
-        yield info(
-            f"what runs write is kept in memory on {HERE}, and gone after a reboot: {path} is a "
-            f"{room.mount.kind}",
-            expected="a disk: logs in memory take what ranks may need",
-            hint="node_dir in distconsole.toml: a local folder on a disk",
-        )
 
 
 @hint("chown, or another folder.")

@@ -31,10 +31,6 @@ LOW_SHARE = 0.05
 FULL_BYTES = 16 * MIB
 PROCESSES = 4096
 """Threads count, too: eight ranks with their loaders have two thousand (ompi#7562)."""
-STACK_LOW_BYTES = 2 * MIB
-STACK_BYTES = 8 * MIB
-STACK_HIGH_BYTES = 1 * GIB
-"""Each thread reserves as much as the limit says, and their making fails."""
 MEMORY_LEFT_BYTES = 2 * GIB
 PEER_SHARE = 0.5
 """Less free than half of the usual amount on hosts of the same size: another user's job runs there."""
@@ -210,27 +206,6 @@ def _processes(host: HostView) -> RuleResults:
             expected=expected,
             hint="in docker: --pids-limit=-1; on a host: "
             f"sudo systemctl set-property user-{max(0, facts.uid)}.slice TasksMax=infinity",
-        )
-
-
-def stack_is_well(soft: int | None) -> bool:
-    """Whether a stack's limit allows deep calls and new threads."""
-    return soft is None or STACK_LOW_BYTES <= soft < STACK_HIGH_BYTES
-
-
-@hint("ulimit -s 8192")
-@host_rule("lim.stack", "os", Level.QUICK, OsFacts)
-def _stack(host: HostView) -> RuleResults:
-    """A stack too small for deep calls, or so large that threads cannot be made."""
-    soft, hard = host.of(OsFacts).limits.get("stack", (None, None))
-    if soft is not None and not stack_is_well(soft):
-        what = "smaller than its deepest calls" if soft < STACK_LOW_BYTES else "for every thread"
-        yield warn(
-            f"the stack's limit on {HERE} is {size(soft)}, {what}",
-            seen=f"ulimit -s: {soft // 1024} KiB",
-            expected="8 MiB, as systems have it",
-            hint="ulimit -s 8192, in --setup",
-            cure=_raise_limit(host, "ulimit -s 8192", hard, STACK_BYTES),
         )
 
 
