@@ -11,6 +11,7 @@ from distconsole.model.run_events import GpuSample, LinkChanged, LogLine, RankCh
 from distconsole.operations.job_watch import GONE_SECONDS, Followed
 from distconsole.rpc.frames import JobPart, LogPart, Survey
 from distconsole.runs.diagnosis.found import join_surveys
+from fakes.blank import blank
 
 
 def survey(*pids: int, first: int = 0, logs: tuple[LogPart, ...] = (), key: str = "k") -> Survey:
@@ -83,10 +84,15 @@ def test_a_file_that_hosts_share_is_told_once_and_lines_of_other_jobs_are_not() 
 
 
 def test_its_own_processes_are_no_strangers_on_a_gpu() -> None:
-    sample = GpuSample(
-        t=1.0, run="", host="n2", gpu=0, util=1.0, mem_used=1, mem_total=2, temp_c=None,
-        power_w=None, strangers=("12 u python", "77 v other"),
-    )  # fmt: skip
+    sample = blank(
+        GpuSample,
+        t=1.0,
+        host="n2",
+        util=1.0,
+        mem_used=1,
+        mem_total=2,
+        strangers=("12 u python", "77 v other"),
+    )
     (told,) = followed().take("n2", [sample])
     assert isinstance(told, GpuSample)
     assert (told.run, told.rank, told.strangers) == ("torchrun-t.py", 3, ("77 v other",))

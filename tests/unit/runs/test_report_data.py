@@ -29,25 +29,12 @@ from distconsole.runs.store.run_file import RunRecord
 from distconsole.runs.summary import summarise
 from distconsole.tui.view_models.runs import figures_text
 from fakes import scenes
+from fakes.blank import blank
 
 
 def stepped(rank: int, t: float, step_ms: float) -> Window:
-    return Window(
-        t=t,
-        run="r",
-        rank=rank,
-        step=int(t),
-        steps=1,
-        step_ms_mean=step_ms,
-        step_ms_p95=None,
-        data_ms=None,
-        forward_ms=None,
-        backward_ms=None,
-        optimizer_ms=None,
-        samples_s=None,
-        metrics={},
-        dropped=0,
-        host="h",
+    return blank(
+        Window, t=t, run="r", rank=rank, step=int(t), steps=1, step_ms_mean=step_ms, host="h"
     )
 
 

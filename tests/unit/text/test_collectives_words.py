@@ -18,13 +18,13 @@ from distconsole.model.reports import (
     CheckReport,
     CollectiveReport,
     HostReport,
-    NetworkReport,
     VerifiedReport,
 )
 from distconsole.model.requests import BenchCollectives, LauncherName
 from distconsole.operations.bench.collectives import CHECKS, measure_report
 from distconsole.text.check import bandwidth_text, size_text
 from distconsole.text.show import show_for
+from fakes.blank import blank
 
 
 def timed(op: str, count: int, time_us: float, **more: Any) -> CollectiveReport:
@@ -44,12 +44,11 @@ def timed(op: str, count: int, time_us: float, **more: Any) -> CollectiveReport:
     )
 
 
-REPORT = CheckReport(
+REPORT = blank(
+    CheckReport,
     ok=True,
     outcome=CheckOutcome.HEALTHY,
     hosts={name: HostReport(reachable=True, facts={}) for name in ("a", "b")},
-    findings=(),
-    network=NetworkReport(),
     collectives=(
         timed("all_reduce", 4, 20.0),
         timed("all_reduce", 1 << 26, 40_000.0, correct=False),

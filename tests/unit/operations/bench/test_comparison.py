@@ -9,6 +9,7 @@ from distconsole.model.events import BenchRun, Event, Spread
 from distconsole.model.run_events import EndState, GpuSample, Metric, RunEnded, Window
 from distconsole.model.run_summary import FirstFailure
 from distconsole.operations.bench.comparison import RunFigures, spread, strategy_result
+from fakes.blank import blank
 
 RUN = {"t": 1.0, "run": "r"}
 
@@ -21,32 +22,12 @@ def metric(name: str, step: int, value: float, low: float | None = None) -> Metr
 
 
 def gpu(util: float | None, rank: int | UnsetType = 0) -> GpuSample:
-    return GpuSample(
-        **RUN,
-        host="a",
-        gpu=0,
-        util=util,
-        rank=rank,
-        mem_used=None,
-        mem_total=None,
-        temp_c=None,
-        power_w=None,
-    )
+    return blank(GpuSample, **RUN, host="a", util=util, rank=rank)
 
 
 def window(step: int) -> Window:
     times = dict.fromkeys(("step_ms_mean", "step_ms_p95", "data_ms", "forward_ms", "backward_ms"))
-    return Window(
-        **RUN,
-        **times,
-        optimizer_ms=None,
-        samples_s=None,
-        rank=0,
-        step=step,
-        steps=1,
-        metrics={},
-        dropped=0,
-    )
+    return blank(Window, **RUN, **times, step=step, steps=1)
 
 
 def end(state: EndState = EndState.SUCCEEDED, code: int = 0) -> RunEnded:

@@ -27,6 +27,7 @@ from distconsole.runs.store.planned import reducer_of
 from distconsole.runs.store.run_file import RunRecord, StoredEntry
 from distconsole.runs.store.store import RunStore
 from fakes import scenes
+from fakes.blank import blank
 
 BEFORE = Earlier("train-1123-89c0dd", 1, 18.0, 18.0)
 
@@ -47,10 +48,13 @@ def found(
     load = Load(ranks)
     for host in ("node1", "node2"):
         own = node if host == "node2" else {}
-        sample = NodeSample(
-            t=scenes.START + COUNTED_WINDOWS, run=scenes.RUN, host=host, mem_used=None,
-            mem_total=None, net_rx_s=None, net_tx_s=None, **{"cpu": 40.0, "net_resent_s": 0.0, **own},
-        )  # fmt: skip
+        sample = blank(
+            NodeSample,
+            t=scenes.START + COUNTED_WINDOWS,
+            run=scenes.RUN,
+            host=host,
+            **{"cpu": 40.0, "net_resent_s": 0.0, **own},
+        )
         assert list(load.taken(iter([sample]))) == [sample]
     watch = AllRanksWatch(ranks, load, earlier)
     waits = None if waited is None else (waited, 0.0, 0.0, waited, 0.0)
@@ -114,10 +118,7 @@ def starving(
     watch = AllRanksWatch(ranks, load, None)
     for window in windows(1.0, seconds):
         ranks.hosts[window.rank] = window.host
-        sample = NodeSample(
-            t=window.t, run=scenes.RUN, host=window.host, cpu=cpu, mem_used=None, mem_total=None,
-            net_rx_s=None, net_tx_s=None, cpus=64,
-        )  # fmt: skip
+        sample = blank(NodeSample, t=window.t, run=scenes.RUN, host=window.host, cpu=cpu, cpus=64)
         assert list(load.taken(iter([sample]))) == [sample]
         waits = {"data_ms": data * (window.step_ms_mean or 0.0), "workers": (2, busy, 0.0)}
         found += watch.add(structs.replace(window, **waits) if window.rank < of else window)
