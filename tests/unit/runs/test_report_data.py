@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from distconsole.formats.figures import nice_ticks, short_time
 from distconsole.formats.page import page_of
@@ -40,9 +41,10 @@ def stepped(rank: int, t: float, step_ms: float) -> Window:
 
 def test_a_heat_map_of_many_ranks_is_bounded() -> None:
     heat = RankHistory(STEP, cells=HEAT_CELLS)
+    one = stepped(0, 0.0, 20.0)
     for second in range(0, 600, 3):
         for rank in range(2048):
-            heat.apply(stepped(rank, float(second), 20.0))
+            heat.apply(replace(one, t=float(second), rank=rank))
     found = heat_map(heat, 0.0)
     assert found is not None
     assert len(found.ranks) * found.columns <= HEAT_CELLS
