@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +128,7 @@ def measure(rounds: int, samples: int) -> dict[str, Any]:
         "samples_a_round": samples,
         "samplers": {kind: _figures(costs[kind], calls[kind]) for kind in kinds},
         "ratios": {
-            f"{one}/{other}": asdict(ratios(_shares(costs[one]), _shares(costs[other])))
+            f"{one}/{other}": ratios(_shares(costs[one]), _shares(costs[other]))
             for one, other in PAIRS
             if one in costs and other in costs
         },
@@ -142,9 +142,9 @@ def _shares(costs: Sequence[Cost]) -> list[float]:
 
 def _figures(costs: Sequence[Cost], calls: Calls) -> dict[str, Any]:
     return {
-        "cpu_share": asdict(Spread.of(_shares(costs))),
+        "cpu_share": Spread.of(_shares(costs)),
         "rss_bytes": max(cost.rss_bytes for cost in costs),
-        "calls": asdict(calls),
+        "calls": calls,
     }
 
 

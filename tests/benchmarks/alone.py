@@ -5,8 +5,9 @@ nothing.
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ def run_alone(
         parser.add_argument(f"--{option.replace('_', '-')}", type=type(usual), default=usual)
     given = vars(parser.parse_args(arguments))
     file = given.pop("json")
-    figures = measure(**given)
+    figures: Figures = json.loads(json.dumps(measure(**given), default=asdict))
     print(table(rows(figures)))
     if skipped := figures.get("skipped"):
         print(f"not measured: {skipped}")

@@ -8,18 +8,16 @@ hosts, clients and console share this machine's cores.
 from __future__ import annotations
 
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.alone import Figures, Row, run_alone, text
-from benchmarks.cluster import SECONDS, distconsole, environment, over_ssh, warm
-from benchmarks.measure import Spread, alternate, ratios
+from benchmarks.cluster import SECONDS, bed_and_folder, distconsole, environment, over_ssh, warm
+from benchmarks.measure import Spread, alternate, ratios, spreads
 from distconsole.checks.engine.run import run_check
 from distconsole.model.events import CheckEnded, CheckProgress
 from distconsole.model.requests import Check, Level, Where
@@ -81,9 +79,7 @@ def matrix(bed: Testbed) -> float:
 
 def measure(hosts: int, rounds: int) -> dict[str, Any]:
     """Measure each way once a round; the check of cold hosts in the first round only."""
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-scale-")))
-        bed = stack.enter_context(Testbed(hosts))
+    with bed_and_folder(hosts) as (bed, folder), ExitStack() as stack:
         cold = quick(bed, folder, cold=True)
         contestants: dict[str, Callable[[], float]] = {
             "ssh": partial(logins, bed),
@@ -98,11 +94,11 @@ def measure(hosts: int, rounds: int) -> dict[str, Any]:
         "hosts": hosts,
         "rounds": rounds,
         "seconds": {
-            **{kind: asdict(Spread.of(values)) for kind, values in found.items()},
-            "quick_cold": asdict(Spread.of([cold])),
+            **spreads(found),
+            "quick_cold": Spread.of([cold]),
         },
-        "ratio": asdict(ratios(found["quick"], found["ssh"])),
-        "matrix_seconds": asdict(Spread.of(tried)),
+        "ratio": ratios(found["quick"], found["ssh"]),
+        "matrix_seconds": Spread.of(tried),
     }
 
 

@@ -14,14 +14,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.alone import Figures, Row, run_alone, text
 from benchmarks.cluster import SECONDS, Program, distconsole, environment, over_ssh, warm
-from benchmarks.measure import Spread, alternate
+from benchmarks.measure import alternate, spreads
 from suite.obstacles import obstacle
 from testbed import Testbed
 
@@ -114,7 +113,7 @@ def measure(rounds: int) -> dict[str, Any]:
         found = alternate(contestants, rounds)
     return {
         "rounds": rounds,
-        "seconds": {kind: asdict(Spread.of(values)) for kind, values in found.items()},
+        "seconds": spreads(found),
         "cpu_seconds": {level: min(values) for level, values in checks.cpu_seconds.items()},
         "findings": checks.found,
         "targets": TARGETS,

@@ -10,12 +10,14 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, Any, Self
 
 from suite.environment import scrubbed
 from testbed import Testbed
@@ -108,6 +110,13 @@ def environment(folder: Path) -> dict[str, str]:
         "XDG_DATA_HOME": str(folder / "data"),
         "PYTHONPYCACHEPREFIX": str(folder / "bytecode"),
     }
+
+
+@contextmanager
+def bed_and_folder(hosts: int, **how: Any) -> Iterator[tuple[Testbed, Path]]:
+    """Yield so many hosts, and a folder of this machine that goes with them."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder, Testbed(hosts, **how) as bed:
+        yield bed, Path(folder)
 
 
 def distconsole(bed: Testbed, verb: str, *words: str, hosts: str = "") -> list[str]:

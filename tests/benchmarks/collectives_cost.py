@@ -17,7 +17,6 @@ import statistics
 import subprocess
 import sys
 import time
-from dataclasses import asdict
 from typing import Any
 
 from benchmarks.alone import Figures, Row, run_alone
@@ -118,9 +117,9 @@ def measure(rounds: int) -> dict[str, Any]:
         every["ours"] += ours
         every["noise"] += noise
         sizes[name] = {
-            "seconds": asdict(Spread.of([middle for _, middle, _ in turns])),
-            "ours": asdict(Spread.of(ours)),
-            "noise": asdict(Spread.of(noise)),
+            "seconds": Spread.of([middle for _, middle, _ in turns]),
+            "ours": Spread.of(ours),
+            "noise": Spread.of(noise),
         }
     return {
         "rounds": rounds,

@@ -11,17 +11,15 @@ import json
 import re
 import signal
 import sys
-import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.alone import Figures, Row, run_alone
-from benchmarks.cluster import Program, distconsole, environment
+from benchmarks.cluster import Program, bed_and_folder, distconsole, environment
 from distconsole.model.names import RunId
 from distconsole.runs.store.run_file import StoredEntry
 from distconsole.runs.store.store import RunStore
@@ -212,7 +210,7 @@ def suffer(bed: Testbed, folder: Path, fault: str, cuts: int, steps_s: float) ->
         "exit_code": code,
         "seconds": seconds,
         "steps_s_a_rank": found.steps / RANKS / seconds,
-        "audit": asdict(found),
+        "audit": found,
         "lines_shown_off": shown - found.steps,
         "off": found.off + abs(shown - found.steps) + (RANKS - found.ranks),
         "blind_spots": blind_spots(entries),
@@ -222,9 +220,7 @@ def suffer(bed: Testbed, folder: Path, fault: str, cuts: int, steps_s: float) ->
 def measure(cuts: int, steps_s: float) -> dict[str, Any]:
     """Cut the network, then kill agents, each ``cuts`` times during a run."""
     figures = {}
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-cuts-")))
-        bed = stack.enter_context(Testbed(hosts=2))
+    with bed_and_folder(hosts=2) as (bed, folder):
         for fault in ("network", "agents"):
             figures[fault] = suffer(bed, folder, fault, cuts, steps_s)
     return figures

@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -252,9 +252,7 @@ def measure(rounds: int, torchrun_rounds: int) -> dict[str, Any]:
         "torchrun_rounds": torchrun_rounds,
         "patience_seconds": PATIENCE_SECONDS,
         "seconds": {
-            kind: {
-                part: asdict(Spread.of([getattr(death, part) for death in died])) for part in PARTS
-            }
+            kind: {part: Spread.of([getattr(death, part) for death in died]) for part in PARTS}
             for kind, died in found.items()
         },
         "target_seconds": TARGET_SECONDS,

@@ -22,7 +22,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -196,10 +195,10 @@ class Bench:
             bare.append(statistics.median(turn["bare"] for turn in turns))
             watched.append(statistics.median(turn["watched"] for turn in turns))
         return {
-            "ratio": asdict(Spread.of(ratio)),
-            "floor": asdict(Spread.of(floor)),
-            "bare_seconds": asdict(Spread.of(bare)),
-            "watched_seconds": asdict(Spread.of(watched)),
+            "ratio": Spread.of(ratio),
+            "floor": Spread.of(floor),
+            "bare_seconds": Spread.of(bare),
+            "watched_seconds": Spread.of(watched),
             "ranks": self._ranks,
             "rounds": rounds,
         }
@@ -298,7 +297,7 @@ class Bench:
             kind: {
                 "least_us": least[kind],
                 "more_us": least[kind] - least["bare"],
-                "paired_us": asdict(Spread.of([turn[kind] - turn["bare"] for turn in turns])),
+                "paired_us": Spread.of([turn[kind] - turn["bare"] for turn in turns]),
             }
             for kind in kinds
         }

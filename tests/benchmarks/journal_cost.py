@@ -16,7 +16,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -115,13 +114,13 @@ def measure(rounds: int, seconds: int) -> dict[str, Any]:
         "seconds": seconds,
         "target": TARGET,
         "cpu_ms_a_second": {
-            kind: asdict(Spread.of([1e3 * one for one in each])) for kind, each in cpu.items()
+            kind: Spread.of([1e3 * one for one in each]) for kind, each in cpu.items()
         },
         "longest_append_ms": {
-            kind: asdict(Spread.of([1e3 * each["longest_seconds"] for each in all_]))
+            kind: Spread.of([1e3 * each["longest_seconds"] for each in all_])
             for kind, all_ in found.items()
         },
-        "ratio": asdict(ratios(cpu["safe"], cpu["plain"])),
+        "ratio": ratios(cpu["safe"], cpu["plain"]),
     }
 
 

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -163,8 +163,8 @@ def measure(screen: str, keys: int, folder: str) -> dict[str, Any]:
             worked.append(drawing_seconds(program.pid) - cpu)
         share = (cpu_seconds(program.pid) - before) / (time.monotonic() - since)
     return {
-        "seconds": asdict(Tail.of(took)),
-        "cpu_seconds": asdict(Tail.of(worked)),
+        "seconds": Tail.of(took),
+        "cpu_seconds": Tail.of(worked),
         "cpu_share": share,
     }
 

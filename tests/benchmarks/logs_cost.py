@@ -14,7 +14,6 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +104,7 @@ def measure(rounds: int) -> dict[str, Any]:
     for name, seconds in found.items():
         rate = Spread.of([LINES / each for each in seconds])
         slower = ratios(seconds, found["floor"])
-        figures["steps"][name] = {"lines_s": asdict(rate), "of_floor": asdict(slower)}
+        figures["steps"][name] = {"lines_s": rate, "of_floor": slower}
     return figures
 
 

@@ -14,13 +14,13 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from benchmarks.alone import MIB, Figures, Row, run_alone, text
 from benchmarks.cluster import SECONDS, distconsole, environment, over_ssh, warm
-from benchmarks.measure import Spread, alternate, ratios
+from benchmarks.measure import alternate, ratios, spreads
 from testbed import Host, Testbed
 
 LOOK_SECONDS = 0.05
@@ -162,8 +162,8 @@ def measure(rounds: int, lines: int) -> dict[str, Any]:
         "received": floods.received,
         "shown": floods.shown,
         "peak_rss_bytes": floods.peaks.highest,
-        "seconds": {kind: asdict(Spread.of(values)) for kind, values in found.items()},
-        "ratio": asdict(ratios(found["ours"], found["ssh"])),
+        "seconds": spreads(found),
+        "ratio": ratios(found["ours"], found["ssh"]),
     }
 
 

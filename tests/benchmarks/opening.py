@@ -16,7 +16,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.alone import Figures, Row, run_alone, text
 from benchmarks.glass import Watched
-from benchmarks.measure import Spread, alternate
+from benchmarks.measure import alternate, spreads
 
 HELP_SECONDS, SCREEN_SECONDS = 0.12, 0.5
 INVITATION = "a verb, such as"
@@ -84,7 +83,7 @@ def measure(rounds: int) -> dict[str, Any]:
         found = alternate(contestants, rounds)
     return {
         "rounds": rounds,
-        "seconds": {name: asdict(Spread.of(values)) for name, values in found.items()},
+        "seconds": spreads(found),
         "targets": {"help": HELP_SECONDS, "screen": SCREEN_SECONDS},
     }
 

@@ -21,14 +21,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.alone import Figures, Row, run_alone, text
-from benchmarks.measure import Spread, Tail, alternate
+from benchmarks.measure import Spread, Tail, alternate, spreads
 from distconsole.model.names import RunId
 from distconsole.operations.stored.history import list_summaries
 from distconsole.runs.replay.recording import Recording
@@ -210,15 +209,15 @@ def measure(rounds: int, records: int) -> dict[str, Any]:
         return {
             "seek": seek_seconds(past, folder),
             "runs": RUNS,
-            "list_first_seconds": asdict(Spread.of(first)),
-            "list_seconds": asdict(Spread.of([many.list() for _ in range(rounds)])),
+            "list_first_seconds": Spread.of(first),
+            "list_seconds": Spread.of([many.list() for _ in range(rounds)]),
             "records": past.journal.seconds * past.journal.world * STEPS_A_WINDOW,
             "entries": past.entries(),
             "file_bytes": past.file.stat().st_size,
             "page_bytes": past.page_bytes(),
             "target_seconds": TARGET_SECONDS,
-            "seconds": {kind: asdict(Spread.of(values)) for kind, values in found.items()},
-            "cpu_seconds": {kind: asdict(Spread.of(values)) for kind, values in cpu.items()},
+            "seconds": spreads(found),
+            "cpu_seconds": spreads(cpu),
         }
     finally:
         shutil.rmtree(folder)

@@ -21,7 +21,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -308,7 +307,7 @@ def watched(nodes: Nodes, seconds: float, keys: int) -> dict[str, Any]:
         behind = re.search(r"[A-Z], (\d+) s ago  ", console.glass.text)
         found["behind_seconds"] = int(behind[1]) if behind else 0
         if keys:
-            found["keys"] = asdict(Tail.of(pressed(console, nodes.hosts * nodes.ranks, keys)))
+            found["keys"] = Tail.of(pressed(console, nodes.hosts * nodes.ranks, keys))
         found["load1"] = os.getloadavg()[0]
     return found
 
@@ -321,8 +320,8 @@ def measure(hosts: int, ranks: int, seconds: float, keys: int, rounds: int) -> d
             headless(nodes, *words)  # the model answers, and modules are compiled
             each = [headless(nodes, *words) for _ in range(rounds)]
             found[name] = {
-                "seconds": asdict(Spread.of([one[0] for one in each])),
-                "cpu_seconds": asdict(Spread.of([one[1] for one in each])),
+                "seconds": Spread.of([one[0] for one in each]),
+                "cpu_seconds": Spread.of([one[1] for one in each]),
                 "peak_bytes": max(one[2] for one in each),
             }
             print(name, found[name], flush=True)

@@ -13,21 +13,19 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 import time
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from benchmarks.alone import Figures, Row, run_alone
-from benchmarks.cluster import Line, Program, distconsole, environment
+from benchmarks.cluster import Line, Program, bed_and_folder, distconsole, environment
 from benchmarks.glass import Watched
 from benchmarks.measure import Tail, cpu_seconds, rss_bytes
 from distconsole_agent.contract.limits import WINDOW_SECONDS
-from testbed import Host, Testbed
+from testbed import Host
 
 RANKS = 8
 HOSTS = 2
@@ -109,9 +107,7 @@ def of_lines(lines: Sequence[Line], began_ms: int) -> dict[int, list[Shown]]:
 def measure(seconds: float, hosts: int, flood: int) -> dict[str, Any]:
     """Watch a run for so long, of which so many ranks flood their output."""
     nproc = RANKS // hosts
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-delay-")))
-        bed = stack.enter_context(Testbed(hosts=hosts))
+    with bed_and_folder(hosts=hosts) as (bed, folder), ExitStack() as stack:
         script = folder / "marks.py"
         script.write_text(SCRIPT)
         began_ms = time.time_ns() // 1_000_000

@@ -7,17 +7,15 @@ distconsole, the same ranks started by hand over ssh, torchrun and horovodrun. I
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.alone import Figures, Row, run_alone, text
-from benchmarks.cluster import Program, distconsole, environment, over_ssh, warm
-from benchmarks.measure import Spread, alternate, ratios
+from benchmarks.cluster import Program, bed_and_folder, distconsole, environment, over_ssh, warm
+from benchmarks.measure import alternate, ratios, spreads
 from suite.obstacles import obstacle
 from testbed import Testbed
 
@@ -177,26 +175,19 @@ def measure(rounds: int, only: str) -> dict[str, Any]:
     """Start each kind once a round and return seconds, and ratios within the same round."""
     kinds = [kind for kind in LABELS if kind == "by_hand" or kind in only.split(",")]
     skipped = {"horovodrun": reason} if (reason := obstacle("horovod")) else {}
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-start-")))
-        bed = stack.enter_context(Testbed(hosts=2, node_ssh=True))
+    with bed_and_folder(hosts=2, node_ssh=True) as (bed, folder):
         starts = Starts(bed, folder)
         contestants: dict[str, Callable[[], float]] = {
             kind: partial(starts.seconds, kind) for kind in kinds if kind not in skipped
         }
-        for contestant in contestants.values():
-            contestant()  # every program was read from the disk once
-        starts.script_seconds.clear()
-        found = alternate(contestants, rounds)
+        found = alternate(contestants, rounds, warmed=starts.script_seconds.clear)
     return {
         "rounds": rounds,
         "skipped": skipped,
-        "seconds": {kind: asdict(Spread.of(values)) for kind, values in found.items()},
-        "script_seconds": {
-            kind: asdict(Spread.of(values)) for kind, values in starts.script_seconds.items()
-        },
+        "seconds": spreads(found),
+        "script_seconds": spreads(starts.script_seconds),
         "ratios": {
-            kind: asdict(ratios(values, found["by_hand"]))
+            kind: ratios(values, found["by_hand"])
             for kind, values in found.items()
             if kind != "by_hand"
         },

@@ -7,17 +7,14 @@ for each rank, and without any. Agents run.
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.alone import Figures, Row, run_alone, text
-from benchmarks.cluster import warm
-from benchmarks.measure import Spread, alternate, ratios
+from benchmarks.cluster import bed_and_folder, warm
+from benchmarks.measure import alternate, ratios, spreads
 from benchmarks.start import Starts, Times
 from suite.podman import NEW, RUNNING, install_podman, lacks_podman
 from testbed import Testbed
@@ -74,29 +71,20 @@ def measure(rounds: int) -> dict[str, Any]:
     if reason := lacks_podman():
         nothing: dict[str, Any] = {"seconds": {}, "script_seconds": {}, "ratios": {}}
         return {"rounds": 0, "skipped": reason, "target": TARGET, **nothing}
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-start-")))
-        bed = stack.enter_context(Testbed(hosts=2))
+    with bed_and_folder(hosts=2) as (bed, folder):
         for host in bed.hosts:
             install_podman(host)
         starts = ContainerStarts(bed, folder)
         contestants: dict[str, Callable[[], float]] = {
             kind: partial(starts.seconds, kind) for kind in LABELS
         }
-        for contestant in contestants.values():
-            contestant()  # every program was read from the disk once
-        starts.script_seconds.clear()
-        found = alternate(contestants, rounds)
+        found = alternate(contestants, rounds, warmed=starts.script_seconds.clear)
     return {
         "rounds": rounds,
         "skipped": "",
-        "seconds": {kind: asdict(Spread.of(values)) for kind, values in found.items()},
-        "script_seconds": {
-            kind: asdict(Spread.of(values)) for kind, values in starts.script_seconds.items()
-        },
-        "ratios": {
-            kind: asdict(ratios(found[kind], found["bare"])) for kind in ("running", "new")
-        },
+        "seconds": spreads(found),
+        "script_seconds": spreads(starts.script_seconds),
+        "ratios": {kind: ratios(found[kind], found["bare"]) for kind in ("running", "new")},
         "target": TARGET,
     }
 

@@ -6,17 +6,14 @@ distconsole against horovodrun, and against mpirun, Open MPI's and MPICH's, type
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.alone import Figures, Row, run_alone, text
-from benchmarks.cluster import over_ssh, warm
-from benchmarks.measure import Spread, alternate, ratios
+from benchmarks.cluster import bed_and_folder, over_ssh, warm
+from benchmarks.measure import alternate, ratios, spreads
 from benchmarks.start import Starts, Times
 from suite.obstacles import MPICH, obstacle
 from testbed import Testbed
@@ -107,26 +104,17 @@ def measure(rounds: int) -> dict[str, Any]:
         tool: why for tool, need in NEEDS.items() if (why := obstacle(need) or obstacle("mpi"))
     }
     pairs = {ours: theirs for ours, theirs in AGAINST.items() if theirs not in skipped}
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-start-")))
-        bed = stack.enter_context(Testbed(hosts=2, node_ssh=True))
+    with bed_and_folder(hosts=2, node_ssh=True) as (bed, folder):
         starts = EngineStarts(bed, folder)
         contestants: Mapping[str, Callable[[], float]] = {
             kind: partial(starts.seconds, kind) for pair in pairs.items() for kind in pair
         }
-        for contestant in contestants.values():
-            contestant()  # every program was read from the disk once
-        starts.script_seconds.clear()
-        found = alternate(contestants, rounds)
+        found = alternate(contestants, rounds, warmed=starts.script_seconds.clear)
     return {
         "rounds": rounds,
-        "seconds": {kind: asdict(Spread.of(values)) for kind, values in found.items()},
-        "script_seconds": {
-            kind: asdict(Spread.of(values)) for kind, values in starts.script_seconds.items()
-        },
-        "ratios": {
-            ours: asdict(ratios(found[ours], found[theirs])) for ours, theirs in pairs.items()
-        },
+        "seconds": spreads(found),
+        "script_seconds": spreads(starts.script_seconds),
+        "ratios": {ours: ratios(found[ours], found[theirs]) for ours, theirs in pairs.items()},
         "skipped": skipped,
         "targets": TARGETS,
     }

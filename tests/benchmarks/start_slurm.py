@@ -10,20 +10,17 @@ submitted is held against sbatch, what runs in a job against srun.
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.alone import Figures, Row, run_alone, text
-from benchmarks.cluster import environment, over_ssh, wait_until, warm
-from benchmarks.measure import Spread, alternate, ratios
+from benchmarks.cluster import bed_and_folder, environment, over_ssh, wait_until, warm
+from benchmarks.measure import alternate, ratios, spreads
 from benchmarks.start import FIRST_PORT, until_all
 from suite.obstacles import obstacle
-from testbed import Testbed
 from testbed.slurm import SLURM_ENVIRONMENT, Slurm
 
 TARGET = 1.2
@@ -128,23 +125,21 @@ def measure(rounds: int) -> dict[str, Any]:
     """Start each kind once a round and return seconds, and ratios within the same round."""
     if reason := obstacle("slurm"):
         return {"rounds": 0, "skipped": reason, "seconds": {}, "ratios": {}, "target": TARGET}
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-slurm-")))
-        bed = stack.enter_context(Testbed(hosts=3, environment=SLURM_ENVIRONMENT))
+    with (
+        bed_and_folder(hosts=3, environment=SLURM_ENVIRONMENT) as (bed, folder),
+        ExitStack() as stack,
+    ):
         starts = Starts(stack.enter_context(Slurm(bed)), folder)
         contestants: dict[str, Callable[[], float]] = {
             kind: partial(getattr(starts, kind)) for kind in LABELS
         }
-        for contestant in contestants.values():
-            contestant()  # every program was read from the disk once
-        found = alternate(contestants, rounds)
+        found = alternate(contestants, rounds, warmed=lambda: None)
     return {
         "rounds": rounds,
         "skipped": "",
-        "seconds": {kind: asdict(Spread.of(values)) for kind, values in found.items()},
+        "seconds": spreads(found),
         "ratios": {
-            kind: asdict(ratios(found[kind], found[against]))
-            for kind, against in REFERENCE.items()
+            kind: ratios(found[kind], found[against]) for kind, against in REFERENCE.items()
         },
         "target": TARGET,
     }

@@ -7,18 +7,24 @@ verb by paramiko, one after the other. Agents run, keys let in.
 from __future__ import annotations
 
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.alone import Figures, Row, run_alone, text
-from benchmarks.cluster import SECONDS, Program, distconsole, environment, over_ssh, warm
-from benchmarks.measure import Spread, alternate, ratios
+from benchmarks.cluster import (
+    SECONDS,
+    Program,
+    bed_and_folder,
+    distconsole,
+    environment,
+    over_ssh,
+    warm,
+)
+from benchmarks.measure import alternate, ratios, spreads
 from testbed import Testbed
 
 TARGET = 1.1
@@ -63,18 +69,14 @@ class Starts:
 
 def measure(rounds: int, hosts: int) -> dict[str, Any]:
     """Do each once a round; return seconds, and ratios within the same round."""
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-ssh-")))
-        bed = stack.enter_context(Testbed(hosts))
+    with bed_and_folder(hosts) as (bed, folder):
         warm(bed, folder)
         starts = Starts(bed, folder)
         contestants: dict[str, Callable[[], float]] = {"ssh": starts.ssh}
         for verb in VERBS:
             for transport in ("openssh", "paramiko"):
                 contestants[f"{verb}_{transport}"] = partial(starts.ours, verb, transport)
-        for contestant in contestants.values():
-            contestant()  # every program was read from the disk once
-        found = alternate(contestants, rounds)
+        found = alternate(contestants, rounds, warmed=lambda: None)
     floors = {
         verb: [sum(pair) for pair in zip(found["ssh"], found[f"{verb}_paramiko"], strict=True)]
         for verb in VERBS
@@ -82,8 +84,8 @@ def measure(rounds: int, hosts: int) -> dict[str, Any]:
     return {
         "hosts": hosts,
         "rounds": rounds,
-        "seconds": {kind: asdict(Spread.of(values)) for kind, values in found.items()},
-        "ratios": {verb: asdict(ratios(found[f"{verb}_openssh"], floors[verb])) for verb in VERBS},
+        "seconds": spreads(found),
+        "ratios": {verb: ratios(found[f"{verb}_openssh"], floors[verb]) for verb in VERBS},
         "target": TARGET,
     }
 

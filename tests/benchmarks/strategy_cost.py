@@ -16,7 +16,6 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from benchmarks.alone import Figures, Row, run_alone
@@ -110,12 +109,12 @@ def measure(steps: int, ranks: int, batch: int, width: int) -> dict[str, Any]:
     if found["far"]:
         raise RuntimeError(f"the loops ended {found['far']} apart")
     return {
-        "ratio": asdict(_ratio(found["hand"], found["ours"])),
-        "noise": asdict(_ratio(found["hand"], found["again"])),
-        "cpu_ratio": asdict(_ratio(found["hand cpu"], found["ours cpu"])),
-        "cpu_noise": asdict(_ratio(found["hand cpu"], found["again cpu"])),
-        "hand_seconds": asdict(Spread.of(found["hand"])),
-        "ours_seconds": asdict(Spread.of(found["ours"])),
+        "ratio": _ratio(found["hand"], found["ours"]),
+        "noise": _ratio(found["hand"], found["again"]),
+        "cpu_ratio": _ratio(found["hand cpu"], found["ours cpu"]),
+        "cpu_noise": _ratio(found["hand cpu"], found["again cpu"]),
+        "hand_seconds": Spread.of(found["hand"]),
+        "ours_seconds": Spread.of(found["ours"]),
         "steps": steps,
         "ranks": ranks,
         "batch": batch,

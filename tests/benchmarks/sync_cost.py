@@ -10,16 +10,15 @@ import os
 import random
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from benchmarks.alone import Figures, Row, run_alone, text
-from benchmarks.measure import Spread, alternate
+from benchmarks.cluster import bed_and_folder
+from benchmarks.measure import alternate, spreads
 from distconsole.config.schema import Config
 from distconsole.launch.sync.kept_code import KeptCode
 from distconsole.launch.sync.send import bring, gather
@@ -120,9 +119,7 @@ class Project:
 def measure(rounds: int) -> dict[str, Any]:
     """Bring the project each way once a round and return seconds."""
     skipped = {} if shutil.which("rsync") else {"rsync": "rsync is not installed"}
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-sync-")))
-        bed = stack.enter_context(Testbed(hosts=2))
+    with bed_and_folder(hosts=2) as (bed, folder), ExitStack() as stack:
         hosts = tuple(Host(name=HostName(name)) for name in bed.host_names)
         cluster = Cluster(hosts, str(bed.ssh_config), None)
         session = stack.enter_context(Session(Config(), cluster))
@@ -144,7 +141,7 @@ def measure(rounds: int) -> dict[str, Any]:
         "size": size,
         "hosts": 2,
         "skipped": skipped,
-        "seconds": {kind: asdict(Spread.of(values)) for kind, values in found.items()},
+        "seconds": spreads(found),
         "target_seconds": TARGET_SECONDS,
     }
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -95,10 +94,10 @@ def _compare(bench: Bench, kind: str, rounds: int, checks: int) -> dict[str, Any
     with bench.jobs(SCRIPT, [kind, str(EVERY)], kinds) as jobs:
         said = [json.loads(jobs["verified"].tell(checks)) for _ in range(rounds)]
     return {
-        "check_seconds": asdict(Spread.of([check for check, _, _ in said])),
-        "step_seconds": asdict(Spread.of([step for _, _, step in said])),
-        "share": asdict(Spread.of([check / step / EACH for check, _, step in said])),
-        "floor": asdict(Spread.of([floor / step / EACH for _, floor, step in said])),
+        "check_seconds": Spread.of([check for check, _, _ in said]),
+        "step_seconds": Spread.of([step for _, _, step in said]),
+        "share": Spread.of([check / step / EACH for check, _, step in said]),
+        "floor": Spread.of([floor / step / EACH for _, floor, step in said]),
     }
 
 
