@@ -153,7 +153,6 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
 PROTOCOL_VERSION = 1
 
@@ -181,6 +180,9 @@ MAX_CHECKED_NAME = 256
 
 PLACEHOLDER = re.compile(r"(\{+)(port|run_dir)(\}+)")
 """Placeholders that a shim replaces: the rendezvous port, and the run's folder on its node."""
+
+Values = dict[str, object]
+"""Fields of the contract and their values, None for an unknown one."""
 
 RUN_FIELDS = (
     "run",
@@ -279,7 +281,7 @@ class ProtocolError(Exception):
     """A line that is too long, is not JSON, or is not an object."""
 
 
-def encode(message: dict[str, Any]) -> bytes:
+def encode(message: Values) -> bytes:
     """Return ``message`` as one line. Raises ProtocolError if it exceeds ``MAX_LINE_BYTES``."""
     line = json.dumps(message, separators=(",", ":"), ensure_ascii=True).encode("ascii") + b"\n"
     if len(line) > MAX_LINE_BYTES:
@@ -287,7 +289,7 @@ def encode(message: dict[str, Any]) -> bytes:
     return line
 
 
-def decode(line: bytes) -> dict[str, Any]:
+def decode(line: bytes) -> Values:
     """Return the object that ``line`` holds. Raises ProtocolError if it holds none."""
     if len(line) > MAX_LINE_BYTES:
         raise ProtocolError(f"a line of {len(line)} bytes exceeds {MAX_LINE_BYTES}")

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Callable
+from typing import Callable
 
+from distconsole_agent.contract import records
 from distconsole_agent.contract.runspec import RunSpec
 from distconsole_agent.coordination import blame
 from distconsole_agent.coordination.blame import Failure, RunVerdict, Stop
@@ -17,6 +18,7 @@ from distconsole_agent.coordination.channel import (
     LinkError,
     LinkSession,
     LinkTimes,
+    Message,
     SecretProof,
     Wire,
 )
@@ -152,7 +154,7 @@ class Coordinator:
         self.give_up([Failure(index, rank, 0, t_ns, 1, None, error, "")])
 
     def idle(self, node: int) -> None:
-        """Note that a stopping node has no rank left; once none has, have all kill the rest."""
+        """RunNote that a stopping node has no rank left; once none has, have all kill the rest."""
         self._nodes[node].idle = True
         if all(each.idle or each.ended or each.lost for each in self._nodes):
             self._stop_all(blame.FAILURE, 0.0, but=-1)
@@ -185,7 +187,7 @@ class Coordinator:
 
     # Messages of the nodes
 
-    def _heard(self, node: int, message: dict[str, Any]) -> None:
+    def _heard(self, node: int, message: Message) -> None:
         op = message.get("op")
         if self._is_late(message):
             return
@@ -211,7 +213,7 @@ class Coordinator:
         else:
             raise LinkError(f"an unknown message: {op!r}")
 
-    def _heard_below_engine(self, node: int, message: dict[str, Any]) -> None:
+    def _heard_below_engine(self, node: int, message: Message) -> None:
         if message["op"] == "idle":
             self.idle(node)
         elif message["op"] == OUTLIVED:
@@ -220,7 +222,7 @@ class Coordinator:
             name, exit_code = str(message.get("name")), read_integer(message, "exit_code")
             self._events.command_ended(node, name, exit_code)
 
-    def _is_late(self, message: dict[str, Any]) -> bool:
+    def _is_late(self, message: Message) -> bool:
         if message.get("op") not in OF_ATTEMPT or message.get("final"):
             return False
         return read_integer(message, "restart") != self._restart
@@ -294,7 +296,7 @@ class Coordinator:
         self.whose.lost(index)
         lost = blame.NodeLost(index, self._now_ns(), why)
         left = sum(not node.lost for node in self._nodes)
-        if self._stop_grace is None and left >= self._spec.min_nodes:
+        if self._stop_grace is None and left >= self._spec.fewest_nodes:
             self._outlive(lost, left)
         else:
             self._lost.append(lost)
@@ -312,7 +314,7 @@ class Coordinator:
     def _note_loss(self, lost: blame.NodeLost, severity: str, then: str) -> None:
         host = self._nodes[lost.node].spec.host
         note = notes.node_lost(host, then, self._times.give_up, lost.why)
-        self._events.note({**note, "severity": severity})
+        self._events.note(note._replace(severity=severity))
 
     def _conclude(self, complete: bool = True) -> None:
         if self._verdict is not None:
@@ -375,7 +377,7 @@ class Coordinator:
         self._verdict = verdict
         self._farewell_at = self._loop.clock() + self._times.farewell
         for node in self._nodes:
-            node.post({"op": "verdict", **self._verdict.as_json()})
+            node.post({"op": "verdict", **records.write(self._verdict)})
         self._events.verdict(self._verdict)
         self._timers.append(self._loop.call_later(self._times.farewell, self._part))
         self._part()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from typing import TYPE_CHECKING, Any, Callable, Union
+from typing import TYPE_CHECKING, Callable, Union
 
-from distconsole_agent.contract.runspec import HOROVOD, MAX_NODES, TORCHRUN, RunSpec
+from distconsole_agent.contract.runspec import HOROVOD, TORCHRUN, RunSpec
 from distconsole_agent.coordination.whose import listener_at, trusts
 from distconsole_agent.supervisor import notes
 from distconsole_agent.supervisor.proctree import descendants
@@ -61,12 +61,12 @@ Rendezvous = Union[HeldPort, "KeyValueStore"]
 
 
 def open_rendezvous(
-    loop: Loop, spec: RunSpec, coordinator: Coordinator, note: Callable[[dict[str, Any]], None]
+    loop: Loop, spec: RunSpec, coordinator: Coordinator, note: Callable[[notes.RunNote], None]
 ) -> Rendezvous:
     """Return the rendezvous of the ranks at ``port``, or raise OSError."""
     if spec.launcher != HOROVOD:
         # An elastic torchrun has its own store at the first, and its ranks have theirs at the second.
-        return HeldPort(2 if spec.launcher == TORCHRUN and spec.min_nodes < MAX_NODES else 1)
+        return HeldPort(2 if spec.launcher == TORCHRUN and spec.min_nodes is not None else 1)
     # Late: other runs start sooner without it.
     from distconsole_agent.engines.kvstore import KeyValueStore, room_for
 
@@ -132,7 +132,7 @@ class PortWatch:
         loop: Loop,
         address: str,
         ports: Sequence[int],
-        note: Callable[[dict[str, Any]], None],
+        note: Callable[[notes.RunNote], None],
         refuse: Callable[[str], None],
     ) -> None:
         self._loop = loop

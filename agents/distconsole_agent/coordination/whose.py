@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Callable, NamedTuple
 
-from distconsole_agent.coordination.channel import LinkError
+from distconsole_agent.coordination.channel import LinkError, Message
 from distconsole_agent.coordination.conversation import Member
 from distconsole_agent.coordination.link import read_integer
 from distconsole_agent.supervisor.proctree import descendants, owner_of
@@ -60,7 +60,7 @@ class Whose:
         self._questions = 0
 
     def met(self, node: int, address: str) -> None:
-        """Note an address from which a node has proved knowledge of the secret."""
+        """RunNote an address from which a node has proved knowledge of the secret."""
         self._addresses[node].add(address)
 
     def ask(self, ends: Ends, answer: Callable[[bool], None]) -> None:
@@ -83,7 +83,7 @@ class Whose:
             message = {"op": ASK, "id": self._questions, "maker": ends.maker, "taker": ends.taker}
             self._nodes[index].post(message)
 
-    def heard(self, node: int, message: dict[str, Any]) -> None:
+    def heard(self, node: int, message: Message) -> None:
         """Take the answer of an asked node; one yes is enough."""
         self._take(read_integer(message, "id"), node, ours=message.get("ours") is True)
 
@@ -102,9 +102,10 @@ class Whose:
             answer(ours)
 
 
-def answer_of(message: dict[str, Any]) -> dict[str, Any]:
+def answer_of(message: Message) -> Message:
     try:
-        maker, taker = ((str(at), int(port)) for at, port in (message["maker"], message["taker"]))
+        ends: Any = message["maker"], message["taker"]
+        maker, taker = ((str(at), int(port)) for at, port in ends)
         uid = uid_of(maker, taker)
     except (KeyError, TypeError, ValueError, OverflowError):
         raise LinkError("a question about no connection") from None

@@ -68,7 +68,7 @@ class ElasticEvents(NamedTuple):
 
     start: Callable[[Slot, dict[str, str]], None]
     end: Callable[[Slot], None]
-    note: Callable[[dict[str, Any]], None]
+    note: Callable[[notes.RunNote], None]
     over: Callable[[str, list[Failure]], None]
 
 
@@ -120,7 +120,7 @@ class Elastic:
     # Events of the run
 
     def ended(self, slot: Slot, exit_code: int) -> None:
-        """Note the end of a rank; ``failed`` came before, if it failed by itself."""
+        """RunNote the end of a rank; ``failed`` came before, if it failed by itself."""
         if slot in self.running:
             self.running.discard(slot)
             self._tell(ended=[self._names[slot.node], slot.local_rank, exit_code])
@@ -210,7 +210,7 @@ class Elastic:
             if index not in self._lost
         ]
         # Of a plan that asks for all its nodes, all must be left.
-        fewest = min(self._spec.min_nodes, len(self._spec.nodes))
+        fewest = min(self._spec.fewest_nodes, len(self._spec.nodes))
         self._tell(hosts=hosts, min_hosts=fewest)
 
     def _take(self, message: object) -> None:

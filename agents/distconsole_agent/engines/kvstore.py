@@ -164,7 +164,7 @@ class KeyValueStore:
         return True
 
     def _delete(self, scope: bytes, key: bytes) -> None:
-        """Note that the rank ``key`` needs no more values; once all in a scope do, forget the scope.
+        """RunNote that the rank ``key`` needs no more values; once all in a scope do, forget the scope.
 
         A rank sends this as soon as it is connected to the others, who may still have to read its
         values; and the same names come again when a script calls ``hvd.init()`` again. A rank R

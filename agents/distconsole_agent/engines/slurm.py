@@ -15,10 +15,12 @@ import shlex
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Callable
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Callable
 
-from distconsole_agent.contract.protocol import ErrorCode
-from distconsole_agent.contract.refusal import Refusal, bad_request, read_text, storage
+from distconsole_agent.contract.protocol import ErrorCode, Values
+from distconsole_agent.contract.refusal import Refusal, bad_request, storage
+from distconsole_agent.contract.requests import AgentRequest, ShimRequest
 from distconsole_agent.coordination.restarts import last_checkpoint
 from distconsole_agent.engines import slurm_words
 from distconsole_agent.node_folder.folders import default_node_dir, own_folder, storage_refusal
@@ -57,14 +59,13 @@ KEPT = (*CLIENT_VARIABLES, "SLURM_SUBMIT_DIR", "SLURM_SUBMIT_HOST")
 """Variables of Slurm that are no options of srun."""
 
 
-def do(request: dict[str, Any], environment: dict[str, str], runs: NodeRuns) -> dict[str, Any]:
+def do(request: AgentRequest, environment: dict[str, str], runs: NodeRuns) -> Values:
     """Perform the op ``slurm``, or raise Refusal."""
-    what = request.get("do")
+    what = request.do
     if what == "submit":
-        argv = tuple(_words(request, "argv"))
-        if argv[:1] != ("sbatch",):
+        if request.argv[:1] != ("sbatch",):
             raise bad_request("argv is sbatch and its words")
-        return {"job": submit(argv, environment)}
+        return {"job": submit(request.argv, environment)}
     if what == "show":
         argv = ("scontrol", "-d", "-o", "show", "job", _job(request))
         return {"text": command(argv, environment)}
@@ -74,10 +75,10 @@ def do(request: dict[str, Any], environment: dict[str, str], runs: NodeRuns) -> 
     if what == "step":
         return _begin_step(request, environment, runs)
     if what == "checkpoint":
-        return {"path": last_checkpoint(runs.folder(request.get("run")))}
+        return {"path": last_checkpoint(runs.folder(request.run))}
     if what == "shim":
-        return await_shim(read_text(request, "run"), runs)
-    raise bad_request(f"slurm cannot {str(what)[:40]!r}")
+        return await_shim(request.run, runs)
+    raise bad_request(f"slurm cannot {what[:40]!r}")
 
 
 def submit(argv: tuple[str, ...], environment: dict[str, str]) -> str:
@@ -112,26 +113,23 @@ def command(argv: tuple[str, ...], environment: dict[str, str]) -> str:
     return done.out
 
 
-def _begin_step(
-    request: dict[str, Any], environment: dict[str, str], runs: NodeRuns
-) -> dict[str, Any]:
-    run, job = read_text(request, "run"), _job(request)
-    folder, held = runs.folder(run), request.get("held") is True
+def _begin_step(request: AgentRequest, environment: dict[str, str], runs: NodeRuns) -> Values:
+    job, folder = _job(request), runs.folder(request.run)
     ended = [*runs.program.argv, "step-ended", "--run", folder]
     path = os.path.join(folder, slurm_words.STEP_SCRIPT)
     try:
         with open(path, "w", encoding="utf-8") as file:
-            file.write(step_script(folder, _words(request, "argv"), ended))
+            file.write(step_script(folder, request.argv, ended))
     except OSError as error:
         raise storage_refusal(folder, error) from None
-    if held:
+    if request.held:
         tell_holder(job, path)
     else:
-        runs.start_detached(run, ["/bin/bash", path], environment)
+        runs.start_detached(request.run, ["/bin/bash", path], environment)
     return {"started": True}
 
 
-def step_script(folder: str, srun: list[str], ended: list[str]) -> str:
+def step_script(folder: str, srun: Sequence[str], ended: list[str]) -> str:
     """Return the script that is srun's parent.
 
     A step outlives its srun, so this script watches for its death. A job's options are in
@@ -194,7 +192,7 @@ def tell_holder(job: str, script: str) -> None:
         time.sleep(0.02)
 
 
-def await_shim(run: str, runs: NodeRuns) -> dict[str, Any]:
+def await_shim(run: str, runs: NodeRuns) -> Values:
     """Return ``prepare``'s answer for this node's shim once srun has started it, or raise Refusal."""
     folder = runs.folder(run)
     ended = os.path.join(folder, slurm_words.STEP_ENDED)
@@ -211,18 +209,10 @@ def await_shim(run: str, runs: NodeRuns) -> dict[str, Any]:
     )
 
 
-def _job(request: dict[str, Any]) -> str:
-    job = read_text(request, "job")
-    if not job.isdigit():
+def _job(request: AgentRequest) -> str:
+    if not request.job.isdigit():
         raise bad_request("job is the number of a job")
-    return job
-
-
-def _words(request: dict[str, Any], key: str) -> list[str]:
-    value = request.get(key)
-    if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
-        raise bad_request(f"{key} is a list of words")
-    return value
+    return request.job
 
 
 def attend_to_end(argv: list[str]) -> int:
@@ -251,14 +241,14 @@ def _tell_shim(run_dir: str, exit_code: int) -> None:
     else:
         complaint = slurm_words.read_complaint(run_dir)
         error = f"srun ended with code {exit_code}: {complaint}".rstrip(": ")
-    told = {"op": "fail", "error": error, "exit_code": exit_code or 1}
+    told = ShimRequest("fail", error=error, exit_code=exit_code or 1)
     with contextlib.suppress(OSError, Refusal):
         ask_shim(os.path.join(run_dir, "shim.sock"), told, 10.0)
 
 
 def _shim_lives(run_dir: str) -> bool:
     try:
-        ask_shim(os.path.join(run_dir, "shim.sock"), {"op": "status"}, 10.0)
+        ask_shim(os.path.join(run_dir, "shim.sock"), ShimRequest("status"), 10.0)
     except OSError:
         return False
     except Refusal:

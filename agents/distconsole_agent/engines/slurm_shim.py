@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import signal
 from functools import partial
-from typing import Any, Callable
+from typing import Callable
 
+from distconsole_agent.contract.requests import ShimRequest
 from distconsole_agent.contract.runspec import RunSpec
 from distconsole_agent.coordination import blame
-from distconsole_agent.coordination.link import NODE_LOST
 from distconsole_agent.coordination.restarts import Restart
 from distconsole_agent.engines.slurm_words import has_srun, read_reason, read_srun_death
+from distconsole_agent.supervisor import notes
 from distconsole_agent.supervisor.control import Answer, Reply
 from distconsole_agent.supervisor.processes import SLURMS_SIGNALS, RankProcess
 from distconsole_agent.supervisor.shim import Shim
@@ -64,20 +65,15 @@ class SlurmShim(Shim):
         """The run's, so that Slurm's accounting has it too."""
         return self._ending.verdict.exit_code if self._ending.verdict is not None else 1
 
-    def _answer(self, request: dict[str, Any], reply: Reply) -> Answer | None:
-        if request.get("op") == "fail":
-            return self._told_of_failure(request)
-        return super()._answer(request, reply)
-
-    def _told_of_failure(self, request: dict[str, Any]) -> Answer:
+    def _answer(self, request: ShimRequest, reply: Reply) -> Answer | None:
+        if request.op != "fail":
+            return super()._answer(request, reply)
         if self._state == "prepared":
             self._request_stop(blame.USER, 0.0)
         elif self._ending.verdict is None and (
             self._asks_srun or not self._teardown.begun or self._between_attempts
         ):
-            code = request.get("exit_code")
-            error = str(request.get("error"))[:MAX_ERROR_CHARS]
-            self._fail_by_srun(error, code if isinstance(code, int) else 1)
+            self._fail_by_srun(request.error[:MAX_ERROR_CHARS], request.exit_code)
         return {"ok": True}
 
     def _fail_by_srun(self, error: str, exit_code: int) -> None:
@@ -85,9 +81,9 @@ class SlurmShim(Shim):
             self._srun_failed = True
             self._fail_by_slurm(error, exit_code, None, steady.now_ns())
 
-    def _note(self, note: dict[str, Any]) -> None:
+    def _note(self, note: notes.RunNote) -> None:
         super()._note(note)
-        if note["check"] == NODE_LOST and self._spec.node_index == 0 and not self._asks_srun:
+        if note.check == notes.NODE_LOST and self._spec.node_index == 0 and not self._asks_srun:
             self._asks_srun = True
             self._ask_srun(self._loop.clock() + SRUN_SECONDS)
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from distconsole_agent.contract import limits
 from distconsole_agent.journal.rank_states import Entry
+from distconsole_agent.supervisor import notes
 
 LOG_NAME = re.compile(r"^(?:rank-(\d{1,9})|engine)\.(out|err)$")
 
@@ -228,10 +229,7 @@ class LogSources:
         }
 
     def _note(self, check: str, summary: str, hint: str, log: LogTail, t: float) -> Entry:
-        said = {"check": check, "severity": "warn", "summary": summary, "hint": hint}
-        number = self._rank_of(log)
-        rank = {} if number is None else {"rank": number}
-        return {"t": t, "kind": "note", **said, **rank}
+        return notes.warn(check, summary, hint, rank=self._rank_of(log)).entry(t)
 
     def _who(self, log: LogTail) -> str:
         number = self._rank_of(log)

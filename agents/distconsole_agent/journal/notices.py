@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from distconsole_agent.contract.runspec import RunSpec
 from distconsole_agent.contract.webhook import NotToldError, post
 from distconsole_agent.journal.rank_states import Entry
 from distconsole_agent.supervisor import notes
@@ -38,7 +39,7 @@ class NodeNotices:
     ``stalled``: the ranks that have stalled so far, as the journal knows them.
     """
 
-    def __init__(self, folder: str, spec: dict[str, Any], stalled: Iterable[int] = ()) -> None:
+    def __init__(self, folder: str, spec: RunSpec, stalled: Iterable[int] = ()) -> None:
         self._path, self._kept = os.path.join(folder, FILE), os.path.join(folder, KEPT)
         self._spec = spec
         self._whom = _read(self._path)
@@ -86,7 +87,7 @@ class NodeNotices:
                 # A line that a crash has cut would swallow this one.
                 file.write(b"\n" + json.dumps(line).encode() + b"\n")
         except OSError as error:
-            complain(f"run {self._spec['run']}: {error}")
+            complain(f"run {self._spec.run}: {error}")
 
     def _notice(self, entry: Entry) -> Entry | None:
         kind = entry["kind"]
@@ -107,7 +108,7 @@ class NodeNotices:
         self._stalled.add(rank)
         if stalled:
             return None
-        host = self._spec["nodes"][self._spec["node_index"]]["host"]
+        host = self._spec.host
         text = f"rank {rank} on {host} makes no step"
         return self._make("stall", entry, "stalled", text, rank=rank, host=host)
 
@@ -133,8 +134,7 @@ class NodeNotices:
         return self._make(kind, entry, state, text, **more)
 
     def _make(self, kind: str, entry: Entry, what: str, text: str, **more: object) -> Entry:
-        name = _plain(str(self._spec.get("name") or ""))
-        run = str(self._spec["run"])
+        name, run = _plain(self._spec.name), self._spec.run
         told = {"event": "notice", "kind": kind, "title": f"{name or run} {what}"}
         return {**told, "text": _plain(text), "t": entry["t"], "run": run, "name": name, **more}
 
@@ -162,10 +162,8 @@ class NodeNotices:
         try:
             post(self._whom["address"], notice, self._whom["timeout"])
         except NotToldError as error:
-            complain(f"run {self._spec['run']}: the webhook {error}")
-            host = self._spec["nodes"][self._spec["node_index"]]["host"]
-            note = notes.notice_untold(host, str(error))
-            self.entries.put({"t": round(time.time(), 6), "kind": "note", **note})
+            complain(f"run {self._spec.run}: the webhook {error}")
+            self.entries.put(notes.notice_untold(self._spec.host, str(error)).entry(time.time()))
 
 
 def _read(path: str) -> dict[str, Any]:

@@ -373,7 +373,7 @@ class Recorders:
             return []
         self._two_told = True
         t = self._time(newer, None)
-        return [{"t": t, "kind": "note", **notes.two_trainings(newer.rank, pids)}]
+        return [notes.two_trainings(newer.rank, pids).entry(t)]
 
     def _replaces(self, recorder: Recorder, current: Recorder) -> bool:
         newer = recorder.started_ns > current.started_ns
@@ -419,7 +419,7 @@ class Recorders:
         if not record[6] or rank in self._rare:
             return []
         self._rare.add(rank)
-        return [{"t": t, "kind": "note", **notes.rare_looks(rank, record[6])}]
+        return [notes.rare_looks(rank, record[6]).entry(t)]
 
     def _phases(self, recorder: Recorder, records: list[Record]) -> list[Entry]:
         begun = self._ranks.start_of(recorder.rank, recorder.ring.header)

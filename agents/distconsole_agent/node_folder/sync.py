@@ -14,9 +14,8 @@ import os
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Any
 
-from distconsole_agent.contract.protocol import MAX_PIECES_BYTES
+from distconsole_agent.contract.protocol import MAX_PIECES_BYTES, Values
 from distconsole_agent.contract.refusal import bad_request
 from distconsole_agent.node_folder.folders import own_folder, remove_tree
 from distconsole_agent.node_folder.manifest import (
@@ -50,7 +49,7 @@ class CodeSync:
         self._staging = os.path.join(node_dir, "sync")
         self._ages = Ages(os.path.join(node_dir, "code_since.json"), clock)
 
-    def sync(self, run: str, packed: object) -> dict[str, Any]:
+    def sync(self, run: str, packed: object) -> Values:
         """Return the contents that are missing here; without any, the run's code stands ready.
 
         ``packed`` is the manifest, ``base64(zlib(JSON))``; None for the one that was sent before.
@@ -68,7 +67,7 @@ class CodeSync:
             missing = self._build(os.path.join(staged, CODE), manifest)
         return {"missing": sorted(missing), "tree": manifest.tree}
 
-    def take(self, run: str, pieces: object, packed: object) -> dict[str, Any]:
+    def take(self, run: str, pieces: object, packed: object) -> Values:
         """Keep contents, or pieces of them: ``[[sha256, bytes in all, offset, bytes], ...]``.
 
         Raises Refusal (``bad_request``) when they are not that, and OSError when the disk refuses.

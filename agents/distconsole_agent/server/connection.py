@@ -10,22 +10,23 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
-from typing import Any
 
 from distconsole_agent.contract.limits import MAX_REQUESTS, SEND_SECONDS
 from distconsole_agent.contract.protocol import (
     MAX_LINE_BYTES,
     ErrorCode,
     ProtocolError,
+    Values,
     decode,
     encode,
 )
 from distconsole_agent.contract.refusal import Refusal, bad_request, storage
+from distconsole_agent.contract.requests import AgentRequest, read_request
 from distconsole_agent.system import unix
 from distconsole_agent.system.own_log import complain
 from distconsole_agent.system.threads import begin_thread
 
-Answer = Callable[[dict[str, Any], "Asked"], dict[str, Any]]
+Answer = Callable[[AgentRequest, "Asked"], Values]
 """Returns the result of a request, or raises a ``Refusal``."""
 
 IMMEDIATE = ("ping",)
@@ -35,6 +36,9 @@ RECEIVE_BYTES = 65536
 
 TOO_MANY_CONSOLES = Refusal(
     ErrorCode.TOO_MANY, "too many consoles are connected to this node", "close some of them"
+)
+TOO_MANY_REQUESTS = Refusal(
+    ErrorCode.TOO_MANY, "too many requests at a time", "wait for answers, or cancel streams"
 )
 NO_DESCRIPTORS = Refusal(
     ErrorCode.TOO_MANY,
@@ -87,7 +91,7 @@ class ConsoleConnection:
         except OSError:
             return
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: Values) -> None:
         """Send one message, as soon as the socket takes it. Raises OSError or ProtocolError."""
         self.send_line(encode(message))
 
@@ -124,46 +128,39 @@ class ConsoleConnection:
             if len(held) > MAX_LINE_BYTES:
                 raise ProtocolError(f"a line of more than {MAX_LINE_BYTES} bytes")
 
-    def _take(self, request: dict[str, Any]) -> None:
-        number = request.get("id")
+    def _take(self, message: Values) -> None:
+        number = message.get("id")
         if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << 63:
             raise ProtocolError("a request without a number as its id")
         asked = Asked(self, number)
-        if request.get("op") == "cancel":
-            self._cancel(request.get("target"))
-            self._reply(asked, {})
-            return
-        if request.get("op") in IMMEDIATE:
-            self._answer(asked, request)
-            return
-        refusal = self._admit(asked)
-        if refusal is not None:
+        try:
+            request = read_request(AgentRequest, message)
+            if request.op == "cancel":
+                self._cancel(request.target)
+                self._reply(asked, {})
+            elif request.op in IMMEDIATE:
+                self._answer(asked, request)
+            else:
+                self._begin_answer(asked, request)
+        except Refusal as refusal:
             self.send({"id": number, "error": refusal.as_json()})
-            return
+
+    def _begin_answer(self, asked: Asked, request: AgentRequest) -> None:
+        """Answer a request in a thread of its own. Raises Refusal if there are too many, or no thread is left."""
+        with self._lock:
+            if asked.number in self._asked:
+                raise bad_request(f"request {asked.number} is still being answered")
+            if len(self._asked) >= MAX_REQUESTS or not self._threads.acquire(blocking=False):
+                raise TOO_MANY_REQUESTS
+            self._asked[asked.number] = asked
         try:
             begin_thread(self._answer_aside, asked, request)
         except RuntimeError as error:
             self._count_out(asked)
-            complain(f"{request.get('op')}: {error}")
-            self.send({"id": number, "error": NO_THREADS.as_json()})
+            complain(f"{request.op}: {error}")
+            raise NO_THREADS from None
 
-    def _admit(self, asked: Asked) -> Refusal | None:
-        with self._lock:
-            if asked.number in self._asked:
-                return bad_request(f"request {asked.number} is still being answered")
-            too_many = len(self._asked) >= MAX_REQUESTS or not self._threads.acquire(
-                blocking=False
-            )
-            if too_many:
-                return Refusal(
-                    ErrorCode.TOO_MANY,
-                    "too many requests at a time",
-                    "wait for answers, or cancel streams",
-                )
-            self._asked[asked.number] = asked
-        return None
-
-    def _answer_aside(self, asked: Asked, request: dict[str, Any]) -> None:
+    def _answer_aside(self, asked: Asked, request: AgentRequest) -> None:
         try:
             self._answer(asked, request)
         finally:
@@ -174,7 +171,7 @@ class ConsoleConnection:
             self._asked.pop(asked.number, None)
         self._threads.release()
 
-    def _answer(self, asked: Asked, request: dict[str, Any]) -> None:
+    def _answer(self, asked: Asked, request: AgentRequest) -> None:
         try:
             self._reply(asked, self._answer_to(request, asked))
         except Refusal as refusal:
@@ -191,13 +188,13 @@ class ConsoleConnection:
         except Exception as error:  # noqa: BLE001
             self._refuse(asked, request, error)
 
-    def _refuse(self, asked: Asked, request: dict[str, Any], error: Exception) -> None:
-        text = f"{request.get('op')}: {type(error).__name__}: {error}"
+    def _refuse(self, asked: Asked, request: AgentRequest, error: Exception) -> None:
+        text = f"{request.op}: {type(error).__name__}: {error}"
         complain(text)
         refusal = Refusal(ErrorCode.INTERNAL, text[:500], "see the agent's log on that node")
         self._send_quietly({"id": asked.number, "error": refusal.as_json()})
 
-    def _reply(self, asked: Asked, result: dict[str, Any]) -> None:
+    def _reply(self, asked: Asked, result: Values) -> None:
         self.send({"id": asked.number, "result": result})
 
     def _cancel(self, target: object) -> None:
@@ -206,7 +203,7 @@ class ConsoleConnection:
         if asked is not None:
             asked.cancel()
 
-    def _send_quietly(self, message: dict[str, Any]) -> None:
+    def _send_quietly(self, message: Values) -> None:
         try:
             self.send(message)
         except (OSError, ProtocolError):
@@ -228,7 +225,7 @@ class Asked:
         self._prefix = b'{"id":%d,"item":{"entries":[' % number
         self._wake: Callable[[], None] | None = None
 
-    def send_item(self, item: dict[str, Any]) -> None:
+    def send_item(self, item: Values) -> None:
         self._connection.send({"id": self.number, "item": item})
 
     def send_entries(self, entries: list[bytes], journal_id: str) -> None:

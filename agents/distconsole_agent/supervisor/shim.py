@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from typing import Any
 
+from distconsole_agent.contract import records
 from distconsole_agent.contract.protocol import ErrorCode
 from distconsole_agent.contract.refusal import Refusal, bad_request
-from distconsole_agent.contract.runspec import RunSpec
+from distconsole_agent.contract.requests import ShimRequest
+from distconsole_agent.contract.runspec import RunSpec, clamp_grace
 from distconsole_agent.coordination import blame
 from distconsole_agent.coordination.channel import times_for
 from distconsole_agent.coordination.coordinator import Coordinator
@@ -38,9 +39,6 @@ from distconsole_agent.supervisor.control import (
     Answer,
     Reply,
     ShimSocket,
-    read_endpoint,
-    read_master_port,
-    read_stop,
 )
 from distconsole_agent.supervisor.killing import Kills, count_kills
 from distconsole_agent.supervisor.processes import (
@@ -153,15 +151,19 @@ class Shim:
 
     # Requests
 
-    def _answer(self, request: dict[str, Any], reply: Reply) -> Answer | None:
-        op = request.get("op")
+    def _answer(self, request: ShimRequest, reply: Reply) -> Answer | None:
+        op = request.op
         if op == "status":
             return self._status()
         if op == "start":
             self._start(request, reply)
             return None
         if op == "stop":
-            self._request_stop(*read_stop(request, self._spec.grace))
+            if request.reason not in blame.STOP_EXIT_CODES:
+                why = f"a run is not stopped for {request.reason!r}"
+                raise bad_request(why, "user, sigint or sigterm")
+            given = self._spec.grace if request.grace is None else clamp_grace(request.grace)
+            self._request_stop(request.reason, given)
             return {"ok": True, "stopping": True}
         if op == "kill":
             self._request_stop(self._stop.reason if self._stop else blame.USER, 0.0)
@@ -197,16 +199,18 @@ class Shim:
             self._loop.call_later(PREPARED_SECONDS, self._loop.stop)
             return None, None
 
-    def _start(self, request: dict[str, Any], reply: Reply) -> None:
+    def _start(self, request: ShimRequest, reply: Reply) -> None:
         if self._refused is not None:
             raise self._refused
         if self._state != "prepared":
             raise bad_request(f"the run is {self._state} already")
-        port = read_master_port(request)
-        if self._held is not None:
-            port = self._held.port
+        port = request.master_port if self._held is None else self._held.port
         if self._link is None:
-            endpoint = read_endpoint(request)
+            endpoint = request.coordinator
+            if endpoint is None:
+                raise bad_request(
+                    "the start of this node needs the coordinator's address and port"
+                )
             keep_endpoint(self._run_dir, endpoint)
             self._link = Peer(self._loop, self._spec, endpoint, self._events, self._times)
         self._link.begin()
@@ -399,7 +403,7 @@ class Shim:
         """No command was sent."""
 
     def _outlived(self, failure: blame.Failure) -> None:
-        """Note it: only an engine can decide that the run goes on."""
+        """RunNote it: only an engine can decide that the run goes on."""
         assert self._coordinator is not None
         self._coordinator.failed(failure)
 
@@ -447,8 +451,9 @@ class Shim:
     def _tell_restart(
         self, restart: Restart, failed: blame.RunVerdict, pause_seconds: float
     ) -> None:
-        more = {"pause": round(pause_seconds, 3), "first_failure": failed.first_failure}
-        self._log.write("restart", **restart.as_json(), **more)
+        first = failed.first_failure and records.write(failed.first_failure)
+        pause = round(pause_seconds, 3)
+        self._log.write("restart", **restart.as_json(), pause=pause, first_failure=first)
 
     def _again(self, restart: Restart) -> None:
         """Restart the ranks, unless this node alone has a request to stop."""
@@ -500,8 +505,8 @@ class Shim:
             self._told_of_output = True
             self._note(notes.output_loss(self._spec.host, dropped, over=over))
 
-    def _note(self, note: dict[str, Any]) -> None:
-        self._log.write("note", **note)
+    def _note(self, note: notes.RunNote) -> None:
+        self._log.write("note", **records.write(note))
 
 
 def load_late() -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from distconsole_agent.contract.protocol import Values
 from distconsole_agent.system.kernel_files import entries_of, first_line_of, number_of, text_of
 from distconsole_agent.telemetry.device import (
     EACH_SECONDS,
@@ -152,7 +153,7 @@ class AmdDevice:
         self._amd = amd
         self._handle = amd.handle(index)
         self._questions = Questions()
-        self._values: dict[str, Any] = {}
+        self._values: Values = {}
         self._energy = Rate(1e-6)
         self._processes: list[tuple[int, int | None]] = []
         ask = self._questions.ask

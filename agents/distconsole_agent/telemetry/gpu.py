@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from distconsole_agent.contract.protocol import GPU_FIELDS
+from distconsole_agent.contract.protocol import GPU_FIELDS, Values
 from distconsole_agent.telemetry.amd import Amd, AmdDevice
 from distconsole_agent.telemetry.device import Device, UnitReading
 from distconsole_agent.telemetry.mapping import (
@@ -16,6 +16,7 @@ from distconsole_agent.telemetry.mapping import (
     ListedProcess,
     Listing,
     ProcessTable,
+    RunningRank,
     place,
 )
 from distconsole_agent.telemetry.nvml import DriverGoneError, Nvml, NvmlError, NvmlMissingError
@@ -61,11 +62,10 @@ class GpuSampler:
         self._asked_at: float | None = None
         self._thread: threading.Thread | None = None
 
-    def sample(self, ranks: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
+    def sample(self, ranks: Sequence[RunningRank] = ()) -> list[Values]:
         """Return ``GPU_FIELDS`` of each GPU, or of each instance of a GPU in MIG mode.
 
-        ``ranks`` holds ``rank, local_rank, pid, cuda_visible_devices`` (null: not set) of the
-        ranks on this host. Empty without NVML or a GPU, and until the driver first answered.
+        Empty without NVML or a GPU, and until the driver first answered.
         """
         now = self._clock()
         if self._asked_at is None or now - self._asked_at >= REUSE_SECONDS:
@@ -223,21 +223,18 @@ def open_device(driver: Nvml | Amd, index: int) -> Device | AmdDevice:
     return AmdDevice(driver, index) if isinstance(driver, Amd) else Device(driver, index)
 
 
-def _entry(
-    reading: UnitReading, placement: GpuPlacement, asked_at: float, now: float
-) -> dict[str, Any]:
-    entry: dict[str, Any] = dict.fromkeys(GPU_FIELDS)
-    key = reading.unit.key
-    age = None if reading.read_at is None else now - reading.read_at
-    entry["processes"] = []
-    if age is not None and age <= STALE_SECONDS:
-        entry.update(reading.values)
-        entry["processes"] = placement.processes.get(key, [])
-    entry["gpu"] = reading.unit.index
-    entry["uuid"] = reading.unit.uuid
-    entry["name"] = reading.unit.model
-    entry["mig"] = reading.unit.mig
-    entry["rank"] = placement.ranks.get(key)
-    if reading.read_at is not None and reading.read_at <= asked_at - REUSE_SECONDS:
-        entry["age_s"] = round(now - reading.read_at, 1)
-    return entry
+def _entry(reading: UnitReading, placement: GpuPlacement, asked_at: float, now: float) -> Values:
+    unit, read_at = reading.unit, reading.read_at
+    is_fresh = read_at is not None and now - read_at <= STALE_SECONDS
+    is_late = read_at is not None and read_at <= asked_at - REUSE_SECONDS
+    return {
+        **dict.fromkeys(GPU_FIELDS),
+        **(reading.values if is_fresh else {}),
+        "processes": placement.processes.get(unit.key, []) if is_fresh else [],
+        "gpu": unit.index,
+        "uuid": unit.uuid,
+        "name": unit.model,
+        "mig": unit.mig,
+        "rank": placement.ranks.get(unit.key),
+        "age_s": round(now - read_at, 1) if read_at is not None and is_late else None,
+    }

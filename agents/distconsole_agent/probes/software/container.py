@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from distconsole_agent.contract.protocol import ErrorCode
 from distconsole_agent.contract.refusal import Refusal
+from distconsole_agent.contract.runspec import RunSpec
 from distconsole_agent.node_folder.folders import SHARED_MEMORY, default_node_dir
 from distconsole_agent.probes.arguments import ProbeError, Shell, bad_arguments, probe_failure
 from distconsole_agent.probes.environment import session_environment, use_environment
@@ -253,21 +254,19 @@ def _trouble(message: str, hint: str) -> ProbeError:
     return error
 
 
-def way_of_run(
-    spec: Mapping[str, Any], node_dir: str, environment: Mapping[str, str]
-) -> ContainerWay:
+def way_of_run(spec: RunSpec, node_dir: str, environment: Mapping[str, str]) -> ContainerWay:
     """Return the command by which processes of a run enter its container here; raises Refusal if they cannot."""
-    workdir = os.path.expanduser(str(spec.get("workdir") or ""))
+    workdir = os.path.expanduser(spec.workdir or "")
     folders = [node_dir]
     if os.path.isdir(workdir) and os.path.commonpath([workdir, node_dir]) != node_dir:
         folders.append(workdir)
     try:
-        if spec.get("driver"):
+        if spec.driver:
             what = "elastic Horovod is not steered in a container"
             raise _trouble(what, "give a fixed number of hosts: leave --nnodes MIN:MAX out")
         with use_environment(environment):
-            way = find_way(str(spec["container"]), folders, spec.get("setup") or None)
-        if way.network not in ("", "host") and len(spec["nodes"]) > 1:
+            way = find_way(spec.container, folders, spec.setup)
+        if way.network not in ("", "host") and len(spec.nodes) > 1:
             what = f"the container has a network of its own ({way.network})"
             raise _trouble(
                 f"{what}: other hosts cannot reach its ranks", "start it with --network host"
