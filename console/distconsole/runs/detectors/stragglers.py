@@ -42,6 +42,8 @@ _SIZE = _WAITED + len(PARTS)
 
 Figures = Sequence[float | None]
 Waited = tuple[float, float, float, float, float] | None
+MakesWindow = Window | Callable[[], Window]
+"""The window, or what makes it where it is asked for."""
 Record = tuple[float, ...]
 """Of a window its time, its step, ``FIGURES`` and the five waits; NaN where unknown."""
 
@@ -57,9 +59,7 @@ class Known:
     def __init__(self) -> None:
         self.figures = array("d")
 
-    def add(
-        self, host: str, figures: Figures, waited: Waited, newest: Callable[[], Window]
-    ) -> None:
+    def add(self, host: str, figures: Figures, waited: Waited, newest: MakesWindow) -> None:
         self.figures.extend([nan if each is None else each for each in figures])
         self.figures.extend(waited or _UNSEEN)
         del self.figures[: -pace.KNOWN_WINDOWS * _SIZE]
@@ -86,7 +86,8 @@ class Known:
         known = [None if isnan(each) else each for each in usual]
         times, waited = dict(zip(FIGURES, known, strict=False)), known[len(FIGURES) :]
         said = None if None in waited else tuple(waited)
-        return msgspec.structs.replace(self.newest(), waited_ms=said, **times)
+        newest = self.newest if isinstance(self.newest, Window) else self.newest()
+        return msgspec.structs.replace(newest, waited_ms=said, **times)
 
 
 def _medians(ranks: Collection[Known], figure: int) -> list[float]:
@@ -154,10 +155,10 @@ class StragglerWatch:
         if window.step_ms_mean is None or not window.steps:
             return []
         figures = _figures_of(window)
-        return self.take(window.rank, window.host, figures, window.waited_ms, lambda: window)
+        return self.take(window.rank, window.host, figures, window.waited_ms, window)
 
     def take(
-        self, rank: int, host: str, figures: Figures, waited: Waited, window: Callable[[], Window]
+        self, rank: int, host: str, figures: Figures, waited: Waited, window: MakesWindow
     ) -> list[Straggler]:
         """Take a window with steps, as ``add`` does: its time, step and ``FIGURES``, its waits, and the whole."""
         known = self._recent.get(rank)
