@@ -13,6 +13,7 @@ import pytest
 
 from distconsole_agent.supervisor import proctree
 from fakes.shims import RunUnderTest, gone, script, wait_until
+from suite.lean_torch import LEAN_TORCH
 
 PY = sys.executable
 
@@ -230,9 +231,8 @@ def test_a_forkserver_that_ends_by_itself_is_neither_named_nor_signalled(
         assert named == ([", ".join(map(str, pids))] if daemons else [])
 
 
-SHARES_BY_FILE = """
-import os, sys, time
-import torch
+SHARES_BY_FILE = f"""{LEAN_TORCH}
+import os, time
 torch.multiprocessing.set_sharing_strategy('file_system')
 shared = torch.ones(1000).share_memory_()
 print(shared.untyped_storage()._share_filename_cpu_()[1].decode(), flush=True)

@@ -15,18 +15,19 @@ from distconsole_agent.coordination import link
 from distconsole_agent.coordination.channel import LinkTimes
 from distconsole_agent.supervisor import proctree
 from fakes.shims import RunUnderTest, ShimUnderTest, script, wait_until
+from suite.lean_torch import LEAN_TORCH
 
 PY = sys.executable
 WELL_BEFORE_LOST_SECONDS = LinkTimes().give_up / 4
 
-ALL_REDUCE = """
-import os, sys, time, torch, torch.distributed as dist
+ALL_REDUCE = f"""{LEAN_TORCH}
+import os, time, torch.distributed as dist
 dist.init_process_group("gloo")
 rank = dist.get_rank()
 tensor = torch.ones(4)
 dist.all_reduce(tensor)
 assert tensor.tolist() == [float(dist.get_world_size())] * 4
-open(f"{sys.argv[1]}/ready{rank}", "w").close()
+open(f"{{sys.argv[1]}}/ready{{rank}}", "w").close()
 """
 
 
