@@ -105,20 +105,6 @@ def test_hosts_at_hand_are_asked_for_a_run_that_was_started_elsewhere(
         assert run.end().state is EndState.STOPPED
 
 
-def test_the_first_failure_ends_every_rank_and_is_blamed(
-    standing_sessions: SessionSource, tmp_path: Path
-) -> None:
-    text = f"if rank == 1:\n    time.sleep(0.5)\n    raise ValueError('boom')\n{HANG}"
-    with Operator(Run(write_job(tmp_path, text), nproc="1"), standing_sessions) as run:
-        end = run.end()
-    assert (end.state, end.exit_code) == (EndState.FAILED, 1)
-    assert end.first_failure.rank == 1  # type: ignore[union-attr]
-    assert end.first_failure.host == "node2"  # type: ignore[union-attr]
-    (finding,) = [each for each in run.of(RunFinding) if each.check == "run.first_failure"]
-    assert "ValueError: boom" in finding.summary
-    assert "raise ValueError('boom')" in finding.seen
-
-
 @pytest.mark.parametrize(
     ("reason", "exit_code"), [(StopReason.INTERRUPT, 130), (StopReason.TERMINATE, 143)]
 )

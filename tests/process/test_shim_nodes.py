@@ -47,31 +47,6 @@ def test_a_failure_on_one_node_ends_the_others_without_a_console(tmp_path: Path)
         assert {event["signal"] for event in run.shims[2].events("exited")} == {signal.SIGTERM}
 
 
-def test_a_failure_outside_a_collective_on_node_zero_reaches_the_others(tmp_path: Path) -> None:
-    with RunUnderTest(
-        tmp_path, ["sh", "-c", 'test "$RANK" = 0 && exit 9; sleep 600'], nodes=2
-    ) as run:
-        run.start()
-        verdict = run.verdict()
-        assert verdict["exit_code"] == 9
-        assert verdict["first_failure"]["host"] == "host0"
-
-
-def test_a_node_that_ends_early_waits_for_the_others(tmp_path: Path) -> None:
-    late = script(
-        tmp_path,
-        "import os, sys, time\n"
-        "while os.environ['RANK'] == '0' and not os.path.exists(sys.argv[1]): time.sleep(0.01)\n",
-    )
-    go = tmp_path / "go"
-    with RunUnderTest(tmp_path, [PY, late, str(go)], nodes=2) as run:
-        run.start()
-        run.shims[1].event("exited")
-        assert not run.shims[0].events("exited")
-        go.touch()
-        assert run.verdict()["state"] == "succeeded"
-
-
 def test_a_stop_at_any_node_is_a_stop_everywhere(tmp_path: Path) -> None:
     with RunUnderTest(tmp_path, ["sleep", "600"], nodes=2) as run:
         run.start()
