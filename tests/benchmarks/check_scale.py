@@ -7,7 +7,6 @@ hosts, clients and console share this machine's cores.
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -16,7 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.alone import Figures, Row, run_alone, text
-from benchmarks.cluster import SECONDS, bed_and_folder, distconsole, environment, over_ssh, warm
+from benchmarks.cluster import (
+    bed_and_folder,
+    distconsole,
+    finish,
+    log_in_to_all,
+    warm,
+)
 from benchmarks.measure import Spread, alternate, ratios, spreads
 from distconsole.checks.engine.run import run_check
 from distconsole.model.events import CheckEnded, CheckProgress
@@ -30,38 +35,13 @@ MATRIX_SECONDS = 1.0
 STAGE = "net.reach_tcp"
 
 
-def logins(bed: Testbed) -> float:
-    """Seconds until every host has run ``true``."""
-    began = time.monotonic()
-    clients = [
-        subprocess.Popen(over_ssh(bed, host.name, "true"), stdin=subprocess.DEVNULL)
-        for host in bed.hosts
-    ]
-    codes = [client.wait(SECONDS) for client in clients]
-    if any(codes):
-        raise RuntimeError(f"{sum(map(bool, codes))} logins failed")
-    return time.monotonic() - began
-
-
 def quick(bed: Testbed, folder: Path, *, cold: bool) -> float:
     """Seconds of one check of all hosts, which must be found healthy."""
     if cold:
         bed.reset()
     else:
         warm(bed, folder)
-    began = time.monotonic()
-    done = subprocess.run(
-        distconsole(bed, "check", "--level", "quick"),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        env=environment(folder),
-        text=True,
-        check=False,
-        timeout=SECONDS,
-    )
-    if done.returncode:
-        raise RuntimeError(f"check ended with {done.returncode}: {done.stdout[-2000:]}")
-    return time.monotonic() - began
+    return finish(distconsole(bed, "check", "--level", "quick"), folder)[1]
 
 
 def matrix(bed: Testbed) -> float:
@@ -82,7 +62,7 @@ def measure(hosts: int, rounds: int) -> dict[str, Any]:
     with bed_and_folder(hosts) as (bed, folder), ExitStack() as stack:
         cold = quick(bed, folder, cold=True)
         contestants: dict[str, Callable[[], float]] = {
-            "ssh": partial(logins, bed),
+            "ssh": partial(log_in_to_all, bed),
             "quick": partial(quick, bed, folder, cold=False),
         }
         found = alternate(contestants, rounds)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.alone import Figures, Row, run_alone, text
-from benchmarks.cluster import SECONDS, Program, distconsole, environment, over_ssh, warm
+from benchmarks.cluster import (
+    SECONDS,
+    distconsole,
+    finish,
+    log_in_to_all,
+    warm,
+)
 from benchmarks.measure import alternate, spreads
 from suite.obstacles import obstacle
 from testbed import Testbed
@@ -51,47 +56,26 @@ class Checks:
         self.cpu_seconds: dict[str, list[float]] = {}
         self._cpu = cpu
         self.found: dict[str, dict[str, int]] = {}
-        self._bed = bed
+        self.bed = bed
         self._folder = folder
-
-    def ssh(self) -> float:
-        """The floor: two logins at once."""
-        began = time.monotonic()
-        with ExitStack() as stack:
-            for program in [
-                stack.enter_context(Program(over_ssh(self._bed, host.name, "true")))
-                for host in self._bed.hosts
-            ]:
-                program.wait()
-        return time.monotonic() - began
 
     def build(self) -> float:
         """Seconds in which horovodrun says what is in the Horovod of its own host."""
         began = time.monotonic()
-        self._bed.hosts[0].exec(["horovodrun", "--check-build"], timeout=SECONDS)
+        self.bed.hosts[0].exec(["horovodrun", "--check-build"], timeout=SECONDS)
         return time.monotonic() - began
 
     def check(self, level: str, *, cold: bool = False) -> float:
         """Seconds of one check; the number of its findings by severity is kept."""
         if cold:
-            self._bed.reset()
+            self.bed.reset()
         else:
-            warm(self._bed, self._folder)
-        began, before = time.monotonic(), self._cpu()
-        done = subprocess.run(
-            distconsole(self._bed, "check", "--level", level, "--json"),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            env=environment(self._folder),
-            text=True,
-            check=False,
-            timeout=SECONDS,
-        )
-        seconds = time.monotonic() - began
+            warm(self.bed, self._folder)
+        before = self._cpu()
+        command = distconsole(self.bed, "check", "--level", level, "--json")
+        out, seconds = finish(command, self._folder, codes=(0, 1))
         self.cpu_seconds.setdefault(level, []).append(self._cpu() - before)
-        if done.returncode not in (0, 1):
-            raise RuntimeError(f"check ended with {done.returncode}: {done.stderr[-2000:]}")
-        severities = [each["severity"] for each in json.loads(done.stdout)["findings"]]
+        severities = [each["severity"] for each in json.loads(out)["findings"]]
         self.found[level] = {each: severities.count(each) for each in sorted(set(severities))}
         return seconds
 
@@ -103,7 +87,7 @@ def measure(rounds: int) -> dict[str, Any]:
         cpu = stack.enter_context(counting_cpu())
         checks = Checks(stack.enter_context(Testbed(hosts=2)), folder, cpu)
         contestants: dict[str, Callable[[], float]] = {
-            "ssh": checks.ssh,
+            "ssh": partial(log_in_to_all, checks.bed),
             "quick": partial(checks.check, "quick"),
             "quick_cold": partial(checks.check, "quick", cold=True),
             "standard": partial(checks.check, "standard"),

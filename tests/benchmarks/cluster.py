@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Self
@@ -137,17 +137,42 @@ def warm(bed: Testbed, folder: Path) -> None:
     Raises:
         RuntimeError: if a host cannot be reached.
     """
+    finish(distconsole(bed, "top", "--once"), folder)
+
+
+def finish(
+    command: Sequence[str], folder: Path, codes: Sequence[int] = (0,), **variables: str
+) -> tuple[str, float]:
+    """Run a console to its end; return its standard output and its seconds.
+
+    Raises:
+        RuntimeError: if it ends with another code than ``codes``.
+    """
+    began = time.monotonic()
     done = subprocess.run(
-        distconsole(bed, "top", "--once"),
-        env=environment(folder),
+        command,
+        env={**environment(folder), **variables},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,
         timeout=SECONDS,
     )
-    if done.returncode:
-        raise RuntimeError(f"the hosts cannot be reached: {done.returncode} {done.stderr}")
+    seconds = time.monotonic() - began
+    if done.returncode not in codes:
+        raise RuntimeError(f"{command[1]} ended with {done.returncode}: {done.stderr[-2000:]}")
+    return done.stdout, seconds
+
+
+def log_in_to_all(bed: Testbed) -> float:
+    """Return the seconds of one login to each host, all at once: the floor of what reaches all hosts."""
+    began = time.monotonic()
+    with ExitStack() as stack:
+        commands = [over_ssh(bed, host.name, "true") for host in bed.hosts]
+        for program in [stack.enter_context(Program(command)) for command in commands]:
+            if code := program.wait():
+                raise RuntimeError(f"a login failed with {code}")
+    return time.monotonic() - began
 
 
 def wait_until(is_so: Callable[[], bool], what: str, seconds: float = SECONDS) -> None:

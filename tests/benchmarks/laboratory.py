@@ -7,16 +7,14 @@ warns of is a false finding. ``python -m benchmarks.laboratory [--json FILE] [--
 from __future__ import annotations
 
 import json
-import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from benchmarks.alone import Figures, Row, run_alone
-from benchmarks.cluster import SECONDS, distconsole, environment
+from benchmarks.cluster import distconsole, finish
 from suite.obstacles import obstacle
 from testbed import Testbed
 from testbed.faults import BY_NAME, FAULTS, THREE_AT_ONCE, Fault, Found, Laboratory
@@ -30,24 +28,14 @@ def findings(
     bed: Testbed, folder: Path, words: Sequence[str], variables: Mapping[str, str]
 ) -> tuple[list[Found], float]:
     """Return what a check warns of, and its seconds."""
-    began = time.monotonic()
-    done = subprocess.run(
-        distconsole(bed, "check", "--json", *words),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        env={**environment(folder), **variables},
-        text=True,
-        check=False,
-        timeout=SECONDS,
-    )
-    if not done.stdout:
-        raise RuntimeError(f"check ended with {done.returncode}: {done.stderr[-2000:]}")
+    command = distconsole(bed, "check", "--json", *words)
+    out, seconds = finish(command, folder, codes=range(4), **variables)
     found = [
         (each["severity"], each["check"], tuple(each["hosts"]))
-        for each in json.loads(done.stdout)["findings"]
+        for each in json.loads(out)["findings"]
         if each["severity"] in TROUBLE
     ]
-    return sorted(found), time.monotonic() - began
+    return sorted(found), seconds
 
 
 def judged(wanted: Sequence[Found], found: Sequence[Found], seconds: float) -> dict[str, Any]:

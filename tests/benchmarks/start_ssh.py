@@ -6,22 +6,17 @@ verb by paramiko, one after the other. Agents run, keys let in.
 
 from __future__ import annotations
 
-import subprocess
-import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.alone import Figures, Row, run_alone, text
 from benchmarks.cluster import (
-    SECONDS,
-    Program,
     bed_and_folder,
     distconsole,
-    environment,
-    over_ssh,
+    finish,
+    log_in_to_all,
     warm,
 )
 from benchmarks.measure import alternate, ratios, spreads
@@ -39,32 +34,11 @@ class Starts:
         (script := folder / "says.py").write_text("print('it runs')\n")
         self._script = str(script)
 
-    def ssh(self) -> float:
-        began = time.monotonic()
-        with ExitStack() as stack:
-            commands = [over_ssh(self._bed, host.name, "true") for host in self._bed.hosts]
-            for program in [stack.enter_context(Program(command)) for command in commands]:
-                program.wait()
-        return time.monotonic() - began
-
     def ours(self, verb: str, transport: str) -> float:
         """Seconds of a verb, the program's start and end included; raises RuntimeError if it fails."""
         words = [*VERBS[verb], "--transport", transport]
         words += [self._script] if verb == "run" else []
-        began = time.monotonic()
-        done = subprocess.run(
-            distconsole(self._bed, *words),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            env=environment(self._folder),
-            text=True,
-            check=False,
-            timeout=SECONDS,
-        )
-        seconds = time.monotonic() - began
-        if done.returncode:
-            raise RuntimeError(f"{verb} ended with {done.returncode}: {done.stderr[-2000:]}")
-        return seconds
+        return finish(distconsole(self._bed, *words), self._folder)[1]
 
 
 def measure(rounds: int, hosts: int) -> dict[str, Any]:
@@ -72,7 +46,7 @@ def measure(rounds: int, hosts: int) -> dict[str, Any]:
     with bed_and_folder(hosts) as (bed, folder):
         warm(bed, folder)
         starts = Starts(bed, folder)
-        contestants: dict[str, Callable[[], float]] = {"ssh": starts.ssh}
+        contestants: dict[str, Callable[[], float]] = {"ssh": partial(log_in_to_all, bed)}
         for verb in VERBS:
             for transport in ("openssh", "paramiko"):
                 contestants[f"{verb}_{transport}"] = partial(starts.ours, verb, transport)

@@ -13,7 +13,6 @@ import itertools
 import json
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.alone import Figures, Row, run_alone
-from benchmarks.cluster import SECONDS, Program, distconsole, environment
+from benchmarks.cluster import Program, distconsole, environment, finish
 from benchmarks.measure import Spread
 from testbed import Testbed
 
@@ -93,13 +92,11 @@ def measure(rounds: int, seconds: float, ahead: float) -> dict[str, Any]:
             bed, "run", "--setup", setup, "--nproc", "1", "--name", "traced",
             str(script), str(folder / "steps-"),
         )  # fmt: skip
-        env = environment(folder)
-        with Program(command, env) as run:
+        with Program(command, environment(folder)) as run:
             run.see("all 2 ranks run")
             time.sleep(3 * AROUND_SECONDS)
-            spans = [_trace(bed, folder, env, number, seconds) for number in range(rounds)]
-            stop = distconsole(bed, "stop", "traced")
-            subprocess.run(stop, env=env, check=True, capture_output=True, timeout=SECONDS)
+            spans = [_trace(bed, folder, number, seconds) for number in range(rounds)]
+            finish(distconsole(bed, "stop", "traced"), folder)
             run.wait()
         steps = [_read_steps(folder / f"steps-{rank}") for rank in range(2)]
         return {
@@ -119,19 +116,11 @@ def _build_clock(folder: Path, ahead: float) -> Path:
     return library
 
 
-def _trace(
-    bed: Testbed, folder: Path, env: Mapping[str, str], number: int, seconds: float
-) -> tuple[int, int]:
+def _trace(bed: Testbed, folder: Path, number: int, seconds: float) -> tuple[int, int]:
     """Trace both ranks; return the monotonic nanoseconds between which the steps were touched."""
     file = str(folder / f"{number}.json")
     began = time.monotonic_ns()
-    command = distconsole(bed, "trace", "traced", "--seconds", str(seconds), "-o", file)
-    done = subprocess.run(
-        command, env=env, capture_output=True, text=True, check=False, timeout=SECONDS
-    )
-    if done.returncode:
-        raise RuntimeError(f"trace ended with {done.returncode}: {done.stderr[-2000:]}")
-    print(done.stderr.strip().splitlines()[-1], file=sys.stderr)
+    finish(distconsole(bed, "trace", "traced", "--seconds", str(seconds), "-o", file), folder)
     ended = time.monotonic_ns()
     time.sleep(2 * AROUND_SECONDS)
     return began, ended
