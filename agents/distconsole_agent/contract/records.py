@@ -5,6 +5,7 @@ Dataclasses would do the same, but their module imports ``inspect``, which takes
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping
 from functools import cache, partial
@@ -50,6 +51,15 @@ def read(cls: type[_Record], raw: object, path: str = "") -> _Record:
         values[MORE] = {name: value for name, value in raw.items() if name not in rules}
     make: Callable[..., _Record] = cls
     return make(**values)
+
+
+def read_file(cls: type[_Record], path: str) -> _Record | None:
+    """Return the record in a file; None if it cannot be read, or holds anything else."""
+    try:
+        with open(path, "rb") as file:
+            return read(cls, json.load(file))
+    except (OSError, ValueError, RecursionError):
+        return None
 
 
 def write(record: NamedTuple) -> dict[str, Any]:

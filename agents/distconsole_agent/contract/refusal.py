@@ -22,6 +22,10 @@ def bad_request(message: str, hint: str = "") -> Refusal:
     return Refusal(ErrorCode.BAD_REQUEST, message, hint)
 
 
+def start_failed(message: str, hint: str = "") -> Refusal:
+    return Refusal(ErrorCode.START_FAILED, message, hint)
+
+
 def storage(message: str, hint: str = "") -> Refusal:
     """Return the refusal for a folder of ours that cannot hold the data."""
     return Refusal(ErrorCode.STORAGE, message, hint)

@@ -29,7 +29,7 @@ class AgentRequest(NamedTuple):
     protocol: object = None
     group: str = ""
     args: Mapping[str, object] = MappingProxyType({})
-    target: object = None
+    target: int = -1
     interval: float = 1.0
     # prepare, start, follow, stop
     spec: object = None

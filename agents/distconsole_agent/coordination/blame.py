@@ -121,7 +121,7 @@ class Evidence(NamedTuple):
     outlived: Sequence[NodeLost] = ()
 
 
-class FirstFailure(NamedTuple):
+class BlamedRank(NamedTuple):
     """The failure that a run's others followed from."""
 
     rank: int
@@ -138,7 +138,7 @@ class RunVerdict(NamedTuple):
 
     state: str
     exit_code: int
-    first_failure: FirstFailure | None
+    first_failure: BlamedRank | None
 
 
 def determine_verdict(evidence: Evidence, nodes: Sequence[NodeSpec]) -> RunVerdict:
@@ -149,11 +149,13 @@ def determine_verdict(evidence: Evidence, nodes: Sequence[NodeSpec]) -> RunVerdi
     """
     stop = min(evidence.stops, key=lambda stop: _correct_time(evidence, stop), default=None)
     failure = first_failure(evidence)
-    if failure is not None and not _precedes_all(evidence, stop):
+    stopped_ns = float("inf") if stop is None else _correct_time(evidence, stop)
+    failed_ns = (_correct_time(evidence, each) for each in evidence.failures)
+    if failure is not None and not all(stopped_ns < each for each in failed_ns):
         lost = evidence.lost or _lost_shortly_before(evidence, failure)
         if lost and _follows_from_others(failure):
             return _node_lost(evidence, lost, nodes)
-        described = FirstFailure(
+        described = BlamedRank(
             failure.rank,
             nodes[failure.node].host,
             failure.exit_code,
@@ -164,7 +166,8 @@ def determine_verdict(evidence: Evidence, nodes: Sequence[NodeSpec]) -> RunVerdi
         if _DISAGREEMENT.search(failure.error):
             described = _describe_disagreement(described, evidence.failures, nodes)
         return RunVerdict("failed", failure.exit_code, described)
-    if stop is not None and not _follows_loss(evidence, stop):
+    follows_loss = any(_correct_time(evidence, lost) < stopped_ns for lost in evidence.lost)
+    if stop is not None and not follows_loss:
         return RunVerdict("stopped", STOP_EXIT_CODES[stop.reason], None)
     if evidence.lost:
         return _node_lost(evidence, evidence.lost, nodes)
@@ -203,18 +206,6 @@ def _follows_from_others(failure: Failure) -> bool:
     return is_consequence(failure.error, "" if killed else failure.traceback)
 
 
-def _precedes_all(evidence: Evidence, stop: Stop | None) -> bool:
-    if stop is None:
-        return False
-    stopped_ns = _correct_time(evidence, stop)
-    return all(stopped_ns < _correct_time(evidence, failure) for failure in evidence.failures)
-
-
-def _follows_loss(evidence: Evidence, stop: Stop) -> bool:
-    stopped_ns = _correct_time(evidence, stop)
-    return any(_correct_time(evidence, lost) < stopped_ns for lost in evidence.lost)
-
-
 def _correct_time(evidence: Evidence, moment: Failure | Stop | NodeLost) -> int:
     if isinstance(moment, NodeLost):  # the time is the judging node's
         return moment.t_ns
@@ -237,13 +228,13 @@ def _node_lost(
     lost = min(losses, key=lambda lost: _correct_time(evidence, lost))
     node = nodes[lost.node]
     error = f"node {node.host} lost" + (f": {lost.why}" if lost.why else "")
-    described = FirstFailure(node.ranks[0] if node.ranks else 0, node.host, 1, error)
+    described = BlamedRank(node.ranks[0] if node.ranks else 0, node.host, 1, error)
     return RunVerdict("failed", 1, described)
 
 
 def _describe_disagreement(
-    described: FirstFailure, failures: Sequence[Failure], nodes: Sequence[NodeSpec]
-) -> FirstFailure:
+    described: BlamedRank, failures: Sequence[Failure], nodes: Sequence[NodeSpec]
+) -> BlamedRank:
     """Name the rank that differs from two others; if the errors do not show it, name the reporting ranks."""
     pairs = [
         set(map(int, found.groups())) for each in failures if (found := _PAIR.search(each.error))

@@ -16,8 +16,7 @@ from functools import partial
 from typing import Callable, NamedTuple
 
 from distconsole_agent.contract.runspec import RunSpec
-from distconsole_agent.system import tcp
-from distconsole_agent.system.door import Door
+from distconsole_agent.system.door import Door, listen_on
 from distconsole_agent.system.loop import READ, WRITE, Loop, Timer
 from distconsole_agent.system.sha256 import equal_digests, hmac_sha256
 
@@ -283,7 +282,7 @@ class Admission:
         self._expects = expects
         self._admitted = admitted
         self._strangers: dict[Wire, Timer] = {}
-        self._listener = tcp.listen(spec.nodes[0].address, BACKLOG)
+        self._listener = listen_on(spec.nodes[0].address, BACKLOG)
         self._door = Door(loop, self._listener, self._enter)
 
     @property

@@ -139,14 +139,6 @@ class NodeConversation:
         if isinstance(number, int):
             self._unacknowledged = [kept for kept in self._unacknowledged if kept[0] > number]
 
-    def _count(self, number: object) -> bool:
-        """Return True for a new message. Raises LinkError when one before it is missing."""
-        if not isinstance(number, int) or number > self._got + 1:
-            raise LinkError("a message is missing")
-        fresh = number > self._got
-        self._got = max(self._got, number)
-        return fresh
-
     def _hear(self) -> None:
         now = self._loop.clock()
         if self._heard:
@@ -165,9 +157,12 @@ class NodeConversation:
                 self.tell(kept)
         elif op != "beat":
             if "n" in message:
-                fresh = self._count(message["n"])
+                number, before = message["n"], self._got
+                if not isinstance(number, int) or number > before + 1:
+                    raise LinkError("a message is missing")
+                self._got = max(before, number)
                 self._acknowledge()
-                if not fresh:
+                if number <= before:
                     return
             self._on_message(message)
 

@@ -83,7 +83,13 @@ class Coordinator:
         self._timers: list[Timer] = []
         self._door: Admission | None = None
         if len(spec.nodes) > 1:
-            self._door = Admission(loop, spec, times, self._expects, self._admit)
+            self._door = Admission(
+                loop,
+                spec,
+                times,
+                lambda index: 0 < index < len(self._nodes) and not self._nodes[index].lost,
+                self._admit,
+            )
             self._tick_timer = loop.call_later(times.heartbeat, self._tick)
 
     @property
@@ -154,7 +160,7 @@ class Coordinator:
         self.give_up([Failure(index, rank, 0, t_ns, 1, None, error, "")])
 
     def idle(self, node: int) -> None:
-        """RunNote that a stopping node has no rank left; once none has, have all kill the rest."""
+        """Note that a stopping node has no rank left; once none has, have all kill the rest."""
         self._nodes[node].idle = True
         if all(each.idle or each.ended or each.lost for each in self._nodes):
             self._stop_all(blame.FAILURE, 0.0, but=-1)
@@ -170,26 +176,25 @@ class Coordinator:
 
     # Connections
 
-    def _expects(self, index: int) -> bool:
-        return 0 < index < len(self._nodes) and not self._nodes[index].lost
-
     def _admit(self, wire: Wire, proof: SecretProof, lines: list[bytes]) -> None:
         conversation = self._nodes[proof.node].conversation
         assert conversation is not None
         self.whose.met(proof.node, wire.peer_address)
-        wire.hand_to(partial(self._read, conversation))
+
+        def read() -> None:
+            conversation.read()
+            self._part()
+
+        wire.hand_to(read)
         conversation.attach(LinkSession(wire, proof.key("server"), proof.key("client")))
         conversation.receive(lines)
-
-    def _read(self, conversation: NodeConversation) -> None:
-        conversation.read()
-        self._part()
 
     # Messages of the nodes
 
     def _heard(self, node: int, message: Message) -> None:
         op = message.get("op")
-        if self._is_late(message):
+        of_attempt = op in OF_ATTEMPT and not message.get("final")
+        if of_attempt and read_integer(message, "restart") != self._restart:
             return
         if op == "ping":
             pong = {"op": "pong", "t0": read_integer(message, "t0"), "t1": self._now_ns()}
@@ -209,7 +214,7 @@ class Coordinator:
         elif op == ANSWER:
             self.whose.heard(node, message)
         elif op == SHIM_GONE:
-            self._bereaved(node, str(message.get("why") or blame.SHIM_GONE)[:MAX_WHY_CHARS])
+            self._shim_gone(node, str(message.get("why") or blame.SHIM_GONE)[:MAX_WHY_CHARS])
         else:
             raise LinkError(f"an unknown message: {op!r}")
 
@@ -221,11 +226,6 @@ class Coordinator:
         else:
             name, exit_code = str(message.get("name")), read_integer(message, "exit_code")
             self._events.command_ended(node, name, exit_code)
-
-    def _is_late(self, message: Message) -> bool:
-        if message.get("op") not in OF_ATTEMPT or message.get("final"):
-            return False
-        return read_integer(message, "restart") != self._restart
 
     # The run's end
 
@@ -279,7 +279,7 @@ class Coordinator:
                 self._lose(index)
         self._part()
 
-    def _bereaved(self, index: int, why: str) -> None:
+    def _shim_gone(self, index: int, why: str) -> None:
         """Take a node's agent at its word that the node's shim is gone."""
         node = self._nodes[index]
         if node.conversation is not None:

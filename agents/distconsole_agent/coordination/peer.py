@@ -217,7 +217,7 @@ class Peer:
 
     def _look_before(self, t_ns: int) -> None:
         """Read the socket empty: a coordinator that has hung up did so before ``t_ns``."""
-        for _ in ("what it said", "its end"):
+        for _ in range(2):  # the last message, and the end
             if self._meeting is not None:
                 self._meet()
             else:

@@ -88,19 +88,15 @@ def _adjacent(count: int) -> list[socket.socket]:
     try:
         for _ in range(count):
             port = bound[-1].getsockname()[1] + 1 if bound else 0
-            bound.append(_bound_anywhere(port))
+            try:
+                bound.append(_bound(socket.AF_INET6, "::", port))
+            except OSError:
+                bound.append(_bound(socket.AF_INET, "0.0.0.0", port))  # noqa: S104 - it never listens
     except (OSError, OverflowError):
         for sock in bound:
             sock.close()
         raise
     return bound
-
-
-def _bound_anywhere(port: int) -> socket.socket:
-    try:
-        return _bound(socket.AF_INET6, "::", port)
-    except OSError:
-        return _bound(socket.AF_INET, "0.0.0.0", port)  # noqa: S104 - it never listens
 
 
 def _bound(family: int, address: str, port: int) -> socket.socket:

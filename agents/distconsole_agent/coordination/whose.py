@@ -60,7 +60,7 @@ class Whose:
         self._questions = 0
 
     def met(self, node: int, address: str) -> None:
-        """RunNote an address from which a node has proved knowledge of the secret."""
+        """Note an address from which a node has proved knowledge of the secret."""
         self._addresses[node].add(address)
 
     def ask(self, ends: Ends, answer: Callable[[bool], None]) -> None:
@@ -182,8 +182,11 @@ def _ask_kernel(family: int, ports: list[bytes], addresses: list[bytes]) -> Hold
 
 def _read_table(family: int, ports: list[bytes], addresses: list[bytes]) -> Holder | None:
     """Look into proc(5)'s table of all connections, where addresses that listen may be any."""
+    # Words of 4 bytes, each as this machine keeps it.
+    words = [struct.unpack(f"={len(address) // 4}I", address) for address in addresses]
     near, far = (
-        f"{_in_hex(address)}:{port.hex().upper()}" for address, port in zip(addresses, ports)
+        f"{''.join(f'{word:08X}' for word in each)}:{port.hex().upper()}"
+        for each, port in zip(words, ports)
     )
     anywhere = f"{'0' * 2 * len(addresses[0])}:{ports[0].hex().upper()}"
     try:
@@ -194,12 +197,6 @@ def _read_table(family: int, ports: list[bytes], addresses: list[bytes]) -> Hold
     wanted = ([near, far], [anywhere, far])
     found = (Holder(int(row[7]), int(row[9])) for row in rows if row[1:3] in wanted)
     return next((holder for holder in found if holder.inode), None)
-
-
-def _in_hex(address: bytes) -> str:
-    """Return an address as that table has it: words of 4 bytes, each as this machine keeps it."""
-    words = struct.unpack(f"={len(address) // 4}I", address)
-    return "".join(f"{word:08X}" for word in words)
 
 
 def _pack_address(address: str) -> bytes:

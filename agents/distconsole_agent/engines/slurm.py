@@ -18,8 +18,8 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Callable
 
-from distconsole_agent.contract.protocol import ErrorCode, Values
-from distconsole_agent.contract.refusal import Refusal, bad_request, storage
+from distconsole_agent.contract.protocol import Values
+from distconsole_agent.contract.refusal import Refusal, bad_request, start_failed, storage
 from distconsole_agent.contract.requests import AgentRequest, ShimRequest
 from distconsole_agent.coordination.restarts import last_checkpoint
 from distconsole_agent.engines import slurm_words
@@ -86,7 +86,7 @@ def submit(argv: tuple[str, ...], environment: dict[str, str]) -> str:
     told = command(argv, environment)
     job = told.strip().splitlines()[-1].partition(";")[0] if told.strip() else ""
     if not job.isdigit():
-        raise Refusal(ErrorCode.START_FAILED, f"sbatch named no job: {told.strip()[:200]}")
+        raise start_failed(f"sbatch named no job: {told.strip()[:200]}")
     return job
 
 
@@ -95,21 +95,20 @@ def command(argv: tuple[str, ...], environment: dict[str, str]) -> str:
     try:
         done = run_program(argv, COMMAND_SECONDS, env=environment)
     except FileNotFoundError:
-        raise Refusal(
-            ErrorCode.START_FAILED,
+        raise start_failed(
             f"there is no {argv[0]} on this host",
             "--slurm-login names a host that has Slurm's commands",
         ) from None
     except OSError as error:
-        raise Refusal(ErrorCode.START_FAILED, f"{argv[0]} did not work: {error}") from None
+        raise start_failed(f"{argv[0]} did not work: {error}") from None
     if done.exit_code is None:
         late = f"{argv[0]} did not end within {COMMAND_SECONDS:g} s"
-        raise Refusal(ErrorCode.START_FAILED, late)
+        raise start_failed(late)
     if done.exit_code:
         words = done.err.strip().splitlines()
         told = "; ".join(line.partition(": error: ")[2] or line for line in words[-3:])
         why = told[:500] or f"code {done.exit_code}"
-        raise Refusal(ErrorCode.START_FAILED, f"{argv[0]}: {why}")
+        raise start_failed(f"{argv[0]}: {why}")
     return done.out
 
 
@@ -183,8 +182,7 @@ def tell_holder(job: str, script: str) -> None:
                 os.close(pipe)
                 return
         if time.monotonic() > deadline:
-            raise Refusal(
-                ErrorCode.START_FAILED,
+            raise start_failed(
                 f"job {job} runs, but its script does not wait in {folder}",
                 "has the job a /tmp of its own (job_container/tmpfs, namespace/…)? "
                 "Then take salloc, and distconsole run inside it",
@@ -202,8 +200,7 @@ def await_shim(run: str, runs: NodeRuns) -> Values:
         return prepared
     said = slurm_words.read_complaint(folder)
     own_tmp = "has the job a /tmp of its own (job_container/tmpfs, namespace/…)? Then it needs node_dir in the configuration"
-    raise Refusal(
-        ErrorCode.START_FAILED,
+    raise start_failed(
         f"srun did not start the run's supervisor: {said or 'it said nothing'}",
         "'scontrol show job' and slurmd's log on that host say more" if said else own_tmp,
     )
@@ -225,35 +222,31 @@ def attend_to_end(argv: list[str]) -> int:
     run_dir, exit_code = os.path.abspath(words[1]), int(words[3])
     for number in NOT_OURS:
         signal.signal(number, signal.SIG_IGN)
-    _tell_shim(run_dir, exit_code)
-    _wait_until(lambda: not _shim_lives(run_dir), GONE_SECONDS)
-    if held:
-        ended = os.path.join(run_dir, "ended.json")
-        if _wait_until(lambda: os.path.exists(ended), END_SECONDS):
-            time.sleep(LINGER_SECONDS)
-    return slurm_words.read_exit_code(os.path.join(run_dir, VERDICT), exit_code)
-
-
-def _tell_shim(run_dir: str, exit_code: int) -> None:
     death = slurm_words.read_srun_death(run_dir)
     if death is not None:
         error = death.error
     else:
         complaint = slurm_words.read_complaint(run_dir)
         error = f"srun ended with code {exit_code}: {complaint}".rstrip(": ")
-    told = ShimRequest("fail", error=error, exit_code=exit_code or 1)
+    shim = os.path.join(run_dir, "shim.sock")
     with contextlib.suppress(OSError, Refusal):
-        ask_shim(os.path.join(run_dir, "shim.sock"), told, 10.0)
+        ask_shim(shim, ShimRequest("fail", error=error, exit_code=exit_code or 1), 10.0)
 
-
-def _shim_lives(run_dir: str) -> bool:
-    try:
-        ask_shim(os.path.join(run_dir, "shim.sock"), ShimRequest("status"), 10.0)
-    except OSError:
+    def shim_is_gone() -> bool:
+        try:
+            ask_shim(shim, ShimRequest("status"), 10.0)
+        except OSError:
+            return True
+        except Refusal:
+            pass
         return False
-    except Refusal:
-        return True
-    return True
+
+    _wait_until(shim_is_gone, GONE_SECONDS)
+    if held:
+        ended = os.path.join(run_dir, "ended.json")
+        if _wait_until(lambda: os.path.exists(ended), END_SECONDS):
+            time.sleep(LINGER_SECONDS)
+    return slurm_words.read_exit_code(os.path.join(run_dir, VERDICT), exit_code)
 
 
 def _wait_until(condition: Callable[[], bool], seconds: float) -> bool:

@@ -167,8 +167,13 @@ class ActiveRun:
     def _put_away(self) -> bool:
         """Write the run's end and remove its rings; return whether that could be done."""
         try:
-            self.kept = self._sync()
-            if self.kept:
+            logs = os.path.join(self.folder, "logs")
+            files = [os.path.join(logs, name) for name in os.listdir(logs)]
+            self.kept = self.journal.sync_with([*files, logs], SYNC_SECONDS)
+            if not self.kept:
+                why = self.journal.sync_failure or f"the disk takes longer than {SYNC_SECONDS:g} s"
+                complain(f"run {self.run}: its record may not outlive a power cut: {why}")
+            else:
                 write_summary(self.folder, self.journal)
             if self.spec.rings is not None:
                 remove_tree(self.spec.rings)
@@ -179,16 +184,6 @@ class ActiveRun:
 
     def _complain(self, error: Exception) -> None:
         complain(f"run {self.run}: {error or type(error).__name__}")
-
-    def _sync(self) -> bool:
-        """Sync the journal and the log files; return whether that succeeded within SYNC_SECONDS."""
-        logs = os.path.join(self.folder, "logs")
-        files = [os.path.join(logs, name) for name in os.listdir(logs)]
-        kept = self.journal.sync_with([*files, logs], SYNC_SECONDS)
-        if not kept:
-            why = self.journal.sync_failure or f"the disk takes longer than {SYNC_SECONDS:g} s"
-            complain(f"run {self.run}: its record may not outlive a power cut: {why}")
-        return kept
 
 
 class RunEnd(NamedTuple):

@@ -124,14 +124,10 @@ def _cut(data: bytes, *, flush: bool, final: bool) -> int:
         return end + 1
     if not (full or flush):
         return 0
-    return len(data) if final and not full else len(data) - _count_broken_bytes(data)
-
-
-def _count_broken_bytes(data: bytes) -> int:
-    """Return how many bytes at the end of ``data`` begin a UTF-8 character that is not whole."""
+    # Bytes at the end may begin a character that is not whole.
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     decoder.decode(data[-4:])
-    return len(decoder.getstate()[0])
+    return len(data) if final and not full else len(data) - len(decoder.getstate()[0])
 
 
 class LogSources:

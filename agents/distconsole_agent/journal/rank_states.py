@@ -233,7 +233,9 @@ class RankStates:
                 how.update(exit_code=code, signal=signal)
             if event.terminated and signal == SIGTERM:
                 how["stopped"] = True
-            entries.append(self._change(rank, self._end_state(code, signal), t_ns / 1e9, how))
+            state = "exited" if code == 0 or self.stopping else "failed"
+            state = state if signal is None else "killed"
+            entries.append(self._change(rank, state, t_ns / 1e9, how))
         return entries
 
     def found(self, number: int, header: Header, t: float) -> list[Entry]:
@@ -364,11 +366,6 @@ class RankStates:
         A script that spawns its ranks numbers them itself; the plan had one number for the node.
         """
         return rank.pid is None and any(each.rank not in self._planned for each in list(self))
-
-    def _end_state(self, code: int, signal: int | None) -> str:
-        if signal is not None:
-            return "killed"
-        return "exited" if code == 0 or self.stopping else "failed"
 
     def _change(self, rank: RankState, state: str, t: float, how: Entry | None = None) -> Entry:
         rank.state = state

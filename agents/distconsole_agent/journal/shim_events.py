@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 
 from distconsole_agent.contract import records
 from distconsole_agent.contract.limits import MAX_LINE_OF_SHIM, READ_BYTES
@@ -13,11 +12,14 @@ from distconsole_agent.coordination import blame
 from distconsole_agent.journal.rank_states import Entry, RankStates
 from distconsole_agent.supervisor.runlog import ShimEvent
 
-NOTE_FIELDS = ("check", "severity", "summary", "hint", "rank", "host", "seen")
-FAILURE_FIELDS = ("rank", "t_ns", "exit_code", "signal", "error", "traceback")
-RESTART_FIELDS = ("restart", "of", "checkpoint", "pause", "first_failure")
-ATTEMPT_FIELDS = ("restart", "of", "checkpoint")
-VERDICT_FIELDS = ("state", "exit_code", "first_failure")
+FIELDS = {
+    "note": ("check", "severity", "summary", "hint", "rank", "host", "seen"),
+    "failure": ("rank", "t_ns", "exit_code", "signal", "error", "traceback"),
+    "restart": ("restart", "of", "checkpoint", "pause", "first_failure"),
+    "attempt": ("restart", "of", "checkpoint"),
+    "verdict": ("state", "exit_code", "first_failure"),
+}
+"""Of an entry by its kind, as the shim's event has them."""
 
 _NEEDED = {
     "failed": ("rank", "exit_code", "error", "traceback"),
@@ -72,17 +74,6 @@ class ShimEventReducer:
         self._stops: list[blame.Stop] = []
         self._newest_ns = 0
         self._last_exit: float | None = None
-        self._tellers: dict[str, Callable[[ShimEvent, float], list[Entry]]] = {
-            "started": lambda event, _t: ranks.started(event),
-            "exited": self._exited,
-            "failed": self._failed,
-            "stopping": self._stopping,
-            "note": self._note,
-            "restart": lambda event, t: [_entry("restart", event, t, RESTART_FIELDS)],
-            "attempt": self._attempt,
-            "verdict": self._take_verdict,
-            "ended": lambda _event, t: [self._end(t)],
-        }
 
     @property
     def judged(self) -> bool:
@@ -95,8 +86,30 @@ class ShimEventReducer:
 
     def tell(self, event: ShimEvent) -> list[Entry]:
         self._newest_ns = max(self._newest_ns, event.moment_ns)
-        teller = self._tellers.get(event.event)
-        return [] if teller is None else teller(event, round(event.t_ns / 1e9, 6))
+        kind, t = event.event, round(event.t_ns / 1e9, 6)
+        if kind == "started":
+            return self._ranks.started(event)
+        if kind == "exited":
+            self._last_exit = max(t, self._last_exit or t)
+            return self._ranks.exited(event)
+        if kind == "failed":
+            return self._failed(event, t)
+        if kind == "ended":
+            return [self._end(t)]
+        if kind == "stopping":
+            self._ranks.stopping = True
+            self._stops.append(blame.Stop(self._spec.node_index, event.moment_ns, event.reason))
+        elif kind == "attempt":
+            self._ranks.begin_again()
+            self._failures.clear()
+        if kind not in FIELDS:
+            return []
+        entry = _entry(kind, event, t)
+        if kind == "verdict":
+            self._verdict = entry
+        elif kind == "note":
+            entry = {name: value for name, value in entry.items() if value is not None}
+        return [entry]
 
     def add(self, failure: blame.Failure) -> None:
         self._failures.append(failure._replace(t_ns=self._newest_ns + 1))
@@ -104,7 +117,8 @@ class ShimEventReducer:
     def judge_lost(self, now_ns: int, why: str) -> list[Entry]:
         """Judge a run whose coordinator is gone, with the events before that, as its other nodes would."""
         lost = blame.NodeLost(0, self._newest_ns + 1, why)
-        evidence = blame.Evidence(self._failures, self._stops, [lost], {})
+        stops = [stop for stop in self._stops if stop.reason in blame.STOP_EXIT_CODES]
+        evidence = blame.Evidence(self._failures, stops, [lost], {})
         self._verdict = records.write(blame.determine_verdict(evidence, self._spec.nodes))
         return [{"t": round(now_ns / 1e9, 6), "kind": "verdict", **self._verdict}]
 
@@ -113,38 +127,14 @@ class ShimEventReducer:
         known = self._verdict or {"state": "lost", "exit_code": 1}
         return self._end_entry(t, known["state"], known["exit_code"])
 
-    def _exited(self, event: ShimEvent, t: float) -> list[Entry]:
-        self._last_exit = max(t, self._last_exit or t)
-        return self._ranks.exited(event)
-
     def _failed(self, event: ShimEvent, t: float) -> list[Entry]:
         assert event.rank is not None  # as ``_NEEDED``
         fields = {name: getattr(event, name) for name in blame.Failure._fields[1:]}
         fields.update(node=self._spec.node_index, t_ns=event.moment_ns)
         self._failures.append(blame.Failure(**fields))
-        told = _entry("failure", event, t, FAILURE_FIELDS)
+        told = _entry("failure", event, t)
         told["rank"] = self._ranks.number_of(event.rank)
         return [*self._ranks.failed(event), told]
-
-    def _stopping(self, event: ShimEvent, _t: float) -> list[Entry]:
-        self._ranks.stopping = True
-        if event.reason in blame.STOP_EXIT_CODES:
-            stop = blame.Stop(self._spec.node_index, event.moment_ns, event.reason)
-            self._stops.append(stop)
-        return []
-
-    def _note(self, event: ShimEvent, t: float) -> list[Entry]:
-        body = _entry("note", event, t, NOTE_FIELDS)
-        return [{name: value for name, value in body.items() if value is not None}]
-
-    def _attempt(self, event: ShimEvent, t: float) -> list[Entry]:
-        self._ranks.begin_again()
-        self._failures.clear()
-        return [_entry("attempt", event, t, ATTEMPT_FIELDS)]
-
-    def _take_verdict(self, event: ShimEvent, t: float) -> list[Entry]:
-        self._verdict = _entry("verdict", event, t, VERDICT_FIELDS)
-        return [self._verdict]
 
     def _end(self, t: float) -> Entry:
         """Return the last entry; without a verdict this node's evidence decides."""
@@ -167,8 +157,8 @@ class ShimEventReducer:
         return {"t": t, "kind": "end", "state": state, "exit_code": exit_code, "seconds": seconds}
 
 
-def _entry(kind: str, event: ShimEvent, t: float, fields: tuple[str, ...]) -> Entry:
-    return {"t": t, "kind": kind, **{name: getattr(event, name) for name in fields}}
+def _entry(kind: str, event: ShimEvent, t: float) -> Entry:
+    return {"t": t, "kind": kind, **{name: getattr(event, name) for name in FIELDS[kind]}}
 
 
 def _event(line: bytes) -> ShimEvent | None:

@@ -87,7 +87,7 @@ class Ages:
         return {path: ages[name] for path, name in names.items()}
 
     def note(self, over: Collection[str]) -> dict[str, float]:
-        """RunNote that these runs are over and return since how many seconds; raises OSError."""
+        """Note that these runs are over and return since how many seconds; raises OSError."""
         if not over:
             return {}
         now, boot = self._clock(), boot_id()

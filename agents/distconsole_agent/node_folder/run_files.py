@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import TYPE_CHECKING
 
@@ -70,29 +69,10 @@ def read_own_spec(folder: str) -> RunSpec:
     return spec
 
 
-def read_summary(folder: str) -> RunEnd:
-    """Return a run's ``end`` entry from summary or journal; raises OSError, or JournalError without one."""
-    end = read_end(folder)
-    if end is not None:
-        return end
-    journal = Journal(os.path.join(folder, "journal"))
-    try:
-        journal.refresh()
-        if not journal.ended:
-            raise JournalError("it has no end, and nobody attends to it")
-        return last_entry(journal)
-    finally:
-        journal.close()
-
-
 def read_end(folder: str) -> RunEnd | None:
     """Return the ``end`` entry of a run's summary; None without one."""
-    try:
-        with open(os.path.join(folder, "ended.json"), "rb") as file:
-            end = records.read(RunEnd, json.load(file))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return end if end.kind == "end" else None
+    end = records.read_file(RunEnd, os.path.join(folder, "ended.json"))
+    return end if end is not None and end.kind == "end" else None
 
 
 def is_script(path: str) -> bool:
@@ -113,30 +93,37 @@ def describe(folder: str, active: ActiveRun | None) -> Values:
     except UNREADABLE as error:
         if is_unborn(folder):
             raise FileNotFoundError(folder) from None
-        return _unreadable(folder, trouble_with(folder, error))
+        return {
+            **dict.fromkeys(("name", "script", "launcher", "journal"), ""),
+            **dict.fromkeys(("world_size", "node_index", "last_seq"), 0),
+            "run": os.path.basename(folder),
+            "created": os.stat(folder).st_mtime,
+            "nodes": [],
+            "state": "unreadable",
+            "trouble": trouble_with(folder, error)[:500],
+        }
     written = records.write(spec)
     known = {name: written.get(name) for name in RUN_FIELDS}
     return {**known, "state": state, "last_seq": last_seq, "journal": writer, "trouble": None}
 
 
 def find_end(folder: str) -> RunEnd:
-    """Return the ``end`` of a run without a collector; raises OSError, one of ``UNREADABLE``, without."""
+    """Return the ``end`` of a run that no agent collects, from summary or journal; raises one of ``UNREADABLE``."""
     end = read_end(folder)
-    if end is None:
-        read_own_spec(folder)  # without a spec a run cannot be collected: report that
-        end = read_summary(folder)
-    return end
+    if end is not None:
+        return end
+    read_own_spec(folder)  # without a spec a run cannot be collected: report that
+    journal = Journal(os.path.join(folder, "journal"))
+    try:
+        journal.refresh()
+        if not journal.ended:
+            raise JournalError("it has no end, and nobody attends to it")
+        return last_entry(journal)
+    finally:
+        journal.close()
 
 
 def trouble_with(folder: str, error: Exception) -> str:
     if isinstance(error, OSError):
         return f"{error.filename or folder}: {error.strerror or error}"
     return f"{folder}/{'journal' if isinstance(error, JournalError) else 'spec.json'}: {error}"
-
-
-def _unreadable(folder: str, trouble: str) -> Values:
-    created = os.stat(folder).st_mtime
-    known = {"run": os.path.basename(folder), "name": "", "script": "", "launcher": ""}
-    none = {"world_size": 0, "node_index": 0, "nodes": [], "last_seq": 0, "journal": ""}
-    told = {"state": "unreadable", "trouble": trouble[:500]}
-    return {**known, "created": created, **none, **told}

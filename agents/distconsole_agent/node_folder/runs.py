@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from distconsole_agent.contract import limits, records
 from distconsole_agent.contract.protocol import ErrorCode, Values
-from distconsole_agent.contract.refusal import Refusal, storage
+from distconsole_agent.contract.refusal import Refusal, start_failed, storage
 from distconsole_agent.contract.requests import ShimRequest
 from distconsole_agent.contract.runspec import RunSpec
 from distconsole_agent.journal.active import ActiveRun
@@ -155,7 +155,7 @@ class NodeRuns:
                 env=environment,
             )
         except OSError as error:
-            raise Refusal(ErrorCode.START_FAILED, f"{argv[0]}: {error.strerror}") from None
+            raise start_failed(f"{argv[0]}: {error.strerror}") from None
         with self._lock:
             self._shims[f"{run} {started.pid}"] = started
 
@@ -249,7 +249,12 @@ class NodeRuns:
         if lives and run_files.read_end(folder) is None:
             return False
         deadline = time.monotonic() + FORGET_SECONDS
-        while time.monotonic() < deadline and self._lingers(str(run), folder):
+        while time.monotonic() < deadline:
+            self.reap()
+            with self._lock:
+                lingers = run in self._active
+            if not (lingers or os.path.exists(os.path.join(folder, "shim.sock"))):
+                break
             time.sleep(0.02)
         self._undo(folder)
         return True
@@ -280,12 +285,6 @@ class NodeRuns:
             folder = self._folders.run(run)
             if seconds > limits.KEEP_RUN_SECONDS and not has_outputs(folder):
                 self._undo(folder)
-
-    def _lingers(self, run: str, folder: str) -> bool:
-        """Return True if a run that has ended still has its thread or its shim."""
-        self.reap()
-        with self._lock:
-            return run in self._active or os.path.exists(os.path.join(folder, "shim.sock"))
 
     def _names(self) -> list[str]:
         return [

@@ -13,7 +13,7 @@ import contextlib
 import os
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from distconsole_agent.contract.protocol import MAX_PIECES_BYTES, Values
 from distconsole_agent.contract.refusal import bad_request
@@ -102,7 +102,13 @@ class CodeSync:
         staged = []
         with contextlib.suppress(FileNotFoundError):
             staged = [entry.path for entry in os.scandir(self._staging)]
-        ages = self._ages.unused([*staged, *self._contents()])
+        # Of contents also unfinished ones of another version.
+        contents = []
+        with contextlib.suppress(OSError):
+            for shelf in os.scandir(self._blobs):
+                entries = os.scandir(shelf) if shelf.is_dir(follow_symlinks=False) else (shelf,)
+                contents += [entry.path for entry in entries]
+        ages = self._ages.unused([*staged, *contents])
         for path, seconds in ages.items():
             if seconds > (STAGED_SECONDS if path in staged else KEEP_SECONDS):
                 with contextlib.suppress(OSError):
@@ -188,13 +194,6 @@ class CodeSync:
 
     def _content(self, sha256: str) -> str:
         return os.path.join(self._blobs, sha256[:2], sha256[2:])
-
-    def _contents(self) -> Iterator[str]:
-        """Yield the files of all contents, and unfinished ones of another version."""
-        with contextlib.suppress(OSError):
-            for shelf in os.scandir(self._blobs):
-                entries = os.scandir(shelf) if shelf.is_dir(follow_symlinks=False) else (shelf,)
-                yield from (entry.path for entry in entries)
 
 
 def _pieces(pieces: object, total: int) -> list[tuple[str, int, int, int]]:

@@ -55,10 +55,15 @@ class Answers:
         self._telemetry = telemetry
         self._ops: dict[str, Callable[[AgentRequest, Asked], Values]] = {
             "hello": self._hello,
-            "ping": self._ping,
+            "ping": lambda _request, _asker: {
+                "time_ns": time.time_ns(),
+                "monotonic_ns": time.monotonic_ns(),
+            },
             "probe": self._probe,
             "watch": self._watch,
-            "prepare": self._prepare,
+            "prepare": lambda request, asker: runs.prepare(
+                request.run, request.spec, asker.environment
+            ),
             "start": self._start,
             "follow": self._follow,
             "stop": self._stop,
@@ -68,8 +73,12 @@ class Answers:
             "slurm": self._slurm,
             "roll_call": lambda request, _asker: _answer_roll_call(runs, request),
             "survey": self._survey,
-            "sync": self._sync,
-            "sync_take": self._sync_take,
+            "sync": lambda request, _asker: runs.code.sync(
+                check_run_id(request.run), request.manifest
+            ),
+            "sync_take": lambda request, _asker: runs.code.take(
+                check_run_id(request.run), request.pieces, request.data
+            ),
             "trace": self._trace,
             "trace_take": self._trace_take,
         }
@@ -110,9 +119,6 @@ class Answers:
             "time_ns": time.time_ns(),
         }
 
-    def _ping(self, _request: AgentRequest, _asker: Asked) -> Values:
-        return {"time_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()}
-
     def _survey(self, request: AgentRequest, _asker: Asked) -> Values:
         from distconsole_agent.survey.surveying import answer_survey
 
@@ -136,9 +142,6 @@ class Answers:
         watch(self._telemetry, request.interval, self._all_ranks, asker.send_item, asker.cancelled)
         return {"cancelled": True}
 
-    def _prepare(self, request: AgentRequest, asker: Asked) -> Values:
-        return self._runs.prepare(request.run, request.spec, asker.environment)
-
     def _start(self, request: AgentRequest, _asker: Asked) -> Values:
         self._runs.ask_shim(
             request.run, ShimRequest("start", request.coordinator, request.master_port)
@@ -157,7 +160,6 @@ class Answers:
         return {"stopping": self._end(request, ask)}
 
     def _end(self, request: AgentRequest, ask: ShimRequest) -> bool:
-        """Ask a run's shim to end it; False when it is over already."""
         self._runs.folder(request.run)
         try:
             self._runs.ask_shim(request.run, ask)
@@ -183,13 +185,6 @@ class Answers:
             if ours:
                 journal.close()
         return {"cancelled": True} if asker.cancelled.is_set() else {"last": last}
-
-    def _sync(self, request: AgentRequest, _asker: Asked) -> Values:
-        return self._runs.code.sync(check_run_id(request.run), request.manifest)
-
-    def _sync_take(self, request: AgentRequest, _asker: Asked) -> Values:
-        run = check_run_id(request.run)
-        return self._runs.code.take(run, request.pieces, request.data)
 
     def _trace(self, request: AgentRequest, asker: Asked) -> Values:
         from distconsole_agent.server.traces import trace
@@ -301,23 +296,19 @@ def follow(
             if lines:
                 _send_in_items(lines, texts, asker, reader.journal_id)
             elif complete:
-                return _send_end(end, reader, asker)
+                if end is None or end.seq <= reader.last:
+                    break
+                # The journal has lost its last entry.
+                body = json.dumps(records.write(end._replace(journal=None)), separators=(",", ":"))
+                writer = reader.journal_id if end.journal is None else end.journal
+                asker.send_entries([body.encode("ascii")], writer)
+                return end.seq
             elif not journal.wait(max(reader.last, there), asker.cancelled.is_set, told):
                 break
         return reader.last
     finally:
         reader.close()
         texts.close()
-
-
-def _send_end(end: RunEnd | None, reader: Reader, asker: Asked) -> int:
-    """Send the last entry if the journal has lost it; return the number of the last one."""
-    if end is None or end.seq <= reader.last:
-        return reader.last
-    body = json.dumps(records.write(end._replace(journal=None)), separators=(",", ":"))
-    writer = reader.journal_id if end.journal is None else end.journal
-    asker.send_entries([body.encode("ascii")], writer)
-    return end.seq
 
 
 def _send_in_items(lines: list[bytes], texts: LogTexts, asker: Asked, journal_id: str) -> None:
@@ -355,7 +346,9 @@ class LogTexts:
         entry: dict[str, Any] = json.loads(body_of(line))
         length, name = entry.pop("length"), entry.pop("file")
         text = self._read(name, entry["offset"], length)
-        if self._is_late(entry) and self._has_more(name, entry["offset"] + length):
+        size = os.fstat(self._fds[name]).st_size if name in self._fds else 0
+        has_more = size - entry["offset"] - length > limits.LAST_UNCUT_BYTES
+        if has_more and self._is_late(entry):
             start, lines = self._left_out.get(name, (entry["offset"], 0))
             self._left_out[name] = (start, lines + text.count("\n"))
             text = ""
@@ -368,12 +361,7 @@ class LogTexts:
         entry["text"] = text
         return json.dumps(entry, separators=(",", ":")).encode("ascii")
 
-    def _has_more(self, name: str, end: int) -> bool:
-        size = os.fstat(self._fds[name]).st_size if name in self._fds else 0
-        return bool(size - end > limits.LAST_UNCUT_BYTES)
-
     def _read(self, name: str, offset: int, length: int) -> str:
-        """Return that part of the log; empty if the file was truncated."""
         try:
             if name not in self._fds:
                 path = os.path.join(self._folder, os.path.basename(name))

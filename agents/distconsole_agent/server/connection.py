@@ -82,7 +82,7 @@ class ConsoleConnection:
 
     def turn_away(self, refusal: Refusal) -> None:
         self._sock.settimeout(0)
-        self._send_quietly({"id": 0, "error": refusal.as_json()})
+        self._refuse(0, refusal)
         self._sock.close()
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ class ConsoleConnection:
         except OSError:
             pass
         except ProtocolError as error:
-            self._send_quietly({"id": 0, "error": bad_request(str(error)).as_json()})
+            self._refuse(0, bad_request(str(error)))
         finally:
             with self._lock:
                 left = list(self._asked.values())
@@ -136,8 +136,11 @@ class ConsoleConnection:
         try:
             request = read_request(AgentRequest, message)
             if request.op == "cancel":
-                self._cancel(request.target)
-                self._reply(asked, {})
+                with self._lock:
+                    target = self._asked.get(request.target)
+                if target is not None:
+                    target.cancel()
+                self.send({"id": number, "result": {}})
             elif request.op in IMMEDIATE:
                 self._answer(asked, request)
             else:
@@ -173,39 +176,30 @@ class ConsoleConnection:
 
     def _answer(self, asked: Asked, request: AgentRequest) -> None:
         try:
-            self._reply(asked, self._answer_to(request, asked))
+            self.send({"id": asked.number, "result": self._answer_to(request, asked)})
         except Refusal as refusal:
-            self._send_quietly({"id": asked.number, "error": refusal.as_json()})
+            self._refuse(asked.number, refusal)
         except ProtocolError as error:
-            self._refuse(asked, request, error)
+            self._report(asked, request, error)
         except (ConnectionError, BlockingIOError):
             # The console has gone, or does not read.
             self.close()
         except OSError as error:
             failed = storage(f"{error.filename or 'the node folder'}: {error.strerror or error}")
-            self._send_quietly({"id": asked.number, "error": failed.as_json()})
+            self._refuse(asked.number, failed)
         # The one guard: a request that finds a mistake of ours costs itself, not the agent.
         except Exception as error:  # noqa: BLE001
-            self._refuse(asked, request, error)
+            self._report(asked, request, error)
 
-    def _refuse(self, asked: Asked, request: AgentRequest, error: Exception) -> None:
+    def _report(self, asked: Asked, request: AgentRequest, error: Exception) -> None:
         text = f"{request.op}: {type(error).__name__}: {error}"
         complain(text)
-        refusal = Refusal(ErrorCode.INTERNAL, text[:500], "see the agent's log on that node")
-        self._send_quietly({"id": asked.number, "error": refusal.as_json()})
+        hint = "see the agent's log on that node"
+        self._refuse(asked.number, Refusal(ErrorCode.INTERNAL, text[:500], hint))
 
-    def _reply(self, asked: Asked, result: Values) -> None:
-        self.send({"id": asked.number, "result": result})
-
-    def _cancel(self, target: object) -> None:
-        with self._lock:
-            asked = self._asked.get(target) if isinstance(target, int) else None
-        if asked is not None:
-            asked.cancel()
-
-    def _send_quietly(self, message: Values) -> None:
+    def _refuse(self, number: int, refusal: Refusal) -> None:
         try:
-            self.send(message)
+            self.send({"id": number, "error": refusal.as_json()})
         except (OSError, ProtocolError):
             self.close()
 

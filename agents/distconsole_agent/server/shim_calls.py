@@ -12,7 +12,7 @@ from typing import Callable
 from distconsole_agent.contract import records
 from distconsole_agent.contract.limits import SHIM_START_SECONDS
 from distconsole_agent.contract.protocol import ErrorCode, Values
-from distconsole_agent.contract.refusal import Refusal
+from distconsole_agent.contract.refusal import Refusal, start_failed
 from distconsole_agent.contract.requests import ShimRequest
 from distconsole_agent.journal.rings import RUN_VARIABLES
 from distconsole_agent.node_folder.folders import Program
@@ -61,7 +61,7 @@ def await_shim(folder: str, shim: subprocess.Popen[bytes]) -> Values:
         return prepared
     words = last_line(os.path.join(folder, "shim.log")) or "it said nothing"
     how = f"code {shim.returncode}" if shim.poll() is not None else "no answer"
-    raise Refusal(ErrorCode.START_FAILED, f"the run's supervisor did not start ({how}): {words}")
+    raise start_failed(f"the run's supervisor did not start ({how}): {words}")
 
 
 def poll_shim(folder: str, seconds: float, is_over: Callable[[], bool]) -> Values | None:

@@ -77,8 +77,16 @@ def trace(request: AgentRequest, asker: Asked, folder: str) -> Values:
     rings = {rank: ring for rank, ring in rings.items() if ranks is None or rank in ranks}
     place = os.path.join(folder, "traces")
     own_folder(place)
-    _remove_old(place)
-    _check_room(place, most * len(rings))
+    for entry in os.scandir(place):  # what no console has fetched: it may have left
+        with contextlib.suppress(OSError):
+            if time.time() - entry.stat(follow_symlinks=False).st_mtime > KEPT_SECONDS:
+                os.unlink(entry.path)
+    wanted, free = most * len(rings), disk_of(place).free
+    if free < wanted:
+        raise storage(
+            f"{place} has {free >> 20} MiB free, and the traces may take {wanted >> 20} MiB",
+            "fewer ranks (--ranks), or a lower --max-mib",
+        )
     start_ns = int(request.start_ns) or time.time_ns() + int(AHEAD_SECONDS * 1e9)
     give_up_ns = start_ns + int((seconds + wait) * 1e9)
     asked: Values = {"start_ns": start_ns, "give_up_ns": give_up_ns, "seconds": seconds}
@@ -108,15 +116,6 @@ def _training_ranks(folder: str, enclosed: str | None) -> dict[int, tuple[str, i
 def _lives(pid: int) -> bool:
     stat = read_stat(pid) if pid > 0 else None
     return stat is not None and stat.state not in "ZX"
-
-
-def _check_room(folder: str, wanted: int) -> None:
-    free = disk_of(folder).free
-    if free < wanted:
-        raise storage(
-            f"{folder} has {free >> 20} MiB free, and the traces may take {wanted >> 20} MiB",
-            "fewer ranks (--ranks), or a lower --max-mib",
-        )
 
 
 def _ask(rank: int, ring: str, pid: int, place: str, asked: Values) -> _Wanted:
@@ -211,11 +210,3 @@ def _remove(one: _Wanted) -> None:
     for path in (one.ring + WANTED_SUFFIX, one.path, one.path + TOLD_SUFFIX):
         with contextlib.suppress(OSError):
             os.unlink(path)
-
-
-def _remove_old(place: str) -> None:
-    """Remove files that no console has fetched: it may have left."""
-    for entry in os.scandir(place):
-        with contextlib.suppress(OSError):
-            if time.time() - entry.stat(follow_symlinks=False).st_mtime > KEPT_SECONDS:
-                os.unlink(entry.path)

@@ -53,16 +53,17 @@ class ShimSocket:
         if unix.peer_uid(sock) not in (os.getuid(), 0) or len(self._clients) >= MAX_CLIENTS:
             sock.close()
             return
-        wire = Wire(self._loop, sock, lambda: self._read(wire))
+
+        def read() -> None:
+            try:
+                for line in wire.lines():
+                    self._handle(wire, line)
+            except LinkError:
+                self._drop(wire)
+
+        wire = Wire(self._loop, sock, read)
         wire.max_line_bytes = MAX_REQUEST_BYTES
         self._clients.add(wire)
-
-    def _read(self, wire: Wire) -> None:
-        try:
-            for line in wire.lines():
-                self._handle(wire, line)
-        except LinkError:
-            self._drop(wire)
 
     def _handle(self, wire: Wire, line: bytes) -> None:
         reply = partial(self._send, wire)

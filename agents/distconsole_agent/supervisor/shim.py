@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+from typing import Callable
 
 from distconsole_agent.contract import records
 from distconsole_agent.contract.protocol import ErrorCode
-from distconsole_agent.contract.refusal import Refusal, bad_request
+from distconsole_agent.contract.refusal import Refusal, bad_request, start_failed
 from distconsole_agent.contract.requests import ShimRequest
 from distconsole_agent.contract.runspec import RunSpec, clamp_grace
 from distconsole_agent.coordination import blame
@@ -195,7 +196,7 @@ class Shim:
         except OSError as error:
             why = f"cannot listen on {address}: {error.strerror or error}"
             hint = f"{address} must be an address of {self._spec.host}; --nic names the interface"
-            self._refused = Refusal(ErrorCode.START_FAILED, why, hint)
+            self._refused = start_failed(why, hint)
             self._loop.call_later(PREPARED_SECONDS, self._loop.stop)
             return None, None
 
@@ -256,7 +257,7 @@ class Shim:
 
     def _cannot_start(self, why: str, hint: str) -> None:
         self._note(notes.fail("run.start", why, hint))
-        self._answer_start(Refusal(ErrorCode.START_FAILED, why, hint))
+        self._answer_start(start_failed(why, hint))
         self._fail(self._own_failure(why))
 
     def _own_failure(self, error: str, exit_code: int = 126) -> blame.Failure:
@@ -293,7 +294,7 @@ class Shim:
         else:
             where = f"rank {rank.spec.rank} on {self._spec.host}: {failure.error}"
             self._note(notes.fail("run.start", where, failure.hint, rank=rank.spec.rank))
-            self._answer_start(Refusal(ErrorCode.START_FAILED, where, failure.hint))
+            self._answer_start(start_failed(where, failure.hint))
         if not self._ranks.starting:
             self._settle_start()
 
@@ -403,7 +404,7 @@ class Shim:
         """No command was sent."""
 
     def _outlived(self, failure: blame.Failure) -> None:
-        """RunNote it: only an engine can decide that the run goes on."""
+        """Note it: only an engine can decide that the run goes on."""
         assert self._coordinator is not None
         self._coordinator.failed(failure)
 
@@ -437,6 +438,18 @@ class Shim:
             self._request_stop(blame.USER, 0.0)
 
     # Another attempt
+
+    def _call_in_attempt(
+        self, seconds: float, do: Callable[[], None], unless: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Do something later, unless another attempt runs by then."""
+        restart = self._restart
+
+        def do_now() -> None:
+            if restart == self._restart and not unless():
+                do()
+
+        self._loop.call_later(seconds, do_now)
 
     def _renew(self) -> tuple[int, str | None]:
         """Give a rendezvous that no rank of an earlier attempt knows, and the checkpoint."""
@@ -499,9 +512,8 @@ class Shim:
             self._loop.call_later(OUTPUT_SECONDS, self._look_at_output)
 
     def _tell_of_output(self, *, over: bool) -> None:
-        """Say that output of the ranks is dropped when it begins, and how much it was at the end."""
-        dropped = self._output.dropped()
-        if dropped:
+        """Report that output of the ranks is dropped when it begins, and how much it was at the end."""
+        if dropped := self._output.dropped():
             self._told_of_output = True
             self._note(notes.output_loss(self._spec.host, dropped, over=over))
 

@@ -182,9 +182,19 @@ class Device:
         """Find the instances; a GPU without any is a unit itself."""
         mode = self._ask("nvmlDeviceGetMigMode", self._handle)
         handles = self._ask(self._nvml.mig_instances, self._handle) if mode and mode[0] else None
-        self._units = [self._instance(at, each) for at, each in enumerate(handles or ())] or [
-            (self._whole, self._handle)
-        ]
+        self._units = []
+        for at, handle in enumerate(handles or ()):
+            whole, uuid = self._whole, self._ask("nvmlDeviceGetUUID", handle)
+            unit = GpuUnit(
+                key=uuid or f"{whole.key}/{at}",
+                index=whole.index,
+                uuid=uuid,
+                model=whole.model,
+                mig=profile(self._ask("nvmlDeviceGetName", handle)),
+                gpu_uuid=whole.uuid,
+            )
+            self._units.append((unit, handle))
+        self._units = self._units or [(self._whole, self._handle)]
 
     def _read_counters(self, counters: list[Counter], now: float) -> None:
         wanted = [(each.field, each.scope) for each in counters if each.field not in self._absent]
@@ -215,18 +225,6 @@ class Device:
         if unit.mig is not None:
             values["util"] = None
         return UnitReading(unit, values, self._processes.get(unit.key, ()), now)
-
-    def _instance(self, at: int, handle: Any) -> tuple[GpuUnit, Any]:
-        whole, uuid = self._whole, self._ask("nvmlDeviceGetUUID", handle)
-        unit = GpuUnit(
-            key=uuid or f"{whole.key}/{at}",
-            index=whole.index,
-            uuid=uuid,
-            model=whole.model,
-            mig=profile(self._ask("nvmlDeviceGetName", handle)),
-            gpu_uuid=whole.uuid,
-        )
-        return unit, handle
 
     def _ask(self, function: str | Callable[[Any], Any], handle: Any, *arguments: int) -> Any:
         """Return the answer of a function of pynvml, or of ``Nvml``; None without one."""

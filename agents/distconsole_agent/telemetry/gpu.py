@@ -13,7 +13,6 @@ from distconsole_agent.telemetry.device import Device, UnitReading
 from distconsole_agent.telemetry.mapping import (
     GpuPlacement,
     GpuUnit,
-    ListedProcess,
     Listing,
     ProcessTable,
     RunningRank,
@@ -133,7 +132,12 @@ class GpuReader:
             self._drop_driver(now)
             return
         if listing:
-            self.listing = Listing(now, self._table.sees_host(), self._describe())
+            described = {
+                reading.unit.key: tuple(self._table.look_up(*each) for each in reading.processes)
+                for of_gpu in self.readings
+                for reading in of_gpu
+            }
+            self.listing = Listing(now, self._table.sees_host(), described)
 
     def rests(self) -> bool:
         """Return True if a read would ask nothing now: no driver, and not yet time to look again."""
@@ -152,19 +156,15 @@ class GpuReader:
         if self.rests():
             return False
         try:
-            self._driver = open_driver()
-            self._adopt(self._driver)
+            self._driver = driver = open_driver()
+            count = driver.count()
+            self.driver = Driver(driver.version(), count)
         except NvmlMissingError:
             self._retry_at = now + MISSING_RETRY_SECONDS
             return False
         except NvmlError:
             self._drop_driver(now)
             return False
-        return True
-
-    def _adopt(self, driver: Nvml | Amd) -> None:
-        count = driver.count()
-        self.driver = Driver(driver.version(), count)
         self.listing = Listing()
         self._devices = [None] * count
         self._retry_gpu_at = {}
@@ -173,6 +173,7 @@ class GpuReader:
                 GpuUnit(f"gpu{index}", index, uuid=None, model=None) for index in range(count)
             ]
             self.readings = tuple((UnitReading(unit, {}, (), None),) for unit in units)
+        return True
 
     def _drop_driver(self, now: float) -> None:
         self.close()
@@ -198,13 +199,6 @@ class GpuReader:
             readings = list(self.readings)
             readings[index] = device.readings
             self.readings = tuple(readings)
-
-    def _describe(self) -> dict[str, tuple[ListedProcess, ...]]:
-        return {
-            reading.unit.key: tuple(self._table.look_up(*process) for process in reading.processes)
-            for of_gpu in self.readings
-            for reading in of_gpu
-        }
 
 
 def open_driver() -> Nvml | Amd:

@@ -22,7 +22,7 @@ from distconsole_agent.contract.limits import MAX_WATCH_SECONDS, MIN_WATCH_SECON
 from distconsole_agent.contract.protocol import BUSY_FIELDS, NODE_FIELDS, Values
 from distconsole_agent.system.cgroup import MemoryGroup, memory_group
 from distconsole_agent.system.kernel_files import entries_of, first_line_of, number_of, text_of
-from distconsole_agent.system.procfs import read_head
+from distconsole_agent.system.procfs import read_head, stat_fields
 from distconsole_agent.system.steady import to_next_second
 from distconsole_agent.system.threads import BEGIN_SECONDS, begin_thread
 from distconsole_agent.telemetry.rates import Rate
@@ -40,6 +40,8 @@ _Value = TypeVar("_Value")
 
 ARPHRD_LOOPBACK = 772
 ARPHRD_INFINIBAND = 32
+STACKED = {"bridge", "bonding", "tun_flags"}
+"""Entries of interfaces that carry the traffic of others."""
 PAGE_BYTES, TICKS = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
 _PROCESSOR = re.compile(r"^(model name|cpu MHz)\s*: (.*)$", re.MULTILINE)
 MAX_MODEL_CHARS = 100
@@ -263,8 +265,7 @@ class BusyProcesses:
         """Yield pid and start of each process, the ticks that it has used, and its pages of memory (proc(5))."""
         for name in os.listdir(self._proc_root):
             if name.isdigit():
-                text = read_head(f"{self._proc_root}/{name}/stat", 1024)
-                fields = text[text.rfind(b")") + 2 :].split()
+                _, fields = stat_fields(read_head(f"{self._proc_root}/{name}/stat", 1024))
                 if len(fields) > 21:
                     used = int(fields[11]) + int(fields[12])
                     yield (name.encode(), fields[19]), (used, int(fields[21]))
@@ -330,7 +331,14 @@ def network_interfaces(names: list[str], sys_root: str) -> frozenset[str]:
     hardware = {name for name in names if os.path.exists(f"{folder}/{name}/device")}
     if hardware:
         return frozenset(hardware)
-    return frozenset(name for name in names if _is_lowest(f"{folder}/{name}"))
+    lowest = set()
+    for name in names:
+        kind, marks = number_of(f"{folder}/{name}/type"), entries_of(f"{folder}/{name}")
+        is_stacked = any(mark.startswith("lower_") for mark in marks)
+        is_stacked = is_stacked or not STACKED.isdisjoint(marks)
+        if os.path.exists(f"{folder}/{name}") and kind != ARPHRD_LOOPBACK and not is_stacked:
+            lowest.add(name)
+    return frozenset(lowest)
 
 
 def without_infiniband(names: frozenset[str], sys_root: str) -> frozenset[str]:
@@ -361,14 +369,6 @@ def whole_disks(names: list[str], sys_root: str) -> frozenset[str]:
     disks = {name for name in names if os.path.exists(f"{folder}/{name}")}
     hardware = {name for name in disks if os.path.exists(f"{folder}/{name}/device")}
     return frozenset(hardware or {name for name in disks if not name.startswith(_VIRTUAL_DISKS)})
-
-
-def _is_lowest(interface: str) -> bool:
-    if not os.path.exists(interface) or number_of(f"{interface}/type") == ARPHRD_LOOPBACK:
-        return False
-    marks = entries_of(interface)
-    stacked = any(mark.startswith("lower_") for mark in marks)
-    return not stacked and not {"bridge", "bonding", "tun_flags"}.intersection(marks)
 
 
 class Telemetry:

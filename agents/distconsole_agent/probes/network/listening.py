@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from distconsole_agent.contract.protocol import ErrorCode
 from distconsole_agent.probes.arguments import ProbeError, bounded, probe_failure
 from distconsole_agent.probes.network import handshake
-from distconsole_agent.system import tcp
+from distconsole_agent.system.door import listen_on
 from distconsole_agent.system.kernel_files import text_of
 from distconsole_agent.system.sha256 import equal_digests
 
@@ -111,7 +111,7 @@ def _ephemeral_range() -> tuple[int, int]:
 
 def _try_to_listen(address: str, port: int) -> tuple[socket.socket | None, str]:
     try:
-        return tcp.listen(address, BACKLOG, port), ""
+        return listen_on(address, BACKLOG, port), ""
     except OSError as error:
         return None, error.strerror or str(error)
 

@@ -7,9 +7,9 @@ import pytest
 from distconsole_agent.contract import records
 from distconsole_agent.contract.runspec import NodeSpec
 from distconsole_agent.coordination.blame import (
+    BlamedRank,
     Evidence,
     Failure,
-    FirstFailure,
     NodeLost,
     RunVerdict,
     Stop,
@@ -50,7 +50,7 @@ def test_the_earliest_failure_is_the_first_and_gives_its_code() -> None:
     assert verdict((late, early)) == RunVerdict(
         "failed",
         3,
-        FirstFailure(3, "b", 3, "ValueError: boom"),
+        BlamedRank(3, "b", 3, "ValueError: boom"),
     )
 
 
