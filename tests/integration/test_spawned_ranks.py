@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from suite.console import Console
-from suite.lean_torch import LEAN_TORCH
 from suite.remains import gone
 from testbed import Testbed
 
@@ -32,10 +31,10 @@ def launch(way, work, count=2):
 """
 """A library's launcher: two ranks on each host, by one way of starting processes or another."""
 
-# With what Python collects at the end: what spawn starts waits for ever for DDP's threads without.
-HEAD = LEAN_TORCH.replace("gc.freeze()\n", "")
-TRAINS = f"""{HEAD}
-import os, time
+# Whole torch: what spawn starts never ends with lean_torch's, once it has had DDP.
+TRAINS = """
+import torch
+import os, sys, time
 import torch.distributed as dist
 from starter import launch
 
@@ -46,7 +45,7 @@ def slow_storage():
 
 def work(local, first):
     rank, where = first + local, os.environ["MASTER_ADDR"] + ":" + os.environ["MASTER_PORT"]
-    dist.init_process_group("gloo", init_method=f"tcp://{{where}}", rank=rank, world_size=4)
+    dist.init_process_group("gloo", init_method=f"tcp://{where}", rank=rank, world_size=4)
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for step in range(20):
