@@ -29,6 +29,9 @@ They share hosts there, and wait more than they work; which worker takes a file 
 SHARED = ("warm", "warm_verifying", "warm_ranks")
 """Fixtures that each worker would make again, for seconds: all tests that take one are a worker's."""
 
+STANDING = ("standing_nodes", "nodes_away")
+"""Fixtures of a file's embedded nodes: its tests are one worker's, or each worker would start them."""
+
 LONG = (
     "test_every_launcher",
     "test_laboratory",
@@ -117,9 +120,10 @@ def _is_for_campaign(item: pytest.Item) -> bool:
 
 def _group(item: pytest.Item, marks: set[str]) -> str:
     """Return the fixture that is shared, or the file's name, with the launcher where it has hosts for each."""
-    if shared := set(SHARED).intersection(getattr(item, "fixturenames", ())):
-        return shared.pop()
-    if marks.isdisjoint(SERIAL):
+    names = set(getattr(item, "fixturenames", ()))
+    if shared := names.intersection(SHARED):
+        return str(shared.pop())
+    if marks.isdisjoint(SERIAL) and not names.intersection(STANDING):
         return ""
     params = getattr(getattr(item, "callspec", None), "params", {})
     launcher = getattr(params.get("place"), "name", "")

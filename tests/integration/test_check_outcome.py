@@ -91,6 +91,7 @@ class Way:
 
 
 BOTH = ("node1", "node2")
+SECOND = BOTH[1:]
 WAYS = (
     Way("all is well", "healthy", 0, only=("os",), passed=BOTH),
     Way("a failure", "failed", 1, only=("expect",), expected=Expectation(gpus=99)),
@@ -347,12 +348,12 @@ def nodes_away(
 @pytest.mark.parametrize(
     ("words", "nodes_away", "code"),
     [
-        ("", ("node2",), 1),
-        ("", ("node1", "node2"), 3),
-        ("train.py", ("node2",), 3),
-        ("-- mpirun -np 1 python3 train.py", ("node2",), 1),
-        ("--nnodes 1:2 train.py", ("node2",), 1),
-        ("train.py", ("node1", "node2"), 3),
+        ("", SECOND, 1),
+        ("train.py", SECOND, 3),
+        ("-- mpirun -np 1 python3 train.py", SECOND, 1),
+        ("--nnodes 1:2 train.py", SECOND, 1),
+        ("", BOTH, 3),
+        ("train.py", BOTH, 3),
     ],
     indirect=["nodes_away"],
 )
