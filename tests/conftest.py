@@ -15,8 +15,8 @@ import pytest
 from suite.environment import scrubbed
 from suite.leaks import Held, leaked_since
 from suite.obstacles import by_reason, obstacle
-from suite.outcomes import first_words, remember
-from testbed import Testbed, missing, missing_on_loopback
+from suite.outcomes import has_failed, remember
+from testbed import Testbed, missing
 
 pytest.register_assert_rewrite("suite.blame")
 
@@ -135,9 +135,8 @@ def _place(item: pytest.Item) -> tuple[int, str]:
 
 
 def pytest_report_header() -> str:
-    loopback = missing_on_loopback()
-    without = f"no sshd on loopback either: {loopback}" if loopback else "sshd on loopback instead"
-    return f"hosts: {f'{missing()}; {without}' if missing() else 'namespaces with real OpenSSH'}"
+    without = f"{missing()}; embedded nodes on loopback instead"
+    return f"hosts: {without if missing() else 'namespaces with real OpenSSH'}"
 
 
 @pytest.hookimpl(wrapper=True)
@@ -159,11 +158,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section(f"{len(skipped)} skipped, by reason")
     for reason, tests in by_reason(skipped).items():
         terminalreporter.line(f"{len(tests):4}  {reason}: {', '.join(tests)}")
-    again = terminalreporter.stats.get("rerun", [])
-    if again:
-        terminalreporter.section(f"{len(again)} tried again, and why")
-    for report in again:
-        terminalreporter.line(f"{report.nodeid}: {first_words(report)}")
 
 
 @pytest.fixture(autouse=True)
@@ -227,3 +221,32 @@ def bed(session_bed: Testbed, nothing_left: None) -> Iterator[Testbed]:
     """Two hosts, ``node1`` and ``node2``, as if just switched on; afterwards switched off and on."""
     yield session_bed
     session_bed.reset()
+
+
+@pytest.fixture(scope="module")
+def module_bed(session_bed: Testbed) -> Iterator[Testbed]:
+    """Two hosts that stay up through all tests of a file; tests take ``standing_bed``."""
+    yield session_bed
+    session_bed.reset()
+
+
+@pytest.fixture
+def standing_bed(
+    module_bed: Testbed, nothing_left: None, request: pytest.FixtureRequest
+) -> Iterator[Testbed]:
+    """Two hosts that stay up through all tests of a file, each of which leaves them clean.
+
+    After one that failed they are switched off and on: what it left would fail the others.
+    """
+    yield module_bed
+    if has_failed(request.node):
+        module_bed.reset()
+
+
+@pytest.fixture
+def healed_bed(standing_bed: Testbed) -> Iterator[Testbed]:
+    """The same two hosts; a fault is taken back without switching them off and on, which a new agent begins after."""
+    yield standing_bed
+    standing_bed.restore_console()
+    for host in standing_bed.hosts:
+        host.heal()

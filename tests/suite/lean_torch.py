@@ -21,6 +21,9 @@ gc.disable()
 for name in ("_meta_registrations", "distributed._meta_registrations", "export"):
     sys.modules["torch." + name] = Absent("torch." + name)
 import torch
+if hasattr(torch._C, "_set_generator_metaclass"):  # which what is left out does, and without which there is no Generator
+    from torch._opaque_base import OpaqueBaseMeta
+    torch._C._set_generator_metaclass(OpaqueBaseMeta)
 gc.enable()
 gc.freeze()
 compiler = sys.modules["torch._dynamo"] = torch._dynamo = types.ModuleType("torch._dynamo")

@@ -18,30 +18,10 @@ from distconsole_agent.supervisor.proctree import host_pid
 from distconsole_agent.system.descriptors import is_scarce
 from distconsole_agent.system.kernel_files import entries_of
 from distconsole_training import records
-from distconsole_training.records import (
-    CHECKED_SUFFIX,
-    OFFSET_WANTED,
-    PHASES,
-    RING_SUFFIX,
-    SERVER_SUFFIX,
-    TOLD_SUFFIX,
-    WANTED_SUFFIX,
-)
 
-__all__ = [
-    "CHECKED_SUFFIX",
-    "OFFSET_WANTED",
-    "RING_SUFFIX",
-    "RUN_VARIABLES",
-    "SERVER_SUFFIX",
-    "TOLD_SUFFIX",
-    "WANTED_SUFFIX",
-    "Header",
-    "Ring",
-    "all_meet",
-    "read_headers",
-    "training_folder",
-]
+RING_SUFFIX, CHECKED_SUFFIX = records.RING_SUFFIX, records.CHECKED_SUFFIX
+SERVER_SUFFIX, OFFSET_WANTED = records.SERVER_SUFFIX, records.OFFSET_WANTED
+WANTED_SUFFIX, TOLD_SUFFIX = records.WANTED_SUFFIX, records.TOLD_SUFFIX
 
 RUN_VARIABLES = (
     records.ENV_RUN,
@@ -138,7 +118,7 @@ def all_meet(folder: str, attempt: int) -> bool | None:
             continue
         with contextlib.suppress(OSError, ValueError), contextlib.closing(Ring(path)) as ring:
             numbers = [each[5] for each in ring.read() if each[3] == records.PHASE]
-            phases = [PHASES[number] for number in numbers if number < len(PHASES)]
+            phases = [records.PHASES[each] for each in numbers if each < len(records.PHASES)]
             if ring.lost or {"init_process_group", "first_step"}.intersection(phases):
                 return None
             waiting.append(phases[-1:] == ["rendezvous"])

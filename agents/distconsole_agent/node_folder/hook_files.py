@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import re
 from collections.abc import Callable
+from typing import NamedTuple
 
+from distconsole_agent.contract import records
 from distconsole_agent.contract.limits import KEEP_LEFTOVER_SECONDS
 from distconsole_agent.node_folder.folders import NodeFolders, Program, remove_tree, replace_file
 from distconsole_agent.node_folder.proofs import Ages, may_be_held
@@ -120,15 +121,19 @@ def remove_leftovers(folders: NodeFolders, clock: Callable[[], float] = boottime
                 os.unlink(path)
 
 
+class _OfHook(NamedTuple):
+    """The part of a spec, of whatever version, that names the hook."""
+
+    hook: str
+
+
 def _hooks_in_use(folders: NodeFolders) -> set[str]:
     """Return the names of the hooks that ranks of running runs have loaded."""
     found = set()
     for folder in map(folders.run, os.listdir(folders.runs)):
         if os.path.exists(os.path.join(folder, "ended.json")):
             continue
-        path = os.path.join(folder, "spec.json")
-        with contextlib.suppress(OSError, ValueError), open(path, "rb") as file:
-            spec = json.load(file)
-            if isinstance(spec, dict) and isinstance(spec.get("hook"), str):
-                found.add(os.path.basename(spec["hook"]))
+        spec = records.read_file(_OfHook, os.path.join(folder, "spec.json"))
+        if spec is not None:
+            found.add(os.path.basename(spec.hook))
     return found

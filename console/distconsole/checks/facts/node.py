@@ -102,7 +102,6 @@ class OsFacts(Facts, frozen=True, kw_only=True):
     group: ClassVar[str] = "os"
     hostname: str
     fqdn: str = ""
-    machine_id: str | None = None
     resolution: Resolution = Resolution()
     filesystems: dict[str, Filesystem] = {}
     network_mounts: tuple[MountFacts, ...] = ()
@@ -122,7 +121,6 @@ class OsFacts(Facts, frozen=True, kw_only=True):
     cpu_clocks: CpuClocks = CpuClocks()
     infiniband: tuple[str, ...] = ()
     ends_at_logout: bool | None = None
-    containerised: bool = False
 
     @property
     def busy(self) -> float:

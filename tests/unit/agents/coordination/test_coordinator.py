@@ -72,7 +72,7 @@ def test_a_failure_stops_every_other_node_at_once(world: World) -> None:
         link.ended()
     world.until(lambda: world.heard(2, "verdict"))
     (verdict,) = world.heard(2, "verdict")
-    assert verdict.first_failure["host"] == "host1"
+    assert verdict.first_failure.host == "host1"
 
 
 def test_a_faster_stop_is_passed_on_and_a_slower_one_is_not(world: World) -> None:
@@ -96,7 +96,7 @@ def test_times_are_compared_on_one_clock(make_world: MakeWorld) -> None:
     for link in world.links:
         link.ended()
     world.until(lambda: world.heard(0, "verdict"))
-    assert world.heard(0, "verdict")[0].first_failure["error"] == "KeyError: first"
+    assert world.heard(0, "verdict")[0].first_failure.error == "KeyError: first"
 
 
 def test_no_verdict_before_a_clock_is_known(make_world: MakeWorld) -> None:
@@ -108,7 +108,7 @@ def test_no_verdict_before_a_clock_is_known(make_world: MakeWorld) -> None:
     world.coordinator.failed(failure(0, now_ns + 2_000_000, "KeyError: second"))
     world.coordinator.ended()
     world.until(lambda: world.heard(0, "verdict"))
-    assert world.heard(0, "verdict")[0].first_failure["error"] == "KeyError: first"
+    assert world.heard(0, "verdict")[0].first_failure.error == "KeyError: first"
 
 
 def test_a_cut_connection_comes_back_and_nothing_is_lost_or_doubled(world: World) -> None:
@@ -143,25 +143,25 @@ def test_a_silent_link_is_replaced(world: World) -> None:
     world.peers[0].failed(failure(1, int(world.now * SECOND)))
     world.settle()
     assert world.heard(2, "stop") == [("failure", 5.0)]
-    assert {note["check"] for note in world.heard(0, "note")} == {"run.unsupervised"}
+    assert {note.check for note in world.heard(0, "note")} == {"run.unsupervised"}
 
 
 def test_a_node_that_stays_silent_is_lost_and_the_run_with_it(world: World) -> None:
     world.relay.silent = True
     waited = world.until(lambda: world.heard(0, "stop"))
     assert TIMES.give_up - 1 <= waited < TIMES.give_up + 5
-    notes = [note for note in world.heard(0, "note") if note["check"] == "run.node_lost"]
-    assert "host1" in notes[0]["summary"]
+    notes = [note for note in world.heard(0, "note") if note.check == "run.node_lost"]
+    assert "host1" in notes[0].summary
     world.until(lambda: world.heard(1, "stop") and world.heard(2, "stop"))
     for link in world.links:
         link.ended()
     world.until(lambda: all(world.heard(node, "finished") for node in range(3)))
     verdict = world.heard(0, "verdict")[0]
     assert (verdict.state, verdict.exit_code) == ("failed", 1)
-    assert verdict.first_failure["error"] == "node host1 lost"
-    assert verdict.first_failure["rank"] == 2
+    assert verdict.first_failure.error == "node host1 lost"
+    assert verdict.first_failure.rank == 2
     # On the other side of the cut it is node 0 that is gone.
-    assert world.heard(1, "verdict")[0].first_failure["error"] == "node host0 lost"
+    assert world.heard(1, "verdict")[0].first_failure.error == "node host0 lost"
 
 
 def test_a_quiet_network_is_not_a_dead_node(make_world: MakeWorld) -> None:
@@ -173,13 +173,13 @@ def test_a_quiet_network_is_not_a_dead_node(make_world: MakeWorld) -> None:
     world.relay.silent = False
     world.turn(10.0)
     assert not any(world.heard(node, "stop") for node in range(3))
-    told = [(note["check"], note["severity"]) for note in world.heard(0, "note")]
+    told = [(note.check, note.severity) for note in world.heard(0, "note")]
     assert told == [("run.unsupervised", "warn"), ("run.unsupervised", "info")]
-    assert [note["summary"] for note in world.heard(0, "note")] == [
+    assert [note.summary for note in world.heard(0, "note")] == [
         "host1, host2 were not heard of for 10 s: the run goes on unsupervised there",
         "host1, host2 were heard of again after 46 s: the run is supervised",
     ]
-    assert [note["severity"] for note in world.heard(2, "note")] == ["warn", "info"]
+    assert [note.severity for note in world.heard(2, "note")] == ["warn", "info"]
     world.peers[0].failed(failure(1, int(world.now * SECOND)))
     world.settle()
     assert world.heard(2, "stop") == [("failure", 5.0)]
@@ -216,8 +216,8 @@ def test_what_befell_a_host_is_blamed_on_its_first_rank_and_stops_all(
         link.ended()
     world.until(lambda: world.heard(0, "verdict"))
     first = world.heard(0, "verdict")[0].first_failure
-    assert (first["host"], first["rank"]) == ("host2", 4)
-    assert first["error"] == "ranks failed to connect"
+    assert (first.host, first.rank) == ("host2", 4)
+    assert first.error == "ranks failed to connect"
 
 
 def test_a_host_that_is_lost_is_not_heard_of_again(make_world: MakeWorld) -> None:
@@ -227,9 +227,9 @@ def test_a_host_that_is_lost_is_not_heard_of_again(make_world: MakeWorld) -> Non
     world.relay.silent = True
     world.until(lambda: world.heard(0, "note"))
     world.until(lambda: world.heard(0, "stop"))
-    told = [(note["check"], note["severity"]) for note in world.heard(0, "note")]
+    told = [(note.check, note.severity) for note in world.heard(0, "note")]
     assert told == [("run.unsupervised", "warn"), ("run.node_lost", "fail")]
-    assert "--lost-after" in world.heard(0, "note")[-1]["hint"]
+    assert "--lost-after" in world.heard(0, "note")[-1].hint
     world.turn(5.0)
     assert len(world.heard(0, "note")) == 2
 
@@ -240,7 +240,7 @@ def test_a_node_that_never_connects_is_lost(make_world: MakeWorld) -> None:
     world.until(lambda: world.heard(0, "stop"))
     world.coordinator.ended()
     world.until(lambda: world.heard(0, "finished"))
-    assert world.heard(0, "verdict")[0].first_failure["error"] == "node host1 lost"
+    assert world.heard(0, "verdict")[0].first_failure.error == "node host1 lost"
 
 
 def test_an_agent_says_in_its_dead_shims_place_that_it_is_gone(
@@ -264,8 +264,8 @@ def test_an_agent_says_in_its_dead_shims_place_that_it_is_gone(
     world.peers[1].ended()
     world.turn(1.0)
     (verdict,) = world.heard(0, "verdict")
-    assert verdict.first_failure["host"] == "host1"
-    assert "the out-of-memory killer took it" in verdict.first_failure["error"]
+    assert verdict.first_failure.host == "host1"
+    assert "the out-of-memory killer took it" in verdict.first_failure.error
 
 
 def test_a_last_word_for_another_run_is_not_taken(world: World, tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ def test_a_rank_that_failed_has_the_blame_also_when_its_node_is_lost(world: Worl
     world.coordinator.ended()
     waited = world.until(lambda: world.heard(0, "verdict"))
     assert waited < 5.0 + TIMES.settle + 1.0
-    assert world.heard(0, "verdict")[0].first_failure["error"] == "ValueError: boom"
+    assert world.heard(0, "verdict")[0].first_failure.error == "ValueError: boom"
 
 
 def test_a_linked_node_that_cannot_end_does_not_hold_up_the_verdict(world: World) -> None:
@@ -326,9 +326,9 @@ def test_a_run_goes_on_without_a_node_while_enough_are_left(make_world: MakeWorl
     gone(world, 1)
     assert [world.heard(node, "node_lost") for node in (0, 2)] == [[1], [1]]
     (note,) = world.heard(0, "note")
-    assert (note["check"], note["severity"]) == ("run.node_lost", "warn")
-    assert note["host"] == "host1"
-    assert note["summary"].endswith("the run goes on with 2 of 3 nodes")
+    assert (note.check, note.severity) == ("run.node_lost", "warn")
+    assert note.host == "host1"
+    assert note.summary.endswith("the run goes on with 2 of 3 nodes")
     world.turn(60.0)
     assert not world.heard(0, "stop") + world.heard(2, "stop")
     world.coordinator.ended()
@@ -352,11 +352,11 @@ def test_a_run_with_too_few_nodes_left_ends_and_the_last_loss_is_blamed(
     assert not world.heard(3, "stop")
     gone(world, 2)
     assert world.heard(0, "stop") == world.heard(3, "stop") == [("failure", 5.0)]
-    assert [note["severity"] for note in world.heard(0, "note")] == ["warn", "fail"]
+    assert [note.severity for note in world.heard(0, "note")] == ["warn", "fail"]
     world.coordinator.ended()
     world.peers[2].ended()
     world.until(lambda: world.heard(3, "verdict"))
-    assert world.heard(3, "verdict")[0].first_failure["error"] == (
+    assert world.heard(3, "verdict")[0].first_failure.error == (
         "node host2 lost: its shim is gone"
     )
 
@@ -371,7 +371,7 @@ def test_a_node_cut_off_ends_its_ranks_and_leaves_the_verdict_to_the_others(
     world.relay.cut()
     world.until(lambda: world.heard(0, "node_lost") and world.heard(1, "stop"))
     note = world.heard(1, "note")[-1]
-    assert (note["check"], note["severity"]) == ("run.cut_off", "warn")
+    assert (note.check, note.severity) == ("run.cut_off", "warn")
     world.relay.refuses = False
     world.peers[0].ended()
     world.turn(5.0)
@@ -517,7 +517,7 @@ def test_a_failure_that_is_outlived_ends_the_run_only_once_it_is_given_up(
     made.turn(1)
     (verdict,) = made.heard(1, "verdict")
     assert (verdict.state, verdict.exit_code) == ("failed", 137)
-    assert verdict.first_failure["host"] == "host2"
+    assert verdict.first_failure.host == "host2"
 
 
 def test_a_run_that_is_given_up_without_a_failure_was_lost_with_its_nodes(
@@ -535,7 +535,7 @@ def test_a_run_that_is_given_up_without_a_failure_was_lost_with_its_nodes(
     made.turn(1)
     (verdict,) = made.heard(0, "verdict")
     assert verdict.state == "failed"
-    assert verdict.first_failure["error"] == "node host2 lost: its shim is gone"
+    assert verdict.first_failure.error == "node host2 lost: its shim is gone"
 
 
 def test_what_is_left_is_killed_once_no_node_has_a_rank(make_world: MakeWorld) -> None:
@@ -561,7 +561,7 @@ def test_a_node_has_no_failures_of_ranks_that_the_plan_has_elsewhere(world: Worl
         link.ended()
     world.until(lambda: world.heard(0, "verdict"))
     first = world.heard(0, "verdict")[0].first_failure
-    assert (first["host"], first["rank"]) == ("host1", 2)
+    assert (first.host, first.rank) == ("host1", 2)
 
 
 def test_whose_a_connection_is_says_only_the_node_that_it_comes_from(world: World) -> None:

@@ -13,9 +13,10 @@ import pytest
 
 from distconsole_agent.contract.webhook import post
 from distconsole_agent.journal.notices import FILE, KEPT, MAX_NOTICES, NodeNotices
+from fakes.specs import run_spec
 from fakes.webhooks import SECRET, Webhook, serving
 
-SPEC = {"run": "r-1", "name": "digits", "node_index": 0, "nodes": [{"host": "n1"}, {"host": "n2"}]}
+SPEC = run_spec(run="r-1", name="digits", nodes=[{"host": h, "address": "", "ranks": []} for h in ("n1", "n2")])  # fmt: skip
 FIRST = {"rank": 3, "host": "n2", "error": "Traceback\nValueError: bo\x1b[31mom"}
 END = {"kind": "end", "t": 9.0, "state": "failed", "exit_code": 1, "seconds": 62.4}
 

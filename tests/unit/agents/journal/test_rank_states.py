@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from distconsole_agent.journal.rank_states import MAX_RANK, RankStates
+from distconsole_agent.supervisor.runlog import ShimEvent
 
 
-def event(name: str, **more: Any) -> dict[str, Any]:
-    return {"event": name, "rank": 1, "local_rank": 0, "pid": 70, "t_ns": 5 * 10**9, **more}
+def event(name: str, **more: Any) -> ShimEvent:
+    return ShimEvent(name, 5 * 10**9, None, 1, 0, 70)._replace(**more)
 
 
 def one_a_node(*, own_numbers: bool = True) -> RankStates:

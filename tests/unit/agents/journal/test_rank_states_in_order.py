@@ -6,6 +6,7 @@ from typing import Any
 
 from distconsole_agent.journal.rank_states import RankStates
 from distconsole_agent.journal.rings import Header
+from distconsole_agent.supervisor.runlog import ShimEvent
 from distconsole_training.records import MAGIC
 
 SECOND = 10**9
@@ -16,12 +17,13 @@ def header(rank: int, pid: int, local_rank: int = 0) -> Header:
     return Header(MAGIC, *numbers, b"")
 
 
-def started(rank: int, pid: int = 0, t: int = 1) -> dict[str, Any]:
-    return {"event": "started", "rank": rank, "local_rank": rank, "pid": pid or 100 + rank, "t_ns": t * SECOND}  # fmt: skip
+def started(rank: int, pid: int = 0, t: int = 1) -> ShimEvent:
+    return ShimEvent("started", t * SECOND, None, rank, rank, pid or 100 + rank)
 
 
-def exited(rank: int, code: int, signal: int | None = None, pid: int = 0) -> dict[str, Any]:
-    return {"event": "exited", "rank": rank, "local_rank": rank, "pid": pid or 100 + rank, "exit_code": code, "signal": signal, "t_ns": 9 * SECOND}  # fmt: skip
+def exited(rank: int, code: int, signal: int | None = None, pid: int = 0) -> ShimEvent:
+    of = (rank, rank, pid or 100 + rank)
+    return ShimEvent("exited", 9 * SECOND, None, *of, exit_code=code, signal=signal)
 
 
 def words(entries: list[dict[str, Any]]) -> list[tuple[int, str]]:
@@ -164,6 +166,6 @@ def test_a_lost_shim_fails_what_had_not_ended() -> None:
 
 def test_events_that_mean_nothing_change_nothing() -> None:
     ranks = RankStates([0], engine_ranks=True)
-    assert ranks.started({"event": "started", "t_ns": 1, "rank": "0"}) == []
-    assert ranks.exited({"event": "exited", "t_ns": 1, "rank": 0}) == []
+    assert ranks.started(ShimEvent("started", 1, rank=0)) == []
+    assert ranks.exited(ShimEvent("exited", 1, rank=0)) == []
     assert ranks.states() == {}

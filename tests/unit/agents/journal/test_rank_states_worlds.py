@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from distconsole_agent.journal.rank_states import planned_world, world_of
+from distconsole_agent.journal.rank_states import world_of
 from distconsole_training.records import ALONE, PHASE, PHASES
+from fakes.specs import run_spec
 
 NAN = float("nan")
 
@@ -22,14 +23,13 @@ NAN = float("nan")
         ({"launcher": "slurm", "world_size": 2, "env": {"NODE_RANK": "0"}}, None),
         ({"launcher": "single", "world_size": 2, "env": {"NODE_RANK": "0"}}, None),
         ({"launcher": "torchrun", "world_size": 4, "min_nodes": 1}, None),
-        ({"launcher": "torch", "world_size": "many"}, None),
         ({}, None),
     ],
 )
 def test_a_world_is_planned_where_neither_script_nor_engine_makes_it(
     spec: dict[str, Any], planned: int | None
 ) -> None:
-    assert planned_world(spec) == planned
+    assert run_spec(**spec).planned_world == planned
 
 
 def record(phase: str, samples: int = 0, value: float = NAN, flags: int = 0) -> Any:

@@ -58,7 +58,7 @@ def look(folder: Path, hook: Path | None, *, recorded: bool = False) -> list[str
     assert found.take(0.0, recorded=recorded) == []
     said = found.take(FIRST_SECONDS, recorded=recorded)
     assert found.take(4 * FIRST_SECONDS, recorded=recorded) == [], "once"
-    return [each["summary"] for each in said]
+    return [each.summary for each in said]
 
 
 def test_a_path_without_the_hook_is_told(tmp_path: Path, hook: Path) -> None:

@@ -16,6 +16,7 @@ from distconsole_agent.telemetry.mapping import (
     UNKNOWN,
     GpuUnit,
     ProcessTable,
+    RunningRank,
     ranks_by_unit,
     visible_devices,
     visible_units,
@@ -87,13 +88,8 @@ def instance(gpu: int, at: int) -> GpuUnit:
 WITH_MIG = (instance(0, 1), instance(0, 2), GPUS[1])
 
 
-def rank(number: int, local_rank: int, visible: str | None) -> dict[str, object]:
-    return {
-        "rank": number,
-        "local_rank": local_rank,
-        "pid": 100 + number,
-        "cuda_visible_devices": visible,
-    }
+def rank(number: int, local_rank: int, visible: str | None) -> RunningRank:
+    return RunningRank(number, local_rank, 100 + number, visible)
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,16 @@ from distconsole.model.names import HostName
 from distconsole.model.requests import Bench, PrecisionName, StrategyName, Where
 from distconsole.model.run_events import EndState, GpuSample, Metric, RunEnded, Window
 from distconsole.model.run_summary import FirstFailure
-from distconsole.operations.bench.comparison import RunFigures, spread, strategy_result
-from distconsole.operations.bench.strategies import (
+from distconsole.operations.bench.comparison import (
     STRATEGIES,
     BenchStrategy,
+    RunFigures,
     choose_strategies,
     count_devices,
     fill_sizes,
     find_obstacle,
+    spread,
+    strategy_result,
     strategy_run,
 )
 from fakes.blank import blank

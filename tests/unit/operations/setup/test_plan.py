@@ -11,8 +11,12 @@ import pytest
 
 from distconsole.launch.engines import HorovodBuild
 from distconsole.model.names import HostName
-from distconsole.operations.setup.installation import _fetch_source
-from distconsole.operations.setup.plan import BuildFacts, SetupPlan, plan_setup
+from distconsole.operations.setup.installation import (
+    BuildFacts,
+    SetupPlan,
+    _fetch_source,
+    plan_setup,
+)
 from distconsole.rpc.wire import decode_as
 
 TOOLS = {"g++": "/usr/bin/g++", "mpicxx": "/usr/bin/mpicxx"}

@@ -48,7 +48,11 @@ def _hostname_bindable(host: HostView) -> RuleResults:
     # Gloo and Open MPI advertise the address of a host's own name (aws-do-eks#69).
     facts, view, name = host.of(OsFacts), host.view, str(host)
     found = facts.resolution.addresses
-    wrong = [entry for entry in found if _trap(entry)]
+    wrong = [
+        entry
+        for entry in found
+        if not entry.bindable or (ip := ip_of(entry.address)) is None or ip.is_loopback
+    ]
     if found and not wrong:
         return
     endpoint, summary = endpoints(view).get(name), f"the host's own name {facts.hostname} "
@@ -90,11 +94,6 @@ def _gloo_listens_at(view: View) -> Mapping[str, str]:
         host: next((entry.address for entry in facts.resolution.addresses if entry.bindable), "")
         for host, facts in view.of(OsFacts).items()
     }
-
-
-def _trap(entry: ResolvedAddress) -> bool:
-    ip = ip_of(entry.address)
-    return not entry.bindable or ip is None or ip.is_loopback
 
 
 def _name_hint(hostname: str, address: str, wrong: Sequence[ResolvedAddress]) -> str:

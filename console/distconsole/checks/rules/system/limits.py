@@ -21,9 +21,6 @@ FILES_PER_RANK = 64
 """Descriptors that a rank needs for each other rank and its files, generously (nccl#550)."""
 FILES_BASE = 512
 MEMLOCK_BYTES = 1 * GIB
-LIMITS = {"memlock": "ulimit -l", "nofile": "ulimit -n", "nproc": "ulimit -u"}
-"""Those that are compared with a login's, and what shows each of them."""
-
 SHM_BYTES = 128 * MIB
 """Docker's default of 64 MiB is too little for NCCL and DataLoader workers (nccl#342, #290)."""
 SHM_PATH = "/dev/shm"  # noqa: S108 - the name of a fact
@@ -37,31 +34,12 @@ PEER_SHARE = 0.5
 SWAP_USED_BYTES = 1 * GIB
 
 
-def _show_limit(limit: int | None) -> str:
+def show_limit(limit: int | None) -> str:
     return "unlimited" if limit is None else str(limit)
 
 
 def _raise_limit(host: HostView, line: str, hard: int | None, needed: int) -> Cure | None:
     return in_setup((str(host),), line) if hard is None or hard >= needed else None
-
-
-def find_lower_limits(
-    who: str, host: HostView, found: Mapping[str, int | None], hint: str
-) -> RuleResults:
-    """Say which soft limits of ``who`` are lower than the agent's; ``found`` is by limit, null is unlimited."""
-    own = {name: limit[0] for name, limit in host.of(OsFacts).limits.items() if name in LIMITS}
-    lower = {
-        name: value
-        for name, value in found.items()
-        if name in own and value is not None and value < (own[name] or value + 1)
-    }
-    if lower:
-        yield warn(
-            f"{who} on {HERE} have lower limits than a login there: {', '.join(lower)}",
-            seen="; ".join(f"{LIMITS[name]}: {value}" for name, value in lower.items()),
-            expected="; ".join(f"{LIMITS[name]}: {_show_limit(own[name])}" for name in lower),
-            hint=hint,
-        )
 
 
 def count_ranks(view: View) -> int:
@@ -84,7 +62,7 @@ def _nofile(host: HostView) -> RuleResults:
     cure = _raise_limit(host, line, hard, needed)
     yield warn(
         f"only {soft} open files are allowed on {HERE}",
-        seen=f"ulimit -n: soft {soft}, hard {_show_limit(hard)}",
+        seen=f"ulimit -n: soft {soft}, hard {show_limit(hard)}",
         expected=f"{needed} for {count_text(count_ranks(host.view), 'rank')}",
         hint=f"{line}, in --setup or in the profile of the shell"
         if cure
@@ -193,7 +171,7 @@ def _processes(host: HostView) -> RuleResults:
     if soft is not None and soft < PROCESSES and facts.uid != 0:
         yield warn(
             f"only {soft} processes and threads are allowed on {HERE}",
-            seen=f"ulimit -u: soft {soft}, hard {_show_limit(hard)}",
+            seen=f"ulimit -u: soft {soft}, hard {show_limit(hard)}",
             expected=expected,
             hint="ulimit -u $(ulimit -Hu), in --setup; above that: /etc/security/limits.d",
             cure=_raise_limit(host, "ulimit -u $(ulimit -Hu)", hard, PROCESSES),
@@ -219,7 +197,7 @@ def _cpu_time(host: HostView) -> RuleResults:
         yield warn(
             f"a process on {HERE} may use {age_text(soft)} of CPU time, of all its threads together: "
             "then SIGXCPU kills it",
-            seen=f"ulimit -t: soft {soft}, hard {_show_limit(hard)}",
+            seen=f"ulimit -t: soft {soft}, hard {show_limit(hard)}",
             expected="unlimited",
             hint="ulimit -t $(ulimit -Ht), in --setup"
             if cure
