@@ -247,8 +247,6 @@ def test_a_process_that_worked_cost_more_than_one_that_slept() -> None:
     )
 
     def turn(order: str) -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
         process.stdin.write(f"{order}\n")
         process.stdin.flush()
         assert process.stdout.readline() == "done\n"

@@ -279,7 +279,6 @@ def test_runs_of_the_same_script_arguments_and_hosts_are_found(tmp_path: Path) -
     for number in range(COMPARED + 1):
         keep(store, f"train-1121-00000{number}", 20.0 + number)
     found = find_earlier(store, mine)
-    assert found is not None
     assert (found.count, found.step_ms, found.slowest_ms) == (COMPARED, 22.0, 23.0)
     assert found.run == f"train-1121-00000{COMPARED}"
 

@@ -89,7 +89,6 @@ def test_of_a_flood_the_oldest_is_left_out_and_counted() -> None:
     assert isinstance(second.entry, LogEntry)
     mark, told = second.entry.text.split("\n", 1)
     said = re.match(r"\[distconsole: ([\d,]+) lines \(([\d,]+) characters\) are not shown", mark)
-    assert said is not None
     missing = int(said[1].replace(",", ""))
     assert told == SLICE
     assert missing % 1024 == 0
