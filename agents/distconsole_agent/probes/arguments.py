@@ -160,6 +160,7 @@ _READERS: dict[str, Callable[[Arguments, str], object]] = {
     "bool": lambda args, name: args.get(name) is True,
     "int": lambda args, name: int(number(args, name)),
     "float": number,
+    "float | None": number,
     "bytes": _secret,
     "Sequence[str]": _texts,
     "Sequence[int]": _wholes,

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from distconsole.model.run_summary import BlamedRank
+from distconsole.model.run_summary import FirstFailure
 from distconsole_agent.contract.refusal import Refusal
 from distconsole_agent.engines import slurm
 from distconsole_agent.engines.slurm import step_script
@@ -78,7 +78,7 @@ AT = "2026-11-21T19:31:02"
 def test_sruns_words_say_why(tmp_path: Path, line: str, reason: str, begins: str) -> None:
     (tmp_path / "step.log").write_text(f"noise\n{begins} error: {line}\nmore\n")
     assert read_reason(str(tmp_path)) == reason
-    assert not reason or not BlamedRank(rank=0, host="n1", exit_code=143, error=reason).of_rank
+    assert not reason or not FirstFailure(rank=0, host="n1", exit_code=143, error=reason).of_rank
 
 
 def test_a_step_that_said_nothing_has_no_reason(tmp_path: Path) -> None:

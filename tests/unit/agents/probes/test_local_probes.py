@@ -19,7 +19,7 @@ import pytest
 
 from distconsole_agent import probes
 from distconsole_agent.contract.protocol import MAX_LINE_BYTES, ErrorCode
-from distconsole_agent.probes import programs
+from distconsole_agent.probes import arguments, programs
 from distconsole_agent.probes.at_once import look_at_once
 from distconsole_agent.probes.programs import run_program
 from distconsole_agent.probes.scripts import Interpreter, run_script
@@ -75,6 +75,14 @@ def test_arguments_that_mean_nothing_are_refused(group: str, args: dict[str, Any
     with pytest.raises(probes.ProbeError) as raised:
         probes.run(group, args, 1.0)
     assert raised.value.code == ErrorCode.BAD_REQUEST
+
+
+@pytest.mark.parametrize("group", sorted(probes._GROUPS))
+def test_every_argument_of_a_probe_can_be_read(group: str) -> None:
+    probe = probes._GROUPS[group]
+    names = (probe.__kwdefaults__ or {}).keys() | probe.__annotations__.keys() - {"return"}
+    first = probe.__code__.co_varnames[0]
+    assert {probe.__annotations__[name] for name in names - {first}} <= arguments._READERS.keys()
 
 
 def test_the_machine_says_who_it_is() -> None:

@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter
 from collections.abc import Sequence
 
 from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, fail, info, warn
 from distconsole.checks.engine.rule import HostView, hint, host_rule, rule
 from distconsole.checks.facts.evidence import Outcome, View, by_key, once_a_view
-from distconsole.checks.facts.network import NetFacts, PortFacts
+from distconsole.checks.facts.network import PortFacts
 from distconsole.checks.facts.node import (
     OsFacts,
     ProcFacts,
     ShmEntry,
     ShmFacts,
-    SshFacts,
     TrainingProcess,
 )
 from distconsole.checks.rules.wording import (
     GIB,
     differ,
     dissent,
-    get_number,
     list_some,
     name_hosts,
     numbers,
     size,
     who,
 )
-from distconsole.model.addresses import is_virtual
 from distconsole.model.names import join_some
 from distconsole.model.requests import Level
 from distconsole.model.time_text import age_text
@@ -88,42 +84,6 @@ def _governor(view: View) -> RuleResults:
             expected="performance, or the same on every host",
             hint="sudo cpupower frequency-set -g performance",
         )
-
-
-@hint("sysctl net.ipv4.neigh.default.gc_thresh3")
-@rule("sys.neighbours", "os", Level.QUICK, OsFacts, NetFacts, SshFacts)
-def _neighbours(view: View) -> RuleResults:
-    """`neighbor table overflow`: connections between many hosts that time out at random."""
-    # Each peer is an entry for each network; hosts of one kernel share its table.
-    kernels = {name: ssh.boot_id or name for name, ssh in view.of(SshFacts).items()}
-    sharing, nets, peers = Counter(kernels.values()), view.of(NetFacts), len(view.everyone) - 1
-    if peers < 1:
-        yield NotApplicable("one host", tuple(kernels))
-        return
-    for name, facts in view.of(OsFacts).items():
-        room = get_number(facts.sysctl, "neighbours_max")
-        networks = {
-            address.iface
-            for address in nets[name].addresses
-            if address.up and not address.loopback and not is_virtual(address.iface)
-        }
-        on_kernel = sharing[kernels[name]]
-        needed = 2 * peers * max(1, len(networks)) * on_kernel
-        if room is None:
-            yield NotApplicable(
-                "the neighbour table's size is not to be seen in a container", (name,)
-            )
-        elif room < needed:
-            yield warn(
-                f"the neighbour table of {HERE} has room for {room} and {needed} are needed",
-                (name,),
-                seen=f"net.ipv4.neigh.default.gc_thresh3 = {room}; {peers} peers on "
-                f"{max(1, len(networks))} networks"
-                + (f", {on_kernel} hosts on this kernel" if on_kernel > 1 else ""),
-                expected=f"{needed}; else connections time out at random (`neighbor table overflow`)",
-                hint=f"sudo sysctl -w net.ipv4.neigh.default.gc_thresh3={max(16384, needed)} "
-                f"net.ipv4.neigh.default.gc_thresh2={max(8192, needed // 2)}",
-            )
 
 
 @hint("KillExcludeUsers=USER in logind.conf, or a job of Slurm's.")
