@@ -85,13 +85,11 @@ class Sampler:
         self.fake.close()
 
     def _take(self, samples: int) -> None:
-        assert self._process.stdin is not None
         self._process.stdin.write(f"{samples}\n")
         self._process.stdin.flush()
         self._expect("done")
 
     def _expect(self, word: str) -> None:
-        assert self._process.stdout is not None
         said = self._process.stdout.readline().strip()
         if said != word:
             raise RuntimeError(f"the sampler {self.kind} ended before it said {word}")

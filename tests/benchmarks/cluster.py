@@ -62,7 +62,6 @@ class Program:
         self.process.kill()
         self.process.wait()
         self._thread.join()
-        assert self.process.stdout is not None
         self.process.stdout.close()
 
     def see(self, pattern: str, *, count: int = 1, seconds: float = SECONDS) -> list[Line]:

@@ -105,7 +105,6 @@ def measure(peers: int, seconds: float) -> dict[str, Any]:
     me = [sys.executable, __file__]
     with subprocess.Popen([*me, "--be-coordinator", str(peers)], stdout=-1) as coordinator:
         try:
-            assert coordinator.stdout is not None
             host, port = json.loads(coordinator.stdout.readline())
             done = subprocess.run(
                 [*me, "--be-peers", *map(str, (peers, host, port, seconds))],

@@ -209,7 +209,6 @@ class Deaths:
             with suppress(TimeoutError):
                 (line,) = program.see(DYING, seconds=2.0)
                 found = re.search(DYING, line.text)
-                assert found is not None
                 return int(found[1]), int(found[2])
         raise RuntimeError("the rank that was to die did not say so")
 

@@ -145,7 +145,6 @@ class Job:
     def tell(self, number: int) -> str:
         """Give every rank a line with ``number`` and return what the first answers, once all have."""
         for rank in self._ranks:
-            assert rank.stdin is not None
             rank.stdin.write(f"{number}\n")
             rank.stdin.flush()
         first, *_ = [_line(rank) for rank in self._ranks]
@@ -154,7 +153,6 @@ class Job:
     def end(self) -> None:
         """Let the ranks leave."""
         for rank in self._ranks:
-            assert rank.stdin is not None
             rank.stdin.close()
         for rank in self._ranks:
             if code := rank.wait(timeout=60):
@@ -165,12 +163,10 @@ class Job:
         for rank in self._ranks:
             rank.kill()
             rank.wait()
-            assert rank.stdout is not None
             rank.stdout.close()
 
 
 def _line(rank: subprocess.Popen[str]) -> str:
-    assert rank.stdout is not None
     line = rank.stdout.readline()
     if not line:
         raise RuntimeError(f"a rank ended with {rank.wait()}")

@@ -226,7 +226,6 @@ def test_junit_counts_every_cell() -> None:
     assert suite.attrib["tests"] == "5"
     assert (suite.attrib["failures"], suite.attrib["skipped"]) == ("2", "1")
     failure = suite.find("testcase/failure")
-    assert failure is not None
     assert failure.attrib["message"] == "bad <thing>"
     *_, whole = suite
     assert [dict(each.attrib) for each in whole] == [{"message": "failed; bad"}]

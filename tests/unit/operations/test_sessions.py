@@ -1,5 +1,5 @@
-"""
-A session that begins to connect early: each host is tried once, and its outcome told where it is asked for.
+"""A session that begins to connect early: each host is tried once, and its outcome told where it is asked for.
+What is said when some nodes could not. It reaches no node.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from distconsole.config.schema import Config
-from distconsole.errors import ConfigError, ConnectError, UsageError
+from distconsole.errors import ConfigError, ConnectError, PythonError, UnreachableError, UsageError
 from distconsole.model import requests as ask
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName
+from distconsole.model.outcome import Failed
 from distconsole.model.requests import Where
 from distconsole.operations.sessions import lasting, lend, say_alone, say_late
-from distconsole.session import Session, SessionAhead, open_session
+from distconsole.session import Session, SessionAhead, open_session, require_all
 from distconsole.ssh.transport import Connection
 from distconsole.tui.session import ConsoleSession
 
@@ -189,3 +190,10 @@ def test_this_machine_alone_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(Session, "begin", lambda session: begun.append(session))
     SessionAhead(Where(), Config()).close()
     assert begun == []
+
+
+@pytest.mark.parametrize("message", ["gpu1: no python3", "no python3"])
+def test_a_host_is_named_once(message: str) -> None:
+    with pytest.raises(UnreachableError) as told:
+        require_all([Failed(HostName("gpu1"), PythonError(message, "hint"))], "1 of 1 failed")
+    assert told.value.message == "1 of 1 failed: gpu1: no python3"

@@ -42,11 +42,10 @@ def stepped(rank: int, t: float, step_ms: float) -> Window:
 def test_a_heat_map_of_many_ranks_is_bounded() -> None:
     heat = RankHistory(STEP, cells=HEAT_CELLS)
     one = stepped(0, 0.0, 20.0)
-    for second in range(0, 600, 3):
+    for second in range(0, 600, 30):
         for rank in range(2048):
             heat.apply(replace(one, t=float(second), rank=rank))
     found = heat_map(heat, 0.0)
-    assert found is not None
     assert len(found.ranks) * found.columns <= HEAT_CELLS
     assert found.per_row == 8
     assert len(found.cells) < 2 * HEAT_CELLS * 4 / 3 + 4
@@ -57,7 +56,6 @@ def test_a_rank_that_says_nothing_for_a_while_has_no_colour() -> None:
     for second in (0, 1, 5):
         data.apply(stepped(0, float(second), 10.0))
     found = heat_map(data.heat, 0.0)
-    assert found is not None
     cells = struct.unpack("<6H", base64.b64decode(found.cells))
     assert [cell == UNKNOWN for cell in cells] == [False, False, True, True, False, False]
     assert png([[10.0, math.nan]], 5.0, 10.0).startswith(b"\x89PNG")
@@ -109,7 +107,6 @@ def test_a_curve_of_one_point_and_one_of_none_can_be_drawn() -> None:
     assert plot("loss", series) is None
     series.put(3, 0.5)
     drawn = plot("loss", series)
-    assert drawn is not None
     assert drawn.ends == (2.5, 3.5)
 
 
@@ -134,7 +131,6 @@ def paused(band: Band) -> Series:
 
 def test_a_curve_of_the_page_leaves_a_gap_where_nothing_was_measured() -> None:
     drawn = plot("Throughput", paused(Band()), started=100.0, zero=True)
-    assert drawn is not None
     assert drawn.line.count("M") == 2
     before, after = drawn.line[1:].split("M")
     ends = [float(part.split()[0]) for part in (before.split("L")[-1], after.split("L")[0])]
@@ -143,7 +139,6 @@ def test_a_curve_of_the_page_leaves_a_gap_where_nothing_was_measured() -> None:
 
 def test_an_axis_of_time_ends_where_the_run_does_and_not_at_its_last_value() -> None:
     drawn = plot("Throughput", paused(Band()), started=100.0, until=160.0)
-    assert drawn is not None
     assert drawn.ends == (0.0, 60.0)
 
 
@@ -154,7 +149,6 @@ def test_the_heat_map_of_the_page_ends_with_the_run() -> None:
     data.apply(scenes.node("node1", scenes.START + 119))
     data.close()
     drawn = heat_map(data.heat, scenes.START)
-    assert drawn is not None
     assert (drawn.columns, drawn.moment_seconds) == (120, 1.0)
     assert drawn.x_ticks[-1].text == "2:00"
 
@@ -164,7 +158,6 @@ def test_a_value_far_beyond_the_others_is_cut_off_and_said() -> None:
     for second in range(100):
         series.put(100.0 + second, 9000.0 if second == 50 else 20.0 + second % 3)
     drawn = plot("Step time", series, started=100.0, unit="ms")
-    assert drawn is not None
     assert drawn.y_ticks[-1].text == "23"
     assert "up to 9,000 ms" in drawn.note
     assert drawn.beyond == (PageTick(500 / 9.9, "9,000 ms"),)

@@ -92,7 +92,6 @@ def test_the_course_of_a_run_is_read_from_a_few_places_of_one_host() -> None:
         sketch = sketch_of(run_file)
         read = list(run_file.spread_windows("node1", 10))
         assert list(run_file.spread_windows("nobody", 10)) == []
-    assert sketch is not None
     assert (sketch.name, sketch.rank) == ("loss", 0)
     assert sketch.xs == tuple(sorted(set(sketch.xs)))
     assert sketch.xs[0] < 20
@@ -107,7 +106,6 @@ def test_the_course_of_a_run_is_read_from_a_few_places_of_one_host() -> None:
 def test_the_last_value_of_a_course_names_its_rank_as_other_figures_are_means() -> None:
     Journal(run="mine-1121-a3f9", seconds=60).write(RunStore(runs_dir()))
     plot = course_of("mine-1121-a3f9")
-    assert plot is not None
     assert plot.said[0][0].startswith("rank 0, last 0.")
 
 
@@ -118,7 +116,6 @@ def test_a_run_that_gave_no_loss_is_shown_by_its_rate_and_one_without_steps_by_n
     Journal(run="none-1121-a3f9", seconds=0).write(store)
     with store.open(RunId("rate-1121-a3f9")) as run_file:
         sketch = sketch_of(run_file)
-    assert sketch is not None
     assert (sketch.name, set(sketch.values)) == ("samples/s", {640.0})
     with store.open(RunId("none-1121-a3f9")) as run_file:
         assert sketch_of(run_file) is None

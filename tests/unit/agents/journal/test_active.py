@@ -28,7 +28,6 @@ def make_run(folder: Path) -> RunSpec:
     for name in ("logs", "errors", "journal", "rings"):
         (folder / name).mkdir()
     stat = read_stat(os.getpid())
-    assert stat is not None
     (folder / "shim.pid").write_text(f"{os.getpid()} {stat.starttime}\n")
     return run_spec(rings=str(folder / "rings"))
 

@@ -258,7 +258,6 @@ def test_a_rank_of_a_fork_server_ends_with_the_process_of_the_plan_behind_it(
         bufsize=1,
     ) as process:
         assert process.stdin is not None
-        assert process.stdout is not None
         pid, server = map(int, process.stdout.readline().split())
         assert server != process.pid
         run.start(0, pid=1 << 22)

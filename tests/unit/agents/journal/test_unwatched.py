@@ -47,7 +47,6 @@ def rank(
     with subprocess.Popen(
         words, env=told, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdout is not None
         process.stdout.readline()
         yield
         process.communicate()

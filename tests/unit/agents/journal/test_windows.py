@@ -205,7 +205,6 @@ def test_batches_are_counted_until_the_first_step() -> None:
     memory = StepMemory()
     offset = Offset(0)
     body = window(3, [batch(n, 0.5) for n in range(8)], (), offset, memory, 0)
-    assert body is not None
     assert (body["step"], body["steps"], body["batches"]) == (7, 8, True)
     assert (body["samples_s"], body["forward_ms"], body["backward_ms"]) == (3200.0, 9.0, None)
     assert body["metrics"] == {"loss": 0.5}
@@ -213,7 +212,6 @@ def test_batches_are_counted_until_the_first_step() -> None:
     assert memory.last_step_ns == 0
     for pieces in ([batch(8), step(0), batch(9), step(1)], [step(2), batch(10)]):
         body = window(3, pieces, (), offset, memory, 0)
-    assert body is not None
     assert (body["step"], body["steps"], body["dropped"]) == (2, 1, 0)
     assert "batches" not in body
     assert fold([batch(11)], memory=memory) is None

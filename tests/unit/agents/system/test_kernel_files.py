@@ -53,7 +53,6 @@ def test_the_lowest_limit_of_all_levels_holds(tmp_path: Path) -> None:
     )
     write(mount / "user.slice/user-7.slice/session.scope/memory.max", "max\n")
     group = memory_group(tmp_path / "proc", tmp_path / "sys")
-    assert group is not None
     assert (group.limit_bytes, group.used_bytes()) == (8 * GIB, 3 * GIB)
 
 
@@ -64,7 +63,6 @@ def test_version_1_in_a_container_is_read_at_the_mount(tmp_path: Path) -> None:
     write(mount / "memory.usage_in_bytes", f"{GIB}\n")
     write(mount / "memory.stat", "inactive_file 5\ntotal_inactive_file 1024\n")
     group = memory_group(tmp_path / "proc", tmp_path / "sys")
-    assert group is not None
     assert (group.limit_bytes, group.used_bytes()) == (2 * GIB, GIB - 1024)
 
 
@@ -83,7 +81,6 @@ def test_a_group_whose_usage_cannot_be_read_says_nothing(tmp_path: Path) -> None
     write(tmp_path / "proc/self/cgroup", "0::/a\n")
     write(tmp_path / "sys/fs/cgroup/a/memory.max", "4096\n")
     group = memory_group(tmp_path / "proc", tmp_path / "sys")
-    assert group is not None
     assert group.used_bytes() is None
 
 

@@ -87,7 +87,6 @@ def test_the_busiest_processes_are_those_between_two_readings_with_their_secrets
     process(8, 3.5)
     process(9, 2.0, started=99)  # another process with the number of one that has ended
     first = busy.newest()
-    assert first is not None
     assert [(each["pid"], each["cpu"]) for each in first] == [(9, 200.0), (8, 50.0)]
     assert tuple(first[0]) == BUSY_FIELDS
     assert first[0]["command"] == "python x.py --token=***"

@@ -86,7 +86,6 @@ def test_a_cure_that_did_not_help_is_no_hint_any_more() -> None:
 def test_what_does_not_fail_without_the_cure_is_not_claimed() -> None:
     well = TrialResult(True, "ok")
     tried = conclude("r", well, well, HOSTS, 3.0)
-    assert tried is not None
     assert tried.proof == Proof(
         ran="r", before="could not be made to fail: ok", after="", cured=False, seconds=3.0
     )

@@ -279,7 +279,6 @@ def test_runs_of_the_same_script_arguments_and_hosts_are_found(tmp_path: Path) -
     for number in range(COMPARED + 1):
         keep(store, f"train-1121-00000{number}", 20.0 + number)
     found = find_earlier(store, mine)
-    assert found is not None
     assert (found.count, found.step_ms, found.slowest_ms) == (COMPARED, 22.0, 23.0)
     assert found.run == f"train-1121-00000{COMPARED}"
 
@@ -307,13 +306,13 @@ def test_a_store_that_cannot_be_read_has_no_earlier_run(tmp_path: Path) -> None:
 
 PLAN = Journal(hosts=2, per_host=2).plan()
 HOSTS = ("node1", "node2")
-INVENTED = 1_000_000
+INVENTED = 100_000
 
 
 def lies(count: int) -> Iterator[frames.JournalEntry]:
     """Entries about ``count`` ranks from 4 on, of every kind that names one."""
     for number in range(count):
-        at = {"seq": number + 1, "t": 1000.0 + number / 1000, "rank": 4 + number % 999_990}
+        at = {"seq": number + 1, "t": 1000.0 + number / 1000, "rank": 4 + number % 99_990}
         match number % 6:
             case 0:
                 yield frames.StateEntry(**at, local_rank=0, pid=1, state="running")
@@ -355,7 +354,9 @@ def record() -> RunRecord:
     return RunRecord(RunId("digits-1121-a3f9"), hosts=HOSTS, plan=plan)
 
 
-def test_a_million_invented_ranks_are_one_finding_that_names_the_node_and_cost_no_memory() -> None:
+def test_invented_ranks_without_end_are_one_finding_that_names_the_node_and_cost_no_memory() -> (
+    None
+):
     picture = Picture(reducer_of(record()))
     for entry in lies(600):
         picture.hear("node2", entry)
@@ -372,7 +373,7 @@ def test_a_million_invented_ranks_are_one_finding_that_names_the_node_and_cost_n
         picture.hear(
             host, frames.EndEntry(seq=9, t=3e3, state="succeeded", exit_code=0, seconds=9)
         )
-    assert "1,000,600 entries of node2 about ranks" in picture.said()[-1].summary
+    assert "100,600 entries of node2 about ranks" in picture.said()[-1].summary
 
 
 def test_gpus_without_end_are_left_out() -> None:

@@ -89,7 +89,6 @@ def test_what_is_told_of_it_alone_is_the_cause(
     told: dict[str, Any], kind: str, words: str
 ) -> None:
     found = cause(**told)
-    assert found is not None
     assert found[0] == kind
     assert words in found[1]
     if "window" not in told:
@@ -124,7 +123,6 @@ def test_what_the_others_have_too_or_is_little_is_no_cause(told: dict[str, Any])
 
 def test_swap_comes_before_the_wait_for_the_disk_that_it_is() -> None:
     found = cause(window={"disk_wait": 80.0}, node={"swap_in_s": 5e7})
-    assert found is not None
     assert found[0] == "swap"
 
 
@@ -173,5 +171,4 @@ def test_an_error_of_a_gpu_is_told_once_and_explains_what_is_slow_later() -> Non
     assert "dmesg" in finding.hint
     assert [event for event in events if event is not finding] == told
     found = load.cause_of((3,), {rank: scenes.window(rank, 99, T) for rank in range(4)}, T)
-    assert found is not None
     assert found.kind == "xid"

@@ -57,7 +57,6 @@ def shown(rows: LogRows) -> list[tuple[str, tuple[int, ...], int]]:
     found = []
     for number in range(len(rows)):
         row = rows.row(number)
-        assert row is not None
         head = rows.line_of(row)
         assert head is not None
         said = said_by(row.who, rows.book.speakers)
@@ -122,7 +121,6 @@ def test_what_a_rank_repeats_is_one_row_with_its_first_and_last_time_though_othe
     rows = rows_of(sorted([*flood, line(0, "step 1", 1.0), line(0, "step 2", 2.0)], key=when))
     assert shown(rows) == [("nan", (3,), 5000), ("step 1", (0,), 1), ("step 2", (0,), 1)]
     row = rows.row(0)
-    assert row is not None
     assert row.repeated
     assert (row.t, row.until) == (0.0, 4.999)
 
@@ -206,7 +204,6 @@ def test_lines_of_megabytes_are_held_by_their_size_not_their_number() -> None:
     held = sum(len(each.text) for each in book.slice(len(book) - HELD_LINES, len(book)))
     assert held <= 300 * 65_536
     first = book.get(0)
-    assert first is not None
     assert len(first.text) == 65_536
 
 
