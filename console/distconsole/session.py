@@ -13,6 +13,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from distconsole import errors
 from distconsole.config.hosts import resolve_cluster
 from distconsole.config.load import load_config
 from distconsole.config.schema import Config
@@ -42,6 +43,16 @@ ANSWER_SECONDS = 2.0
 
 NAMED_FAILURES = 8
 """Hosts that an error names one by one."""
+
+
+_NOT_REACHED = (
+    errors.ResolveError,
+    errors.ConnectError,
+    errors.AuthError,
+    errors.UnknownHostKeyError,
+    errors.ChangedHostKeyError,
+    errors.LinkLostError,
+)
 
 
 class Session:
@@ -319,6 +330,18 @@ def on_every(
     """Return what ``each_outcome`` yields, in the order of ``hosts``."""
     done = {outcome.host: outcome for outcome in each_outcome(session, hosts, act, seconds)}
     return [done[name] for name in hosts if name in done]
+
+
+def connect_all(session: Session, cluster: Cluster | None = None) -> None:
+    """Connect to every host of ``cluster``, or of the session; raises UnreachableError."""
+    hosts = [host.name for host in (cluster or session.cluster).hosts]
+    outcomes = on_every(session, hosts, lambda _link: None)
+    failures = failed(outcomes)
+    reached = any(not isinstance(each.error, _NOT_REACHED) for each in failures)
+    what = "used" if reached else "reached"
+    origin = f" (hosts of {session.cluster.origin})" if session.cluster.origin else ""
+    count = count_text(len(hosts), "host")
+    require_all(outcomes, f"{len(failures)} of {count}{origin} cannot be {what}")
 
 
 def probe(link: NodeLink, group: str, seconds: float, args: Mapping[str, Any]) -> dict[str, Any]:

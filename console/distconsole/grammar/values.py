@@ -37,6 +37,10 @@ def _no_fields(_verb: str) -> Mapping[str, str]:
     return NOTHING
 
 
+def check_groups() -> Mapping[str, str]:
+    return dict.fromkeys(CHECK_GROUPS, "")
+
+
 def _any_moments(_run: str) -> Mapping[str, str]:
     shares = dict.fromkeys(("start", "25%", "50%", "75%", "end"), "of the run")
     return shares | {"step 1": "when a rank had first done it, or any other step"}
@@ -48,6 +52,7 @@ class Vocabulary:
 
     Attributes:
         fields: By verb, what its conditions may name and what that is; called when it is wanted.
+        checks: Groups and checks with what each catches; called when it is wanted.
         moments: By run (empty for any), what ``--at`` may be and what that is; called when it is wanted.
     """
 
@@ -59,7 +64,7 @@ class Vocabulary:
     fields: Callable[[str], Mapping[str, str]] = _no_fields
     moments: Callable[[str], Mapping[str, str]] = _any_moments
     themes: tuple[str, ...] = ("dark", "light", "contrast", "terminal")
-    checks: tuple[str, ...] = CHECK_GROUPS
+    checks: Callable[[], Mapping[str, str]] = check_groups
 
 
 def vocabulary(context: click.Context) -> Vocabulary:
@@ -138,10 +143,10 @@ class Value(click.ParamType):  # type: ignore[type-arg]
     ) -> list[CompletionItem]:
         """Complete the word; of a list its last element, with those that are not yet in it."""
         known = vocabulary(ctx)
+        words = self._offers(known)
         about = {"last": "the newest", **known.about} if self._about is None else self._about
-        return (_last_element if self._is_list else _starting)(
-            self._offers(known), incomplete, about
-        )
+        about = words if isinstance(words, Mapping) else about
+        return (_last_element if self._is_list else _starting)(words, incomplete, about)
 
 
 class MomentValue(click.ParamType):  # type: ignore[type-arg]
@@ -308,7 +313,10 @@ def _read_sizes(text: str) -> tuple[int, ...]:
 
 HOSTS = Value("LIST", offers=lambda known: known.hosts, is_list=True)
 RUN = Value("run", _read_run, offers=lambda known: ("last", *known.runs))
-CHECK = Value("ID", offers=lambda known: [each for each in known.checks if "." in each])
+CHECK = Value(
+    "ID",
+    offers=lambda known: {each: about for each, about in known.checks().items() if "." in each},
+)
 TYPES: Mapping[Kind, click.ParamType] = {  # type: ignore[type-arg]
     Kind.FILE: click.Path(dir_okay=False),
     Kind.PATH: click.Path(),
@@ -322,7 +330,7 @@ TYPES: Mapping[Kind, click.ParamType] = {  # type: ignore[type-arg]
     Kind.SINCE: Value("TIME", _read_since),
     Kind.MOMENT: MomentValue(),
     Kind.CONDITION: ConditionValue(),
-    Kind.GROUPS: Value("GROUP,…", _read_groups, lambda known: known.checks, is_list=True),
+    Kind.GROUPS: Value("GROUP,…", _read_groups, lambda known: known.checks(), is_list=True),
     Kind.PAIRS: Value("K=V", _read_assignment),
     Kind.NPROC: Value(
         "N|gpu", _reader_of(Kind.NPROC), lambda _: ("gpu", "1", "2", "4", "8"), NOTHING

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
+from functools import partial
 from itertools import chain
+from operator import attrgetter
 from typing import assert_never, cast
 
 from msgspec import UNSET, structs
@@ -40,19 +42,23 @@ from distconsole.runs.detectors.conclusions import (
 from distconsole.runs.detectors.ranks import MAX_RANKS, PlanBounds, Ranks
 from distconsole.runs.detectors.script_end import ScriptEndWatch
 from distconsole.runs.detectors.slow_causes import Load
+from distconsole.runs.detectors.slowness import Straggler
 from distconsole.runs.detectors.stalls import StallWatch
-from distconsole.runs.detectors.stragglers import StragglerWatch, straggler_finding
+from distconsole.runs.detectors.stragglers import FIGURES, StragglerWatch, straggler_finding
 from distconsole.runs.detectors.verify import SyncWatch
 from distconsole.runs.detectors.worlds import SplitWatch, WorldWatch
 from distconsole.runs.logs.printed import PrintedLosses
 from distconsole.runs.points import NotFiniteWatch, Point, PointReducer
 from distconsole.runs.rank_view import LIVING
 from distconsole.runs.samples import finite, load_events, waited_of
+from distconsole.runs.timeline import RunTimeline
 
 NUMBER_SECONDS = 5.0
 """Longest wait of a blame for the journal of the rank's host, which may come after the verdict."""
 LATE = (frames.LogEntry, frames.NoteEntry, frames.WindowEntry, frames.EndEntry)
 """Kinds of entries that are taken of a lost host after the run's end, which did not wait for it."""
+
+_figures_of = attrgetter(*FIGURES[1:])
 
 
 class RunReducer:
@@ -312,12 +318,71 @@ class RunReducer:
             if entry.steps:
                 yield from self._splits.steps(entry.rank, host, t)
             return
-        mean, p95 = map(finite, entry.step_ms or (None, None))
+        window = self._event(host, entry, self._step_of(host, entry), t)
+        if window.step >= 0:
+            self._stalls.stepped(window)
+        yield window
+        points = _known_points(entry)
+        yield from self._not_finite.add(entry.rank, points, t)
+        if not self._is_current(host):
+            return  # of an attempt that another has followed
+        yield from self._points.add(entry.rank, points, t, trained=entry.steps > 0)
+        yield from self._points.heard_of(host, t)
+        self._ranks.hosts.setdefault(entry.rank, host)
+        yield from self._all_ranks.add(window)
+        yield from self._slow(self.stragglers.add(window), t)
+
+    def sum_up(
+        self, host: str, entry: frames.JournalEntry, t: float, timeline: RunTimeline
+    ) -> Iterable[RunEvents]:
+        """Return the events of ``entry`` as ``feed`` does, but for a window in the course of a run: its sums go into ``timeline``.
+
+        No figure of ``entry`` may be NaN or infinite; stalls are not judged.
+        """
+        if not isinstance(entry, frames.WindowEntry):
+            return self.feed(host, entry, t)
+        view = timeline.ranks.get(entry.rank)
+        if (
+            view is None
+            or view.batches
+            or entry.batches
+            or self._ranks.hosts.get(entry.rank) != host
+            or self._lost
+            or self.ended is not None
+            or self._not_finite.waits
+            or not self._is_current(host)
+            or not self._all_ranks.saw(entry)
+        ):
+            return self.feed(host, entry, t)
+        step, waited = self._step_of(host, entry), waited_of(entry.waited_ms)
+        timeline.sum_up(view, entry, step, waited)
+        events: Iterable[RunEvents] = ()
+        if entry.points:
+            points = _known_points(entry)
+            events = self._points.add(entry.rank, points, t, trained=entry.steps > 0)
+        if entry.steps and entry.step_ms and entry.step_ms[0] is not None:
+            figures = (t, step, entry.step_ms[0], *_figures_of(entry))
+            window = partial(self._event, host, entry, step, t)
+            slow = self.stragglers.take(entry.rank, host, figures, waited, window)
+            if slow:
+                events = chain(events, self._slow(slow, t))
+        return events
+
+    def _slow(self, stragglers: list[Straggler], t: float) -> Iterator[RunFinding]:
+        for straggler in stragglers:
+            cause = self._load.cause_of(straggler.together, self.stragglers.newest(), t)
+            yield straggler_finding(self._ranks, straggler, t, cause)
+
+    def _step_of(self, host: str, entry: frames.WindowEntry) -> int:
         step = entry.step
         if step >= 0:
             step += self._bases.get(self._restarts.get(host, 0), 0)
             self._last_step = max(self._last_step, -1 if entry.batches else step)
-        window = Window(
+        return step
+
+    def _event(self, host: str, entry: frames.WindowEntry, step: int, t: float) -> Window:
+        mean, p95 = map(finite, entry.step_ms or (None, None))
+        return Window(
             t=t,
             run=self.run,
             rank=entry.rank,
@@ -340,23 +405,6 @@ class RunReducer:
             cpu_wait=finite(entry.cpu_wait),
             disk_wait=finite(entry.disk_wait),
         )
-        if step >= 0:
-            self._stalls.stepped(window)
-        yield window
-        points = {
-            name: cast("list[Point]", [point for point in given if point.value is not None])
-            for name, given in entry.points.items()
-        }
-        yield from self._not_finite.add(entry.rank, points, t)
-        if not self._is_current(host):
-            return  # of an attempt that another has followed
-        yield from self._points.add(entry.rank, points, t, trained=entry.steps > 0)
-        yield from self._points.heard_of(host, t)
-        self._ranks.hosts.setdefault(entry.rank, host)
-        yield from self._all_ranks.add(window)
-        for straggler in self.stragglers.add(window):
-            cause = self._load.cause_of(straggler.together, self.stragglers.newest(), t)
-            yield straggler_finding(self._ranks, straggler, t, cause)
 
     def _begin_attempt(
         self, host: str, entry: frames.AttemptEntry, t: float
@@ -473,3 +521,10 @@ class RunReducer:
             restarts=self._restart or UNSET,
         )
         yield self.ended
+
+
+def _known_points(entry: frames.WindowEntry) -> dict[str, list[Point]]:
+    return {
+        name: cast("list[Point]", [point for point in given if point.value is not None])
+        for name, given in entry.points.items()
+    }

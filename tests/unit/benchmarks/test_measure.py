@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import measure
-from benchmarks.alone import run_alone
+from benchmarks.alone import Row, run_alone
 
 
 def test_a_spread_is_the_median_with_its_range() -> None:
@@ -99,14 +99,14 @@ def test_a_benchmark_alone_takes_its_numbers_and_keeps_its_figures(
     def measured(rounds: int, steps_s: float) -> dict[str, float]:
         return {"product": rounds * steps_s}
 
-    def report(figures: dict[str, float]) -> str:
-        return f"{figures['product']} steps"
+    def rows(figures: dict[str, float]) -> list[Row]:
+        return [Row("product", f"{figures['product']} steps")]
 
     file = tmp_path / "figures.json"
     words = ["--json", str(file), "--steps-s", "2.5"]
-    figures = run_alone("small", None, measured, report, words, rounds=4, steps_s=1.0)
+    figures = run_alone("small", None, measured, rows, words, rounds=4, steps_s=1.0)
     assert figures == {"product": 10.0}
-    assert capsys.readouterr().out == "10.0 steps\n"
+    assert "| product | 10.0 steps" in capsys.readouterr().out
     assert json.loads(file.read_text())["benchmark"] == "small"
     with pytest.raises(SystemExit):
-        run_alone("small", None, measured, report, ["--rounds", "2.5"], rounds=4, steps_s=1.0)
+        run_alone("small", None, measured, rows, ["--rounds", "2.5"], rounds=4, steps_s=1.0)

@@ -30,13 +30,15 @@ from distconsole.runs.detectors.ranks import Ranks
 from distconsole.runs.health import health_line
 from distconsole.runs.logs.printed import EtaEstimator
 from distconsole.runs.timeline import RunTimeline
+from fakes.blank import blank
 
 T = 1000.0
 RUN = "run-1"
 
 
 def window(rank: int, t: float = T, step: int = 99, ms: float = 10.0, steps: int = 100) -> Window:
-    return Window(
+    return blank(
+        Window,
         t=t,
         run=RUN,
         rank=rank,
@@ -44,13 +46,7 @@ def window(rank: int, t: float = T, step: int = 99, ms: float = 10.0, steps: int
         steps=steps,
         step_ms_mean=ms,
         step_ms_p95=ms,
-        data_ms=None,
-        forward_ms=None,
-        backward_ms=None,
-        optimizer_ms=None,
         samples_s=100.0,
-        metrics={},
-        dropped=0,
         host=f"h{rank}",
     )
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from distconsole.formats.figures import nice_ticks, short_time
 from distconsole.formats.page import page_of
@@ -29,33 +30,21 @@ from distconsole.runs.store.run_file import RunRecord
 from distconsole.runs.summary import summarise
 from distconsole.tui.view_models.runs import figures_text
 from fakes import scenes
+from fakes.blank import blank
 
 
 def stepped(rank: int, t: float, step_ms: float) -> Window:
-    return Window(
-        t=t,
-        run="r",
-        rank=rank,
-        step=int(t),
-        steps=1,
-        step_ms_mean=step_ms,
-        step_ms_p95=None,
-        data_ms=None,
-        forward_ms=None,
-        backward_ms=None,
-        optimizer_ms=None,
-        samples_s=None,
-        metrics={},
-        dropped=0,
-        host="h",
+    return blank(
+        Window, t=t, run="r", rank=rank, step=int(t), steps=1, step_ms_mean=step_ms, host="h"
     )
 
 
 def test_a_heat_map_of_many_ranks_is_bounded() -> None:
     heat = RankHistory(STEP, cells=HEAT_CELLS)
+    one = stepped(0, 0.0, 20.0)
     for second in range(0, 600, 3):
         for rank in range(2048):
-            heat.apply(stepped(rank, float(second), 20.0))
+            heat.apply(replace(one, t=float(second), rank=rank))
     found = heat_map(heat, 0.0)
     assert found is not None
     assert len(found.ranks) * found.columns <= HEAT_CELLS

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from distconsole.config.paths import expand_home
 from distconsole.errors import AgentError, PlanError
-from distconsole.launch.job import RUN_DIR
+from distconsole.launch.plan import RUN_DIR
 from distconsole.launch.sync.code import Code, collect, project_root
 from distconsole.launch.sync.kept_code import KeptCode
 from distconsole.model.names import HostName, count_text

@@ -19,14 +19,14 @@ from distconsole.config.ssh_names import ssh_config_file
 from distconsole.config.writing import bare_key
 from distconsole.errors import ConfigError, UnknownHostKeyError, UnreachableError, UsageError
 from distconsole.model.cluster import Cluster
-from distconsole.model.events import CheckEnded, Event, HostStatus, Narration, TextMade
+from distconsole.model.events import CheckEnded, Event, HostStatus, Narration, TextMade, warn
 from distconsole.model.names import HostName, join_some
 from distconsole.model.outcome import failed, succeeded
 from distconsole.model.requests import Check, Init, Where
 from distconsole.operations import check
 from distconsole.operations.control import Control
 from distconsole.operations.init.pythons import Looked, look, rank_pythons
-from distconsole.operations.sessions import narrate, warn
+from distconsole.operations.sessions import narrate
 from distconsole.rpc.fanout import fan_out
 from distconsole.session import CONNECT_SECONDS, open_session
 from distconsole.ssh.choosing import ChosenTransport

@@ -13,6 +13,7 @@ import pytest
 from distconsole_agent.journal.rings import Record, Ring, all_meet
 from distconsole_training import records
 from fakes.ring_writer import RingWriter
+from suite.seeds import seeds
 
 
 @pytest.fixture
@@ -90,7 +91,7 @@ def test_what_was_overwritten_is_counted(writer: RingWriter, ring: Ring) -> None
     assert len(seen) == 63
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds(5))
 def test_every_record_is_read_or_counted(writer: RingWriter, ring: Ring, seed: int) -> None:
     chance = random.Random(seed)
     seen: list[int] = []

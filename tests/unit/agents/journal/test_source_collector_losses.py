@@ -144,9 +144,7 @@ def test_a_verdict_stands_although_its_shim_died_before_the_end(run: Run) -> Non
 
 
 def test_a_shims_last_words_count_although_it_is_gone(run: Run) -> None:
-    ghost = subprocess.Popen([sys.executable, "-c", ""])
-    run.alive(ghost.pid)
-    ghost.wait()
+    bury_shim(run)
     run.start(0)
     run.exit(0)
     run.shim("verdict", state="succeeded", exit_code=0, first_failure=None)

@@ -10,7 +10,6 @@ import pytest
 
 from distconsole_agent import probes
 from distconsole_agent.probes import scripts
-from distconsole_agent.probes.network import own_network
 from distconsole_agent.probes.programs import Ended
 
 
@@ -28,7 +27,7 @@ def test_a_resolver_that_hangs_costs_its_own_names_only(monkeypatch: pytest.Monk
         return Ended(None, '["a", {"addresses": ["10.0.0.1"], "error": ""}]\nnoise\n', "", 1.0)
 
     monkeypatch.setattr(scripts, "run_program", some)
-    found = own_network.resolve({"names": ["a", "b"]}, 1.0)["names"]
+    found = probes.run("names", {"names": ["a", "b"]}, 1.0)["names"]
     assert found["a"]["addresses"] == ["10.0.0.1"]
     assert found["b"]["late"] is True
     assert "late" not in found["a"]

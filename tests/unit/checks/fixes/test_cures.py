@@ -199,7 +199,7 @@ def test_only_what_was_proven_and_run_does_not_do_itself_is_written(tmp_path: Pa
         finding("env.consistency", Cure(env={"NCCL_DEBUG": "INFO"}), CURED),
         finding("net.x", Cure(mca={"btl_tcp_if_include": "10.0.0.0/24"}), CURED),
         finding("env.syntax", Cure(env={"NO": "1"}, by_run="sets it"), CURED),
-        finding("lim.stack", on(a=HostCure(setup="no")), FAILED),
+        finding("lim.processes", on(a=HostCure(setup="no")), FAILED),
         finding("lim.memlock", on(a=HostCure(setup="no")), NEVER),
         finding("nccl.version", Cure(env={"NO": "1"})),
     ]

@@ -10,12 +10,12 @@ from typing import Any, cast
 import pytest
 
 from distconsole.checks.engine.target import Launch
+from distconsole.checks.engine.targeting import argument_paths, make_planner
 from distconsole.errors import ConfigError, UsageError
 from distconsole.grammar.verbs import parse_line
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName
 from distconsole.model.requests import Check
-from distconsole.operations.launch.targeting import argument_paths, make_planner
 from distconsole.rpc.frames import Address, Hello
 from distconsole.session import Session
 

@@ -280,20 +280,3 @@ def _same_gpus(view: View) -> RuleResults:
             expected="GPUs of its own for each host; NCCL refuses two ranks on one",
             hint="give each container its own: docker run --gpus device=0,1, or CUDA_VISIBLE_DEVICES",
         )
-
-
-@hint("nvidia-persistenced")
-@rule("gpu.persistence", "gpu", Level.QUICK, GpuFacts, unless=unless_gpu)
-def _persistence(view: View) -> RuleResults:
-    """Persistence mode off on some hosts: their ranks start seconds later."""
-    modes = {name: [gpu.persistence for gpu in f.gpus] for name, f in view.of(GpuFacts).items()}
-    unknown = tuple(name for name, each in modes.items() if None in each)
-    yield NotApplicable(NO_ANSWER, unknown)
-    known = {name: each for name, each in modes.items() if each and name not in unknown}
-    yield from differ(
-        info,
-        "persistence mode",
-        {name: "on" if all(each) else "off" for name, each in known.items()},
-        expected="on everywhere: else the driver starts anew with each job, for seconds",
-        hint="sudo systemctl enable --now nvidia-persistenced; or: sudo nvidia-smi -pm 1",
-    )

@@ -6,32 +6,30 @@ In this order: read the script and choose a launcher, reach the hosts, ask for t
 from __future__ import annotations
 
 import os
+import re
+import shlex
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 
-from distconsole.errors import PlanError, UsageError
-from distconsole.launch import choose
-from distconsole.launch.addresses import NodeFacts
+from distconsole.errors import ConfigError, PlanError, UsageError
+from distconsole.launch import code_sync
+from distconsole.launch.choose import decide
 from distconsole.launch.engines import Engines, engines_of
-from distconsole.launch.job import HOOK, new_run_id, user_env
-from distconsole.launch.plan import LaunchHosts, PreparedLaunch, make_plan
-from distconsole.launch.slurm.srun import Allocation, below_slurm, inside
+from distconsole.launch.place import PreparedLaunch, make_plan
+from distconsole.launch.plan import HOOK, NodeFacts, Plan, new_run_id
+from distconsole.launch.slurm.srun import Allocation, fit_to_job, inside
 from distconsole.launch.sync.code import COMMIT_VARIABLE
 from distconsole.launch.sync.send import Project
 from distconsole.model.addresses import Interface
 from distconsole.model.cluster import Cluster, Host
-from distconsole.model.events import Event
-from distconsole.model.job import LaunchPlan
+from distconsole.model.events import Narration, warn
 from distconsole.model.names import HostName, RunId, count_text, join_some
 from distconsole.model.outcome import failed
-from distconsole.model.requests import Run, count_of_hosts
-from distconsole.operations.launch import code_sync
-from distconsole.operations.sessions import connect_all, warn
-from distconsole.operations.slurm.job import fit_to_job
+from distconsole.model.requests import LauncherName, Run, count_of_hosts
 from distconsole.rpc.link import NodeLink
-from distconsole.session import Session, on_every, probe, require_all
+from distconsole.session import Session, connect_all, on_every, probe, require_all
 
 PROBE_SECONDS = 30.0
 """A Python on a cold network disk takes its time."""
@@ -60,18 +58,8 @@ def read_launch(request: Run, project: Project | None = None) -> PreparedLaunch:
         env.setdefault(HOOK, "0")  # other variables of this shell do not travel
     if project is not None and project.code.commit:
         env.setdefault(COMMIT_VARIABLE, project.code.commit)
-    return PreparedLaunch(request, env, traits, choose.choose_launcher(request, traits), project)
-
-
-def plan_on_hosts(
-    launch: PreparedLaunch,
-    session: Session,
-    exclude: Sequence[str] = (),
-    allocation: Allocation | None = None,
-) -> Generator[Event, None, tuple[LaunchPlan, Allocation | None]]:
-    """Reach the hosts but those to ``exclude``; return the plan and their Slurm job; raises ConsoleError."""
-    hosts = yield from reach_hosts(launch, session, exclude, allocation)
-    return plan_to_start(launch, ask_engines(launch, hosts, session)), hosts.allocation
+    decide(request, traits, env)  # refuses
+    return PreparedLaunch(request, env, traits, project)
 
 
 def reach_hosts(
@@ -79,19 +67,21 @@ def reach_hosts(
     session: Session,
     exclude: Sequence[str] = (),
     allocation: Allocation | None = None,
-) -> Generator[Event, None, LaunchHosts]:
-    """Connect to a launch's hosts; return those that take part, say which do not; raises as ``plan_on_hosts``."""
+) -> Generator[Narration, None, PreparedLaunch]:
+    """Connect to a launch's hosts but those to ``exclude``; return it with those that take part, say which do not.
+
+    Raises ConsoleError.
+    """
     cluster = exclude_hosts(session.cluster, exclude)
     code_sync.refuse_other_file(launch.request)
     if launch.project is None:
         code_sync.refuse_missing_script(launch.request, cluster)
     cluster = yield from connect_hosts(session, cluster, launch.request)
-    found = collect_facts(
-        launch, session, cluster, allocation or inside(os.environ, session.cluster)
-    )
-    if found.allocation is None:
-        yield from map(warn, note_crowds(found.cluster.hosts, found.facts))
-    return found
+    allocation = allocation or inside(os.environ, session.cluster)
+    launch = collect_facts(launch, session, cluster, allocation)
+    if allocation is None:
+        yield from map(warn, note_crowds(launch.cluster.hosts, launch.facts))
+    return launch
 
 
 def note_crowds(hosts: Sequence[Host], facts: Mapping[HostName, NodeFacts]) -> Iterator[str]:
@@ -107,7 +97,7 @@ def note_crowds(hosts: Sequence[Host], facts: Mapping[HostName, NodeFacts]) -> I
 
 def connect_hosts(
     session: Session, cluster: Cluster, request: Run
-) -> Generator[Event, None, Cluster]:
+) -> Generator[Narration, None, Cluster]:
     """Connect to all hosts that were named, or to as many as ``--nnodes MIN:MAX`` needs.
 
     Raises PlanError if other numbers of hosts were named and asked for; UnreachableError if a host
@@ -134,8 +124,8 @@ def collect_facts(
     session: Session,
     cluster: Cluster,
     allocation: Allocation | None = None,
-) -> LaunchHosts:
-    """Return the hosts of ``cluster`` with what they said when they were reached.
+) -> PreparedLaunch:
+    """Return ``launch`` with the hosts of ``cluster``, and what they said when they were reached.
 
     ``allocation`` is the Slurm job that they are nodes of, which says what of them may be used. Raises
     ConsoleError if two are one machine, or there is no such job.
@@ -146,12 +136,17 @@ def collect_facts(
     pairs = zip(cluster.hosts, links, strict=True)
     pythons = (replace(host, python=link.interpreter(host.python)) for host, link in pairs)
     cluster = replace(cluster, hosts=tuple(pythons))
-    below_slurm(launch.choice, allocation)  # refuse at once
+    launch = replace(launch, cluster=cluster, facts=facts, allocation=allocation)
+    launch.decide()  # refuses at once
     if allocation is not None:
         cluster, facts = fit_to_job(session, allocation, cluster, facts, launch.request)
     placed, notes = place_total(launch.request, cluster.hosts, facts)
-    facts = {host.name: facts[host.name] for host in placed}
-    return LaunchHosts(replace(cluster, hosts=tuple(placed)), facts, allocation, tuple(notes))
+    return replace(
+        launch,
+        cluster=replace(cluster, hosts=tuple(placed)),
+        facts={host.name: facts[host.name] for host in placed},
+        notes=tuple(notes),
+    )
 
 
 def place_total(
@@ -195,69 +190,68 @@ def divide_ranks(
 
 
 def ask_engines(
-    launch: PreparedLaunch, hosts: LaunchHosts, session: Session, seconds: float = PROBE_SECONDS
-) -> LaunchHosts:
-    """Return ``hosts`` with their engines that the launch needs; raises UnreachableError."""
+    launch: PreparedLaunch, session: Session, seconds: float = PROBE_SECONDS
+) -> PreparedLaunch:
+    """Return ``launch`` with the engines of its hosts that it needs; raises UnreachableError."""
     while True:
-        choice = choose.settle_controller(launch.choice, launch.env, hosts.engines)
-        known = next((each.asked for each in hosts.engines.values()), ())
-        needed = dict.fromkeys((*known, *choose.list_engines(choice, launch.traits, launch.env)))
-        if all(set(needed) <= set(each.asked) for each in hosts.engines.values()):
-            return hosts
-        hosts = ask_for(tuple(needed), hosts, session, seconds)
+        known = next((each.asked for each in launch.engines.values()), ())
+        needed = dict.fromkeys(known)
+        match launch.decide().launcher:
+            case LauncherName.MPI:
+                needed |= dict.fromkeys(("mpi", *["horovod"] * launch.traits.horovod))
+            case LauncherName.HOROVOD:
+                needed |= {"horovod": None}
+            case _:
+                pass
+        if len(needed) == len(known):
+            return launch
+        launch = ask_for(tuple(needed), launch, session, seconds)
 
 
 def ask_for(
-    engines: Sequence[str], hosts: LaunchHosts, session: Session, seconds: float = PROBE_SECONDS
-) -> LaunchHosts:
-    """Return ``hosts`` with what every one has of these ``engines``; raises as ``ask_engines``."""
-    pythons = {host.name: host.python for host in hosts.cluster.hosts}
+    engines: Sequence[str],
+    launch: PreparedLaunch,
+    session: Session,
+    seconds: float = PROBE_SECONDS,
+) -> PreparedLaunch:
+    """Return ``launch`` with what every host has of these ``engines``; raises as ``ask_engines``."""
+    hosts = {host.name: host for host in launch.cluster.hosts}
 
     def ask(link: NodeLink) -> Engines:
-        host = link.host
-        args = {
-            "engines": list(engines),
-            "python": pythons[host.name],
-            "setup": host.setup,
-            "container": host.container,
-        }
-        return engines_of(probe(link, "engines", seconds, args), engines)
+        host = hosts[link.host.name]
+        where = {"python": host.python, "setup": host.setup, "container": host.container}
+        answer = probe(link, "engines", seconds, {"engines": list(engines), **where})
+        return engines_of(answer, engines)
 
-    found = require_all(
-        on_every(session, list(hosts.facts), ask), "the engines cannot be looked at"
-    )
-    pairs = zip(hosts.facts.items(), found, strict=True)
-    return replace(hosts, facts={host: replace(node, engines=its) for (host, node), its in pairs})
+    found = require_all(on_every(session, list(hosts), ask), "the engines cannot be looked at")
+    pairs = zip(launch.facts.items(), found, strict=True)
+    facts = {host: replace(node, engines=its) for (host, node), its in pairs}
+    return replace(launch, facts=facts)
 
 
-def plan_launch(
-    launch: PreparedLaunch, hosts: LaunchHosts, project: Project | None = None
-) -> LaunchPlan:
+def plan_launch(launch: PreparedLaunch, project: Project | None = None) -> Plan:
     """Return the plan on hosts of which everything that it needs is known.
 
     ``project`` is the code that lies there; None where it lies as it does here. Raises PlanError if the
     job cannot be placed.
     """
-    request, allocation = launch.request, hosts.allocation
-    choice = choose.finish_choice(launch.choice, request, launch.env, hosts.engines)
-    run = allocation.run if allocation is not None else ""
+    run = launch.allocation.run if launch.allocation is not None else ""
     return make_plan(
-        replace(launch, request=project.request if project else request, choice=choice),
-        hosts,
-        RunId(run) if run else new_run_id(request.script, request.name),
+        replace(launch, request=project.request) if project else launch,
+        RunId(run) if run else new_run_id(launch.request.script, launch.request.name),
         project.folder if project else str(Path.cwd()),
     )
 
 
-def plan_to_start(launch: PreparedLaunch, hosts: LaunchHosts) -> LaunchPlan:
+def plan_to_start(launch: PreparedLaunch) -> Plan:
     """Return the plan with the code that its nodes get, or the script that they must have.
 
     What ``--dry-run`` prints is to be pasted, where the code lies as it does here. Raises as ``plan_launch``.
     """
     request, project = launch.request, launch.project
     if project is not None and request.dry_run:
-        return plan_launch(launch, hosts)
-    return code_sync.add_code(plan_launch(launch, hosts, project), request, project, hosts.cluster)
+        return plan_launch(launch)
+    return code_sync.add_code(plan_launch(launch, project), request, project, launch.cluster)
 
 
 def exclude_hosts(cluster: Cluster, exclude: Sequence[str]) -> Cluster:
@@ -317,13 +311,12 @@ def refuse_one_machine(links: Sequence[NodeLink]) -> None:
 def visible_gpus(env: Mapping[str, str]) -> int | None:
     """Return the number of GPUs that the user's variables leave to the ranks of a host; None without such a variable."""
     told = [env[name] for name in VISIBLE if name in env]
-    counts = [len(list(takewhile(_names_gpu, value.split(",")))) for value in told]
+    # CUDA stops reading at the first word that is empty or below 0.
+    counts = [
+        sum(1 for _ in takewhile(lambda word: word.strip()[:1] not in ("", "-"), value.split(",")))
+        for value in told
+    ]
     return min(counts, default=None)
-
-
-def _names_gpu(word: str) -> bool:
-    """Whether CUDA reads on behind ``word``: it stops at the first that is empty or below 0."""
-    return bool(word.strip()) and not word.strip().startswith("-")
 
 
 def _facts_of(link: NodeLink, visible: int | None) -> NodeFacts:
@@ -347,3 +340,64 @@ def _facts_of(link: NodeLink, visible: int | None) -> NodeFacts:
         uid=hello.uid,
         accelerator=hello.accelerator,
     )
+
+
+NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+MAX_FILE_BYTES = 1024 * 1024
+
+
+def user_env(request: Run) -> dict[str, str]:
+    """Return the user's variables; ``--env`` wins over the file.
+
+    Raises ConfigError if the file is unreadable or has an invalid line; UsageError for an invalid name.
+    """
+    env = read_env_file(Path(request.env_file)) if request.env_file else {}
+    for name, value in request.env:
+        if not NAME.match(name):
+            raise UsageError(f"--env {name}=… is not a variable's name", "letters, digits and _")
+        env[name] = value
+    return env
+
+
+def read_env_file(path: Path) -> dict[str, str]:
+    """Return the variables of a file of ``NAME=value`` lines.
+
+    Blank lines, ``#`` lines and a leading ``export`` are allowed; a value in quotes is unquoted as in a
+    shell, without expansion. Raises ConfigError, naming the file and the line.
+    """
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise ConfigError(
+                f"{path} is larger than {MAX_FILE_BYTES} bytes", "is it the right file?"
+            )
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise ConfigError(
+            f"--env-file {path} cannot be read: {error.strerror}",
+            "give the path of a file of NAME=value lines",
+        ) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"--env-file {path} is no text in UTF-8, at byte {error.start}",
+            "is it the right file?",
+        ) from None
+    env: dict[str, str] = {}
+    for number, line in enumerate(lines, start=1):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        name, equals, value = text.removeprefix("export ").partition("=")
+        if not equals or not NAME.match(name.strip()):
+            raise ConfigError(f"{path}:{number}: not NAME=value", "one variable a line")
+        env[name.strip()] = _unquote(value.strip(), path, number)
+    return env
+
+
+def _unquote(value: str, path: Path, number: int) -> str:
+    if value[:1] not in ("'", '"'):
+        return value
+    try:
+        words = shlex.split(value, comments=True)
+    except ValueError as error:
+        raise ConfigError(f"{path}:{number}: {error}", "close the quotes") from None
+    return words[0] if words else ""

@@ -16,23 +16,21 @@ from typing import Any
 from distconsole.checks.engine.target import HostLaunch, Launch, LaunchPath
 from distconsole.errors import ConsoleError, NodeError, PlanError
 from distconsole.grammar.secrets import mask_words
-from distconsole.launch.choose import Choice, choose_launcher, starter_of
-from distconsole.launch.job import PORT, RUN_DIR, user_env
-from distconsole.launch.plan import PreparedLaunch
+from distconsole.launch import code_sync, planner
+from distconsole.launch.choose import starter_of
+from distconsole.launch.place import PreparedLaunch
+from distconsole.launch.plan import PORT, RUN_DIR, NodePlan, Plan
 from distconsole.launch.slurm.srun import inside
 from distconsole.launch.sync.send import Project, script_path
 from distconsole.model.cluster import Cluster, Host
-from distconsole.model.job import LaunchPlan, NodePlan, ScriptTraits
+from distconsole.model.job import ScriptTraits
 from distconsole.model.requests import Check, LauncherName, Run, Target, count_of_hosts
-from distconsole.operations.launch import code_sync, planner
 from distconsole.session import Session
 
 MAX_SOURCES, MAX_SOURCE_CHARS = 300, 512 * 1024
 """Files, and characters of them all, that travel for a check of code that ``--sync`` would bring."""
 
 ENGINE_SECONDS = 6.0
-UNKNOWN = Choice(LauncherName.AUTO, "")
-"""Where no launcher could be chosen."""
 
 MAX_PATHS = 16
 HINTS = re.compile(
@@ -54,7 +52,7 @@ def make_planner(request: Check, target: Target) -> Targeting:
     Raises UsageError for an option of ours behind the script, or a variable that is none;
     ConfigError for a file of variables that cannot be read.
     """
-    env = user_env(target.run)
+    env = planner.user_env(target.run)
     if not starter_of(target.run):
         code_sync.refuse_our_flags(target.run, "check")
     return Targeting(target, env, python_asked=request.where.python is not None)
@@ -62,7 +60,7 @@ def make_planner(request: Check, target: Target) -> Targeting:
 
 @dataclass(slots=True)
 class Targeting:
-    """Plans one launch; see ``checks.target.PlanLaunch``.
+    """Plans one launch; of one that ``run`` would refuse it says so.
 
     Attributes:
         env: The user's variables.
@@ -77,8 +75,9 @@ class Targeting:
     def __call__(self, session: Session, hosts: Sequence[Host]) -> Launch:
         run = self.target.run
         self.notes = list(self.target.notes)
-        known = PreparedLaunch(run, self.env, ScriptTraits(), UNKNOWN)
-        plan: LaunchPlan | None = None
+        known = PreparedLaunch(run, self.env, ScriptTraits())
+        plan: Plan | None = None
+        launcher = why = ""
         refused = PlanError("")
         python = None if self.python_asked else self.target.python
         placed = [replace(host, python=python or host.python) for host in hosts]
@@ -87,16 +86,25 @@ class Targeting:
             traits = code_sync.inspect_script(run, known.project)
             run = self._as_run(run, traits, session.cluster)
             known = replace(known, request=run, traits=traits)
-            known = replace(known, choice=choose_launcher(run, traits))
+            choice = known.decide()
+            launcher, why = choice.launcher.value, choice.why
             placed, notes = planner.place_total(self.target.run, placed)
             self.notes += notes
             plan = self._plan(session, placed, known)
+            launcher, why = plan.launcher.value, plan.why
         except NodeError:
             raise
         except ConsoleError as error:
             refused = PlanError(error.message, error.hint)
-        launch = self._launch(placed, known, plan, refused, session)
-        return replace(launch, missing=self._missing(session, {host.name for host in hosts}, run))
+        launch = self._launch(placed, known, plan, session)
+        return replace(
+            launch,
+            launcher=launcher,
+            why=why,
+            refused=refused.message,
+            refused_hint=refused.hint,
+            missing=self._missing(session, {host.name for host in hosts}, run),
+        )
 
     def _as_run(self, run: Run, traits: ScriptTraits, cluster: Cluster) -> Run:
         """Return the request of a pasted srun outside of its job as these hosts can have it."""
@@ -122,22 +130,18 @@ class Targeting:
         pairs = zip(hosts, counts, strict=True)
         return tuple(host.name for host, count in pairs if count and host.name not in reached)
 
-    def _plan(self, session: Session, hosts: Sequence[Host], known: PreparedLaunch) -> LaunchPlan:
+    def _plan(self, session: Session, hosts: Sequence[Host], known: PreparedLaunch) -> Plan:
         cluster = replace(session.cluster, hosts=tuple(hosts))
         if len(hosts) == len(session.cluster.hosts):
             planner.refuse_other_number(session, cluster, known.request)
-        facts = planner.collect_facts(known, session, cluster, inside(os.environ, session.cluster))
+        allocation = inside(os.environ, session.cluster)
+        reached = planner.collect_facts(known, session, cluster, allocation)
         return planner.plan_launch(
-            known, planner.ask_engines(known, facts, session, ENGINE_SECONDS), known.project
+            planner.ask_engines(reached, session, ENGINE_SECONDS), known.project
         )
 
     def _launch(
-        self,
-        hosts: Sequence[Host],
-        known: PreparedLaunch,
-        plan: LaunchPlan | None,
-        refused: PlanError,
-        session: Session,
+        self, hosts: Sequence[Host], known: PreparedLaunch, plan: Plan | None, session: Session
     ) -> Launch:
         run, project = known.request, known.project
         workdir = posixpath.normpath(posixpath.join(str(Path.cwd()), run.workdir or ""))
@@ -147,8 +151,7 @@ class Targeting:
             root = posixpath.dirname(path)
         if project is not None:
             sources, root = _read_sources(project, run, root)
-        nodes = {node.host: node for node in plan.nodes} if plan is not None else {}
-        launcher, why = self._launcher(known, plan)
+        nodes = {node.name: node for node in plan.nodes} if plan is not None else {}
         return Launch(
             command=tuple(mask_words(self.target.command)),
             path=path,
@@ -156,11 +159,11 @@ class Targeting:
             root=root,
             workdir=workdir,
             arguments=run.arguments,
-            launcher=launcher,
-            why=why,
             auto=run.launcher is LauncherName.AUTO,
             traits=known.traits,
-            hosts={host.name: self._host(host, nodes.get(host.name), session) for host in hosts},
+            hosts={
+                host.name: self._host(host, nodes.get(host.name), plan, session) for host in hosts
+            },
             **self._rendezvous(run),
             nic=run.nic,
             env=self.env,
@@ -168,33 +171,27 @@ class Targeting:
             own=code_sync.find_own_modules(run),
             brought=project.description if project is not None else "",
             sources=sources,
-            refused=refused.message,
-            refused_hint=refused.hint,
             notes=(*self.notes, *(plan.notes if plan is not None else ())),
         )
 
-    def _launcher(self, known: PreparedLaunch, plan: LaunchPlan | None) -> tuple[str, str]:
-        launcher, why = known.choice.launcher.value, known.choice.why
-        if plan is not None:
-            launcher, why = plan.launcher, plan.why
-        return "" if known.choice is UNKNOWN else launcher, why
-
-    def _host(self, host: Host, node: NodePlan | None, session: Session) -> HostLaunch:
+    def _host(
+        self, host: Host, node: NodePlan | None, plan: Plan | None, session: Session
+    ) -> HostLaunch:
         python = session.link(host.name).interpreter(host.python)
-        if node is None:
+        if node is None or plan is None:
             return HostLaunch((), python, self.env, setup=host.setup, container=host.container)
         later = (PORT, RUN_DIR)
         known = {k: v for k, v in node.env.items() if not any(each in v for each in later)}
         return HostLaunch(
-            ranks=tuple(node.world_ranks),
+            ranks=node.world_ranks,
             python=python,
             env=known,
             unset=node.unset,
-            address=node.address,
-            interface=node.nic,
+            address=node.endpoint.address,
+            interface=node.endpoint.nic,
             setup=host.setup,
             container=host.container,
-            workdir=node.workdir,
+            workdir=plan.workdir,
         )
 
     def _rendezvous(self, run: Run) -> dict[str, Any]:

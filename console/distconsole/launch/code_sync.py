@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -16,19 +16,18 @@ from distconsole.config.spelling import nearest_script
 from distconsole.errors import PlanError, UsageError
 from distconsole.grammar.mistakes import hosts_meant
 from distconsole.grammar.secrets import mask_text
-from distconsole.launch.plan import PreparedLaunch
+from distconsole.launch.place import PreparedLaunch
+from distconsole.launch.plan import Plan
 from distconsole.launch.script import MAX_SOURCE_BYTES, find_traits, module_files, traits_of
 from distconsole.launch.sync import send
 from distconsole.launch.sync.code import COMMIT_VARIABLE, project_root
 from distconsole.launch.sync.kept_code import KeptCode
 from distconsole.model.cluster import Cluster
-from distconsole.model.events import Narration
-from distconsole.model.job import LaunchPlan, ScriptTraits
+from distconsole.model.events import Narration, warn
+from distconsole.model.job import ScriptTraits
 from distconsole.model.names import RunId, count_text, join_some
 from distconsole.model.outcome import Ok
 from distconsole.model.requests import Run
-from distconsole.operations.control import Control
-from distconsole.operations.sessions import warn
 from distconsole.rpc.link import NodeLink
 from distconsole.session import Session, on_every, probe
 
@@ -101,16 +100,14 @@ def _packages_around(script: Path | None, workdir: Path, root: Path) -> dict[str
     return found
 
 
-def seek_own_modules(
-    launch: PreparedLaunch, plan: LaunchPlan, session: Session
-) -> Iterator[Narration]:
+def seek_own_modules(launch: PreparedLaunch, plan: Plan, session: Session) -> Iterator[Narration]:
     """Say which modules of the project the hosts take from elsewhere, as from an older checkout that is installed there.
 
     Only hosts that may do so are asked: the ranks run already.
     """
     own = find_own_modules(launch.request)
     names = sorted(own.keys() & launch.traits.modules)
-    nodes = {node.host: node for node in plan.nodes}
+    nodes = {node.name: node for node in plan.nodes}
     workdir = str(expand_home(launch.request.workdir or ".").absolute())
     path = f"{workdir}/imports.py"
 
@@ -118,8 +115,8 @@ def seek_own_modules(
         node = nodes[link.host.name]
         args = {
             "python": link.interpreter(link.host.python),
-            "setup": node.setup,
-            "container": node.container,
+            "setup": node.host.setup,
+            "container": node.host.container,
             "env": {name: text for name, text in node.env.items() if "{" not in text},
             "unset": list(node.unset),
             "path": path,
@@ -147,9 +144,7 @@ def seek_own_modules(
         )
 
 
-def add_code(
-    plan: LaunchPlan, request: Run, project: send.Project | None, cluster: Cluster
-) -> LaunchPlan:
+def add_code(plan: Plan, request: Run, project: send.Project | None, cluster: Cluster) -> Plan:
     """Return ``plan`` with the code that its nodes get, or with the script that they must have.
 
     Where a host's ``setup`` may fetch the script, only ``--no-sync`` says that it is there already.
@@ -163,23 +158,20 @@ def add_code(
 
 
 def bring_code(
-    plan: LaunchPlan, project: send.Project, session: Session, control: Control
+    plan: Plan, project: send.Project, session: Session, is_stopped: Callable[[], bool]
 ) -> Iterator[Narration]:
     """Bring the code to the plan's hosts and report it, unless stopped; raises UnreachableError."""
-    hosts = [node.host for node in plan.nodes]
-
-    def is_stopped() -> bool:
-        return control.asked is not None
-
     began = time.monotonic()
-    contents, size = send.bring(project.code, project.kept, plan.run, session, hosts, is_stopped)
+    contents, size = send.bring(
+        project.code, project.kept, plan.run, session, plan.hosts, is_stopped
+    )
     if is_stopped():
         return
     project.kept.note(plan.run, project.code)
     new = f"{contents:,} new ({send.size_text(size)})"
     git = f"; it has no .git: the commit is in {COMMIT_VARIABLE}" if project.code.commit else ""
     yield Narration(
-        text=f"code: {project.description} to {count_text(len(hosts), 'host')} in "
+        text=f"code: {project.description} to {count_text(len(plan.nodes), 'host')} in "
         f"{time.monotonic() - began:.2f} s, {new if contents else 'none of them new'}; "
         f"each has its own copy in runs/{plan.run}/code of its node folder{git}"
     )

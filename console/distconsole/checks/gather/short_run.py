@@ -16,13 +16,13 @@ from distconsole.checks.facts.jobs import RankReport
 from distconsole.checks.gather.engine_jobs import EngineAnswer, EngineJob
 from distconsole.checks.gather.transports import read_mpi_words, split_mpi_words
 from distconsole.errors import NodeError
-from distconsole.launch.choose import choose_launcher
 from distconsole.launch.execute import start, undo
-from distconsole.launch.plan import PreparedLaunch
+from distconsole.launch.place import PreparedLaunch
+from distconsole.launch.plan import NodePlan, Plan
+from distconsole.launch.planner import ask_engines, collect_facts, plan_launch
 from distconsole.model.findings import HostCure
-from distconsole.model.job import LaunchPlan, NodePlan, ScriptTraits
+from distconsole.model.job import ScriptTraits
 from distconsole.model.requests import LauncherName, Run
-from distconsole.operations.launch.planner import ask_engines, collect_facts, plan_launch
 from distconsole.rpc.frames import (
     EndEntry,
     FailedFirst,
@@ -54,7 +54,7 @@ def short_run(session: Session, job: EngineJob) -> EngineAnswer:
     """Start ``job``, wait for its end, leave nothing of it on the hosts; raises PlanError, ConsoleError."""
     began = time.monotonic()
     plan = _plan(session, job)
-    journals = {node.host: _NodeJournal() for node in plan.nodes}
+    journals = {host: _NodeJournal() for host in plan.hosts}
     start(plan, session)
     try:
         ends = began + job.seconds
@@ -62,22 +62,21 @@ def short_run(session: Session, job: EngineJob) -> EngineAnswer:
         def listen(link: NodeLink) -> None:
             _listen(link, plan.run, journals[link.host.name], ends, job.given_up)
 
-        hosts = [node.host for node in plan.nodes]
-        on_every(session, hosts, listen, job.seconds + KILL_SECONDS * 2)
+        on_every(session, plan.hosts, listen, job.seconds + KILL_SECONDS * 2)
     finally:
         undo(plan, session)
-    first = journals[plan.nodes[0].host]
+    first = journals[plan.master.name]
     return EngineAnswer(
-        launcher=plan.launcher,
+        launcher=plan.launcher.value,
         ranks={
-            node.host: tuple(journals[node.host].report(rank) for rank in node.world_ranks)
+            node.name: tuple(journals[node.name].report(rank) for rank in node.world_ranks)
             for node in plan.nodes
         },
         said=first.engine_words(),
     )
 
 
-def _plan(session: Session, job: EngineJob) -> LaunchPlan:
+def _plan(session: Session, job: EngineJob) -> Plan:
     request = Run(
         script=WORKER,
         module=True,
@@ -91,9 +90,9 @@ def _plan(session: Session, job: EngineJob) -> LaunchPlan:
         watch=False,
     )
     traits = ScriptTraits(readable=True, horovod=job.launcher is LauncherName.HOROVOD)
-    launch = PreparedLaunch(request, job.env, traits, choose_launcher(request, traits))
-    hosts = collect_facts(launch, session, replace(session.cluster, hosts=job.hosts))
-    plan = plan_launch(launch, ask_engines(launch, hosts, session))
+    launch = PreparedLaunch(request, job.env, traits)
+    launch = collect_facts(launch, session, replace(session.cluster, hosts=job.hosts))
+    plan = plan_launch(ask_engines(launch, session))
     return replace(plan, nodes=tuple(_insert_script(node, job) for node in plan.nodes))
 
 
@@ -104,7 +103,7 @@ def _insert_script(node: NodePlan, job: EngineJob) -> NodePlan:
         at = rank.argv.index(WORKER) if WORKER in rank.argv else 0
         script = (*rank.argv[: at - 1], "-c", rank_script(), *rank.argv[at + 1 :])
         ranks.append(replace(rank, argv=script) if at else rank)
-    change = job.changes.get(node.host, HostCure())
+    change = job.changes.get(node.name, HostCure())
     dropped = {*(set(job.without) - set(job.env)), *change.unset}
     env = {name: value for name, value in node.env.items() if name not in dropped}
     unset = tuple(name for name in (*node.unset, *change.unset) if name not in change.env)
