@@ -6,6 +6,7 @@ Dataclasses would do the same, but their module imports ``inspect``, which takes
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Mapping
 from functools import cache, partial
@@ -21,7 +22,7 @@ Positive = int
 MORE = "more"
 """The field with all keys that this version does not know; a record may lack it."""
 
-MAX_INT = 1 << 63
+MAX_INT, MAX_FLOAT = 1 << 63, 1e300
 
 _Record = TypeVar("_Record", bound=NamedTuple)
 
@@ -107,7 +108,7 @@ def _rule_of(text: str, names: Mapping[str, Any]) -> Rule:
         return partial(_list, _rule_of(text[len("tuple[") : -len(", ...]")], names))
     if text.startswith("Mapping[str, "):
         return partial(_object, _rule_of(text[len("Mapping[str, ") : -1], names))
-    return _PLAIN.get(text) or partial(read, names[text])
+    return partial(_plain_value, text) if text in _KINDS else partial(read, names[text])
 
 
 def _list(rule: Rule, value: Any, path: str) -> tuple[Any, ...]:
@@ -122,66 +123,25 @@ def _object(rule: Rule, value: Any, path: str) -> dict[str, Any]:
     return {name: rule(each, f"{path}.{name}") for name, each in value.items()}
 
 
-def _int(value: Any, path: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not -MAX_INT <= value < MAX_INT:
-        raise RecordError(f"{path} is not a whole number")
-    return value
-
-
-def _port(value: Any, path: str) -> int:
-    if not 0 < _int(value, path) < 1 << 16:
-        raise RecordError(f"{path} is not a port: {value}")
-    return int(value)
-
-
-def _positive(value: Any, path: str) -> int:
-    if _int(value, path) < 1:
-        raise RecordError(f"{path} is less than 1")
-    return int(value)
-
-
-def _float(value: Any, path: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
-        raise RecordError(f"{path} is not a number")
-    try:
+def _plain_value(kind: str, value: Any, path: str) -> Any:
+    types, holds, words = _KINDS[kind]
+    # Not isinstance: true is an int.
+    if (types and type(value) not in types) or not holds(value):
+        raise RecordError(f"{path} {words}")
+    if kind == "float":
         return float(value)
-    except OverflowError:
-        raise RecordError(f"{path} is not a number") from None
+    return bytes.fromhex(value) if kind == "bytes" else value
 
 
-def _bool(value: Any, path: str) -> bool:
-    if not isinstance(value, bool):
-        raise RecordError(f"{path} is neither true nor false")
-    return value
-
-
-def _text(value: Any, path: str) -> str:
-    if not isinstance(value, str):
-        raise RecordError(f"{path} is not text")
-    return value
-
-
-def _word(value: Any, path: str) -> str:
-    if "\0" in _text(value, path):
-        raise RecordError(f"{path} holds a zero byte")
-    return str(value)
-
-
-def _bytes(value: Any, path: str) -> bytes:
-    try:
-        return bytes.fromhex(_text(value, path))
-    except ValueError:
-        raise RecordError(f"{path} is not hexadecimal") from None
-
-
-_PLAIN: dict[str, Rule] = {
-    "int": _int,
-    "Port": _port,
-    "Positive": _positive,
-    "float": _float,
-    "bool": _bool,
-    "str": _text,
-    "Word": _word,
-    "bytes": _bytes,
-    "object": lambda value, _path: value,
+_KINDS: dict[str, tuple[tuple[type, ...], Callable[[Any], object], str]] = {
+    "int": ((int,), lambda value: -MAX_INT <= value < MAX_INT, "is not a whole number"),
+    "Port": ((int,), lambda value: 0 < value < 1 << 16, "is not a port"),
+    "Positive": ((int,), lambda value: 0 < value < MAX_INT, "is not a whole number from 1"),
+    "float": ((int, float), lambda value: abs(value) < MAX_FLOAT, "is not a number"),
+    "bool": ((bool,), lambda _value: True, "is neither true nor false"),
+    "str": ((str,), lambda _value: True, "is not text"),
+    "Word": ((str,), lambda value: "\0" not in value, "is not text without a zero byte"),
+    "bytes": ((str,), re.compile("(?:[0-9a-fA-F]{2})*\\Z").match, "is not hexadecimal"),
+    "object": ((), lambda _value: True, ""),
 }
+"""By the annotation: types of the value, its bounds, and what a wrong one is."""

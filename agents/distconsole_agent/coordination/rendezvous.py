@@ -189,17 +189,12 @@ def _is_of_run(listener: Holder) -> bool:
     for pid in descendants(os.getpid()):
         folder = f"/proc/{pid}/fd"
         try:
-            if any(_leads_to(f"{folder}/{name}", socket_name) for name in os.listdir(folder)):
-                return True
+            for name in os.listdir(folder):
+                with contextlib.suppress(FileNotFoundError):
+                    if os.readlink(f"{folder}/{name}") == socket_name:
+                        return True
         except FileNotFoundError:
             continue
         except OSError:
             return True
     return False
-
-
-def _leads_to(path: str, name: str) -> bool:
-    try:
-        return os.readlink(path) == name
-    except FileNotFoundError:
-        return False

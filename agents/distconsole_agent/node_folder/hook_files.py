@@ -39,7 +39,11 @@ def unpack_hook(folders: NodeFolders, program: Program) -> str:
     path = os.path.join(folders.node_dir, f"hook-{tag}")
     places = {os.path.join(path, name): name for name in sizes}
     places[os.path.join(path, "sitecustomize.py")] = SITE
-    lacking = {at: name for at, name in places.items() if _size_of(at) != sizes[name]}
+    lacking = dict(places)
+    for at, name in places.items():
+        with contextlib.suppress(FileNotFoundError):
+            if os.stat(at).st_size == sizes[name]:
+                del lacking[at]
     if lacking and program.archive is not None:
         files = _from_archive(program.archive)
     os.makedirs(path, mode=0o700, exist_ok=True)
@@ -49,14 +53,6 @@ def unpack_hook(folders: NodeFolders, program: Program) -> str:
     with contextlib.suppress(OSError):  # it may be whole and read-only
         os.utime(path)  # in use
     return path
-
-
-def _size_of(path: str) -> int:
-    """Return the size of a file; -1 without one."""
-    try:
-        return os.stat(path).st_size
-    except FileNotFoundError:
-        return -1
 
 
 def _sizes_in_archive(archive: str) -> dict[str, int]:

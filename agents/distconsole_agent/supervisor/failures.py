@@ -212,7 +212,7 @@ class _Noted(NamedTuple):
     """The hook's file on an uncaught exception."""
 
     time_ns: Positive
-    rank: int = -1
+    rank: object = None
     type: str = ""
     message: str = ""
     traceback: str = ""
@@ -228,7 +228,9 @@ def _read_one(path: str, pid: int) -> Raised | None:
     error = f"{noted.type}: {noted.message}" if noted.message else noted.type
     if not error or len(text) > MAX_ERROR_FILE_BYTES:
         return None
-    rank = noted.rank if 0 <= noted.rank < 1 << 31 else -1
+    rank = noted.rank
+    if isinstance(rank, bool) or not isinstance(rank, int) or not 0 <= rank < 1 << 31:
+        rank = -1
     error = headline(error, noted.traceback)[:MAX_ERROR_CHARS]
     traceback = noted.traceback[-MAX_TRACEBACK_CHARS:]
     return Raised(pid, rank, noted.time_ns, error, traceback, noted.retried)
