@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, NamedTuple, TypeVar
 
 from distconsole_agent.contract.protocol import ErrorCode
 
@@ -34,13 +34,11 @@ def probe_failure(message: str) -> ProbeError:
 
 MAX_TEXT = 4096
 MAX_ITEMS = 20_000
-MAX_VARIABLES = 512
-MAX_SOURCES = 400
-MAX_SOURCE_CHARS = 4 * 1024 * 1024
-MAX_VALUE = 32 * 1024
+MAX_TEXTS, MAX_CHARS = 512, 4 * 1024 * 1024
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 Arguments = Mapping[str, object]
+T = TypeVar("T")
 
 
 class Shell(NamedTuple):
@@ -105,41 +103,34 @@ def items(args: Arguments, name: str) -> list[Any]:
     return value
 
 
-def _objects(args: Arguments, name: str) -> list[Arguments]:
-    found = items(args, name)
-    if not all(isinstance(item, dict) for item in found):
-        raise bad_arguments(f"{name} is not a list of objects")
-    return found
+def _each(read: Callable[[Arguments, str], T]) -> Callable[[Arguments, str], list[T]]:
+    return lambda args, name: [read({name: item}, name) for item in items(args, name)]
 
 
-def _texts(args: Arguments, name: str) -> list[str]:
-    return [text({name: item}, name) for item in items(args, name)]
+def _object(args: Arguments, name: str) -> Arguments:
+    value = args.get(name)
+    if not isinstance(value, dict):
+        raise bad_arguments(f"{name} is not an object")
+    return value
 
 
-def _wholes(args: Arguments, name: str) -> list[int]:
-    return [int(number({name: item}, name)) for item in items(args, name)]
+def _texts_by_name(args: Arguments, name: str) -> dict[str, str]:
+    given = _object(args, name)
+    texts = {each: value for each, value in given.items() if isinstance(value, str)}
+    if (
+        len(texts) < len(given)
+        or len(texts) > MAX_TEXTS
+        or sum(map(len, texts.values())) > MAX_CHARS
+    ):
+        raise bad_arguments(f"{name} is not an object of texts")
+    return texts
 
 
 def _variables(args: Arguments, name: str) -> dict[str, str]:
-    given = args.get(name)
-    if not isinstance(given, dict) or len(given) > MAX_VARIABLES:
-        raise bad_arguments(f"{name} is not an object of variables")
-    for variable, value in given.items():
-        if not NAME.match(variable) or not isinstance(value, str) or len(value) > MAX_VALUE:
+    given = _texts_by_name(args, name)
+    for variable in given:
+        if not NAME.match(variable):
             raise bad_arguments(f"{name} has {variable[:64]!r}, which is no variable")
-    return given
-
-
-def _sources(args: Arguments, name: str) -> Mapping[str, str] | None:
-    given = args.get(name)
-    if given is None:
-        return None
-    if not isinstance(given, dict) or len(given) > MAX_SOURCES:
-        raise bad_arguments(f"{name} is not an object of texts")
-    if not all(isinstance(source, str) for source in given.values()):
-        raise bad_arguments(f"{name} is not an object of texts")
-    if sum(map(len, given.values())) > MAX_SOURCE_CHARS:
-        raise bad_arguments(f"{name} is too long")
     return given
 
 
@@ -162,11 +153,13 @@ _READERS: dict[str, Callable[[Arguments, str], object]] = {
     "float": number,
     "float | None": number,
     "bytes": _secret,
-    "Sequence[str]": _texts,
-    "Sequence[int]": _wholes,
-    "Sequence[Arguments]": _objects,
+    "Sequence[str]": _each(text),
+    "Sequence[int]": _each(lambda args, name: int(number(args, name))),
+    "Sequence[Arguments]": _each(_object),
     "Mapping[str, str]": _variables,
-    "Mapping[str, str] | None": _sources,
+    "Mapping[str, str] | None": lambda args, name: (
+        None if args.get(name) is None else _texts_by_name(args, name)
+    ),
     "Shell": lambda args, _: _read_shell(args),
 }
 """By annotation."""
@@ -174,5 +167,6 @@ _READERS: dict[str, Callable[[Arguments, str], object]] = {
 
 def _read_shell(args: Arguments) -> Shell:
     python, setup, container, workdir = (_optional_text(args, name) for name in Shell._fields[:4])
-    env, unset = _variables({"env": {}, **args}, "env"), _texts({"unset": [], **args}, "unset")
-    return Shell(python, setup, container, workdir, env, unset[:MAX_VARIABLES])
+    unset = _each(text)({"unset": [], **args}, "unset")
+    env = _variables({"env": {}, **args}, "env")
+    return Shell(python, setup, container, workdir, env, unset)

@@ -69,6 +69,8 @@ def look(
     asked = dict.fromkeys([*folders, *(mount.point for mount in network)])
     most = seconds * SHARE
     patience = most if patience_seconds is None else min(max(patience_seconds, 0.05), most)
+    release = (line.partition("=") for line in text_of("/etc/os-release").splitlines())
+    named = {name.strip(): value.strip().strip('"') for name, _, value in release}
     slow = _slow_parts(socket.gethostname(), list(asked), seconds, patience)
     return {
         "hostname": socket.gethostname(),
@@ -89,7 +91,7 @@ def look(
         "machine_id": first_line_of("/etc/machine-id"),
         "kernel": platform.release(),
         "architecture": platform.machine(),
-        "distribution": _distribution(),
+        "distribution": named.get("PRETTY_NAME", named.get("ID", ""))[:128],
         "libc": "-".join(platform.libc_ver()),
         "uid": os.getuid(),
         "user": user_name(),
@@ -139,12 +141,6 @@ def _limit(number: int) -> list[int | None]:
     own = number != resource.RLIMIT_NOFILE
     limits = resource.getrlimit(number) if own else users_limits()
     return [None if value == resource.RLIM_INFINITY else value for value in limits]
-
-
-def _distribution() -> str:
-    lines = (line.partition("=") for line in text_of("/etc/os-release").splitlines())
-    fields = {name.strip(): value.strip().strip('"') for name, _, value in lines}
-    return fields.get("PRETTY_NAME", fields.get("ID", ""))[:128]
 
 
 def ends_at_logout(user: str, seconds: float, root: str = "") -> bool | None:

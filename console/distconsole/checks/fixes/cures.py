@@ -57,12 +57,14 @@ def _networks(cure: Cure) -> list[str]:
 
 
 def exports(env: Mapping[str, str]) -> str:
-    return "export " + " ".join(f"{name}={_quote(value)}" for name, value in env.items())
-
-
-def _quote(value: str) -> str:
-    """zsh makes a path of ``=eth0``, which ``shlex`` leaves as it is."""
-    return f"'{value}'" if value.startswith("=") and "'" not in value else shlex.quote(value)
+    # zsh makes a path of ``=eth0``, which ``shlex`` leaves as it is.
+    words = (
+        f"{name}='{value}'"
+        if value.startswith("=") and "'" not in value
+        else f"{name}={shlex.quote(value)}"
+        for name, value in env.items()
+    )
+    return " ".join(("export", *words))
 
 
 def add_to_hint(hint: str, cure: Cure, before: str = "by hand") -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from distconsole.checks.facts.evidence import HostEvidence, Outcome
+from distconsole.checks.facts.evidence import LOST, HostEvidence, Outcome
 from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.jobs import (
     CollFacts,
@@ -29,7 +29,7 @@ from distconsole.checks.gather.collective import (
 )
 from distconsole.checks.gather.context import CheckContext, add_answer
 from distconsole.checks.gather.local_facts import serving
-from distconsole.checks.gather.reaching import find_dead_links, leave_out_for
+from distconsole.checks.gather.reaching import find_dead_links, leave_out
 from distconsole.checks.gather.transports import MPI_SAYS_ITS_WAYS
 from distconsole.errors import ConsoleError, NodeError, PlanError
 from distconsole.model.cluster import Host
@@ -187,7 +187,8 @@ def run_engine(
             facts = _facts(engine, job, answer, answer.ranks.get(name, ()), timeout)
             context.hosts[name].add_facts(facts)
     if lost := find_dead_links(context, names):
-        leave_out_for(context, engine.kind, names, lost)
+        why = f"{', '.join(lost)} stopped answering while it went on {LOST}"
+        leave_out(context, engine.kind, names, why)  # no fault of the others
     yield from names
 
 

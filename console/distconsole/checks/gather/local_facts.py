@@ -167,13 +167,15 @@ def _questions(
         first = next(iter(context.launch.hosts), first)
     deep = context.request.level is Level.FULL
     quick = context.request.level is Level.QUICK
-    shell = interpreter(context, host)
+    shell, paths = interpreter(context, host), [host.node_dir or NODE_FOLDERS]
+    if context.launch is not None and not context.launch.brought:
+        paths.append(context.launch.workdir)
     if needed & set(PYTHON_KINDS):
         load = not quick and HorovodFacts in needed
         yield "python_env", "python_env", {**shell, "load": load}
     arguments: dict[str, dict[str, Any]] = {
         "os": {
-            "paths": watched_folders(context.launch, host),
+            "paths": paths,
             "patience_seconds": FOLDER_SECONDS[context.request.level],
         },
         "mpi": {"setup": host.setup, "container": host.container},
@@ -216,12 +218,6 @@ def end_imports(context: CheckContext) -> None:
     """End the processes with torch that stayed."""
     if serving(context):
         context.stop(context.reached(), "import.end", context.torch_token, END_SECONDS)
-
-
-def watched_folders(launch: Launch | None, host: Host) -> list[str]:
-    """Return the folders whose room and mount are of interest beside the usual ones."""
-    own = [host.node_dir or NODE_FOLDERS]
-    return own if launch is None or launch.brought else [*own, launch.workdir]
 
 
 def touch_question(launch: Launch | None) -> dict[str, Any]:

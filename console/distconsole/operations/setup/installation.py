@@ -164,7 +164,8 @@ def plan_setup(
             lacking.setdefault(each.kind, []).append(host)
     builds = []
     for kind, hosts in lacking.items():
-        builder = _builder([host for host, each in facts.items() if each.kind == kind], facts)
+        able = [host for host, each in facts.items() if each.kind == kind and each.compiler]
+        builder = max(able, key=lambda host: _able(facts[host]), default=None)
         if builder is None:
             why = ("no C++ compiler, on any host of its kind", "install g++ (apt install g++)")
             cannot.update(dict.fromkeys(hosts, why))
@@ -208,11 +209,6 @@ def _without(facts: BuildFacts) -> tuple[str, ...]:
         how = f"{facts.mpi.family or 'MPI'}'s development package"
         lacking.append(f"without MPI: there is an mpirun and no mpicxx (install {how})")
     return tuple(lacking)
-
-
-def _builder(hosts: Sequence[HostName], facts: Mapping[HostName, BuildFacts]) -> HostName | None:
-    able = (host for host in hosts if facts[host].compiler)
-    return max(able, key=lambda host: _able(facts[host]), default=None)
 
 
 def _able(facts: BuildFacts) -> tuple[bool, bool, int]:
@@ -324,7 +320,14 @@ class _Work:
             _fetch_tools(build.facts, folder)
             words = (source, build.folder)
             lines = yield from self._run("build_horovod.py", words, folder, (build.host,))
-        wheel, size, sha256 = _read_wheel(lines)
+        # Its place on its host, its bytes and its SHA-256.
+        named = [line.removeprefix(WHEEL_WORD) for line in lines if line.startswith(WHEEL_WORD)]
+        try:
+            told = json.loads(named[-1])
+            wheel, size, sha256 = str(told["wheel"]), int(told["size"]), str(told["sha256"])
+        except (ValueError, TypeError, KeyError, IndexError):
+            no_wheel = "the build ended well and named no wheel"
+            raise ConsoleError(no_wheel, "try again; see its logs") from None
         name = wheel.rpartition("/")[2]
         yield Narration(text=f"built on {build.host}: {name}, {size >> 20} MiB")
         with _folder("install_horovod.py") as folder:
@@ -375,15 +378,6 @@ def _fail(script: str, lines: Sequence[str], ended: RunEnded | None) -> None:
     run = f"distconsole logs {ended.run}" if ended is not None else ""
     words = [line for line in lines if not line.startswith(PIP_NOISE)][-LAST_LINES:]
     raise ConsoleError(f"Horovod could not be {what}: " + "\n".join(words), run)
-
-
-def _read_wheel(lines: Sequence[str]) -> tuple[str, int, str]:
-    """Return the wheel's place on its host, its bytes and its SHA-256."""
-    named = [line.removeprefix(WHEEL_WORD) for line in lines if line.startswith(WHEEL_WORD)]
-    with suppress(ValueError, TypeError, KeyError, IndexError):
-        told = json.loads(named[-1])
-        return str(told["wheel"]), int(told["size"]), str(told["sha256"])
-    raise ConsoleError("the build ended well and named no wheel", "try again; see its logs")
 
 
 def fetch(link: NodeLink, wheel: str, size: int, sha256: str) -> bytes:

@@ -168,7 +168,10 @@ def _model(view: View) -> RuleResults:
 def _memory(view: View) -> RuleResults:
     """GPUs, or MIG instances, with less memory than the others': out of memory there first."""
     sizes = {
-        name: sorted(_memory_sizes(found))
+        name: sorted(
+            {(gpu.mem_total, "") for gpu in found.gpus if gpu.mem_total and not gpu.instances}
+            | {(each, "MIG ") for gpu in found.gpus for each in gpu.instances}
+        )
         for name, found in view.of(GpuFacts).items()
         if view.expectation(name).gpu_memory is None
     }
@@ -186,11 +189,6 @@ def _memory(view: View) -> RuleResults:
         expected="the same on every host: the smallest one is where a batch fails first",
         hint="a batch for the smallest, or leave these hosts out; nvidia-smi -L shows MIG instances",
     )
-
-
-def _memory_sizes(found: GpuFacts) -> set[tuple[int, str]]:
-    whole = {(gpu.mem_total, "") for gpu in found.gpus if gpu.mem_total and not gpu.instances}
-    return whole | {(each, "MIG ") for gpu in found.gpus for each in gpu.instances}
 
 
 @hint("nvidia-smi -e, -mig, -c")

@@ -227,7 +227,9 @@ def _syntax(view: View) -> RuleResults:
     for problem, (variable, value), names in said:
         summary, _, hint = problem.partition("; ")
         wrong = "one interface" in problem
-        cure = _right_name(view, variable, names) if wrong else _rename(variable, value)
+        cure = _right_name(view, variable, names) if wrong else None
+        if not wrong and variable in DEPRECATED:
+            cure = Cure(env={DEPRECATED[variable]: value}, unset=(variable,))
         yield (fail if wrong else warn)(
             summary,
             names,
@@ -244,12 +246,6 @@ def _right_name(view: View, variable: str, names: Sequence[str]) -> Cure | None:
     if not hosts:
         return None
     return Cure(hosts=hosts, by_run=_done_by_run(view, variable))
-
-
-def _rename(variable: str, value: str) -> Cure | None:
-    if variable not in DEPRECATED:
-        return None
-    return Cure(env={DEPRECATED[variable]: value}, unset=(variable,))
 
 
 def _problems(variable: str, value: str) -> Iterator[str]:

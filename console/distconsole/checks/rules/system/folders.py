@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, fail, info, warn
 from distconsole.checks.engine.rule import HostView, hint, host_rule, judge_each, rule
-from distconsole.checks.engine.target import Launch
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.node import Filesystem, OsFacts
 from distconsole.checks.facts.script import FolderFacts, SpeedFacts, Trial
@@ -42,23 +41,17 @@ def _lies_below(path: str, point: str) -> bool:
     return path == point or path.startswith(f"{point.rstrip('/')}/")
 
 
-def _touches_mount(point: str, launch: Launch | None) -> bool:
-    return launch is not None and any(
-        _lies_below(path, point)
-        for path in (launch.workdir, launch.root, *(each.path for each in launch.paths))
-    )
-
-
 @hint("The server; umount -f -l.")
 @host_rule("fs.mounts", "fs", Level.QUICK, OsFacts)
 def _mounts(host: HostView) -> RuleResults:
     """NFS, Lustre and others that do not answer: everything that touches them hangs."""
-    mounts = host.of(OsFacts).network_mounts
+    mounts, launch = host.of(OsFacts).network_mounts, host.view.launch
+    used = [launch.workdir, launch.root, *(each.path for each in launch.paths)] if launch else []
     if not mounts:
         yield NotApplicable("no network filesystem")
     for mount in mounts:
         if mount.error:
-            yield (fail if _touches_mount(mount.point, host.view.launch) else warn)(
+            yield (fail if any(_lies_below(path, mount.point) for path in used) else warn)(
                 f"{mount.point} on {HERE}: {mount.error}",
                 seen=f"{mount.kind} {mount.source}, {mount.options}",
                 expected="a filesystem that answers: whatever touches it hangs until it does",
