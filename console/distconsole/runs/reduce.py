@@ -47,6 +47,7 @@ from distconsole.runs.detectors.stalls import StallWatch
 from distconsole.runs.detectors.stragglers import FIGURES, StragglerWatch, straggler_finding
 from distconsole.runs.detectors.verify import SyncWatch
 from distconsole.runs.detectors.worlds import SplitWatch, WorldWatch
+from distconsole.runs.figures import PARTS
 from distconsole.runs.logs.printed import PrintedLosses
 from distconsole.runs.points import NotFiniteWatch, Point, PointReducer
 from distconsole.runs.rank_view import LIVING
@@ -58,7 +59,7 @@ NUMBER_SECONDS = 5.0
 LATE = (frames.LogEntry, frames.NoteEntry, frames.WindowEntry, frames.EndEntry)
 """Kinds of entries that are taken of a lost host after the run's end, which did not wait for it."""
 
-_figures_of = attrgetter(*FIGURES[1:])
+_figures_of, _parts_of = attrgetter(*FIGURES[1:]), attrgetter(*PARTS)
 
 
 class RunReducer:
@@ -398,12 +399,9 @@ class RunReducer:
             workers=entry.workers,
             samples_s=finite(entry.samples_s),
             unit="batches" if entry.batches else UNSET,
-            data_ms=finite(entry.data_ms),
-            forward_ms=finite(entry.forward_ms),
-            backward_ms=finite(entry.backward_ms),
-            optimizer_ms=finite(entry.optimizer_ms),
             cpu_wait=finite(entry.cpu_wait),
             disk_wait=finite(entry.disk_wait),
+            **dict(zip(PARTS, map(finite, _parts_of(entry)), strict=True)),
         )
 
     def _begin_attempt(
