@@ -210,6 +210,9 @@ BUSY_FIELDS = ("pid", "user", "command", "cpu", "memory")
 """Of a process that uses the processors: percent of one processor since the reading before, and resident bytes. Items of
 ``watch`` have ``processes``, the busiest first, once they were read again, every five seconds at most."""
 
+POWER, ECC = "power_w", "ecc_uncorrected"
+CALL_GPU = {"index": "gpu", "util": "util", POWER: POWER}
+"""Of a rank's GPU in a call -> where ``GPU_FIELDS`` have it."""
 GPU_FIELDS = (
     "gpu",
     "uuid",
@@ -219,11 +222,11 @@ GPU_FIELDS = (
     "mem_used",
     "mem_total",
     "temp_c",
-    "power_w",
+    POWER,
     "sm_clock_mhz",
     "mem_clock_mhz",
     "throttle",
-    "ecc_uncorrected",
+    ECC,
     "pcie_rx_s",
     "pcie_tx_s",
     "nvlink_rx_s",

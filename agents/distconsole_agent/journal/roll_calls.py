@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Container
 
-from distconsole_agent.contract import limits
+from distconsole_agent.contract import limits, protocol
 from distconsole_agent.contract.protocol import Values
 from distconsole_agent.journal.rank_states import ENDED, Entry, RankState, RankStates
 from distconsole_agent.journal.recorders import Recorders
@@ -143,7 +143,7 @@ class RollCalls:
 
     def take_sample(self, sample: Sample) -> None:
         for gpu in sample.gpus:
-            rank, power = gpu.get("rank"), gpu.get("power_w")
+            rank, power = gpu.get("rank"), gpu.get(protocol.POWER)
             if isinstance(rank, int):
                 self._gpus[rank] = gpu
                 if isinstance(power, (int, float)):
@@ -192,9 +192,7 @@ class RollCalls:
         before = sorted(power for t, power in list(self._power.get(rank, ())) if t <= since)
         middle = before[(len(before) - 1) // 2 : len(before) // 2 + 1]
         return {
-            "index": gpu.get("gpu"),
-            "util": gpu.get("util"),
-            "power_w": gpu.get("power_w"),
+            **{name: gpu.get(field) for name, field in protocol.CALL_GPU.items()},
             "power_usual_w": round(sum(middle) / len(middle), 1) if middle else None,
         }
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from distconsole_agent.contract.protocol import MAX_LOG_TEXT
+from distconsole_agent.contract.protocol import CALL_GPU, MAX_LOG_TEXT
 from distconsole_agent.contract.requests import AgentRequest
 from distconsole_agent.roll_call import facts
 from distconsole_agent.roll_call.calling import LOOK_SECONDS, Call, Seat, call_ranks
@@ -178,10 +178,7 @@ def _gpus(ranks: Sequence[Rank], sample: AskSample) -> list[Result | None]:
     ]
     gpus = {gpu["rank"]: gpu for gpu in sample(processes).gpus} if ranks else {}
     found = (gpus.get(at) for at in range(len(ranks)))
-    return [
-        gpu and {"index": gpu["gpu"], "util": gpu["util"], "power_w": gpu["power_w"]}
-        for gpu in found
-    ]
+    return [gpu and {name: gpu[field] for name, field in CALL_GPU.items()} for gpu in found]
 
 
 def _rests(pids: Sequence[int]) -> list[float | None]:

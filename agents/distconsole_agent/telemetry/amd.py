@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from distconsole_agent.contract import protocol
 from distconsole_agent.contract.protocol import Values
 from distconsole_agent.system.kernel_files import entries_of, first_line_of, number_of, text_of
 from distconsole_agent.telemetry.device import (
@@ -176,7 +177,7 @@ class AmdDevice:
                 self._values[value] = ask(value, partial(read, self))
         used = ask("energy", partial(self._amd.energy_microjoules, self._handle))
         watts = self._energy.update(used, now)
-        self._values["power_w"] = None if watts is None else round(watts, 1)
+        self._values[protocol.POWER] = None if watts is None else round(watts, 1)
         if with_processes:
             self._processes = self.place.processes()
         self.readings = (UnitReading(self.unit, dict(self._values), self._processes, now),)
@@ -209,7 +210,7 @@ class AmdDevice:
 
 _VALUES: dict[float, dict[str, Callable[[AmdDevice], Any]]] = {
     SLOW_SECONDS: {
-        "ecc_uncorrected": AmdDevice.uncorrected,
+        protocol.ECC: AmdDevice.uncorrected,
         "mem_total": lambda device: device.memory("total"),
     },
     WARM_SECONDS: {"temp_c": AmdDevice.temperature, "pcie": lambda device: device.place.link()},

@@ -8,7 +8,7 @@ from functools import partial
 from math import inf
 from typing import Any, NamedTuple
 
-from distconsole_agent.contract.protocol import XID_SECONDS, Values
+from distconsole_agent.contract.protocol import ECC, POWER, XID_SECONDS, Values
 from distconsole_agent.telemetry.mapping import GpuUnit
 from distconsole_agent.telemetry.nvml import Nvml, NvmlRefusedError, UnsupportedError
 from distconsole_agent.telemetry.rates import Rate
@@ -91,7 +91,7 @@ VALUES = (
         "throttle", EACH_SECONDS, "nvmlDeviceGetCurrentClocksThrottleReasons", read=throttle_words
     ),
     Value("temp_c", WARM_SECONDS, "nvmlDeviceGetTemperature", (0,)),
-    Value("ecc_uncorrected", SLOW_SECONDS, "nvmlDeviceGetTotalEccErrors", (1, 0)),
+    Value(ECC, SLOW_SECONDS, "nvmlDeviceGetTotalEccErrors", (1, 0)),
 )
 
 
@@ -107,7 +107,7 @@ class Counter(NamedTuple):
 
 
 COUNTERS = (
-    Counter("power_w", EACH_SECONDS, 83, 0, 0.001),  # energy in mJ
+    Counter(POWER, EACH_SECONDS, 83, 0, 0.001),  # energy in mJ
     Counter("nvlink_tx_s", EACH_SECONDS, 138, ALL_LINKS, KIB),
     Counter("nvlink_rx_s", EACH_SECONDS, 139, ALL_LINKS, KIB),
     Counter("pcie_tx_s", WARM_SECONDS, 197, 0, 1.0, may_wrap=True),
@@ -157,7 +157,7 @@ class Device:
         self._read_counters([counter for counter in COUNTERS if counter.seconds in due], now)
         if WARM_SECONDS in due:
             self._values["pcie"] = self._ask(self._nvml.pcie_link, self._handle)
-        self._values["power_w"] = self._power_w()
+        self._values[POWER] = self._watts()
         if with_processes:
             self._processes = {
                 unit.key: self._ask(self._nvml.processes, handle) or []
@@ -205,9 +205,9 @@ class Device:
         for each in counters:
             self._values[each.name] = self._rates[each.name].update(found.get(each.field), now)
 
-    def _power_w(self) -> float | None:
+    def _watts(self) -> float | None:
         """Return the mean power since the read before, by the energy counter; else that of now."""
-        mean = self._values["power_w"]
+        mean = self._values[POWER]
         if isinstance(mean, float):
             return round(mean, 1)
         milliwatts = self._ask("nvmlDeviceGetPowerUsage", self._handle)

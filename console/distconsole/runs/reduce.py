@@ -24,7 +24,6 @@ from distconsole.model.run_events import (
     RunEvents,
     RunFinding,
     RunRestarted,
-    Window,
 )
 from distconsole.model.run_summary import FirstFailure
 from distconsole.rpc import frames
@@ -50,7 +49,7 @@ from distconsole.runs.detectors.worlds import SplitWatch, WorldWatch
 from distconsole.runs.logs.printed import PrintedLosses
 from distconsole.runs.points import NotFiniteWatch, Point, PointReducer
 from distconsole.runs.rank_view import LIVING
-from distconsole.runs.samples import finite, load_events, waited_of
+from distconsole.runs.samples import load_events, waited_of, window_event
 from distconsole.runs.timeline import RunTimeline
 
 NUMBER_SECONDS = 5.0
@@ -278,16 +277,12 @@ class RunReducer:
             yield finding
         elif host == self._coordinator and entry.host == about:
             yield finding
-            yield from self._lose(about, finding.severity, t)
+            if finding.severity is Severity.WARN:
+                self._lost.add(about)
+                self._waiting.discard(about)
+            yield from self._take_down({about}, t)  # the ends of its ranks stay unknown
         else:  # only the coordinator decides which node is lost
             yield structs.replace(finding, severity=Severity.INFO)
-
-    def _lose(self, lost: str, severity: Severity, t: float) -> Iterator[RunEvents]:
-        """Note a lost host: the ends of its ranks stay unknown."""
-        if severity is Severity.WARN:
-            self._lost.add(lost)
-            self._waiting.discard(lost)
-        yield from self._take_down({lost}, t)
 
     def _tell_passed_by(self, t: float) -> Iterator[RunFinding]:
         for host, steps in sorted(self._passed_by.items()):
@@ -318,7 +313,7 @@ class RunReducer:
             if entry.steps:
                 yield from self._splits.steps(entry.rank, host, t)
             return
-        window = self._event(host, entry, self._step_of(host, entry), t)
+        window = window_event(self.run, host, entry, self._step_of(host, entry), t)
         if window.step >= 0:
             self._stalls.stepped(window)
         yield window
@@ -362,7 +357,7 @@ class RunReducer:
             events = self._points.add(entry.rank, points, t, trained=entry.steps > 0)
         if entry.steps and entry.step_ms and entry.step_ms[0] is not None:
             figures = (t, step, entry.step_ms[0], *_figures_of(entry))
-            window = partial(self._event, host, entry, step, t)
+            window = partial(window_event, self.run, host, entry, step, t)
             slow = self.stragglers.take(entry.rank, host, figures, waited, window)
             if slow:
                 events = chain(events, self._slow(slow, t))
@@ -379,32 +374,6 @@ class RunReducer:
             step += self._bases.get(self._restarts.get(host, 0), 0)
             self._last_step = max(self._last_step, -1 if entry.batches else step)
         return step
-
-    def _event(self, host: str, entry: frames.WindowEntry, step: int, t: float) -> Window:
-        mean, p95 = map(finite, entry.step_ms or (None, None))
-        return Window(
-            t=t,
-            run=self.run,
-            rank=entry.rank,
-            step=step,
-            steps=entry.steps,
-            step_ms_mean=mean,
-            step_ms_p95=p95,
-            metrics={k: value for k, value in entry.metrics.items() if value is not None},
-            dropped=entry.dropped,
-            host=host,
-            skipped=entry.skipped,
-            waited_ms=waited_of(entry.waited_ms),
-            workers=entry.workers,
-            samples_s=finite(entry.samples_s),
-            unit="batches" if entry.batches else UNSET,
-            data_ms=finite(entry.data_ms),
-            forward_ms=finite(entry.forward_ms),
-            backward_ms=finite(entry.backward_ms),
-            optimizer_ms=finite(entry.optimizer_ms),
-            cpu_wait=finite(entry.cpu_wait),
-            disk_wait=finite(entry.disk_wait),
-        )
 
     def _begin_attempt(
         self, host: str, entry: frames.AttemptEntry, t: float

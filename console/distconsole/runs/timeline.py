@@ -342,8 +342,7 @@ class RunTimeline:
         view.skipped += event.skipped
         view.dropped += event.dropped
         view.step_ms_mean, view.step_ms_p95 = event.step_ms_mean, event.step_ms_p95
-        view.data_ms, view.forward_ms = event.data_ms, event.forward_ms
-        view.backward_ms, view.optimizer_ms = event.backward_ms, event.optimizer_ms
+        view.window = event
         self._wait(view, event)
         for name, value in event.metrics.items():
             if name in view.metrics or len(view.metrics) < MAX_METRIC_NAMES:
@@ -442,10 +441,7 @@ class RunTimeline:
             return
         if event.util is not None:
             self.gpu_use.put(event.t, event.util)
-        view, self.ranks_have_gpus = self._view(event.rank, event.host), True
-        view.gpu, view.gpu_at = event.gpu, event.t
-        view.gpu_util, view.temp_c, view.power_w = event.util, event.temp_c, event.power_w
-        view.gpu_mem_used, view.gpu_mem_total = event.mem_used, event.mem_total
+        self._view(event.rank, event.host).sample, self.ranks_have_gpus = event, True
 
     def _log(self, event: LogLine) -> None:
         if event.transient:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import inf, isnan, nan
 from operator import attrgetter
 from statistics import median, mode
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from msgspec import UNSET
@@ -108,13 +108,6 @@ def _own_ms(record: Record) -> float:
     return step if isnan(waited) else step - waited
 
 
-class Moment(NamedTuple):
-    """When a rank had done which step."""
-
-    t: float
-    step: int
-
-
 class StragglerWatch:
     """Compares the ranks once a second; reports those that are slow together once until they recover."""
 
@@ -127,7 +120,7 @@ class StragglerWatch:
         self._recent: dict[int, Known] = {}
         self._windows: dict[int, int] = {}
         self._streak: dict[int, int] = {}
-        self._began: dict[int, dict[int, Moment]] = {}
+        self._began: dict[int, dict[int, Record]] = {}
         """Rank -> state of each rank when its streak began."""
         self._by_rank: tuple[dict[int, Any], ...] = (
             *(self.slow, self._recent, self._windows, self._streak, self._began),
@@ -208,7 +201,7 @@ class StragglerWatch:
             new = []
         for rank, straggler in now_slow.items():
             if rank in self.slow or rank in new:
-                self.slow[rank] = straggler._replace(since_step=self._began[rank][rank].step)
+                self.slow[rank] = straggler._replace(since_step=int(self._began[rank][rank][1]))
         worst = max((self.slow[rank] for rank in new), key=lambda one: one.excess_ms, default=None)
         self._tell(worst, fresh.values())
         return [worst] if worst is not None else []
@@ -306,11 +299,10 @@ def _nearest(records: Sequence[Record], t: float) -> Record:
     return min(records, key=lambda each: abs(each[0] - t))
 
 
-def _half_ago(known: Known) -> Moment:
-    """Return when the first was of the windows that now are most of the last ones."""
+def _half_ago(known: Known) -> Record:
+    """Return the first of the windows that now are most of the last ones."""
     recent = known.last(pace.RECENT_WINDOWS)
-    t, step, *_ = recent[-(len(recent) // 2 + 1)]
-    return Moment(t, int(step))
+    return recent[-(len(recent) // 2 + 1)]
 
 
 MAX_TOLD = 100
@@ -318,28 +310,28 @@ MAX_OTHERS = 64
 """The median of this many other ranks is close to that of all."""
 
 
-def _lags(began: Mapping[int, Moment], fresh: Mapping[int, Known], rank: int) -> bool:
+def _lags(began: Mapping[int, Record], fresh: Mapping[int, Known], rank: int) -> bool:
     """Whether ``rank`` has made fewer steps than the others since ``began``.
 
     Ranks that wait for each other make equally many, however the windows cut their steps up. The
     newest windows differ in time if a host's journal comes late: steps that a rank can
     have made between two such moments do not count.
     """
-    first, last = began[rank], fresh[rank]
-    if first.step < 0:
+    (first_t, first_step, *_), last = began[rank], fresh[rank]
+    if first_step < 0:
         return False  # the step is unknown
     others = [(began[r], fresh[r]) for r in fresh if r != rank and r in began]
     if not others:
         return False
-    most = max(there.step - here.step for here, there in others)
+    most = max(there.step - here[1] for here, there in others)
     behind = median(
         there.step
-        - here.step
-        - (abs(here.t - first.t) + abs(there.t - last.t))
+        - here[1]
+        - (abs(here[0] - first_t) + abs(there.t - last.t))
         * 1000
         / max(there.figures[_STEP - _SIZE], 1e-3)
         for here, there in others
-    ) - (last.step - first.step)
+    ) - (last.step - first_step)
     return behind >= max(pace.BEHIND_STEPS, pace.BEHIND_SHARE * most)
 
 
