@@ -69,12 +69,9 @@ def traits_of(source: str, path: Path | None = None, request: Run | None = None)
         seen.visit(parsed)
         tree = parsed
     if interpreter and (tree is None or suffix != ".py"):
-        known = PurePosixPath(interpreter[0]).name in SHELLS
-        return (
-            _shell_traits(source, interpreter, path, request)
-            if known
-            else ScriptTraits(here=True, interpreter=interpreter)
-        )
+        if PurePosixPath(interpreter[0]).name in SHELLS:
+            return _shell_traits(source, interpreter, path, request)
+        return ScriptTraits(here=True, interpreter=interpreter)
     if tree is None:
         return ScriptTraits(here=True)
     modules = seen.modules
@@ -214,8 +211,11 @@ class _Seen(ast.NodeVisitor):
 
     def visit_If(self, node: ast.If) -> None:
         self.visit(node.test)
+        # The attributes that the test requires to be true, as in ``args.spawn and ranks > 1``.
+        both = isinstance(node.test, ast.BoolOp) and isinstance(node.test.op, ast.And)
+        parts = node.test.values if isinstance(node.test, ast.BoolOp) and both else [node.test]
         outside = self.guards
-        self.guards = (*outside, *_guard_names(node.test))
+        self.guards += tuple(part.attr for part in parts if isinstance(part, ast.Attribute))
         for each in node.body:
             self.visit(each)
         self.guards = outside
@@ -237,13 +237,6 @@ class _Seen(ast.NodeVisitor):
     def visit_Constant(self, node: ast.Constant) -> None:
         if isinstance(node.value, str) and len(node.value) < 64:
             self.strings.add(node.value)
-
-
-def _guard_names(test: ast.expr) -> list[str]:
-    """Return the attributes that ``test`` requires to be true, as in ``args.spawn and ranks > 1``."""
-    both = isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And)
-    parts = test.values if isinstance(test, ast.BoolOp) and both else [test]
-    return [part.attr for part in parts if isinstance(part, ast.Attribute)]
 
 
 def _texts(nodes: list[ast.expr]) -> list[str]:

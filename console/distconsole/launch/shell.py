@@ -42,19 +42,8 @@ AROUND = (
 )
 """Programs that start the command in their arguments."""
 RUNNERS = (
-    *(
-        "conda",
-        "mamba",
-        "micromamba",
-        "uv",
-        "poetry",
-        "pipenv",
-        "pdm",
-        "hatch",
-        "pixi",
-        "coverage",
-    ),
-    *("singularity", "apptainer", "docker", "podman"),
+    *("conda", "mamba", "micromamba", "uv", "poetry", "pipenv", "pdm", "hatch", "pixi"),
+    *("coverage", "singularity", "apptainer", "docker", "podman"),
 )
 """Programs that do so after ``run`` or ``exec``."""
 BUILDERS = ("make", "just")
@@ -230,7 +219,8 @@ class _Reader:
             self._start(start)
         elif _passes_on(name, rest) or name in self._functions:
             remote, self._remote = self._remote, self._remote or name in REMOTE
-            rest = _behind_host(rest) if name == "ssh" else rest
+            if name == "ssh":  # which takes options on both sides of the host
+                rest = behind_options(behind_options(rest, SSH_VALUES)[1:], SSH_VALUES)
             forks = name in DETACHERS or (name == "setsid" and {"-f", "--fork"} & set(rest))
             self._inner(rest, background or bool(forks), texts=name not in self._functions)
             self._remote = remote
@@ -377,11 +367,6 @@ def _errors(node: Node) -> Iterator[Node]:
         yield node
     for child in node.children:
         yield from _errors(child) if child.has_error or child.is_missing else ()
-
-
-def _behind_host(words: list[str]) -> list[str]:
-    behind = behind_options(words, SSH_VALUES)[1:]
-    return behind_options(behind, SSH_VALUES)  # ssh takes options on both sides of the host
 
 
 def _passes_on(name: str, rest: Sequence[str]) -> bool:

@@ -93,9 +93,11 @@ def take_out(words: list[str]) -> tuple[list[str], tuple[tuple[str, str], ...]]:
             rows.append((" ".join(words[at:end]), KEPT))
         elif word in ("<", "</dev/null"):
             end += word == "<"
-            rows.append(
-                (_no_input(" ".join(words[at:end])), "nothing: ranks have no standard input")
-            )
+            shown = " ".join(words[at:end])
+            if not shown.endswith("/dev/null"):
+                cure = "a file's name as the script's argument"
+                raise UsageError(f"{shown}: ranks have no standard input", cure)
+            rows.append((shown, "nothing: ranks have no standard input"))
         elif word == "&" and end == len(words):
             rows.append((word, BY_ITSELF))
         elif word in JOINS or word[-1:] == ";":
@@ -108,14 +110,6 @@ def take_out(words: list[str]) -> tuple[list[str], tuple[tuple[str, str], ...]]:
             kept.append(word)
         at = end
     return kept, tuple(rows)
-
-
-def _no_input(shown: str) -> str:
-    if not shown.endswith("/dev/null"):
-        raise UsageError(
-            f"{shown}: ranks have no standard input", "a file's name as the script's argument"
-        )
-    return shown
 
 
 def take_options(word: str, words: list[str], found: Pasted) -> tuple[Pasted, list[str], bool]:
@@ -132,17 +126,13 @@ def take_options(word: str, words: list[str], found: Pasted) -> tuple[Pasted, li
             if letter == "m":
                 return found, [rest, *words] if rest else words, True
             if letter in ("X", "W"):
-                value, words = (rest, words) if rest else _value_of(word, option, words)
+                if not rest and not words:
+                    raise UsageError(f"{word} {option} lacks its value", "such as: -W ignore")
+                value, words = (rest, words) if rest else (words[0], words[1:])
                 found = _with_value(found, letter, value)
                 break
             found = _with_flag(found, option, letter)
     return found, words, False
-
-
-def _value_of(word: str, option: str, words: list[str]) -> tuple[str, list[str]]:
-    if not words:
-        raise UsageError(f"{word} {option} lacks its value", "such as: -W ignore")
-    return words[0], words[1:]
 
 
 def _with_flag(found: Pasted, option: str, letter: str) -> Pasted:

@@ -104,7 +104,8 @@ def export(found: Pasted, shown: str, word: str, what: str = "") -> Pasted:
         return found.telling(shown, becomes(MEETS_BY[name]))
     refuse_variable(what or f"{name}=…", value)
     if name in MEETS_BY and equals:
-        found = _meet(found, name, value)
+        meets = port_number(name, value) if name == "MASTER_PORT" else value
+        found = replace(found, **{MEETS_BY[name]: meets})  # type: ignore[arg-type]
     if name in OWN_NAMES:
         return found.telling(shown, OWN_NAMES[name])
     if equals:
@@ -115,16 +116,6 @@ def export(found: Pasted, shown: str, word: str, what: str = "") -> Pasted:
         return found.telling(shown, "nothing: it is not set here")
     shown_value = mask_text(f"{name}={os.environ[name]}")
     return replace(found, exported=(*found.exported, name)).telling(shown, f"--env {shown_value}")
-
-
-def _meet(found: Pasted, name: str, value: str) -> Pasted:
-    if name == "MASTER_PORT":
-        return replace(found, port=port_number(name, value))
-    return (
-        replace(found, address=value)
-        if name == "MASTER_ADDR"
-        else replace(found, world_size=value)
-    )
 
 
 def port_number(option: str, value: str) -> int | None:
@@ -291,9 +282,8 @@ def _devices(found: Pasted, option: str, value: str) -> Pasted:
 
 
 def _lightning_devices(found: Pasted, option: str, value: str) -> Pasted:
-    listed = value.strip(",").split(",") if "," in value else []
-    count = str(len(listed)) if listed else "1" if value == "auto" else value
-    found = _per_host(found, option, count)
+    count = str(len(value.strip(",").split(","))) if "," in value else value
+    found = _per_host(found, option, "1" if count == "auto" else count)
     return found.setting("LT_DEVICES", value)
 
 
