@@ -314,11 +314,12 @@ def each_outcome(
     cannot; ``seconds`` is each node's deadline, and None leaves it to ``act``.
     """
     wanted = [host for name in hosts if (host := session.cluster.host(name)) is not None]
-
-    def act_on(host: Host) -> T:
-        return act(session.link(host.name))
-
-    return iter_outcomes(wanted, act_on, seconds=seconds, linked=session.has_link)
+    return iter_outcomes(
+        wanted,
+        lambda host: act(session.link(host.name)),
+        seconds=seconds,
+        linked=session.has_link,
+    )
 
 
 def on_every(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -144,24 +142,6 @@ def seek_own_modules(launch: PreparedLaunch, plan: Plan, session: Session) -> It
         yield warn(
             f"{name} is taken from {place} on {join_some(hosts, 4)}, and not from {folder}: {cure}"
         )
-
-
-def add_code(plan: Plan, request: Run, project: send.Project | None, cluster: Cluster) -> Plan:
-    """Return ``plan`` with the code that its nodes get, or with the script that they must have.
-
-    Where a host's ``setup`` may fetch the script, only ``--no-sync`` says that it is there already.
-    """
-    if project is not None:
-        notes = (*plan.notes, *filter(None, [project.note]))
-        shown = str(send.script_path(request, Path.cwd()) or request.script)
-        return replace(
-            plan,
-            script=shown,
-            code=hashlib.sha256(project.code.manifest()).hexdigest(),
-            notes=notes,
-        )
-    may_come = request.sync is None and any(host.setup for host in cluster.hosts)
-    return plan if request.module or may_come else replace(plan, needs=(plan.script,))
 
 
 def bring_code(

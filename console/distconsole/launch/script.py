@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from distconsole.config.paths import expand_home
 from distconsole.grammar.pasting.read import PYTHON_NAME, RAY_DRIVER
-from distconsole.launch.shell import DIRECTIVE, SHELLS, read_shell
+from distconsole.launch.shell import DIRECTIVE, SHELL_ENDINGS, SHELLS, read_shell
 from distconsole.model.job import ScriptTraits
 from distconsole.model.requests import Run
 
@@ -20,7 +20,6 @@ OPENERS = {"init_process_group", "init_device_mesh", "Accelerator"}
 DISTRIBUTED_MODELS = {"DistributedDataParallel", "FullyShardedDataParallel", "fully_shard"}
 NOT_READ = ("sys.stdin.isatty", "sys.stdin.fileno", "sys.stdin.close")
 """Uses of standard input that do not read it."""
-SHELL_ENDINGS = (".sh", ".bash", ".slurm", ".sbatch")
 SLURM_NAMES = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NODEID")
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
 SHELLS = ("bash", "sh", "dash", "ksh", "zsh", "fish")
+SHELL_ENDINGS = (".sh", ".bash", ".slurm", ".sbatch")
 DETACHERS = ("screen", "tmux", "at", "batch", "daemonize", "systemd-run", "sbatch", "qsub", "bsub")
 """Programs that return before the command that they started has ended."""
 REMOTE = ("ssh", "pdsh", "clush")
@@ -235,7 +236,7 @@ class _Reader:
             self._script(name, rest, background)
         elif PYTHON_NAME.fullmatch(name):
             self._python(rest)
-        elif name.endswith((".sh", ".bash")):
+        elif name.endswith(SHELL_ENDINGS):
             self._script(name, words, background)
         elif name in BUILDERS:
             self.found = replace(self.found, unknown=(*self.found.unknown, name))

@@ -317,13 +317,6 @@ class SshConfig:
         if not any(map(_keeps_lines, known)):
             no_known_hosts = " ".join(known) or "none"
             known = tuple(paths(f"~/.ssh/known_hosts{end}") for end in ("", "2"))
-        patterns = reading.lists.get("sendenv", [])
-        sent = {
-            name: value
-            for name, value in self.environ.items()
-            if matches_list(patterns, name, any_case=False)
-        }
-        set_here = (each.partition("=") for each in reading.lists.get("setenv", []))
         jump = values.get("proxyjump", "none")
         hops = tuple(_expand(hop.strip(), tokens) for hop in jump.split(","))
         command = values.get("proxycommand", "none")
@@ -353,9 +346,19 @@ class SshConfig:
                 for name in (*_LOGIN, UNKNOWN_CRITERION)
                 if name in values
             },
-            environment=sent | {name: value for name, equals, value in set_here if equals},
+            environment=self._environment(reading),
             no_known_hosts=no_known_hosts,
         )
+
+    def _environment(self, reading: _Pass) -> dict[str, str]:
+        patterns = reading.lists.get("sendenv", [])
+        sent = {
+            name: value
+            for name, value in self.environ.items()
+            if matches_list(patterns, name, any_case=False)
+        }
+        set_here = (each.partition("=") for each in reading.lists.get("setenv", []))
+        return sent | {name: value for name, equals, value in set_here if equals}
 
     def _control_paths(self, text: str, tokens: dict[str, str]) -> tuple[str, ...]:
         if text.lower() == "none":

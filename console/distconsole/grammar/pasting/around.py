@@ -150,9 +150,7 @@ def _with_flag(found: Pasted, option: str, letter: str) -> Pasted:
     if not name.startswith("PYTHON"):
         return found.telling(f"-{letter}", name)
     before = dict(found.env).get(name, "0") if letter in "Ov" else "0"
-    value = MORE.get(before, "1")
-    env = tuple(pair for pair in found.env if pair[0] != name)
-    return replace(found, env=(*env, (name, value))).telling(f"-{letter}", f"--env {name}={value}")
+    return found.changing(f"-{letter}", name, MORE.get(before, "1"))
 
 
 def _with_value(found: Pasted, letter: str, value: str) -> Pasted:
@@ -164,7 +162,4 @@ def _with_value(found: Pasted, letter: str, value: str) -> Pasted:
     told = value if letter == "W" else text if equals else "1"
     if letter == "W" and (before := dict(found.env).get(variable)):
         told = f"{before},{value}"
-    env = tuple(pair for pair in found.env if pair[0] != variable)
-    return replace(found, env=(*env, (variable, told))).telling(
-        f"-{letter} {value}", f"--env {variable}={told}"
-    )
+    return found.changing(f"-{letter} {value}", variable, told)

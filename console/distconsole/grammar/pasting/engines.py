@@ -66,8 +66,9 @@ def finish_accelerate(found: Pasted, given: list[Given]) -> Pasted:
             found = found.setting(name, value)
     machines = typed.get("num_machines")
     if found.nnodes == "1" and machines is None:
-        rows = ((typed, OF_HOSTS if told == "--nnodes 1" else told) for typed, told in found.rows)
-        found = replace(found, nnodes="", rows=tuple(rows))
+        found = replace(found, nnodes="").retelling(
+            lambda _, told: OF_HOSTS if told == "--nnodes 1" else told
+        )
     return found if found.ranks else replace(found, per_host="gpu")
 
 
@@ -88,10 +89,7 @@ def _see_workdir(found: Pasted) -> Pasted:
     """Return ``found`` with modules of the folder that the ranks start in, which DeepSpeed has them import."""
     before = [value for name, value in found.env if name == "PYTHONPATH"]
     value = ":".join((".", *before[-1:]))
-    env = tuple(pair for pair in found.env if pair[0] != "PYTHONPATH")
-    return replace(found, env=(*env, ("PYTHONPATH", value))).telling(
-        "(the folder that it starts in)", f"--env PYTHONPATH={value}"
-    )
+    return found.changing("(the folder that it starts in)", "PYTHONPATH", value)
 
 
 def _read_config(found: Pasted, accelerate: Starter, path: Path, typed: set[str]) -> Pasted:
@@ -276,11 +274,12 @@ def choose_hosts(found: Pasted) -> Pasted:
 def _tell(found: Pasted, became: str) -> Pasted:
     """Return ``found`` with the effect of DeepSpeed's options of hosts together, noted at each of them."""
     vague = {becomes(meaning) for meaning in ("include", "exclude")}
-    rows = []
-    for typed, told in found.rows:
+
+    def becomes_now(typed: str, told: str) -> str:
         word = typed.partition("=")[0].partition(" ")[0].lstrip("-").replace("-", "_")
-        rows.append((typed, became if told in vague or word in OF_HOSTS_NAMES else told))
-    return replace(found, rows=tuple(rows))
+        return became if told in vague or word in OF_HOSTS_NAMES else told
+
+    return found.retelling(becomes_now)
 
 
 def _filter_hosts(

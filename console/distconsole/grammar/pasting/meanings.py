@@ -93,6 +93,16 @@ class Pasted:
     def setting(self, name: str, value: str) -> Pasted:
         return replace(self, env=(*self.env, (name, value)))
 
+    def changing(self, typed: str, name: str, value: str) -> Pasted:
+        """Set a variable in place of an earlier value, and tell it."""
+        env = tuple(pair for pair in self.env if pair[0] != name)
+        return replace(self, env=env).setting(name, value).telling(typed, f"--env {name}={value}")
+
+    def retelling(self, becomes: Callable[[str, str], str]) -> Pasted:
+        """Change what is told of each option, from what was typed and told."""
+        rows = tuple((typed, becomes(typed, told)) for typed, told in self.rows)
+        return replace(self, rows=rows)
+
 
 def export(found: Pasted, shown: str, word: str, what: str = "") -> Pasted:
     """Return ``found`` with a variable that a command gives its ranks, as NAME=VALUE or as the shell's own.

@@ -8,6 +8,7 @@ files that ``.gitignore`` names, that are never code (``NEVER``, ``BUILT_IN``), 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import stat
@@ -81,6 +82,11 @@ class Code:
     @property
     def size(self) -> int:
         return sum(file.size for file in self.files)
+
+    @property
+    def tree(self) -> str:
+        """The digest that names this tree."""
+        return hashlib.sha256(self.manifest()).hexdigest()
 
     def manifest(self) -> bytes:
         """Return the bytes that name this tree, as ``distconsole_agent.contract.protocol`` describes them."""

@@ -11,7 +11,7 @@ import posixpath
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from distconsole.config.paths import expand_home
@@ -40,11 +40,11 @@ NODE_CODE = f"{RUN_DIR}/code"
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """The code to bring, the request and its ``folder`` as on the nodes, and a ``note`` for the user."""
+    """The code to bring, script and ``folder`` of the ranks as on the nodes, and a ``note`` for the user."""
 
     code: Code
     kept: KeptCode
-    request: Run
+    script: str
     folder: str
     note: str
 
@@ -84,8 +84,8 @@ def gather(request: Run, folder: Path, kept: KeptCode) -> Code:
     return code
 
 
-def locate(request: Run, folder: Path, root: Path) -> tuple[Run, str, str]:
-    """Return the request with its paths on the nodes, the folder there, and a note for the user.
+def locate(request: Run, folder: Path, root: Path) -> tuple[str, str, str]:
+    """Return script (or module) and folder of the ranks as on the nodes, and a note for the user.
 
     The ranks start in the same folder of the project as here. From outside the project they start
     in its top folder, unless ``--workdir`` names a folder that the nodes have.
@@ -104,9 +104,8 @@ def locate(request: Run, folder: Path, root: Path) -> tuple[Run, str, str]:
             f"{where} is outside the project {root}: the ranks start in the project's top folder"
         )
     if script is None:
-        return replace(request, workdir=None), workdir, note
-    on_node = posixpath.join(NODE_CODE, script.relative_to(root).as_posix())
-    return replace(request, script=on_node, workdir=None), workdir, note
+        return request.script, workdir, note
+    return posixpath.join(NODE_CODE, script.relative_to(root).as_posix()), workdir, note
 
 
 def bring(
