@@ -92,8 +92,8 @@ class Session:
             self._transport(host)
         if (chosen := self._chosen_transport()) is not None:
             chosen.prepare(self.cluster.hosts)
-        self._begun = {host.name: Future() for host in self.cluster.hosts}
-        begun = dict(self._begun)
+        begun: dict[HostName, Future[NodeLink]] = {h.name: Future() for h in self.cluster.hosts}
+        self._begun = dict(begun)
         threading.Thread(
             target=self._connect_begun, args=(begun,), name="connect", daemon=True
         ).start()
@@ -314,11 +314,12 @@ def each_outcome(
     cannot; ``seconds`` is each node's deadline, and None leaves it to ``act``.
     """
     wanted = [host for name in hosts if (host := session.cluster.host(name)) is not None]
-
-    def act_on(host: Host) -> T:
-        return act(session.link(host.name))
-
-    return iter_outcomes(wanted, act_on, seconds=seconds, linked=session.has_link)
+    return iter_outcomes(
+        wanted,
+        lambda host: act(session.link(host.name)),
+        seconds=seconds,
+        linked=session.has_link,
+    )
 
 
 def on_every(
@@ -356,16 +357,9 @@ def require_all(outcomes: Sequence[Outcome[T]], doing: str) -> list[T]:
     """Return the values if every node succeeded; raises UnreachableError, naming the others and why."""
     failures = failed(outcomes)
     if failures:
-        raise UnreachableError(f"{doing}: {_name_failures(failures)}", _hints(failures))
+        named, more = failures[:NAMED_FAILURES], len(failures[NAMED_FAILURES:])
+        texts = [each.text for each in named]
+        texts += [f"and {count_text(more, 'more host')}"] if more else []
+        hints = dict.fromkeys(each.error.hint for each in named if each.error.hint)
+        raise UnreachableError(f"{doing}: {'; '.join(texts)}", "\n".join(hints))
     return [outcome.value for outcome in outcomes if isinstance(outcome, Ok)]
-
-
-def _name_failures(failures: Sequence[Failed]) -> str:
-    named = [each.text for each in failures[:NAMED_FAILURES]]
-    more = len(failures) - len(named)
-    return "; ".join(named) + (f"; and {count_text(more, 'more host')}" if more else "")
-
-
-def _hints(failures: Sequence[Failed]) -> str:
-    hints = (each.error.hint for each in failures[:NAMED_FAILURES])
-    return "\n".join(dict.fromkeys(hint for hint in hints if hint))

@@ -7,7 +7,7 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
@@ -144,19 +144,6 @@ def seek_own_modules(launch: PreparedLaunch, plan: Plan, session: Session) -> It
         )
 
 
-def add_code(plan: Plan, request: Run, project: send.Project | None, cluster: Cluster) -> Plan:
-    """Return ``plan`` with the code that its nodes get, or with the script that they must have.
-
-    Where a host's ``setup`` may fetch the script, only ``--no-sync`` says that it is there already.
-    """
-    if project is not None:
-        notes = (*plan.notes, *filter(None, [project.note]))
-        shown = str(send.script_path(request, Path.cwd()) or request.script)
-        return replace(plan, script=shown, code=send.tree_of(project.code), notes=notes)
-    may_come = request.sync is None and any(host.setup for host in cluster.hosts)
-    return plan if request.module or may_come else replace(plan, needs=(plan.script,))
-
-
 def bring_code(
     plan: Plan, project: send.Project, session: Session, is_stopped: Callable[[], bool]
 ) -> Iterator[Narration]:
@@ -192,7 +179,10 @@ def refuse_other_file(request: Run) -> None:
         name = shlex.quote(request.script)
         cure = f"name the script first, then this file: distconsole run train.py … {name}"
         raise PlanError(f"{path} is a configuration and no script", cure)
-    if path.is_file() and _is_program(path):
+    program = False
+    with suppress(OSError), path.open("rb") as file:
+        program = file.read(4) == b"\x7fELF"
+    if program:
         name = shlex.quote(request.script if "/" in request.script else f"./{request.script}")
         line = shlex.quote(f'exec {name} "$@"')
         made = shlex.quote(f"{typed.with_name(_unused(path, '.sh'))}.sh")
@@ -239,14 +229,6 @@ def _meant_script(request: Run, path: Path) -> str:
 def _unused(path: Path, suffix: str) -> str:
     stems = (f"{path.stem}{number or ''}" for number in count())
     return next(stem for stem in stems if not path.with_name(stem + suffix).exists())
-
-
-def _is_program(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(4) == b"\x7fELF"
-    except OSError:
-        return False
 
 
 def refuse_our_flags(request: Run, verb: str = "run") -> None:

@@ -6,7 +6,7 @@ import contextlib
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from distconsole.config.spelling import nearest_script
@@ -122,23 +122,17 @@ def _refuse_without_script(plan: Plan, outcomes: Sequence[Outcome[dict[str, Any]
         if isinstance(failure.error, RequestError) and failure.error.code == NO_SCRIPT
     ]
     if lacking:
-        cure = _suggest_script(plan.script) or "it is not on this machine, either; "
-        if Path(plan.script).is_file():
+        script, names = Path(plan.script), list[str]()
+        with contextlib.suppress(OSError):
+            names = [each.name for each in script.parent.iterdir() if each.suffix == ".py"]
+        near = nearest_script(script.name, names)
+        cure = f"did you mean {near}? " if near else "it is not on this machine, either; "
+        if script.is_file():
             cure = "--sync brings the code to the hosts; "
         raise PlanError(
             f"the script {plan.script} does not exist on {', '.join(lacking)}",
             f"{cure}--workdir says where they have it",
         )
-
-
-def _suggest_script(script: str) -> str:
-    """Return a hint with the most similar script name in that folder here; empty if none is similar."""
-    path = PurePosixPath(script)
-    names: list[str] = []
-    with contextlib.suppress(OSError):
-        names = [each.name for each in Path(path.parent).iterdir() if each.suffix == ".py"]
-    near = nearest_script(path.name, names)
-    return f"did you mean {near}? " if near else ""
 
 
 def _begin_step(

@@ -19,6 +19,7 @@ from msgspec import UNSET
 from distconsole.grammar.secrets import mask_env, mask_text
 from distconsole.launch.choose import Choice, starter_of
 from distconsole.launch.engines import Engines
+from distconsole.launch.shell import SHELL_ENDINGS
 from distconsole.launch.slurm.submit import split_container_words, words_of
 from distconsole.model.addresses import Interface
 from distconsole.model.cluster import Host
@@ -274,7 +275,7 @@ class Plan:
         if self.request.module:
             return (python, "-m", *words)
         # A script that only the hosts have is recognised by its ending.
-        by_bash = self.script.endswith((".sh", ".bash")) and not self.traits.here
+        by_bash = self.script.endswith(SHELL_ENDINGS) and not self.traits.here
         return (*(self.traits.interpreter or (("bash",) if by_bash else (python,))), *words)
 
     def event(self, t: float) -> PlanMade:

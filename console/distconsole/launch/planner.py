@@ -19,9 +19,9 @@ from distconsole.launch.choose import decide
 from distconsole.launch.engines import Engines, engines_of
 from distconsole.launch.place import PreparedLaunch, make_plan
 from distconsole.launch.plan import HOOK, NodeFacts, Plan, new_run_id
-from distconsole.launch.slurm.srun import Allocation, fit_to_job, inside
+from distconsole.launch.slurm.srun import Allocation, ask_state, fit_hosts, inside
 from distconsole.launch.sync.code import COMMIT_VARIABLE
-from distconsole.launch.sync.send import Project
+from distconsole.launch.sync.send import Project, script_path
 from distconsole.model.addresses import Interface
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.events import Narration, warn
@@ -139,7 +139,8 @@ def collect_facts(
     launch = replace(launch, cluster=cluster, facts=facts, allocation=allocation)
     launch.decide()  # refuses at once
     if allocation is not None:
-        cluster, facts = fit_to_job(session, allocation, cluster, facts, launch.request)
+        state = allocation.state or ask_state(links[0], allocation.job)
+        cluster, facts = fit_hosts(cluster, facts, state, launch.request)
     placed, notes = place_total(launch.request, cluster.hosts, facts)
     return replace(
         launch,
@@ -235,23 +236,30 @@ def plan_launch(launch: PreparedLaunch, project: Project | None = None) -> Plan:
     ``project`` is the code that lies there; None where it lies as it does here. Raises PlanError if the
     job cannot be placed.
     """
-    run = launch.allocation.run if launch.allocation is not None else ""
-    return make_plan(
-        replace(launch, request=project.request) if project else launch,
-        RunId(run) if run else new_run_id(launch.request.script, launch.request.name),
-        project.folder if project else str(Path.cwd()),
-    )
+    named = launch.allocation.run if launch.allocation is not None else ""
+    run = RunId(named) if named else new_run_id(launch.request.script, launch.request.name)
+    if project is None:
+        return make_plan(launch, run, str(Path.cwd()))
+    request = replace(launch.request, script=project.script, workdir=None)
+    return make_plan(replace(launch, request=request), run, project.folder)
 
 
 def plan_to_start(launch: PreparedLaunch) -> Plan:
     """Return the plan with the code that its nodes get, or the script that they must have.
 
-    What ``--dry-run`` prints is to be pasted, where the code lies as it does here. Raises as ``plan_launch``.
+    What ``--dry-run`` prints is to be pasted, where the code lies as it does here. Where a host's ``setup`` may
+    fetch the script, only ``--no-sync`` says that it is there already. Raises as ``plan_launch``.
     """
     request, project = launch.request, launch.project
     if project is not None and request.dry_run:
         return plan_launch(launch)
-    return code_sync.add_code(plan_launch(launch, project), request, project, launch.cluster)
+    plan = plan_launch(launch, project)
+    if project is not None:
+        notes = (*plan.notes, *filter(None, [project.note]))
+        shown = str(script_path(request, Path.cwd()) or request.script)
+        return replace(plan, script=shown, code=project.code.tree, notes=notes)
+    may_come = request.sync is None and any(host.setup for host in launch.cluster.hosts)
+    return plan if request.module or may_come else replace(plan, needs=(plan.script,))
 
 
 def exclude_hosts(cluster: Cluster, exclude: Sequence[str]) -> Cluster:

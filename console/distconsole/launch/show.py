@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import posixpath
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distconsole.errors import PlanError, UnavailableError
@@ -138,16 +137,13 @@ class _Source:
 
     @property
     def python(self) -> str:
-        return path_word(self.launch.request.where.python or self._planned_python())
-
-    def _planned_python(self) -> str:
-        if self.plan is None:
-            return "python3"
+        if self.plan is None or self.launch.request.where.python:
+            return path_word(self.launch.request.where.python or "python3")
         node = self.plan.master
         words = node.ranks[0].by_hand or node.ranks[0].argv
         if words[0] == "mpirun":  # the rank's own words are behind those of its shell
             words = words[words.index("sh", words.index("-c")) + 1 :]
-        return node.env.get(PYTHON, words[0])
+        return path_word(node.env.get(PYTHON, words[0]))
 
 
 def emit(kind: EmitKind, launch: PreparedLaunch, folder: str, plan: Plan | None) -> str:
@@ -205,27 +201,17 @@ def _sbatch_options(what: _Source) -> list[str]:
         if request.where.hosts is not None:
             options.append(f"--nodelist={','.join(plan.hosts)}")
     words = words_of(request.slurm)
-    options += _lines_of_options(words)
-    if plan is None and not any(word.startswith(_TASKS) for word in words):
-        options.append(f"--ntasks-per-node={_ranks_a_node(what, words)}")
-    return options
-
-
-def _lines_of_options(words: Sequence[str]) -> list[str]:
     lines: list[list[str]] = []
     for word in words:
         if word.startswith("-") or not lines:
             lines.append([])
         lines[-1].append(word)
-    return [shlex.join(line) for line in lines]
-
-
-def _ranks_a_node(what: _Source, words: Sequence[str]) -> int:
-    if what.choice.one_a_node:
-        return 1
-    if what.launch.request.nproc not in (None, "gpu"):
-        return int(str(what.launch.request.nproc))
-    return read_options(words).gpus_a_node or 1
+    options += map(shlex.join, lines)
+    if plan is None and not any(word.startswith(_TASKS) for word in words):
+        given = None if request.nproc in (None, "gpu") else request.nproc
+        ranks = given or read_options(words).gpus_a_node or 1
+        options.append(f"--ntasks-per-node={1 if what.choice.one_a_node else ranks}")
+    return options
 
 
 def _torchrun(what: _Source) -> str:

@@ -133,8 +133,15 @@ def _plan_node(plan: Plan, node: NodePlan) -> NodePlan:
         "HOROVOD_CONTROLLER": "mpi",
         "HOROVOD_CPU_OPERATIONS": "mpi",
         **threads_env(node),
-        **_engine_env(plan, node),
     }
+    if len({each.python for each in plan.nodes}) > 1:
+        env[PYTHON] = node.python
+    if not _is_hydra(plan):
+        env |= _open_mpi_env(plan, node)
+    else:
+        env["MPICH_INTERFACE_HOSTNAME"] = node.endpoint.address
+        if nic := node.endpoint.nic:
+            env |= {"FI_TCP_IFACE": nic, "FI_SOCKETS_IFACE": nic}
     filled = fill_node(plan, node, (), env, (*RANK_NAMES, *MPI_NAMES, *FORCED_OFF))
     return replace(filled, ranks=(_mpirun(plan, filled.env),)) if node is plan.master else filled
 
@@ -145,21 +152,26 @@ def _mpirun(plan: Plan, env: dict[str, str]) -> RankPlacement:
     # mpirun gives all ranks the same variables, so no node's own number.
     own = ("OMPI_", "PRTE_", "GROUP_RANK", "MPICH_INTERFACE_HOSTNAME")
     names = tuple(name for name in env if not name.startswith(own))
+    lets_signals_in: tuple[str, ...] = ()
     if _is_hydra(plan):
-        words = ["mpirun", *_hydra_hosts(plan), "-n", size]
-        words += ["-localhost", plan.master.endpoint.address]
-        ours = [
-            "-launcher",
-            "ssh",
-            "-launcher-exec",
-            f"{RUN_DIR}/remote",
-            "-disable-x",
-            "-genvnone",
-        ]
+        if plan.slurm_job is not None:
+            lets_signals_in = (plan.master.python, "-ISc", LET_SIGNALS_IN)
+        addresses = [node.endpoint.address for node in plan.nodes]
+        hosts = [_with_slots(plan, addresses)]
+        if _family(plan) == INTEL_MPI:
+            # It takes no number of slots in -hosts: it fills every host as far as it has cores.
+            once_a_rank = [node.endpoint.address for node in plan.nodes for _ in range(node.slots)]
+            hosts = [",".join(once_a_rank), "-ppn", "1"]
+        words = ["mpirun", "-hosts", *hosts, "-n", size, "-localhost", addresses[0]]
+        ours = ["-launcher", "ssh", "-launcher-exec", f"{RUN_DIR}/remote"]
+        ours += ["-disable-x", "-genvnone"]
         exported = ["-genvlist", ",".join(names)]
     else:
         # Open MPI 5.0.7 and 5.0.8 know no other address of mpirun's own machine in --host.
-        addresses = ["127.0.0.1", *(_name_in_list(node) for node in plan.nodes[1:])]
+        addresses = ["127.0.0.1"]
+        for node in plan.nodes[1:]:  # colons precede slots there
+            address = node.endpoint.address
+            addresses.append((node.name if ":" in address else address).replace(":", "-"))
         words = ["mpirun", "--host", _with_slots(plan, addresses), "-np", size]
         words += ["--map-by", "slot", "--bind-to", "none"]
         ours = ["--leave-session-attached"]
@@ -174,7 +186,7 @@ def _mpirun(plan: Plan, env: dict[str, str]) -> RankPlacement:
             "-c",
             _rank_script(plan),
             "sh",
-            *_let_signals_in(plan),
+            *lets_signals_in,
             *command,
         ),
         env={},
@@ -185,22 +197,6 @@ def _mpirun(plan: Plan, env: dict[str, str]) -> RankPlacement:
 def _with_slots(plan: Plan, addresses: Sequence[str]) -> str:
     slots = (node.slots for node in plan.nodes)
     return ",".join(f"{address}:{n}" for address, n in zip(addresses, slots, strict=True))
-
-
-def _name_in_list(node: NodePlan) -> str:
-    """Return the host for ``--host``, in which colons precede slots: its name if its address has colons."""
-    address = node.endpoint.address
-    named = node.name if ":" in address else address
-    return named.replace(":", "-")
-
-
-def _hydra_hosts(plan: Plan) -> list[str]:
-    addresses = [node.endpoint.address for node in plan.nodes]
-    if _family(plan) == INTEL_MPI:
-        # It takes no number of slots in -hosts: it fills every host as far as it has cores.
-        once_a_rank = [node.endpoint.address for node in plan.nodes for _ in range(node.slots)]
-        return ["-hosts", ",".join(once_a_rank), "-ppn", "1"]
-    return ["-hosts", _with_slots(plan, addresses)]
 
 
 def _rank_script(plan: Plan) -> str:
@@ -221,12 +217,6 @@ def _rank_script(plan: Plan) -> str:
     return f"{TORCH_NAMES}export {' '.join(words)}\n{REPORTING}"
 
 
-def _let_signals_in(plan: Plan) -> tuple[str, ...]:
-    if plan.slurm_job is None or not _is_hydra(plan):
-        return ()
-    return (plan.master.python, "-ISc", LET_SIGNALS_IN)
-
-
 def _command(plan: Plan) -> tuple[str, ...]:
     """Return the words of every rank; differing interpreters are given by a variable."""
     pythons = {node.python for node in plan.nodes}
@@ -236,15 +226,6 @@ def _command(plan: Plan) -> tuple[str, ...]:
     if python != plan.master.python:
         return (python, *rest)
     return ("sh", "-c", f'exec "${PYTHON}" "$@"', "sh", *rest)
-
-
-def _engine_env(plan: Plan, node: NodePlan) -> dict[str, str]:
-    python = {PYTHON: node.python} if len({each.python for each in plan.nodes}) > 1 else {}
-    if not _is_hydra(plan):
-        return {**python, **_open_mpi_env(plan, node)}
-    nic = node.endpoint.nic
-    interface = {"FI_TCP_IFACE": nic, "FI_SOCKETS_IFACE": nic} if nic else {}
-    return {**python, "MPICH_INTERFACE_HOSTNAME": node.endpoint.address, **interface}
 
 
 def _open_mpi_env(plan: Plan, node: NodePlan) -> dict[str, str]:

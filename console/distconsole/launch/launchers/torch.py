@@ -126,35 +126,27 @@ def plan_torchrun(plan: Plan, node: NodePlan) -> NodePlan:
     """
     own_store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"} if plan.min_nodes is not None else {}
     cleared = (*RANK_NAMES, "GROUP_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", *PET_NAMES)
-    engine = RankPlacement(
-        rank=Rank(node.index), local_rank=0, argv=torchrun_command(plan, node), env={}
-    )
-    return fill_node(plan, node, (engine,), {**threads_env(node), **own_store}, cleared)
-
-
-def torchrun_command(plan: Plan, node: NodePlan) -> tuple[str, ...]:
-    return (
+    words = (
         *(node.python, "-m", "torch.distributed.run"),
-        *(_static(plan, node) if plan.min_nodes is None else _dynamic(plan, node)),
+        *_rendezvous(plan, node),
         *("--rdzv-id", plan.run or "none", "--nproc-per-node", str(node.slots)),
         *("--monitor-interval", "0.1"),
         # Without a folder it makes one in /tmp and leaves it there.
         *("--log-dir", f"{RUN_DIR}/torchrun"),
         *("--no-python", "sh", "-c", _rank_script(plan), "sh", *plan.command(node.python)),
     )
+    engine = RankPlacement(rank=Rank(node.index), local_rank=0, argv=words, env={})
+    return fill_node(plan, node, (engine,), {**threads_env(node), **own_store}, cleared)
 
 
-def _static(plan: Plan, node: NodePlan) -> tuple[str, ...]:
-    return (
-        *("--nnodes", str(len(plan.nodes)), "--node-rank", str(node.index)),
-        *("--rdzv-backend", "static"),
-        *("--master-addr", plan.master.endpoint.address, "--master-port", PORT),
-        *("--local-addr", node.endpoint.address, "--max-restarts", "0"),
-    )
-
-
-def _dynamic(plan: Plan, node: NodePlan) -> tuple[str, ...]:
+def _rendezvous(plan: Plan, node: NodePlan) -> tuple[str, ...]:
     address = plan.master.endpoint.address
+    if plan.min_nodes is None:
+        return (
+            *("--nnodes", str(len(plan.nodes)), "--node-rank", str(node.index)),
+            *("--rdzv-backend", "static", "--master-addr", address, "--master-port", PORT),
+            *("--local-addr", node.endpoint.address, "--max-restarts", "0"),
+        )
     host = f"[{address}]" if ":" in address else address
     conf = {
         "is_host": int(node is plan.master),

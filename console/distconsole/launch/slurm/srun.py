@@ -20,7 +20,6 @@ from distconsole.model.cluster import Cluster
 from distconsole.model.names import HostName, is_whole
 from distconsole.model.requests import Run
 from distconsole.rpc.link import NodeLink
-from distconsole.session import Session
 
 RUNNING_STATE, ENDING_STATE = "RUNNING", "COMPLETING"
 WAITING_STATES = (
@@ -151,20 +150,6 @@ def ask_slurm(link: NodeLink, **arguments: object) -> Mapping[str, object]:
 def ask_state(link: NodeLink, job: str) -> JobState:
     """Return the state of a job; raises as ``ask_slurm`` and ``read_job``."""
     return read_job(str(ask_slurm(link, do="show", job=job).get("text")))
-
-
-def fit_to_job(
-    session: Session,
-    allocation: Allocation,
-    cluster: Cluster,
-    facts: Mapping[HostName, NodeFacts],
-    request: Run,
-) -> tuple[Cluster, dict[HostName, NodeFacts]]:
-    """Return hosts and facts as the job has them; its first node says so unless it is known."""
-    state = allocation.state
-    if state is None:
-        state = ask_state(session.link(cluster.hosts[0].name), allocation.job)
-    return fit_hosts(cluster, facts, state, request)
 
 
 def plan_tasks(plan: Plan) -> tuple[NodePlan, ...]:

@@ -286,7 +286,10 @@ class SubmittedRun:
                 return
             yield Narration(text=f"Slurm job {self.job} has {', '.join(state.nodes)}")
             ended = yield from self.start(state, named)
-            if ended is None or ended.state is not EndState.FAILED or not self._may_be_requeued():
+            may_be = (
+                self.control.asked is None and read_options(words_of(self.request.slurm)).requeue
+            )
+            if ended is None or ended.state is not EndState.FAILED or not may_be:
                 return
             if not self._wait_for_requeue(state.restarts):
                 self.used = self.used and self.control.asked is None
@@ -395,10 +398,6 @@ class SubmittedRun:
             self._pause(pause)
             pause = min(pause * PAUSE_GROWTH, LONGEST_PAUSE_SECONDS)
         return None
-
-    def _may_be_requeued(self) -> bool:
-        options = read_options(words_of(self.request.slurm))
-        return self.control.asked is None and options.requeue
 
     def _wait_for_requeue(self, restarts: int) -> bool:
         """Wait until the job has ended, or will be started again; return which."""

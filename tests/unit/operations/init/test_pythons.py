@@ -10,7 +10,7 @@ from pathlib import Path
 
 from distconsole.model.cluster import Host
 from distconsole.model.names import HostName
-from distconsole.operations.init.pythons import (
+from distconsole.operations.init.init import (
     MARK,
     Looked,
     Python,

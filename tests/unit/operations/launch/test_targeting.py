@@ -221,6 +221,11 @@ def test_code_to_be_synced_travels_with_the_question(folder: Path) -> None:
     assert (launch.root, launch.brought.partition(" ")[0]) == (str(folder), "3")
 
 
+def test_a_pasted_srun_with_code_to_be_synced_is_planned_on_these_hosts(folder: Path) -> None:
+    launch = launch_of("check --sync -- srun -n 2 python3 train.py")
+    assert (launch.launcher, launch.refused) == ("torch", "")
+
+
 def test_no_secret_of_the_command_is_in_what_is_told_of_it(folder: Path) -> None:
     launch = launch_of(
         "check -- HF_TOKEN=abc123 NCCL_DEBUG=INFO python3 train.py --api_key=xyz789"
