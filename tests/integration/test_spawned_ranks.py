@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from suite.console import Console
+from suite.lean_torch import LEAN_TORCH
 from suite.remains import gone
 from testbed import Testbed
 
@@ -32,9 +33,7 @@ def launch(way, work, count=2):
 """
 """A library's launcher: two ranks on each host, by one way of starting processes or another."""
 
-# Whole torch: what spawn starts never ends with lean_torch's, once it has had DDP.
 TRAINS = """
-import torch
 import os, sys, time
 import torch.distributed as dist
 from starter import launch
@@ -64,19 +63,22 @@ def work(local, first):
 if __name__ == "__main__":
     launch(sys.argv[1], work)
 """
-LINE = TRAINS.splitlines().index("    time.sleep(600)  # the line that is named") + 1
+# Where ranks end by themselves they have the whole of torch: what spawn starts never ends with the lean one and DDP.
+HEADS = {"hang": LEAN_TORCH, "end": "import torch", "raise": "import torch"}
+HANGS = (HEADS["hang"] + TRAINS).splitlines()
+LINE = HANGS.index("    time.sleep(600)  # the line that is named") + 1
 
 WAYS = [("spawn", "auto"), ("fork", "torch"), ("os.fork", "single")]
 # Ranks that hang are watched in all ways; those that raise, and of single, are in test_every_launcher.
 ALL_ENDS = [WAYS[0], *(pytest.param(*way, marks=pytest.mark.campaign) for way in WAYS[1:])]
 
 
-def start(bed: Testbed, folder: Path, launcher: str, *arguments: str) -> Console:
+def start(bed: Testbed, folder: Path, launcher: str, way: str, what: str) -> Console:
     (folder / "starter.py").write_text(STARTER)
     script = folder / "train.py"
-    script.write_text(TRAINS)
+    script.write_text(HEADS[what] + TRAINS)
     words = ("run", "--json", "--launcher", launcher, "--nproc", "1", "--grace", "2")
-    return Console(bed, folder, *words, str(script), *arguments)
+    return Console(bed, folder, *words, str(script), way, what)
 
 
 def last_states(console: Console) -> dict[int, tuple[str, str]]:
