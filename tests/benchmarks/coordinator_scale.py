@@ -12,10 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.alone import Figures, Row, run_alone
 from benchmarks.measure import cpu_seconds, rss_bytes
@@ -102,7 +99,7 @@ def be_peers(peers: int, host: str, port: int, seconds: float) -> None:
 
 def measure(peers: int, seconds: float) -> dict[str, Any]:
     """Return what one size costs."""
-    me = [sys.executable, __file__]
+    me = [sys.executable, "-m", "benchmarks.coordinator_scale"]
     with subprocess.Popen([*me, "--be-coordinator", str(peers)], stdout=-1) as coordinator:
         try:
             host, port = json.loads(coordinator.stdout.readline())

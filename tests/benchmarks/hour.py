@@ -19,8 +19,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 from benchmarks.alone import Figures, Row, run_alone
 from benchmarks.glass import Watched
 from benchmarks.measure import cpu_seconds
@@ -142,7 +140,9 @@ def warm_up() -> None:
     """Have all modules compiled: to compile them takes memory, which happens once."""
     with tempfile.TemporaryDirectory(prefix="bench-hour-") as folder:
         words = ("--be", "8", "1", "0", folder)
-        with Watched([sys.executable, __file__, *words], {"XDG_DATA_HOME": folder}) as console:
+        with Watched(
+            [sys.executable, "-m", "benchmarks.hour", *words], {"XDG_DATA_HOME": folder}
+        ) as console:
             console.look_until(lambda text: "a verb, such as" in text, "the prompt")
 
 
@@ -156,7 +156,14 @@ def measure(world: int, every: int, minutes: int) -> dict[str, Any]:
     warm_up()
     with tempfile.TemporaryDirectory(prefix="bench-hour-") as folder:
         notes = Path(folder)
-        argv = [sys.executable, __file__, "--be", *map(str, (world, every, minutes)), folder]
+        argv = [
+            sys.executable,
+            "-m",
+            "benchmarks.hour",
+            "--be",
+            *map(str, (world, every, minutes)),
+            folder,
+        ]
         environment = {"XDG_DATA_HOME": folder, "XDG_STATE_HOME": folder}
         marks = [minute for minute in MARKS if minute <= minutes]
         taken: dict[str, Any] = {}

@@ -20,8 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import msgspec
 
 from benchmarks.alone import Figures, Row, run_alone
@@ -146,7 +144,13 @@ def measure(screen: str, keys: int, folder: str) -> dict[str, Any]:
     took: list[float] = []
     worked: list[float] = []
     home = {"XDG_DATA_HOME": folder, "XDG_STATE_HOME": folder}
-    argv = [sys.executable, __file__, "--be", "textual" if screen == "textual" else "console"]
+    argv = [
+        sys.executable,
+        "-m",
+        "benchmarks.keys",
+        "--be",
+        "textual" if screen == "textual" else "console",
+    ]
     with Watched(argv, home) as program:
         program.look_until(has(r"^\W*0 +node1 "), "the ranks")
         for key in way.opens:

@@ -10,14 +10,10 @@ measured in turn with it.
 from __future__ import annotations
 
 import re
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import msgspec
 

@@ -20,8 +20,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 from benchmarks.alone import Figures, Row, run_alone, text
 from benchmarks.glass import Watched
 from benchmarks.measure import alternate, spreads

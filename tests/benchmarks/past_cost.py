@@ -24,8 +24,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 from benchmarks.alone import Figures, Row, run_alone, text
 from benchmarks.measure import Spread, Tail, alternate, spreads
 from distconsole.model.names import RunId

@@ -19,14 +19,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 from benchmarks.alone import Figures, Row, run_alone, text
+from benchmarks.cluster import wait_until
 from benchmarks.glass import Watched
 from benchmarks.keys import END, HOME, has, lacks
 from benchmarks.measure import Spread, Tail, cpu_seconds, rss_bytes
@@ -196,7 +195,10 @@ class Nodes:
             )
             for shard in range(-(-hosts // EACH))
         ]  # fmt: skip
-        wait_until(lambda: len(list(self._folder.glob("*.json"))) == len(self.processes))
+        wait_until(
+            lambda: len(list(self._folder.glob("*.json"))) == len(self.processes),
+            "the sockets of the nodes",
+        )
 
     @property
     def environment(self) -> dict[str, str]:
@@ -231,16 +233,8 @@ def nodes_of(hosts: int, ranks: int, lines_s: float) -> Iterator[Nodes]:
             nodes.close()
 
 
-def wait_until(is_so: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
-    until = time.monotonic() + seconds
-    while not is_so():
-        if time.monotonic() > until:
-            raise TimeoutError("it never came about")
-        time.sleep(0.05)
-
-
 def program(*words: str) -> list[str]:
-    return [sys.executable, __file__, "--be-console", *words]
+    return [sys.executable, "-m", "benchmarks.scale", "--be-console", *words]
 
 
 def headless(nodes: Nodes, *words: str) -> tuple[float, float, int, str]:

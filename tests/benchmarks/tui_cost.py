@@ -13,10 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.alone import MIB, Figures, Row, run_alone
 from benchmarks.glass import Watched
@@ -108,7 +105,9 @@ def run_datatable(world: int) -> None:
 
 def measure(subject: str, world: int, seconds: float) -> tuple[Cost, float]:
     """Return what ``subject`` cost, and the bytes a second that it wrote to its terminal."""
-    with Watched([sys.executable, __file__, "--be", subject, str(world)]) as program:
+    with Watched(
+        [sys.executable, "-m", "benchmarks.tui_cost", "--be", subject, str(world)]
+    ) as program:
         program.look_for(WARM_UP_SECONDS)
         before = program.bytes
         cost = cost_during(program.pid, lambda: program.look_for(seconds))
