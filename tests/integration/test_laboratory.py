@@ -181,10 +181,10 @@ def test_a_fault_of_slurms_is_found_and_nothing_else(
     assert_exactly(report, fault, slurm_laboratory)
 
 
-def test_sixteen_healthy_hosts_have_no_finding_and_three_faults_are_three(
+def test_six_healthy_hosts_have_no_finding_and_three_faults_are_three(
     nothing_left: None,
 ) -> None:
-    with Testbed(hosts=16, prefix="big") as bed:
+    with Testbed(hosts=6, prefix="big") as bed:
         laboratory = Laboratory(bed)
         assert trouble(check(laboratory)) == []
         with ExitStack() as stack:

@@ -50,8 +50,21 @@ def check(bed: Testbed, setup: str, *only: str) -> tuple[CheckReport, list[dict[
     return ended.report, [said["group"] for rank in ranks for said in rank.said if "group" in said]
 
 
-@pytest.mark.parametrize("libraries", ["", MPICHS, f"{OPEN_MPIS}:{MPICHS}"])
-@pytest.mark.parametrize("first", ["Open MPI", "MPICH"])
+# Those where the other's library is first, or in the way.
+@pytest.mark.parametrize(
+    ("first", "libraries"),
+    [
+        ("Open MPI", MPICHS),
+        ("MPICH", f"{OPEN_MPIS}:{MPICHS}"),
+        *(
+            pytest.param(*row, marks=pytest.mark.campaign)
+            for row in (
+                *(("Open MPI", ""), ("Open MPI", f"{OPEN_MPIS}:{MPICHS}")),
+                *(("MPICH", ""), ("MPICH", MPICHS)),
+            )
+        ),
+    ],
+)
 def test_the_library_is_that_of_the_mpirun_in_any_order(
     standing_bed: Testbed, first: str, libraries: str
 ) -> None:

@@ -65,7 +65,7 @@ async def test_every_view_is_of_the_moment_that_is_chosen() -> None:
         assert "CUDA out of memory" in screen_text(app)
 
 
-async def test_keys_move_by_seconds_and_marks_and_play_faster() -> None:
+async def test_keys_move_by_seconds_and_marks_and_play() -> None:
     clock = Clock()
     app, stage = staged({}, request=REPLAY)
     app.session.clocks = Clocks(unix=lambda: START, monotonic=clock)
@@ -82,11 +82,6 @@ async def test_keys_move_by_seconds_and_marks_and_play_faster() -> None:
         await settled(app, stage, pilot)
         assert shown(app).moment_t == START + 20
         assert "▶ play x2" in screen_text(app)
-        await pilot.press("greater_than_sign")
-        clock.t += 2
-        await settled(app, stage, pilot)
-        assert shown(app).moment_t == START + 30
-        assert "▶ play x5" in screen_text(app)
         await pilot.press("space", "dollar_sign")
         await settled(app, stage, pilot)
         assert not shown(app).travelling
@@ -124,7 +119,7 @@ async def test_the_cluster_is_the_live_one_where_the_past_is_at_its_end() -> Non
     ("line", "said"),
     [
         ("at noon", "'noon' is no time of the run"),
-        ("play 9000", "no speed"),
+        ("play 9000", "'9000' is not known of play"),
         ("at step 10000000", "no rank has done"),
     ],
 )

@@ -23,6 +23,7 @@ from distconsole.model.run_events import (
     Window,
 )
 from distconsole.model.time_text import duration_text
+from distconsole.runs.figures import GPU_FIGURES
 from distconsole.runs.present import present
 from distconsole.runs.timeline import RunTimeline
 
@@ -94,10 +95,11 @@ class Curves:
             return
         else:
             whose = f"rank_{event.rank:04}"
-        figures = {"util": event.util, "mem_used": event.mem_used, "power_w": event.power_w}
-        for name, value in figures.items():
-            if value is not None:
-                yield CurvePoint("ranks", f"gpu_{name}/{whose}", value, self._timeline.steps or 0)
+        for figure in (each for each in GPU_FIGURES if each.curve):
+            value = figure.value(event)
+            if isinstance(value, int | float):
+                step = self._timeline.steps or 0
+                yield CurvePoint("ranks", f"gpu_{figure.field}/{whose}", value, step)
 
 
 def finding_text(event: RunFinding) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from distconsole.runs.figures import Figure
+
 LONG = 1e9
 """From here on a figure has a power of ten, to fit a column."""
 CIVIDIS = (
@@ -22,6 +24,16 @@ def bytes_text(count: float | None) -> str:
             return f"{count:.0f}{unit}" if unit in ("", "K") else f"{count:.1f}{unit}"
         count /= 1024
     raise AssertionError
+
+
+def figure_text(figure: Figure, source: object) -> str:
+    """Return a figure of a sample or a rank as tables show it, or nothing if unknown."""
+    value = figure.value(source)
+    if not isinstance(value, int | float):
+        return ""
+    if figure.unit in ("B", "B/s"):
+        return bytes_text(value)
+    return number_text(value, "W" if figure.unit == "W" else "")
 
 
 def number_text(value: float | None, unit: str = "") -> str:

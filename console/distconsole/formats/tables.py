@@ -21,23 +21,22 @@ from distconsole.model.run_events import (
     RunFinding,
     Window,
 )
-from distconsole.runs.figures import GPU_FIGURES, NODE_FIGURES
+from distconsole.runs.figures import GPU_FIGURES, NODE_FIGURES, PARTS
 from distconsole.runs.timeline import RunTimeline
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 """With these a spreadsheet takes a cell's text for a formula."""
 
 WINDOW_NUMBERS = (
-    *("steps", "skipped", "step_ms_mean", "step_ms_p95", "data_ms", "forward_ms"),
-    *("backward_ms", "optimizer_ms", "samples_s", "dropped"),
+    *("steps", "skipped", "step_ms_mean", "step_ms_p95", *PARTS, "samples_s", "dropped"),
 )
 GPU_NUMBERS = tuple(figure.field for figure in GPU_FIGURES)
 NODE_NUMBERS = tuple(figure.field for figure in NODE_FIGURES)
 METRIC_NUMBERS = ("value", "min", "max", "ranks", "samples")
 RANK_FIELDS = (
     *("host", "local_rank", "gpu", "pid", "state", "exit_code", "signal", "step", "steps"),
-    *("skipped", "step_ms_run", "step_ms_mean", "step_ms_p95", "data_ms", "forward_ms"),
-    *("backward_ms", "optimizer_ms", "samples_s", "gpu_util", "dropped", "last_seen"),
+    *("skipped", "step_ms_run", "step_ms_mean", "step_ms_p95", *PARTS),
+    *("samples_s", "gpu_util", "dropped", "last_seen"),
 )
 
 Row = tuple[object, ...]
@@ -75,7 +74,8 @@ class RanksTable(Table):
     def ending(self) -> Iterator[Row]:
         own = self._timeline.own_times
         for rank, view in sorted(self._timeline.ranks.items()):
-            fields = (_cell(getattr(view, field)) for field in RANK_FIELDS)
+            parts = dict(zip(PARTS, view.parts_ms, strict=True))
+            fields = (_cell(parts[f] if f in parts else getattr(view, f)) for f in RANK_FIELDS)
             yield (rank, *fields, _cell(own.get(rank)))
 
     def _take(self, event: RunEvents) -> Iterator[Row]:

@@ -33,6 +33,10 @@ CHECK_GROUPS = (
 )
 
 
+def check_groups() -> Mapping[str, str]:
+    return dict.fromkeys(CHECK_GROUPS, "")
+
+
 ANY_MOMENTS = {
     **dict.fromkeys(("start", "25%", "50%", "75%", "end"), "of the run"),
     "step 1": "when a rank had first done it, or any other step",
@@ -45,6 +49,7 @@ class Vocabulary:
 
     Attributes:
         fields: By verb, what its conditions may name and what that is; called when it is wanted.
+        checks: Groups and checks with what each catches; called when it is wanted.
         moments: By run (empty for any), what ``--at`` may be and what that is; called when it is wanted.
     """
 
@@ -56,7 +61,7 @@ class Vocabulary:
     fields: Callable[[str], Mapping[str, str]] = lambda _: NOTHING
     moments: Callable[[str], Mapping[str, str]] = lambda _: ANY_MOMENTS
     themes: tuple[str, ...] = ("dark", "light", "contrast", "terminal")
-    checks: tuple[str, ...] = CHECK_GROUPS
+    checks: Callable[[], Mapping[str, str]] = check_groups
 
 
 def vocabulary(context: click.Context) -> Vocabulary:
@@ -135,10 +140,10 @@ class WordType(click.ParamType):  # type: ignore[type-arg]
     ) -> list[CompletionItem]:
         """Complete the word; of a list its last element, with those that are not yet in it."""
         known = vocabulary(ctx)
+        words = self._offers(known)
         about = {"last": "the newest", **known.about} if self._about is None else self._about
-        return (_last_element if self._is_list else _starting)(
-            self._offers(known), incomplete, about
-        )
+        about = words if isinstance(words, Mapping) else about
+        return (_last_element if self._is_list else _starting)(words, incomplete, about)
 
 
 class MomentValue(click.ParamType):  # type: ignore[type-arg]
@@ -308,7 +313,10 @@ RUN = WordType(
     _filled(str, ": a variable that is not set?"),
     offers=lambda known: ("last", *known.runs),
 )
-CHECK = WordType("ID", offers=lambda known: [each for each in known.checks if "." in each])
+CHECK = WordType(
+    "ID",
+    offers=lambda known: {each: about for each, about in known.checks().items() if "." in each},
+)
 TYPES: Mapping[Kind, click.ParamType] = {  # type: ignore[type-arg]
     Kind.FILE: click.Path(dir_okay=False),
     Kind.PATH: click.Path(),
@@ -325,7 +333,7 @@ TYPES: Mapping[Kind, click.ParamType] = {  # type: ignore[type-arg]
     Kind.GROUPS: WordType(
         "GROUP,…",
         _filled(split_words, "; groups are " + " ".join(CHECK_GROUPS)),
-        lambda known: known.checks,
+        lambda known: known.checks(),
         is_list=True,
     ),
     Kind.PAIRS: WordType("K=V", _read_assignment),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from distconsole.expression.fields import Field, Value
@@ -22,6 +24,9 @@ class Figure:
         gauge: In Prometheus, behind the prefix of its subject, in the base unit; empty if not exported.
         bare: The unit of a plain number beside it in a condition; empty for ``unit``.
         share: The field of conditions that replaces it beside a share.
+        label: The heading of its column; empty for ``name``.
+        together: How the figures of several GPUs make one: ``mean``, ``sum`` or ``max``; empty if they do not.
+        curve: Whether trackers and TensorBoard get it as a curve.
     """
 
     field: str
@@ -31,11 +36,22 @@ class Figure:
     gauge: str = ""
     bare: str = ""
     share: str = ""
+    label: str = ""
+    together: str = ""
+    curve: bool = False
+
+    @property
+    def heading(self) -> str:
+        return self.label or self.name
 
     def value(self, source: object) -> Value:
         """Return its value in a sample or a rank's view; None if unknown."""
         value: Value = getattr(source, self.field, None)
-        return value
+        return (
+            value
+            if value is not None
+            else getattr(getattr(source, "window", None), self.field, None)
+        )
 
     def base_value(self, source: object) -> float | None:
         """Return it in seconds, bytes, Hz, as a ratio."""
@@ -43,6 +59,15 @@ class Figure:
         if not isinstance(value, int | float):
             return None
         return value / 100 if self.unit == "%" else value * UNITS[self.unit].factor
+
+    def joined(self, sources: Iterable[object]) -> float | None:
+        """Return the figure of several GPUs as of one; None if it is known of none."""
+        values = [value for each in sources if isinstance(value := self.value(each), int | float)]
+        if not values:
+            return None
+        if self.together == "mean":
+            return fmean(values)
+        return sum(values) if self.together == "sum" else max(values)
 
     def condition_field(self, attribute: str) -> Field[Any]:
         """Return the field for conditions on rows that have its source as ``attribute``."""
@@ -58,17 +83,18 @@ class Figure:
 
 
 NODE_FIGURES = (
-    Figure("cpu", "use of the host's CPUs", "%", "cpu", "cpu_ratio"),
+    Figure("cpu", "use of the host's CPUs", "%", "cpu", "cpu_ratio", label="cpu%"),
     Figure(
         "mem_used", "memory used on the host; beside a share: ram.share", "B", "ram",
         "memory_used_bytes", "GiB", "ram.share",
     ),
     Figure("mem_total", "all of it", "B", "ram.total", "memory_total_bytes", "GiB"),
-    Figure("net_rx_s", "the host receives", "B/s", "net.in", "network_receive_bytes_per_second", "MB/s"),
-    Figure("net_tx_s", "the host sends", "B/s", "net.out", "network_transmit_bytes_per_second", "MB/s"),
+    Figure("net_rx_s", "the host receives", "B/s", "net.in", "network_receive_bytes_per_second", "MB/s", label="net in/s"),
+    Figure("net_tx_s", "the host sends", "B/s", "net.out", "network_transmit_bytes_per_second", "MB/s", label="out/s"),
     Figure("disk_read_s", "the host reads", "B/s", "disk.read", "disk_read_bytes_per_second", "MB/s"),
     Figure(
-        "disk_write_s", "the host writes", "B/s", "disk.write", "disk_written_bytes_per_second", "MB/s"
+        "disk_write_s", "the host writes", "B/s", "disk.write", "disk_written_bytes_per_second", "MB/s",
+        label="disk w/s",
     ),
     Figure("load1", "the host's load over a minute", "", "load", "load1"),
     Figure("swap_in_s", "read back from swap", "B/s", "swap.in", bare="MB/s"),
@@ -79,17 +105,17 @@ NODE_FIGURES = (
 )  # fmt: skip
 
 GPU_FIGURES = (
-    Figure("util", "GPU use", "%", "util", "utilization_ratio"),
+    Figure("util", "GPU use", "%", "util", "utilization_ratio", label="util%", together="mean", curve=True),
     Figure(
         "mem_used", "memory used on the GPU; beside a share: mem.share", "B", "mem",
-        "memory_used_bytes", "GiB", "mem.share",
+        "memory_used_bytes", "GiB", "mem.share", label="memory", together="sum", curve=True,
     ),
-    Figure("mem_total", "all of it", "B", "mem.total", "memory_total_bytes", "GiB"),
-    Figure("temp_c", "the GPU's temperature", "C", "temp", "temperature_celsius"),
-    Figure("power_w", "the GPU's power", "W", "power", "power_watts"),
-    Figure("sm_clock_mhz", "the GPU's own clock", "MHz", "clock", "sm_clock_hertz"),
+    Figure("mem_total", "all of it", "B", "mem.total", "memory_total_bytes", "GiB", together="sum"),
+    Figure("temp_c", "the GPU's temperature", "C", "temp", "temperature_celsius", together="max"),
+    Figure("power_w", "the GPU's power", "W", "power", "power_watts", together="sum", curve=True),
+    Figure("sm_clock_mhz", "the GPU's own clock", "MHz", "clock", "sm_clock_hertz", label="MHz", together="mean"),
     Figure("mem_clock_mhz", "its memory's clock", "MHz", "mem_clock", "memory_clock_hertz"),
-    Figure("ecc_uncorrected", "memory errors that were not corrected", "", "ecc", "ecc_uncorrected"),
+    Figure("ecc_uncorrected", "memory errors that were not corrected", "", "ecc", "ecc_uncorrected", together="sum"),
     Figure("pcie_rx_s", "received over PCIe", "B/s"),
     Figure("pcie_tx_s", "sent over PCIe", "B/s"),
     Figure("nvlink_rx_s", "received over NVLink", "B/s"),
@@ -115,16 +141,18 @@ STEP_FIGURES = (
     Figure("optimizer_ms", "optimizer, a step", "ms", "optimizer_ms", "optimizer_seconds"),
 )  # fmt: skip
 
-RANK_GPU_FIGURES = (
-    Figure("gpu_util", "use of its GPU", "%", "util"),
-    Figure(
-        "gpu_mem_used", "memory used on its GPU; beside a share: mem.share", "B", "mem",
-        bare="GiB", share="mem.share",
-    ),
-    Figure("gpu_mem_total", "all of it", "B", "mem.total", bare="GiB"),
-    Figure("temp_c", "of its GPU", "C", "temp"),
-    Figure("power_w", "of its GPU", "W", "power"),
-)  # fmt: skip
+NODE = {figure.name: figure for figure in NODE_FIGURES if figure.name}
+GPU = {figure.name: figure for figure in GPU_FIGURES if figure.name}
+"""By their names in conditions."""
+PARTS = {
+    "data_ms": "data wait",
+    "forward_ms": "forward",
+    "backward_ms": "backward",
+    "optimizer_ms": "optimizer",
+}
+"""The parts of a step, as people call them."""
+RANK_GPU_FIGURES = tuple(GPU[name] for name in ("util", "mem", "mem.total", "temp", "power"))
+"""Those that conditions on ranks have of a rank's GPU."""
 
 
 def condition_fields(figures: tuple[Figure, ...], attribute: str) -> list[Field[Any]]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from math import sqrt
 from statistics import fmean, median, pvariance
-from typing import NamedTuple
 
 from msgspec import UNSET
 
@@ -84,20 +83,12 @@ ENDED_TONES = {
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Health of a run: ``line``, state and figures, and a ``sentence`` with further facts."""
+    """Health of a run: its urgency, in one word, in a ``sentence``, and with its figures in one ``line``."""
 
     tone: Tone
     word: str
     sentence: str
-    line: str
-
-
-class Headline(NamedTuple):
-    """Headline of a run that goes on: its urgency, in one word, and in a sentence."""
-
-    tone: Tone
-    word: str
-    sentence: str
+    line: str = ""
 
 
 def health_line(timeline: RunTimeline, now: float) -> str:
@@ -121,7 +112,8 @@ def health_of(timeline: RunTimeline, now: float, figures: Present | None = None)
         parts.append(loss)
     if timeline.restart is not None:
         parts.append(f"restart {timeline.restart.restart} of {timeline.restart.of}")
-    tone, word, sentence = _condition(timeline, now, figures)
+    found = _condition(timeline, now, figures)
+    tone, word, sentence = found.tone, found.word, found.sentence
     left = seconds_left(timeline, figures, now) if tone is Tone.GOOD else None
     if left is not None:
         parts.append(f"{span_text(left)} left")
@@ -147,47 +139,47 @@ def seconds_left(timeline: RunTimeline, figures: Present, now: float) -> float |
     return timeline.eta.seconds_left(now, timeline.steps, figures.step_ms, metrics)
 
 
-def _condition(timeline: RunTimeline, now: float, figures: Present) -> Headline:
+def _condition(timeline: RunTimeline, now: float, figures: Present) -> Health:
     gone = figures.gone
     if timeline.outlived_hosts:
         # Ranks are numbered again without it, so the last numbers are void.
         gone = [view for view in gone if view.rank < timeline.world]
         if not figures.living:
             lost = ", ".join(sorted(timeline.outlived_hosts))
-            return Headline(Tone.WARN, "restarting", f"beginning again without {lost}")
+            return Health(Tone.WARN, "restarting", f"beginning again without {lost}")
     failed = [v for v in gone if v.state is RankState.FAILED and v.rank not in timeline.outlived]
     if failed:
-        return Headline(Tone.BAD, "failed", f"rank {min(view.rank for view in failed)} failed")
+        return Health(Tone.BAD, "failed", f"rank {min(view.rank for view in failed)} failed")
     if timeline.lost_hosts:
         lost_hosts = timeline.lost_hosts
         since = span_text(now - min(timeline.links[host].t for host in lost_hosts))
         more = _and_more(len(lost_hosts) - 3)
         words = f"no connection to {', '.join(lost_hosts[:3])}{more} for {since}"
-        return Headline(Tone.WARN, "lost", words)
+        return Health(Tone.WARN, "lost", words)
     if unheard := _unheard(timeline, figures, now):
-        return Headline(Tone.WARN, "silent", unheard)
+        return Health(Tone.WARN, "silent", unheard)
     if timeline.is_found:
-        return Headline(Tone.NOTE, "running", "its steps are not seen: nobody prepared it")
+        return Health(Tone.NOTE, "running", "its steps are not seen: nobody prepared it")
     if all(view.step is None for view in timeline.ranks.values()):
-        return Headline(Tone.NOTE, "starting", _slowest_start(timeline, now))
+        return Health(Tone.NOTE, "starting", _slowest_start(timeline, now))
     return _condition_of_steps(timeline, figures, now)
 
 
-def _condition_of_steps(timeline: RunTimeline, figures: Present, now: float) -> Headline:
+def _condition_of_steps(timeline: RunTimeline, figures: Present, now: float) -> Health:
     """Return the headline on the ranks' progress; a stalled rank comes before all, a pause after a spoilt result."""
     if any(view.state is RankState.STALLED for view in figures.standing):
         found = stall_of(timeline, figures)
         proven = found is not None and found.severity is Severity.WARN
-        return Headline(Tone.BAD if proven else Tone.WARN, "hung", _hung(timeline, figures))
+        return Health(Tone.BAD if proven else Tone.WARN, "hung", _hung(timeline, figures))
     if behind := _left_behind(timeline, figures, now):
-        return Headline(Tone.WARN, "behind", behind)
+        return Health(Tone.WARN, "behind", behind)
     if wrong := _wrong(timeline):
-        return Headline(Tone.WARN, "wrong", wrong)
+        return Health(Tone.WARN, "wrong", wrong)
     if figures.standing:
-        return Headline(Tone.NOTE, "pausing", _standing(figures))
+        return Health(Tone.NOTE, "pausing", _standing(figures))
     if figures.slow:
-        return Headline(Tone.WARN, "slow", _slow(figures.slow[0], timeline))
-    return Headline(Tone.GOOD, "healthy", "")
+        return Health(Tone.WARN, "slow", _slow(figures.slow[0], timeline))
+    return Health(Tone.GOOD, "healthy", "")
 
 
 def _slow(slow: slowness.Straggler, timeline: RunTimeline) -> str:

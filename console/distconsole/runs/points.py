@@ -95,8 +95,9 @@ class PointReducer:
         self._most: dict[str, int] = {}
         self._complete_at: dict[str, float] = {}
         self._done: dict[str, int] = {}
-        self._blocking: dict[str, int] = {}
-        """Metric -> a rank that its oldest step waited for when last asked: most often it still does."""
+        self._blocking: dict[str, tuple[int, int, float]] = {}
+        """Metric -> a rank that its oldest step waits for, that step, and since when: only a point of that rank, an
+        older step or the time can complete it."""
         self._silent: dict[str, set[int]] = {}
         """Metric -> ranks that were awaited in vain and never gave it."""
         self._bases: dict[str, int] = {}
@@ -139,25 +140,45 @@ class PointReducer:
         self, rank: int, points: dict[str, list[Point]], t: float, *, trained: bool
     ) -> list[Metric]:
         """Take a rank's points by metric, from its window at ``t``; ``trained``: it has steps; return complete ones."""
-        progress = self._ranks.setdefault(rank, _RankProgress())
+        progress = self._ranks.get(rank) or self._ranks.setdefault(rank, _RankProgress())
         progress.windows += trained
         for name, given in points.items():
-            if name not in self._pending and len(self._pending) >= MAX_NAMES:
-                continue
-            steps = self._pending.setdefault(name, {})
-            done = self._done.get(name, -1)
-            moved = bool(self._unplaced or self._bases)
-            for point in given:
-                step = progress.place(name, point.step)
-                if moved:
-                    step += self._base(name, point.step)
-                if step < done:
+            steps = self._pending.get(name)
+            if steps is None:
+                if len(self._pending) >= MAX_NAMES:
                     continue
+                steps = self._pending[name] = {}
+            for step, point in self._placed(progress, name, given):
                 pending = steps.get(step)
                 if pending is None:
-                    pending = steps[step] = _Pending(t, again=step == done)
+                    pending = steps[step] = _Pending(t, again=step == self._done.get(name, -1))
+                    if name in self._blocking and step < self._blocking[name][1]:
+                        del self._blocking[name]
                 pending.points[rank] = point
-        return [metric for name in self._pending for metric in self._ready(name, t)]
+        return [
+            metric
+            for name, steps in self._pending.items()
+            if steps and not self._still_blocked(name, rank, t)
+            for metric in self._ready(name, t)
+        ]
+
+    def _placed(
+        self, progress: _RankProgress, name: str, given: list[Point]
+    ) -> Iterator[tuple[int, Point]]:
+        """Yield points that come in time, with their steps on the metric's line."""
+        done, moved = self._done.get(name, -1), bool(self._unplaced or self._bases)
+        for point in given:
+            step = progress.place(name, point.step)
+            if moved:
+                step += self._base(name, point.step)
+            if step >= done:
+                yield step, point
+
+    def _still_blocked(self, name: str, rank: int, t: float) -> bool:
+        """Whether a window of ``rank`` at ``t`` leaves the oldest step of a metric waiting."""
+        blocking, _, since = self._blocking.get(name, (rank, 0, t))
+        late = t - since > MAX_WAIT_SECONDS or len(self._pending[name]) > MAX_PENDING_STEPS
+        return blocking != rank and not late
 
     def _base(self, name: str, step: int) -> int:
         """Return the offset of a step; the first of an attempt decides, for all ranks alike.
@@ -172,6 +193,7 @@ class PointReducer:
 
     def flush(self, t: float) -> Iterator[Metric]:
         """Yield the remaining steps, incomplete ones too."""
+        self._blocking.clear()
         for name, steps in self._pending.items():
             for step in sorted(steps):
                 entry = steps.pop(step)
@@ -183,15 +205,14 @@ class PointReducer:
         for step in sorted(steps):
             entry = steps[step]
             late = t - entry.since > MAX_WAIT_SECONDS or len(steps) > MAX_PENDING_STEPS
-            if not late and (
-                self._unheard or self._may_give(self._blocking.get(name, -1), name, step, entry)
-            ):
-                return  # as after nearly every window
+            if self._unheard and not late:
+                return
             absent = (rank for rank in self._ranks if rank not in entry.points)
             awaited = [rank for rank in absent if self._may_give(rank, name, step, entry)]
+            self._blocking.pop(name, None)
             if awaited:
-                self._blocking[name] = awaited[-1]
                 if not late:
+                    self._blocking[name] = awaited[-1], step, entry.since
                     return
                 never = [rank for rank in awaited if name not in self._ranks[rank].last]
                 self._silent.setdefault(name, set()).update(never)
@@ -259,6 +280,10 @@ class NotFiniteWatch:
         self._ranks = ranks
         self._waiting: dict[str, _Waiting] = {}
         self._told: set[str] = set()
+
+    @property
+    def waits(self) -> bool:
+        return bool(self._waiting)
 
     def add(self, rank: int, points: dict[str, list[Point]], t: float) -> Iterable[RunFinding]:
         """Take a rank's window of time ``t``, points in rising steps by metric, and return complete ones."""

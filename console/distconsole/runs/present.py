@@ -104,8 +104,12 @@ class Waits:
 
     def of(self, view: RankView) -> float | None:
         """Return the wait of a rank that makes steps; None if unknown."""
-        waits = view.waited_ms if self.said else view.backward_ms
+        waits = view.waited_ms if self.said else meeting_ms(view)
         return None if waits is None else waits - self.least_ms
+
+
+def meeting_ms(view: RankView) -> float | None:
+    return view.window.backward_ms if view.window else None
 
 
 def _waits_of(
@@ -210,7 +214,7 @@ def present(timeline: RunTimeline, now: float) -> Present:
             continue
         steps.append(view.step_ms_mean)
         waited.append(view.waited_ms)
-        backward.append(view.backward_ms)
+        backward.append(meeting_ms(view))
         rates += view.samples_s or 0.0
         p95_ms = max(p95_ms, view.step_ms_p95 or 0.0)
     idle, unseen = seen[Sight.IDLE], seen[Sight.UNSEEN]
@@ -221,7 +225,7 @@ def present(timeline: RunTimeline, now: float) -> Present:
     if over:  # their last figures stay on the screen
         views = [view for view in timeline.ranks.values() if view.step_ms_mean is not None]
         steps, waited = [each.step_ms_mean for each in views], [each.waited_ms for each in views]
-        backward = [each.backward_ms for each in views]
+        backward = [meeting_ms(each) for each in views]
     return Present(
         samples_s=rates if known else None,
         step_ms=sum(of_now) / len(of_now) if of_now else None,

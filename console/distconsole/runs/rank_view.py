@@ -1,4 +1,4 @@
-"""One rank of a run as last seen. It knows no event: ``RunTimeline`` writes to it."""
+"""One rank of a run as last seen; ``RunTimeline`` writes to it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any
 
-from distconsole.model.run_events import RankState
+from distconsole.model.run_events import GpuSample, RankState, Window
+from distconsole.runs.figures import PARTS
 
 LIVING = (RankState.RUNNING, RankState.STARTING, RankState.STALLED)
 ENDED_BY_STOP = "ended by the stop"
@@ -26,14 +27,10 @@ class RankView:
     signal: int | None = None
     stopped: bool = False
     """True if the stop's SIGTERM ended it."""
-    gpu: int | None = None
-    gpu_util: float | None = None
-    gpu_mem_used: int | None = None
-    gpu_mem_total: int | None = None
-    temp_c: float | None = None
-    power_w: float | None = None
-    gpu_at: float | None = None
-    """Time of the last report of its GPU."""
+    sample: GpuSample | None = None
+    """The last report of its GPU."""
+    window: Window | None = None
+    """Its last window, in this attempt: the parts of a step are read there."""
     step: int | None = None
     steps: int = 0
     """Steps in all windows so far."""
@@ -52,10 +49,6 @@ class RankView:
     """Mean over the whole run, weighted by steps."""
     step_ms_p95_run: float | None = None
     """The windows' 95th percentiles, averaged as the mean is."""
-    data_ms: float | None = None
-    forward_ms: float | None = None
-    backward_ms: float | None = None
-    optimizer_ms: float | None = None
     waited_ms: float | None = None
     """Wait for others in each step; None without a recent report."""
     parts_waited_ms: tuple[float, ...] | None = None
@@ -95,8 +88,7 @@ class RankView:
         self.exit_code = self.signal = self.step = self.phase = None
         self.stopped = False
         self.stepped_at = self.started_at = self.ended_at = self.samples_s = None
-        self.step_ms_mean = self.step_ms_p95 = self.data_ms = None
-        self.forward_ms = self.backward_ms = self.optimizer_ms = self.waited_ms = None
+        self.step_ms_mean = self.step_ms_p95 = self.waited_ms = self.window = None
         self.parts_waited_ms = self.own_ms = self.own_at = None
         self.last_ms = ()
         self.phases = {}
@@ -107,6 +99,23 @@ class RankView:
         self.samples_run = self.step_seconds_run = 0.0
         self.step_ms_run = self.step_ms_p95_run = self.waited_ms_run = self.own_ms_run = None
         self.last_ms = ()
+
+    @property
+    def gpu(self) -> int | None:
+        return self.sample.gpu if self.sample else None
+
+    @property
+    def gpu_util(self) -> float | None:
+        return self.sample.util if self.sample else None
+
+    @property
+    def data_ms(self) -> float | None:
+        return self.window.data_ms if self.window else None
+
+    @property
+    def parts_ms(self) -> tuple[float | None, ...]:
+        """Data, forward, backward and optimizer in its last window."""
+        return _PARTS(self.window) if self.window else (None,) * len(PARTS)
 
     @property
     def steady_ms(self) -> float | None:
@@ -123,4 +132,5 @@ class RankView:
         return self.state in LIVING
 
 
+_PARTS = attrgetter(*PARTS)
 _VALUES = attrgetter(*(each.name for each in fields(RankView)))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
+from functools import partial
 from itertools import chain
+from operator import attrgetter
 from typing import assert_never, cast
 
 from msgspec import UNSET, structs
@@ -22,7 +24,6 @@ from distconsole.model.run_events import (
     RunEvents,
     RunFinding,
     RunRestarted,
-    Window,
 )
 from distconsole.model.run_summary import FirstFailure
 from distconsole.rpc import frames
@@ -40,19 +41,23 @@ from distconsole.runs.detectors.conclusions import (
 from distconsole.runs.detectors.ranks import MAX_RANKS, PlanBounds, Ranks
 from distconsole.runs.detectors.script_end import ScriptEndWatch
 from distconsole.runs.detectors.slow_causes import Load
+from distconsole.runs.detectors.slowness import Straggler
 from distconsole.runs.detectors.stalls import StallWatch
-from distconsole.runs.detectors.stragglers import StragglerWatch, straggler_finding
+from distconsole.runs.detectors.stragglers import FIGURES, StragglerWatch, straggler_finding
 from distconsole.runs.detectors.verify import SyncWatch
 from distconsole.runs.detectors.worlds import SplitWatch, WorldWatch
 from distconsole.runs.logs.printed import PrintedLosses
 from distconsole.runs.points import NotFiniteWatch, Point, PointReducer
 from distconsole.runs.rank_view import LIVING
-from distconsole.runs.samples import finite, load_events, waited_of
+from distconsole.runs.samples import load_events, waited_of, window_event
+from distconsole.runs.timeline import RunTimeline
 
 NUMBER_SECONDS = 5.0
 """Longest wait of a blame for the journal of the rank's host, which may come after the verdict."""
 LATE = (frames.LogEntry, frames.NoteEntry, frames.WindowEntry, frames.EndEntry)
 """Kinds of entries that are taken of a lost host after the run's end, which did not wait for it."""
+
+_figures_of = attrgetter(*FIGURES[1:])
 
 
 class RunReducer:
@@ -272,16 +277,12 @@ class RunReducer:
             yield finding
         elif host == self._coordinator and entry.host == about:
             yield finding
-            yield from self._lose(about, finding.severity, t)
+            if finding.severity is Severity.WARN:
+                self._lost.add(about)
+                self._waiting.discard(about)
+            yield from self._take_down({about}, t)  # the ends of its ranks stay unknown
         else:  # only the coordinator decides which node is lost
             yield structs.replace(finding, severity=Severity.INFO)
-
-    def _lose(self, lost: str, severity: Severity, t: float) -> Iterator[RunEvents]:
-        """Note a lost host: the ends of its ranks stay unknown."""
-        if severity is Severity.WARN:
-            self._lost.add(lost)
-            self._waiting.discard(lost)
-        yield from self._take_down({lost}, t)
 
     def _tell_passed_by(self, t: float) -> Iterator[RunFinding]:
         for host, steps in sorted(self._passed_by.items()):
@@ -312,41 +313,11 @@ class RunReducer:
             if entry.steps:
                 yield from self._splits.steps(entry.rank, host, t)
             return
-        mean, p95 = map(finite, entry.step_ms or (None, None))
-        step = entry.step
-        if step >= 0:
-            step += self._bases.get(self._restarts.get(host, 0), 0)
-            self._last_step = max(self._last_step, -1 if entry.batches else step)
-        window = Window(
-            t=t,
-            run=self.run,
-            rank=entry.rank,
-            step=step,
-            steps=entry.steps,
-            step_ms_mean=mean,
-            step_ms_p95=p95,
-            metrics={k: value for k, value in entry.metrics.items() if value is not None},
-            dropped=entry.dropped,
-            host=host,
-            skipped=entry.skipped,
-            waited_ms=waited_of(entry.waited_ms),
-            workers=entry.workers,
-            samples_s=finite(entry.samples_s),
-            unit="batches" if entry.batches else UNSET,
-            data_ms=finite(entry.data_ms),
-            forward_ms=finite(entry.forward_ms),
-            backward_ms=finite(entry.backward_ms),
-            optimizer_ms=finite(entry.optimizer_ms),
-            cpu_wait=finite(entry.cpu_wait),
-            disk_wait=finite(entry.disk_wait),
-        )
-        if step >= 0:
+        window = window_event(self.run, host, entry, self._step_of(host, entry), t)
+        if window.step >= 0:
             self._stalls.stepped(window)
         yield window
-        points = {
-            name: cast("list[Point]", [point for point in given if point.value is not None])
-            for name, given in entry.points.items()
-        }
+        points = _known_points(entry)
         yield from self._not_finite.add(entry.rank, points, t)
         if not self._is_current(host):
             return  # of an attempt that another has followed
@@ -354,9 +325,55 @@ class RunReducer:
         yield from self._points.heard_of(host, t)
         self._ranks.hosts.setdefault(entry.rank, host)
         yield from self._all_ranks.add(window)
-        for straggler in self.stragglers.add(window):
+        yield from self._slow(self.stragglers.add(window), t)
+
+    def sum_up(
+        self, host: str, entry: frames.JournalEntry, t: float, timeline: RunTimeline
+    ) -> Iterable[RunEvents]:
+        """Return the events of ``entry`` as ``feed`` does, but for a window in the course of a run: its sums go into ``timeline``.
+
+        No figure of ``entry`` may be NaN or infinite; stalls are not judged.
+        """
+        if not isinstance(entry, frames.WindowEntry):
+            return self.feed(host, entry, t)
+        view = timeline.ranks.get(entry.rank)
+        if (
+            view is None
+            or view.batches
+            or entry.batches
+            or self._ranks.hosts.get(entry.rank) != host
+            or self._lost
+            or self.ended is not None
+            or self._not_finite.waits
+            or not self._is_current(host)
+            or not self._all_ranks.saw(entry)
+        ):
+            return self.feed(host, entry, t)
+        step, waited = self._step_of(host, entry), waited_of(entry.waited_ms)
+        timeline.sum_up(view, entry, step, waited)
+        events: Iterable[RunEvents] = ()
+        if entry.points:
+            points = _known_points(entry)
+            events = self._points.add(entry.rank, points, t, trained=entry.steps > 0)
+        if entry.steps and entry.step_ms and entry.step_ms[0] is not None:
+            figures = (t, step, entry.step_ms[0], *_figures_of(entry))
+            window = partial(window_event, self.run, host, entry, step, t)
+            slow = self.stragglers.take(entry.rank, host, figures, waited, window)
+            if slow:
+                events = chain(events, self._slow(slow, t))
+        return events
+
+    def _slow(self, stragglers: list[Straggler], t: float) -> Iterator[RunFinding]:
+        for straggler in stragglers:
             cause = self._load.cause_of(straggler.together, self.stragglers.newest(), t)
             yield straggler_finding(self._ranks, straggler, t, cause)
+
+    def _step_of(self, host: str, entry: frames.WindowEntry) -> int:
+        step = entry.step
+        if step >= 0:
+            step += self._bases.get(self._restarts.get(host, 0), 0)
+            self._last_step = max(self._last_step, -1 if entry.batches else step)
+        return step
 
     def _begin_attempt(
         self, host: str, entry: frames.AttemptEntry, t: float
@@ -473,3 +490,10 @@ class RunReducer:
             restarts=self._restart or UNSET,
         )
         yield self.ended
+
+
+def _known_points(entry: frames.WindowEntry) -> dict[str, list[Point]]:
+    return {
+        name: cast("list[Point]", [point for point in given if point.value is not None])
+        for name, given in entry.points.items()
+    }

@@ -1,4 +1,4 @@
-"""A node's load as events: its own, and one a GPU."""
+"""A node's load, and a rank's window, as events."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from operator import attrgetter
 
 from msgspec import UNSET, structs
 
-from distconsole.model.run_events import BusyProcess, GpuSample, NodeSample
+from distconsole.model.run_events import BusyProcess, GpuSample, NodeSample, Window
 from distconsole.rpc import frames
 from distconsole.rpc.frames import GpuLoad, GpuProcess, NodeLoad
-from distconsole.runs.figures import GPU_FIGURES
+from distconsole.runs.figures import GPU_FIGURES, PARTS
 
 MAX_STRANGERS = 16
 _NAMES = tuple(figure.field for figure in GPU_FIGURES)
-_FIGURES = attrgetter(*_NAMES)
+_FIGURES, _parts_of = attrgetter(*_NAMES), attrgetter(*PARTS)
 
 
 def load_events(
@@ -64,6 +64,30 @@ def _strangers(processes: Sequence[GpuProcess]) -> tuple[str, ...]:
         if process.rank is None
     ]
     return tuple(found[:MAX_STRANGERS])
+
+
+def window_event(run: str, host: str, entry: frames.WindowEntry, step: int, t: float) -> Window:
+    mean, p95 = map(finite, entry.step_ms or (None, None))
+    return Window(
+        t=t,
+        run=run,
+        rank=entry.rank,
+        step=step,
+        steps=entry.steps,
+        step_ms_mean=mean,
+        step_ms_p95=p95,
+        metrics={k: value for k, value in entry.metrics.items() if value is not None},
+        dropped=entry.dropped,
+        host=host,
+        skipped=entry.skipped,
+        waited_ms=waited_of(entry.waited_ms),
+        workers=entry.workers,
+        samples_s=finite(entry.samples_s),
+        unit="batches" if entry.batches else UNSET,
+        cpu_wait=finite(entry.cpu_wait),
+        disk_wait=finite(entry.disk_wait),
+        **dict(zip(PARTS, map(finite, _parts_of(entry)), strict=True)),
+    )
 
 
 def waited_of(values: frames.Waited | None) -> tuple[float, float, float, float, float] | None:

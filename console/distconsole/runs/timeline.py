@@ -27,9 +27,10 @@ from distconsole.model.run_events import (
     Window,
 )
 from distconsole.model.time_text import is_time
+from distconsole.rpc.frames import WindowEntry
 from distconsole.runs.detectors import conclusions
 from distconsole.runs.detectors.slowness import own_ms
-from distconsole.runs.detectors.stragglers import StragglerWatch
+from distconsole.runs.detectors.stragglers import StragglerWatch, Waited
 from distconsole.runs.figures import take_best
 from distconsole.runs.logs.last import LastLines
 from distconsole.runs.logs.printed import EtaEstimator
@@ -328,7 +329,8 @@ class RunTimeline:
         if batches is not view.batches:
             view.batches = batches
             (self.in_batches.add if batches else self.in_batches.discard)(view.rank)
-        self._average_step(view, event)
+        step_ms = (event.step_ms_mean, event.step_ms_p95)
+        self._average_step(view, event.steps, step_ms, event.samples_s, event.waited_ms)
         if event.step >= 0:
             self._reach(view, event.step)
         if event.steps > 0:
@@ -340,8 +342,7 @@ class RunTimeline:
         view.skipped += event.skipped
         view.dropped += event.dropped
         view.step_ms_mean, view.step_ms_p95 = event.step_ms_mean, event.step_ms_p95
-        view.data_ms, view.forward_ms = event.data_ms, event.forward_ms
-        view.backward_ms, view.optimizer_ms = event.backward_ms, event.optimizer_ms
+        view.window = event
         self._wait(view, event)
         for name, value in event.metrics.items():
             if name in view.metrics or len(view.metrics) < MAX_METRIC_NAMES:
@@ -381,25 +382,41 @@ class RunTimeline:
         if event.samples_s is not None:
             self.throughput.put(float(second), self._rate_sum)
 
-    def _average_step(self, view: RankView, event: Window) -> None:
-        if event.steps <= 0:
+    def sum_up(self, view: RankView, entry: WindowEntry, step: int, waited_ms: Waited) -> None:
+        """Take the sums of a window of a rank's steps, for a summary: no curve, and no figure of the moment."""
+        if step >= 0:
+            self._reach(view, step)
+        step_ms = entry.step_ms or (None, None)
+        self._average_step(view, entry.steps, step_ms, entry.samples_s, waited_ms)
+        view.steps += entry.steps
+
+    def _average_step(
+        self,
+        view: RankView,
+        steps: int,
+        step_ms: tuple[float | None, float | None],
+        samples_s: float | None,
+        waited_ms: Waited,
+    ) -> None:
+        if steps <= 0:
             return
-        if event.samples_s is not None and event.step_ms_mean is not None:
-            seconds = event.steps * event.step_ms_mean / 1000
+        mean_ms, p95_ms = step_ms
+        if samples_s is not None and mean_ms is not None:
+            seconds = steps * mean_ms / 1000
             if view.windows <= 1:
                 view.samples_run = view.step_seconds_run = 0.0
             view.windows += 1
-            view.samples_run += event.samples_s * seconds
+            view.samples_run += samples_s * seconds
             view.step_seconds_run += seconds
-        view.first_steps = view.first_steps or event.steps
-        weight = event.steps / (view.steps + event.steps)
-        view.step_ms_run = _weigh_in(view.step_ms_run, event.step_ms_mean, weight)
-        view.step_ms_p95_run = _weigh_in(view.step_ms_p95_run, event.step_ms_p95, weight)
-        if event.waited_ms is not None and view.steps:
-            view.own_steps += event.steps
-            weight = event.steps / view.own_steps
-            view.waited_ms_run = _weigh_in(view.waited_ms_run, event.waited_ms[0], weight)
-            view.own_ms_run = _weigh_in(view.own_ms_run, own_ms(event), weight)
+        view.first_steps = view.first_steps or steps
+        weight = steps / (view.steps + steps)
+        view.step_ms_run = _weigh_in(view.step_ms_run, mean_ms, weight)
+        view.step_ms_p95_run = _weigh_in(view.step_ms_p95_run, p95_ms, weight)
+        if waited_ms is not None and view.steps:
+            view.own_steps += steps
+            weight = steps / view.own_steps
+            view.waited_ms_run = _weigh_in(view.waited_ms_run, waited_ms[0], weight)
+            view.own_ms_run = _weigh_in(view.own_ms_run, (mean_ms or 0.0) - waited_ms[0], weight)
 
     def _metric(self, event: Metric) -> None:
         series = self.metrics.get(event.name)
@@ -424,10 +441,7 @@ class RunTimeline:
             return
         if event.util is not None:
             self.gpu_use.put(event.t, event.util)
-        view, self.ranks_have_gpus = self._view(event.rank, event.host), True
-        view.gpu, view.gpu_at = event.gpu, event.t
-        view.gpu_util, view.temp_c, view.power_w = event.util, event.temp_c, event.power_w
-        view.gpu_mem_used, view.gpu_mem_total = event.mem_used, event.mem_total
+        self._view(event.rank, event.host).sample, self.ranks_have_gpus = event, True
 
     def _log(self, event: LogLine) -> None:
         if event.transient:

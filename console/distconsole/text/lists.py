@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from msgspec import UNSET, UnsetType
 
 from distconsole.expression import Value, ValueKind
-from distconsole.formats.figures import bytes_text, number_text
+from distconsole.formats.figures import bytes_text, figure_text, number_text
 from distconsole.model.events import ConditionJudged, RankListed
 from distconsole.model.run_events import GpuSample, NodeSample
 from distconsole.model.run_summary import RunSummary
 from distconsole.model.time_text import date_text, duration_text
 from distconsole.runs.conditions.rank_fields import RANK_FIELDS
+from distconsole.runs.figures import GPU, NODE, Figure
 from distconsole.text.output import Output
 from distconsole.text.tables import Column, show_columns, show_table
 
@@ -30,7 +32,7 @@ def _nvlink(gpu: GpuSample) -> str:
     return "" if None in both else bytes_text(sum(each or 0.0 for each in both))
 
 
-def _known(value: int | UnsetType | None) -> str:
+def _known(value: Value | UnsetType) -> str:
     return "" if value is None or value is UNSET else str(value)
 
 
@@ -38,23 +40,29 @@ def gpu_number(gpu: GpuSample) -> str:
     return f"{gpu.gpu}" if gpu.mig is None else f"{gpu.gpu}/{gpu.mig}"
 
 
+def figure_column(figure: Figure, width: int, need: int) -> Column[Any]:
+    """Return the column of a figure in a table of samples, by which it can be sorted."""
+    cell = partial(figure_text, figure)
+    return Column(figure.heading, width, cell, need, True, figure.name)
+
+
 NODE_COLUMNS: list[Column[NodeSample]] = [
-    Column("cpu%", 5, lambda node: number_text(node.cpu), 0, True, "cpu"),
-    Column("load", 6, lambda node: number_text(node.load1), 3, True, "load"),
+    figure_column(NODE["cpu"], 5, 0),
+    figure_column(NODE["load"], 6, 3),
     Column("memory", 13, lambda node: share_text(node.mem_used, node.mem_total), 1, True, "ram"),
-    Column("net in/s", 9, lambda node: bytes_text(node.net_rx_s), 4, True, "net.in"),
-    Column("out/s", 8, lambda node: bytes_text(node.net_tx_s), 4, True, "net.out"),
-    Column("disk w/s", 8, lambda node: bytes_text(node.disk_write_s), 6, True, "disk.write"),
+    figure_column(NODE["net.in"], 9, 4),
+    figure_column(NODE["net.out"], 8, 4),
+    figure_column(NODE["disk.write"], 8, 6),
 ]
 GPU_COLUMNS: list[Column[GpuSample]] = [
     Column("name", 21, lambda gpu: gpu.name, 6, sort="name"),
-    Column("util%", 5, lambda gpu: number_text(gpu.util), 0, True, "util"),
+    figure_column(GPU["util"], 5, 0),
     Column("memory", 13, lambda gpu: share_text(gpu.mem_used, gpu.mem_total), 1, True, "mem"),
-    Column("temp", 5, lambda gpu: number_text(gpu.temp_c), 2, True, "temp"),
-    Column("power", 6, lambda gpu: number_text(gpu.power_w, "W"), 2, True, "power"),
-    Column("MHz", 5, lambda gpu: number_text(gpu.sm_clock_mhz), 4, True, "clock"),
+    figure_column(GPU["temp"], 5, 2),
+    figure_column(GPU["power"], 6, 2),
+    figure_column(GPU["clock"], 5, 4),
     Column("nvlink/s", 8, _nvlink, 7, True, "nvlink"),
-    Column("ecc", 4, lambda gpu: _known(gpu.ecc_uncorrected), 5, True, "ecc"),
+    Column("ecc", 4, lambda gpu: _known(GPU["ecc"].value(gpu)), 5, True, "ecc"),
     Column("rank", 4, lambda gpu: _known(gpu.rank), 1, True, "rank"),
 ]
 """Columns of hosts and GPUs in a shell and on the screen, beside their names."""

@@ -6,12 +6,14 @@ import re
 import time
 from collections.abc import Sequence
 
+from distconsole.expression.fields import Value
 from distconsole.model.diagnosis.calls import GpuUse, Place
 from distconsole.model.diagnosis.diagnosis import Diagnosis, Kind, StackGroup, Sure
 from distconsole.model.events import Diagnosed, FoundJob
 from distconsole.model.names import count_text, join_some, ranks_text
 from distconsole.model.time_text import date_text, span_text
 from distconsole.runs.diagnosis.stacks import is_library, place_text
+from distconsole.runs.figures import GPU
 from distconsole.text.output import Output, Paint, tell
 
 MAX_FRAMES = 12
@@ -110,14 +112,14 @@ def _show_group(output: Output, group: StackGroup, made: Diagnosed) -> None:
 def gpu_text(gpus: Sequence[GpuUse]) -> str:
     """Return the use of the ranks' GPUs: ``GPU use 0-100 %, 70-95 W, 310 W in steps``; empty if unknown."""
     use = _range_text([gpu.util for gpu in gpus], "%")
-    power = _range_text([gpu.power_w for gpu in gpus], "W")
+    power = _range_text(list(map(GPU["power"].value, gpus)), "W")
     usual = _range_text([gpu.power_usual_w for gpu in gpus], "W")
     parts = [use, power, f"{usual} in steps" if usual else ""]
     return f"GPU use {', '.join(filter(None, parts))}" if use or power else ""
 
 
-def _range_text(values: Sequence[float | None], unit: str) -> str:
-    known = [round(value) for value in values if value is not None]
+def _range_text(values: Sequence[Value], unit: str) -> str:
+    known = [round(value) for value in values if isinstance(value, int | float)]
     if not known:
         return ""
     low, high = min(known), max(known)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from distconsole.config.paths import runs_dir
 from distconsole.errors import ConsoleError
 from distconsole.model import requests as ask
 from distconsole.model.run_events import LogLine, RunEnded, RunEvents, RunFinding
-from distconsole.runs.replay.clock import SPEEDS, Axis, ReplayClock, parse_time
+from distconsole.runs.replay.clock import Axis, ReplayClock, parse_time
 from distconsole.runs.replay.recording import Mark, Recording, ReplayWalk, RunState
 from distconsole.runs.store.run_file import RunFile
 from distconsole.tui.prompt.keys import SCREEN_VERBS
@@ -40,8 +39,8 @@ MOMENTS = {
     "step": "step 1200: when some rank had first done it",
 }
 """Words that ``at`` takes, besides times."""
-WAYS = {"toggle": "go on or stand", "faster": "the next speed", "slower": "the speed before"}
-"""Words that ``play`` takes, besides a speed."""
+WAYS = {"toggle": "go on or stand"}
+"""Words that ``play`` takes."""
 
 
 class ReplayTask(RequestTask):
@@ -96,22 +95,17 @@ class ReplayTask(RequestTask):
             self.clock.seek(t)
             self.wake()
 
-    def play(self, words: Sequence[str]) -> None:
-        """Let it go on or stand: ``toggle``, ``pause``, ``faster``, ``slower``, or a speed; else raises ValueError."""
+    def play(self, words: list[str]) -> None:
+        """Let it go on, or stand by ``pause``, or the one after the other by ``toggle``; else raises ValueError."""
         head = self.clock
+        if words and words not in (["toggle"], ["pause"]):
+            raise ValueError(f"'{' '.join(words)}' is not known of play")
         if head is None:
             return
-        match list(words):
-            case ["toggle"] if head.playing:
-                head.pause()
-            case ["pause"]:
-                head.pause()
-            case ["faster" | "slower" as way]:
-                head.faster(1 if way == "faster" else -1)
-            case ["toggle"]:
-                head.play()
-            case speed:
-                head.play(_speed(speed))
+        if words == ["pause"] or (words and head.playing):
+            head.pause()
+        else:
+            head.play()
         self.wake()
 
     def wake(self) -> None:
@@ -214,16 +208,6 @@ class ReplayTask(RequestTask):
             self.exit_code = event.exit_code
         elif isinstance(event, RunFinding) and event.check == "run.record_damaged":
             self.voice.say(f"! {event.summary}: {event.seen}")
-
-
-def _speed(words: Sequence[str]) -> int:
-    """Return the named speed; 0 for none; raises ValueError unless it is from 1 to 1000."""
-    if not words:
-        return 0
-    text = words[0].lstrip("x")
-    if len(words) > 1 or not text.isdecimal() or not 1 <= int(text) <= SPEEDS[-1]:
-        raise ValueError(f"'{' '.join(words)}' is no speed: 1 to {SPEEDS[-1]} seconds a second")
-    return int(text)
 
 
 def _load_of(timeline: RunTimeline) -> LoadModel:

@@ -11,12 +11,10 @@ import importlib.util
 import os
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from distconsole_agent.node_folder.folders import this_program
-from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.arguments import probe_failure
 from distconsole_agent.probes.environment import session_environment
 from distconsole_agent.probes.programs import Ended
@@ -28,13 +26,11 @@ LIBRARY, AMD_LIBRARY = "libnvidia-ml.so.1", "libamd_smi.so"
 KFD = "/dev/kfd"
 
 
-def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+def look(seconds: float, *, health: bool = False) -> dict[str, object]:
     """Return the facts of group ``gpu``; ``present`` is false on a node without a GPU's driver.
 
-    On a node with both, ``gpus`` are NVIDIA's, and ``kfd`` shows that AMD's are there.
-
-    Args:
-        args: ``health``: also how each GPU is.
+    On a node with both, ``gpus`` are NVIDIA's, and ``kfd`` shows that AMD's are there. With ``health``
+    also how each GPU is.
     """
     # It differs from NVML's version after an upgrade.
     module = first_line_of("/sys/module/nvidia/version") or ""
@@ -44,7 +40,7 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     if not (nvidia or kfd or _has_library(AMD_LIBRARY)):
         return {"present": False, "devices": 0}
     vendor = "NVIDIA" if nvidia else "AMD"
-    job = {"deep": bool(args.get("health")), "amd": not nvidia}
+    job = {"deep": health, "amd": not nvidia}
     answer = ask_script("inspect_gpus", job, seconds, Interpreter(env=library_environment()))
     facts = answer.facts(f"what asks {vendor}'s driver")
     for gpu in facts.get("gpus", []):
@@ -60,7 +56,7 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     }
 
 
-def look_at_kfd() -> dict[str, Any] | None:
+def look_at_kfd() -> dict[str, object] | None:
     """Return the devices of ROCm that this user may not open, and the group of /dev/kfd; None without it."""
     try:
         status = os.stat(KFD)
@@ -122,17 +118,18 @@ def _going(token: str) -> Iterator[threading.Event]:
             _LOADS.pop(token, None)
 
 
-def load(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+def load(seconds: float, *, uuids: Sequence[str] = (), token: str = "") -> dict[str, object]:
     """Return ``{"gpus": [...]}``, an object for each GPU: see ``load_gpus.py``.
 
     One with ``skipped`` was left alone, and ``process`` uses it; ``error`` is CUDA's, or that CUDA
     did not answer.
 
     Args:
-        args: ``uuids``: only these GPUs, all if there are none; ``token``, for ``stop``.
+        uuids: Only these GPUs; all if there are none.
+        token: For ``stop``.
     """
-    job = {"wanted": read.texts(args, "uuids")[:MAX_WANTED]}
-    with _going(read.text(args, "token", "")) as stopped:
+    job = {"wanted": list(uuids[:MAX_WANTED])}
+    with _going(token) as stopped:
         interpreter = Interpreter(env=library_environment())
         parts, ended = ask_script("load_gpus", job, seconds, interpreter, stop=stopped)
     entries = sorted(parts.values(), key=lambda entry: int(entry["index"]))
@@ -146,8 +143,7 @@ def load(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     return {"gpus": entries}
 
 
-def stop(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
-    token = read.text(args, "token")
+def stop(_seconds: float, *, token: str) -> dict[str, object]:
     with _LOCK:
         _GIVEN_UP.append(token)
         found = _LOADS.get(token)

@@ -159,7 +159,11 @@ def find_unmade(
             f"{count_text(len(checks), 'check')} could not be made: {reason}",
             dict.fromkeys(host for host, _ in places),
             seen=join_some(checks),
-            hint=_hint(reason),
+            hint="distconsole check --only net says which and what to do"
+            if BROKEN in reason
+            else "the same check once more, to its end"
+            if reason == CANCELLED
+            else "give more time with --budget, or leave them out with --skip",
             check=INCOMPLETE,
         )
     yield from _find_silence(cells, why, only)
@@ -202,14 +206,6 @@ def _nothing(of: str, hosts: Sequence[str], reasons: Sequence[str]) -> Finding:
         hint="distconsole check --explain GROUP says what checks are about; --level full has all",
         check=INCOMPLETE,
     )
-
-
-def _hint(reason: str) -> str:
-    if BROKEN in reason:
-        return "distconsole check --only net says which and what to do"
-    if reason == CANCELLED:
-        return "the same check once more, to its end"
-    return "give more time with --budget, or leave them out with --skip"
 
 
 def _explains(why: str, findings: Sequence[Finding]) -> bool:

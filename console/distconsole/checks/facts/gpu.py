@@ -30,7 +30,6 @@ class Gpu(Facts, frozen=True, kw_only=True):
     mig_next: int | None = None
     instances: tuple[int, ...] = ()
     compute_mode: int | None = None
-    persistence: int | None = None
     processes: tuple[Who, ...] = ()
 
 

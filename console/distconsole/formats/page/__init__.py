@@ -206,9 +206,8 @@ def _rank(
 ) -> list[tuple[str, str]]:
     compared = view.step_ms_run if own_ms is None else own_ms
     ratio = compared / fastest_ms if compared and fastest_ms else None
-    memory = bytes_text(view.gpu_mem_used)
-    if memory and view.gpu_mem_total:
-        memory += f" of {bytes_text(view.gpu_mem_total)}"
+    used, total = (view.sample.mem_used, view.sample.mem_total) if view.sample else (None, None)
+    memory = bytes_text(used) + (f" of {bytes_text(total)}" if used is not None and total else "")
     first_step = view.phases.get("first_step")
     return [
         _sort_cell(view.rank),
@@ -223,7 +222,7 @@ def _rank(
         _sort_cell(view.data_ms),
         _sort_cell(view.samples_s_run),
         _sort_cell(view.gpu_util),
-        _sort_cell(view.gpu_mem_used, memory),
+        _sort_cell(used, memory),
         _sort_cell(first_step),
     ]
 

@@ -15,9 +15,9 @@ from distconsole.model.comparison import (
     Setting,
 )
 from distconsole.model.run_summary import RunSummary
-from distconsole.runs.compare.statistics import AXES, PARTS, Compared
+from distconsole.runs.compare.statistics import AXES, Compared
 from distconsole.runs.detectors.stragglers import past_text
-from distconsole.runs.figures import more_is_better
+from distconsole.runs.figures import PARTS, more_is_better
 from distconsole.runs.series import Series
 
 MAX_METRICS = 32

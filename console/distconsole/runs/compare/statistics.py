@@ -10,17 +10,11 @@ from msgspec import UNSET
 
 from distconsole.model.run_events import GpuSample, Metric, RunEvents, RunRestarted, Window
 from distconsole.model.run_summary import RunSummary
+from distconsole.runs.figures import PARTS
 from distconsole.runs.pace import is_fresh
 from distconsole.runs.series import Measured, Series
 from distconsole.runs.timeline import RunTimeline
 
-PARTS = {
-    "data_ms": "data wait",
-    "forward_ms": "forward",
-    "backward_ms": "backward",
-    "optimizer_ms": "optimizer",
-}
-"""The parts of a step, as people call them."""
 AXES = ("step", "seconds", "samples")
 MAX_CURVES = 64
 """Metrics that are kept along time and samples."""

@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from distconsole.expression.fields import Field, Fields, Value, ValueKind
 from distconsole.model.run_events import GpuSample, NodeSample
-from distconsole.runs.conditions.rank_fields import percent
+from distconsole.runs.conditions.rank_fields import used_percent
 from distconsole.runs.figures import GPU_FIGURES, NODE_FIGURES, condition_fields
 
 
@@ -60,11 +60,6 @@ def load_rows(
         for host in dict.fromkeys((*hosts, *of_host))
         for gpu in of_host.get(host, [None])
     ]
-
-
-def used_percent(sample: NodeSample | GpuSample | None) -> float | None:
-    """Return the percentage of its memory in use; None if unknown."""
-    return percent(sample.mem_used, sample.mem_total) if sample is not None else None
 
 
 def _both_ways(name: str, wire: str) -> Field[Any]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from distconsole.expression.fields import Field, Fields, Value, ValueKind
 from distconsole.expression.units import Measure
+from distconsole.model.run_events import GpuSample, NodeSample
 from distconsole.runs.detectors.slowness import Straggler
 from distconsole.runs.figures import RANK_GPU_FIGURES, STEP_FIGURES, condition_fields
 from distconsole.runs.present import own_ms_of, present, rate_of
@@ -29,6 +30,10 @@ class RankOfRun:
     """How slow it was then, if it was."""
     own_ms: float | None = None
     """Time of its last steps without its waits for others."""
+
+    @property
+    def gpu(self) -> GpuSample | None:
+        return self.view.sample
 
     @property
     def silent_seconds(self) -> float | None:
@@ -74,6 +79,11 @@ def ranks_of(run: RunTimeline) -> list[RankOfRun]:
 def percent(part: float | None, whole: float | None) -> float | None:
     """Return the share of ``part`` in ``whole``; None if unknown."""
     return None if part is None or not whole else 100.0 * part / whole
+
+
+def used_percent(sample: NodeSample | GpuSample | None) -> float | None:
+    """Return the percentage of its memory in use; None if unknown."""
+    return percent(sample.mem_used, sample.mem_total) if sample is not None else None
 
 
 def _state_of(row: RankOfRun) -> Value:
@@ -142,10 +152,10 @@ RANK_FIELDS: Fields[RankOfRun] = Fields(
         Field("samples_s", lambda row: row.rate, "samples a second"),
         Field("loss", lambda row: row.metric("loss"), "the same as metric.loss"),
         Field("gpu", lambda row: row.view.gpu, "its GPU's number"),
-        *condition_fields(RANK_GPU_FIGURES, "view"),
+        *condition_fields(RANK_GPU_FIGURES, "gpu"),
         Field(
             "mem.share",
-            lambda row: percent(row.view.gpu_mem_used, row.view.gpu_mem_total),
+            lambda row: used_percent(row.gpu),
             "part of the memory that is used",
             unit="%",
         ),

@@ -17,7 +17,7 @@ from distconsole.model.findings import Severity
 from distconsole.model.names import count_text
 from distconsole.model.run_events import RunFinding, Window
 from distconsole.model.time_text import ms_text
-from distconsole.rpc.frames import PhaseEntry
+from distconsole.rpc.frames import PhaseEntry, WindowEntry
 from distconsole.runs import pace
 from distconsole.runs.detectors.ranks import Ranks, ranks_text
 from distconsole.runs.detectors.slow_causes import Load, SlowCause
@@ -105,6 +105,8 @@ class AllRanksWatch:
         self._earlier = earlier
         self._steps = FirstSteps()
         self._newest: dict[int, Window] = {}
+        self._seen: set[int] = set()
+        """Ranks with windows, also those of which none was kept."""
         self._waiting: Counter[int] = Counter()
         """Rank -> in how many windows running it has waited for its data."""
         self._starved: set[int] | None = set()
@@ -117,10 +119,16 @@ class AllRanksWatch:
     def add(self, window: Window) -> Iterator[RunFinding]:
         """Take one rank's window; yield new findings."""
         self._newest[window.rank] = window
+        self._seen.add(window.rank)
         if self._earlier is not None:
             yield from self._compare(self._earlier, window)
         if window.workers is not None or window.rank in self._waiting:
             yield from self._look_at_workers(window)
+
+    def saw(self, entry: WindowEntry) -> bool:
+        """Note a rank's window; return False if ``add`` is to take it whole."""
+        self._seen.add(entry.rank)
+        return self._earlier is None and entry.workers is None and entry.rank not in self._waiting
 
     def started(self, phase: PhaseEntry, t: float) -> Iterator[RunFinding]:
         """Take the progress of a rank's start; yield the late ranks, once all have made their first step."""
@@ -159,7 +167,7 @@ class AllRanksWatch:
         if self._waiting[rank] < pace.PERSISTENT_SECONDS:
             return
         starved.add(rank)
-        if 2 * len(starved) <= len(self._newest):
+        if 2 * len(starved) <= len(self._seen):
             return
         cause = self._load.cause_of((rank,), {rank: window}, window.t)
         if cause is not None and cause.kind == "workers":
@@ -169,7 +177,7 @@ class AllRanksWatch:
     def _starved_finding(self, ranks: list[int], window: Window, cause: SlowCause) -> RunFinding:
         windows = [self._newest[rank] for rank in ranks]
         share = median(map(_data_share, windows))
-        who = f"{count_text(len(ranks), 'rank')} of {len(self._newest):,} wait for data"
+        who = f"{count_text(len(ranks), 'rank')} of {len(self._seen):,} wait for data"
         if len(ranks) == 1:
             who = f"rank {ranks[0]} waits for data"
         text = f"{who} in {100 * share:.0f} % of a step: of rank {window.rank}, {cause.text}"

@@ -1,4 +1,4 @@
-"""Finds ranks that hold the others up, from one moment's windows, by a rank's own time: its step without its waits.
+"""Finds ranks that hold the others up, from their times at one moment, by a rank's own time: its step without its waits.
 
 In data-parallel training every rank's step takes equally long, because the fast ones wait for the
 slow one. If each rank reports its waits, the one with the longest own time is the slow
@@ -8,19 +8,20 @@ two ranks it stays open which one works and which one waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from math import isnan
+from operator import sub
 from statistics import median
 from typing import NamedTuple
 
 from distconsole.model.run_events import Window
 from distconsole.runs import pace
 
-Figure = Callable[[Window], float | None]
-Fresh = Mapping[int, Window]
-"""Rank -> its window of now."""
-
 STEP, REST = "step", "rest"
 DATA, FORWARD, BACKWARD, OPTIMIZER = "data", "forward", "backward", "optimizer"
+PARTS = (STEP, DATA, FORWARD, BACKWARD, OPTIMIZER)
+"""Parts of a step in which waits are measured, in the order of ``Window.waited_ms``."""
 
 
 class Straggler(NamedTuple):
@@ -60,73 +61,120 @@ class Straggler(NamedTuple):
         return self.cost_ms / self.step_ms if self.step_ms > 0 else 0.0
 
 
-def step_ms(window: Window) -> float:
-    return window.step_ms_mean or 0.0
-
-
 def own_ms(window: Window) -> float:
-    waited = window.waited_ms
-    return step_ms(window) if waited is None else step_ms(window) - waited[0]
+    step, waited = window.step_ms_mean or 0.0, window.waited_ms
+    return step if waited is None else step - waited[0]
 
 
-def standing_out(fresh: Fresh, noise_ms: float = 0.0) -> dict[int, Straggler]:
-    """Return the slow ranks; all of them are slow together.
+class Times:
+    """The ranks' times in a step at one moment, by part; a part without a rank is not known of it.
 
-    ``noise_ms`` is the usual change of a rank's own time from second to second.
+    Args:
+        hosts: Rank -> its host.
+        column: Returns the times of a part for all ranks of ``hosts``, or (True) their waits in it; NaN if unknown.
+        noise_ms: Returns the usual change of a rank's own time from second to second.
     """
-    if len(fresh) < 2:
+
+    def __init__(
+        self,
+        hosts: Mapping[int, str],
+        column: Callable[[str, bool], Sequence[float]],
+        noise_ms: Callable[[], float],
+    ) -> None:
+        self.hosts, self.noise_ms, self._column = hosts, noise_ms, cache(column)
+        self.waited = self._known(self._column(STEP, True))
+        """Rank -> its waits in a step."""
+        self.of, self.own = cache(self._of), cache(self._own)
+        self.usual_step = median(self.of(STEP).values())
+
+    def _known(self, column: Sequence[float]) -> dict[int, float]:
+        both = zip(self.hosts, column, strict=True)
+        return {rank: ms for rank, ms in both if ms == ms}
+
+    def _of(self, part: str) -> dict[int, float]:
+        return self._known(self._column(part, False))
+
+    def _own(self, part: str) -> dict[int, float]:
+        """Return milliseconds of a part that were no wait, as far as that was seen."""
+        if part == REST:
+            return self._rest()
+        own, waited = self._column(part, False), self._column(part, True) if self.waited else ()
+        if len(self.waited) == len(self.hosts):
+            return self._known([*map(sub, own, waited)])
+        both = zip(own, waited, strict=True) if waited else ((ms, 0.0) for ms in own)
+        return self._known([ms if isnan(wait) else ms - wait for ms, wait in both])
+
+    def _rest(self) -> dict[int, float]:
+        """Return the time of a step outside its parts; of ranks without an unknown part but the data."""
+        data, step = self.of(DATA), self.of(STEP)
+        forward, backward, optimizer = self.of(FORWARD), self.of(BACKWARD), self.of(OPTIMIZER)
+        rest = {
+            rank: step[rank] - (ms + backward[rank] + optimizer[rank] + data.get(rank, 0.0))
+            for rank, ms in forward.items()
+            if rank in backward and rank in optimizer
+        }
+        if self.waited:
+            parts = [self._known(self._column(part, True)) for part in PARTS[1:]]
+            for rank in rest.keys() & self.waited.keys():
+                rest[rank] -= self.waited[rank] - sum(waits[rank] for waits in parts)
+        return {rank: max(0.0, ms) for rank, ms in rest.items()}
+
+
+def standing_out(times: Times) -> dict[int, Straggler]:
+    """Return the slow ranks; all of them are slow together."""
+    if len(times.hosts) < 2:
         return {}
-    seen = all(window.waited_ms is not None for window in fresh.values())
-    found = _by_own_time(fresh, noise_ms) if seen else {}
-    found = found or _by_parts(fresh)
+    seen = len(times.waited) == len(times.hosts)
+    found = _by_own_time(times) if seen else {}
+    found = found or _by_parts(times)
     ranks = tuple(sorted(found))
-    hosts = _whole_hosts(fresh, ranks)
+    hosts = _whole_hosts(times.hosts, ranks)
     return {rank: one._replace(ranks=ranks, hosts=hosts) for rank, one in found.items()}
 
 
-def _whole_hosts(fresh: Fresh, ranks: tuple[int, ...]) -> tuple[str, ...]:
+def _whole_hosts(of_ranks: Mapping[int, str], ranks: tuple[int, ...]) -> tuple[str, ...]:
     """Return the hosts of several ``ranks`` if no other rank is there and one has two of them; else none."""
-    hosts = tuple(dict.fromkeys(fresh[rank].host for rank in ranks))
-    there = [rank for rank, window in fresh.items() if window.host in hosts]
-    return hosts if len(hosts) < len(ranks) == len(there) else ()
+    hosts = tuple(dict.fromkeys(of_ranks[rank] for rank in ranks))
+    there = sum(host in hosts for host in of_ranks.values()) if ranks else 0
+    return hosts if len(hosts) < len(ranks) == there else ()
 
 
-def _by_own_time(fresh: Fresh, noise_ms: float) -> dict[int, Straggler]:
-    own = {rank: own_ms(window) for rank, window in fresh.items()}
-    usual_step = median(map(step_ms, fresh.values()))
-    fine = max(pace.FINE_SHARE * usual_step, pace.FINE_NOISE * noise_ms)
+def _by_own_time(times: Times) -> dict[int, Straggler]:
+    own, waited, usual_step = times.own(STEP), times.waited, times.usual_step
+    fine = max(pace.FINE_SHARE * usual_step, pace.FINE_NOISE * times.noise_ms())
     slow = _apart(own, min(fine, pace.SLOW_SHARE * usual_step), len(own) // 2)
+    if not slow:
+        return {}
     others = [rank for rank in own if rank not in slow]
     usual = median(own[rank] for rank in others)
-    wait = median(_waited(fresh[rank]) for rank in others)
-    if any(wait - _waited(fresh[r]) < pace.WAIT_SHARE * (own[r] - usual) for r in slow):
+    wait = median(waited[rank] for rank in others)
+    if any(wait - waited[r] < pace.WAIT_SHARE * (own[r] - usual) for r in slow):
         return {}
-    cost = max((own[rank] for rank in slow), default=0.0) - max(own[rank] for rank in others)
+    cost = max(own[rank] for rank in slow) - max(own[rank] for rank in others)
     found = {}
     for rank in slow:
-        part, here, there = _longest_part(fresh, rank, others)
+        part, here, there = _longest_part(times, rank, others)
         if here - there < pace.WAIT_SHARE * (own[rank] - usual):
             part, here, there = STEP, own[rank], usual
         found[rank] = Straggler(rank, part, here, there, usual_step, cost_ms=cost)
     return found
 
 
-def _longest_part(fresh: Fresh, rank: int, others: list[int]) -> tuple[str, float, float]:
+def _longest_part(times: Times, rank: int, others: list[int]) -> tuple[str, float, float]:
     known = []
-    for part, own_of in _OWN.items():
-        here = own_of(fresh[rank])
-        there = [ms for other in others if (ms := own_of(fresh[other])) is not None]
-        if here is not None and there:
-            known.append((here - median(there), part, here, median(there)))
+    for part in (*PARTS[1:], REST):
+        own = times.own(part)
+        there = [own[other] for other in others if other in own]
+        if rank in own and there:
+            known.append((own[rank] - median(there), part, own[rank], median(there)))
     return max(known)[1:] if known else (STEP, 0.0, 0.0)
 
 
-def _by_parts(fresh: Fresh) -> dict[int, Straggler]:
+def _by_parts(times: Times) -> dict[int, Straggler]:
     """Return the ranks that exceed the others in a part, by most; in the whole step only if no part exceeds it."""
     found: dict[int, Straggler] = {}
-    usual_step = median(map(step_ms, fresh.values()))
     for part in (STEP, DATA, FORWARD, OPTIMIZER, REST):
-        slow = _slow_in(fresh, part, usual_step)
+        slow = _slow_in(times, part)
         known = next(iter(found.values()), None)
         if slow and (known is None or known.part == STEP or _most(slow) > _most(found)):
             found = slow
@@ -137,10 +185,10 @@ def _most(found: Mapping[int, Straggler]) -> float:
     return max(one.excess_ms for one in found.values())
 
 
-def _slow_in(fresh: Fresh, part: str, usual_step: float) -> dict[int, Straggler]:
+def _slow_in(times: Times, part: str) -> dict[int, Straggler]:
     """Return outliers in ``part`` without measured waits; none if the part may itself be a wait."""
-    own_of = _OWN.get(part, step_ms)
-    values = {rank: value for rank, each in fresh.items() if (value := own_of(each)) is not None}
+    step, usual_step = times.of(STEP), times.usual_step
+    values = step if part == STEP else times.own(part)
     # Ranks do not wait for each other while they wait for data; else the majority shows the usual time.
     most = len(values) // 2 if part == DATA else (len(values) - 1) // 2
     slow = _apart(values, pace.SLOW_SHARE * usual_step, max(most, 1) if part == STEP else most)
@@ -151,13 +199,13 @@ def _slow_in(fresh: Fresh, part: str, usual_step: float) -> dict[int, Straggler]
     least = min(values[rank] for rank in slow) - usual
     if part != STEP:
         # Where waits were seen, equal own times prove that no rank is slow.
-        if median(_waited(fresh[rank]) for rank in others) >= pace.WAIT_SHARE * least:
+        if median(times.waited.get(r, 0.0) for r in others) >= pace.WAIT_SHARE * least:
             return {}
         if part in _WAIT_IN and not all(
-            _is_waited_for(fresh, rank, others, part, values[rank] - usual) for rank in slow
+            _is_waited_for(times, rank, others, part, values[rank] - usual) for rank in slow
         ):
             return {}
-    longer = min(step_ms(fresh[rank]) for rank in slow) - usual_step
+    longer = min(step[rank] for rank in slow) - usual_step
     # A rank that makes longer steps than the others without making them wait falls behind.
     waited_for = part != STEP and longer < pace.WAIT_SHARE * least
     cost = max(values[r] for r in slow) - max(values[r] for r in others) if waited_for else 0.0
@@ -188,52 +236,9 @@ def _apart(values: Mapping[int, float], least_ms: float, most: int) -> list[int]
     return slow
 
 
-def _waited(window: Window, index: int = 0) -> float:
-    """Return the wait in a step (0), its data, forward, backward or optimizer; 0 if unknown."""
-    return 0.0 if window.waited_ms is None else window.waited_ms[index]
-
-
-def _less_wait(milliseconds: float | None, window: Window, index: int) -> float | None:
-    if milliseconds is None or window.waited_ms is None:
-        return milliseconds
-    return milliseconds - window.waited_ms[index]
-
-
-def _rest_ms(window: Window) -> float | None:
-    """Return the time of a step outside its parts; None if any part but the data is unknown."""
-    forward, backward, optimizer = window.forward_ms, window.backward_ms, window.optimizer_ms
-    if forward is None or backward is None or optimizer is None:
-        return None
-    parts = forward + backward + optimizer + (window.data_ms or 0.0)
-    rest = step_ms(window) - parts
-    if window.waited_ms is not None:
-        rest -= window.waited_ms[0] - sum(window.waited_ms[1:])
-    return max(0.0, rest)
-
-
-_OWN: dict[str, Figure] = {
-    DATA: lambda window: _less_wait(window.data_ms, window, 1),
-    FORWARD: lambda window: _less_wait(window.forward_ms, window, 2),
-    BACKWARD: lambda window: _less_wait(window.backward_ms, window, 3),
-    OPTIMIZER: lambda window: _less_wait(window.optimizer_ms, window, 4),
-    REST: _rest_ms,
-}
-"""Part of a step -> milliseconds of it that were no wait, as far as that was seen."""
-
-
-def _meeting_ms(window: Window) -> float | None:
-    """Return backward and optimizer, in which ranks exchange gradients; None where backward is unknown."""
-    return (
-        None if window.backward_ms is None else window.backward_ms + (window.optimizer_ms or 0.0)
-    )
-
-
-_WAIT_IN: dict[str, Figure] = {
-    FORWARD: _meeting_ms,
-    OPTIMIZER: lambda window: window.backward_ms,
-    REST: lambda window: window.backward_ms,
-}
-"""Part of a step in which a rank is slow -> where others then wait for it, if waits are not seen.
+_WAIT_IN = {FORWARD: (BACKWARD, OPTIMIZER), OPTIMIZER: (BACKWARD,), REST: (BACKWARD,)}
+"""Part of a step in which a rank is slow -> where others then wait for it, if waits are not seen: where
+ranks exchange gradients; the first is to be known.
 
 A long forward, optimizer or rest may itself be a wait for another rank (sharded parameters, a result
 of the device), then of one that is early: so the others must be longer where gradients are exchanged.
@@ -241,9 +246,13 @@ of the device), then of one that is early: so the others must be longer where gr
 
 
 def _is_waited_for(
-    fresh: Fresh, rank: int, others: list[int], part: str, excess_ms: float
+    times: Times, rank: int, others: list[int], part: str, excess_ms: float
 ) -> bool:
-    wait_of = _WAIT_IN[part]
-    own = wait_of(fresh[rank])
-    waits = [ms for other in others if (ms := wait_of(fresh[other])) is not None]
-    return own is not None and bool(waits) and median(waits) - own >= pace.WAIT_SHARE * excess_ms
+    first, *more = map(times.of, _WAIT_IN[part])
+    if rank not in first:
+        return False
+    waits = {
+        r: first[r] + sum(ms.get(r, 0.0) for ms in more) for r in (rank, *others) if r in first
+    }
+    own = waits.pop(rank)
+    return bool(waits) and median(waits.values()) - own >= pace.WAIT_SHARE * excess_ms

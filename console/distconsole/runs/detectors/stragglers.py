@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import struct
+from array import array
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import inf, isnan, nan
 from operator import attrgetter
 from statistics import median, mode
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from msgspec import UNSET
@@ -25,25 +25,27 @@ from distconsole.runs.detectors.slowness import (
     DATA,
     FORWARD,
     OPTIMIZER,
+    PARTS,
     REST,
     STEP,
     Straggler,
+    Times,
     standing_out,
-    step_ms,
 )
 
-_TIMES = (
-    *("cpu_wait", "disk_wait"),
-    *("step_ms_mean", "data_ms", "forward_ms", "backward_ms", "optimizer_ms"),
-)
-_times_of = attrgetter(*_TIMES)
-_STEP, _WAITED = 2 + _TIMES.index("step_ms_mean"), 2 + len(_TIMES)
-"""Where a record has its step time, and the first of its waits."""
-_PACKED = struct.Struct(f"{_WAITED + 5}d")
-_UNSEEN = (nan,) * 5
+FIGURES = ("step_ms_mean", *(f"{part}_ms" for part in PARTS[1:]), "cpu_wait", "disk_wait")
+_figures_of = attrgetter("t", "step", *FIGURES)
+_UNSEEN = (nan,) * len(PARTS)
+_STEP, _WAITED = 2, 2 + len(FIGURES)
+"""Where a record has its step time, and the first of its waits; those of the other parts follow."""
+_SIZE = _WAITED + len(PARTS)
 
+Figures = Sequence[float | None]
+Waited = tuple[float, float, float, float, float] | None
+MakesWindow = Window | Callable[[], Window]
+"""The window, or what makes it where it is asked for."""
 Record = tuple[float, ...]
-"""Of a window its time, its step, ``_TIMES`` and the five waits; NaN where unknown."""
+"""Of a window its time, its step, ``FIGURES`` and the five waits; NaN where unknown."""
 
 
 class Known:
@@ -52,37 +54,58 @@ class Known:
     As objects they took 1 kB each, most of the memory of a run of thousands of ranks.
     """
 
-    __slots__ = ("_packed", "newest")
+    __slots__ = ("figures", "host", "newest")
 
-    def __init__(self, first: Window) -> None:
-        self.newest = first
-        self._packed = _PACKED.pack(*_record(first))
+    def __init__(self) -> None:
+        self.figures = array("d")
 
-    def add(self, window: Window) -> None:
-        kept = self._packed[-(pace.KNOWN_WINDOWS - 1) * _PACKED.size :]
-        self._packed = kept + _PACKED.pack(*_record(window))
-        self.newest = window
+    def add(self, host: str, figures: Figures, waited: Waited, newest: MakesWindow) -> None:
+        self.figures.extend([nan if each is None else each for each in figures])
+        self.figures.extend(waited or _UNSEEN)
+        del self.figures[: -pace.KNOWN_WINDOWS * _SIZE]
+        self.host, self.newest = host, newest
+
+    @property
+    def t(self) -> float:
+        return self.figures[-_SIZE]
+
+    @property
+    def step(self) -> int:
+        return int(self.figures[1 - _SIZE])
 
     def last(self, count: int = pace.KNOWN_WINDOWS) -> list[Record]:
         """Return the last ``count`` windows, the newest last."""
-        return [*_PACKED.iter_unpack(self._packed[-count * _PACKED.size :])]
+        kept = self.figures
+        begin = max(0, len(kept) - count * _SIZE)
+        return [tuple(kept[at : at + _SIZE]) for at in range(begin, len(kept), _SIZE)]
+
+    @property
+    def usual_window(self) -> Window:
+        """The newest window with the median of each figure."""
+        usual = [_medians([self], figure)[0] for figure in range(2, _SIZE)]
+        known = [None if isnan(each) else each for each in usual]
+        times, waited = dict(zip(FIGURES, known, strict=False)), known[len(FIGURES) :]
+        said = None if None in waited else tuple(waited)
+        newest = self.newest if isinstance(self.newest, Window) else self.newest()
+        return msgspec.structs.replace(newest, waited_ms=said, **times)
 
 
-def _record(window: Window) -> Record:
-    times = [nan if each is None else each for each in _times_of(window)]
-    return (window.t, window.step, *times, *(window.waited_ms or _UNSEEN))
+def _medians(ranks: Collection[Known], figure: int) -> list[float]:
+    """Return the median of a figure in each rank's last windows: one second may be noise; NaN if one of them is."""
+    recent = pace.RECENT_WINDOWS * _SIZE
+    if all(len(known.figures) >= recent for known in ranks):
+        last = [known.figures[figure - recent :: _SIZE] for known in ranks]
+    else:
+        last = [known.figures[figure::_SIZE][-pace.RECENT_WINDOWS :] for known in ranks]
+        return [nan if isnan(sum(each)) else median(each) for each in last]
+    if isnan(sum(map(sum, last))):
+        return [nan if isnan(sum(each)) else median(each) for each in last]
+    return [sorted(each)[pace.RECENT_WINDOWS // 2] for each in last]
 
 
 def _own_ms(record: Record) -> float:
     waited, step = record[_WAITED], record[_STEP]
     return step if isnan(waited) else step - waited
-
-
-class Moment(NamedTuple):
-    """When a rank had done which step."""
-
-    t: float
-    step: int
 
 
 class StragglerWatch:
@@ -97,7 +120,7 @@ class StragglerWatch:
         self._recent: dict[int, Known] = {}
         self._windows: dict[int, int] = {}
         self._streak: dict[int, int] = {}
-        self._began: dict[int, dict[int, Moment]] = {}
+        self._began: dict[int, dict[int, Record]] = {}
         """Rank -> state of each rank when its streak began."""
         self._by_rank: tuple[dict[int, Any], ...] = (
             *(self.slow, self._recent, self._windows, self._streak, self._began),
@@ -118,45 +141,52 @@ class StragglerWatch:
         self._told_seconds = 0
 
     def newest(self) -> dict[int, Window]:
-        return {
-            rank: _usual(known.newest, known.last(pace.RECENT_WINDOWS))
-            for rank, known in self._recent.items()
-        }
+        return {rank: known.usual_window for rank, known in self._recent.items()}
 
     def add(self, window: Window) -> list[Straggler]:
         """Take one rank's window; return the worst of the ranks that newly count as slow."""
         if window.step_ms_mean is None or not window.steps:
             return []
-        rank, t = window.rank, window.t
-        self._windows[rank] = self._windows.get(rank, 0) + 1
-        if (known := self._recent.get(rank)) is not None:
-            known.add(window)
-        elif self._windows[rank] > pace.WARM_UP_WINDOWS:
-            self._recent[rank] = Known(window)
+        figures = _figures_of(window)
+        return self.take(window.rank, window.host, figures, window.waited_ms, window)
+
+    def take(
+        self, rank: int, host: str, figures: Figures, waited: Waited, window: MakesWindow
+    ) -> list[Straggler]:
+        """Take a window with steps, as ``add`` does: its time, step and ``FIGURES``, its waits, and the whole."""
+        known = self._recent.get(rank)
+        if known is None:
+            self._windows[rank] = self._windows.get(rank, 0) + 1
+            if self._windows[rank] > pace.WARM_UP_WINDOWS:
+                known = self._recent[rank] = Known()
+        if known is not None:
+            known.add(host, figures, waited, window)
+        t = figures[0] or 0.0
         if int(t) <= self._second:
             return []
         self._second = int(t)
-        newest = ((r, recent.newest) for r, recent in self._recent.items())
         fresh = {
-            r: last
-            for r, last in newest
-            if t - last.t <= max(pace.COMPARED_SECONDS, pace.COMPARED_STEPS * step_ms(last) / 1000)
+            r: recent
+            for r, recent in self._recent.items()
+            if t - recent.figures[-_SIZE]
+            <= max(
+                pace.COMPARED_SECONDS, pace.COMPARED_STEPS * recent.figures[_STEP - _SIZE] / 1000
+            )
         }
         return self._judge(fresh) if len(fresh) >= 2 else []
 
-    def _judge(self, fresh: dict[int, Window]) -> list[Straggler]:
+    def _judge(self, fresh: dict[int, Known]) -> list[Straggler]:
         now_slow: dict[int, Straggler] = {}
-        if self._began or standing_out(fresh):  # seldom, and medians of many windows take time
-            recent = {rank: self._recent[rank].last(pace.RECENT_WINDOWS) for rank in fresh}
-            usual = {rank: _usual(newest, recent[rank]) for rank, newest in fresh.items()}
-            now_slow = standing_out(usual, _noise_ms(recent.values()))
+        if self._began or standing_out(_times_of(fresh, usual=False)):
+            # Seldom: the medians of many windows take time.
+            now_slow = standing_out(_times_of(fresh, usual=True))
         for rank in [rank for rank in self._streak if rank not in now_slow]:
             for known in (self._streak, self._began, self.slow):
                 known.pop(rank, None)
         for rank in now_slow:
             self._streak[rank] = self._streak.get(rank, 0) + 1
             if rank not in self._began:
-                self._began[rank] = {r: _half_ago(self._recent[r]) for r in fresh}
+                self._began[rank] = {r: _half_ago(known) for r, known in fresh.items()}
         # Ranks that are slow together are named together.
         self._together.append(frozenset(now_slow))
         # Other ranks wait for them, or they fall behind in a job without waits.
@@ -171,9 +201,9 @@ class StragglerWatch:
             new = []
         for rank, straggler in now_slow.items():
             if rank in self.slow or rank in new:
-                self.slow[rank] = straggler._replace(since_step=self._began[rank][rank].step)
+                self.slow[rank] = straggler._replace(since_step=int(self._began[rank][rank][1]))
         worst = max((self.slow[rank] for rank in new), key=lambda one: one.excess_ms, default=None)
-        self._tell(worst, max(last.step for last in fresh.values()))
+        self._tell(worst, fresh.values())
         return [worst] if worst is not None else []
 
     def _lasts(self, now_slow: Iterable[int], fresh: Iterable[int]) -> bool:
@@ -182,12 +212,12 @@ class StragglerWatch:
         for_seconds = all(self._streak[rank] >= pace.PERSISTENT_SECONDS for rank in now_slow)
         if for_seconds and mode(self._together) == self._together[-1]:
             # Where waits were not seen own times are not known.
-            unseen = {r for r in now_slow if self._recent[r].newest.waited_ms is None}
+            unseen = {r for r in now_slow if isnan(self._recent[r].figures[_WAITED - _SIZE])}
             if all(rank in unseen or _is_mostly(each) for rank, each in excess.items()):
                 return True
         return all(_is_clear(each, others) for each in excess.values())
 
-    def _tell(self, new: Straggler | None, step: int) -> None:
+    def _tell(self, new: Straggler | None, fresh: Iterable[Known]) -> None:
         if new is not None:
             self.told = [*self.told[-MAX_TOLD + 1 :], new]
             self._told_seconds = 1
@@ -195,6 +225,7 @@ class StragglerWatch:
             last = self.told[-1]
             now, count = self.slow.get(last.rank), self._told_seconds
             if now is None or now.ranks != last.ranks:
+                step = max(known.step for known in fresh)
                 self.told[-1] = last._replace(last_step=step)
                 return
             means = {
@@ -205,14 +236,19 @@ class StragglerWatch:
             self._told_seconds += 1
 
 
-def _usual(newest: Window, recent: Sequence[Record]) -> Window:
-    """Return the newest window with the median of each of the last ones' times: one second may be noise."""
-    columns = [*zip(*recent, strict=True)]
-    # The sum is NaN if one of them is: known ones are finite.
-    usual = [None if isnan(sum(each)) else median(each) for each in columns[2:]]
-    times, waited = dict(zip(_TIMES, usual, strict=False)), usual[len(_TIMES) :]
-    said = None if None in waited else tuple(waited)
-    return msgspec.structs.replace(newest, waited_ms=said, **times)
+def _times_of(fresh: Mapping[int, Known], *, usual: bool) -> Times:
+    """Return the ranks' times in their newest windows, or the usual ones of their last windows."""
+    ranks = fresh.values()
+
+    def column(part: str, waits: bool) -> list[float]:
+        figure = PARTS.index(part) + (_WAITED if waits else _STEP)
+        newest = [known.figures[figure - _SIZE] for known in ranks]
+        return _medians(ranks, figure) if usual and not all(map(isnan, newest)) else newest
+
+    def noise_ms() -> float:
+        return _noise_ms(known.last(pace.RECENT_WINDOWS) for known in ranks) if usual else 0.0
+
+    return Times({rank: known.host for rank, known in fresh.items()}, column, noise_ms)
 
 
 def _noise_ms(recent: Iterable[Sequence[Record]]) -> float:
@@ -263,11 +299,10 @@ def _nearest(records: Sequence[Record], t: float) -> Record:
     return min(records, key=lambda each: abs(each[0] - t))
 
 
-def _half_ago(known: Known) -> Moment:
-    """Return when the first was of the windows that now are most of the last ones."""
+def _half_ago(known: Known) -> Record:
+    """Return the first of the windows that now are most of the last ones."""
     recent = known.last(pace.RECENT_WINDOWS)
-    t, step, *_ = recent[-(len(recent) // 2 + 1)]
-    return Moment(t, int(step))
+    return recent[-(len(recent) // 2 + 1)]
 
 
 MAX_TOLD = 100
@@ -275,26 +310,28 @@ MAX_OTHERS = 64
 """The median of this many other ranks is close to that of all."""
 
 
-def _lags(began: Mapping[int, Moment], fresh: Mapping[int, Window], rank: int) -> bool:
+def _lags(began: Mapping[int, Record], fresh: Mapping[int, Known], rank: int) -> bool:
     """Whether ``rank`` has made fewer steps than the others since ``began``.
 
     Ranks that wait for each other make equally many, however the windows cut their steps up. The
     newest windows differ in time if a host's journal comes late: steps that a rank can
     have made between two such moments do not count.
     """
-    first, last = began[rank], fresh[rank]
-    if first.step < 0:
+    (first_t, first_step, *_), last = began[rank], fresh[rank]
+    if first_step < 0:
         return False  # the step is unknown
     others = [(began[r], fresh[r]) for r in fresh if r != rank and r in began]
     if not others:
         return False
-    most = max(there.step - here.step for here, there in others)
+    most = max(there.step - here[1] for here, there in others)
     behind = median(
         there.step
-        - here.step
-        - (abs(here.t - first.t) + abs(there.t - last.t)) * 1000 / max(step_ms(there), 1e-3)
+        - here[1]
+        - (abs(here[0] - first_t) + abs(there.t - last.t))
+        * 1000
+        / max(there.figures[_STEP - _SIZE], 1e-3)
         for here, there in others
-    ) - (last.step - first.step)
+    ) - (last.step - first_step)
     return behind >= max(pace.BEHIND_STEPS, pace.BEHIND_SHARE * most)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from distconsole.model.findings import Severity
 from distconsole.model.names import count_text
 from distconsole.model.run_events import RunFinding
+from distconsole.runs.detectors.ranks import Ranks
 from distconsole.ssh.plain import plain_text
 
 
@@ -105,28 +107,9 @@ def full_finding(run: str, limit_bytes: int) -> RunFinding:
     )
 
 
-def _finding(
-    run: str,
-    check: str,
-    summary: str,
-    host: str = "",
-    *,
-    severity: Severity = Severity.WARN,
-    seen: str = "",
-    expected: str = "",
-    hint: str = "",
-) -> RunFinding:
-    return RunFinding(
-        t=time.time(),
-        run=run,
-        check=check,
-        severity=severity,
-        hosts=(host,) if host else (),
-        summary=summary,
-        seen=seen,
-        expected=expected,
-        hint=hint,
-    )
+def _finding(run: str, check: str, summary: str, host: str = "", **more: Any) -> RunFinding:
+    hosts = (host,) if host else ()
+    return Ranks(run).finding(time.time(), check, summary, hosts=hosts, **more)
 
 
 def _for_a_disk(why: str) -> str:

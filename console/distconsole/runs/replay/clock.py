@@ -9,10 +9,8 @@ from dataclasses import dataclass
 
 from distconsole.model.time_text import DAY_SECONDS, span_seconds, time_of_day
 
-SPEEDS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
-"""Seconds of the run for each second."""
 PLAY_SECONDS = 120.0
-"""Default length of a replay: the speed follows from it."""
+"""Longest time in which a run is played from its start."""
 
 
 @dataclass(slots=True)
@@ -34,8 +32,6 @@ class ReplayClock:
     def __init__(self, axis: Axis, monotonic: Callable[[], float]) -> None:
         self.axis = axis
         self.playing = False
-        self.speed = 0
-        """0 until the first play, or a given speed."""
         self.jumps = 0
         """How often it was put elsewhere."""
         self._monotonic = monotonic
@@ -59,10 +55,14 @@ class ReplayClock:
         self.jumps += 1
         self._put(t)
 
-    def play(self, speed: int = 0) -> None:
-        """Let it move, at ``speed`` seconds a second if given; at the end, from the start."""
+    @property
+    def speed(self) -> int:
+        """Seconds of the run for each second."""
+        return math.ceil(self.axis.seconds / PLAY_SECONDS)
+
+    def play(self) -> None:
+        """Let it move; at the end, from the start."""
         here = self.axis.start if self.at_end else self.t
-        self.speed = speed or self.speed or self._usual_speed()
         self.playing = True
         self._put(here)
 
@@ -70,15 +70,6 @@ class ReplayClock:
         here = self.t
         self.playing = False
         self._put(math.inf if here >= self.axis.end else here)
-
-    def faster(self, by: int) -> None:
-        """Take the next speed, or the one before."""
-        now = self.speed or self._usual_speed()
-        here = self.t
-        place = min(range(len(SPEEDS)), key=lambda each: abs(SPEEDS[each] - now))
-        self.speed = SPEEDS[max(0, min(place + by, len(SPEEDS) - 1))]
-        if self.playing:
-            self._put(here)
 
     def stop_at_end(self) -> bool:
         """Stop at the end; return True if the clock stands."""
@@ -88,10 +79,6 @@ class ReplayClock:
 
     def _put(self, t: float) -> None:
         self._from, self._since = t, self._monotonic()
-
-    def _usual_speed(self) -> int:
-        wanted = self.axis.seconds / PLAY_SECONDS
-        return next((speed for speed in SPEEDS if speed >= wanted), SPEEDS[-1])
 
 
 def parse_time(

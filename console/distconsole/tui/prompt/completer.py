@@ -114,7 +114,7 @@ class LineCompleter:
             found = self._completions(line, listing)
             return [replace(each, line=blanks + each.line) for each in found]
         typed = open_line(line)
-        vocabulary = replace(self._session.vocabulary(), themes=self._theme_names())
+        vocabulary = replace(self._session.vocabulary(line), themes=self._theme_names())
         if not typed.words:
             found = complete_line(line, vocabulary, listing=listing)
             aliases = self._shortcuts.aliases.values()

@@ -228,7 +228,8 @@ class RankRows(Sequence[RankRow]):
             sight,
             lost,
             self._figures.standing.get(view),
-            sight in (Sight.MEASURED, Sight.IDLE) and is_fresh(view.gpu_at, self._now),
+            sight in (Sight.MEASURED, Sight.IDLE)
+            and is_fresh(view.sample.t if view.sample else None, self._now),
             self._starts.get(number),
             self._longest,
             None if lost_at is None else self._now - lost_at,

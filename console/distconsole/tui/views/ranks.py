@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 
 from rich.text import Text
 
-from distconsole.formats.figures import number_text
-from distconsole.model.run_events import RankState
+from distconsole.formats.figures import figure_text, number_text
+from distconsole.model.run_events import GpuSample, RankState
 from distconsole.model.time_text import ms_text, span_text
 from distconsole.runs.detectors.slowness import DATA, STEP
+from distconsole.runs.figures import GPU
 from distconsole.runs.present import Sight, rate_of
 from distconsole.runs.rank_view import ENDED_BY_STOP, RankView
 from distconsole.runs.timeline import RunTimeline
@@ -118,6 +119,21 @@ def _gpu_text(row: RankRow, text: str) -> Text:
     return Text(text, style="" if row.gpu_known else "faint")
 
 
+def _gpu_column(name: str, width: int, need: int) -> Column[RankRow]:
+    figure = GPU[name]
+    return Column(
+        figure.heading,
+        width,
+        lambda row: _gpu_text(row, figure_text(figure, row.view.sample)),
+        need,
+        True,
+    )
+
+
+def _memory_text(gpu: GpuSample | None) -> str:
+    return "" if gpu is None else share_text(gpu.mem_used, gpu.mem_total)
+
+
 def _use(row: RankRow) -> Text:
     bar = level_bar(row.view.gpu_util, 8)
     return bar if row.gpu_known else Text(bar.plain, style="faint")
@@ -125,11 +141,10 @@ def _use(row: RankRow) -> Text:
 
 def _parts(row: RankRow, cells: int = PARTS_WIDTH) -> Text:
     view = row.view
-    parts = (view.data_ms, view.forward_ms, view.backward_ms, view.optimizer_ms)
     waits = None
     if row.own_ms is not None:  # what is not said is taken from backward
         waits = view.parts_waited_ms or (0.0, 0.0, row.wait_ms or 0.0, 0.0)
-    bar = parts_bar(parts, view.step_ms_mean, cells, row.longest_ms, waits, row.wait_ms)
+    bar = parts_bar(view.parts_ms, view.step_ms_mean, cells, row.longest_ms, waits, row.wait_ms)
     return bar if row.sight is Sight.MEASURED else Text(bar.plain, style="faint")
 
 
@@ -199,16 +214,16 @@ RANK_COLUMNS: list[Column[RankRow]] = [
     Column("host", 10, lambda row: _name_text(row, row.view.host), middle=True),
     Column("gpu", 3, lambda row: _name_text(row, row.view.gpu), 7, True),
     Column("use", 8, _use, need=8),
-    Column("util%", 5, lambda row: _gpu_text(row, number_text(row.view.gpu_util)), 3, True),
+    _gpu_column("util", 5, 3),
     Column(
         "gpu memory",
         12,
-        lambda row: _gpu_text(row, share_text(row.view.gpu_mem_used, row.view.gpu_mem_total)),
+        lambda row: _gpu_text(row, _memory_text(row.view.sample)),
         6,
         True,
     ),
-    Column("temp", 5, lambda row: _gpu_text(row, number_text(row.view.temp_c)), 9, True),
-    Column("power", 6, lambda row: _gpu_text(row, number_text(row.view.power_w, "W")), 9, True),
+    _gpu_column("temp", 5, 9),
+    _gpu_column("power", 6, 9),
     Column("step", 7, lambda row: _name_text(row, _count(row.view.step)), 0, True, "step"),
     Column("ms/step", 8, lambda row: _part_ms(row, row.view.step_ms_mean, STEP), 0, True, "ms"),
     Column(OWN_TITLE, 6, _own_ms, 1, True, "own"),

@@ -24,6 +24,7 @@ from distconsole.runs.present import (
     age_text,
     done_text,
     loss_name_of,
+    meeting_ms,
     reading_text,
     unit_of,
 )
@@ -266,7 +267,7 @@ def _waiting(timeline: RunTimeline, figures: Present) -> TileData | None:
     if (
         timeline.end is not None
         or len(timeline.ranks) < 2
-        or not any(view.backward_ms for view in timeline.ranks.values())
+        or not any(meeting_ms(view) for view in timeline.ranks.values())
     ):
         return None
     whole = (figures.step_ms or 0.0) * figures.working
@@ -370,7 +371,9 @@ def _now_text(title: str, timeline: RunTimeline, figures: Present, now: float) -
             return figures.step_text, ""
         case _:
             views = timeline.ranks.values()
-            used = [view.gpu_util for view in views if is_fresh(view.gpu_at, now)]
+            used = [
+                view.gpu_util for view in views if view.sample and is_fresh(view.sample.t, now)
+            ]
             known = [util for util in used if util is not None]
             return reading_text(sum(known) / len(known)) if known else "–", ""
 

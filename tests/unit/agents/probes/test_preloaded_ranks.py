@@ -137,7 +137,6 @@ def test_a_process_with_torch_ends_with_its_agent(server: str) -> None:
     )
     words = [sys.executable, "-c", agent]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
         assert process.stdout.readline()
         assert is_served(token)
         process.kill()

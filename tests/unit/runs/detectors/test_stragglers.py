@@ -21,7 +21,6 @@ from distconsole.runs import pace
 from distconsole.runs.detectors.ranks import Ranks
 from distconsole.runs.detectors.slowness import Straggler
 from distconsole.runs.detectors.stragglers import (
-    Known,
     StragglerWatch,
     past_text,
     straggler_finding,
@@ -58,20 +57,28 @@ def window(row: list[Any], *, ranks: int, waits: bool = True) -> Window:
 
 def test_a_ranks_last_windows_are_kept_in_little_room_with_what_is_compared() -> None:
     rows = recorded("ddp-2-forward-1")[:2]
-    known = Known(structs.replace(rows[0], step=0, waited_ms=None, data_ms=None))
-    for step in range(1, 100):
-        known.add(structs.replace(rows[1], step=step))
+    watch, told = StragglerWatch(), rows[1]
+    for step in range(-pace.WARM_UP_WINDOWS, 100):
+        first = step <= 0
+        watch.add(
+            structs.replace(
+                told, step=step, **({"waited_ms": None, "data_ms": None} if first else {})
+            )
+        )
+        if step < 0:
+            continue
+        known = watch._recent[told.rank]
         kept = [int(record[1]) for record in known.last()]
         assert kept == list(range(max(0, step + 1 - pace.KNOWN_WINDOWS), step + 1))
         if step == 5:
             first = known.last()[0]
             assert sum(map(math.isnan, first)) == 1 + 5 + 2, "data, waits, and no load was told"
-    t, step, _, _, *times = known.last(2)[0]
-    told = rows[1]
+    t, step, *times = known.last(2)[0]
     assert told.waited_ms is not None
     parts = (told.data_ms, told.forward_ms, told.backward_ms, told.optimizer_ms)
-    assert (t, step, *times) == (told.t, 98, told.step_ms_mean, *parts, *told.waited_ms)
-    assert sys.getsizeof(known._packed) < 150 * pace.KNOWN_WINDOWS
+    assert (t, step, told.step_ms_mean, *parts) == (told.t, 98, *times[:5])
+    assert tuple(times[7:]) == told.waited_ms
+    assert sys.getsizeof(known.figures) < 150 * pace.KNOWN_WINDOWS
 
 
 def blamed(windows: list[Window]) -> list[Straggler]:

@@ -293,15 +293,17 @@ def _check_nvlinks(gpus: Sequence[LoadedGpu]) -> RuleResults:
         hint="drain the host; sudo nvidia-smi -r, sudo systemctl restart nvidia-fabricmanager; "
         "where it comes again the board is to be replaced",
     )
-    errors = {
-        gpu.index: [f"link {x.link}: {words}" for x in gpu.links if (words := _list_errors(x))]
-        for gpu in gpus
-    }
+    errors: dict[int, list[str]] = {}
+    for index, link in ((gpu.index, link) for gpu in gpus for link in gpu.links):
+        crc = _crc_errors(link)
+        counts = {"replays": link.replays, "recoveries": link.recoveries, "CRC errors": crc}
+        if words := ", ".join(f"{count} {name}" for name, count in counts.items() if count):
+            errors.setdefault(index, []).append(f"link {link.link}: {words}")
     links = [link for gpu in gpus for link in gpu.links]
     hard = any(x.replays or x.recoveries or _crc_errors(x) >= MANY_ERRORS for x in links)
     yield from find_gpus(
         fail if hard else warn,
-        {index: ", ".join(words) for index, words in errors.items() if words},
+        {index: ", ".join(words) for index, words in errors.items()},
         "NVLinks of {} have errors while something is copied",
         expected="none: each one is sent again, and NCCL waits for it",
         hint="nvidia-smi nvlink -e; sudo nvidia-smi -r when nothing uses the GPUs; where it comes "
@@ -311,12 +313,6 @@ def _check_nvlinks(gpus: Sequence[LoadedGpu]) -> RuleResults:
 
 def _crc_errors(link: NvLink) -> int:
     return (link.flit_errors or 0) + (link.data_errors or 0)
-
-
-def _list_errors(link: NvLink) -> str:
-    crc = _crc_errors(link)
-    counts = {"replays": link.replays, "recoveries": link.recoveries, "CRC errors": crc}
-    return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
 
 
 def _gb(rate: float) -> str:

@@ -17,6 +17,7 @@ from distconsole.model.names import count_text
 from distconsole.model.run_events import GpuSample, NodeSample
 from distconsole.model.time_text import span_text
 from distconsole.runs.conditions.load_fields import LoadRow
+from distconsole.runs.figures import GPU, GPU_FIGURES
 from distconsole.runs.pace import FRESH_SECONDS
 from distconsole.text.lists import GPU_COLUMNS as SHELL_GPU_COLUMNS
 from distconsole.text.lists import NODE_COLUMNS, gpu_number
@@ -73,6 +74,11 @@ class GpuRow:
     """Used by another user."""
     recent: Callable[[], Sequence[float | None]] | None = None
     """Its use in the last minutes."""
+
+    @property
+    def memory_errors(self) -> int:
+        errors = GPU["ecc"].value(self.sample)
+        return int(errors) if isinstance(errors, int | float) else 0
 
 
 def _host_state(row: HostRow) -> Text:
@@ -142,8 +148,8 @@ def _notes(row: GpuRow) -> Text:
     """Troubles of a GPU: memory errors, foreign processes, and causes of throttling."""
     notes: list[tuple[str, str]] = []
     gpu = row.sample
-    if gpu.ecc_uncorrected and not row.head:
-        notes.append((count_text(gpu.ecc_uncorrected, "ECC error"), "bad"))
+    if row.memory_errors and not row.head:
+        notes.append((count_text(row.memory_errors, "ECC error"), "bad"))
     notes += [(f"also {_stranger(each)}", "bad") for each in gpu.strangers]
     if gpu.throttle:
         notes.append((f"throttled: {','.join(gpu.throttle)}", "warn"))
@@ -160,7 +166,7 @@ def _gpu_column(column: Column[GpuSample]) -> Column[GpuRow]:
     def cell(row: GpuRow) -> Text:
         text = str(column.cell(row.sample))
         if column.sort == "ecc":
-            return Text(text, style="bad" if row.sample.ecc_uncorrected else "faint")
+            return Text(text, style="bad" if row.memory_errors else "faint")
         return _gpu_text(row, text)
 
     return column.adapt(cell)
@@ -181,7 +187,7 @@ GPU_COLUMNS: list[Column[GpuRow]] = [
 
 RARE: Mapping[str, Callable[[GpuSample], bool]] = {
     "nvlink/s": lambda gpu: gpu.nvlink_rx_s is not None,
-    "ecc": lambda gpu: gpu.ecc_uncorrected is not None,
+    "ecc": lambda gpu: GPU["ecc"].value(gpu) is not None,
     "rank": lambda gpu: gpu.rank not in (None, UNSET),
 }
 """Columns that are empty for most GPUs, and a test if one has a value."""
@@ -201,18 +207,12 @@ def group_head(name: str, rows: Sequence[LoadRow]) -> GpuSample:
         gpu=len(gpus),
         name="",
         uuid="",
-        util=_mean([gpu.util for gpu in gpus]),
-        mem_used=_sum([gpu.mem_used for gpu in gpus]),
-        mem_total=_sum([gpu.mem_total for gpu in gpus]),
-        temp_c=max((gpu.temp_c for gpu in gpus if gpu.temp_c is not None), default=None),
-        power_w=_sum([gpu.power_w for gpu in gpus]),
-        sm_clock_mhz=_mean([gpu.sm_clock_mhz for gpu in gpus]),
-        ecc_uncorrected=_sum([gpu.ecc_uncorrected for gpu in gpus]),
         nvlink_rx_s=None,
         mig=None,
         throttle=(),
         strangers=(),
         rank=UNSET,
+        **{figure.field: figure.joined(gpus) for figure in GPU_FIGURES if figure.together},
     )
 
 

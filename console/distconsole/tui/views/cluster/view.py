@@ -411,7 +411,7 @@ def verdict_of(rows: Sequence[HostRow], gpus: Sequence[GpuRow]) -> tuple[str, st
         use = f" at {sum(busy) / len(busy):.0f} %" if busy else ""
         counts += f", {count_text(len(there), 'GPU')}{use}"
     others = sum(row.other for row in there)
-    broken = sum(bool(row.sample.ecc_uncorrected) for row in there)
+    broken = sum(bool(row.memory_errors) for row in there)
     slowed = sum(bool(row.sample.throttle) for row in there)
     lost = [row for row in rows if row.lost is not None]
     troubles = [_lost_text(lost)] if lost else []
