@@ -367,9 +367,22 @@ def _by_subnet(
     )
     if best:
         found = {host.name: best[host.name] for host in hosts}
-        endpoints = {name: Endpoint(each.address, each.name) for name, each in found.items()}
-        return AddressChoice({**endpoints, **fixed})
-    return _without_subnet(hosts, facts, candidates, fixed)
+        by_subnet = {name: Endpoint(each.address, each.name) for name, each in found.items()}
+        return AddressChoice({**by_subnet, **fixed})
+    endpoints = dict(fixed)
+    for host in [host for host in hosts if host.name not in fixed]:
+        single = without_subnet(candidates[host.name], facts[host.name].reached_at)
+        if single is None:
+            raise PlanError(
+                f"{host.name} has no address that another host could reach",
+                network_of_hosts([host.name]),
+            )
+        endpoints[host.name] = Endpoint(single.address, single.name)
+    if len(hosts) == 1:
+        return AddressChoice(endpoints)
+    listed = ", ".join(f"{host.name} {endpoints[host.name].address}" for host in hosts)
+    note = f"the hosts share no subnet; assuming that these reach each other: {listed}"
+    return AddressChoice(endpoints, (note,))
 
 
 def _clash(facts: Mapping[HostName, NodeFacts], chosen: Mapping[str, Interface]) -> bool:
@@ -380,30 +393,6 @@ def _clash(facts: Mapping[HostName, NodeFacts], chosen: Mapping[str, Interface])
         owner.setdefault(item.address, machines[name]) != machines[name]
         for name, item in chosen.items()
     )
-
-
-def _without_subnet(
-    hosts: Sequence[Host],
-    facts: Mapping[HostName, NodeFacts],
-    candidates: Mapping[str, list[Interface]],
-    fixed: dict[HostName, Endpoint],
-) -> AddressChoice:
-    endpoints = dict(fixed)
-    for host in hosts:
-        if host.name in endpoints:
-            continue
-        found = without_subnet(candidates[host.name], facts[host.name].reached_at)
-        if found is None:
-            raise PlanError(
-                f"{host.name} has no address that another host could reach",
-                network_of_hosts([host.name]),
-            )
-        endpoints[host.name] = Endpoint(found.address, found.name)
-    if len(hosts) == 1:
-        return AddressChoice(endpoints)
-    listed = ", ".join(f"{host.name} {endpoints[host.name].address}" for host in hosts)
-    note = f"the hosts share no subnet; assuming that these reach each other: {listed}"
-    return AddressChoice(endpoints, (note,))
 
 
 def _interface_of(facts: NodeFacts, address: str) -> str | None:

@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import UNSET
 
 from distconsole.grammar.secrets import mask_env, mask_text
-from distconsole.launch.choose import Choice, starter_of
+from distconsole.launch.choose import Choice
 from distconsole.launch.engines import Engines
 from distconsole.launch.shell import SHELL_ENDINGS
 from distconsole.launch.slurm.submit import split_container_words, words_of
@@ -263,11 +263,6 @@ class Plan:
     def slurm_containers(self) -> list[str]:
         """pyxis's options of the step in ``slurm_job``, as ``--slurm`` has them."""
         return split_container_words(words_of(self.request.slurm))[1]
-
-    @property
-    def starts_deepspeed(self) -> bool:
-        """Whether the ranks also have the variables that only DeepSpeed's launcher sets."""
-        return "deepspeed" in starter_of(self.request)
 
     def command(self, python: str, added: Sequence[str] = ()) -> tuple[str, ...]:
         """Return the words that run the script with ``added`` before the user's arguments."""

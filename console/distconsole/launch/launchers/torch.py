@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from distconsole.launch.choose import starter_of
 from distconsole.launch.plan import (
     PORT,
     RANK_NAMES,
@@ -101,7 +102,7 @@ def plan_node(plan: Plan, node: NodePlan) -> NodePlan:
         "TORCHELASTIC_USE_AGENT_STORE": "False",
         **threads_env(node),
     }
-    if plan.starts_deepspeed:  # it counts a node's processors by the last
+    if "deepspeed" in starter_of(plan.request):  # it counts a node's processors by the last
         env |= {"CROSS_RANK": str(node.index), "CROSS_SIZE": str(len(plan.nodes))}
         env["LOCAL_SIZE"] = str(node.slots)
     ranks = tuple(_plan_rank(plan, node, local) for local in range(node.slots))

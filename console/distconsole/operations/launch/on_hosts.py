@@ -86,12 +86,17 @@ def run_on_hosts(
                 hint=error.hint or UNSET,
             )
             raise
-        if started is not None and request.detach:
-            yield Narration(text=f"it goes on by itself: distconsole attach {plan.run}")
-            if not request.json:  # there the plan says it
-                yield TextMade(text=plan.run)
-        elif started is not None:
-            yield from watch_run(started, session, control, store, over=allocation.over)
+        if not started:
+            return
+        if (earlier := find_earlier(store, record)) is not None:
+            record = replace(record, earlier=msgspec.json.encode(earlier))
+            store.create(record).close()
+        if not request.detach:
+            yield from watch_run(record, session, control, store, over=allocation.over)
+            return
+        yield Narration(text=f"it goes on by itself: distconsole attach {plan.run}")
+        if not request.json:  # there the plan says it
+            yield TextMade(text=plan.run)
 
 
 def _start(
@@ -102,13 +107,13 @@ def _start(
     control: Control,
     store: RunStore,
     notice: dict[str, Any] | None,
-) -> Generator[Event, None, RunRecord | None]:
-    """Bring the code, start the run and keep its record; return that, None if the run was stopped before."""
+) -> Generator[Event, None, bool]:
+    """Bring the code, keep the record and start the run; return whether it was started, or stopped before."""
     if launch.project is not None:
         yield from bring_code(plan, launch.project, session, lambda: bool(control.asked))
     if control.asked is not None:
         yield end_before_start(plan.run, control.asked)
-        return None
+        return False
     store.create(record).close()
     try:
         start(plan, session, notice)
@@ -116,11 +121,7 @@ def _start(
         store.remove(plan.run)
         raise
     yield from seek_own_modules(launch, plan, session)
-    earlier = find_earlier(store, record)
-    if earlier is not None:
-        record = replace(record, earlier=msgspec.json.encode(earlier))
-        store.create(record).close()
-    return record
+    return True
 
 
 def show_dry_run(launch: PreparedLaunch, plan: Plan) -> Iterator[Event]:
