@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from distconsole_agent.contract.protocol import ErrorCode
@@ -26,8 +27,11 @@ MAX_SERVED_SECONDS = 600.0
 _ENDED: deque[str] = deque(maxlen=64)
 """Tokens that may be ended while torch is still imported."""
 
-_AGENT, _AGENT_LIVES = os.pipe()
-"""The first end reads as ended once this agent, which alone holds the second, has ended."""
+
+@cache
+def _agent_pipe() -> tuple[int, int]:
+    """Return a pipe whose first end reads as ended once this agent, which alone holds the second, has ended."""
+    return os.pipe()
 
 
 def look(
@@ -54,11 +58,13 @@ def import_torch(
         token: Fork ranks by it for ``serve_seconds``, or until ``end_import``.
     """
     job: dict[str, object] = {}
+    fds: tuple[int, ...] = ()
     served = bounded(serve_seconds, 0.0, MAX_SERVED_SECONDS)
     if served > 0 and token and shell.container is None:
-        job = {"name": token, "serve_seconds": served, "agent": _AGENT}
+        agent, _ = fds = _agent_pipe()
+        job = {"name": token, "serve_seconds": served, "agent": agent}
     try:
-        return ask_python("inspect_torch", job, shell, seconds, fds=(_AGENT,))[0]
+        return ask_python("inspect_torch", job, shell, seconds, fds=fds[:1])[0]
     except ProbeError as error:
         if error.code != ErrorCode.TIMED_OUT:
             raise

@@ -14,7 +14,10 @@ import pytest
 
 from distconsole_agent import probes
 from distconsole_agent.probes.scripts import script_source
+from distconsole_agent.probes.software.python_env import _agent_pipe
 from fakes.shims import wait_until
+
+_agent_pipe()  # open as long as this process, as an agent has it
 
 RANK = (
     script_source("probes.collectives.preloaded")
