@@ -111,8 +111,17 @@ FAULTS: dict[str, Faulty] = {
     "diverged": Faulty(
         each_window(
             lambda t, body: {"points": {"loss": [[body["step"], math.nan, 32.0]]}, "step_ms": [math.inf, 1.0]}
-            if body["rank"] == 1 and 30 < t < 35 else {}
-        )
+            if body["rank"] == 1 and 9 < t < 12 else {}
+        ),
+        slow=5,
+        lockstep=True,
+    ),
+    "mute rank": Faulty(
+        lambda told: [
+            (t, place, body)
+            for t, place, body in told
+            if body["kind"] != "window" or body["rank"] != 7 or not 20 < t - START < 45
+        ]
     ),
     "unknown": Faulty(
         each_window(
