@@ -17,7 +17,6 @@ import pytest
 from distconsole.errors import ConsoleError
 from distconsole.model.names import HostName, RunId
 from distconsole.model.run_events import EndState, LogLine, Metric, RunEnded, Window
-from distconsole.rpc.wire import encode_entry
 from distconsole.runs.following.follow import EntryWriter
 from distconsole.runs.replay.recording import Recording
 from distconsole.runs.store import run_file as run_file_module
@@ -26,51 +25,12 @@ from distconsole.runs.store.run_file import SCHEMA_VERSION, RunRecord, StoredEnt
 from distconsole.runs.store.store import RunStore
 from distconsole.runs.summary import (
     UNSUMMED,
-    stored_events,
     stored_timeline,
     summarise,
     summary_of,
 )
-from distconsole.runs.timeline import RunTimeline
 from fakes.journals import START, Journal
 from suite.first_version import ENTRIES, RUN, unpack_first_version
-
-
-def with_restart(journal: Journal) -> Iterator[StoredEntry]:
-    """Yield a run's entries, its second half as a second attempt."""
-    for entry in journal.entries():
-        late = entry.t > journal.plan().t + journal.seconds / 2
-        seq = 2 * entry.seq + late
-        yield StoredEntry(entry.host, seq, entry.t, entry.body)
-    for host in journal.names:
-        t = journal.plan().t + journal.seconds / 2
-        body = {"seq": 1, "t": t, "kind": "attempt", "restart": 1, "of": 2, "checkpoint": "ck"}
-        yield StoredEntry(HostName(host), journal.seconds, t, encode_entry(body))
-
-
-@pytest.mark.parametrize("fails", [None, 3])
-@pytest.mark.parametrize("restarted", [False, True])
-def test_a_summary_is_that_of_the_whole_picture(
-    tmp_path: Path, fails: int | None, restarted: bool
-) -> None:
-    journal = Journal(hosts=3, seconds=40, slow=2, fails=fails)
-    store = RunStore(tmp_path / "runs")
-    journal.write(store)
-    path = store.folder / f"{journal.run}.db"
-    if restarted:
-        writer = EntryWriter(path)
-        writer.put(list(with_restart(journal)))
-        writer.close()
-    with store.open(RunId(journal.run)) as run_file:
-        timeline = RunTimeline()
-        for event in stored_events(run_file):
-            timeline.apply(event)
-        summary = summary_of(run_file)
-        assert summary == summarise(run_file.record(), timeline)
-        assert summary.samples_s
-        assert summary.metrics
-        assert summary.steps
-
 
 Told = list[tuple[float, int, dict[str, Any]]]
 
@@ -162,8 +122,17 @@ FAULTS: dict[str, Faulty] = {
     "diverged": Faulty(
         each_window(
             lambda t, body: {"points": {"loss": [[body["step"], math.nan, 32.0]]}, "step_ms": [math.inf, 1.0]}
-            if body["rank"] == 1 and 30 < t < 35 else {}
-        )
+            if body["rank"] == 1 and 9 < t < 12 else {}
+        ),
+        slow=5,
+        lockstep=True,
+    ),
+    "mute rank": Faulty(
+        lambda told: [
+            (t, place, body)
+            for t, place, body in told
+            if body["kind"] != "window" or body["rank"] != 7 or not 20 < t - START < 45
+        ]
     ),
     "unknown": Faulty(
         each_window(
@@ -185,19 +154,18 @@ FAULTS: dict[str, Faulty] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_summary_by_sums_is_that_of_every_event(tmp_path: Path, fault: str) -> None:
+def test_a_summary_is_that_of_the_whole_picture(tmp_path: Path, fault: str) -> None:
     journal, store = FAULTS[fault], RunStore(tmp_path)
     journal.write(store)
     with store.open(RunId(journal.run)) as run_file:
-        seen = stored_timeline(run_file, UNSUMMED)
+        seen = stored_timeline(run_file)
         summed = stored_timeline(run_file, UNSUMMED, sums=True)
         record = run_file.record()
-    # Compared as text: NaN is not equal to itself.
-    assert repr(summarise(record, summed)) == repr(summarise(record, seen))
+        # Compared as text: NaN is not equal to itself.
+        assert repr(summary_of(run_file)) == repr(summarise(record, seen))
     assert summed.findings == seen.findings
-    assert summed.metrics.keys() == seen.metrics.keys()
-    points = [repr(series.points()) for series in seen.metrics.values()]
-    assert [repr(series.points()) for series in summed.metrics.values()] == points
+    points = {name: repr(series.points()) for name, series in seen.metrics.items()}
+    assert {name: repr(series.points()) for name, series in summed.metrics.items()} == points
     assert seen.steps is not None
 
 

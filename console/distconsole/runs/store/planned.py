@@ -24,16 +24,12 @@ E = TypeVar("E", PlanMade, RunEnded)
 
 def stored_plan(record: RunRecord) -> PlanMade | None:
     """Return the run's plan as stored; None if it is not there or cannot be read."""
-    with suppress(msgspec.DecodeError):
-        return _decode_event(record, PlanMade, record.plan) if record.plan else None
-    return None
+    return _decode_event(record, PlanMade, record.plan)
 
 
 def stored_end(record: RunRecord) -> RunEnded | None:
     """Return the run's end as stored; None if it is not there or cannot be read."""
-    with suppress(msgspec.DecodeError):
-        return _decode_event(record, RunEnded, record.end) if record.end else None
-    return None
+    return _decode_event(record, RunEnded, record.end)
 
 
 def reducer_of(record: RunRecord) -> RunReducer:
@@ -55,7 +51,9 @@ def rank_count(plan: PlanMade | None) -> int:
     return max(planned, plan.world_size, len(plan.hosts) * SPAWNED_A_HOST if spawns else 0)
 
 
-def _decode_event(record: RunRecord, kind: type[E], stored: bytes) -> E:
+def _decode_event(record: RunRecord, kind: type[E], stored: bytes) -> E | None:
     """Return an event kept beside the entries; one that is at no moment is at the run's start."""
-    event = msgspec.json.decode(stored, type=threadsafe(kind))
-    return event if is_time(event.t) else msgspec.structs.replace(event, t=record.started)
+    with suppress(msgspec.DecodeError):
+        event = msgspec.json.decode(stored, type=threadsafe(kind))
+        return event if is_time(event.t) else msgspec.structs.replace(event, t=record.started)
+    return None
