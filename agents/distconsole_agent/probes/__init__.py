@@ -125,8 +125,6 @@ _GROUPS: dict[str, Probe] = {
     "mpi.ssh": between.mpirun,
     "engines": engines.look_before_run,
     "gpu": gpus.look,
-    "gpu.load": gpus.load,
-    "gpu.load.stop": gpus.stop,
     "port": own_network.look_at_ports,
     "proc": leftovers.look_at_processes,
     "shm": leftovers.look_at_shared_memory,

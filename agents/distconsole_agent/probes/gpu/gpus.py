@@ -1,4 +1,4 @@
-"""GPUs and driver by NVML or libamd_smi, and idle GPUs during copies.
+"""GPUs and driver by NVML or libamd_smi.
 
 Another process asks, because a wedged driver hangs its callers.
 """
@@ -9,15 +9,9 @@ import ctypes
 import grp
 import importlib.util
 import os
-import threading
-from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 
 from distconsole_agent.node_folder.folders import this_program
-from distconsole_agent.probes.arguments import probe_failure
 from distconsole_agent.probes.environment import session_environment
-from distconsole_agent.probes.programs import Ended
 from distconsole_agent.probes.scripts import Interpreter, ask_script
 from distconsole_agent.system.kernel_files import entries_of, first_line_of
 from distconsole_agent.system.procfs import describe_process
@@ -90,71 +84,3 @@ def _has_library(name: str) -> bool:
     except OSError:
         return False
     return True
-
-
-MAX_WANTED = 64
-MAX_GIVEN_UP = 64
-
-_LOCK = threading.Lock()
-_LOADS: dict[str, threading.Event] = {}
-"""Running copies, by the console's token; the event is set when the result is no longer awaited."""
-
-_GIVEN_UP: deque[str] = deque(maxlen=MAX_GIVEN_UP)
-"""The question itself may come after its end."""
-
-
-@contextmanager
-def _going(token: str) -> Iterator[threading.Event]:
-    """Let a load go on under ``token``. Raises ProbeError if it was given up before it began."""
-    stopped = threading.Event()
-    with _LOCK:
-        if token in _GIVEN_UP:
-            raise probe_failure("it was given up before it began")
-        _LOADS[token] = stopped
-    try:
-        yield stopped
-    finally:
-        with _LOCK:
-            _LOADS.pop(token, None)
-
-
-def load(seconds: float, *, uuids: Sequence[str] = (), token: str = "") -> dict[str, object]:
-    """Return ``{"gpus": [...]}``, an object for each GPU: see ``load_gpus.py``.
-
-    One with ``skipped`` was left alone, and ``process`` uses it; ``error`` is CUDA's, or that CUDA
-    did not answer.
-
-    Args:
-        uuids: Only these GPUs; all if there are none.
-        token: For ``stop``.
-    """
-    job = {"wanted": list(uuids[:MAX_WANTED])}
-    with _going(token) as stopped:
-        interpreter = Interpreter(env=library_environment())
-        parts, ended = ask_script("load_gpus", job, seconds, interpreter, stop=stopped)
-    entries = sorted(parts.values(), key=lambda entry: int(entry["index"]))
-    if ended.exit_code and not entries:
-        raise probe_failure(f"the process that copies ended: {ended.last_words}")
-    for entry in entries:
-        if entry.pop("begun", False):
-            entry["error"] = _explain_silence(ended, stopped.is_set())
-        if pid := entry.pop("pid", None):
-            entry["process"] = describe_process(int(pid))
-    return {"gpus": entries}
-
-
-def stop(_seconds: float, *, token: str) -> dict[str, object]:
-    with _LOCK:
-        _GIVEN_UP.append(token)
-        found = _LOADS.get(token)
-    if found is not None:
-        found.set()
-    return {"stopping": found is not None}
-
-
-def _explain_silence(ended: Ended, stopped: bool) -> str:
-    if stopped:
-        return "the check was given up"
-    if ended.exit_code is None:
-        return f"CUDA did not answer in {ended.seconds:.1f} s"
-    return f"the process that copies ended: {ended.last_words}"

@@ -43,7 +43,7 @@ from distconsole.model.requests import Check, Level
 
 NEVER_COVERED = (
     "traffic over RDMA",
-    "GPUs under a load of minutes: heat, power, wrong results",
+    "GPUs under a load: heat, power, PCIe, wrong results",
     "data sets",
 )
 MAX_REASONS = 6

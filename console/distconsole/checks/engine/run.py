@@ -20,7 +20,7 @@ from distconsole.checks.engine.report import make_report, write_files
 from distconsole.checks.engine.rule import Rule, Verdicts, judge
 from distconsole.checks.engine.targeting import Targeting
 from distconsole.checks.facts.evidence import CANCELLED, UNREACHED, HostEvidence, Missing, Outcome
-from distconsole.checks.facts.gpu import GpuFacts, GpuLoadFacts
+from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.jobs import MpiSshFacts, MungeFacts, StepFacts
 from distconsole.checks.facts.network import BandwidthFacts, NameFacts, ReachFacts
 from distconsole.checks.facts.node import Facts, LifeFacts, SshFacts
@@ -30,7 +30,7 @@ from distconsole.checks.gather import engine_jobs, pair_bandwidth, reachability
 from distconsole.checks.gather.collective import Sweep
 from distconsole.checks.gather.context import CheckContext, expected_of
 from distconsole.checks.gather.engine_jobs import StartJob
-from distconsole.checks.gather.loads import load_gpus, measure_folders
+from distconsole.checks.gather.loads import measure_folders
 from distconsole.checks.gather.local_facts import (
     ask_names,
     end_imports,
@@ -76,7 +76,6 @@ STAGES = (
     Stage("slurm.limits", (StepFacts,), lambda each: step_limits(each, os.environ)),
     Stage("os.peer_names", (NameFacts,), ask_names),
     Stage("fs.speed", (SpeedFacts,), measure_folders),
-    Stage("gpu.pcie_load", (GpuLoadFacts,), load_gpus),
     REACH,
 )
 """One after the other; then come the jobs, and the bandwidth between pairs."""
