@@ -1,7 +1,6 @@
-"""The stand-in NVML and CUDA libraries: how to build them, put them in front of a program, and steer them.
+"""The stand-in NVML library: how to build it, put it in front of a program, and steer it.
 
-They replace only ``libnvidia-ml.so.1`` and ``libcuda.so.1``; pynvml and everything above stay the real
-ones. CUDA's copies move nothing, take their time, and are seen by NVML as load.
+It replaces only ``libnvidia-ml.so.1``; pynvml and everything above stay the real ones.
 """
 
 from __future__ import annotations
@@ -20,9 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 LIBRARY = "libnvidia-ml.so.1"
-CUDA_LIBRARY = "libcuda.so.1"
 SOURCE = Path(__file__).with_name("fake_nvml.c")
-CUDA_SOURCE = Path(__file__).with_name("fake_cuda.c")
 CONTROL_VARIABLE = "FAKE_NVML_CONTROL"
 
 NOT_SUPPORTED = 3
@@ -47,19 +44,17 @@ def compiler() -> str | None:
 
 
 def build() -> Path:
-    """Return the folder that holds the built libraries, building them if these sources were not yet.
+    """Return the folder that holds the built library, building it if this source was not yet.
 
     Raises:
         RuntimeError: without a C compiler.
         subprocess.CalledProcessError: if the source does not compile.
     """
-    sources = SOURCE.read_bytes() + CUDA_SOURCE.read_bytes()
-    digest = hashlib.sha256(sources).hexdigest()[:16]
+    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
     folder = Path(tempfile.gettempdir()) / f"distconsole-fake-nvml-{os.getuid()}-{digest}"
     if (folder / LIBRARY).exists():
         return folder
     folder.mkdir(mode=0o700, exist_ok=True)
-    build_library(CUDA_SOURCE, folder / CUDA_LIBRARY)
     build_library(SOURCE, folder / LIBRARY)
     return folder
 

@@ -51,7 +51,7 @@
 #define MAX_MIGS 7
 #define GPU_UNSUPPORTED_FIELDS_AT 360
 #define MAX_UNSUPPORTED_FIELDS 16
-/* Links. What is 0 below is as on a healthy idle GPU. A copy is one call of the stand-in CUDA (fake_cuda.c). */
+/* Links. What is 0 below is as on a healthy idle GPU. */
 #define GPU_PCIE_WIDTH 384          /* 0: 16 */
 #define GPU_PCIE_WIDTH_MAX 385      /* 0: 16 */
 #define GPU_PCIE_GENERATION 386     /* while a program uses CUDA on it; 0: the most; else it is 1 */
