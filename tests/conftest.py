@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import signal
 import time
@@ -14,8 +15,8 @@ import pytest
 from suite.environment import scrubbed
 from suite.leaks import Held, leaked_since
 from suite.obstacles import by_reason, obstacle
-from suite.outcomes import first_words, remember
-from testbed import Testbed, missing, missing_on_loopback
+from suite.outcomes import has_failed, remember
+from testbed import Testbed, missing
 
 pytest.register_assert_rewrite("suite.blame")
 
@@ -27,6 +28,9 @@ They share hosts there, and wait more than they work; which worker takes a file 
 
 SHARED = ("warm", "warm_verifying", "warm_ranks")
 """Fixtures that each worker would make again, for seconds: all tests that take one are a worker's."""
+
+STANDING = ("standing_nodes", "nodes_away")
+"""Fixtures of a file's embedded nodes: its tests are one worker's, or each worker would start them."""
 
 LONG = (
     "test_every_launcher",
@@ -89,15 +93,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not config.getoption("--campaign"):
         later = [item for item in items if _is_for_campaign(item)]
         config.hook.pytest_deselected(items=later)
-        items[:] = [item for item in items if not _is_for_campaign(item)]
+        left_out = set(later)
+        items[:] = [item for item in items if item not in left_out]
     parallel = config.pluginmanager.hasplugin("xdist")
     for item in items:
         if "session_bed" in getattr(item, "fixturenames", ()):
             item.add_marker("testbed")
-        for marker in CONDITIONAL:
-            if item.get_closest_marker(marker) and (reason := obstacle(marker)):
+        marks = {marker.name for marker in item.iter_markers()}
+        for marker in marks.intersection(CONDITIONAL):
+            if reason := obstacle(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
-        if parallel and (group := _group(item)):
+        if parallel and (group := _group(item, marks)):
             item.add_marker(pytest.mark.xdist_group(group))
     if parallel:  # the long ones first, beside each other; the short ones fill in
         items.sort(key=_place)
@@ -112,11 +118,12 @@ def _is_for_campaign(item: pytest.Item) -> bool:
     )
 
 
-def _group(item: pytest.Item) -> str:
+def _group(item: pytest.Item, marks: set[str]) -> str:
     """Return the fixture that is shared, or the file's name, with the launcher where it has hosts for each."""
-    if shared := set(SHARED).intersection(getattr(item, "fixturenames", ())):
-        return shared.pop()
-    if not any(item.get_closest_marker(marker) for marker in SERIAL):
+    names = set(getattr(item, "fixturenames", ()))
+    if shared := names.intersection(SHARED):
+        return str(shared.pop())
+    if marks.isdisjoint(SERIAL) and not names.intersection(STANDING):
         return ""
     params = getattr(getattr(item, "callspec", None), "params", {})
     launcher = getattr(params.get("place"), "name", "")
@@ -132,9 +139,8 @@ def _place(item: pytest.Item) -> tuple[int, str]:
 
 
 def pytest_report_header() -> str:
-    loopback = missing_on_loopback()
-    without = f"no sshd on loopback either: {loopback}" if loopback else "sshd on loopback instead"
-    return f"hosts: {f'{missing()}; {without}' if missing() else 'namespaces with real OpenSSH'}"
+    without = f"{missing()}; embedded nodes on loopback instead"
+    return f"hosts: {without if missing() else 'namespaces with real OpenSSH'}"
 
 
 @pytest.hookimpl(wrapper=True)
@@ -156,11 +162,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section(f"{len(skipped)} skipped, by reason")
     for reason, tests in by_reason(skipped).items():
         terminalreporter.line(f"{len(tests):4}  {reason}: {', '.join(tests)}")
-    again = terminalreporter.stats.get("rerun", [])
-    if again:
-        terminalreporter.section(f"{len(again)} tried again, and why")
-    for report in again:
-        terminalreporter.line(f"{report.nodeid}: {first_words(report)}")
 
 
 @pytest.fixture(autouse=True)
@@ -175,12 +176,18 @@ def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
         pytest.fail("left behind:\n  " + "\n  ".join(left), pytrace=False)
 
 
+@pytest.fixture(scope="session")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Paths for folders, one after the other; ``mktemp`` would look through all those before each time."""
+    parent = tmp_path_factory.mktemp("homes")
+    return map(parent.joinpath, map(str, itertools.count()))
+
+
 @pytest.fixture(autouse=True)
-def home(
-    nothing_left: None, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> Path:
+def home(nothing_left: None, homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty home of the test's own."""
-    folder = tmp_path_factory.mktemp("home")
+    folder = next(homes)
+    folder.mkdir(mode=0o700)
     monkeypatch.setenv("HOME", str(folder))
     return folder
 
@@ -218,3 +225,32 @@ def bed(session_bed: Testbed, nothing_left: None) -> Iterator[Testbed]:
     """Two hosts, ``node1`` and ``node2``, as if just switched on; afterwards switched off and on."""
     yield session_bed
     session_bed.reset()
+
+
+@pytest.fixture(scope="module")
+def module_bed(session_bed: Testbed) -> Iterator[Testbed]:
+    """Two hosts that stay up through all tests of a file; tests take ``standing_bed``."""
+    yield session_bed
+    session_bed.reset()
+
+
+@pytest.fixture
+def standing_bed(
+    module_bed: Testbed, nothing_left: None, request: pytest.FixtureRequest
+) -> Iterator[Testbed]:
+    """Two hosts that stay up through all tests of a file, each of which leaves them clean.
+
+    After one that failed they are switched off and on: what it left would fail the others.
+    """
+    yield module_bed
+    if has_failed(request.node):
+        module_bed.reset()
+
+
+@pytest.fixture
+def healed_bed(standing_bed: Testbed) -> Iterator[Testbed]:
+    """The same two hosts; a fault is taken back without switching them off and on, which a new agent begins after."""
+    yield standing_bed
+    standing_bed.restore_console()
+    for host in standing_bed.hosts:
+        host.heal()

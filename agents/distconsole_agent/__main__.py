@@ -27,8 +27,13 @@ def main(argv: list[str] | None = None) -> int:
         from distconsole_agent.engines import elastic_horovod
 
         return elastic_horovod.main(options)
-    values = _options(options)
-    if values is None or verb not in ("bridge", "agent"):
+    names, values = options[::2], dict(zip(options[::2], options[1::2]))
+    is_known = len(options) % 2 == 0 and set(names) <= {
+        "--node-dir",
+        "--idle-seconds",
+        "--lock-fd",
+    }
+    if not is_known or verb not in ("bridge", "agent"):
         sys.stderr.write(USAGE + "\n")
         return 2
     from distconsole_agent.node_folder.folders import default_node_dir
@@ -43,14 +48,6 @@ def main(argv: list[str] | None = None) -> int:
     idle = values.get("--idle-seconds")
     lock = values.get("--lock-fd")
     return serve(node_dir, float(idle) if idle else None, int(lock) if lock else None)
-
-
-def _options(words: list[str]) -> dict[str, str] | None:
-    """Return ``--name value`` pairs; None if there is anything else."""
-    names = ("--node-dir", "--idle-seconds", "--lock-fd")
-    if len(words) % 2 or any(name not in names for name in words[::2]):
-        return None
-    return dict(zip(words[::2], words[1::2]))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from distconsole import errors
 from distconsole.config.hosts import resolve_cluster
 from distconsole.config.load import load_config
 from distconsole.config.schema import Config
@@ -42,6 +43,16 @@ ANSWER_SECONDS = 2.0
 
 NAMED_FAILURES = 8
 """Hosts that an error names one by one."""
+
+
+_NOT_REACHED = (
+    errors.ResolveError,
+    errors.ConnectError,
+    errors.AuthError,
+    errors.UnknownHostKeyError,
+    errors.ChangedHostKeyError,
+    errors.LinkLostError,
+)
 
 
 class Session:
@@ -81,8 +92,8 @@ class Session:
             self._transport(host)
         if (chosen := self._chosen_transport()) is not None:
             chosen.prepare(self.cluster.hosts)
-        self._begun = {host.name: Future() for host in self.cluster.hosts}
-        begun = dict(self._begun)
+        begun: dict[HostName, Future[NodeLink]] = {h.name: Future() for h in self.cluster.hosts}
+        self._begun = dict(begun)
         threading.Thread(
             target=self._connect_begun, args=(begun,), name="connect", daemon=True
         ).start()
@@ -303,11 +314,12 @@ def each_outcome(
     cannot; ``seconds`` is each node's deadline, and None leaves it to ``act``.
     """
     wanted = [host for name in hosts if (host := session.cluster.host(name)) is not None]
-
-    def act_on(host: Host) -> T:
-        return act(session.link(host.name))
-
-    return iter_outcomes(wanted, act_on, seconds=seconds, linked=session.has_link)
+    return iter_outcomes(
+        wanted,
+        lambda host: act(session.link(host.name)),
+        seconds=seconds,
+        linked=session.has_link,
+    )
 
 
 def on_every(
@@ -319,6 +331,18 @@ def on_every(
     """Return what ``each_outcome`` yields, in the order of ``hosts``."""
     done = {outcome.host: outcome for outcome in each_outcome(session, hosts, act, seconds)}
     return [done[name] for name in hosts if name in done]
+
+
+def connect_all(session: Session, cluster: Cluster | None = None) -> None:
+    """Connect to every host of ``cluster``, or of the session; raises UnreachableError."""
+    hosts = [host.name for host in (cluster or session.cluster).hosts]
+    outcomes = on_every(session, hosts, lambda _link: None)
+    failures = failed(outcomes)
+    reached = any(not isinstance(each.error, _NOT_REACHED) for each in failures)
+    what = "used" if reached else "reached"
+    origin = f" (hosts of {session.cluster.origin})" if session.cluster.origin else ""
+    count = count_text(len(hosts), "host")
+    require_all(outcomes, f"{len(failures)} of {count}{origin} cannot be {what}")
 
 
 def probe(link: NodeLink, group: str, seconds: float, args: Mapping[str, Any]) -> dict[str, Any]:
@@ -333,16 +357,9 @@ def require_all(outcomes: Sequence[Outcome[T]], doing: str) -> list[T]:
     """Return the values if every node succeeded; raises UnreachableError, naming the others and why."""
     failures = failed(outcomes)
     if failures:
-        raise UnreachableError(f"{doing}: {_name_failures(failures)}", _hints(failures))
+        named, more = failures[:NAMED_FAILURES], len(failures[NAMED_FAILURES:])
+        texts = [each.text for each in named]
+        texts += [f"and {count_text(more, 'more host')}"] if more else []
+        hints = dict.fromkeys(each.error.hint for each in named if each.error.hint)
+        raise UnreachableError(f"{doing}: {'; '.join(texts)}", "\n".join(hints))
     return [outcome.value for outcome in outcomes if isinstance(outcome, Ok)]
-
-
-def _name_failures(failures: Sequence[Failed]) -> str:
-    named = [each.text for each in failures[:NAMED_FAILURES]]
-    more = len(failures) - len(named)
-    return "; ".join(named) + (f"; and {count_text(more, 'more host')}" if more else "")
-
-
-def _hints(failures: Sequence[Failed]) -> str:
-    hints = (each.error.hint for each in failures[:NAMED_FAILURES])
-    return "\n".join(dict.fromkeys(hint for hint in hints if hint))

@@ -1,13 +1,11 @@
 """What telemetry costs a node: CPU and memory at one sample a second, 8 GPUs and 8 ranks, against a
 bare pynvml loop and nvitop. The GPUs are a stand-in library: the driver's own time is not in it.
 
-``python -m benchmarks.agent_cost [--json FILE] [--rounds N] [--samples N]`` measures the samplers,
-``--pid PID --seconds S`` any process that runs already.
+``python -m benchmarks.agent_cost [--json FILE] [--rounds N] [--samples N]``
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import os
 import subprocess
@@ -15,15 +13,15 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import Cost, Spread, cost_during, cost_over, ratios, write_json
+from benchmarks.alone import MIB, Figures, Row, run_alone, text
+from benchmarks.measure import Cost, Spread, cost_during, ratios
 from fakes.nvml import PROCESS_LISTS, FakeNvml
 
 RANKS = 8
-MIB = 2**20
 CPU_TARGET = 0.005
 RSS_TARGET = 30 * MIB
 
@@ -87,13 +85,11 @@ class Sampler:
         self.fake.close()
 
     def _take(self, samples: int) -> None:
-        assert self._process.stdin is not None
         self._process.stdin.write(f"{samples}\n")
         self._process.stdin.flush()
         self._expect("done")
 
     def _expect(self, word: str) -> None:
-        assert self._process.stdout is not None
         said = self._process.stdout.readline().strip()
         if said != word:
             raise RuntimeError(f"the sampler {self.kind} ended before it said {word}")
@@ -130,53 +126,12 @@ def measure(rounds: int, samples: int) -> dict[str, Any]:
         "samples_a_round": samples,
         "samplers": {kind: _figures(costs[kind], calls[kind]) for kind in kinds},
         "ratios": {
-            f"{one}/{other}": asdict(ratios(_shares(costs[one]), _shares(costs[other])))
+            f"{one}/{other}": ratios(_shares(costs[one]), _shares(costs[other]))
             for one, other in PAIRS
             if one in costs and other in costs
         },
         "targets": {"cpu_share": CPU_TARGET, "rss_bytes": RSS_TARGET},
     }
-
-
-def report(figures: dict[str, Any]) -> str:
-    """Return the figures as a table."""
-    lines = [
-        f"{'at 1 sample/s, 8 GPUs, 8 ranks':28} {'CPU, % of a core':24} {'RSS, MiB':9}"
-        f" {'NVML calls':10} {'lists':>6} {'PCIe windows':>12}  (a sample)"
-    ]
-    for kind, found in figures["samplers"].items():
-        calls = found["calls"]
-        lines.append(
-            f"{LABELS[kind]:28} {Spread(**found['cpu_share']).text(100):24}"
-            f" {found['rss_bytes'] / MIB:<9.1f} {calls['all']:<10.1f}"
-            f" {calls['process_lists']:>6.2f} {calls['pcie_windows']:>12.1f}"
-        )
-    lines += [
-        f"CPU of {pair.replace('/', ' over ')}: {Spread(**ratio).text(1, 2)}"
-        for pair, ratio in figures["ratios"].items()
-    ]
-    lines.append(f"targets: {CPU_TARGET:.1%} of a core, {RSS_TARGET // MIB} MiB")
-    return "\n".join(lines)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--samples", type=int, default=6)
-    parser.add_argument("--pid", type=int, help="measure this process instead")
-    parser.add_argument("--seconds", type=float, default=30.0)
-    given = parser.parse_args(arguments)
-    if given.pid is not None:
-        cost = cost_over(given.pid, given.seconds)
-        print(f"CPU {cost.cpu_share:.3%} of a core, RSS {cost.rss_bytes / MIB:.1f} MiB")
-        figures: dict[str, Any] = {"process": asdict(cost)}
-    else:
-        figures = measure(given.rounds, given.samples)
-        print(report(figures))
-    if given.json is not None:
-        write_json(given.json, "agent_cost", figures)
-    return 0
 
 
 def _shares(costs: Sequence[Cost]) -> list[float]:
@@ -185,11 +140,31 @@ def _shares(costs: Sequence[Cost]) -> list[float]:
 
 def _figures(costs: Sequence[Cost], calls: Calls) -> dict[str, Any]:
     return {
-        "cpu_share": asdict(Spread.of(_shares(costs))),
+        "cpu_share": Spread.of(_shares(costs)),
         "rss_bytes": max(cost.rss_bytes for cost in costs),
-        "calls": asdict(calls),
+        "calls": calls,
     }
 
 
+def rows(figures: Figures) -> list[Row]:
+    samplers, targets = figures["samplers"], figures["targets"]
+    ours = samplers["ours"]
+    peers = "; ".join(
+        f"{kind} {text(found['cpu_share'], 100, 3)} %, {found['rss_bytes'] / MIB:.1f} MiB"
+        for kind, found in samplers.items()
+        if kind in ("bare_host", "bare_pynvml", "nvitop")
+    )
+    return [
+        Row(
+            "telemetry, 8 GPUs and host at 1 Hz",
+            f"{text(ours['cpu_share'], 100, 3)} % of a core, {ours['rss_bytes'] / MIB:.1f} MiB",
+            peers,
+            f"≤ {targets['cpu_share']:.1%}, {targets['rss_bytes'] // MIB} MiB",
+            ours["cpu_share"]["median"] <= targets["cpu_share"]
+            and ours["rss_bytes"] <= targets["rss_bytes"],
+        )
+    ]
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    run_alone("agent_cost", __doc__, measure, rows, rounds=5, samples=6)

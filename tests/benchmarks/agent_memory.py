@@ -7,18 +7,16 @@ One embedded node over real SSH; the console is this process. ``uss`` is what a 
 
 from __future__ import annotations
 
-import argparse
 import os
-import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from benchmarks.measure import write_json
+from benchmarks.alone import MIB, Figures, Row, run_alone
 from distconsole.config.schema import Config
 from distconsole.model.requests import Check, LauncherName, Request, Run
 from distconsole.operations import perform
@@ -26,7 +24,6 @@ from distconsole.session import Session
 from distconsole.ssh.embedded import EmbeddedCluster
 from suite.environment import scrubbed
 
-MIB = 2**20
 TARGET = 22.0
 """MB of RSS that the agent may have at the end."""
 SMALL = """
@@ -95,28 +92,24 @@ def _held(process: psutil.Process) -> dict[str, float]:
     return {"rss": round(held.rss / MIB, 1), "uss": round(held.uss / MIB, 1)}
 
 
-def report(figures: dict[str, Any]) -> str:
-    lines = [f"{'after':32} {'agent RSS, USS':>16} {'console RSS, USS':>18}  MiB"]
-    for name, held in figures["marks"].items():
-        agent, console = held["agent"], held["console"]
-        lines.append(
-            f"{name:32} {agent['rss']:>9} {agent['uss']:>6} {console['rss']:>11} {console['uss']:>6}"
-        )
-    return "\n".join([*lines, f"target: {TARGET:g} MiB of RSS for the agent at the end"])
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--runs", type=int, default=500)
-    parser.add_argument("--lines", type=int, default=300_000)
-    given = parser.parse_args(arguments)
-    figures = measure(given.runs, given.lines)
-    print(report(figures))
-    if given.json is not None:
-        write_json(given.json, "agent_memory", figures)
-    return 0
+def rows(figures: Figures) -> list[Row]:
+    (_, first), *_, (last, held) = figures["marks"].items()
+    target = figures["target"]
+    return [
+        Row(
+            f"agent after {last}",
+            f"{held['agent']['rss']} MiB",
+            f"after one {first['agent']['rss']} MiB",
+            f"≤ {target:g} MiB",
+            held["agent"]["rss"] <= target,
+        ),
+        Row(
+            f"console after {last}",
+            f"{held['console']['rss']} MiB",
+            f"after one {first['console']['rss']} MiB",
+        ),
+    ]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_alone("agent_memory", __doc__, measure, rows, runs=500, lines=300_000)

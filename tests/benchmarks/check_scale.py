@@ -7,51 +7,32 @@ hosts, clients and console share this machine's cores.
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from benchmarks.alone import run_alone
-from benchmarks.cluster import SECONDS, distconsole, environment, over_ssh, warm
-from benchmarks.measure import Spread, alternate, ratios
+from benchmarks.alone import Figures, Row, run_alone, text
+from benchmarks.cluster import (
+    bed_and_folder,
+    distconsole,
+    finish,
+    log_in_to_all,
+    warm,
+)
+from benchmarks.measure import Spread, alternate, ratios, spreads
 from distconsole.checks.engine.run import run_check
 from distconsole.model.events import CheckEnded, CheckProgress
 from distconsole.model.requests import Check, Level, Where
 from distconsole.session import open_session
 from testbed import Testbed
 
-if TYPE_CHECKING:
-    from benchmarks.report import Row
-
 TARGET_RATIO = 2.0
 MATRIX_HOSTS = 16
 MATRIX_SECONDS = 1.0
 STAGE = "net.reach_tcp"
-LABELS = {
-    "ssh": "ssh to all, `true`",
-    "quick": "check --level quick, warm agents",
-    "quick_cold": "the same, no agent there yet",
-}
-
-
-def logins(bed: Testbed) -> float:
-    """Seconds until every host has run ``true``."""
-    began = time.monotonic()
-    clients = [
-        subprocess.Popen(over_ssh(bed, host.name, "true"), stdin=subprocess.DEVNULL)
-        for host in bed.hosts
-    ]
-    codes = [client.wait(SECONDS) for client in clients]
-    if any(codes):
-        raise RuntimeError(f"{sum(map(bool, codes))} logins failed")
-    return time.monotonic() - began
 
 
 def quick(bed: Testbed, folder: Path, *, cold: bool) -> float:
@@ -60,19 +41,7 @@ def quick(bed: Testbed, folder: Path, *, cold: bool) -> float:
         bed.reset()
     else:
         warm(bed, folder)
-    began = time.monotonic()
-    done = subprocess.run(
-        distconsole(bed, "check", "--level", "quick"),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        env=environment(folder),
-        text=True,
-        check=False,
-        timeout=SECONDS,
-    )
-    if done.returncode:
-        raise RuntimeError(f"check ended with {done.returncode}: {done.stdout[-2000:]}")
-    return time.monotonic() - began
+    return finish(distconsole(bed, "check", "--level", "quick"), folder)[1]
 
 
 def matrix(bed: Testbed) -> float:
@@ -90,12 +59,10 @@ def matrix(bed: Testbed) -> float:
 
 def measure(hosts: int, rounds: int) -> dict[str, Any]:
     """Measure each way once a round; the check of cold hosts in the first round only."""
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-scale-")))
-        bed = stack.enter_context(Testbed(hosts))
+    with bed_and_folder(hosts) as (bed, folder), ExitStack() as stack:
         cold = quick(bed, folder, cold=True)
         contestants: dict[str, Callable[[], float]] = {
-            "ssh": partial(logins, bed),
+            "ssh": partial(log_in_to_all, bed),
             "quick": partial(quick, bed, folder, cold=False),
         }
         found = alternate(contestants, rounds)
@@ -107,31 +74,16 @@ def measure(hosts: int, rounds: int) -> dict[str, Any]:
         "hosts": hosts,
         "rounds": rounds,
         "seconds": {
-            **{kind: asdict(Spread.of(values)) for kind, values in found.items()},
-            "quick_cold": asdict(Spread.of([cold])),
+            **spreads(found),
+            "quick_cold": Spread.of([cold]),
         },
-        "ratio": asdict(ratios(found["quick"], found["ssh"])),
-        "matrix_seconds": asdict(Spread.of(tried)),
+        "ratio": ratios(found["quick"], found["ssh"]),
+        "matrix_seconds": Spread.of(tried),
     }
 
 
-def report(figures: Mapping[str, Any]) -> str:
-    """Return the figures as a table."""
-    lines = [f"{figures['hosts']} hosts{'':24} seconds"]
-    for kind, seconds in figures["seconds"].items():
-        lines.append(f"{LABELS[kind]:33} {Spread(**seconds).text(1, 2)}")
-    lines.append(f"{'quick over ssh':33} {Spread(**figures['ratio']).text(1, 2)}")
-    tried = Spread(**figures["matrix_seconds"]).text(1, 2)
-    return "\n".join([*lines, f"{f'matrix of {MATRIX_HOSTS} hosts':33} {tried}"])
-
-
-def check_scale_rows(figures: Mapping[str, Any]) -> list[Row]:
+def rows(figures: Figures) -> list[Row]:
     """Return the summary's rows."""
-    from benchmarks.report import Row  # which imports this module
-
-    def text(values: Mapping[str, float]) -> str:
-        return Spread(**values).text(1, 2)
-
     seconds, hosts = figures["seconds"], figures["hosts"]
     floor = f"{hosts} ssh logins {text(seconds['ssh'])} s"
     over, tried = figures["ratio"], figures["matrix_seconds"]
@@ -154,10 +106,5 @@ def check_scale_rows(figures: Mapping[str, Any]) -> list[Row]:
     ]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    run_alone("check_scale", __doc__, measure, report, arguments, hosts=64, rounds=5)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    run_alone("check_scale", __doc__, measure, rows, hosts=64, rounds=5)

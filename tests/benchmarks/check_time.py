@@ -9,30 +9,26 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.alone import run_alone
-from benchmarks.cluster import SECONDS, Program, distconsole, environment, over_ssh, warm
-from benchmarks.measure import Spread, alternate
+from benchmarks.alone import Figures, Row, run_alone, text
+from benchmarks.cluster import (
+    SECONDS,
+    distconsole,
+    finish,
+    log_in_to_all,
+    warm,
+)
+from benchmarks.measure import alternate, spreads
 from suite.obstacles import obstacle
 from testbed import Testbed
 
-LABELS = {
-    "ssh": "ssh to both, `true`",
-    "quick": "check --level quick",
-    "quick_cold": "the same, no agent there yet",
-    "standard": "check --level standard",
-    "build": "horovodrun --check-build, one host",
-}
 TARGETS = {"quick": 3.0, "standard": 10.0}
 CPU_TIME = Path("/sys/fs/cgroup/cpuacct")
 
@@ -60,47 +56,26 @@ class Checks:
         self.cpu_seconds: dict[str, list[float]] = {}
         self._cpu = cpu
         self.found: dict[str, dict[str, int]] = {}
-        self._bed = bed
+        self.bed = bed
         self._folder = folder
-
-    def ssh(self) -> float:
-        """The floor: two logins at once."""
-        began = time.monotonic()
-        with ExitStack() as stack:
-            for program in [
-                stack.enter_context(Program(over_ssh(self._bed, host.name, "true")))
-                for host in self._bed.hosts
-            ]:
-                program.wait()
-        return time.monotonic() - began
 
     def build(self) -> float:
         """Seconds in which horovodrun says what is in the Horovod of its own host."""
         began = time.monotonic()
-        self._bed.hosts[0].exec(["horovodrun", "--check-build"], timeout=SECONDS)
+        self.bed.hosts[0].exec(["horovodrun", "--check-build"], timeout=SECONDS)
         return time.monotonic() - began
 
     def check(self, level: str, *, cold: bool = False) -> float:
         """Seconds of one check; the number of its findings by severity is kept."""
         if cold:
-            self._bed.reset()
+            self.bed.reset()
         else:
-            warm(self._bed, self._folder)
-        began, before = time.monotonic(), self._cpu()
-        done = subprocess.run(
-            distconsole(self._bed, "check", "--level", level, "--json"),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            env=environment(self._folder),
-            text=True,
-            check=False,
-            timeout=SECONDS,
-        )
-        seconds = time.monotonic() - began
+            warm(self.bed, self._folder)
+        before = self._cpu()
+        command = distconsole(self.bed, "check", "--level", level, "--json")
+        out, seconds = finish(command, self._folder, codes=(0, 1))
         self.cpu_seconds.setdefault(level, []).append(self._cpu() - before)
-        if done.returncode not in (0, 1):
-            raise RuntimeError(f"check ended with {done.returncode}: {done.stderr[-2000:]}")
-        severities = [each["severity"] for each in json.loads(done.stdout)["findings"]]
+        severities = [each["severity"] for each in json.loads(out)["findings"]]
         self.found[level] = {each: severities.count(each) for each in sorted(set(severities))}
         return seconds
 
@@ -112,7 +87,7 @@ def measure(rounds: int) -> dict[str, Any]:
         cpu = stack.enter_context(counting_cpu())
         checks = Checks(stack.enter_context(Testbed(hosts=2)), folder, cpu)
         contestants: dict[str, Callable[[], float]] = {
-            "ssh": checks.ssh,
+            "ssh": partial(log_in_to_all, checks.bed),
             "quick": partial(checks.check, "quick"),
             "quick_cold": partial(checks.check, "quick", cold=True),
             "standard": partial(checks.check, "standard"),
@@ -122,28 +97,31 @@ def measure(rounds: int) -> dict[str, Any]:
         found = alternate(contestants, rounds)
     return {
         "rounds": rounds,
-        "seconds": {kind: asdict(Spread.of(values)) for kind, values in found.items()},
+        "seconds": spreads(found),
         "cpu_seconds": {level: min(values) for level, values in checks.cpu_seconds.items()},
         "findings": checks.found,
         "targets": TARGETS,
     }
 
 
-def report(figures: dict[str, Any]) -> str:
-    """Return the figures as a table."""
-    lines = [f"{'two hosts':30} seconds"]
-    for kind, seconds in figures["seconds"].items():
-        found = figures["findings"].get(kind, {})
-        said = ", ".join(f"{count} {severity}" for severity, count in found.items())
-        lines.append(f"{LABELS[kind]:30} {Spread(**seconds).text(1, 2):20} {said}".rstrip())
-    cpu = ", ".join(f"{level} {each:.2f}" for level, each in figures["cpu_seconds"].items())
-    return "\n".join([*lines, f"least CPU seconds of console and hosts: {cpu}"])
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    run_alone("check_time", __doc__, measure, report, arguments, rounds=5)
-    return 0
+def rows(figures: Figures) -> list[Row]:
+    every, targets = figures["seconds"], figures["targets"]
+    peers = {"standard": "build"}
+    said = {"ssh": "two ssh logins", "build": "horovodrun --check-build on one host"}
+    return [
+        Row(
+            f"check, two hosts, {kind.replace('_', ' ')}",
+            f"{text(seconds)} s",
+            f"{said[peer]} {text(every[peer])} s"
+            if (peer := peers.get(kind, "ssh")) in every
+            else "",
+            f"≤ {targets[kind]:g} s" if kind in targets else "",
+            seconds["median"] <= targets[kind] if kind in targets else None,
+        )
+        for kind, seconds in every.items()
+        if kind not in said
+    ]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_alone("check_time", __doc__, measure, rows, rounds=5)

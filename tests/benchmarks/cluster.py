@@ -10,12 +10,14 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, Any, Self
 
 from suite.environment import scrubbed
 from testbed import Testbed
@@ -60,7 +62,6 @@ class Program:
         self.process.kill()
         self.process.wait()
         self._thread.join()
-        assert self.process.stdout is not None
         self.process.stdout.close()
 
     def see(self, pattern: str, *, count: int = 1, seconds: float = SECONDS) -> list[Line]:
@@ -110,6 +111,13 @@ def environment(folder: Path) -> dict[str, str]:
     }
 
 
+@contextmanager
+def bed_and_folder(hosts: int, **how: Any) -> Iterator[tuple[Testbed, Path]]:
+    """Yield so many hosts, and a folder of this machine that goes with them."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder, Testbed(hosts, **how) as bed:
+        yield bed, Path(folder)
+
+
 def distconsole(bed: Testbed, verb: str, *words: str, hosts: str = "") -> list[str]:
     """Return the command line of a verb on the bed's hosts."""
     program = str(Path(sys.executable).with_name("distconsole"))
@@ -128,17 +136,42 @@ def warm(bed: Testbed, folder: Path) -> None:
     Raises:
         RuntimeError: if a host cannot be reached.
     """
+    finish(distconsole(bed, "top", "--once"), folder)
+
+
+def finish(
+    command: Sequence[str], folder: Path, codes: Sequence[int] = (0,), **variables: str
+) -> tuple[str, float]:
+    """Run a console to its end; return its standard output and its seconds.
+
+    Raises:
+        RuntimeError: if it ends with another code than ``codes``.
+    """
+    began = time.monotonic()
     done = subprocess.run(
-        distconsole(bed, "top", "--once"),
-        env=environment(folder),
+        command,
+        env={**environment(folder), **variables},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,
         timeout=SECONDS,
     )
-    if done.returncode:
-        raise RuntimeError(f"the hosts cannot be reached: {done.returncode} {done.stderr}")
+    seconds = time.monotonic() - began
+    if done.returncode not in codes:
+        raise RuntimeError(f"{command[1]} ended with {done.returncode}: {done.stderr[-2000:]}")
+    return done.stdout, seconds
+
+
+def log_in_to_all(bed: Testbed) -> float:
+    """Return the seconds of one login to each host, all at once: the floor of what reaches all hosts."""
+    began = time.monotonic()
+    with ExitStack() as stack:
+        commands = [over_ssh(bed, host.name, "true") for host in bed.hosts]
+        for program in [stack.enter_context(Program(command)) for command in commands]:
+            if code := program.wait():
+                raise RuntimeError(f"a login failed with {code}")
+    return time.monotonic() - began
 
 
 def wait_until(is_so: Callable[[], bool], what: str, seconds: float = SECONDS) -> None:

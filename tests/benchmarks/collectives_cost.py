@@ -9,7 +9,6 @@ hand. The loop runs twice a round: where its ratio to itself differs from 1, so 
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -18,15 +17,10 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from benchmarks.measure import Spread, write_json
-
-if TYPE_CHECKING:
-    from benchmarks.report import Row
+from benchmarks.alone import Figures, Row, run_alone
+from benchmarks.measure import Spread
 
 TOLERANCE = 0.05
 OPS = ("all_reduce", "all_gather", "broadcast")
@@ -66,7 +60,7 @@ def rank(rounds: int) -> None:
         case = Case(op, "float32", elements, iterations)
         prepared = engine.prepare(case, values.of(case, engine.rank, 0, elements, 0))
         prepared.run()
-        return repeat(engine, prepared, case, 0.0, CASE_SECONDS)[0]
+        return repeat(engine, prepared, case, CASE_SECONDS)[0]
 
     found: dict[str, list[list[float]]] = {}
     for op in OPS:
@@ -123,9 +117,9 @@ def measure(rounds: int) -> dict[str, Any]:
         every["ours"] += ours
         every["noise"] += noise
         sizes[name] = {
-            "seconds": asdict(Spread.of([middle for _, middle, _ in turns])),
-            "ours": asdict(Spread.of(ours)),
-            "noise": asdict(Spread.of(noise)),
+            "seconds": Spread.of([middle for _, middle, _ in turns]),
+            "ours": Spread.of(ours),
+            "noise": Spread.of(noise),
         }
     return {
         "rounds": rounds,
@@ -134,24 +128,8 @@ def measure(rounds: int) -> dict[str, Any]:
     }
 
 
-def report(figures: dict[str, Any]) -> str:
-    """Return the figures as a table."""
-    lines = [f"{'operation, bytes':24} {'ms':>8}  busbw over the loop    the loop over itself"]
-    for name, each in figures["sizes"].items():
-        milliseconds = each["seconds"]["median"] * 1e3
-        ours, noise = Spread(**each["ours"]).text(), Spread(**each["noise"]).text()
-        lines.append(f"{name:24} {milliseconds:8.3f}  {ours:22} {noise}")
-    median = figures["median"]
-    lines.append(
-        f"all, median: {median['ours']:.3f} over the loop, {median['noise']:.3f} over itself"
-    )
-    return "\n".join(lines)
-
-
-def collectives_cost_rows(figures: Mapping[str, Any]) -> list[Row]:
+def rows(figures: Figures) -> list[Row]:
     """Return the summary's row."""
-    from benchmarks.report import Row  # which imports this module
-
     median = figures["median"]
     return [
         Row(
@@ -164,21 +142,8 @@ def collectives_cost_rows(figures: Mapping[str, Any]) -> list[Row]:
     ]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--as-rank", type=int, help=argparse.SUPPRESS)
-    given = parser.parse_args(arguments)
-    if given.as_rank is not None:
-        rank(given.as_rank)
-        return 0
-    figures = measure(given.rounds)
-    print(report(figures))
-    if given.json is not None:
-        write_json(given.json, "collectives_cost", figures)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:2] == ["--as-rank"]:
+        rank(int(sys.argv[2]))
+    else:
+        run_alone("collectives_cost", __doc__, measure, rows, rounds=15)

@@ -6,19 +6,16 @@ loopback. ``python -m benchmarks.coordinator_scale [--json FILE] [--peers N,N] [
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from benchmarks.measure import cpu_seconds, rss_bytes, write_json
+from benchmarks.alone import Figures, Row, run_alone
+from benchmarks.measure import cpu_seconds, rss_bytes
 from distconsole_agent.coordination.channel import LinkTimes
 from distconsole_agent.coordination.coordinator import Coordinator
 from distconsole_agent.coordination.link import LinkEvents
@@ -26,9 +23,6 @@ from distconsole_agent.coordination.peer import Peer
 from distconsole_agent.system.descriptors import raise_limit
 from distconsole_agent.system.loop import Loop
 from fakes.links import failure, spec
-
-if TYPE_CHECKING:
-    from benchmarks.report import Row
 
 PATIENCE_SECONDS = 120.0
 TARGET_SECONDS = 2.0
@@ -105,14 +99,12 @@ def be_peers(peers: int, host: str, port: int, seconds: float) -> None:
 
 def measure(peers: int, seconds: float) -> dict[str, Any]:
     """Return what one size costs."""
-    me = [sys.executable, __file__, "--be"]
-    with subprocess.Popen([*me, "coordinator", "--peers", str(peers)], stdout=-1) as coordinator:
+    me = [sys.executable, "-m", "benchmarks.coordinator_scale"]
+    with subprocess.Popen([*me, "--be-coordinator", str(peers)], stdout=-1) as coordinator:
         try:
-            assert coordinator.stdout is not None
             host, port = json.loads(coordinator.stdout.readline())
-            where = ["--at", f"{host}:{port}", "--seconds", str(seconds)]
             done = subprocess.run(
-                [*me, "peers", "--peers", str(peers), *where],
+                [*me, "--be-peers", *map(str, (peers, host, port, seconds))],
                 input=f"{coordinator.pid}\n",
                 capture_output=True,
                 text=True,
@@ -126,9 +118,12 @@ def measure(peers: int, seconds: float) -> dict[str, Any]:
     return found
 
 
-def coordinator_cells(figures: Mapping[str, Any]) -> list[tuple[str, str, str, str, bool | None]]:
-    """Return figure, measured, reference, target and whether it is met, by number of peers."""
-    cells: list[tuple[str, str, str, str, bool | None]] = []
+def measure_all(peers: str, seconds: float) -> dict[str, Any]:
+    return {size: measure(int(size), seconds) for size in peers.split(",")}
+
+
+def rows(figures: Figures) -> list[Row]:
+    rows: list[Row] = []
     for peers, found in figures.items():
         of = f"coordinator, {int(peers):,} peers"
         each = 1000 * found["join_cpu_seconds"] / int(peers)
@@ -136,41 +131,21 @@ def coordinator_cells(figures: Mapping[str, Any]) -> list[tuple[str, str, str, s
         beat = f"{found['beat_cpu_share']:.1%} of a core, {found['rss_bytes'] / 1e6:.0f} MB"
         told = f"{found['told_seconds']:.2f} s, CPU {found['told_cpu_seconds']:.2f} s"
         met = found["told_seconds"] <= TARGET_SECONDS
-        cells += [
-            (f"{of}: all have joined", joined, "", "", None),
-            (f"{of}: signs of life", beat, "", "", None),
-            (f"{of}: all know of a failure", told, "", f"≤ {TARGET_SECONDS:g} s", met),
+        rows += [
+            Row(f"{of}: all have joined", joined),
+            Row(f"{of}: signs of life", beat),
+            Row(f"{of}: all know of a failure", told, "", f"≤ {TARGET_SECONDS:g} s", met),
         ]
-    return cells
-
-
-def coordinator_rows(figures: Mapping[str, Any]) -> list[Row]:
-    from benchmarks.report import Row  # which imports this module
-
-    return [Row(*cells) for cells in coordinator_cells(figures)]
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--be", choices=("coordinator", "peers"))
-    parser.add_argument("--at", default="")
-    parser.add_argument("--peers", default="64,1000")
-    parser.add_argument("--seconds", type=float, default=10.0)
-    given = parser.parse_args(arguments)
-    if given.be == "coordinator":
-        be_coordinator(int(given.peers))
-    elif given.be == "peers":
-        host, _, port = given.at.rpartition(":")
-        be_peers(int(given.peers), host, int(port), given.seconds)
-    else:
-        figures = {size: measure(int(size), given.seconds) for size in given.peers.split(",")}
-        for figure, measured, *_ in coordinator_cells(figures):
-            print(f"{figure:<50} {measured}")
-        if given.json is not None:
-            write_json(given.json, "coordinator_scale", figures)
-    return 0
+    return rows
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    match sys.argv[1:]:
+        case ["--be-coordinator", peers]:
+            be_coordinator(int(peers))
+        case ["--be-peers", peers, host, port, seconds]:
+            be_peers(int(peers), host, int(port), float(seconds))
+        case _:
+            run_alone(
+                "coordinator_scale", __doc__, measure_all, rows, peers="64,1000", seconds=10.0
+            )

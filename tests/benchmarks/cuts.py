@@ -11,17 +11,15 @@ import json
 import re
 import signal
 import sys
-import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.alone import run_alone
-from benchmarks.cluster import Program, distconsole, environment
+from benchmarks.alone import Figures, Row, run_alone
+from benchmarks.cluster import Program, bed_and_folder, distconsole, environment
 from distconsole.model.names import RunId
 from distconsole.runs.store.run_file import StoredEntry
 from distconsole.runs.store.store import RunStore
@@ -212,7 +210,7 @@ def suffer(bed: Testbed, folder: Path, fault: str, cuts: int, steps_s: float) ->
         "exit_code": code,
         "seconds": seconds,
         "steps_s_a_rank": found.steps / RANKS / seconds,
-        "audit": asdict(found),
+        "audit": found,
         "lines_shown_off": shown - found.steps,
         "off": found.off + abs(shown - found.steps) + (RANKS - found.ranks),
         "blind_spots": blind_spots(entries),
@@ -222,34 +220,25 @@ def suffer(bed: Testbed, folder: Path, fault: str, cuts: int, steps_s: float) ->
 def measure(cuts: int, steps_s: float) -> dict[str, Any]:
     """Cut the network, then kill agents, each ``cuts`` times during a run."""
     figures = {}
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-cuts-")))
-        bed = stack.enter_context(Testbed(hosts=2))
+    with bed_and_folder(hosts=2) as (bed, folder):
         for fault in ("network", "agents"):
             figures[fault] = suffer(bed, folder, fault, cuts, steps_s)
     return figures
 
 
-def report(figures: dict[str, Any]) -> str:
-    """Return the figures as a table."""
-    lines = [
-        f"{'8 ranks, two hosts':24} {'steps/s a rank':>14} {'steps':>8} {'entries':>8}"
-        f" {'lost or doubled':>15} {'audit blind to':>14}"
-    ]
-    for fault, found in figures.items():
-        label = f"{found['cuts']} times {'network cut' if fault == 'network' else 'agent killed'}"
-        lines.append(
-            f"{label:24} {found['steps_s_a_rank']:>14.1f} {found['audit']['steps']:>8}"
-            f" {found['audit']['entries']:>8} {found['off']:>15} {found['blind_spots']:>14}"
+def rows(figures: Figures) -> list[Row]:
+    return [
+        Row(
+            f"{found['cuts']} times {fault} lost, 8 ranks at {found['steps_s_a_rank']:.0f} steps/s",
+            f"{found['off']} of {found['audit']['steps']:,} steps and lines lost or doubled",
+            f"planted faults unseen: {found['blind_spots']} of 4",
+            "0",
+            found["off"] == 0 and found["blind_spots"] == 0,
         )
-    lines.append("target: 0 lost or doubled; the audit is blind to 0 of 4 planted faults")
-    return "\n".join(lines)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    figures = run_alone("cuts", __doc__, measure, report, arguments, cuts=10, steps_s=100.0)
-    return int(any(found["off"] or found["blind_spots"] for found in figures.values()))
+        for fault, found in figures.items()
+    ]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    figures = run_alone("cuts", __doc__, measure, rows, cuts=10, steps_s=100.0)
+    sys.exit(any(found["off"] or found["blind_spots"] for found in figures.values()))

@@ -13,13 +13,13 @@ import select
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.alone import run_alone
+from benchmarks.alone import Figures, Row, run_alone, text
 from benchmarks.cluster import (
     Line,
     Program,
@@ -64,7 +64,6 @@ time.sleep(1000)
 DEATHS = ("sigkill", "exception")
 WAITS = ("collective", "elsewhere")
 PARTS = ("dying", "ranks", "all", "verdict")
-LABELS = {"distconsole": "distconsole run", "torchrun": "torchrun over ssh"}
 
 
 @dataclass(frozen=True)
@@ -210,7 +209,6 @@ class Deaths:
             with suppress(TimeoutError):
                 (line,) = program.see(DYING, seconds=2.0)
                 found = re.search(DYING, line.text)
-                assert found is not None
                 return int(found[1]), int(found[2])
         raise RuntimeError("the rank that was to die did not say so")
 
@@ -226,8 +224,8 @@ class Deaths:
     def _clean(self, *texts: str) -> None:
         for host in self._bed.hosts:
             host.path("/tmp/die").unlink(missing_ok=True)
-            for text in texts:
-                host.signal(9, text)
+            for pattern in texts:
+                host.signal(9, pattern)
 
 
 def json_end(line: Line) -> bool:
@@ -253,40 +251,36 @@ def measure(rounds: int, torchrun_rounds: int) -> dict[str, Any]:
         "torchrun_rounds": torchrun_rounds,
         "patience_seconds": PATIENCE_SECONDS,
         "seconds": {
-            kind: {
-                part: asdict(Spread.of([getattr(death, part) for death in died])) for part in PARTS
-            }
+            kind: {part: Spread.of([getattr(death, part) for death in died]) for part in PARTS}
             for kind, died in found.items()
         },
         "target_seconds": TARGET_SECONDS,
     }
 
 
-def text(seconds: dict[str, float]) -> str:
-    """Return a spread to be read; what never ended while it was watched is said to be longer."""
+def _seconds_text(seconds: Mapping[str, float]) -> str:
     longer = seconds["median"] >= PATIENCE_SECONDS
-    return f"> {PATIENCE_SECONDS:g}" if longer else Spread(**seconds).text(1, 2)
+    return f"> {PATIENCE_SECONDS:g}" if longer else text(seconds)
 
 
-def report(figures: dict[str, Any]) -> str:
-    """Return the figures as a table."""
-    lines = [
-        f"{'seconds after the death of a rank':51} {'its own end':18}"
-        f" {'last rank gone':18} {'launcher gone too':18} verdict"
-    ]
+def rows(figures: Figures) -> list[Row]:
+    rows = []
     for kind, parts in figures["seconds"].items():
         launcher, death, wait = kind.split("/")
-        label = f"{LABELS[launcher]}: {death}, others in {wait}".replace("in else", "else")
-        columns = [Spread(**parts[part]).text(1, 2) for part in PARTS]
-        lines.append(f"{label:46} {columns[0]:20} {columns[1]:20} {columns[2]}")
-    lines.append(f"target: {TARGET_SECONDS:g} s; after {PATIENCE_SECONDS:g} s the rest was killed")
-    return "\n".join(lines)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    run_alone("death", __doc__, measure, report, arguments, rounds=5, torchrun_rounds=1)
-    return 0
+        ours = launcher == "distconsole"
+        wanted = figures["target_seconds"]
+        worst = max(parts["all"]["median"], parts["verdict"]["median"])
+        rows.append(
+            Row(
+                f"death by {death}, others in {wait}: {launcher}".replace("in else", "else"),
+                f"gone {_seconds_text(parts['all'])} s, verdict {_seconds_text(parts['verdict'])} s",
+                "",
+                f"≤ {wanted:g} s" if ours else "",
+                worst <= wanted if ours else None,
+            )
+        )
+    return rows
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_alone("death", __doc__, measure, rows, rounds=5, torchrun_rounds=1)

@@ -22,12 +22,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import distconsole_training
-from benchmarks.alone import run_alone
+from benchmarks.alone import Figures, Row, run_alone, text
 from benchmarks.measure import Spread
 from distconsole_training import records
 
@@ -132,25 +131,6 @@ def measure(rounds: int, seconds: float, ranks: int, before: str) -> dict[str, A
         return {"ddp": ddp, "loop": bench.loop(rounds * 3, before), "target_us": TARGET_US}
 
 
-def report(figures: Mapping[str, Any]) -> str:
-    """Return the figures as lines, median [lowest-highest]."""
-    lines = []
-    for name, found in figures["ddp"].items():
-        ratio, floor, bare = (Spread(**found[key]) for key in ("ratio", "floor", "bare_seconds"))
-        lines.append(
-            f"steps of about {name}: bare {bare.text(1e3)} ms, watched/bare {ratio.text(1, 4)}, "
-            f"bare/bare {floor.text(1, 4)}, target {found['target']}"
-        )
-    loop = figures["loop"]
-    lines.append(f"a step of a plain loop, bare: {loop['bare']['least_us']:.1f} us of CPU")
-    lines += [
-        f"    {name}: least {found['more_us']:+.1f} us, {Spread(**found['paired_us']).text(1, 1)}"
-        for name, found in loop.items()
-        if name != "bare"
-    ]
-    return "\n".join(lines)
-
-
 class Job:
     """The ranks of one job, which make steps when they are told to."""
 
@@ -165,7 +145,6 @@ class Job:
     def tell(self, number: int) -> str:
         """Give every rank a line with ``number`` and return what the first answers, once all have."""
         for rank in self._ranks:
-            assert rank.stdin is not None
             rank.stdin.write(f"{number}\n")
             rank.stdin.flush()
         first, *_ = [_line(rank) for rank in self._ranks]
@@ -174,7 +153,6 @@ class Job:
     def end(self) -> None:
         """Let the ranks leave."""
         for rank in self._ranks:
-            assert rank.stdin is not None
             rank.stdin.close()
         for rank in self._ranks:
             if code := rank.wait(timeout=60):
@@ -185,12 +163,10 @@ class Job:
         for rank in self._ranks:
             rank.kill()
             rank.wait()
-            assert rank.stdout is not None
             rank.stdout.close()
 
 
 def _line(rank: subprocess.Popen[str]) -> str:
-    assert rank.stdout is not None
     line = rank.stdout.readline()
     if not line:
         raise RuntimeError(f"a rank ended with {rank.wait()}")
@@ -215,10 +191,10 @@ class Bench:
             bare.append(statistics.median(turn["bare"] for turn in turns))
             watched.append(statistics.median(turn["watched"] for turn in turns))
         return {
-            "ratio": asdict(Spread.of(ratio)),
-            "floor": asdict(Spread.of(floor)),
-            "bare_seconds": asdict(Spread.of(bare)),
-            "watched_seconds": asdict(Spread.of(watched)),
+            "ratio": Spread.of(ratio),
+            "floor": Spread.of(floor),
+            "bare_seconds": Spread.of(bare),
+            "watched_seconds": Spread.of(watched),
             "ranks": self._ranks,
             "rounds": rounds,
         }
@@ -317,7 +293,7 @@ class Bench:
             kind: {
                 "least_us": least[kind],
                 "more_us": least[kind] - least["bare"],
-                "paired_us": asdict(Spread.of([turn[kind] - turn["bare"] for turn in turns])),
+                "paired_us": Spread.of([turn[kind] - turn["bare"] for turn in turns]),
             }
             for kind in kinds
         }
@@ -363,12 +339,36 @@ def free_port() -> str:
         return str(probe.getsockname()[1])
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    run_alone(
-        "hook_cost", __doc__, measure, report, arguments, rounds=7, seconds=5.0, ranks=2, before=""
-    )
-    return 0
+def rows(figures: Figures) -> list[Row]:
+    rows = [
+        Row(
+            f"hook, DDP steps of about {name}: step time over bare",
+            f"{text(found['ratio'], 1, 4)}, bare {text(found['bare_seconds'], 1e3)} ms",
+            f"bare over bare {text(found['floor'], 1, 4)}",
+            f"≤ {found['target']}",
+            found["ratio"]["median"] <= found["target"],
+        )
+        for name, found in figures["ddp"].items()
+    ]
+    loop = figures["loop"]
+    peers = {"again": "bare", "before": "before", "traceml": "TraceML", "wandb": "wandb.log"}
+    beside = [
+        f"{label} {loop[kind]['paired_us']['median']:+.1f}"
+        for kind, label in peers.items()
+        if kind in loop
+    ]
+    ours = loop["watched"]["paired_us"]
+    return [
+        *rows,
+        Row(
+            "hook, CPU of a step of a plain loop, over bare turn by turn",
+            f"{text(ours, 1, 1)} µs, bare {loop['bare']['least_us']:.0f}",
+            ", ".join(beside) + " µs",
+            f"≤ {figures['target_us']:g} µs",
+            ours["median"] <= figures["target_us"],
+        ),
+    ]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_alone("hook_cost", __doc__, measure, rows, rounds=7, seconds=5.0, ranks=2, before="")

@@ -10,7 +10,6 @@ points of its loss every ``--every`` seconds and a line every ten.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
@@ -20,10 +19,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
+from benchmarks.alone import Figures, Row, run_alone
 from benchmarks.glass import Watched
-from benchmarks.measure import cpu_seconds, write_json
+from benchmarks.measure import cpu_seconds
 from distconsole.model import requests as ask
 from distconsole.model.events import Event
 from distconsole.model.names import HostName, RunId
@@ -141,8 +139,10 @@ def note(notes: Path, minute: int) -> None:
 def warm_up() -> None:
     """Have all modules compiled: to compile them takes memory, which happens once."""
     with tempfile.TemporaryDirectory(prefix="bench-hour-") as folder:
-        words = ("--be", "8", "--every", "1", "--minutes", "0", "--notes", folder)
-        with Watched([sys.executable, __file__, *words], {"XDG_DATA_HOME": folder}) as console:
+        words = ("--be", "8", "1", "0", folder)
+        with Watched(
+            [sys.executable, "-m", "benchmarks.hour", *words], {"XDG_DATA_HOME": folder}
+        ) as console:
             console.look_until(lambda text: "a verb, such as" in text, "the prompt")
 
 
@@ -156,8 +156,14 @@ def measure(world: int, every: int, minutes: int) -> dict[str, Any]:
     warm_up()
     with tempfile.TemporaryDirectory(prefix="bench-hour-") as folder:
         notes = Path(folder)
-        words = ("--be", str(world), "--every", str(every), "--minutes", str(minutes))
-        argv = [sys.executable, __file__, *words, "--notes", folder]
+        argv = [
+            sys.executable,
+            "-m",
+            "benchmarks.hour",
+            "--be",
+            *map(str, (world, every, minutes)),
+            folder,
+        ]
         environment = {"XDG_DATA_HOME": folder, "XDG_STATE_HOME": folder}
         marks = [minute for minute in MARKS if minute <= minutes]
         taken: dict[str, Any] = {}
@@ -179,9 +185,15 @@ def measure(world: int, every: int, minutes: int) -> dict[str, Any]:
         }
 
 
-def hour_cells(figures: dict[str, Any]) -> list[tuple[str, str, str, str, bool | None]]:
-    """Return figure, measured, reference, target and whether it is met, by number of ranks."""
-    cells = []
+def measure_all(ranks: str, every: int, minutes: int) -> dict[str, Any]:
+    return {
+        world: measure(int(world), every or EVERY.get(int(world), 1), minutes)
+        for world in ranks.split(",")
+    }
+
+
+def rows(figures: Figures) -> list[Row]:
+    rows = []
     for world, found in figures.items():
         target, last = found["target_bytes"], list(found["minutes"].values())[-1]["rss_bytes"]
         told = ", ".join(
@@ -190,38 +202,21 @@ def hour_cells(figures: dict[str, Any]) -> list[tuple[str, str, str, str, bool |
         )
         every = f"a window every {found['every_seconds']} s, no connections"
         met = last <= target if target else None
-        cells.append((f"memory, {world} ranks", told, every, f"≤ {target / 1e6:.0f} MB", met))
-    return cells
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--be", type=int)
-    parser.add_argument("--notes", type=Path)
-    parser.add_argument("--ranks", default=",".join(map(str, TARGETS)))
-    parser.add_argument("--every", type=int, default=0)
-    parser.add_argument("--minutes", type=int, default=MARKS[-1])
-    given = parser.parse_args(arguments)
-    if given.be:
-        be_console(given.be, given.every, given.minutes, given.notes)
-        return 0
-    figures: dict[str, Any] = {}
-    for world in map(int, given.ranks.split(",")):
-        found = measure(world, given.every or EVERY.get(world, 1), given.minutes)
-        figures[str(world)] = found
-        told = ", ".join(
-            f"{minute} min {at['rss_bytes'] / 1e6:.1f} MB (peak {at['peak_bytes'] / 1e6:.1f})"
-            for minute, at in found["minutes"].items()
-        )
-        print(
-            f"{world} ranks: {told}; CPU {found['cpu_seconds']:.0f} s, {found['seconds']:.0f} s",
-            flush=True,
-        )
-    if given.json is not None:
-        write_json(given.json, "hour", figures)
-    return 0
+        rows.append(Row(f"memory, {world} ranks", told, every, f"≤ {target / 1e6:.0f} MB", met))
+    return rows
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:2] == ["--be"]:
+        world, every, minutes = map(int, sys.argv[2:5])
+        be_console(world, every, minutes, Path(sys.argv[5]))
+    else:
+        run_alone(
+            "hour",
+            __doc__,
+            measure_all,
+            rows,
+            ranks=",".join(map(str, TARGETS)),
+            every=0,
+            minutes=MARKS[-1],
+        )

@@ -15,13 +15,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.alone import run_alone
+from benchmarks.alone import Figures, Row, run_alone, text
 from benchmarks.measure import Spread, ratios
 from distconsole_agent.journal import journal as journal_module
 from distconsole_agent.journal.journal import Journal
@@ -115,49 +114,37 @@ def measure(rounds: int, seconds: int) -> dict[str, Any]:
         "seconds": seconds,
         "target": TARGET,
         "cpu_ms_a_second": {
-            kind: asdict(Spread.of([1e3 * one for one in each])) for kind, each in cpu.items()
+            kind: Spread.of([1e3 * one for one in each]) for kind, each in cpu.items()
         },
         "longest_append_ms": {
-            kind: asdict(Spread.of([1e3 * each["longest_seconds"] for each in all_]))
+            kind: Spread.of([1e3 * each["longest_seconds"] for each in all_])
             for kind, all_ in found.items()
         },
-        "ratio": asdict(ratios(cpu["safe"], cpu["plain"])),
+        "ratio": ratios(cpu["safe"], cpu["plain"]),
     }
 
 
-def report(figures: dict[str, Any]) -> str:
-    """Return the figures as lines."""
-    return "\n".join(" · ".join(cells) for cells in journal_cost_cells(figures))
-
-
-def journal_cost_cells(figures: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Return figure, measured, and against what."""
-
-    def text(kind: str, name: str, digits: int) -> str:
-        return Spread(**figures[name][kind]).text(1, digits)
-
+def rows(figures: Figures) -> list[Row]:
+    cpu, longest = figures["cpu_ms_a_second"], figures["longest_append_ms"]
+    over, target = figures["ratio"], figures["target"]
     return [
-        (
+        Row(
             f"journal of {RANKS} ranks at 1 Hz, CPU ms a second",
-            f"{text('safe', 'cpu_ms_a_second', 3)}, {Spread(**figures['ratio']).text(1, 2)} of plain",
-            f"no checksums, no sync {text('plain', 'cpu_ms_a_second', 3)}",
+            f"{text(cpu['safe'], 1, 3)}, {text(over)} of plain",
+            f"no checksums, no sync {text(cpu['plain'], 1, 3)}",
+            f"≤ {target} of plain",
+            over["median"] <= target,
         ),
-        (
+        Row(
             "longest append of the drain's thread, ms",
-            text("safe", "longest_append_ms", 1),
-            f"no checksums, no sync {text('plain', 'longest_append_ms', 1)}",
+            text(longest["safe"], 1, 1),
+            f"no checksums, no sync {text(longest['plain'], 1, 1)}",
         ),
     ]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    if words[:1] == ["--be"]:
-        be_agent(words[1], int(words[2]))
-        return 0
-    run_alone("journal_cost", __doc__, measure, report, words, rounds=7, seconds=1800)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:2] == ["--be"]:
+        be_agent(sys.argv[2], int(sys.argv[3]))
+    else:
+        run_alone("journal_cost", __doc__, measure, rows, rounds=7, seconds=1800)

@@ -10,24 +10,22 @@ draws took meanwhile, which says less of what else the machine does. It judges n
 
 from __future__ import annotations
 
-import argparse
 import random
 import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import msgspec
 
+from benchmarks.alone import Figures, Row, run_alone
 from benchmarks.glass import Watched
 from benchmarks.logs_cost import lines
-from benchmarks.measure import Tail, cpu_seconds, write_json
+from benchmarks.measure import Tail, cpu_seconds
 from distconsole.model import requests as ask
 from distconsole.model.events import Event
 from distconsole.operations import Control, SessionSource
@@ -146,7 +144,13 @@ def measure(screen: str, keys: int, folder: str) -> dict[str, Any]:
     took: list[float] = []
     worked: list[float] = []
     home = {"XDG_DATA_HOME": folder, "XDG_STATE_HOME": folder}
-    argv = [sys.executable, __file__, "--be", "textual" if screen == "textual" else "console"]
+    argv = [
+        sys.executable,
+        "-m",
+        "benchmarks.keys",
+        "--be",
+        "textual" if screen == "textual" else "console",
+    ]
     with Watched(argv, home) as program:
         program.look_until(has(r"^\W*0 +node1 "), "the ranks")
         for key in way.opens:
@@ -163,10 +167,15 @@ def measure(screen: str, keys: int, folder: str) -> dict[str, Any]:
             worked.append(drawing_seconds(program.pid) - cpu)
         share = (cpu_seconds(program.pid) - before) / (time.monotonic() - since)
     return {
-        "seconds": asdict(Tail.of(took)),
-        "cpu_seconds": asdict(Tail.of(worked)),
+        "seconds": Tail.of(took),
+        "cpu_seconds": Tail.of(worked),
         "cpu_share": share,
     }
+
+
+def measure_all(keys: int, only: str) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="bench-keys-") as folder:
+        return {screen: measure(screen, keys, folder) for screen in only.split(",")}
 
 
 def key_text(found: dict[str, Any]) -> str:
@@ -180,12 +189,11 @@ def key_text(found: dict[str, Any]) -> str:
     return f"{took}; CPU of the drawing thread {worked}"
 
 
-def key_cells(figures: dict[str, Any]) -> list[tuple[str, str, str, str, bool]]:
-    """Return figure, measured, reference, target and whether it is met, of each screen."""
+def rows(figures: Figures) -> list[Row]:
     bare = figures.get("textual")
     against = f"a bare table to which nobody tells anything: {key_text(bare)}" if bare else ""
     return [
-        (
+        Row(
             f"a key, {screen} at {WORLD:,} ranks and {LINES_S:,} lines/s",
             key_text(found),
             against,
@@ -197,25 +205,8 @@ def key_cells(figures: dict[str, Any]) -> list[tuple[str, str, str, str, bool]]:
     ]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--be", choices=("console", "textual"))
-    parser.add_argument("--keys", type=int, default=300)
-    parser.add_argument("--only", default=",".join(WAYS))
-    given = parser.parse_args(arguments)
-    if given.be:
-        (be_console if given.be == "console" else be_textual)()
-        return 0
-    figures: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory(prefix="bench-keys-") as folder:
-        for screen in given.only.split(","):
-            figures[screen] = found = measure(screen, given.keys, folder)
-            print(f"{screen:<9} {key_text(found)}; {found['cpu_share']:.0%} of a core", flush=True)
-    if given.json is not None:
-        write_json(given.json, "keys", figures)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:2] == ["--be"]:
+        (be_console if sys.argv[2] == "console" else be_textual)()
+    else:
+        run_alone("keys", __doc__, measure_all, rows, keys=300, only=",".join(WAYS))

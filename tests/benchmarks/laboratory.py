@@ -6,26 +6,19 @@ warns of is a false finding. ``python -m benchmarks.laboratory [--json FILE] [--
 
 from __future__ import annotations
 
-import argparse
 import json
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from benchmarks.cluster import SECONDS, distconsole, environment
-from benchmarks.measure import write_json
+from benchmarks.alone import Figures, Row, run_alone
+from benchmarks.cluster import distconsole, finish
 from suite.obstacles import obstacle
 from testbed import Testbed
 from testbed.faults import BY_NAME, FAULTS, THREE_AT_ONCE, Fault, Found, Laboratory
 from testbed.slurm import SLURM_ENVIRONMENT, laboratory_slurm
-
-if TYPE_CHECKING:
-    from benchmarks.report import Row
 
 CLUSTER = 16
 TROUBLE = ("warn", "fail")
@@ -35,24 +28,14 @@ def findings(
     bed: Testbed, folder: Path, words: Sequence[str], variables: Mapping[str, str]
 ) -> tuple[list[Found], float]:
     """Return what a check warns of, and its seconds."""
-    began = time.monotonic()
-    done = subprocess.run(
-        distconsole(bed, "check", "--json", *words),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        env={**environment(folder), **variables},
-        text=True,
-        check=False,
-        timeout=SECONDS,
-    )
-    if not done.stdout:
-        raise RuntimeError(f"check ended with {done.returncode}: {done.stderr[-2000:]}")
+    command = distconsole(bed, "check", "--json", *words)
+    out, seconds = finish(command, folder, codes=range(4), **variables)
     found = [
         (each["severity"], each["check"], tuple(each["hosts"]))
-        for each in json.loads(done.stdout)["findings"]
+        for each in json.loads(out)["findings"]
         if each["severity"] in TROUBLE
     ]
-    return sorted(found), time.monotonic() - began
+    return sorted(found), seconds
 
 
 def judged(wanted: Sequence[Found], found: Sequence[Found], seconds: float) -> dict[str, Any]:
@@ -99,8 +82,9 @@ def cluster(folder: Path, healthy: int, told: Callable[[str], None]) -> dict[str
     return {"healthy": runs, "three-at-once": judged(wanted, found, seconds)}
 
 
-def measure(healthy: int, names: Sequence[str]) -> dict[str, Any]:
+def measure(healthy: int, only: str) -> dict[str, Any]:
     """Go through the list, then through the healthy clusters."""
+    names = only.split(",")
 
     def told(line: str) -> None:
         print(line, flush=True)
@@ -137,22 +121,8 @@ def line_of(name: str, verdict: Mapping[str, Any]) -> str:
     return f"{name:30} {said}{more}, {verdict['seconds']:.1f} s"
 
 
-def report(figures: Mapping[str, Any]) -> str:
-    """Return the figures in two lines."""
-    faults, healthy = figures["faults"].values(), figures["healthy"]
-    return (
-        f"{sum(each['found'] for each in faults)} of {len(faults)} faults found with their culprit, "
-        f"{sum(len(each['false']) for each in faults)} false findings beside them\n"
-        f"{sum(len(each['false']) for each in healthy)} findings in {len(healthy)} checks of "
-        f"{CLUSTER} healthy hosts"
-        + "".join(f"\nnot tried: {name}: {why}" for name, why in figures["unable"].items())
-    )
-
-
-def laboratory_rows(figures: Mapping[str, Any]) -> list[Row]:
+def rows(figures: Figures) -> list[Row]:
     """Return the summary's rows."""
-    from benchmarks.report import Row  # which imports this module
-
     faults, healthy = figures["faults"].values(), figures["healthy"]
     found = sum(each["found"] for each in faults)
     beside = sum(len(each["false"]) for each in faults)
@@ -175,18 +145,5 @@ def laboratory_rows(figures: Mapping[str, Any]) -> list[Row]:
     ]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--healthy", type=int, default=10)
-    parser.add_argument("--only", default=",".join(BY_NAME), help="names of faults")
-    given = parser.parse_args(arguments)
-    figures = measure(given.healthy, given.only.split(","))
-    print(report(figures))
-    if given.json is not None:
-        write_json(given.json, "laboratory", figures)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    run_alone("laboratory", __doc__, measure, rows, healthy=10, only=",".join(BY_NAME))

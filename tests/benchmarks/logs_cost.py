@@ -9,21 +9,16 @@ measured in turn with it.
 
 from __future__ import annotations
 
-import argparse
 import re
-import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import msgspec
 
-from benchmarks.measure import Spread, alternate, ratios, write_json
+from benchmarks.alone import Figures, Row, run_alone, text
+from benchmarks.measure import Spread, alternate, ratios
 from distconsole.model.run_events import LogLine
 from distconsole.runs.logs.buffer import LogBuffer
 from distconsole.runs.logs.filter import parse_filter
@@ -96,8 +91,7 @@ def _seconds(rows: LogRows) -> float:
     return time.perf_counter() - began
 
 
-def measure_all(rounds: int) -> dict[str, Any]:
-    """Measure and print all of it."""
+def measure(rounds: int) -> dict[str, Any]:
     steps = Steps()
     names = ("floor", "keep", "fold", "fold_digits", "filter", "search")
     ways: dict[str, Callable[[], float]] = {name: getattr(steps, name) for name in names}
@@ -106,23 +100,21 @@ def measure_all(rounds: int) -> dict[str, Any]:
     for name, seconds in found.items():
         rate = Spread.of([LINES / each for each in seconds])
         slower = ratios(seconds, found["floor"])
-        print(
-            f"{name:<12} {rate.text(1e-3, 0):>20} thousand lines/s, {slower.text()} of the floor"
-        )
-        figures["steps"][name] = {"lines_s": asdict(rate), "of_floor": asdict(slower)}
+        figures["steps"][name] = {"lines_s": rate, "of_floor": slower}
     return figures
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--rounds", type=int, default=5)
-    given = parser.parse_args(arguments)
-    figures = measure_all(given.rounds)
-    if given.json is not None:
-        write_json(given.json, "logs_cost", figures)
-    return 0
+def rows(figures: Figures) -> list[Row]:
+    return [
+        Row(
+            f"logs, {name.replace('_', ' ')}",
+            f"{found['lines_s']['median']:,.0f} lines/s, {text(found['of_floor'])} of the floor",
+            f"reading them into a deque {figures['steps']['floor']['lines_s']['median']:,.0f}",
+        )
+        for name, found in figures["steps"].items()
+        if name != "floor"
+    ]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_alone("logs_cost", __doc__, measure, rows, rounds=5)

@@ -93,18 +93,20 @@ def cost_during(pid: int, run: Callable[[], None]) -> Cost:
     return Cost((cpu_seconds(pid) - cpu_before) / seconds, rss_bytes(pid), seconds)
 
 
-def cost_over(pid: int, seconds: float) -> Cost:
-    """Return what the process ``pid`` takes over the next ``seconds``."""
-    return cost_during(pid, lambda: time.sleep(seconds))
-
-
 def alternate(
-    contestants: Mapping[str, Callable[[], float]], rounds: int
+    contestants: Mapping[str, Callable[[], float]],
+    rounds: int,
+    warmed: Callable[[], object] | None = None,
 ) -> dict[str, list[float]]:
     """Measure each contestant once a round, every other round in the opposite order.
 
-    Drift of the machine then falls on all of them alike.
+    Drift of the machine then falls on all of them alike. With ``warmed`` each runs once before, so that every program
+    was read from the disk; it is called then.
     """
+    if warmed is not None:
+        for contestant in contestants.values():
+            contestant()
+        warmed()
     found: dict[str, list[float]] = {name: [] for name in contestants}
     for number in range(rounds):
         order = list(contestants)
@@ -120,6 +122,11 @@ def ratios(measured: Sequence[float], reference: Sequence[float]) -> Spread:
         ValueError: if the two differ in length or are empty.
     """
     return Spread.of([one / other for one, other in zip(measured, reference, strict=True)])
+
+
+def spreads(found: Mapping[str, Sequence[float]]) -> dict[str, Spread]:
+    """Return the spread of each contestant's values."""
+    return {kind: Spread.of(values) for kind, values in found.items()}
 
 
 def machine() -> dict[str, Any]:

@@ -12,21 +12,19 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.alone import run_alone
+from benchmarks.alone import MIB, Figures, Row, run_alone, text
 from benchmarks.cluster import SECONDS, distconsole, environment, over_ssh, warm
-from benchmarks.measure import Spread, alternate, ratios
+from benchmarks.measure import alternate, ratios, spreads
 from testbed import Host, Testbed
 
-MIB = 2**20
 LOOK_SECONDS = 0.05
 PATIENCE_SECONDS = 5 * SECONDS
-PARTS = {"console": "distconsole run", "agent": "agent", "shim": "shim"}
 
 OF_RANK = re.compile(rb"^\[0 \w+\] (?:(\d+) and|\[distconsole: ([\d,]+) lines )", re.MULTILINE)
 
@@ -164,31 +162,32 @@ def measure(rounds: int, lines: int) -> dict[str, Any]:
         "received": floods.received,
         "shown": floods.shown,
         "peak_rss_bytes": floods.peaks.highest,
-        "seconds": {kind: asdict(Spread.of(values)) for kind, values in found.items()},
-        "ratio": asdict(ratios(found["ours"], found["ssh"])),
+        "seconds": spreads(found),
+        "ratio": ratios(found["ours"], found["ssh"]),
     }
 
 
-def report(figures: dict[str, Any]) -> str:
-    """Return the figures as a table."""
-    received = figures["received"]
-    exact = all(count == figures["lines"] for count in received)
-    lines = [f"{figures['lines']:,} lines of one rank into a file"]
-    for kind, label in (("ssh", "ssh host python -u"), ("ours", "distconsole run")):
-        lines.append(f"{label:22} {Spread(**figures['seconds'][kind]).text(1, 2)} s")
-    lines.append(f"{'ratio, same round':22} {Spread(**figures['ratio']).text(1, 2)}")
-    for part, label in PARTS.items():
-        peak = figures["peak_rss_bytes"].get(part, 0)
-        lines.append(f"{'peak memory, ' + part:22} {peak / MIB:.1f} MiB ({label})")
-    lines.append(f"lines received: {received}: {'exact' if exact else 'NOT EXACT'}")
-    lines.append(f"of these shown, others counted where they are missing: {figures['shown']}")
-    return "\n".join(lines)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    figures = run_alone("memory", __doc__, measure, report, arguments, rounds=3, lines=1_000_000)
-    return int(any(count != figures["lines"] for count in figures["received"]))
+def rows(figures: Figures) -> list[Row]:
+    lines, received = figures["lines"], figures["received"]
+    peaks = figures["peak_rss_bytes"]
+    peak = ", ".join(f"{part} {count / MIB:.1f}" for part, count in peaks.items())
+    return [
+        Row(
+            f"{lines:,} lines: received",
+            ", ".join(f"{count:,}" for count in received),
+            f"shown {', '.join(f'{count:,}' for count in figures['shown'])}, the others counted",
+            f"{lines:,}",
+            all(count == lines for count in received),
+        ),
+        Row(f"{lines:,} lines: peak memory, MiB", peak),
+        Row(
+            f"{lines:,} lines: time",
+            f"{text(figures['seconds']['ours'])} s",
+            f"{text(figures['ratio'])} of ssh into a file",
+        ),
+    ]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    figures = run_alone("memory", __doc__, measure, rows, rounds=3, lines=1_000_000)
+    sys.exit(any(count != figures["lines"] for count in figures["received"]))

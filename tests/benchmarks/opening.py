@@ -9,34 +9,23 @@ there, against a bare Textual program with a table and a prompt. They alternate;
 
 from __future__ import annotations
 
-import argparse
-import fcntl
 import os
-import pty
-import re
-import select
 import shutil
-import struct
 import subprocess
 import sys
 import tempfile
-import termios
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from benchmarks.measure import Spread, alternate, write_json
+from benchmarks.alone import Figures, Row, run_alone, text
+from benchmarks.glass import Watched
+from benchmarks.measure import alternate, spreads
 
 HELP_SECONDS, SCREEN_SECONDS = 0.12, 0.5
-GIVE_UP_SECONDS = 30.0
-COLUMNS, ROWS = 120, 36
-INVITATION = b"a verb, such as"
-ESCAPE = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
+INVITATION = "a verb, such as"
 
 ARGPARSE = """\
 import argparse
@@ -65,29 +54,10 @@ def ended(argv: Sequence[str], env: Mapping[str, str]) -> float:
 
 
 def shown(argv: Sequence[str], env: Mapping[str, str]) -> float:
-    """Return the seconds until a program's screen has the invitation of its prompt.
-
-    Raises:
-        TimeoutError: if it never has.
-    """
-    terminal, inside = pty.openpty()
-    fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+    """Return the seconds until a program's screen has the invitation of its prompt."""
     began = time.perf_counter()
-    program = subprocess.Popen(
-        argv, stdin=inside, stdout=inside, stderr=inside, env=env, start_new_session=True
-    )
-    try:
-        seen = b""
-        while INVITATION not in ESCAPE.sub(b"", seen):
-            if not select.select([terminal], [], [], GIVE_UP_SECONDS)[0]:
-                raise TimeoutError(f"{argv} shows no prompt: {seen[-300:]!r}")
-            seen += os.read(terminal, 65536)
-        return time.perf_counter() - began
-    finally:
-        program.kill()
-        program.wait()
-        os.close(inside)
-        os.close(terminal)
+    with Watched(argv, env) as program:
+        return program.look_until(lambda text: INVITATION in text, "the prompt") - began
 
 
 def measure(rounds: int) -> dict[str, Any]:
@@ -97,7 +67,7 @@ def measure(rounds: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as home:
         # Compiled modules are kept, as they are for everybody.
         kept = {name: value for name, value in os.environ.items() if "DONTWRITE" not in name}
-        env = {**kept, "HOME": home, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
+        env = {**kept, "HOME": home}
         python = sys.executable
         contestants: dict[str, Callable[[], float]] = {
             "python": partial(ended, (python, "-c", "pass"), env),
@@ -111,48 +81,30 @@ def measure(rounds: int) -> dict[str, Any]:
         found = alternate(contestants, rounds)
     return {
         "rounds": rounds,
-        "seconds": {name: asdict(Spread.of(values)) for name, values in found.items()},
+        "seconds": spreads(found),
         "targets": {"help": HELP_SECONDS, "screen": SCREEN_SECONDS},
     }
 
 
-def opening_cells(figures: Mapping[str, Any]) -> list[tuple[str, str, str, str, bool]]:
-    """Return figure, measured, reference, target and whether it is met."""
-    seconds = {name: Spread(**spread) for name, spread in figures["seconds"].items()}
+def rows(figures: Figures) -> list[Row]:
     targets = figures["targets"]
-
-    def text(name: str) -> str:
-        return f"{seconds[name].text(1000, 0)} ms"
-
+    shown = {name: f"{text(each, 1000, 0)} ms" for name, each in figures["seconds"].items()}
     against = {
-        "help": f"python -c pass {text('python')}, argparse {text('argparse')}",
-        "screen": f"bare Textual {text('textual')}",
+        "help": f"python -c pass {shown['python']}, argparse {shown['argparse']}",
+        "screen": f"bare Textual {shown['textual']}",
     }
     words = {"help": "distconsole --help", "screen": "first screen of the console"}
     return [
-        (
+        Row(
             words[name],
-            text(name),
+            shown[name],
             against[name],
             f"≤ {targets[name] * 1000:.0f} ms",
-            seconds[name].median <= targets[name],
+            figures["seconds"][name]["median"] <= targets[name],
         )
         for name in words
     ]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--rounds", type=int, default=15)
-    given = parser.parse_args(arguments)
-    figures = measure(given.rounds)
-    for cells in opening_cells(figures):
-        print("  ".join(map(str, cells)))
-    if given.json is not None:
-        write_json(given.json, "opening", figures)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    run_alone("opening", __doc__, measure, rows, rounds=15)

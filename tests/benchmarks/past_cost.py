@@ -10,7 +10,6 @@ reading the rows and doing nothing, and TensorBoard's own loader on the event fi
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import random
@@ -21,14 +20,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from benchmarks.measure import Spread, Tail, alternate, write_json
+from benchmarks.alone import Figures, Row, run_alone, text
+from benchmarks.measure import Spread, Tail, alternate, spreads
 from distconsole.model.names import RunId
 from distconsole.operations.stored.history import list_summaries
 from distconsole.runs.replay.recording import Recording
@@ -210,27 +207,26 @@ def measure(rounds: int, records: int) -> dict[str, Any]:
         return {
             "seek": seek_seconds(past, folder),
             "runs": RUNS,
-            "list_first_seconds": asdict(Spread.of(first)),
-            "list_seconds": asdict(Spread.of([many.list() for _ in range(rounds)])),
+            "list_first_seconds": Spread.of(first),
+            "list_seconds": Spread.of([many.list() for _ in range(rounds)]),
             "records": past.journal.seconds * past.journal.world * STEPS_A_WINDOW,
             "entries": past.entries(),
             "file_bytes": past.file.stat().st_size,
             "page_bytes": past.page_bytes(),
             "target_seconds": TARGET_SECONDS,
-            "seconds": {kind: asdict(Spread.of(values)) for kind, values in found.items()},
-            "cpu_seconds": {kind: asdict(Spread.of(values)) for kind, values in cpu.items()},
+            "seconds": spreads(found),
+            "cpu_seconds": spreads(cpu),
         }
     finally:
         shutil.rmtree(folder)
 
 
-def past_cost_cells(figures: dict[str, Any]) -> list[tuple[str, str, str, bool | None]]:
-    """Return figure, measured, reference and whether the target is met."""
-    seconds = {kind: Spread(**spread) for kind, spread in figures["seconds"].items()}
-    cpu = {kind: Spread(**spread) for kind, spread in figures["cpu_seconds"].items()}
+def rows(figures: Figures) -> list[Row]:
+    seconds, cpu = figures["seconds"], figures["cpu_seconds"]
     of = f"past run of {figures['records']:,} records ({figures['entries']:,} entries)"
-    rows = f"its rows by SQLite alone {seconds['rows'].text(1, 2)} s"
+    rows = f"its rows by SQLite alone {text(seconds['rows'])} s"
     target = figures["target_seconds"]
+    wanted_text = f"≤ {target:g} s"
     named = {
         "show": ("show", rows, True),
         "show_first": ("show, of a run that was not followed from here to its end", "", True),
@@ -239,53 +235,37 @@ def past_cost_cells(figures: dict[str, Any]) -> list[tuple[str, str, str, bool |
         "export_csv": ("export csv, all tables", "", False),
         "export_tensorboard": (
             "export tensorboard",
-            f"TensorBoard loads it in {seconds['tensorboard'].text(1, 2)} s",
+            f"TensorBoard loads it in {text(seconds['tensorboard'])} s",
             False,
         ),
         "export_prometheus": ("export prometheus", "", False),
     }
     seek = figures["seek"]
-    lists = {
-        name: Spread(**figures[f"{name}_seconds"]).text(1, 2) for name in ("list", "list_first")
-    }
     more = [
-        (
+        Row(
             f"{of}: replay goes to a moment",
             f"{1000 * seek['median_seconds']:.0f} ms, p99 {1000 * seek['p99_seconds']:.0f} ms",
             f"read once in {seek['read_seconds']:.2f} s",
+            wanted_text,
             seek["p99_seconds"] <= SEEK_SECONDS,
         ),
-        (
+        Row(
             f"list of {figures['runs']:,} runs",
-            f"{lists['list']} s",
-            f"all of them for the first time {lists['list_first']} s",
-            None,
+            f"{text(figures['list_seconds'])} s",
+            f"all of them for the first time {text(figures['list_first_seconds'])} s",
         ),
     ]
     return more + [
-        (
+        Row(
             f"{of}: {words}",
-            f"{seconds[kind].text(1, 2)} s (CPU {cpu[kind].text(1, 2)} s)",
+            f"{text(seconds[kind])} s (CPU {text(cpu[kind])} s)",
             against,
-            seconds[kind].median <= target if wanted else None,
+            wanted_text if wanted else "",
+            seconds[kind]["median"] <= target if wanted else None,
         )
         for kind, (words, against, wanted) in named.items()
     ]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--records", type=int, default=1_000_000)
-    given = parser.parse_args(arguments)
-    figures = measure(given.rounds, given.records)
-    for figure, measured, against, _met in past_cost_cells(figures):
-        print(f"{figure:90} {measured:48} {against}")
-    if given.json is not None:
-        write_json(given.json, "past_cost", figures)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    run_alone("past_cost", __doc__, measure, rows, rounds=5, records=1_000_000)

@@ -19,15 +19,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from benchmarks.alone import run_alone
+from benchmarks.alone import Figures, Row, run_alone, text
+from benchmarks.cluster import wait_until
 from benchmarks.glass import Watched
 from benchmarks.keys import END, HOME, has, lacks
 from benchmarks.measure import Spread, Tail, cpu_seconds, rss_bytes
@@ -35,9 +33,6 @@ from distconsole.errors import LinkLostError
 from distconsole.model.cluster import Host
 from fakes.many_nodes import RUN, name_of
 from suite.environment import scrubbed
-
-if TYPE_CHECKING:
-    from benchmarks.report import Row
 
 NODES = "DISTCONSOLE_SCALE_NODES"
 """Where the sockets of the simulated nodes lie."""
@@ -200,7 +195,10 @@ class Nodes:
             )
             for shard in range(-(-hosts // EACH))
         ]  # fmt: skip
-        wait_until(lambda: len(list(self._folder.glob("*.json"))) == len(self.processes))
+        wait_until(
+            lambda: len(list(self._folder.glob("*.json"))) == len(self.processes),
+            "the sockets of the nodes",
+        )
 
     @property
     def environment(self) -> dict[str, str]:
@@ -235,16 +233,8 @@ def nodes_of(hosts: int, ranks: int, lines_s: float) -> Iterator[Nodes]:
             nodes.close()
 
 
-def wait_until(is_so: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
-    until = time.monotonic() + seconds
-    while not is_so():
-        if time.monotonic() > until:
-            raise TimeoutError("it never came about")
-        time.sleep(0.05)
-
-
 def program(*words: str) -> list[str]:
-    return [sys.executable, __file__, "--be-console", *words]
+    return [sys.executable, "-m", "benchmarks.scale", "--be-console", *words]
 
 
 def headless(nodes: Nodes, *words: str) -> tuple[float, float, int, str]:
@@ -311,7 +301,7 @@ def watched(nodes: Nodes, seconds: float, keys: int) -> dict[str, Any]:
         behind = re.search(r"[A-Z], (\d+) s ago  ", console.glass.text)
         found["behind_seconds"] = int(behind[1]) if behind else 0
         if keys:
-            found["keys"] = asdict(Tail.of(pressed(console, nodes.hosts * nodes.ranks, keys)))
+            found["keys"] = Tail.of(pressed(console, nodes.hosts * nodes.ranks, keys))
         found["load1"] = os.getloadavg()[0]
     return found
 
@@ -324,8 +314,8 @@ def measure(hosts: int, ranks: int, seconds: float, keys: int, rounds: int) -> d
             headless(nodes, *words)  # the model answers, and modules are compiled
             each = [headless(nodes, *words) for _ in range(rounds)]
             found[name] = {
-                "seconds": asdict(Spread.of([one[0] for one in each])),
-                "cpu_seconds": asdict(Spread.of([one[1] for one in each])),
+                "seconds": Spread.of([one[0] for one in each]),
+                "cpu_seconds": Spread.of([one[1] for one in each]),
                 "peak_bytes": max(one[2] for one in each),
             }
             print(name, found[name], flush=True)
@@ -337,27 +327,28 @@ def measure(hosts: int, ranks: int, seconds: float, keys: int, rounds: int) -> d
     return found
 
 
-def scale_cells(figures: Mapping[str, Any]) -> list[tuple[str, str, str, str, bool | None]]:
-    """Return figure, measured, reference, target and whether it is met."""
+def rows(figures: Figures) -> list[Row]:
     of = f"{figures['hosts']:,} hosts x {figures['ranks']}"
     targets = figures["targets"]
-    cells: list[tuple[str, str, str, str, bool | None]] = []
+    rows: list[Row] = []
     for name in ("why", "check"):
         each = figures[name]
-        took, spent = Spread(**each["seconds"]), Spread(**each["cpu_seconds"])
-        measured = f"{took.text(1, 1)} s, CPU {spent.text(1, 1)} s, {each['peak_bytes'] / 1e6:.0f} MB at most"
+        took, spent = each["seconds"], each["cpu_seconds"]
+        measured = f"{text(took, 1, 1)} s, CPU {text(spent, 1, 1)} s, {each['peak_bytes'] / 1e6:.0f} MB at most"
         target = targets[f"{name}_seconds"]
-        cells.append((f"{of}: {name}", measured, "", f"≤ {target:g} s", took.median <= target))
+        rows.append(
+            Row(f"{of}: {name}", measured, "", f"≤ {target:g} s", took["median"] <= target)
+        )
     for name, title in (("watched", "the screen"), ("flood", "100,000 lines/s")):
         each = figures[name]
         first = each["first_screen_seconds"] if each["all"] else float("inf")
-        cells += [
-            (f"{of}, {title}: all ranks on it", f"{first:.1f} s", "", f"≤ {targets['first_screen_seconds']:g} s",
+        rows += [
+            Row(f"{of}, {title}: all ranks on it", f"{first:.1f} s", "", f"≤ {targets['first_screen_seconds']:g} s",
              first <= targets["first_screen_seconds"]),
-            (f"{of}, {title}: CPU", f"{each['cpu_share']:.2f} cores, {each['behind_seconds']} s behind",
+            Row(f"{of}, {title}: CPU", f"{each['cpu_share']:.2f} cores, {each['behind_seconds']} s behind",
              f"the nodes {each['nodes_cpu_share']:.2f}", "≤ 1 and not behind",
              each["cpu_share"] <= targets["cpu_share"] and not each["behind_seconds"]),
-            (f"{of}, {title}: memory", f"{each['rss_bytes'] / 1e6:.0f} MB, {each['threads']:,} threads",
+            Row(f"{of}, {title}: memory", f"{each['rss_bytes'] / 1e6:.0f} MB, {each['threads']:,} threads",
              f"{each['left_out']:,} lines left out by the nodes, counted", f"≤ {targets['rss_bytes'] / 1e6:.0f} MB",
              each["rss_bytes"] <= targets["rss_bytes"]),
         ]  # fmt: skip
@@ -365,29 +356,13 @@ def scale_cells(figures: Mapping[str, Any]) -> list[tuple[str, str, str, str, bo
             keys = each["keys"]
             told = f"{1000 * keys['median']:.0f} ms, p99 {1000 * keys['p99']:.0f}, longest {1000 * keys['longest']:.0f}"
             met = keys["p99"] <= targets["key_seconds"]
-            cells.append((f"{of}, {title}: a key", told, "", "p99 ≤ 100 ms", met))
-    return cells
-
-
-def report(figures: Mapping[str, Any]) -> str:
-    """Return the figures in lines."""
-    return "\n".join(f"{figure:<52} {measured}" for figure, measured, *_ in scale_cells(figures))
-
-
-def scale_rows(figures: Mapping[str, Any]) -> list[Row]:
-    """Return the summary's rows."""
-    from benchmarks.report import Row  # which imports this module
-
-    return [Row(*cells) for cells in scale_cells(figures)]
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    numbers = {"hosts": 1024, "ranks": 8, "seconds": 30.0, "keys": 300, "rounds": 3}
-    run_alone("scale", __doc__, measure, report, arguments, **numbers)
-    return 0
+            rows.append(Row(f"{of}, {title}: a key", told, "", "p99 ≤ 100 ms", met))
+    return rows
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--be-console"]:
         sys.exit(be_console(sys.argv[2:]))
-    sys.exit(main())
+    run_alone(
+        "scale", __doc__, measure, rows, hosts=1024, ranks=8, seconds=30.0, keys=300, rounds=3
+    )

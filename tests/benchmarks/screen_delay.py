@@ -11,24 +11,21 @@ the last N ranks print 60,000 lines a second together.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
-import sys
-import tempfile
 import time
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from benchmarks.cluster import Line, Program, distconsole, environment
+from benchmarks.alone import Figures, Row, run_alone
+from benchmarks.cluster import Line, Program, bed_and_folder, distconsole, environment
 from benchmarks.glass import Watched
-from benchmarks.measure import Tail, cpu_seconds, rss_bytes, write_json
+from benchmarks.measure import Tail, cpu_seconds, rss_bytes
 from distconsole_agent.contract.limits import WINDOW_SECONDS
-from testbed import Host, Testbed
+from testbed import Host
 
 RANKS = 8
 HOSTS = 2
@@ -107,16 +104,14 @@ def of_lines(lines: Sequence[Line], began_ms: int) -> dict[int, list[Shown]]:
     return told
 
 
-def measure(seconds: float, hosts: int = HOSTS, flooding: int = 0) -> dict[str, Any]:
+def measure(seconds: float, hosts: int, flood: int) -> dict[str, Any]:
     """Watch a run for so long, of which so many ranks flood their output."""
     nproc = RANKS // hosts
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-delay-")))
-        bed = stack.enter_context(Testbed(hosts=hosts))
+    with bed_and_folder(hosts=hosts) as (bed, folder), ExitStack() as stack:
         script = folder / "marks.py"
         script.write_text(SCRIPT)
         began_ms = time.time_ns() // 1_000_000
-        quiet, lines = str(RANKS - flooding), str(LINES_PER_RECORD // max(1, flooding))
+        quiet, lines = str(RANKS - flood), str(LINES_PER_RECORD // max(1, flood))
         words = ("--json", "--nproc", str(nproc), str(script), str(began_ms), quiet, lines)
         run = stack.enter_context(Program(distconsole(bed, "run", *words), environment(folder)))
         name = json.loads(run.see('"event":"plan"')[0].text)["run"]
@@ -179,7 +174,7 @@ def measure(seconds: float, hosts: int = HOSTS, flooding: int = 0) -> dict[str, 
         "rss_bytes": rss,
         "rss_json_bytes": rss_json,
         "rss_agent_bytes": rss_agent,
-        "flooding": flooding,
+        "flooding": flood,
         "lines_s": printed / (max(map(max, marks)) / 1000),
     }
 
@@ -195,45 +190,23 @@ def delay_text(found: Mapping[str, float]) -> str:
     return f"median {median:.2f} s, p99 {p99:.2f} s, longest {longest:.2f} s{missing}"
 
 
-def delay_cells(figures: Mapping[str, Any]) -> list[tuple[str, str, str, str, bool]]:
-    """Return figure, measured, reference, target and whether it is met."""
+def rows(figures: Figures) -> list[Row]:
     target = figures["target_seconds"]
     cost = f"{figures['cpu_share']:.1%} of a core, {figures['rss_bytes'] / 1e6:.0f} MB"
     return [
-        (
+        Row(
             f"from a record of {figures['ranks']} ranks to the screen ({cost})",
             delay_text(figures["screen"]),
             f"to a line of run --json: {delay_text(figures['json_lines'])}",
             f"p99 ≤ {target:.1f} s",
             figures["screen"]["p99"] <= target and not figures["screen"]["missing"],
-        )
+        ),
+        Row(
+            f"{figures['flooding']} ranks print {figures['lines_s']:,.0f} lines/s",
+            f"run --json {figures['rss_json_bytes'] / 1e6:.0f} MB, agent {figures['rss_agent_bytes'] / 1e6:.0f} MB",
+        ),
     ]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--hosts", type=int, default=HOSTS)
-    parser.add_argument("--flood", type=int, default=0)
-    given = parser.parse_args(arguments)
-    figures = measure(given.seconds, given.hosts, given.flood)
-    print(
-        f"{figures['screen']['count']:,} records of {RANKS} ranks, interval {WINDOW_SECONDS:g} s"
-    )
-    for kind in ("screen", "json_lines"):
-        print(f"{kind:<12} {delay_text(figures[kind])}")
-    print(
-        f"CPU {figures['cpu_share']:.1%} of a core, {figures['bytes_s']:,.0f} bytes/s, {figures['rss_bytes'] / 1e6:.0f} MB"
-    )
-    print(
-        f"{figures['flooding']} ranks print {figures['lines_s']:,.0f} lines/s; "
-        f"run --json {figures['rss_json_bytes'] / 1e6:.0f} MB, agent {figures['rss_agent_bytes'] / 1e6:.0f} MB"
-    )
-    if given.json is not None:
-        write_json(given.json, "screen_delay", figures)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    run_alone("screen_delay", __doc__, measure, rows, seconds=60.0, hosts=HOSTS, flood=0)

@@ -6,19 +6,16 @@ distconsole, the same ranks started by hand over ssh, torchrun and horovodrun. I
 
 from __future__ import annotations
 
-import argparse
 import re
-import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cluster import Program, distconsole, environment, over_ssh, warm
-from benchmarks.measure import Spread, alternate, ratios, write_json
+from benchmarks.alone import Figures, Row, run_alone, text
+from benchmarks.cluster import Program, bed_and_folder, distconsole, environment, over_ssh, warm
+from benchmarks.measure import alternate, ratios, spreads
 from suite.obstacles import obstacle
 from testbed import Testbed
 
@@ -174,29 +171,23 @@ class Starts:
         return str(path)
 
 
-def measure(rounds: int, kinds: Sequence[str]) -> dict[str, Any]:
+def measure(rounds: int, only: str) -> dict[str, Any]:
     """Start each kind once a round and return seconds, and ratios within the same round."""
+    kinds = [kind for kind in LABELS if kind == "by_hand" or kind in only.split(",")]
     skipped = {"horovodrun": reason} if (reason := obstacle("horovod")) else {}
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-start-")))
-        bed = stack.enter_context(Testbed(hosts=2, node_ssh=True))
+    with bed_and_folder(hosts=2, node_ssh=True) as (bed, folder):
         starts = Starts(bed, folder)
         contestants: dict[str, Callable[[], float]] = {
             kind: partial(starts.seconds, kind) for kind in kinds if kind not in skipped
         }
-        for contestant in contestants.values():
-            contestant()  # every program was read from the disk once
-        starts.script_seconds.clear()
-        found = alternate(contestants, rounds)
+        found = alternate(contestants, rounds, warmed=starts.script_seconds.clear)
     return {
         "rounds": rounds,
         "skipped": skipped,
-        "seconds": {kind: asdict(Spread.of(values)) for kind, values in found.items()},
-        "script_seconds": {
-            kind: asdict(Spread.of(values)) for kind, values in starts.script_seconds.items()
-        },
+        "seconds": spreads(found),
+        "script_seconds": spreads(starts.script_seconds),
         "ratios": {
-            kind: asdict(ratios(values, found["by_hand"]))
+            kind: ratios(values, found["by_hand"])
             for kind, values in found.items()
             if kind != "by_hand"
         },
@@ -204,36 +195,24 @@ def measure(rounds: int, kinds: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def report(figures: dict[str, Any]) -> str:
-    """Return the figures as a table."""
-    lines = [
-        f"{'seconds from the command':34} {'to the script':20}"
-        f" {'to the first all-reduce':24} over by hand, same round"
+def rows(figures: Figures) -> list[Row]:
+    over = figures["ratios"]
+    shown = {
+        kind: f"{text(seconds)} s (script at {text(figures['script_seconds'][kind])} s)"
+        for kind, seconds in figures["seconds"].items()
+    }
+    rows = [
+        Row(
+            f"start, {kind.replace('_', ' ')}",
+            shown[kind],
+            f"{text(over[kind])} of by hand",
+            f"≤ {figures['target']} of by hand" if kind == "warm" else "",
+            over[kind]["median"] <= figures["target"] if kind == "warm" else None,
+        )
+        for kind in over
     ]
-    for kind, seconds in figures["seconds"].items():
-        ratio = figures["ratios"].get(kind)
-        over = Spread(**ratio).text(1, 2) if ratio else ""
-        script = Spread(**figures["script_seconds"][kind]).text(1, 2)
-        all_reduce = Spread(**seconds).text(1, 2)
-        lines.append(f"{LABELS[kind]:34} {script:20} {all_reduce:24} {over}".rstrip())
-    lines += [f"{LABELS[kind]}: not measured: {why}" for kind, why in figures["skipped"].items()]
-    lines.append(f"target: {TARGET} with a warm agent")
-    return "\n".join(lines)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--only", default=",".join(LABELS), help="by_hand is always among them")
-    given = parser.parse_args(arguments)
-    kinds = [kind for kind in LABELS if kind == "by_hand" or kind in given.only.split(",")]
-    figures = measure(given.rounds, kinds)
-    print(report(figures))
-    if given.json is not None:
-        write_json(given.json, "start", figures)
-    return 0
+    return [Row("start, by hand over ssh", shown["by_hand"]), *rows]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_alone("start", __doc__, measure, rows, rounds=7, only=",".join(LABELS))

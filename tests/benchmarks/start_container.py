@@ -7,23 +7,17 @@ for each rank, and without any. Agents run.
 from __future__ import annotations
 
 import sys
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from benchmarks.alone import run_alone
-from benchmarks.cluster import warm
-from benchmarks.measure import Spread, alternate, ratios
+from benchmarks.alone import Figures, Row, run_alone, text
+from benchmarks.cluster import bed_and_folder, warm
+from benchmarks.measure import alternate, ratios, spreads
 from benchmarks.start import Starts, Times
 from suite.podman import NEW, RUNNING, install_podman, lacks_podman
 from testbed import Testbed
-
-if TYPE_CHECKING:
-    from benchmarks.report import Row
 
 TARGET = 1.2
 
@@ -77,63 +71,31 @@ def measure(rounds: int) -> dict[str, Any]:
     if reason := lacks_podman():
         nothing: dict[str, Any] = {"seconds": {}, "script_seconds": {}, "ratios": {}}
         return {"rounds": 0, "skipped": reason, "target": TARGET, **nothing}
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-start-")))
-        bed = stack.enter_context(Testbed(hosts=2))
+    with bed_and_folder(hosts=2) as (bed, folder):
         for host in bed.hosts:
             install_podman(host)
         starts = ContainerStarts(bed, folder)
         contestants: dict[str, Callable[[], float]] = {
             kind: partial(starts.seconds, kind) for kind in LABELS
         }
-        for contestant in contestants.values():
-            contestant()  # every program was read from the disk once
-        starts.script_seconds.clear()
-        found = alternate(contestants, rounds)
+        found = alternate(contestants, rounds, warmed=starts.script_seconds.clear)
     return {
         "rounds": rounds,
         "skipped": "",
-        "seconds": {kind: asdict(Spread.of(values)) for kind, values in found.items()},
-        "script_seconds": {
-            kind: asdict(Spread.of(values)) for kind, values in starts.script_seconds.items()
-        },
-        "ratios": {
-            kind: asdict(ratios(found[kind], found["bare"])) for kind in ("running", "new")
-        },
+        "seconds": spreads(found),
+        "script_seconds": spreads(starts.script_seconds),
+        "ratios": {kind: ratios(found[kind], found["bare"]) for kind in ("running", "new")},
         "target": TARGET,
     }
 
 
-def report(figures: Mapping[str, Any]) -> str:
-    """Return the figures as a table."""
-    if figures["skipped"]:
-        return f"not measured: {figures['skipped']}"
-    lines = [
-        f"{'seconds from the command':34} {'to the script':20} {'to the first step':20}"
-        " over bare, same round"
-    ]
-    for kind, seconds in figures["seconds"].items():
-        ratio = figures["ratios"].get(kind)
-        over = Spread(**ratio).text(1, 2) if ratio else ""
-        script = Spread(**figures["script_seconds"][kind]).text(1, 2)
-        step = Spread(**seconds).text(1, 2)
-        lines.append(f"{LABELS[kind]:34} {script:20} {step:20} {over}".rstrip())
-    lines.append(f"target: {figures['target']} in a running container")
-    return "\n".join(lines)
-
-
-def start_container_rows(figures: Mapping[str, Any]) -> list[Row]:
+def rows(figures: Figures) -> list[Row]:
     """Return what the summary of all benchmarks takes."""
-    from benchmarks.report import Row
-
-    def seconds(kind: str) -> str:
-        return f"{Spread(**figures['seconds'][kind]).text(1, 2)} s"
-
     return [
         Row(
             f"start, {LABELS[kind]}",
-            seconds(kind),
-            f"{Spread(**over).text(1, 2)} of bare, {seconds('bare')}",
+            f"{text(figures['seconds'][kind])} s",
+            f"{text(over)} of bare, {text(figures['seconds']['bare'])} s",
             f"≤ {figures['target']} of bare" if kind == "running" else "",
             over["median"] <= figures["target"] if kind == "running" else None,
         )
@@ -141,10 +103,5 @@ def start_container_rows(figures: Mapping[str, Any]) -> list[Row]:
     ]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    run_alone("start_container", __doc__, measure, report, arguments, rounds=7)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    run_alone("start_container", __doc__, measure, rows, rounds=7)

@@ -6,24 +6,17 @@ distconsole against horovodrun, and against mpirun, Open MPI's and MPICH's, type
 
 from __future__ import annotations
 
-import sys
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from benchmarks.alone import run_alone
-from benchmarks.cluster import over_ssh, warm
-from benchmarks.measure import Spread, alternate, ratios
+from benchmarks.alone import Figures, Row, run_alone, text
+from benchmarks.cluster import bed_and_folder, over_ssh, warm
+from benchmarks.measure import alternate, ratios, spreads
 from benchmarks.start import Starts, Times
 from suite.obstacles import MPICH, obstacle
 from testbed import Testbed
-
-if TYPE_CHECKING:
-    from benchmarks.report import Row
 
 AGAINST = {
     "ours_horovod": "horovodrun",
@@ -111,60 +104,29 @@ def measure(rounds: int) -> dict[str, Any]:
         tool: why for tool, need in NEEDS.items() if (why := obstacle(need) or obstacle("mpi"))
     }
     pairs = {ours: theirs for ours, theirs in AGAINST.items() if theirs not in skipped}
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-start-")))
-        bed = stack.enter_context(Testbed(hosts=2, node_ssh=True))
+    with bed_and_folder(hosts=2, node_ssh=True) as (bed, folder):
         starts = EngineStarts(bed, folder)
         contestants: Mapping[str, Callable[[], float]] = {
             kind: partial(starts.seconds, kind) for pair in pairs.items() for kind in pair
         }
-        for contestant in contestants.values():
-            contestant()  # every program was read from the disk once
-        starts.script_seconds.clear()
-        found = alternate(contestants, rounds)
+        found = alternate(contestants, rounds, warmed=starts.script_seconds.clear)
     return {
         "rounds": rounds,
-        "seconds": {kind: asdict(Spread.of(values)) for kind, values in found.items()},
-        "script_seconds": {
-            kind: asdict(Spread.of(values)) for kind, values in starts.script_seconds.items()
-        },
-        "ratios": {
-            ours: asdict(ratios(found[ours], found[theirs])) for ours, theirs in pairs.items()
-        },
+        "seconds": spreads(found),
+        "script_seconds": spreads(starts.script_seconds),
+        "ratios": {ours: ratios(found[ours], found[theirs]) for ours, theirs in pairs.items()},
         "skipped": skipped,
         "targets": TARGETS,
     }
 
 
-def report(figures: Mapping[str, Any]) -> str:
-    """Return the figures as a table."""
-    lines = [
-        f"{'seconds from the command':34} {'to the script':20} {'to the first all-reduce':24}"
-        " over the tool by hand, same round"
-    ]
-    for kind, seconds in figures["seconds"].items():
-        ratio = figures["ratios"].get(kind)
-        over = Spread(**ratio).text(1, 2) if ratio else ""
-        wanted = f" (target {figures['targets'][kind]})" if ratio else ""
-        script = Spread(**figures["script_seconds"][kind]).text(1, 2)
-        all_reduce = Spread(**seconds).text(1, 2)
-        lines.append(f"{LABELS[kind]:34} {script:20} {all_reduce:24} {over}{wanted}".rstrip())
-    lines += [f"not measured: {tool}, {why}" for tool, why in figures["skipped"].items()]
-    return "\n".join(lines)
-
-
-def start_engines_rows(figures: Mapping[str, Any]) -> list[Row]:
+def rows(figures: Figures) -> list[Row]:
     """Return what the summary of all benchmarks takes."""
-    from benchmarks.report import Row
-
-    def seconds(kind: str) -> str:
-        return Spread(**figures["seconds"][kind]).text(1, 2)
-
     return [
         Row(
             f"start, {LABELS[ours].removeprefix('distconsole ')}",
-            f"{seconds(ours)} s",
-            f"{Spread(**over).text(1, 2)} of {AGAINST[ours]}, {seconds(AGAINST[ours])} s",
+            f"{text(figures['seconds'][ours])} s",
+            f"{text(over)} of {AGAINST[ours]}, {text(figures['seconds'][AGAINST[ours]])} s",
             f"≤ {figures['targets'][ours]} of {AGAINST[ours]}",
             over["median"] <= figures["targets"][ours],
         )
@@ -172,10 +134,5 @@ def start_engines_rows(figures: Mapping[str, Any]) -> list[Row]:
     ]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    run_alone("start_engines", __doc__, measure, report, arguments, rounds=7)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    run_alone("start_engines", __doc__, measure, rows, rounds=7)

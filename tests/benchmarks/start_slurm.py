@@ -10,20 +10,17 @@ submitted is held against sbatch, what runs in a job against srun.
 from __future__ import annotations
 
 import sys
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.alone import run_alone
-from benchmarks.cluster import environment, over_ssh, wait_until, warm
-from benchmarks.measure import Spread, alternate, ratios
+from benchmarks.alone import Figures, Row, run_alone, text
+from benchmarks.cluster import bed_and_folder, environment, over_ssh, wait_until, warm
+from benchmarks.measure import alternate, ratios, spreads
 from benchmarks.start import FIRST_PORT, until_all
 from suite.obstacles import obstacle
-from testbed import Testbed
 from testbed.slurm import SLURM_ENVIRONMENT, Slurm
 
 TARGET = 1.2
@@ -128,45 +125,45 @@ def measure(rounds: int) -> dict[str, Any]:
     """Start each kind once a round and return seconds, and ratios within the same round."""
     if reason := obstacle("slurm"):
         return {"rounds": 0, "skipped": reason, "seconds": {}, "ratios": {}, "target": TARGET}
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-slurm-")))
-        bed = stack.enter_context(Testbed(hosts=3, environment=SLURM_ENVIRONMENT))
+    with (
+        bed_and_folder(hosts=3, environment=SLURM_ENVIRONMENT) as (bed, folder),
+        ExitStack() as stack,
+    ):
         starts = Starts(stack.enter_context(Slurm(bed)), folder)
         contestants: dict[str, Callable[[], float]] = {
             kind: partial(getattr(starts, kind)) for kind in LABELS
         }
-        for contestant in contestants.values():
-            contestant()  # every program was read from the disk once
-        found = alternate(contestants, rounds)
+        found = alternate(contestants, rounds, warmed=lambda: None)
     return {
         "rounds": rounds,
         "skipped": "",
-        "seconds": {kind: asdict(Spread.of(values)) for kind, values in found.items()},
+        "seconds": spreads(found),
         "ratios": {
-            kind: asdict(ratios(found[kind], found[against]))
-            for kind, against in REFERENCE.items()
+            kind: ratios(found[kind], found[against]) for kind, against in REFERENCE.items()
         },
         "target": TARGET,
     }
 
 
-def report(figures: dict[str, Any]) -> str:
-    """Return the figures as a table."""
-    if figures["skipped"]:
-        return f"not measured: {figures['skipped']}"
-    lines = [f"{'seconds from the command to':36} the first all-reduce     over srun, same round"]
-    for kind, seconds in figures["seconds"].items():
-        ratio = figures["ratios"].get(kind)
-        over = Spread(**ratio).text(1, 2) if ratio else ""
-        lines.append(f"{LABELS[kind]:36} {Spread(**seconds).text(1, 2):24} {over}".rstrip())
-    lines.append(f"target: {TARGET}")
-    return "\n".join(lines)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    run_alone("start_slurm", __doc__, measure, report, arguments, rounds=7)
-    return 0
+def rows(figures: Figures) -> list[Row]:
+    named = {"inside": "in a Slurm job", "submitted": "--slurm submits"}
+    return (
+        [
+            Row(
+                f"start, {named[kind]}",
+                f"{text(figures['seconds'][kind])} s",
+                f"{text(over)} of {against}, {text(figures['seconds'][against])} s",
+                f"≤ {figures['target']} of {against}",
+                over["median"] <= figures["target"],
+            )
+            for (kind, over), against in zip(
+                figures["ratios"].items(), ("srun", "sbatch"), strict=True
+            )
+        ]
+        if figures["ratios"]
+        else []
+    )
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_alone("start_slurm", __doc__, measure, rows, rounds=7)

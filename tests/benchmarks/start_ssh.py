@@ -6,34 +6,24 @@ verb by paramiko, one after the other. Agents run, keys let in.
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from benchmarks.alone import run_alone
-from benchmarks.cluster import SECONDS, Program, distconsole, environment, over_ssh, warm
-from benchmarks.measure import Spread, alternate, ratios
+from benchmarks.alone import Figures, Row, run_alone, text
+from benchmarks.cluster import (
+    bed_and_folder,
+    distconsole,
+    finish,
+    log_in_to_all,
+    warm,
+)
+from benchmarks.measure import alternate, ratios, spreads
 from testbed import Testbed
-
-if TYPE_CHECKING:
-    from benchmarks.report import Row
 
 TARGET = 1.1
 VERBS = {"top": ("top", "--once"), "run": ("run", "--launcher", "torch")}
-LABELS = {
-    "ssh": "ssh to all, `true`",
-    "top_openssh": "top --once --transport openssh",
-    "top_paramiko": "top --once --transport paramiko",
-    "run_openssh": "run --transport openssh",
-    "run_paramiko": "run --transport paramiko",
-}
 
 
 class Starts:
@@ -44,48 +34,23 @@ class Starts:
         (script := folder / "says.py").write_text("print('it runs')\n")
         self._script = str(script)
 
-    def ssh(self) -> float:
-        began = time.monotonic()
-        with ExitStack() as stack:
-            commands = [over_ssh(self._bed, host.name, "true") for host in self._bed.hosts]
-            for program in [stack.enter_context(Program(command)) for command in commands]:
-                program.wait()
-        return time.monotonic() - began
-
     def ours(self, verb: str, transport: str) -> float:
         """Seconds of a verb, the program's start and end included; raises RuntimeError if it fails."""
         words = [*VERBS[verb], "--transport", transport]
         words += [self._script] if verb == "run" else []
-        began = time.monotonic()
-        done = subprocess.run(
-            distconsole(self._bed, *words),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            env=environment(self._folder),
-            text=True,
-            check=False,
-            timeout=SECONDS,
-        )
-        seconds = time.monotonic() - began
-        if done.returncode:
-            raise RuntimeError(f"{verb} ended with {done.returncode}: {done.stderr[-2000:]}")
-        return seconds
+        return finish(distconsole(self._bed, *words), self._folder)[1]
 
 
 def measure(rounds: int, hosts: int) -> dict[str, Any]:
     """Do each once a round; return seconds, and ratios within the same round."""
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-ssh-")))
-        bed = stack.enter_context(Testbed(hosts))
+    with bed_and_folder(hosts) as (bed, folder):
         warm(bed, folder)
         starts = Starts(bed, folder)
-        contestants: dict[str, Callable[[], float]] = {"ssh": starts.ssh}
+        contestants: dict[str, Callable[[], float]] = {"ssh": partial(log_in_to_all, bed)}
         for verb in VERBS:
             for transport in ("openssh", "paramiko"):
                 contestants[f"{verb}_{transport}"] = partial(starts.ours, verb, transport)
-        for contestant in contestants.values():
-            contestant()  # every program was read from the disk once
-        found = alternate(contestants, rounds)
+        found = alternate(contestants, rounds, warmed=lambda: None)
     floors = {
         verb: [sum(pair) for pair in zip(found["ssh"], found[f"{verb}_paramiko"], strict=True)]
         for verb in VERBS
@@ -93,35 +58,20 @@ def measure(rounds: int, hosts: int) -> dict[str, Any]:
     return {
         "hosts": hosts,
         "rounds": rounds,
-        "seconds": {kind: asdict(Spread.of(values)) for kind, values in found.items()},
-        "ratios": {verb: asdict(ratios(found[f"{verb}_openssh"], floors[verb])) for verb in VERBS},
+        "seconds": spreads(found),
+        "ratios": {verb: ratios(found[f"{verb}_openssh"], floors[verb]) for verb in VERBS},
         "target": TARGET,
     }
 
 
-def report(figures: Mapping[str, Any]) -> str:
-    """Return the figures as a table."""
-    lines = [f"{figures['hosts']} hosts{'':27} seconds"]
-    for kind, seconds in figures["seconds"].items():
-        lines.append(f"{LABELS[kind]:34} {Spread(**seconds).text(1, 2)}")
-    for verb, over in figures["ratios"].items():
-        what = f"{verb}, over ssh and paramiko"
-        lines.append(f"{what:34} {Spread(**over).text(1, 2)} (target {figures['target']})")
-    return "\n".join(lines)
-
-
-def start_ssh_rows(figures: Mapping[str, Any]) -> list[Row]:
+def rows(figures: Figures) -> list[Row]:
     """Return what the summary of all benchmarks takes."""
-    from benchmarks.report import Row
-
-    def seconds(kind: str) -> str:
-        return f"{Spread(**figures['seconds'][kind]).text(1, 2)} s"
-
+    seconds = {kind: f"{text(found)} s" for kind, found in figures["seconds"].items()}
     return [
         Row(
             f"{verb} by ssh, {figures['hosts']} hosts",
-            seconds(f"{verb}_openssh"),
-            f"{Spread(**over).text(1, 2)} of ssh to all, {seconds('ssh')}, and by paramiko, {seconds(f'{verb}_paramiko')}",
+            seconds[f"{verb}_openssh"],
+            f"{text(over)} of ssh to all, {seconds['ssh']}, and by paramiko, {seconds[f'{verb}_paramiko']}",
             f"≤ {figures['target']}",
             over["median"] <= figures["target"],
         )
@@ -129,10 +79,5 @@ def start_ssh_rows(figures: Mapping[str, Any]) -> list[Row]:
     ]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    run_alone("start_ssh", __doc__, measure, report, arguments, rounds=7, hosts=4)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    run_alone("start_ssh", __doc__, measure, rows, rounds=7, hosts=4)

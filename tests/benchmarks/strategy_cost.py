@@ -15,15 +15,11 @@ import socket
 import statistics
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
-from benchmarks.alone import run_alone
+from benchmarks.alone import Figures, Row, run_alone
 from benchmarks.measure import Spread
-
-if TYPE_CHECKING:
-    from benchmarks.report import Row
 
 TARGET = 0.99
 """Steps a second under the strategy, at least so many of those by hand."""
@@ -113,12 +109,12 @@ def measure(steps: int, ranks: int, batch: int, width: int) -> dict[str, Any]:
     if found["far"]:
         raise RuntimeError(f"the loops ended {found['far']} apart")
     return {
-        "ratio": asdict(_ratio(found["hand"], found["ours"])),
-        "noise": asdict(_ratio(found["hand"], found["again"])),
-        "cpu_ratio": asdict(_ratio(found["hand cpu"], found["ours cpu"])),
-        "cpu_noise": asdict(_ratio(found["hand cpu"], found["again cpu"])),
-        "hand_seconds": asdict(Spread.of(found["hand"])),
-        "ours_seconds": asdict(Spread.of(found["ours"])),
+        "ratio": _ratio(found["hand"], found["ours"]),
+        "noise": _ratio(found["hand"], found["again"]),
+        "cpu_ratio": _ratio(found["hand cpu"], found["ours cpu"]),
+        "cpu_noise": _ratio(found["hand cpu"], found["again cpu"]),
+        "hand_seconds": Spread.of(found["hand"]),
+        "ours_seconds": Spread.of(found["ours"]),
         "steps": steps,
         "ranks": ranks,
         "batch": batch,
@@ -136,37 +132,6 @@ def _ratio(by_hand: Sequence[float], other: Sequence[float]) -> Spread:
         for first in range(0, len(over) - size + 1, size)
     ]
     return Spread(statistics.median(over), min(parts), max(parts))
-
-
-def report(figures: Mapping[str, Any]) -> str:
-    """Return the figures as lines, median [lowest-highest]."""
-    ratio, noise, ours = (Spread(**figures[name]) for name in ("ratio", "noise", "ours_seconds"))
-    return (
-        f'ResNet-18, strategy("ddp"), {figures["ranks"]} gloo ranks, {figures["steps"]} steps in '
-        f"turns: {ours.text(1e3, 1)} ms a step, {ratio.text(1, 4)} of the steps/s of a loop by "
-        f"hand (the same loop again {noise.text(1, 4)}), target >= {figures['target']}\n"
-        f"by CPU time: {Spread(**figures['cpu_ratio']).text(1, 4)} "
-        f"(the same loop again {Spread(**figures['cpu_noise']).text(1, 4)})"
-    )
-
-
-def strategy_cost_rows(figures: Mapping[str, Any]) -> list[Row]:
-    """Return the summary's row."""
-    from benchmarks.report import Row  # which imports this module
-
-    ratio, noise, ours, cpu, cpu_noise = (
-        Spread(**figures[name])
-        for name in ("ratio", "noise", "ours_seconds", "cpu_ratio", "cpu_noise")
-    )
-    return [
-        Row(
-            'strategy("ddp"), ResNet-18: steps/s over a loop by hand',
-            f"{ratio.text(1, 4)}, by CPU time {cpu.text(1, 4)}, steps of {ours.text(1e3, 0)} ms",
-            f"the loop over itself {noise.text(1, 4)}, by CPU time {cpu_noise.text(1, 4)}",
-            f"≥ {figures['target']}",
-            ratio.median >= figures["target"],
-        )
-    ]
 
 
 def _ranks(words: Sequence[str], ranks: int) -> dict[str, Any]:
@@ -206,20 +171,22 @@ def _ranks(words: Sequence[str], ranks: int) -> dict[str, Any]:
     return found
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    run_alone(
-        "strategy_cost",
-        __doc__,
-        measure,
-        report,
-        arguments,
-        steps=400,
-        ranks=2,
-        batch=16,
-        width=16,
+def rows(figures: Figures) -> list[Row]:
+    """Return the summary's row."""
+    ratio, noise, ours, cpu, cpu_noise = (
+        Spread(**figures[name])
+        for name in ("ratio", "noise", "ours_seconds", "cpu_ratio", "cpu_noise")
     )
-    return 0
+    return [
+        Row(
+            'strategy("ddp"), ResNet-18: steps/s over a loop by hand',
+            f"{ratio.text(1, 4)}, by CPU time {cpu.text(1, 4)}, steps of {ours.text(1e3, 0)} ms",
+            f"the loop over itself {noise.text(1, 4)}, by CPU time {cpu_noise.text(1, 4)}",
+            f"≥ {figures['target']}",
+            ratio.median >= figures["target"],
+        )
+    ]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_alone("strategy_cost", __doc__, measure, rows, steps=400, ranks=2, batch=16, width=16)

@@ -10,17 +10,15 @@ import os
 import random
 import shutil
 import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.alone import run_alone
-from benchmarks.measure import Spread, alternate
+from benchmarks.alone import Figures, Row, run_alone, text
+from benchmarks.cluster import bed_and_folder
+from benchmarks.measure import alternate, spreads
 from distconsole.config.schema import Config
 from distconsole.launch.sync.kept_code import KeptCode
 from distconsole.launch.sync.send import bring, gather
@@ -33,14 +31,6 @@ from testbed import Testbed
 TARGET_SECONDS = 1.0
 FILES = 2000
 SEED = 7
-
-LABELS = {
-    "first": "first time, all files new",
-    "changed": "one file changed",
-    "same": "no file changed",
-    "rsync": "rsync -a, one file changed",
-    "rsync_kept": "rsync -a, one file changed, ssh connections kept",
-}
 
 
 class Project:
@@ -129,9 +119,7 @@ class Project:
 def measure(rounds: int) -> dict[str, Any]:
     """Bring the project each way once a round and return seconds."""
     skipped = {} if shutil.which("rsync") else {"rsync": "rsync is not installed"}
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-sync-")))
-        bed = stack.enter_context(Testbed(hosts=2))
+    with bed_and_folder(hosts=2) as (bed, folder), ExitStack() as stack:
         hosts = tuple(Host(name=HostName(name)) for name in bed.host_names)
         cluster = Cluster(hosts, str(bed.ssh_config), None)
         session = stack.enter_context(Session(Config(), cluster))
@@ -153,28 +141,26 @@ def measure(rounds: int) -> dict[str, Any]:
         "size": size,
         "hosts": 2,
         "skipped": skipped,
-        "seconds": {kind: asdict(Spread.of(values)) for kind, values in found.items()},
+        "seconds": spreads(found),
         "target_seconds": TARGET_SECONDS,
     }
 
 
-def report(figures: dict[str, Any]) -> str:
-    """Return the figures as a table."""
-    size = figures["size"] / 2**20
-    lines = [f"{figures['files']:,} files, {size:.1f} MiB, to {figures['hosts']} hosts: seconds"]
-    lines += [
-        f"{LABELS[kind]:52} {Spread(**seconds).text(1, 2)}"
-        for kind, seconds in figures["seconds"].items()
+def rows(figures: Figures) -> list[Row]:
+    seconds, wanted = figures["seconds"], figures["target_seconds"]
+    peers = {"first": "", "changed": "rsync", "same": ""}
+    names = {"first": "all new", "changed": "one changed", "same": "none changed"}
+    return [
+        Row(
+            f"sync, {figures['files']:,} files to two hosts, {names[kind]}",
+            f"{text(seconds[kind])} s",
+            f"rsync -a {text(seconds[peer])} s" if peer in seconds else "",
+            f"≤ {wanted:g} s" if kind == "changed" else "",
+            seconds[kind]["median"] <= wanted if kind == "changed" else None,
+        )
+        for kind, peer in peers.items()
     ]
-    lines += [f"{kind}: not measured: {why}" for kind, why in figures["skipped"].items()]
-    lines.append(f"target: {figures['target_seconds']:g} s with one file changed")
-    return "\n".join(lines)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    run_alone("sync_cost", __doc__, measure, report, arguments, rounds=9)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_alone("sync_cost", __doc__, measure, rows, rounds=9)

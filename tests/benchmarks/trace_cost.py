@@ -13,20 +13,16 @@ import itertools
 import json
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from benchmarks.alone import run_alone
-from benchmarks.cluster import SECONDS, Program, distconsole, environment
+from benchmarks.alone import Figures, Row, run_alone
+from benchmarks.cluster import Program, distconsole, environment, finish
 from benchmarks.measure import Spread
 from testbed import Testbed
-
-if TYPE_CHECKING:
-    from benchmarks.report import Row
 
 TARGET_SECONDS = 0.001
 TARGET_RATIO = 1.005
@@ -96,13 +92,11 @@ def measure(rounds: int, seconds: float, ahead: float) -> dict[str, Any]:
             bed, "run", "--setup", setup, "--nproc", "1", "--name", "traced",
             str(script), str(folder / "steps-"),
         )  # fmt: skip
-        env = environment(folder)
-        with Program(command, env) as run:
+        with Program(command, environment(folder)) as run:
             run.see("all 2 ranks run")
             time.sleep(3 * AROUND_SECONDS)
-            spans = [_trace(bed, folder, env, number, seconds) for number in range(rounds)]
-            stop = distconsole(bed, "stop", "traced")
-            subprocess.run(stop, env=env, check=True, capture_output=True, timeout=SECONDS)
+            spans = [_trace(bed, folder, number, seconds) for number in range(rounds)]
+            finish(distconsole(bed, "stop", "traced"), folder)
             run.wait()
         steps = [_read_steps(folder / f"steps-{rank}") for rank in range(2)]
         return {
@@ -122,19 +116,11 @@ def _build_clock(folder: Path, ahead: float) -> Path:
     return library
 
 
-def _trace(
-    bed: Testbed, folder: Path, env: Mapping[str, str], number: int, seconds: float
-) -> tuple[int, int]:
+def _trace(bed: Testbed, folder: Path, number: int, seconds: float) -> tuple[int, int]:
     """Trace both ranks; return the monotonic nanoseconds between which the steps were touched."""
     file = str(folder / f"{number}.json")
     began = time.monotonic_ns()
-    command = distconsole(bed, "trace", "traced", "--seconds", str(seconds), "-o", file)
-    done = subprocess.run(
-        command, env=env, capture_output=True, text=True, check=False, timeout=SECONDS
-    )
-    if done.returncode:
-        raise RuntimeError(f"trace ended with {done.returncode}: {done.stderr[-2000:]}")
-    print(done.stderr.strip().splitlines()[-1], file=sys.stderr)
+    finish(distconsole(bed, "trace", "traced", "--seconds", str(seconds), "-o", file), folder)
     ended = time.monotonic_ns()
     time.sleep(2 * AROUND_SECONDS)
     return began, ended
@@ -196,19 +182,6 @@ def _between(steps: Sequence[Step], since: int, until: int) -> tuple[float, floa
     return statistics.median(times) / 1e9, cpu / 1e9
 
 
-def trace_cost_rows(figures: Mapping[str, Any]) -> list[Row]:
-    from benchmarks.report import Row  # which imports this module
-
-    targets, cells = figures["targets"], _cells(figures)
-    aligned = max(each["median"] for each in figures["apart"]) <= targets["seconds"]
-    cost = statistics.median(each["cpu_ratio"] for each in figures["steps"]) <= targets["ratio"]
-    return [
-        Row(*cells[0], f"≤ {targets['seconds'] * 1e3:g} ms", aligned),
-        Row(*cells[1]),
-        Row(*cells[2], f"≤ {targets['ratio']}", cost),
-    ]
-
-
 def _cells(figures: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     middle = Spread.of([each["median"] for each in figures["apart"]])
     most = max(each["most"] for each in figures["apart"])
@@ -235,14 +208,16 @@ def _cells(figures: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     return rows
 
 
-def report(figures: Mapping[str, Any]) -> str:
-    return "\n".join(": ".join(cells) for cells in _cells(figures))
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    run_alone("trace_cost", __doc__, measure, report, arguments, rounds=5, seconds=1.0, ahead=3.7)
-    return 0
+def rows(figures: Figures) -> list[Row]:
+    targets, cells = figures["targets"], _cells(figures)
+    aligned = max(each["median"] for each in figures["apart"]) <= targets["seconds"]
+    cost = statistics.median(each["cpu_ratio"] for each in figures["steps"]) <= targets["ratio"]
+    return [
+        Row(*cells[0], f"≤ {targets['seconds'] * 1e3:g} ms", aligned),
+        Row(*cells[1]),
+        Row(*cells[2], f"≤ {targets['ratio']}", cost),
+    ]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_alone("trace_cost", __doc__, measure, rows, rounds=5, seconds=1.0, ahead=3.7)

@@ -9,29 +9,20 @@ number of rows. It judges nothing.
 
 from __future__ import annotations
 
-import argparse
-import fcntl
-import os
-import pty
-import struct
 import sys
-import termios
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from benchmarks.measure import Cost, cost_over, write_json
+from benchmarks.alone import MIB, Figures, Row, run_alone
+from benchmarks.glass import Watched
+from benchmarks.measure import Cost, cost_during
 from distconsole.model import requests as ask
 from distconsole.model.events import Event
 from distconsole.operations import Control, SessionSource
 from fakes import scenes
 
-COLUMNS, ROWS = 120, 36
 WARM_UP_SECONDS = 5.0
 PER_HOST = 8
 SUBJECTS = ("console", "datatable")
@@ -114,66 +105,42 @@ def run_datatable(world: int) -> None:
 
 def measure(subject: str, world: int, seconds: float) -> tuple[Cost, float]:
     """Return what ``subject`` cost, and the bytes a second that it wrote to its terminal."""
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.environ.update(TERM="xterm-256color", COLORTERM="truecolor")
-        os.execv(  # noqa: S606 - the child is to be the subject itself
-            sys.executable, [sys.executable, __file__, "--be", subject, "--ranks", str(world)]
-        )
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-    written = [0]
-
-    def read() -> None:
-        while True:
-            try:
-                written[0] += len(os.read(terminal, 65536))
-            except OSError:
-                return
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    time.sleep(WARM_UP_SECONDS)
-    before = written[0]
-    cost = cost_over(pid, seconds)
-    sent = (written[0] - before) / seconds
-    os.write(terminal, b"\x11")  # Ctrl+Q quits both
-    os.waitpid(pid, 0)
-    reader.join()
-    os.close(terminal)
-    return cost, sent
+    with Watched(
+        [sys.executable, "-m", "benchmarks.tui_cost", "--be", subject, str(world)]
+    ) as program:
+        program.look_for(WARM_UP_SECONDS)
+        before = program.bytes
+        cost = cost_during(program.pid, lambda: program.look_for(seconds))
+        return cost, (program.bytes - before) / seconds
 
 
 def measure_all(seconds: float) -> dict[str, Any]:
-    """Measure every subject in turn and print each; return subject -> ranks -> cost."""
+    """Measure every subject in turn; return subject -> ranks -> cost."""
     figures: dict[str, Any] = {subject: {} for subject in SUBJECTS}
-    print(f"{'subject':<12}{'ranks':>6}{'CPU %':>8}{'MiB':>7}{'bytes/s':>9}")
     for world in WORLDS:
         for subject in SUBJECTS:
             cost, sent = measure(subject, world, seconds)
-            print(
-                f"{subject:<12}{world:>6}{100 * cost.cpu_share:>8.1f}"
-                f"{cost.rss_bytes / 2**20:>7.0f}{sent:>9.0f}",
-                flush=True,
-            )
             figures[subject][str(world)] = {**asdict(cost), "bytes_s": sent}
     return figures
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--be", choices=SUBJECTS)
-    parser.add_argument("--ranks", type=int, default=8)
-    parser.add_argument("--seconds", type=float, default=20.0)
-    given = parser.parse_args(arguments)
-    if given.be:
-        (run_console if given.be == "console" else run_datatable)(given.ranks)
-        return 0
-    figures = measure_all(given.seconds)
-    if given.json is not None:
-        write_json(given.json, "tui_cost", figures)
-    return 0
+def rows(figures: Figures) -> list[Row]:
+    ours, peer = figures["console"], figures["datatable"]
+    return [
+        Row(f"screen, {ranks} ranks", _screen(cost), f"a bare DataTable {_screen(peer[ranks])}")
+        for ranks, cost in ours.items()
+    ]
+
+
+def _screen(cost: Figures) -> str:
+    return (
+        f"{cost['cpu_share']:.1%} of a core, {cost['rss_bytes'] / MIB:.0f} MiB, "
+        f"{cost['bytes_s']:,.0f} bytes/s"
+    )
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:2] == ["--be"]:
+        (run_console if sys.argv[2] == "console" else run_datatable)(int(sys.argv[3]))
+    else:
+        run_alone("tui_cost", __doc__, measure_all, rows, seconds=20.0)

@@ -11,14 +11,11 @@ without a check: that is the noise.
 from __future__ import annotations
 
 import json
-import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.alone import run_alone
+from benchmarks.alone import Figures, Row, run_alone, text
 from benchmarks.hook_cost import Bench
 from benchmarks.measure import Spread
 from distconsole_training import records
@@ -97,28 +94,27 @@ def _compare(bench: Bench, kind: str, rounds: int, checks: int) -> dict[str, Any
     with bench.jobs(SCRIPT, [kind, str(EVERY)], kinds) as jobs:
         said = [json.loads(jobs["verified"].tell(checks)) for _ in range(rounds)]
     return {
-        "check_seconds": asdict(Spread.of([check for check, _, _ in said])),
-        "step_seconds": asdict(Spread.of([step for _, _, step in said])),
-        "share": asdict(Spread.of([check / step / EACH for check, _, step in said])),
-        "floor": asdict(Spread.of([floor / step / EACH for _, floor, step in said])),
+        "check_seconds": Spread.of([check for check, _, _ in said]),
+        "step_seconds": Spread.of([step for _, _, step in said]),
+        "share": Spread.of([check / step / EACH for check, _, step in said]),
+        "floor": Spread.of([floor / step / EACH for _, floor, step in said]),
     }
 
 
-def report(figures: Mapping[str, Any]) -> str:
-    """Return the figures as lines, median [lowest-highest]."""
-    return "\n".join(
-        f"{kind}: steps of {Spread(**found['step_seconds']).text(1e3, 2)} ms, a check "
-        f"{Spread(**found['check_seconds']).text(1e3, 3)} ms; each {figures['each']} steps "
-        f"{Spread(**found['share']).text(100, 3)} % of the time, a step without one "
-        f"{Spread(**found['floor']).text(100, 3)} %, target {figures['target']:.0%}"
+def rows(figures: Figures) -> list[Row]:
+    return [
+        Row(
+            f"verification each {figures['each']} steps, {kind}",
+            f"{text(found['share'], 100, 3)} % of the time, "
+            f"{text(found['check_seconds'], 1e3)} ms a check",
+            f"a step without one {text(found['floor'], 100, 3)} %, "
+            f"steps of {text(found['step_seconds'], 1e3)} ms",
+            f"≤ {figures['target']:.0%}",
+            found["share"]["median"] <= figures["target"],
+        )
         for kind, found in figures["models"].items()
-    )
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    run_alone("verify_cost", __doc__, measure, report, arguments, rounds=5, checks=30, ranks=2)
-    return 0
+    ]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_alone("verify_cost", __doc__, measure, rows, rounds=5, checks=30, ranks=2)

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-BEGIN, END = "<!-- campaign: begin -->", "<!-- campaign: end -->"
+from suite.pages import put_between_marks
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -17,20 +17,18 @@ def table(rows: list[dict[str, Any]]) -> str:
     faults = Counter(row["case"]["fault"] for row in tried)
     failed = Counter(row["case"]["fault"] for row in rows if row["problems"])
     open_ = Counter(row["case"]["fault"] for row in tried if row["problems"])
-    lines = ["| fault | tried | once wrong | still wrong |", "|---|---:|---:|---:|"]
+    lines = ["| fault | tried | once wrong |", "|---|---:|---:|"]
     lines += [
-        f"| {fault.replace('_', ' ')} | {count} | {failed[fault]} | {open_[fault]} |"
+        f"| {fault.replace('_', ' ')} | {count} | {failed[fault]} |"
         for fault, count in sorted(faults.items())
     ]
-    whole = sum(faults.values()), sum(failed.values()), sum(open_.values())
-    lines.append("| all | {} | {} | {} |".format(*whole))
-    return "\n".join(lines)
+    lines.append(f"| all | {sum(faults.values())} | {sum(failed.values())} |")
+    named = ", ".join(f"{fault} ({count})" for fault, count in sorted(open_.items()))
+    return "\n".join([*lines, "", f"Still wrong: {named or 'none'}."])
 
 
 def write_page(page: Path, rows: list[dict[str, Any]]) -> None:
     """Put the table between the page's two marks."""
-    before, _, rest = page.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
     hours = sum(row["seconds"] for row in rows) / 3600
     day = time.strftime("%Y-%m-%d", time.localtime(max(row["t"] for row in rows)))
     head = f"Measured until {day}: {len({row['seed'] for row in rows})} cases, {hours:.1f} hours of runs."
@@ -42,4 +40,4 @@ def write_page(page: Path, rows: list[dict[str, Any]]) -> None:
             f" {len(answers):,} keys were pressed on screens meanwhile: a screen took {middle} ms"
             f" (median) and {longest} ms at most, without what its thread waited for a processor."
         )
-    page.write_text(f"{before}{BEGIN}\n{head}\n\n{table(rows)}\n{END}{after}")
+    put_between_marks(page, "campaign", f"{head}\n\n{table(rows)}")

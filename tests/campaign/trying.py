@@ -244,7 +244,6 @@ class _Trial:
             self.judge_hosts(end)
             self.judge_steps(self.with_all_steps(console))
         if case.fault == "second_console":
-            assert beside is not None
             other = beside.events[-1]
             if any(other.get(k) != end.get(k) for k in ("state", "exit_code", "first_failure")):
                 wrong.append(f"two consoles, two ends: {other}")

@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-BEGIN, END = "<!-- differential: begin -->", "<!-- differential: end -->"
+from suite.pages import put_between_marks
+
 PASSED = ("passed", "exit code 0")
 
 
@@ -31,8 +32,7 @@ def write_page(results: Path, page: Path | None) -> str:
     ]
     text = "\n".join(lines + ([""] if others else []) + others)
     if page is not None:
-        head, _, rest = page.read_text().partition(BEGIN)
-        page.write_text(f"{head}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}")
+        put_between_marks(page, "differential", text)
     return text
 
 

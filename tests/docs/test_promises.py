@@ -33,8 +33,8 @@ JUDGED = {
     for page in pages()
     if page == README or page.relative_to(DOCS).as_posix() not in MADE_OF_THE_SOURCE | RECORDS
 }
-HELD: dict[str, dict[str, Any]] = yaml.safe_load(
-    Path(__file__).with_name("promises.yaml").read_text()
+HELD: dict[str, dict[str, Any]] = yaml.load(
+    Path(__file__).with_name("promises.yaml").read_text(), yaml.CSafeLoader
 )
 PLAIN = "plain"
 

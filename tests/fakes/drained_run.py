@@ -7,12 +7,14 @@ import os
 from pathlib import Path
 from typing import Any
 
+from distconsole_agent.contract.runspec import RankSpec
 from distconsole_agent.journal.journal import Journal
 from distconsole_agent.journal.reader import Reader
 from distconsole_agent.journal.source_collector import SourceCollector
 from distconsole_agent.server.answers import LogTexts
 from distconsole_agent.supervisor.proctree import read_stat
 from fakes.ring_writer import RingWriter
+from fakes.specs import run_spec
 
 SECOND = 10**9
 
@@ -24,13 +26,9 @@ class Run:
         self.folder = folder
         for name in ("logs", "errors", "journal", "rings"):
             (folder / name).mkdir(parents=True)
-        self.spec = {
-            "run": "run-under-test",
-            "node_index": 0,
-            "nodes": [{"host": "a", "address": "", "ranks": list(range(ranks))}],
-            "ranks": [{"rank": 0, "env": {"CUDA_VISIBLE_DEVICES": "3"}}],
-            "engine_ranks": engine_ranks,
-        }
+        first = RankSpec(0, 0, ("true",), {"CUDA_VISIBLE_DEVICES": "3"})
+        self.spec = run_spec(tuple(range(ranks)), engine_ranks=engine_ranks)
+        self.spec = self.spec._replace(ranks=(first,))
         self.now = 1000.0
         self.wall_ahead = 0.0
         self.alive(os.getpid())
@@ -47,6 +45,11 @@ class Run:
             lambda: self.now,
             lambda: int((self.now + self.wall_ahead) * 1e9),
         )
+
+    def change_spec(self, **fields: Any) -> None:
+        """Have an agent find the run with another spec."""
+        self.spec = self.spec._replace(**fields)
+        self.crash()
 
     def crash(self) -> None:
         """Lose everything that is not on disk."""

@@ -92,6 +92,12 @@ class RingWriter:
             **more,
         )
 
+    def ends(self, step: int, began_ns: int, spent: list[int], *, room: int, flags: int) -> None:
+        """Append a record of quiet steps from ``step`` on, with room for ``room``."""
+        at = records.RECORDS_OFFSET + self.written % self.capacity * records.RECORD.size
+        self.put(records.ENDS, step=step, time_ns=began_ns, flags=flags, name=room, samples=4)
+        struct.pack_into("<8I", self._map, at + 32, *spent, *[0] * (8 - len(spent)))
+
     def report(self, name: str, step: int, value: float, samples: int = 0) -> None:
         if name not in self.names:
             self.names.append(name)

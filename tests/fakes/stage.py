@@ -241,7 +241,7 @@ async def planned(app: ConsoleApp, stage: Stage, pilot: Pilot[int]) -> None:
     Raises:
         TimeoutError: if that takes longer than ``DEADLINE_SECONDS``.
     """
-    view, model = app.query_one(LaunchView), app.main.views.form.model
+    view, model = app.query_one(LaunchView), app.main.views.launch.model
 
     def is_told() -> bool:
         app.main.redraw()

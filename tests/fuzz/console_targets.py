@@ -13,6 +13,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -110,8 +111,9 @@ def start_refusal(data: bytes) -> list[str]:
 
 def known_hosts(data: bytes) -> None:
     known = KnownHosts([str(file_of(data))])
+    options = SshConfig(file_of(b""), home=sandbox(), environ={}).lookup("node1")
     for host, port, alias in (("node1", 22, None), ("10.0.0.1", 2222, None), ("h", 22, "alias")):
-        found = known.lookup(host, port, alias=alias, file="known_hosts")
+        found = known.lookup(replace(options, hostname=host, port=port, host_key_name=alias))
         found.algorithms(["ssh-ed25519", "rsa-sha2-512"])
         found.verify("ssh-ed25519", b"key")
 

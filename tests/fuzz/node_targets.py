@@ -45,15 +45,10 @@ from distconsole_agent.survey.surveying import read_ras
 from distconsole_agent.survey.worlds import find_jobs
 from distconsole_agent.system import procfs
 from distconsole_agent.system.loop import Loop
+from fakes import specs
 from fakes.links import World
 from fuzz.console_targets import of_bytes, text_of
 from fuzz.judging import file_of, sandbox
-
-NODE = {
-    "node_index": 0,
-    "nodes": [{"host": "a", "address": "", "ranks": [0, 1]}],
-    "min_nodes": None,
-}
 
 
 def request_lines(data: bytes) -> None:
@@ -194,7 +189,7 @@ def journal(data: bytes) -> None:
 def shim_events(data: bytes) -> None:
     told = ShimLines(str(file_of(data)))
     states = RankStates([0, 1], engine_ranks=True)
-    reducer = ShimEventReducer(NODE, states)
+    reducer = ShimEventReducer(specs.run_spec((0, 1)), states)
     try:
         for _, event in told.read():
             json.dumps(reducer.tell(event))

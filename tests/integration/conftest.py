@@ -12,7 +12,6 @@ from distconsole.config.schema import Config
 from distconsole.operations import SessionSource
 from distconsole.session import Session
 from distconsole.ssh.embedded import EmbeddedCluster
-from suite.outcomes import has_failed
 from testbed import Testbed
 from testbed.slurm import SLURM_ENVIRONMENT, Slurm
 
@@ -67,23 +66,3 @@ def slurm(session_slurm: Slurm, nothing_left: None) -> Iterator[Slurm]:
     yield session_slurm
     if session_slurm.queue():
         session_slurm.cancel_all()
-
-
-@pytest.fixture(scope="module")
-def module_bed(session_bed: Testbed) -> Iterator[Testbed]:
-    """Two hosts that stay up through all tests of a file; tests take ``standing_bed``."""
-    yield session_bed
-    session_bed.reset()
-
-
-@pytest.fixture
-def standing_bed(
-    module_bed: Testbed, nothing_left: None, request: pytest.FixtureRequest
-) -> Iterator[Testbed]:
-    """Two hosts that stay up through all tests of a file, each of which leaves them clean.
-
-    After one that failed they are switched off and on: what it left would fail the others.
-    """
-    yield module_bed
-    if has_failed(request.node):
-        module_bed.reset()

@@ -70,12 +70,12 @@ mpi.MPI_Barrier(world)
 mpi.MPI_Finalize()
 """
 
-HOROVOD = """
-import os, psutil, torch
+HOROVOD = f"""{LEAN_TORCH}
+import os, psutil
 import horovod.torch as hvd
 hvd.init()
 hvd.allreduce(torch.ones(4), name="a")
-found = {c.laddr.ip for c in psutil.Process().net_connections("tcp") if c.status == "ESTABLISHED"}
+found = {{c.laddr.ip for c in psutil.Process().net_connections("tcp") if c.status == "ESTABLISHED"}}
 print("told", (os.uname().nodename, os.environ["HOROVOD_GLOO_IFACE"], sorted(found)), flush=True)
 hvd.allreduce(torch.ones(4), name="b")
 """

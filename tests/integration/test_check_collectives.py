@@ -44,11 +44,13 @@ sys.addaudithook(note)
 """
 
 
-def test_healthy_hosts_verify_their_collectives_and_exit_0(bed: Testbed, tmp_path: Path) -> None:
+def test_healthy_hosts_verify_their_collectives_and_exit_0(
+    healed_bed: Testbed, tmp_path: Path
+) -> None:
     (tmp_path / "sitecustomize.py").write_text(COUNTS_IMPORTS)
-    slots = ",".join(f"{name}:{2 - index}" for index, name in enumerate(bed.host_names))
+    slots = ",".join(f"{name}:{2 - index}" for index, name in enumerate(healed_bed.host_names))
     setup = f"export PYTHONPATH={tmp_path}"
-    code, report, stderr = distconsole(bed, "--hosts", slots, "--setup", setup)
+    code, report, stderr = distconsole(healed_bed, "--hosts", slots, "--setup", setup)
     assert (tmp_path / "imports").read_text() == "torch\n" * 2, "a host imports torch once"
     trouble = [found for found in report["findings"] if found["severity"] in ("warn", "fail")]
     assert (code, trouble) == (0, []), stderr
@@ -76,7 +78,7 @@ def test_healthy_hosts_verify_their_collectives_and_exit_0(bed: Testbed, tmp_pat
     if mpirun_is("Open MPI"):
         assert ways["Open MPI", "node2", "node1"]["via"] == ["tcp"]
         assert ways["Open MPI", "node1", "node1"]["via"] in (["vader"], ["sm"])  # of 4 and 5
-    for host in bed.hosts:
+    for host in healed_bed.hosts:
         runs = host.exec(["sh", "-c", "ls /tmp/distconsole-*/runs /dev/shm/distconsole-*"])
         assert [line for line in runs.stdout.split() if not line.endswith(":")] == []
         left = [" ".join(each.argv) for each in host.processes()]
@@ -84,21 +86,23 @@ def test_healthy_hosts_verify_their_collectives_and_exit_0(bed: Testbed, tmp_pat
 
 
 @pytest.mark.horovod
-def test_a_rank_that_horovod_waits_for_in_vain_is_named(bed: Testbed) -> None:
+def test_a_rank_that_horovod_waits_for_in_vain_is_named(healed_bed: Testbed) -> None:
     setup = '[ "${HOROVOD_RANK-}" != 1 ] || exit 7'
-    code, report, stderr = distconsole(bed, "--only", "horovod.init", "--setup", setup)
+    code, report, stderr = distconsole(healed_bed, "--only", "horovod.init", "--setup", setup)
     (found,) = report["findings"]
     assert (code, found["check"], found["hosts"]) == (1, "horovod.init", ["node2"]), stderr
     assert "rank 1 (node2) did not join the group of 2" in found["summary"]
     assert "rank 1 (node2): not started, exit code 7" in found["seen"]
 
 
-def test_a_rank_whose_torch_does_not_import_is_named(bed: Testbed, tmp_path: Path) -> None:
+def test_a_rank_whose_torch_does_not_import_is_named(healed_bed: Testbed, tmp_path: Path) -> None:
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch/__init__.py").write_text("raise ImportError('libcudart.so.12: gone')\n")
     (tmp_path / "torch/version.py").write_text("__version__ = '2.13.0+cpu'\n")
     setup = f"[ $(hostname) != node2 ] || export PYTHONPATH={tmp_path}"
-    code, report, stderr = distconsole(bed, "--only", "coll", "--setup", setup, "--budget", "60")
+    code, report, stderr = distconsole(
+        healed_bed, "--only", "coll", "--setup", setup, "--budget", "60"
+    )
     (found,) = [each for each in report["findings"] if each["check"] == "coll.init"]
     assert code == 1, stderr
     assert found["hosts"] == ["node2"]
@@ -107,12 +111,12 @@ def test_a_rank_whose_torch_does_not_import_is_named(bed: Testbed, tmp_path: Pat
 
 
 @pytest.mark.horovod
-def test_bench_collectives_sweeps_what_horovod_has(bed: Testbed) -> None:
+def test_bench_collectives_sweeps_what_horovod_has(healed_bed: Testbed) -> None:
     words = ("--launcher", "horovod", "--ops", "all_reduce,reduce,barrier", "--sizes", "4,64K")
     done = subprocess.run(
         [
             *(sys.executable, "-m", "distconsole", "bench", "collectives", "--json", *words),
-            *("--ssh-config", str(bed.ssh_config), "--hosts", bed.names),
+            *("--ssh-config", str(healed_bed.ssh_config), "--hosts", healed_bed.names),
         ],
         capture_output=True,
         text=True,
@@ -128,38 +132,35 @@ def test_bench_collectives_sweeps_what_horovod_has(bed: Testbed) -> None:
     assert (event["launcher"], event["backend"], event["size"]) == ("horovod", "gloo", 2)
 
 
-def test_hosts_that_cannot_be_reached_exit_3(bed: Testbed) -> None:
-    for host in bed.hosts:
+def test_hosts_that_cannot_be_reached_exit_3(healed_bed: Testbed) -> None:
+    for host in healed_bed.hosts:
         host.deny_keys()
-    code, report, _ = distconsole(bed, "--level", "quick")
+    code, report, _ = distconsole(healed_bed, "--level", "quick")
     assert code == 3
     assert [found["check"] for found in report["findings"]] == ["ssh.auth", "ssh.auth"]
     assert report["ok"] is False
 
 
-def test_a_failure_exits_1_and_a_word_that_means_nothing_2(bed: Testbed) -> None:
-    for host in bed.hosts:
+def test_a_failure_exits_1_and_a_word_that_means_nothing_2(healed_bed: Testbed) -> None:
+    for host in healed_bed.hosts:
         host.wrong_etc_hosts()
-    code, report, _ = distconsole(bed, "--level", "quick", "--only", "os.hostname_bindable")
+    code, report, _ = distconsole(healed_bed, "--level", "quick", "--only", "os.hostname_bindable")
     assert code == 1
     assert [found["hosts"] for found in report["findings"]] == [["node1"], ["node2"]]
-    code, _, stderr = distconsole(bed, "--only", "nett")
+    code, _, stderr = distconsole(healed_bed, "--only", "nett")
     assert code == 2
     assert "--only nett" in stderr
 
 
-def test_a_variable_set_on_one_host_is_found_by_the_environment_of_its_ranks(bed: Testbed) -> None:
+def test_a_variable_set_on_one_host_is_found_by_its_ranks_and_written_down(
+    bed: Testbed, tmp_path: Path
+) -> None:
     bed.hosts[1].set_environment({"GLOO_SOCKET_IFNAME": "^lo,docker"})
-    code, report, _ = distconsole(bed, "--level", "quick", "--only", "env")
+    files = ("--junit", str(tmp_path / "j.xml"), "--emit-hostfile", str(tmp_path / "h"))
+    code, report, _ = distconsole(bed, "--level", "quick", "--only", "env", "--nproc", "4", *files)
     assert code == 1
     found = {each["check"]: each for each in report["findings"]}
     assert found["env.syntax"]["hosts"] == ["node2"]
     assert "GLOO_SOCKET_IFNAME" in found["env.syntax"]["summary"]
-
-
-def test_junit_and_hostfile_are_written(bed: Testbed, tmp_path: Path) -> None:
-    bed.hosts[1].set_environment({"GLOO_SOCKET_IFNAME": "^lo,docker"})
-    files = ("--junit", str(tmp_path / "j.xml"), "--emit-hostfile", str(tmp_path / "h"))
-    distconsole(bed, "--level", "quick", "--only", "env", "--nproc", "4", *files)
     assert (tmp_path / "h").read_text() == "node1 slots=4\n"
     assert "<failure message=" in (tmp_path / "j.xml").read_text()

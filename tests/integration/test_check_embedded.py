@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from distconsole.checks.engine.run import run_check
+from distconsole.checks.gather.short_run import short_run
 from distconsole.config.schema import Config
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.events import CheckEnded
@@ -16,8 +17,8 @@ from distconsole.model.expectation import Expectation
 from distconsole.model.findings import Severity
 from distconsole.model.names import HostName
 from distconsole.model.reports import CheckReport
-from distconsole.model.requests import Check, Level
-from distconsole.operations.launch.short_run import short_run
+from distconsole.model.requests import Check, Level, Where
+from distconsole.operations import SessionSource
 from distconsole.session import Session
 from distconsole.ssh.embedded import EmbeddedCluster
 
@@ -53,16 +54,15 @@ def failures(report: CheckReport) -> list[str]:
 
 
 def test_what_the_configuration_expects_is_held_against_each_host(
-    tmp_path_factory: pytest.TempPathFactory, home: Path
+    standing_nodes: EmbeddedCluster, home: Path
 ) -> None:
-    with EmbeddedCluster(2, folder=tmp_path_factory.mktemp("e")) as embedded:
-        first, second = (str(host.name) for host in embedded.cluster.hosts)
-        config = Config(
-            expect=Expectation(python=">=3.9", torch=">=2.1", cpus=1, disk_free=1.0),
-            host_expect={second: Expectation(packages={"torch": "<1"}, gpus=8)},
-        )
-        with Session(config, embedded.cluster) as session:
-            report = check(session, level=Level.QUICK, only=("expect",))
+    first, second = standing_nodes.hosts
+    config = Config(
+        expect=Expectation(python=">=3.9", torch=">=2.1", cpus=1, disk_free=1.0),
+        host_expect={second: Expectation(packages={"torch": "<1"}, gpus=8)},
+    )
+    with Session(config, standing_nodes.cluster) as session:
+        report = check(session, level=Level.QUICK, only=("expect",))
     found = [(each.check, each.hosts) for each in report.findings]
     assert found == [("expect.python", (second,)), ("expect.gpu", (second,))]
     assert report.cells[first] == {
@@ -73,12 +73,9 @@ def test_what_the_configuration_expects_is_held_against_each_host(
 
 
 def test_names_of_one_machine_are_checked_over_loopback(
-    tmp_path_factory: pytest.TempPathFactory, home: Path
+    standing_sessions: SessionSource,
 ) -> None:
-    with (
-        EmbeddedCluster(2, folder=tmp_path_factory.mktemp("e")) as embedded,
-        Session(Config(), embedded.cluster) as session,
-    ):
+    with standing_sessions(Where()) as session:
         report = check(session, level=Level.QUICK)
     assert failures(report) == []
     assert [finding.check for finding in report.findings if finding.check == "ssh.one_machine"]

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 from xml.etree import ElementTree
 
 import pytest
@@ -18,6 +18,7 @@ import pytest
 from distconsole.checks.engine.baseline import Baselines
 from distconsole.checks.engine.run import run_check
 from distconsole.checks.gather.engine_jobs import EngineAnswer, EngineJob
+from distconsole.checks.gather.short_run import short_run
 from distconsole.cli.main import exit_code_of, perform_headless
 from distconsole.cli.streams import Streams
 from distconsole.config.schema import Config
@@ -28,7 +29,6 @@ from distconsole.model.expectation import Expectation
 from distconsole.model.findings import Severity
 from distconsole.model.reports import CheckReport
 from distconsole.model.requests import Check, Level, Request
-from distconsole.operations.launch.short_run import short_run
 from distconsole.operations.sessions import lend
 from distconsole.session import Session
 from distconsole.ssh.embedded import EmbeddedCluster
@@ -91,6 +91,7 @@ class Way:
 
 
 BOTH = ("node1", "node2")
+SECOND = BOTH[1:]
 WAYS = (
     Way("all is well", "healthy", 0, only=("os",), passed=BOTH),
     Way("a failure", "failed", 1, only=("expect",), expected=Expectation(gpus=99)),
@@ -129,6 +130,18 @@ WAYS = (
     Way("also GPUs, and there are none", "incomplete", 1, ("os", "gpu")),
     Way("only Slurm, and there is none", "incomplete", 1, ("slurm",)),
 )  # fmt: skip
+
+PERMUTATIONS = {
+    # The signals are tried on the whole program, below, and what dies also in the laboratory.
+    *("SIGTERM half-way", "Ctrl-C in the network", "a host dies in the network"),
+    # Whether ssh's own checks are selected is no matter of the level or of how many hosts are down.
+    *("one that is down, only ssh.lost", "no host is up, ssh skipped"),
+    *("a host dies half-way, ssh skipped", "an agent dies in the network"),
+}
+
+
+def is_permutation(_test: str, params: dict[str, Any]) -> bool:
+    return getattr(params.get("way"), "name", "") in PERMUTATIONS
 
 
 @dataclass
@@ -319,36 +332,46 @@ def test_ctrl_c_while_jobs_go_on_accuses_nobody(
     assert {cells["horovod.init"] for cells in report.cells.values()} == {"could_not_run"}
 
 
+@pytest.fixture(scope="module")
+def nodes_away(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[EmbeddedCluster]:
+    """Two nodes, of which some have no power."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+        with EmbeddedCluster(2, folder=tmp_path_factory.mktemp("e")) as nodes:
+            for name in request.param:
+                nodes.power_cut(name)
+            yield nodes
+
+
 @pytest.mark.parametrize(
-    ("words", "away", "code"),
+    ("words", "nodes_away", "code"),
     [
-        ("", ("node2",), 1),
-        ("", ("node1", "node2"), 3),
-        ("train.py", ("node2",), 3),
-        ("-- mpirun -np 1 python3 train.py", ("node2",), 1),
-        ("--nnodes 1:2 train.py", ("node2",), 1),
-        ("train.py", ("node1", "node2"), 3),
+        ("", SECOND, 1),
+        ("train.py", SECOND, 3),
+        ("-- mpirun -np 1 python3 train.py", SECOND, 1),
+        ("--nnodes 1:2 train.py", SECOND, 1),
+        ("", BOTH, 3),
+        ("train.py", BOTH, 3),
     ],
+    indirect=["nodes_away"],
 )
 def test_a_host_that_a_launch_needs_and_that_is_away_exits_3(
     words: str,
-    away: tuple[str, ...],
+    nodes_away: EmbeddedCluster,
     code: int,
     tmp_path: Path,
-    tmp_path_factory: pytest.TempPathFactory,
     home: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (tmp_path / "train.py").write_text("print('trained')\n")
     monkeypatch.chdir(tmp_path)
     out = io.StringIO()
-    with EmbeddedCluster(2, folder=tmp_path_factory.mktemp("e")) as nodes:
-        for name in away:
-            nodes.power_cut(name)
-        with Session(Config(), nodes.cluster) as session:
-            request = parse_line(f"check --level quick --only os {words}")
-            streams = Streams(out, io.StringIO())
-            assert perform_headless(request, streams, lend(session)) == code
+    with Session(Config(), nodes_away.cluster) as session:
+        request = parse_line(f"check --level quick --only os {words}")
+        streams = Streams(out, io.StringIO())
+        assert perform_headless(request, streams, lend(session)) == code
     assert "incomplete: " in out.getvalue()
 
 
@@ -367,12 +390,10 @@ class Signalled(Streams):
 
 
 def test_a_check_tells_how_far_it_is_and_what_its_time_went_into(
-    tmp_path_factory: pytest.TempPathFactory, home: Path
+    standing_nodes: EmbeddedCluster, home: Path
 ) -> None:
-    with (
-        EmbeddedCluster(1, folder=tmp_path_factory.mktemp("e")) as nodes,
-        Session(Config(), nodes.cluster) as session,
-    ):
+    both = standing_nodes.cluster
+    with Session(Config(), replace(both, hosts=both.hosts[:1])) as session:
         *events, ended = run_check(Check(level=Level.QUICK, only=("os", "net")), session)
     told = [each for each in events if isinstance(each, CheckProgress) and each.total]
     assert isinstance(ended, CheckEnded)
@@ -388,13 +409,10 @@ def test_a_check_tells_how_far_it_is_and_what_its_time_went_into(
 
 
 def test_the_seconds_of_a_check_are_those_since_it_was_asked_for(
-    tmp_path_factory: pytest.TempPathFactory, home: Path
+    standing_nodes: EmbeddedCluster, home: Path
 ) -> None:
     out = io.StringIO()
-    with (
-        EmbeddedCluster(1, folder=tmp_path_factory.mktemp("e")) as nodes,
-        Session(Config(), nodes.cluster) as session,
-    ):
+    with Session(Config(), standing_nodes.cluster) as session:
         perform_headless(
             Check(level=Level.QUICK, only=("os.user",), json=True),
             Streams(out, io.StringIO()),

@@ -59,11 +59,11 @@ def assert_nothing_is_left(bed: Testbed) -> None:
 
 
 def test_debians_hosts_line_fails_ranks_started_by_hand_and_the_variable_mends_it(
-    bed: Testbed, tmp_path: Path
+    healed_bed: Testbed, tmp_path: Path
 ) -> None:
-    for host in bed.hosts:
+    for host in healed_bed.hosts:
         host.wrong_etc_hosts()
-    report = checked(bed, tmp_path, "--only", "os.hostname_bindable")
+    report = checked(healed_bed, tmp_path, "--only", "os.hostname_bindable")
     assert [found["hosts"] for found in report["findings"]] == [["node1"], ["node2"]]
     for found in report["findings"]:
         proof = found["proof"]
@@ -72,15 +72,17 @@ def test_debians_hosts_line_fails_ranks_started_by_hand_and_the_variable_mends_i
         assert proof["cured"] is True
         assert found["cure"]["hosts"][found["hosts"][0]]["env"] == {"GLOO_SOCKET_IFNAME": "eth0"}
         assert "by itself" in found["hint"]
-    assert_nothing_is_left(bed)
+    assert_nothing_is_left(healed_bed)
 
 
 def test_a_way_that_loses_everything_is_proven_by_a_connection_and_ranks_elsewhere(
-    bed: Testbed, tmp_path: Path
+    healed_bed: Testbed, tmp_path: Path
 ) -> None:
-    one, two = bed.hosts
+    one, two = healed_bed.hosts
     with lost_between(one, two, networks=("mgmt",)):
-        report = checked(bed, tmp_path, "--only", "net.reach_tcp,net.other_networks", "--prove")
+        report = checked(
+            healed_bed, tmp_path, "--only", "net.reach_tcp,net.other_networks", "--prove"
+        )
     (found,) = report["findings"]
     assert (found["check"], found["hosts"]) == ("net.reach_tcp", ["node1", "node2"])
     assert found["proof"]["before"].startswith(f"node1 -> {two.address} port ")
@@ -88,25 +90,29 @@ def test_a_way_that_loses_everything_is_proven_by_a_connection_and_ranks_elsewhe
     assert found["proof"]["after"].startswith("exact sums at 2 ranks")
     assert "distconsole run --nic eth1 ..." in found["hint"]
     assert 'at the top of distconsole.toml: nic = "eth1"' in found["hint"]
-    assert_nothing_is_left(bed)
+    assert_nothing_is_left(healed_bed)
 
 
 @pytest.mark.mpi
 def test_docker0_breaks_an_mpirun_typed_by_hand_and_the_network_mends_it(
-    bed: Testbed, tmp_path: Path
+    healed_bed: Testbed, tmp_path: Path
 ) -> None:
-    for host in bed.hosts:
+    for host in healed_bed.hosts:
         host.add_docker_bridge()
-    found = the_finding(checked(bed, tmp_path, "--only", "net.iface_matrix"), "net.iface_matrix")
+    found = the_finding(
+        checked(healed_bed, tmp_path, "--only", "net.iface_matrix"), "net.iface_matrix"
+    )
     # Open MPI 4 hangs; 5.0 does, or has a rank abort with MPI_ERR_UNKNOWN.
     before = found["proof"]["before"]
     assert "hang" in before or (": exit code 14 after" in before and not mpirun_is("4.1"))
     assert found["proof"]["cured"] is True
-    network = bed.hosts[0].address.rpartition(".")[0] + ".0/24"
+    network = healed_bed.hosts[0].address.rpartition(".")[0] + ".0/24"
     assert found["cure"]["mca"]["btl_tcp_if_include"] == network
-    assert_nothing_is_left(bed)
+    assert_nothing_is_left(healed_bed)
 
 
+# The rule is tried in test_check_collectives, and the proof by ranks without and with this variable above.
+@pytest.mark.campaign
 def test_nccls_grammar_in_gloos_variable_fails_and_the_interface_mends_it(
     bed: Testbed, tmp_path: Path
 ) -> None:
@@ -151,7 +157,10 @@ dist.destroy_process_group()
 
 
 def test_what_was_proven_is_written_and_run_works_by_it(bed: Testbed, tmp_path: Path) -> None:
-    """A network that loses large packets, and too few files: ``run`` knows neither by itself."""
+    """A network that loses large packets, and too few files: ``run`` knows neither by itself.
+
+    The hosts were just switched on: an agent that is there has the limits it was started with.
+    """
     (tmp_path / "job.py").write_text(SCRIPT)
     for host in bed.hosts:
         host.mtu_black_hole("mgmt")

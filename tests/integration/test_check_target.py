@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from distconsole.checks.engine.run import run_check
+from distconsole.checks.engine.targeting import make_planner
+from distconsole.checks.gather.short_run import short_run
 from distconsole.grammar.verbs import parse_line
 from distconsole.model.events import CheckEnded
 from distconsole.model.findings import Finding, Severity
 from distconsole.model.reports import CheckReport
 from distconsole.model.requests import Check
-from distconsole.operations.launch.short_run import short_run
-from distconsole.operations.launch.targeting import make_planner
 from distconsole.session import open_session
 from suite.console import Console
 from suite.obstacles import mpirun_is

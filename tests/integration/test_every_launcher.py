@@ -33,10 +33,13 @@ PERMUTATIONS = {
     # Whoever reads the end of a rank killed by SIGKILL, a row of every launcher, reads these as well.
     "exits": ("torchrun", "single"),
     "faults": ("torchrun", "single", "horovod", "mpi", "slurm"),
-    # A rank that never starts has raised, as in the training of torchrun that is watched.
-    "lacks": ("torchrun",),
-    # The shims end the same ranks as after Ctrl-C.
-    "stop": ("torchrun", "single", "horovod", "slurm"),
+    # A rank that never starts has raised, as in the training that is watched.
+    "lacks": ("torchrun", "single", "horovod"),
+    # To a shim it is the same end as by Ctrl-C; but Open MPI and Horovod have their own ways with a signal.
+    "stop": ("torch", "torchrun", "single", "horovod", "slurm"),
+    # The agent reads the same files of the shims as of torch's, and torchrun is ended as single's parent is.
+    "agent": ("torchrun", "single", "horovod"),
+    "Ctrl-C": ("torchrun", "horovod"),
     # Their shim is that of torch; mpi and slurm have one of their own.
     "shim": ("torchrun", "single", "horovod"),
     # Single's engine is told on either host.
@@ -51,8 +54,8 @@ def is_permutation(test: str, params: dict[str, Any]) -> bool:
     row = params.get("what") or params.get("by") or params.get("killed")
     if (row, params.get("host")) == ("engine", 1):
         row = "engine on other host"
-    if "module_that_one_host_lacks" in test:
-        row = "lacks"
+    for words, named in (("module_that_one_host_lacks", "lacks"), ("killed_agent", "agent")):
+        row = named if words in test else row
     return params["place"].name in PERMUTATIONS.get(row, ())
 
 

@@ -22,14 +22,14 @@ SCRIPT = "import os, torch.distributed\n"
 
 
 def test_a_launch_is_foreseen_as_the_dry_run_says_it(
-    sessions: SessionSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    standing_sessions: SessionSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(SCRIPT)
     request = Run("train.py", ("--lr", "1"), nproc="2", env=(("API_KEY", "x"),))
-    with Operator(replace(request, dry_run=True), sessions) as dry:
+    with Operator(replace(request, dry_run=True), standing_sessions) as dry:
         dry.finish()
-    with Operator(Foresee(request, launchers=True), sessions) as asked:
+    with Operator(Foresee(request, launchers=True), standing_sessions) as asked:
         asked.finish()
     (plan,), (as_dry,) = asked.of(PlanMade), dry.of(PlanMade)
     assert (plan.launcher, plan.why, plan.world_size) == ("torch", as_dry.why, 4)
@@ -46,10 +46,10 @@ def test_a_launch_is_foreseen_as_the_dry_run_says_it(
 
 
 def test_a_script_that_is_not_there_has_a_neighbour_that_may_be_meant(
-    sessions: SessionSource, tmp_path: Path
+    standing_sessions: SessionSource, tmp_path: Path
 ) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
-    with Operator(Foresee(Run(str(tmp_path / "trian.py"))), sessions) as asked:
+    with Operator(Foresee(Run(str(tmp_path / "trian.py"))), standing_sessions) as asked:
         asked.finish()
     (sought,) = asked.of(ScriptSought)
     assert sought.missing == ("node1", "node2")
@@ -57,34 +57,43 @@ def test_a_script_that_is_not_there_has_a_neighbour_that_may_be_meant(
 
 
 def test_what_run_would_refuse_is_refused_and_the_launchers_are_judged_all_the_same(
-    sessions: SessionSource, tmp_path: Path
+    standing_sessions: SessionSource, tmp_path: Path
 ) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     slurm = Run(str(script), launcher=LauncherName.SLURM)
-    with Operator(Foresee(slurm), sessions) as asked, pytest.raises(PlanError, match="Slurm job"):
+    with (
+        Operator(Foresee(slurm), standing_sessions) as asked,
+        pytest.raises(PlanError, match="Slurm job"),
+    ):
         asked.finish()
     many = Run(str(script), nproc="40000")
-    with Operator(Foresee(many, launchers=True), sessions) as asked, pytest.raises(PlanError):
+    with (
+        Operator(Foresee(many, launchers=True), standing_sessions) as asked,
+        pytest.raises(PlanError),
+    ):
         asked.finish()
     (judged,) = asked.of(LaunchersJudged)
     assert "torch" not in judged.refused, "what most say is no matter of launchers"
     assert "slurm" in judged.refused
     ours = Run(str(script), ("--nproc", "2"))
-    with Operator(Foresee(ours), sessions) as asked, pytest.raises(UsageError, match="--nproc"):
+    with (
+        Operator(Foresee(ours), standing_sessions) as asked,
+        pytest.raises(UsageError, match="--nproc"),
+    ):
         asked.finish()
 
 
 def test_launches_are_told_once_each_and_ask_for_the_same_again(
-    sessions: SessionSource, tmp_path: Path
+    standing_sessions: SessionSource, tmp_path: Path
 ) -> None:
     script = tmp_path / "ok.py"
     script.write_text("print('done')\n")
     for arguments in (("1",), ("2",), ("1",)):
         request = Run(str(script), arguments, nproc="1")
-        with Operator(request, sessions) as run:
+        with Operator(request, standing_sessions) as run:
             run.finish()
-    with Operator(Launches(), sessions) as asked:
+    with Operator(Launches(), standing_sessions) as asked:
         asked.finish()
     kept = asked.of(LaunchKept)
     assert [each.request.arguments for each in kept] == [("1",), ("2",)]

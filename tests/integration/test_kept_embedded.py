@@ -41,11 +41,13 @@ def wait_for(path: Path, *words: str, seconds: float = 30.0) -> str:
     raise AssertionError(f"{path} does not say {words}")
 
 
-def test_a_run_is_written_down_while_it_goes_on(sessions: SessionSource, tmp_path: Path) -> None:
+def test_a_run_is_written_down_while_it_goes_on(
+    standing_sessions: SessionSource, tmp_path: Path
+) -> None:
     stop, job = tmp_path / "stop", tmp_path / "job.py"
     job.write_text(SCRIPT.format(stop=stop))
     lines, page, tables = (tmp_path / name for name in ("run.jsonl", "run.prom", "tables"))
-    with Operator(Run(str(job), nproc="1"), sessions) as run:
+    with Operator(Run(str(job), nproc="1"), standing_sessions) as run:
         run.see(Window)
         exports = (
             Export("last", output=str(lines), follow=True),
@@ -53,9 +55,9 @@ def test_a_run_is_written_down_while_it_goes_on(sessions: SessionSource, tmp_pat
             Export("last", ExportFormat.PROMETHEUS, str(page), follow=True, interval_seconds=0.2),
         )
         with (
-            Operator(exports[0], sessions) as jsonl,
-            Operator(exports[1], sessions) as csvs,
-            Operator(exports[2], sessions) as prometheus,
+            Operator(exports[0], standing_sessions) as jsonl,
+            Operator(exports[1], standing_sessions) as csvs,
+            Operator(exports[2], standing_sessions) as prometheus,
         ):
             wait_for(lines, '"event":"window"')
             wait_for(tables / "metrics.csv", ",loss,")
@@ -80,9 +82,11 @@ def test_a_run_is_written_down_while_it_goes_on(sessions: SessionSource, tmp_pat
     assert [row["state"] for row in ranks] == ["exited", "exited"]
 
 
-def test_the_hosts_are_told_of_without_a_run(sessions: SessionSource, tmp_path: Path) -> None:
+def test_the_hosts_are_told_of_without_a_run(
+    standing_sessions: SessionSource, tmp_path: Path
+) -> None:
     page = tmp_path / "hosts.prom"
-    with Operator(Export(None, ExportFormat.PROMETHEUS, str(page)), sessions) as export:
+    with Operator(Export(None, ExportFormat.PROMETHEUS, str(page)), standing_sessions) as export:
         export.finish()
     families = {f.name: f for f in text_string_to_metric_families(page.read_text())}
     up = families["distconsole_host_up"].samples
@@ -112,21 +116,21 @@ for step in range(10_000):
 @pytest.mark.torch_ranks
 @pytest.mark.browser
 def test_a_run_is_reported_while_it_goes_on_and_when_it_has_failed(
-    sessions: SessionSource, tmp_path: Path
+    standing_sessions: SessionSource, tmp_path: Path
 ) -> None:
     job, path = tmp_path / "job.py", tmp_path / "run.html"
     job.write_text(LEAN_TORCH + FAILING.format(fail=tmp_path / "fail"))
     with browser(tmp_path / "profile") as page:
-        with Operator(Run(str(job), ("--token", "hunter2"), nproc="1"), sessions) as run:
+        with Operator(Run(str(job), ("--token", "hunter2"), nproc="1"), standing_sessions) as run:
             run.see(Window)
-            with Operator(ReportPage("last", str(path)), sessions) as report:
+            with Operator(ReportPage("last", str(path)), standing_sessions) as report:
                 report.finish()
             page.open(path)
             assert page.one(".verdict h2").text == "Without an end so far"
             (tmp_path / "fail").touch()
             assert run.end().exit_code == 1
             run.finish()
-        with Operator(ReportPage("last", str(path)), sessions) as report:
+        with Operator(ReportPage("last", str(path)), standing_sessions) as report:
             report.finish()
         page.open(path)
         assert page.one(".verdict h2").text == "Failed"

@@ -16,12 +16,12 @@ import pytest
 from distconsole.checks.engine.run import run_check
 from distconsole.checks.gather import collective
 from distconsole.checks.gather.engine_jobs import EngineAnswer, EngineJob
+from distconsole.checks.gather.short_run import short_run
 from distconsole.errors import UnavailableError
 from distconsole.model.events import CheckEnded, CheckProgress, Event, FindingMade, PairProgress
 from distconsole.model.findings import Severity
 from distconsole.model.reports import CheckReport
 from distconsole.model.requests import Check, LauncherName, Level, Where
-from distconsole.operations.launch.short_run import short_run
 from distconsole.rpc import conversation
 from distconsole.session import Session, open_session
 from suite.obstacles import obstacle
@@ -181,10 +181,10 @@ def test_a_fault_of_slurms_is_found_and_nothing_else(
     assert_exactly(report, fault, slurm_laboratory)
 
 
-def test_sixteen_healthy_hosts_have_no_finding_and_three_faults_are_three(
+def test_six_healthy_hosts_have_no_finding_and_three_faults_are_three(
     nothing_left: None,
 ) -> None:
-    with Testbed(hosts=16, prefix="big") as bed:
+    with Testbed(hosts=6, prefix="big") as bed:
         laboratory = Laboratory(bed)
         assert trouble(check(laboratory)) == []
         with ExitStack() as stack:

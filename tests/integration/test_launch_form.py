@@ -63,7 +63,7 @@ async def test_a_script_is_launched_from_the_form_and_ends_well_and_again_from_t
         await pilot.press("tab")
         await paste(pilot, "--lr 3")
         await until(pilot, lambda: "2 ranks by torch on 2 hosts" in screen_text(app))
-        await until(pilot, lambda: "slurm" in app.main.views.form.model.refused)
+        await until(pilot, lambda: "slurm" in app.main.views.launch.model.refused)
         app.query_one(HostTable).focus()
         await pilot.press("down", "space")
         await until(pilot, lambda: "1 rank by torch" in screen_text(app))

@@ -54,17 +54,21 @@ for step, batch in enumerate(DataLoader(Slow(), batch_size=1)):
 
 
 @pytest.mark.torch_ranks
-def test_two_runs_are_replayed_and_compared(sessions: SessionSource, tmp_path: Path) -> None:
+def test_two_runs_are_replayed_and_compared(
+    standing_sessions: SessionSource, tmp_path: Path
+) -> None:
     job = tmp_path / "job.py"
     job.write_text(SCRIPT)
     told: list[list[RunEvent]] = []
     for name, wait in (("quick", "0.005"), ("late", "0.03")):
-        with Operator(Run(str(job), ("--wait", wait), nproc="1", name=name), sessions) as run:
+        with Operator(
+            Run(str(job), ("--wait", wait), nproc="1", name=name), standing_sessions
+        ) as run:
             assert run.end().exit_code == 0
             run.finish()
             told.append([event for event in run.events if isinstance(event, RunEvent)])
     _replay(told[1])
-    _compare(sessions)
+    _compare(standing_sessions)
 
 
 def _replay(told: list[RunEvent]) -> None:
@@ -133,17 +137,17 @@ def test_a_run_that_a_host_cannot_read_is_told_and_stays(
 
 
 def test_what_is_said_of_a_damaged_record_brings_it_back(
-    sessions: SessionSource, tmp_path: Path
+    standing_sessions: SessionSource, tmp_path: Path
 ) -> None:
     job = tmp_path / "job.py"
     job.write_text("print('well')")
-    with Operator(Run(str(job), nproc="1", watch=False), sessions) as run:
+    with Operator(Run(str(job), nproc="1", watch=False), standing_sessions) as run:
         run.finish()
         name, whole = run.run, run.lines()
     path = RunStore(runs_dir()).folder / f"{name}.db"
     with closing(sqlite3.connect(path)) as db, db:
         db.execute("UPDATE entries SET body = x'00' WHERE instr(body, ?)", (b'"kind":"log"',))
-    with Operator(Attach(name), sessions) as again:
+    with Operator(Attach(name), standing_sessions) as again:
         again.finish()
     (finding,) = again.of(RunFinding)
     assert (finding.check, again.lines()) == ("run.record_damaged", [])
@@ -151,10 +155,10 @@ def test_what_is_said_of_a_damaged_record_brings_it_back(
     subprocess.run(shlex.split(move), check=True)
     words = shlex.split(attach)
     assert words[:3] == ["distconsole", "attach", name]
-    with Operator(Attach(name, where=Where(hosts=words[-1])), sessions) as anew:
+    with Operator(Attach(name, where=Where(hosts=words[-1])), standing_sessions) as anew:
         anew.finish()
     assert sorted(anew.lines()) == sorted(whole) == ["well"] * 2
     Journal("elsewhere-1123-b7c1", odd_t=time.time()).write(RunStore(runs_dir()))
-    with Operator(Attach("last", where=Where(hosts=words[-1])), sessions) as newest:
+    with Operator(Attach("last", where=Where(hosts=words[-1])), standing_sessions) as newest:
         newest.finish()
     assert newest.run == name, "not the newest that is stored here, which was on other hosts"

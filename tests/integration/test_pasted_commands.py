@@ -310,9 +310,15 @@ def test_accelerate(standing_bed: Testbed, tmp_path: Path) -> None:
     assert_same(ranks[0], alone)
 
 
+BESIDE = pytest.mark.parametrize(
+    "beside", [False, pytest.param(True, marks=pytest.mark.campaign)], ids=["placed", "compared"]
+)
+"""The library and its own launcher are tried with plain accelerate and torchrun; of others they take seconds more."""
+
+
+@BESIDE
 @pytest.mark.torch_ranks
-def test_accelerate_with_fsdp(standing_bed: Testbed, tmp_path: Path) -> None:
-    packages = str(accelerate())
+def test_accelerate_with_fsdp(standing_bed: Testbed, tmp_path: Path, beside: bool) -> None:
     (tmp_path / "fsdp.yaml").write_text(FSDP)
     config = f"--config_file {tmp_path}/fsdp.yaml --mixed_precision fp16"
     ranks = run(
@@ -322,19 +328,27 @@ def test_accelerate_with_fsdp(standing_bed: Testbed, tmp_path: Path) -> None:
         "node1:1,node2:1",
     )
     assert_placed(ranks, 1, 1)
-    launch = ("-m", "accelerate.commands.launch", *config.split(), "--fsdp_offload_params", "true")
-    alone = original(tmp_path / "theirs", *launch, "SCRIPT", PYTHONPATH=packages)
-    assert_same(ranks[-1], alone)
+    assert ranks[-1]["env"]["FSDP_OFFLOAD_PARAMS"] == "true"
+    if beside:
+        launch = (*config.split(), "--fsdp_offload_params", "true", "SCRIPT")
+        argv = ("-m", "accelerate.commands.launch", *launch)
+        alone = original(tmp_path / "theirs", *argv, PYTHONPATH=str(accelerate()))
+        assert_same(ranks[-1], alone)
 
 
-@pytest.mark.torch_ranks
-def test_deepspeed(standing_bed: Testbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DS_BUILD_OPS", "0")
+def deepspeed() -> str:
     needs = ("einops", "hjson", "msgpack", "psutil", "py-cpuinfo", "pydantic", "pydantic-core")
     more = ("annotated-types", "typing-inspection", "tqdm")
-    packages = str(
-        neighbour("deepspeed", "deepspeed~=0.19.0", *needs, *more, options=BESIDE_TORCH)
-    )
+    return str(neighbour("deepspeed", "deepspeed~=0.19.0", *needs, *more, options=BESIDE_TORCH))
+
+
+@BESIDE
+@pytest.mark.torch_ranks
+def test_deepspeed(
+    standing_bed: Testbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: bool
+) -> None:
+    monkeypatch.setenv("DS_BUILD_OPS", "0")
+    packages = deepspeed() if beside else ""
     hostfile = tmp_path / "hostfile"
     hostfile.write_text("node1 slots=2\nnode2 slots=2\nnode3 slots=2\n")
     filtered = f"--hostfile {hostfile} --exclude node1:0@node2:0@node3 --master_port 29501"
@@ -342,25 +356,31 @@ def test_deepspeed(standing_bed: Testbed, tmp_path: Path, monkeypatch: pytest.Mo
         standing_bed,
         tmp_path / "ours",
         f"PYTHONPATH={packages} DS_ACCELERATOR=cpu deepspeed {filtered} SCRIPT --zero 2",
-        join=DEEPSPEED,
+        join=DEEPSPEED if beside else ALONE,
     )
     assert_placed(ranks, 1, 1)
     assert [(each["argv"], each["sum"]) for each in ranks] == [
-        (["--local_rank=0", "--zero", "2"], 11)
+        (["--local_rank=0", "--zero", "2"], 11 if beside else None)
     ] * 2
     crossing = [[each["env"][name] for name in ("CROSS_RANK", "CROSS_SIZE")] for each in ranks]
     assert crossing == [["0", "2"], ["1", "2"]]
     assert {each["env"].pop("CUDA_VISIBLE_DEVICES") for each in ranks} == {"1"}
-    runner = ("-m", "deepspeed.launcher.runner", "--num_gpus", "1", "SCRIPT")
-    alone = original(tmp_path / "theirs", *runner, PYTHONPATH=packages, DS_ACCELERATOR="cpu")
-    assert alone["env"].pop("CUDA_VISIBLE_DEVICES") == "0"
-    assert_same(ranks[-1], alone)
+    if beside:
+        runner = ("-m", "deepspeed.launcher.runner", "--num_gpus", "1", "SCRIPT")
+        alone = original(tmp_path / "theirs", *runner, PYTHONPATH=packages, DS_ACCELERATOR="cpu")
+        assert alone["env"].pop("CUDA_VISIBLE_DEVICES") == "0"
+        assert_same(ranks[-1], alone)
 
 
-@pytest.mark.torch_ranks
-def test_fabric(standing_bed: Testbed, tmp_path: Path) -> None:
+def lightning() -> str:
     needs = ("lightning-utilities", "torchmetrics", "tqdm")
-    packages = str(neighbour("lightning", "lightning~=2.6.0", *needs, options=BESIDE_TORCH))
+    return str(neighbour("lightning", "lightning~=2.6.0", *needs, options=BESIDE_TORCH))
+
+
+@BESIDE
+@pytest.mark.torch_ranks
+def test_fabric(standing_bed: Testbed, tmp_path: Path, beside: bool) -> None:
+    packages = lightning() if beside else ""
     options = "--accelerator=cpu --strategy=ddp --devices=1 --precision=bf16-mixed"
     ranks = run(
         standing_bed,
@@ -368,11 +388,12 @@ def test_fabric(standing_bed: Testbed, tmp_path: Path) -> None:
         f"PYTHONPATH={packages} fabric run {options} --num-nodes=2 --node-rank=0 "
         "--main-address=10.0.0.1 SCRIPT a",
         "node1,node2",
-        FABRIC,
+        FABRIC if beside else ALONE,
     )
     assert_placed(ranks, 1, 1)
-    assert [(each["argv"], each["sum"]) for each in ranks] == [(["a"], 11)] * 2
-    words = ("-m", "lightning.fabric.cli", *options.split(), "SCRIPT", "a")
-    alone = original(tmp_path / "theirs", *words, PYTHONPATH=packages)
-    alone["env"]["LT_NUM_NODES"] = "2"
-    assert_same(ranks[-1], alone)
+    assert [(each["argv"], each["sum"]) for each in ranks] == [(["a"], 11 if beside else None)] * 2
+    if beside:
+        words = ("-m", "lightning.fabric.cli", *options.split(), "SCRIPT", "a")
+        alone = original(tmp_path / "theirs", *words, PYTHONPATH=packages)
+        alone["env"]["LT_NUM_NODES"] = "2"
+        assert_same(ranks[-1], alone)

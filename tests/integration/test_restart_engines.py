@@ -10,7 +10,7 @@ from distconsole.model.events import Narration
 from distconsole.model.requests import LauncherName, Run, Where
 from distconsole.model.run_events import EndState, LogLine, RunFinding, RunRestarted
 from distconsole.session import open_session
-from suite.driving import Operator
+from suite.driving import Operator, write_script
 from suite.lean_torch import LEAN_TORCH
 from suite.remains import gone
 from testbed import Testbed
@@ -107,16 +107,15 @@ def request(
     arguments: tuple[str, ...] = (),
     hosts: str = "node1:2,node2:1",
 ) -> Run:
-    path = folder / "train.py"
-    path.write_text(text)
     where = Where(ssh_config=str(bed.ssh_config), hosts=hosts)
-    return Run(
-        str(path), arguments, where=where, launcher=launcher, max_restarts=3, grace_seconds=4
-    )
+    path = write_script(folder, text)
+    return Run(path, arguments, where=where, launcher=launcher, max_restarts=3, grace_seconds=4)
 
 
 @pytest.mark.torch_ranks
-@pytest.mark.parametrize("hosts", ["node1:2,node2:1", "node1:3"])
+@pytest.mark.parametrize(
+    "hosts", ["node1:2,node2:1", pytest.param("node1:3", marks=pytest.mark.campaign)]
+)
 def test_torchruns_meet_anew_once_every_old_rank_has_ended(
     standing_bed: Testbed, tmp_path: Path, hosts: str
 ) -> None:

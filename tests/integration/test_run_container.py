@@ -99,7 +99,11 @@ def see_all(console: Console) -> None:
         console.see(event="log", line=f"{rank}: 3")
 
 
-@pytest.mark.parametrize("container", [RUNNING, NEW], ids=["running", "image"])
+@pytest.mark.parametrize(
+    "container",
+    [RUNNING, pytest.param(NEW, marks=pytest.mark.campaign)],
+    ids=["running", "image"],
+)
 def test_a_rank_that_is_killed_in_a_container_has_its_signal_as_exit_code(
     containers: Testbed, tmp_path: Path, container: str
 ) -> None:
@@ -142,7 +146,11 @@ def test_a_stop_leaves_nothing_in_a_container(
     assert not left(containers)
 
 
-@pytest.mark.parametrize("container", [RUNNING, NEW], ids=["running", "image"])
+@pytest.mark.parametrize(
+    "container",
+    [pytest.param(RUNNING, marks=pytest.mark.campaign), NEW],
+    ids=["running", "image"],
+)
 def test_a_shim_that_is_killed_takes_what_is_in_a_container_with_it(
     containers: Testbed, tmp_path: Path, container: str
 ) -> None:

@@ -38,22 +38,17 @@ from distconsole.model.run_events import (
 from distconsole.operations import SessionSource, StopReason, perform
 from distconsole.session import Session
 from distconsole.ssh.embedded import EmbeddedCluster
-from suite.driving import Operator
-
-
-def script(folder: Path, text: str) -> str:
-    path = folder / "job.py"
-    path.write_text(f"import os, sys, time, signal\nrank = int(os.environ['RANK'])\n{text}\n")
-    return str(path)
-
+from suite.driving import Operator, write_job
 
 HANG = "print('up', flush=True)\ntime.sleep(300)"
 
 
-def test_a_run_succeeds_on_two_nodes_and_is_kept(sessions: SessionSource, tmp_path: Path) -> None:
+def test_a_run_succeeds_on_two_nodes_and_is_kept(
+    standing_sessions: SessionSource, tmp_path: Path
+) -> None:
     text = "print('rank', rank, 'of', os.environ['WORLD_SIZE'], *sys.argv[1:])"
-    request = Run(script(tmp_path, text), ("a b",), nproc="2", name="first")
-    with Operator(request, sessions) as run:
+    request = Run(write_job(tmp_path, text), ("a b",), nproc="2", name="first")
+    with Operator(request, standing_sessions) as run:
         end = run.end()
         run.finish()
         assert (end.state, end.exit_code) == (EndState.SUCCEEDED, 0)
@@ -68,10 +63,10 @@ def test_a_run_succeeds_on_two_nodes_and_is_kept(sessions: SessionSource, tmp_pa
             (rank, 0) for rank in range(4)
         ]
         assert run.events[-1] is end
-    with Operator(Show("first"), sessions) as show:
+    with Operator(Show("first"), standing_sessions) as show:
         (shown,) = [each for each in show.finish() if isinstance(each, RunShown)]
     assert (shown.summary.state, shown.summary.world_size) == ("succeeded", 4)
-    with Operator(Attach("last"), sessions) as again:
+    with Operator(Attach("last"), standing_sessions) as again:
         replayed = again.finish()
     assert replayed[0] == plan
     assert (again.end().exit_code, again.end().seconds) == (end.exit_code, end.seconds)
@@ -93,7 +88,7 @@ class AtHand:
 def test_hosts_at_hand_are_asked_for_a_run_that_was_started_elsewhere(
     sessions: SessionSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Operator(Run(script(tmp_path, HANG), nproc="1", name="distant"), sessions) as run:
+    with Operator(Run(write_job(tmp_path, HANG), nproc="1", name="distant"), sessions) as run:
         run.see(LogLine, lambda line: line.line == "up")
         monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "another"))
         with pytest.raises(RunNotFoundError, match="there is no run distant"):
@@ -110,27 +105,13 @@ def test_hosts_at_hand_are_asked_for_a_run_that_was_started_elsewhere(
         assert run.end().state is EndState.STOPPED
 
 
-def test_the_first_failure_ends_every_rank_and_is_blamed(
-    standing_sessions: SessionSource, tmp_path: Path
-) -> None:
-    text = f"if rank == 1:\n    time.sleep(0.5)\n    raise ValueError('boom')\n{HANG}"
-    with Operator(Run(script(tmp_path, text), nproc="1"), standing_sessions) as run:
-        end = run.end()
-    assert (end.state, end.exit_code) == (EndState.FAILED, 1)
-    assert end.first_failure.rank == 1  # type: ignore[union-attr]
-    assert end.first_failure.host == "node2"  # type: ignore[union-attr]
-    (finding,) = [each for each in run.of(RunFinding) if each.check == "run.first_failure"]
-    assert "ValueError: boom" in finding.summary
-    assert "raise ValueError('boom')" in finding.seen
-
-
 @pytest.mark.parametrize(
     ("reason", "exit_code"), [(StopReason.INTERRUPT, 130), (StopReason.TERMINATE, 143)]
 )
 def test_a_run_that_hangs_is_stopped(
     standing_sessions: SessionSource, tmp_path: Path, reason: StopReason, exit_code: int
 ) -> None:
-    with Operator(Run(script(tmp_path, HANG), nproc="1"), standing_sessions) as run:
+    with Operator(Run(write_job(tmp_path, HANG), nproc="1"), standing_sessions) as run:
         run.see(LogLine, lambda line: line.line == "up")
         run.control.stop(reason)
         end = run.end()
@@ -143,7 +124,7 @@ def test_a_run_that_ignores_the_stop_is_killed_by_the_second_wish(
     standing_sessions: SessionSource, tmp_path: Path
 ) -> None:
     text = f"signal.signal(signal.SIGTERM, lambda *_: print('not me', flush=True))\n{HANG}"
-    request = Run(script(tmp_path, text), nproc="1", grace_seconds=200)
+    request = Run(write_job(tmp_path, text), nproc="1", grace_seconds=200)
     with Operator(request, standing_sessions) as run:
         run.see(LogLine, lambda line: line.line == "up" and line.rank == 0)
         run.see(LogLine, lambda line: line.line == "up" and line.rank == 1)
@@ -157,7 +138,9 @@ def test_a_run_that_was_left_goes_on_and_is_stopped_by_name(
     standing_sessions: SessionSource, tmp_path: Path
 ) -> None:
     text = "for number in range(10000):\n    print(number, flush=True)\n    time.sleep(0.01)"
-    with Operator(Run(script(tmp_path, text), nproc="1", name="long"), standing_sessions) as run:
+    with Operator(
+        Run(write_job(tmp_path, text), nproc="1", name="long"), standing_sessions
+    ) as run:
         run.see(LogLine, lambda line: line.line == "20")
         run.control.leave()
         run.finish()
@@ -177,7 +160,7 @@ def test_a_detached_run_is_found_on_its_hosts_from_elsewhere(
     sessions: SessionSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "print('done', rank)"
-    with Operator(Run(script(tmp_path, text), nproc="1", detach=True), sessions) as run:
+    with Operator(Run(write_job(tmp_path, text), nproc="1", detach=True), sessions) as run:
         run.finish()
     assert [event.text for event in run.of(TextMade)] == [run.run]
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "another-machine"))
@@ -196,7 +179,7 @@ def test_logs_are_filtered_cut_and_followed(
     standing_sessions: SessionSource, tmp_path: Path
 ) -> None:
     text = f"for n in range(5): print(rank, n, flush=True)\nif rank == 1:\n    {HANG[24:]}"
-    request = Run(script(tmp_path, text), nproc="1", name="chatty", detach=True)
+    request = Run(write_job(tmp_path, text), nproc="1", name="chatty", detach=True)
     with Operator(request, standing_sessions) as run:
         run.finish()
     with Operator(Logs("chatty", follow=True), standing_sessions) as followed:
@@ -220,7 +203,7 @@ def test_a_run_is_exported_and_run_again(standing_sessions: SessionSource, tmp_p
         "for step in range(30):\n    report(loss=10 - step / 10 + rank, step=step, samples=4)\n"
         "time.sleep(1.5)"
     )
-    with Operator(Run(script(tmp_path, text), nproc="1"), standing_sessions) as run:
+    with Operator(Run(write_job(tmp_path, text), nproc="1"), standing_sessions) as run:
         run.end()
         run.finish()
     metrics = [metric for metric in run.of(Metric) if metric.name == "loss"]
@@ -244,14 +227,14 @@ def test_a_run_is_exported_and_run_again(standing_sessions: SessionSource, tmp_p
 
 
 def test_a_plan_is_shown_without_starting_anything(
-    sessions: SessionSource, tmp_path: Path
+    standing_sessions: SessionSource, tmp_path: Path
 ) -> None:
-    request = Run(script(tmp_path, "raise SystemExit(9)"), nproc="2", dry_run=True)
-    with Operator(request, sessions) as run:
+    request = Run(write_job(tmp_path, "raise SystemExit(9)"), nproc="2", dry_run=True)
+    with Operator(request, standing_sessions) as run:
         events = run.finish()
     assert isinstance(events[-1], TextMade)
     assert "RANK=3 LOCAL_RANK=1" in events[-1].text
-    with Operator(Runs(), sessions) as listing:
+    with Operator(Runs(), standing_sessions) as listing:
         assert [e for e in listing.finish() if isinstance(e, RunListed)] == []
 
 
@@ -259,7 +242,7 @@ def test_a_run_that_cannot_be_started_leaves_nothing(
     sessions: SessionSource, cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:
     cluster.power_cut("node2")
-    request = Run(script(tmp_path, HANG), nproc="1")
+    request = Run(write_job(tmp_path, HANG), nproc="1")
     with Operator(request, sessions) as run, pytest.raises(UnreachableError, match="node2"):
         run.finish(120)
     with Operator(Runs(), sessions) as listing:
@@ -267,10 +250,10 @@ def test_a_run_that_cannot_be_started_leaves_nothing(
 
 
 def test_a_script_that_the_hosts_lack_is_refused_before_anything_starts(
-    sessions: SessionSource, tmp_path: Path
+    standing_sessions: SessionSource, tmp_path: Path
 ) -> None:
     with (
-        Operator(Run(str(tmp_path / "missing.py"), nproc="1"), sessions) as run,
+        Operator(Run(str(tmp_path / "missing.py"), nproc="1"), standing_sessions) as run,
         pytest.raises(PlanError, match=r"/missing\.py does not exist on node1, node2$"),
     ):
         run.finish()
@@ -280,25 +263,25 @@ def test_a_script_that_the_hosts_lack_is_refused_before_anything_starts(
     assert (end.run, end.state, end.exit_code) == (run.of(PlanMade)[0].run, EndState.FAILED, 2)
     assert str(end.error).endswith("missing.py does not exist on node1, node2")
     assert str(end.hint) == "it is not on this machine, either; --workdir says where they have it"
-    with Operator(Runs(), sessions) as listing:
+    with Operator(Runs(), standing_sessions) as listing:
         assert [e for e in listing.finish() if isinstance(e, RunListed)] == []
 
 
 def test_a_program_that_follows_sees_the_end_of_what_could_not_be_started(
-    sessions: SessionSource, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    standing_sessions: SessionSource, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    path = script(tmp_path, "print('once')")
-    with Operator(Run(path, nproc="1", name="once"), sessions) as run:
+    path = write_job(tmp_path, "print('once')")
+    with Operator(Run(path, nproc="1", name="once"), standing_sessions) as run:
         run.finish()
     Path(path).unlink()
     for request in (Run(path, json=True), Rerun("once", json=True)):
-        assert perform_headless(request, sessions=sessions) == 2
+        assert perform_headless(request, sessions=standing_sessions) == 2
         out, err = capfd.readouterr()
         plan, end = map(json.loads, out.splitlines())
         assert (plan["event"], end["event"], end["run"]) == ("plan", "end", plan["run"])
         assert (end["state"], end["exit_code"]) == ("failed", 2)
         assert f"error: {end['error']}\nhint: {end['hint']}\n" in err
-    assert perform_headless(Run(path), sessions=sessions) == 2
+    assert perform_headless(Run(path), sessions=standing_sessions) == 2
     out, err = capfd.readouterr()
     assert out == ""
     assert err.count("does not exist") == 1
@@ -308,7 +291,7 @@ def test_a_program_that_follows_sees_the_end_of_what_could_not_be_started(
 def test_code_that_cannot_be_brought_ends_the_stream(
     sessions: SessionSource, cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:
-    path = script(tmp_path, "print('up')")
+    path = write_job(tmp_path, "print('up')")
     node_dir = cluster.folder / "node2" / "node"
     node_dir.mkdir(mode=0o700)
     (node_dir / "blobs").write_text("not a folder")
@@ -337,7 +320,7 @@ def test_a_job_that_fails_is_restarted_with_its_last_checkpoint(
         "    (pathlib.Path(os.environ['DISTCONSOLE_RUN_DIR']) / 'checkpoint').write_text(str(path))\n"
         "    sys.exit(0 if before and 'step-2' in before else 5)"
     )
-    with Operator(Run(script(tmp_path, text), max_restarts=4), standing_sessions) as run:
+    with Operator(Run(write_job(tmp_path, text), max_restarts=4), standing_sessions) as run:
         end = run.end()
     assert (end.state, end.exit_code, end.restarts) == (EndState.SUCCEEDED, 0, 2)
     told = [each.summary for each in run.of(RunFinding) if each.check == "run.restart"]
@@ -368,7 +351,7 @@ def test_a_job_that_fails_is_restarted_with_its_last_checkpoint(
 
 
 def test_what_nccl_writes_into_the_runs_folder_is_a_finding(
-    sessions: SessionSource, tmp_path: Path
+    standing_sessions: SessionSource, tmp_path: Path
 ) -> None:
     # There is no GPU here: the rank writes one of NCCL's lines where NCCL would.
     line = "n:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0"
@@ -377,7 +360,7 @@ def test_what_nccl_writes_into_the_runs_folder_is_a_finding(
         "path = os.environ['NCCL_DEBUG_FILE'].replace('%h', 'n').replace('%p', str(os.getpid()))\n"
         f"open(path, 'w').write({line!r} + chr(10))"
     )
-    with Operator(Run(script(tmp_path, text), nccl_debug=True), sessions) as run:
+    with Operator(Run(write_job(tmp_path, text), nccl_debug=True), standing_sessions) as run:
         assert run.end().state is EndState.SUCCEEDED
         run.finish()
         found = [each for each in run.of(RunFinding) if each.check == "run.nccl"]

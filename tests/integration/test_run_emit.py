@@ -143,7 +143,8 @@ def test_ranks_that_the_file_for_torchrun_begins_again_have_a_store_of_their_own
 ) -> None:
     script = tmp_path / "again.py"
     script.write_text(BEGINS_AGAIN)
-    request = replace(asked(slurm, tmp_path, EmitKind.TORCHRUN), script=script.name, arguments=())
+    request = asked(slurm, tmp_path, EmitKind.TORCHRUN, nproc="1")
+    request = replace(request, script=script.name, arguments=())
     run_on_each_host(slurm, written(replace(request, max_restarts=1)))
 
 

@@ -10,16 +10,10 @@ import pytest
 from distconsole.model.requests import LauncherName, Run
 from distconsole.model.run_events import LogLine
 from distconsole.operations import SessionSource
-from suite.driving import Operator
+from suite.driving import Operator, write_script
 from suite.lean_torch import LEAN_TORCH
 
 pytestmark = pytest.mark.torch_ranks
-
-
-def script(folder: Path, text: str) -> str:
-    path = folder / "train.py"
-    path.write_text(text)
-    return str(path)
 
 
 def left_by_torchrun() -> set[str]:
@@ -43,7 +37,7 @@ def test_lines_of_torchruns_ranks_have_their_rank(
     standing_sessions: SessionSource, tmp_path: Path
 ) -> None:
     before = left_by_torchrun()
-    request = Run(script(tmp_path, SPEAK), nproc="2", launcher=LauncherName.TORCHRUN)
+    request = Run(write_script(tmp_path, SPEAK), nproc="2", launcher=LauncherName.TORCHRUN)
     with Operator(request, standing_sessions) as run:
         assert run.end(150).exit_code == 0, run.lines()
     for rank in range(4):
@@ -68,7 +62,7 @@ print("done")
 def test_a_data_parallel_script_is_one_process_a_node(
     standing_sessions: SessionSource, tmp_path: Path
 ) -> None:
-    with Operator(Run(script(tmp_path, PARALLEL)), standing_sessions) as run:
+    with Operator(Run(write_script(tmp_path, PARALLEL)), standing_sessions) as run:
         assert run.end(150).exit_code == 0, run.lines()
     assert sorted((e.host, e.rank, e.line) for e in run.of(LogLine) if e.line == "done") == [
         ("node1", 0, "done"),

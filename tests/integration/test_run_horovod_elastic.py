@@ -179,6 +179,8 @@ def test_with_too_few_hosts_left_the_rank_that_failed_first_is_blamed(
     assert not gone(*three_hosts.hosts)
 
 
+# What its shims do is in test_shim_elastic.
+@pytest.mark.campaign
 def test_a_run_that_is_stopped_leaves_nothing(three_hosts: Testbed, tmp_path: Path) -> None:
     with Operator(request(three_hosts, tmp_path, "time.sleep(300)"), open_session) as run:
         run.see(LogLine, lambda line: line.line == "from 0 as 1 of 3")

@@ -18,7 +18,7 @@ from distconsole.operations.control import StopReason
 from distconsole.session import open_session
 from suite.blame import ENDED, assert_rank_2_is_blamed
 from suite.console import Console
-from suite.driving import Operator
+from suite.driving import Operator, write_script
 from suite.lean_torch import LEAN_TORCH
 from suite.obstacles import mpirun_is
 from suite.remains import gone
@@ -31,10 +31,8 @@ WORLD = 3
 
 
 def request(bed: Testbed, folder: Path, text: str, hosts: str = "node1:2,node2:1") -> Run:
-    path = folder / "train.py"
-    path.write_text(text)
     where = Where(ssh_config=str(bed.ssh_config), hosts=hosts)
-    return Run(str(path), where=where, launcher=LauncherName.MPI, grace_seconds=4)
+    return Run(write_script(folder, text), where=where, launcher=LauncherName.MPI, grace_seconds=4)
 
 
 TORCH = f"""{LEAN_TORCH}
@@ -78,6 +76,8 @@ print(int(total), hvd.size(), hvd.local_rank(), hvd.mpi_enabled(), hvd.gloo_enab
 """
 
 
+# test_every_launcher trains by it, and test_slurm_engines is told to.
+@pytest.mark.campaign
 @pytest.mark.horovod
 def test_horovod_goes_by_mpi_when_it_is_told_to(standing_bed: Testbed, tmp_path: Path) -> None:
     asked = request(standing_bed, tmp_path, HOROVOD)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from suite.driving import write_script
 from suite.lean_torch import LEAN_TORCH
 from testbed import Testbed
 
@@ -66,17 +67,11 @@ def events(told: subprocess.CompletedProcess[str], kind: str) -> list[dict[str, 
     return [event for event in found if event["event"] == kind]
 
 
-def script(folder: Path, text: str) -> str:
-    path = folder / "train.py"
-    path.write_text(text)
-    return str(path)
-
-
 def test_a_job_whose_console_has_gone_goes_on_from_its_checkpoint(
     standing_bed: Testbed, tmp_path: Path
 ) -> None:
     bed, saved = standing_bed, tmp_path / "saved"
-    words = ("--detach", "--max-restarts", "3", "--name", "night", script(tmp_path, TRAINS))
+    words = ("--detach", "--max-restarts", "3", "--name", "night", write_script(tmp_path, TRAINS))
     begun = program(bed, tmp_path / "mine", "run", *words, str(saved))
     assert begun.returncode == 0, begun.stderr
     # Another machine than the one that started it knows nothing but what the hosts tell.
@@ -106,7 +101,14 @@ def test_a_job_whose_console_has_gone_goes_on_from_its_checkpoint(
 def test_a_job_that_has_no_restart_left_ends_as_its_last_attempt_did(
     standing_bed: Testbed, tmp_path: Path
 ) -> None:
-    words = ("--max-restarts", "1", "--launcher", "torch", "--json", script(tmp_path, RAISES))
+    words = (
+        "--max-restarts",
+        "1",
+        "--launcher",
+        "torch",
+        "--json",
+        write_script(tmp_path, RAISES),
+    )
     told = program(standing_bed, tmp_path / "mine", "run", *words)
     (end,) = events(told, "end")
     first = end["first_failure"]

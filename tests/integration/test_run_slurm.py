@@ -20,7 +20,7 @@ from distconsole.model.requests import Run, Where
 from distconsole.model.run_events import EndState, LogLine, PlanMade
 from distconsole.operations.control import StopReason
 from distconsole.session import open_session
-from suite.driving import Operator
+from suite.driving import Operator, write_job
 from suite.lean_torch import LEAN_TORCH
 from testbed import Testbed
 from testbed.keeper import wait_for
@@ -29,12 +29,6 @@ from testbed.slurm import SLURM_ENVIRONMENT, Slurm, daemons
 pytestmark = [pytest.mark.testbed, pytest.mark.slurm]
 
 GONE_SECONDS = 20.0
-
-
-def script(folder: Path, text: str) -> str:
-    path = folder / "job.py"
-    path.write_text(f"import os, sys, time\nrank = int(os.environ['RANK'])\n{text}\n")
-    return str(path)
 
 
 def submitted(slurm: Slurm, path: str, *arguments: str, options: str = "-N2") -> Run:
@@ -75,7 +69,7 @@ print(any("slurmstepd" in parent for parent in parents))
 
 
 def test_ranks_are_tasks_of_the_job_that_was_submitted(slurm: Slurm, tmp_path: Path) -> None:
-    request = submitted(slurm, script(tmp_path, SAY_PLACE), options="-N2 --gres=gpu:2")
+    request = submitted(slurm, write_job(tmp_path, SAY_PLACE), options="-N2 --gres=gpu:2")
     with Operator(request, open_session) as run:
         end, job = run.end(), run.slurm_job()
         run.finish()
@@ -101,7 +95,7 @@ def test_the_first_failure_is_the_exit_code_of_run_and_job(
     slurm: Slurm, tmp_path: Path, how: str, code: int, told: str
 ) -> None:
     text = f"if rank == 3:\n    time.sleep(0.3)\n    {how}\ntime.sleep(300)"
-    with Operator(submitted(slurm, script(tmp_path, text)), open_session) as run:
+    with Operator(submitted(slurm, write_job(tmp_path, text)), open_session) as run:
         end, job = run.end(), run.slurm_job()
         run.finish()
     assert (end.state, end.exit_code) == (EndState.FAILED, code)
@@ -126,7 +120,7 @@ print('saved after', len(told), flush=True)
 
 def test_who_cancels_the_job_is_named_and_ranks_may_save(slurm: Slurm, tmp_path: Path) -> None:
     text = f"if rank != 2: time.sleep(300)\n{SAVE_ON_SIGTERM}"
-    with Operator(submitted(slurm, script(tmp_path, text)), open_session) as run:
+    with Operator(submitted(slurm, write_job(tmp_path, text)), open_session) as run:
         run.see(LogLine, lambda event: event.rank == 2)
         job = run.slurm_job()
         slurm.login.exec(["scancel", job])
@@ -141,7 +135,7 @@ def test_who_cancels_the_job_is_named_and_ranks_may_save(slurm: Slurm, tmp_path:
 
 def test_named_hosts_are_exactly_the_jobs_nodes(slurm: Slurm, tmp_path: Path) -> None:
     where = Where(hosts="node2:3", ssh_config=str(slurm.bed.ssh_config))
-    path = script(tmp_path, "print(rank, os.uname().nodename)")
+    path = write_job(tmp_path, "print(rank, os.uname().nodename)")
     request = Run(path, where=where, slurm="", slurm_login=slurm.login.name)
     with Operator(request, open_session) as run:
         assert run.end().exit_code == 0
@@ -157,7 +151,7 @@ def test_the_host_that_has_the_jobs_script_is_the_first(slurm: Slurm, tmp_path: 
 
     give_features("plain", "lead")
     try:
-        path = script(tmp_path, "print(rank, os.uname().nodename)")
+        path = write_job(tmp_path, "print(rank, os.uname().nodename)")
         request = submitted(slurm, path, options="-N2 -C 'plain|lead' --batch=lead")
         with Operator(replace(request, nproc="1"), open_session) as run:
             assert run.end().exit_code == 0
@@ -178,7 +172,7 @@ def test_a_step_finds_the_configuration_where_the_session_does(
     ):
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
-        path = script(tmp_path, "print('in', os.environ['SLURM_JOB_ID'])")
+        path = write_job(tmp_path, "print('in', os.environ['SLURM_JOB_ID'])")
         with Operator(Run(path, where=Where(ssh_config=str(bed.ssh_config))), open_session) as run:
             assert run.end().exit_code == 0, run.lines()
             run.finish()
@@ -188,7 +182,7 @@ def test_a_step_finds_the_configuration_where_the_session_does(
 
 def test_inside_an_allocation_the_run_is_a_step_of_it(slurm: Slurm, tmp_path: Path) -> None:
     text = "print('in', os.environ['SLURM_JOB_ID'])\nsys.exit(3 if rank == 2 else 0)"
-    run = f"distconsole run --nproc 2 --json {script(tmp_path, text)}; echo $?"
+    run = f"distconsole run --nproc 2 --json {write_job(tmp_path, text)}; echo $?"
     until_no_step = 'until [ -z "$(squeue -h -s)" ]; do sleep 0.05; done'
     words = ["salloc", "-N2", "--gres=gpu:1", "bash", "-c", f"{run}; {until_no_step}"]
     *lines, code = slurm.login.exec(words, timeout=90).stdout.splitlines()
@@ -209,7 +203,7 @@ def test_a_step_that_slurm_kills_says_so(
     job = told.partition("Granted job allocation ")[2].split()[0]
     monkeypatch.setenv("SLURM_JOB_ID", job)
     monkeypatch.setenv("SLURM_JOB_NODELIST", "node[1-2]")
-    path = script(tmp_path, "print('up', flush=True)\ntime.sleep(300)")
+    path = write_job(tmp_path, "print('up', flush=True)\ntime.sleep(300)")
     request = Run(path, where=Where(ssh_config=str(slurm.bed.ssh_config)))
     with Operator(request, open_session) as run:
         run.see(LogLine, lambda event: event.rank == 1)
@@ -239,7 +233,7 @@ for how in ({{"init_method": f"file://{{sys.argv[1]}}", **place}}, {{"init_metho
 
 @pytest.mark.torch_ranks
 def test_ranks_meet_by_env_and_by_a_shared_file(slurm: Slurm, tmp_path: Path) -> None:
-    request = submitted(slurm, script(tmp_path, REDUCE), str(tmp_path / "store"))
+    request = submitted(slurm, write_job(tmp_path, REDUCE), str(tmp_path / "store"))
     with Operator(replace(request, nproc="1"), open_session) as run:
         assert run.end(120).exit_code == 0, run.lines()
         run.finish()
@@ -253,7 +247,7 @@ def test_a_killed_srun_is_named_also_where_slurm_kills_the_shims(
 ) -> None:
     """Slurm may kill the shims before the first one hears that its srun is gone."""
     text = "print('up', flush=True)\ntime.sleep(300)"
-    with Operator(submitted(slurm, script(tmp_path, text)), open_session) as run:
+    with Operator(submitted(slurm, write_job(tmp_path, text)), open_session) as run:
         run.see(LogLine, lambda event: event.rank == 3)
         assert slurm.nodes[0].signal(signal.SIGKILL, "srun --jobid")
         for node in slurm.nodes:
@@ -270,7 +264,7 @@ def test_a_killed_srun_is_named_also_where_slurm_kills_the_shims(
 def test_a_job_whose_nodes_cannot_be_used_is_given_back(slurm: Slurm, tmp_path: Path) -> None:
     slurm.nodes[1].stop_sshd()
     try:
-        with Operator(submitted(slurm, script(tmp_path, "")), open_session) as run:
+        with Operator(submitted(slurm, write_job(tmp_path, "")), open_session) as run:
             with pytest.raises(UnreachableError, match="node2"):
                 run.finish()
             job = run.slurm_job()
@@ -301,7 +295,7 @@ def busy(slurm: Slurm) -> Iterator[str]:
 def test_a_job_that_waits_says_why_and_is_cancelled_by_ctrl_c(
     slurm: Slurm, busy: str, tmp_path: Path
 ) -> None:
-    with Operator(submitted(slurm, script(tmp_path, "")), open_session) as run:
+    with Operator(submitted(slurm, write_job(tmp_path, "")), open_session) as run:
         run.see(Narration, lambda event: "PENDING (Resources)" in event.text)
         run.control.stop(StopReason.INTERRUPT)
         end = run.end(10)
@@ -313,7 +307,7 @@ def test_a_job_that_waits_says_why_and_is_cancelled_by_ctrl_c(
 def test_a_waiting_job_that_somebody_cancels_is_one_error(
     slurm: Slurm, busy: str, tmp_path: Path
 ) -> None:
-    with Operator(submitted(slurm, script(tmp_path, "")), open_session) as run:
+    with Operator(submitted(slurm, write_job(tmp_path, "")), open_session) as run:
         run.see(Narration, lambda event: "PENDING" in event.text)
         job = run.slurm_job()
         slurm.login.exec(["scancel", job])
@@ -322,7 +316,7 @@ def test_a_waiting_job_that_somebody_cancels_is_one_error(
 
 
 def test_a_job_that_slurm_refuses_is_one_error(slurm: Slurm, tmp_path: Path) -> None:
-    request = submitted(slurm, script(tmp_path, ""), options="-N2 --gres=gpu:99")
+    request = submitted(slurm, write_job(tmp_path, ""), options="-N2 --gres=gpu:99")
     with Operator(request, open_session) as run, pytest.raises(UnavailableError, match="sbatch"):
         run.finish()
     assert slurm.queue() == []
@@ -339,7 +333,7 @@ srun torchrun --nnodes 2 --nproc_per_node 1 --rdzv_id $RANDOM --rdzv_backend c10
 
 
 @pytest.mark.torch_ranks
-@pytest.mark.parametrize("submits", [False, True])
+@pytest.mark.parametrize("submits", [pytest.param(False, marks=pytest.mark.campaign), True])
 def test_the_line_that_answers_a_job_file_of_slurm_starts_its_ranks(
     slurm: Slurm, tmp_path: Path, submits: bool
 ) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from suite.console import Console
+from suite.driving import write_job
 from testbed import Testbed
 
 pytestmark = pytest.mark.testbed
@@ -30,17 +31,11 @@ Not by ``ru_maxrss``, which a program inherits from the one that started it: her
 """
 
 
-def script(folder: Path, text: str) -> str:
-    path = folder / "job.py"
-    path.write_text(f"import os, sys, time, signal\nrank = int(os.environ['RANK'])\n{text}\n")
-    return str(path)
-
-
 COUNT = "for n in range({}):\n    print(n, flush=True)\n    time.sleep(0.02)"
 
 
 def test_agents_that_are_killed_while_ranks_start_anew_tell_everything(
-    bed: Testbed, tmp_path: Path
+    standing_bed: Testbed, tmp_path: Path
 ) -> None:
     text = (
         "again = 'DISTCONSOLE_RESTART' in os.environ\n"
@@ -48,11 +43,11 @@ def test_agents_that_are_killed_while_ranks_start_anew_tell_everything(
         # The other one is ended with it, and has said all by then.
         "time.sleep(rank)\nsys.exit(0 if again else rank * 5)"
     )
-    words = ("run", "--json", "--max-restarts", "2", script(tmp_path, text))
-    with Console(bed, tmp_path, *words) as console:
+    words = ("run", "--json", "--max-restarts", "2", write_job(tmp_path, text))
+    with Console(standing_bed, tmp_path, *words) as console:
         console.see(event="log", rank=1, line="120")
-        for name in bed.host_names:
-            bed.ssh(name, "pkill -KILL -f '[p]yz agent'")
+        for name in standing_bed.host_names:
+            standing_bed.ssh(name, "pkill -KILL -f '[p]yz agent'")
         assert console.wait() == 0
         for rank in (0, 1):
             assert console.lines(rank) == [str(n) for n in range(300)]
@@ -61,13 +56,13 @@ def test_agents_that_are_killed_while_ranks_start_anew_tell_everything(
 
 
 def test_ranks_live_on_while_their_hosts_cannot_hear_each_other(
-    bed: Testbed, tmp_path: Path
+    standing_bed: Testbed, tmp_path: Path
 ) -> None:
-    first, second = bed.hosts[:2]
+    first, second = standing_bed.hosts[:2]
     go = tmp_path / "go"
     text = f"n = 0\nwhile not os.path.exists({str(go)!r}):\n    print(n, flush=True)\n    n += 1\n    time.sleep(0.02)"
     with Console(
-        bed, tmp_path, "run", "--json", "--lost-after", "60", script(tmp_path, text)
+        standing_bed, tmp_path, "run", "--json", "--lost-after", "60", write_job(tmp_path, text)
     ) as console:
         for rank in (0, 1):
             console.see(event="log", rank=rank, line="20")
@@ -90,24 +85,26 @@ def test_ranks_live_on_while_their_hosts_cannot_hear_each_other(
 
 @pytest.mark.parametrize("transport", ["paramiko", "openssh"])
 def test_a_cut_network_loses_and_doubles_nothing(
-    bed: Testbed, tmp_path: Path, transport: str
+    standing_bed: Testbed, tmp_path: Path, transport: str
 ) -> None:
-    words = ("run", "--transport", transport, "--json", script(tmp_path, COUNT.format(1500)))
-    with Console(bed, tmp_path, *words) as console:
+    words = ("run", "--transport", transport, "--json", write_job(tmp_path, COUNT.format(1500)))
+    with Console(standing_bed, tmp_path, *words) as console:
         console.see(event="log", rank=0, line="50")
-        bed.cut_console()
+        standing_bed.cut_console()
         console.see(event="link", connected=False)
-        bed.restore_console()
+        standing_bed.restore_console()
         console.see(event="link", connected=True)
         assert console.wait() == 0
         for rank in (0, 1):
             assert console.lines(rank) == [str(n) for n in range(1500)]
 
 
-def test_a_million_lines_pass_through_bounded_memory(bed: Testbed, tmp_path: Path) -> None:
+def test_a_million_lines_pass_through_bounded_memory(
+    standing_bed: Testbed, tmp_path: Path
+) -> None:
     text = "for n in range(500_000): sys.stdout.write(f'{n} and some words to fill the line\\n')"
-    words = ["run", "--ssh-config", str(bed.ssh_config), "--hosts", bed.names]
-    words += ["--env", "PYTHONUNBUFFERED=", script(tmp_path, text)]
+    words = ["run", "--ssh-config", str(standing_bed.ssh_config), "--hosts", standing_bed.names]
+    words += ["--env", "PYTHONUNBUFFERED=", write_job(tmp_path, text)]
     with subprocess.Popen(
         [sys.executable, "-c", MEASURED, *words],
         stdout=subprocess.PIPE,

@@ -31,7 +31,7 @@ OFF = ("DISTCONSOLE_HOOK", "0")
 
 @pytest.mark.parametrize("given", ["--env", "the console's environment", "nothing"])
 def test_the_hook_stays_out_where_the_variable_says_so(
-    given: str, sessions: SessionSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    given: str, standing_sessions: SessionSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PYTHONPATH", raising=False)
     job = tmp_path / "job.py"
@@ -39,7 +39,7 @@ def test_the_hook_stays_out_where_the_variable_says_so(
     if given == "the console's environment":
         monkeypatch.setenv(*OFF)
     request = Run(str(job), nproc="1", env=(OFF,) if given == "--env" else ())
-    with Operator(request, sessions) as run:
+    with Operator(request, standing_sessions) as run:
         run.finish()
         seen = [json.loads(line) for line in run.lines()]
     assert len(seen) == 2
@@ -74,10 +74,12 @@ while not os.path.exists(sys.argv[1]):
 
 
 @pytest.mark.torch_ranks
-def test_a_run_whose_ranks_lost_the_hook_says_so(sessions: SessionSource, tmp_path: Path) -> None:
+def test_a_run_whose_ranks_lost_the_hook_says_so(
+    standing_sessions: SessionSource, tmp_path: Path
+) -> None:
     job, end = tmp_path / "job.py", tmp_path / "end"
     job.write_text(LOSES_THE_HOOK)
-    with Operator(Run(str(job), (str(end),), nproc="1"), sessions) as run:
+    with Operator(Run(str(job), (str(end),), nproc="1"), standing_sessions) as run:
         found = run.see(RunFinding, lambda event: event.check == "run.unwatched")
         end.touch()
         run.finish()

@@ -9,7 +9,7 @@ import pytest
 from distconsole.model.requests import Attach, Run
 from distconsole.model.run_events import EndState, Metric, RunFinding
 from distconsole.operations import SessionSource
-from suite.driving import Operator
+from suite.driving import Operator, write_script
 from suite.lean_torch import LEAN_TORCH
 
 pytestmark = pytest.mark.torch_ranks
@@ -66,12 +66,6 @@ time.sleep(0.5)  # gloo's threads abort if they let go of a gradient while Pytho
 """
 
 
-def script(folder: Path, text: str) -> str:
-    path = folder / "train.py"
-    path.write_text(text)
-    return str(path)
-
-
 def findings(run: Operator) -> list[RunFinding]:
     """Return what was found, but for what a busy machine may do to any run."""
     slow = ("run.straggler", "run.stall", "run.rare_looks")
@@ -81,7 +75,7 @@ def findings(run: Operator) -> list[RunFinding]:
 def test_a_loss_that_is_nan_in_one_step_is_found_and_kept(
     standing_sessions: SessionSource, tmp_path: Path
 ) -> None:
-    request = Run(script(tmp_path, NAN_ON_ONE_RANK), nproc="1", name="diverges")
+    request = Run(write_script(tmp_path, NAN_ON_ONE_RANK), nproc="1", name="diverges")
     with Operator(request, standing_sessions) as run:
         assert run.end(150).state is EndState.SUCCEEDED, run.lines()
         run.finish()
@@ -125,7 +119,9 @@ def test_two_ranks_that_check_themselves(
     faults: tuple[str, ...],
     found: dict[str, str],
 ) -> None:
-    request = Run(script(tmp_path, DATA_PARALLEL), faults, nproc="1", verify_sync=2, name="v")
+    request = Run(
+        write_script(tmp_path, DATA_PARALLEL), faults, nproc="1", verify_sync=2, name="v"
+    )
     with Operator(request, standing_sessions) as run:
         assert run.end(150).state is EndState.SUCCEEDED, run.lines()
         run.finish()

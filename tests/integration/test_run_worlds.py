@@ -18,7 +18,7 @@ from distconsole.model.run_events import (
     Window,
 )
 from distconsole.operations import SessionSource
-from suite.driving import Operator
+from suite.driving import Operator, write_script
 from suite.lean_torch import LEAN_TORCH
 
 pytestmark = pytest.mark.torch_ranks
@@ -34,18 +34,12 @@ for step in range(20):
     optimizer.step()
 """
 
-OTHER_WORLD = """
+OTHER_WORLD = f"""{LEAN_TORCH}
 import datetime, os, torch.distributed as dist
 dist.init_process_group(
     "gloo", rank=int(os.environ["RANK"]), world_size=4, timeout=datetime.timedelta(seconds=20)
 )
 """
-
-
-def script(folder: Path, text: str) -> str:
-    path = folder / "train.py"
-    path.write_text(text)
-    return str(path)
 
 
 def found(run: Operator, check: str) -> list[RunFinding]:
@@ -55,7 +49,7 @@ def found(run: Operator, check: str) -> list[RunFinding]:
 def test_copies_that_train_alone_are_not_one_training(
     standing_sessions: SessionSource, tmp_path: Path
 ) -> None:
-    with Operator(Run(script(tmp_path, COPIES), nproc="1"), standing_sessions) as run:
+    with Operator(Run(write_script(tmp_path, COPIES), nproc="1"), standing_sessions) as run:
         assert run.end(150).state is EndState.SUCCEEDED, run.lines()
         run.finish()
     (finding,) = found(run, "run.alone")
@@ -69,7 +63,7 @@ def test_copies_that_train_alone_are_not_one_training(
 def test_a_world_that_is_not_the_plans_is_told_while_the_ranks_wait_for_it(
     standing_sessions: SessionSource, tmp_path: Path
 ) -> None:
-    with Operator(Run(script(tmp_path, OTHER_WORLD), nproc="1"), standing_sessions) as run:
+    with Operator(Run(write_script(tmp_path, OTHER_WORLD), nproc="1"), standing_sessions) as run:
         run.end(150)
         run.finish()
     (finding,) = found(run, "run.world")
@@ -78,8 +72,8 @@ def test_a_world_that_is_not_the_plans_is_told_while_the_ranks_wait_for_it(
     assert finding.t < min(failed) - 5
 
 
-OWN_NUMBERS = """
-import os, torch, torch.distributed as dist
+OWN_NUMBERS = f"""{LEAN_TORCH}
+import os, torch.distributed as dist
 rank = 1 - int(os.environ["NODE_RANK"])
 store = dist.TCPStore(
     os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), 2, os.environ["NODE_RANK"] == "0"
@@ -101,7 +95,7 @@ if rank == 0:
 def test_under_single_a_rank_has_the_number_of_its_process_group(
     standing_sessions: SessionSource, tmp_path: Path
 ) -> None:
-    request = Run(script(tmp_path, OWN_NUMBERS), launcher=LauncherName.SINGLE)
+    request = Run(write_script(tmp_path, OWN_NUMBERS), launcher=LauncherName.SINGLE)
     with Operator(request, standing_sessions) as run:
         end = run.end(150)
         run.finish()

@@ -55,9 +55,9 @@ def run_of(tmp_path: Path, *, work: float = 0.0, workers: int = 0, disk: bool = 
 
 @pytest.mark.timeout(120)
 def test_a_rank_that_is_in_state_d_waits_for_a_disk(
-    sessions: SessionSource, tmp_path: Path
+    standing_sessions: SessionSource, tmp_path: Path
 ) -> None:
-    with Operator(run_of(tmp_path, disk=True), sessions) as run:
+    with Operator(run_of(tmp_path, disk=True), standing_sessions) as run:
         finding = run.see(RunFinding, lambda found: found.check == "run.straggler")
         assert (finding.rank, finding.kind) == (1, "disk")
         assert "it waits for a disk 100 % of the time, the others 0 %" in finding.summary
@@ -65,9 +65,9 @@ def test_a_rank_that_is_in_state_d_waits_for_a_disk(
 
 @pytest.mark.timeout(120)
 def test_the_one_worker_of_a_rank_that_waits_for_its_data_is_seen_at_work(
-    sessions: SessionSource, tmp_path: Path
+    standing_sessions: SessionSource, tmp_path: Path
 ) -> None:
-    with Operator(run_of(tmp_path, work=0.03, workers=1), sessions) as run:
+    with Operator(run_of(tmp_path, work=0.03, workers=1), standing_sessions) as run:
         finding = run.see(RunFinding, lambda found: found.check == "run.straggler")
         assert finding.rank == 1
         told = [(each.rank, *each.workers) for each in run.of(Window) if each.workers]

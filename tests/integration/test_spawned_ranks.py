@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from suite.console import Console
+from suite.lean_torch import LEAN_TORCH
 from suite.remains import gone
 from testbed import Testbed
 
@@ -32,7 +34,6 @@ def launch(way, work, count=2):
 """A library's launcher: two ranks on each host, by one way of starting processes or another."""
 
 TRAINS = """
-import torch
 import os, sys, time
 import torch.distributed as dist
 from starter import launch
@@ -62,23 +63,32 @@ def work(local, first):
 if __name__ == "__main__":
     launch(sys.argv[1], work)
 """
-LINE = TRAINS.splitlines().index("    time.sleep(600)  # the line that is named") + 1
+# Where ranks end by themselves they have the whole of torch: what spawn starts never ends with the lean one and DDP.
+HEADS = {"hang": LEAN_TORCH, "end": "import torch", "raise": "import torch"}
+HANGS = (HEADS["hang"] + TRAINS).splitlines()
+LINE = HANGS.index("    time.sleep(600)  # the line that is named") + 1
 
 WAYS = [("spawn", "auto"), ("fork", "torch"), ("os.fork", "single")]
-# To agent and hook a fork by torch is one by os, but that torch's is tried under another launcher.
-ALL_ENDS = [WAYS[0], pytest.param(*WAYS[1], marks=pytest.mark.campaign), WAYS[2]]
+# Ranks that hang are watched in all ways; those that raise, and of single, are in test_every_launcher.
+ALL_ENDS = [WAYS[0], *(pytest.param(*way, marks=pytest.mark.campaign) for way in WAYS[1:])]
 
 
-def start(bed: Testbed, folder: Path, launcher: str, *arguments: str) -> Console:
+def start(bed: Testbed, folder: Path, launcher: str, way: str, what: str) -> Console:
     (folder / "starter.py").write_text(STARTER)
     script = folder / "train.py"
-    script.write_text(TRAINS)
+    script.write_text(HEADS[what] + TRAINS)
     words = ("run", "--json", "--launcher", launcher, "--nproc", "1", "--grace", "2")
-    return Console(bed, folder, *words, str(script), *arguments)
+    return Console(bed, folder, *words, str(script), way, what)
 
 
 def last_states(console: Console) -> dict[int, tuple[str, str]]:
     return {each["rank"]: (each["host"], each["state"]) for each in console.of("rank")}
+
+
+def findings(console: Console) -> list[dict[str, Any]]:
+    """Return what was found, but for what a busy machine may do to any run: to its first step, too."""
+    slow = ("run.straggler", "run.stall", "run.rare_looks")
+    return [each for each in console.of("finding") if each["check"] not in slow]
 
 
 @pytest.mark.parametrize(("way", "launcher"), WAYS)
@@ -88,7 +98,9 @@ def test_the_rank_that_hangs_is_named_whoever_started_it_and_asked_when_the_run_
     first, second = standing_bed.host_names
     with start(standing_bed, tmp_path, launcher, way, "hang") as console:
         console.see(150, event="log", line="reading")
-        stalls = [console.see(180, event="finding", check="run.stall")] if way == "fork" else []
+        stalls = (
+            [console.see(180, event="finding", check="run.stall", rank=3)] if way == "fork" else []
+        )
         with Console(standing_bed, tmp_path, "why", "--json", console.run) as asked:
             assert asked.wait() == 0, asked.stderr
             (told,) = asked.events
@@ -100,9 +112,9 @@ def test_the_rank_that_hangs_is_named_whoever_started_it_and_asked_when_the_run_
     assert (diagnosis["ranks"], diagnosis["hosts"]) == ([3], [second]), told
     assert f"train.py:{LINE}" in diagnosis["summary"], told
     assert hosts == {0: first, 1: first, 2: second, 3: second}
-    assert console.of("finding") == stalls
+    assert findings(console) == []
     for stall in stalls:
-        assert (stall["rank"], stall["hosts"]) == (3, [second])
+        assert stall["hosts"] == [second]
         assert f"slow_storage at train.py:{LINE}" in stall["summary"]
     assert not gone(*standing_bed.hosts)
 
@@ -116,11 +128,12 @@ def test_spawned_ranks_that_train_to_the_end_have_ended_well(
         assert console.wait(180) == 0, console.stderr
     places = {0: first, 1: first, 2: second, 3: second}
     assert last_states(console) == {rank: (host, "exited") for rank, host in places.items()}
-    assert console.of("finding") == []
+    assert findings(console) == []
     steps = [each for each in console.of("window") if each["steps"]]
     assert {each["rank"]: each["host"] for each in steps} == places
 
 
+@pytest.mark.campaign
 def test_the_spawned_rank_that_raises_is_the_one_that_is_blamed(
     standing_bed: Testbed, tmp_path: Path
 ) -> None:

@@ -55,9 +55,9 @@ def lines_by_host(events: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def test_every_host_runs_the_code_that_was_here_when_the_run_began(
-    bed: Testbed, tmp_path: Path
+    standing_bed: Testbed, tmp_path: Path
 ) -> None:
-    one, two = bed.host_names
+    one, two = standing_bed.host_names
     project = tmp_path / "project"
     (project / "helper").mkdir(parents=True)
     (project / "helper" / "words.py").write_text("WORD = 'first'\n")
@@ -65,15 +65,17 @@ def test_every_host_runs_the_code_that_was_here_when_the_run_began(
     (project / "conf.txt").write_text("conf")
     (project / "data.bin").write_bytes(b"0" * 100_000)
     (project / ".gitignore").write_text("*.bin\n")
-    console = Console(bed, project, tmp_path / "data")
+    console = Console(standing_bed, project, tmp_path / "data")
 
     events = console.events("run", f"{one},{two}", "--sync", "train.py", "word")
     assert lines_by_host(events) == dict.fromkeys((one, two), "first conf word")
     run = events[0]["run"]
     code = f"/tmp/distconsole-{os.getuid()}/runs/{run}/code"
-    listed = bed.ssh(two, f"cd {code} && find . -type f | grep -v pycache | sort").stdout.split()
+    listed = standing_bed.ssh(
+        two, f"cd {code} && find . -type f | grep -v pycache | sort"
+    ).stdout.split()
     assert listed == ["./.gitignore", "./conf.txt", "./helper/words.py", "./train.py", "./written.txt"]  # fmt: skip
-    assert bed.ssh(two, f"cat {code}/written.txt").stdout == "1"
+    assert standing_bed.ssh(two, f"cat {code}/written.txt").stdout == "1"
     assert not (project / "written.txt").exists()
 
     (project / "helper" / "words.py").write_text("WORD = 'second'\n")
@@ -90,15 +92,15 @@ def test_every_host_runs_the_code_that_was_here_when_the_run_began(
 
 
 def test_a_script_that_one_host_lacks_is_one_error_before_anything_starts(
-    bed: Testbed, tmp_path: Path
+    standing_bed: Testbed, tmp_path: Path
 ) -> None:
-    one, two = bed.host_names
+    one, two = standing_bed.host_names
     # /tmp of each host is its own.
     there = Path(f"/tmp/only-{os.getpid()}")
-    bed.ssh(one, f"mkdir {there} && echo 'print(1)' >{there}/train.py")
+    standing_bed.ssh(one, f"mkdir {there} && echo 'print(1)' >{there}/train.py")
     there.mkdir()
     try:
-        console = Console(bed, there, tmp_path / "data")
+        console = Console(standing_bed, there, tmp_path / "data")
         done = console("run", f"{one},{two}", "--no-sync", "train.py")
         assert done.returncode == 2
         assert f"error: the script {there}/train.py does not exist on {two}\n" in done.stderr

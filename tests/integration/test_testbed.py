@@ -6,7 +6,6 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,15 +14,6 @@ from testbed import HOME, Host, Testbed
 from testbed.keeper import wait_for
 
 pytestmark = pytest.mark.testbed
-
-
-@pytest.fixture
-def healed(session_bed: Testbed, nothing_left: None) -> Iterator[Testbed]:
-    """The two hosts, of which a fault is taken back without switching them off and on."""
-    yield session_bed
-    session_bed.restore_console()
-    for host in session_bed.hosts:
-        host.heal()
 
 
 RECEIVE = """
@@ -95,26 +85,26 @@ def test_each_host_has_its_own_name_home_and_folders(bed: Testbed) -> None:
     assert not Path("/dev/shm/mine").exists()
 
 
-def test_hosts_differ_in_boot_id_and_see_only_their_own_processes(healed: Testbed) -> None:
+def test_hosts_differ_in_boot_id_and_see_only_their_own_processes(healed_bed: Testbed) -> None:
     boots = {
-        healed.ssh(name, "cat /proc/sys/kernel/random/boot_id").stdout
-        for name in healed.host_names
+        healed_bed.ssh(name, "cat /proc/sys/kernel/random/boot_id").stdout
+        for name in healed_bed.host_names
     }
     assert len(boots) == 2
-    own = healed.ssh("node1", "ls -d /proc/[0-9]* | wc -l").stdout
+    own = healed_bed.ssh("node1", "ls -d /proc/[0-9]* | wc -l").stdout
     assert int(own) < 15
 
 
 def test_hosts_see_the_tests_folder_and_the_tests_interpreter(
-    healed: Testbed, tmp_path: Path
+    healed_bed: Testbed, tmp_path: Path
 ) -> None:
     (tmp_path / "script.py").write_text("import sys; print(sys.prefix)")
-    assert healed.ssh("node2", f"python3 {tmp_path}/script.py").stdout.strip() == sys.prefix
+    assert healed_bed.ssh("node2", f"python3 {tmp_path}/script.py").stdout.strip() == sys.prefix
 
 
-def test_names_resolve_to_the_same_addresses_everywhere(healed: Testbed) -> None:
-    for asking in healed.hosts:
-        for asked in healed.hosts:
+def test_names_resolve_to_the_same_addresses_everywhere(healed_bed: Testbed) -> None:
+    for asking in healed_bed.hosts:
+        for asked in healed_bed.hosts:
             found = asking.exec(["getent", "hosts", asked.name, f"{asked.name}-train"]).stdout
             assert [line.split()[0] for line in found.splitlines()] == [
                 asked.address,
@@ -122,22 +112,22 @@ def test_names_resolve_to_the_same_addresses_everywhere(healed: Testbed) -> None
             ]
 
 
-def test_sftp_starts_in_the_hosts_own_home(healed: Testbed) -> None:
+def test_sftp_starts_in_the_hosts_own_home(healed_bed: Testbed) -> None:
     subprocess.run(
-        ["sftp", "-q", *healed.ssh_options, "-b", "-", "node1"],
+        ["sftp", "-q", *healed_bed.ssh_options, "-b", "-", "node1"],
         input="mkdir pushed\n",
         text=True,
         check=True,
         capture_output=True,
         timeout=20,
     )
-    assert healed.hosts[0].path(f"{HOME}/pushed").is_dir()
+    assert healed_bed.hosts[0].path(f"{HOME}/pushed").is_dir()
 
 
-def test_a_host_that_the_console_cannot_route_to_is_reached_by_jump(healed: Testbed) -> None:
+def test_a_host_that_the_console_cannot_route_to_is_reached_by_jump(healed_bed: Testbed) -> None:
     with pytest.raises(TimeoutError):
-        socket.create_connection((healed.hosts[1].train_address, 22), timeout=0.3)
-    assert healed.ssh("node2-behind", "hostname").stdout == "node2\n"
+        socket.create_connection((healed_bed.hosts[1].train_address, 22), timeout=0.3)
+    assert healed_bed.ssh("node2-behind", "hostname").stdout == "node2\n"
 
 
 def test_a_power_cut_is_silent_and_power_brings_back_an_empty_host(bed: Testbed) -> None:
@@ -162,48 +152,48 @@ def test_a_power_cut_is_silent_and_power_brings_back_an_empty_host(bed: Testbed)
 
 
 @pytest.mark.parametrize("lost", ["mgmt", "train"])
-def test_a_pulled_cable_cuts_one_network_only(healed: Testbed, lost: str) -> None:
-    host = healed.hosts[1]
+def test_a_pulled_cable_cuts_one_network_only(healed_bed: Testbed, lost: str) -> None:
+    host = healed_bed.hosts[1]
     host.link_down("mgmt" if lost == "mgmt" else "train")
     carrier = {
         name: host.exec(f"cat /sys/class/net/{name}/carrier", check=False).stdout.strip()
         for name in ("eth0", "eth1")
     }
     assert carrier == {"eth0": str(int(lost != "mgmt")), "eth1": str(int(lost != "train"))}
-    assert transfer(healed.hosts[0], host).startswith("took") == (lost == "mgmt")
+    assert transfer(healed_bed.hosts[0], host).startswith("took") == (lost == "mgmt")
     if lost == "mgmt":
-        assert "timed out" in ssh_fails(healed, "node2")
+        assert "timed out" in ssh_fails(healed_bed, "node2")
     else:
-        healed.ssh("node2", "true")
+        healed_bed.ssh("node2", "true")
     host.heal()
-    healed.ssh("node2", "true")
-    assert transfer(healed.hosts[0], host).startswith("took")
+    healed_bed.ssh("node2", "true")
+    assert transfer(healed_bed.hosts[0], host).startswith("took")
 
 
 def test_the_console_loses_every_host_and_the_hosts_do_not_lose_one_another(
-    healed: Testbed,
+    healed_bed: Testbed,
 ) -> None:
-    healed.cut_console()
-    assert "timed out" in ssh_fails(healed, "node1")
-    first, second = healed.hosts
+    healed_bed.cut_console()
+    assert "timed out" in ssh_fails(healed_bed, "node1")
+    first, second = healed_bed.hosts
     reach = f"exec 3<>/dev/tcp/{second.address}/22; head -c4 <&3"
     assert first.exec(reach).stdout == "SSH-"
-    healed.restore_console()
-    healed.ssh("node1", "true")
+    healed_bed.restore_console()
+    healed_bed.ssh("node1", "true")
 
 
-def test_one_host_is_cut_from_the_console_only(healed: Testbed) -> None:
-    first, second = healed.hosts
+def test_one_host_is_cut_from_the_console_only(healed_bed: Testbed) -> None:
+    first, second = healed_bed.hosts
     first.cut_from_console()
-    assert "timed out" in ssh_fails(healed, "node1")
-    healed.ssh("node2", "true")
+    assert "timed out" in ssh_fails(healed_bed, "node1")
+    healed_bed.ssh("node2", "true")
     assert second.exec(f"exec 3<>/dev/tcp/{first.address}/22; head -c4 <&3").stdout == "SSH-"
     first.mend_to_console()
-    healed.ssh("node1", "true")
+    healed_bed.ssh("node1", "true")
 
 
-def test_dropped_ports_are_silent_and_others_are_open(healed: Testbed) -> None:
-    first, second = healed.hosts
+def test_dropped_ports_are_silent_and_others_are_open(healed_bed: Testbed) -> None:
+    first, second = healed_bed.hosts
     second.drop_ports(20000, 29999)
     assert transfer(first, second, port=29500) == "silence"
     assert transfer(first, second, port=5000).startswith("took")
@@ -213,23 +203,23 @@ def test_dropped_ports_are_silent_and_others_are_open(healed: Testbed) -> None:
 
 
 def test_a_host_whose_ephemeral_ports_are_dropped_cannot_connect_out_either(
-    healed: Testbed,
+    healed_bed: Testbed,
 ) -> None:
-    first, second = healed.hosts
+    first, second = healed_bed.hosts
     second.drop_ports(32768, 60999)
     assert transfer(first, second, port=40000) == "silence"
     assert transfer(second, first, port=5000) == "silence"
-    assert healed.ssh("node2", "hostname").stdout == "node2\n"
+    assert healed_bed.ssh("node2", "hostname").stdout == "node2\n"
 
 
-def test_all_ports_can_be_dropped_but_those_of_root(healed: Testbed) -> None:
-    first, second = healed.hosts
+def test_all_ports_can_be_dropped_but_those_of_root(healed_bed: Testbed) -> None:
+    first, second = healed_bed.hosts
     second.drop_ports(1024, 65535)
     assert transfer(first, second, port=5000) == "silence"
 
 
-def test_a_bandwidth_cap_slows_both_directions(healed: Testbed) -> None:
-    first, second = healed.hosts
+def test_a_bandwidth_cap_slows_both_directions(healed_bed: Testbed) -> None:
+    first, second = healed_bed.hosts
     size = 1_000_000
     second.cap_bandwidth("8mbit")
     for sender, receiver in ((first, second), (second, first)):
@@ -240,21 +230,21 @@ def test_a_bandwidth_cap_slows_both_directions(healed: Testbed) -> None:
     assert "tbf" not in second.exec("tc qdisc show dev eth1").stdout
 
 
-def test_an_mtu_black_hole_swallows_large_packets_only(healed: Testbed) -> None:
-    first, second = healed.hosts
-    for host in healed.hosts:
+def test_an_mtu_black_hole_swallows_large_packets_only(healed_bed: Testbed) -> None:
+    first, second = healed_bed.hosts
+    for host in healed_bed.hosts:
         host.mtu_black_hole()
     assert transfer(first, second, size=100).startswith("took")
     assert transfer(first, second, size=200_000) == "silence"
-    for host in healed.hosts:
+    for host in healed_bed.hosts:
         host.mend_mtu()
     assert transfer(first, second, size=200_000).startswith("took")
 
 
-def test_docker_bridges_have_the_same_address_on_every_host(healed: Testbed) -> None:
-    for host in healed.hosts:
+def test_docker_bridges_have_the_same_address_on_every_host(healed_bed: Testbed) -> None:
+    for host in healed_bed.hosts:
         host.add_docker_bridge()
-    for host in healed.hosts:
+    for host in healed_bed.hosts:
         assert "172.17.0.1/16" in host.exec("ip -4 -brief addr show docker0 up").stdout
         host.heal()
         assert "docker0" not in host.exec("ip -brief link").stdout
@@ -267,56 +257,56 @@ def test_an_interface_can_have_another_name(bed: Testbed) -> None:
     assert transfer(bed.hosts[0], host).startswith("took")
 
 
-def test_debians_hosts_line_makes_a_host_resolve_itself_to_loopback(healed: Testbed) -> None:
-    host = healed.hosts[0]
+def test_debians_hosts_line_makes_a_host_resolve_itself_to_loopback(healed_bed: Testbed) -> None:
+    host = healed_bed.hosts[0]
     host.wrong_etc_hosts()
     resolve = [sys.executable, "-c", "import socket; print(socket.gethostbyname('node1'))"]
     assert host.exec(resolve).stdout.strip() == "127.0.1.1"
-    assert healed.hosts[1].exec(resolve).stdout.strip() == host.address
+    assert healed_bed.hosts[1].exec(resolve).stdout.strip() == host.address
     host.heal()
     assert host.exec(resolve).stdout.strip() == host.address
 
 
 @pytest.mark.parametrize("mount", ["/tmp", "/dev/shm", HOME])
-def test_a_full_disk_takes_no_byte(healed: Testbed, mount: str) -> None:
-    host = healed.hosts[0]
-    healed.ssh("node1", f"echo before > {mount}/before")
+def test_a_full_disk_takes_no_byte(healed_bed: Testbed, mount: str) -> None:
+    host = healed_bed.hosts[0]
+    healed_bed.ssh("node1", f"echo before > {mount}/before")
     host.full_disk(mount)
-    done = healed.ssh("node1", f"echo more > {mount}/more", check=False)
+    done = healed_bed.ssh("node1", f"echo more > {mount}/more", check=False)
     assert "No space left" in done.stderr
-    assert healed.ssh("node1", f"cat {mount}/before").stdout == "before\n"
+    assert healed_bed.ssh("node1", f"cat {mount}/before").stdout == "before\n"
     host.mend_disks()
-    healed.ssh("node1", f"echo more > {mount}/more")
+    healed_bed.ssh("node1", f"echo more > {mount}/more")
 
 
-def test_noexec_and_read_only_folders(healed: Testbed) -> None:
-    host = healed.hosts[0]
+def test_noexec_and_read_only_folders(healed_bed: Testbed) -> None:
+    host = healed_bed.hosts[0]
     program = "printf '#!/bin/sh\\necho ran\\n' > /tmp/p && chmod +x /tmp/p && /tmp/p"
-    assert healed.ssh("node1", program).stdout == "ran\n"
+    assert healed_bed.ssh("node1", program).stdout == "ran\n"
     host.no_exec("/tmp")
-    assert "Permission denied" in healed.ssh("node1", "/tmp/p", check=False).stderr
+    assert "Permission denied" in healed_bed.ssh("node1", "/tmp/p", check=False).stderr
     host.read_only(HOME)
-    assert "Read-only" in healed.ssh("node1", "touch ~/x", check=False).stderr
+    assert "Read-only" in healed_bed.ssh("node1", "touch ~/x", check=False).stderr
     host.heal()
-    assert healed.ssh("node1", "/tmp/p; touch ~/x").stdout == "ran\n"
+    assert healed_bed.ssh("node1", "/tmp/p; touch ~/x").stdout == "ran\n"
 
 
-def test_a_noisy_shell_prints_into_every_command(healed: Testbed) -> None:
-    healed.hosts[0].bashrc("echo Welcome to the cluster")
-    assert healed.ssh("node1", "echo answer").stdout == "Welcome to the cluster\nanswer\n"
-    assert healed.ssh("node2", "echo answer").stdout == "answer\n"
+def test_a_noisy_shell_prints_into_every_command(healed_bed: Testbed) -> None:
+    healed_bed.hosts[0].bashrc("echo Welcome to the cluster")
+    assert healed_bed.ssh("node1", "echo answer").stdout == "Welcome to the cluster\nanswer\n"
+    assert healed_bed.ssh("node2", "echo answer").stdout == "answer\n"
 
 
-def test_a_host_can_have_another_python_or_none(healed: Testbed) -> None:
-    host = healed.hosts[0]
+def test_a_host_can_have_another_python_or_none(healed_bed: Testbed) -> None:
+    host = healed_bed.hosts[0]
     host.use_python("/bin/echo")
-    assert healed.ssh("node1", "python3 -V").stdout == "-V\n"
+    assert healed_bed.ssh("node1", "python3 -V").stdout == "-V\n"
     host.use_python(None)
-    missing = healed.ssh("node1", "python3 -V", check=False)
+    missing = healed_bed.ssh("node1", "python3 -V", check=False)
     assert missing.returncode == 127
     assert "not found" in missing.stderr
     host.heal()
-    assert healed.ssh("node1", "python3 -V").stdout.startswith("Python 3")
+    assert healed_bed.ssh("node1", "python3 -V").stdout.startswith("Python 3")
 
 
 def test_keys_are_denied_and_host_keys_change(bed: Testbed) -> None:
@@ -347,15 +337,15 @@ def test_sessions_survive_a_refusing_sshd(bed: Testbed) -> None:
     bed.ssh("node1", "true")
 
 
-def test_a_frozen_host_takes_connections_and_says_nothing(healed: Testbed) -> None:
-    host = healed.hosts[0]
+def test_a_frozen_host_takes_connections_and_says_nothing(healed_bed: Testbed) -> None:
+    host = healed_bed.hosts[0]
     host.freeze()
     with socket.create_connection((host.address, 22), timeout=2) as connection:
         connection.settimeout(0.3)
         with pytest.raises(TimeoutError):
             connection.recv(4)
     host.thaw()
-    healed.ssh("node1", "true")
+    healed_bed.ssh("node1", "true")
 
 
 def test_sessions_get_the_environment_that_was_set(bed: Testbed) -> None:
@@ -365,9 +355,9 @@ def test_sessions_get_the_environment_that_was_set(bed: Testbed) -> None:
     assert bed.ssh("node1", "echo $FLAVOUR").stdout == "\n"
 
 
-def test_nodes_reach_one_another_only_where_asked(healed: Testbed) -> None:
+def test_nodes_reach_one_another_only_where_asked(healed_bed: Testbed) -> None:
     hop = "ssh -o BatchMode=yes node2 hostname"
-    assert healed.ssh("node1", hop, check=False).returncode == 255
+    assert healed_bed.ssh("node1", hop, check=False).returncode == 255
     with Testbed(hosts=2, node_ssh=True) as open_bed:
         assert open_bed.ssh("node1", hop).stdout == "node2\n"
 
@@ -470,11 +460,11 @@ def users_of(namespaces: dict[str, str]) -> list[str]:
     return users
 
 
-def test_beds_run_side_by_side_on_networks_of_their_own(healed: Testbed) -> None:
+def test_beds_run_side_by_side_on_networks_of_their_own(healed_bed: Testbed) -> None:
     with Testbed(hosts=1, prefix="other") as second:
-        assert second.hosts[0].address != healed.hosts[0].address
+        assert second.hosts[0].address != healed_bed.hosts[0].address
         assert second.ssh("other1", "hostname").stdout == "other1\n"
-        assert healed.ssh("node1", "hostname").stdout == "node1\n"
+        assert healed_bed.ssh("node1", "hostname").stdout == "node1\n"
 
 
 @pytest.mark.campaign  # sixteen come up together in test_laboratory

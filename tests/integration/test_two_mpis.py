@@ -11,12 +11,12 @@ import pytest
 
 from distconsole.checks.engine.run import run_check
 from distconsole.checks.gather.engine_jobs import EngineAnswer, EngineJob
+from distconsole.checks.gather.short_run import short_run
 from distconsole.model.events import CheckEnded
 from distconsole.model.findings import Severity
 from distconsole.model.reports import CheckReport
 from distconsole.model.requests import Check, LauncherName, Run, Where
 from distconsole.model.run_events import EndState, LogLine
-from distconsole.operations.launch.short_run import short_run
 from distconsole.session import Session, open_session
 from suite.driving import Operator
 from suite.obstacles import MPICH
@@ -50,8 +50,21 @@ def check(bed: Testbed, setup: str, *only: str) -> tuple[CheckReport, list[dict[
     return ended.report, [said["group"] for rank in ranks for said in rank.said if "group" in said]
 
 
-@pytest.mark.parametrize("libraries", ["", MPICHS, f"{OPEN_MPIS}:{MPICHS}"])
-@pytest.mark.parametrize("first", ["Open MPI", "MPICH"])
+# Those where the other's library is first, or in the way.
+@pytest.mark.parametrize(
+    ("first", "libraries"),
+    [
+        ("Open MPI", MPICHS),
+        ("MPICH", f"{OPEN_MPIS}:{MPICHS}"),
+        *(
+            pytest.param(*row, marks=pytest.mark.campaign)
+            for row in (
+                *(("Open MPI", ""), ("Open MPI", f"{OPEN_MPIS}:{MPICHS}")),
+                *(("MPICH", ""), ("MPICH", MPICHS)),
+            )
+        ),
+    ],
+)
 def test_the_library_is_that_of_the_mpirun_in_any_order(
     standing_bed: Testbed, first: str, libraries: str
 ) -> None:

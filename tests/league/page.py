@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from league.scoring import asked_table, misses, table
+from suite.pages import put_between_marks
 
 
 def write_page(
@@ -15,21 +16,12 @@ def write_page(
     """Write the tables of ``rows`` between the page's marks; what a person wrote around them stays, and a table without rows, too."""
     asked = [dict(row) for row in rows if row["case"]["klass"] == "asked"]
     others = [row for row in rows if row["case"]["klass"] != "asked"]
-    text = path.read_text()
     if others:
-        text = _put(text, "league", body(others, seed, host, commit))
+        put_between_marks(path, "league", body(others, seed, host, commit))
     if asked:
         where = f"{host['time'][:10]}, commit {commit}, {len(asked)} cases"
         parts = [f"Measured {where}.", asked_table(asked), misses(asked) if _miss(asked) else ""]
-        text = _put(text, "asked", "\n\n".join(filter(None, parts)))
-    path.write_text(text)
-
-
-def _put(text: str, name: str, table: str) -> str:
-    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-    head, _, rest = text.partition(begin)
-    _, _, tail = rest.partition(end)
-    return f"{head}{begin}\n{table}\n{end}{tail}"
+        put_between_marks(path, "asked", "\n\n".join(filter(None, parts)))
 
 
 def _miss(rows: Sequence[Mapping[str, Any]]) -> bool:
@@ -70,25 +62,14 @@ def automatic(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def by_hand(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return what today's tools told of the same hangs; empty where they were not tried."""
+    """Return what today's tools say of the same hangs; empty where they were not tried."""
     tried = [row for row in rows if row["verdict"].get("by_hand")]
-    lines = []
-    for row in tried:
-        case, verdict = row["case"], row["verdict"]
-        traced, spied = verdict["by_hand"]["torchfrtrace"], verdict["by_hand"]["py-spy"]
-        ours = "right" if row["score"]["all"] else "not all right"
-        named = ",".join(map(str, traced["named"])) if traced["ran"] else ""
-        told = f"names {named}" if named else "names nobody" if traced["ran"] else traced["why"]
-        told += " (right)" if traced.get("right") else ""
-        shows = "shows the line" if spied.get("line") else "no such line"
-        if not case["mark"] or not spied["ran"]:
-            shows = spied.get("why", "no line to show")
-        lines.append(
-            f"| `{case['name']}` | {','.join(map(str, case['odd']))} | {ours} | {told} | {shows} |"
-        )
-    head = (
-        "| hang | culprit | `why` | torchfrtrace | py-spy on every rank |\n|---|---|---|---|---|\n"
+    traced = [row["verdict"]["by_hand"]["torchfrtrace"] for row in tried]
+    ran = sum(each["ran"] for each in traced)
+    shown = sum(bool(row["verdict"]["by_hand"]["py-spy"].get("line")) for row in tried)
+    words = (
+        f"### By hand\n\n{len(tried)} of the hangs were also given to other tools. `why` was right in {sum(row['score']['all'] for row in tried)}; torchfrtrace named"
+        f" the culprit in {sum(bool(each.get('right')) for each in traced)} of {ran} (the others have no flight recorder), but ends with a KeyError on Gloo's dumps: the members of the groups were added by hand."
+        f" py-spy on every rank showed the culprit's line in {shown}, and names no rank: its reader compares all stacks."
     )
-    words = "The same hangs by what a user has today. torchfrtrace ends with a KeyError on Gloo's dumps; it got the members of the groups by hand. "
-    words += "py-spy names nobody: its reader compares the stacks of all ranks on all hosts."
-    return f"### By hand\n\n{words}\n\n{head}" + "\n".join(lines) if lines else ""
+    return words if tried else ""

@@ -50,8 +50,8 @@ def table(rows: Iterable[Row]) -> str:
     lines = [head, "|---|---:|---:|---:|---:|---:|---:|---:|"]
     for klass in (each for each in CLASSES if each != "asked"):
         own = [row for row in rows if row["case"]["klass"] == klass]
-        halves = ((klass, own), *((f"{klass}, {text}", _half(own, held)) for text, held in HALVES))
-        lines += [_line(name, some) for name, some in halves if some]
+        held = [row for row in own if row["case"]["held_out"]]
+        lines += [_line(*each) for each in ((klass, own), (f"{klass}, held out", held)) if each[1]]
     return "\n".join(lines)
 
 
@@ -70,13 +70,6 @@ def asked_table(rows: Iterable[Row]) -> str:
         told = (f"{counts[way, version][column]:,}" for column in columns)
         lines.append(f"| {way} | {version} | {' | '.join(told)} |")
     return "\n".join(lines)
-
-
-HALVES = (("looked at while mending", False), ("held out", True))
-
-
-def _half(rows: Sequence[Row], held_out: bool) -> list[Row]:
-    return [row for row in rows if row["case"]["held_out"] is held_out]
 
 
 def _line(name: str, rows: Sequence[Row]) -> str:
@@ -118,7 +111,7 @@ def misses(rows: Iterable[Row]) -> str:
             or "; ".join(verdict["alarms"])
             or "nothing was said"
         )
-        said = " ".join(said.split())[:220].replace("|", "/")
+        said = " ".join(said.split())[:100].replace("|", "/")
         lines.append(
             f"| `{case['name']}` | {_truth(case)} | {wrong or 'blames' if verdict['alarms'] else wrong or 'did not run'} | {said} |"
         )

@@ -15,8 +15,9 @@ import time
 from pathlib import Path
 from typing import BinaryIO
 
-from platforms.page import write_page
+from platforms.page import make_table
 from platforms.rows import CLAIMS, ROWS, Row
+from suite.pages import put_between_marks
 
 HERE = Path(__file__).parent
 SOURCE = HERE.parent.parent
@@ -38,7 +39,7 @@ def main() -> int:
     results.mkdir(parents=True, exist_ok=True)
     failed = [row.name for row in rows if not asked.no_run and not try_row(row, results)]
     if asked.page:
-        write_page(Path(asked.page), results)
+        put_between_marks(Path(asked.page), "platforms", make_table(results))
     print(f"{len(rows)} platforms, results in {results}", *failed, sep="\nnot all right: ")
     return 1 if failed else 0
 

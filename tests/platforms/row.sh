@@ -14,7 +14,7 @@ if [ ! -e "$venv/.made" ]; then
     # The versions of the development set-up, but for torch.
     grep -v '^torch==' .ci/constraints.txt >"$venv/constraints.txt"
     "$venv/bin/python" -m pip install -q --no-cache-dir -c "$venv/constraints.txt" -e '.[training]' "torch==$torch" \
-        pytest pytest-asyncio pytest-rerunfailures pytest-textual-snapshot pytest-timeout pytest-xdist \
+        pytest pytest-asyncio pytest-textual-snapshot pytest-timeout pytest-xdist \
         hypothesis pyyaml setuptools wheel packaging cffi cloudpickle
     touch "$venv/.made"
 fi

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -13,6 +14,22 @@ from distconsole_agent.contract import limits, protocol
 from distconsole_agent.telemetry.sampling import MAX_BUSY
 from fakes.agents import AgentNode, Bridge, launch, spec_of
 from fakes.shims import wait_until
+
+pytestmark = pytest.mark.xdist_group("agent_requests")
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentNode]:
+    """A node whose agent answers all tests of this file."""
+    node = AgentNode(tmp_path_factory.mktemp("requests") / "node")
+    yield node
+    node.close()
+
+
+@pytest.fixture
+def bridge(node: AgentNode, nothing_left: None) -> Iterator[Bridge]:
+    with node.bridge() as bridge:
+        yield bridge
 
 
 def test_hello_has_every_field(bridge: Bridge) -> None:
@@ -65,8 +82,7 @@ def test_a_spec_of_another_run_is_refused(bridge: Bridge) -> None:
     "line", [b"nonsense\n", b"[1]\n", b'{"op": "ping"}\n', b'{"id": true, "op": "ping"}\n', b"\n"]
 )
 def test_a_malformed_line_ends_only_its_connection(node: AgentNode, line: bytes) -> None:
-    with node.bridge() as other:
-        bad = node.bridge()
+    with node.bridge() as other, node.bridge() as bad:
         bad.write(line)
         message = bad.read()
         assert message is not None

@@ -88,21 +88,6 @@ def test_a_run_is_listed_through_its_life(node: AgentNode, bridge: Bridge) -> No
     assert not (node.node_dir / "runs" / "one-run").exists()
 
 
-def test_a_stop_by_ctrl_c_is_130(bridge: Bridge) -> None:
-    launch(bridge, spec_of("ctrl-c", [SLEEP]))
-    bridge.done("stop", run="ctrl-c", reason="sigint")
-    assert bridge.entries("ctrl-c")[-1]["exit_code"] == 130
-
-
-def test_a_kill_does_not_wait_for_grace(bridge: Bridge) -> None:
-    stubborn = "import signal; signal.signal(15, signal.SIG_IGN); " + SLEEP
-    launch(bridge, spec_of("stubborn", [stubborn], grace=600))
-    follow = bridge.follow("stubborn")
-    next(e for e in follow if e["kind"] == "log")
-    bridge.send("kill", run="stubborn")
-    assert list(follow)[-1]["kind"] == "end"
-
-
 def test_what_is_written_of_a_run_is_the_users_alone(node: AgentNode, bridge: Bridge) -> None:
     bridge.done("prepare", run="secret-run", spec=spec_of("secret-run", [SLEEP], watch=True))
     folder = node.node_dir / "runs" / "secret-run"

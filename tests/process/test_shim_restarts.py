@@ -85,26 +85,6 @@ def test_a_failure_is_followed_by_an_attempt_that_knows_the_checkpoint(tmp_path:
             assert not notes(shim)
 
 
-def test_the_outcome_is_that_of_the_last_attempt_and_its_own_words(tmp_path: Path) -> None:
-    text = (
-        "import os, sys\n"
-        "restart = int(os.environ.get('DISTCONSOLE_RESTART', 0))\n"
-        "if restart < 2:\n    raise ValueError(f'boom {restart}')\n"
-        "sys.exit(9)\n"
-    )
-    with RunUnderTest(tmp_path, [PY, script(tmp_path, text)], max_restarts=2) as run:
-        run.start()
-        verdict = run.verdict()
-        assert (verdict["state"], verdict["exit_code"]) == ("failed", 9)
-        assert verdict["first_failure"]["error"] == "exited with code 9"
-        assert verdict["first_failure"]["traceback"] == ""
-        told = [event["first_failure"]["error"] for event in run.shims[0].events("restart")]
-        assert told == ["ValueError: boom 0", "ValueError: boom 1"]
-        pauses = [event["pause"] for event in run.shims[0].events("restart")]
-        assert 0 < pauses[0] < pauses[1]
-        assert notes(run.shims[0]) == ["not restarted: all 2 restarts are used up"]
-
-
 def test_a_run_that_is_stopped_is_not_started_anew(tmp_path: Path) -> None:
     argv = ["sh", "-c", "trap 'exit 1' TERM; echo up; while :; do sleep 0.01; done"]
     with RunUnderTest(tmp_path, argv, nodes=2, max_restarts=3) as run:
@@ -114,21 +94,6 @@ def test_a_run_that_is_stopped_is_not_started_anew(tmp_path: Path) -> None:
         run.shims[1].ask(op="stop", reason="sigint")
         assert run.verdict() == {"state": "stopped", "exit_code": 130, "first_failure": None}
         assert not run.shims[0].events("restart")
-
-
-@pytest.mark.parametrize(("way", "node"), [("stop", 1), ("kill", 0), ("SIGTERM", 1)])
-def test_a_stop_in_the_pause_is_the_end_at_once(tmp_path: Path, way: str, node: int) -> None:
-    with RunUnderTest(tmp_path, FAILS, nodes=2, max_restarts=9) as run:
-        run.start()
-        the_nth(run.shims[0], "restart", 3)
-        if way == "SIGTERM":
-            run.shims[node].process.terminate()
-        else:
-            run.shims[node].ask(op=way)
-        verdict = run.verdict()
-        assert (verdict["state"], verdict["exit_code"]) == ("failed", 5)
-        assert notes(run.shims[0]) == ["not restarted: the run was asked to stop"]
-        assert len(run.shims[0].events("attempt")) == 2
 
 
 def test_a_stop_that_crosses_the_restart_leaves_nothing(tmp_path: Path) -> None:
@@ -160,24 +125,6 @@ def test_a_shim_that_is_killed_in_the_pause_is_not_waited_for(tmp_path: Path) ->
             killed.destroy()
         assert (verdict["state"], verdict["exit_code"]) == ("failed", 5)
         assert notes(run.shims[0])[-1] == "not restarted: without host2 its ranks have no place"
-
-
-def test_a_shim_that_is_killed_in_a_later_attempt_ends_the_run(tmp_path: Path) -> None:
-    argv = ["sh", "-c", 'test -n "$DISTCONSOLE_RESTART" || exit 5; exec sleep 600']
-    with RunUnderTest(tmp_path, argv, nodes=2, max_restarts=9) as run:
-        run.start()
-        the_nth(run.shims[1], "attempt", 1)
-        wait_until("its rank", lambda: len(run.shims[1].events("started")) == 2)
-        killed = run.shims.pop(1)
-        try:
-            killed.process.kill()
-            killed.process.wait()
-            assert tell_death(str(killed.run_dir), "")
-            verdict = run.verdict()
-        finally:
-            killed.destroy()
-        assert verdict["first_failure"]["error"] == "node host1 lost: its shim is gone"
-        assert notes(run.shims[0])[-1] == "not restarted: without host1 its ranks have no place"
 
 
 def test_the_first_nodes_shim_killed_in_the_pause_ends_the_others(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from distconsole_agent.probes.gpu import gpus
 from distconsole_agent.telemetry import amd
 from distconsole_agent.telemetry import gpu as gpu_module
 from distconsole_agent.telemetry.gpu import DRIVER_RETRY_SECONDS, Driver, GpuSampler
+from distconsole_agent.telemetry.mapping import RunningRank
 from distconsole_agent.telemetry.nvml import Nvml, NvmlMissingError
 from fakes import amd as fake_amd
 from fakes import nvml as fake_nvml
@@ -34,7 +35,7 @@ class Bench:
 
     def sample(self, after_seconds: float = 0.0, **ranks: Any) -> list[dict[str, Any]]:
         self.now += after_seconds
-        return self.sampler.sample([ranks] if ranks else [])
+        return self.sampler.sample([RunningRank(**ranks)] if ranks else [])
 
 
 def refuse() -> Nvml:
@@ -82,7 +83,7 @@ def test_rocm_7_has_longer_texts_and_the_same_numbers(bench: Bench) -> None:
 
 def test_processes_and_ranks_are_found_by_the_kernel(bench: Bench) -> None:
     bench.fake.compute(os.getpid(), 1, 5 << 30)
-    ranks = {"rank": 7, "local_rank": 0, "pid": os.getpid(), "cuda_visible_devices": None}
+    ranks = {"rank": 7, "local_rank": 0, "pid": os.getpid(), "visible_devices": None}
     first, second = bench.sample(**ranks)
     assert first["processes"] == []
     (process,) = second["processes"]

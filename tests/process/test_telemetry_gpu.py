@@ -19,7 +19,7 @@ from distconsole_agent.telemetry.gpu import (
     STALE_SECONDS,
     GpuSampler,
 )
-from distconsole_agent.telemetry.mapping import ListedProcess, ProcessTable
+from distconsole_agent.telemetry.mapping import ListedProcess, ProcessTable, RunningRank
 from fakes import nvml as fake_nvml
 
 pytestmark = pytest.mark.skipif(
@@ -69,7 +69,7 @@ class Bench:
         self.now = 1000.0
         self.table = HostTable()
         self.sampler = GpuSampler(lambda: self.now, PATIENT_SECONDS, self.table)
-        self.ranks: list[dict[str, Any]] = []
+        self.ranks: list[RunningRank] = []
         fake.set_gpu_count(2)
         self.pass_seconds(0)
 
@@ -131,8 +131,8 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         assert not is_reading()
 
 
-def rank(number: int, pid: int, visible: str | None = None) -> dict[str, Any]:
-    return {"rank": number, "local_rank": number, "pid": pid, "cuda_visible_devices": visible}
+def rank(number: int, pid: int, visible: str | None = None) -> RunningRank:
+    return RunningRank(number, number, pid, visible)
 
 
 def test_the_link_of_a_gpu_at_work_and_at_rest_is_told(bench: Bench) -> None:

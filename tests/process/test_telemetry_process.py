@@ -30,10 +30,11 @@ MEMORY_TARGET_KIB = 30 * 1024
 SAMPLE_TWICE = """
 import json, os, sys
 from distconsole_agent.telemetry.gpu import GpuSampler
+from distconsole_agent.telemetry.mapping import RunningRank
 from distconsole_agent.telemetry.sampling import HostSampler
 loaded = [name for name in ("psutil", "pynvml") if name in sys.modules]
 host, gpus = HostSampler(), GpuSampler(deadline_seconds=20.0)
-ranks = [{"rank": 3, "local_rank": 0, "pid": os.getppid(), "cuda_visible_devices": None}]
+ranks = [RunningRank(3, 0, os.getppid(), None)]
 for _ in range(2):
     node, entries = host.sample(), gpus.sample(ranks)
 with open("/proc/self/status") as status:

@@ -37,6 +37,14 @@ OLD_PYTHON = Path("~root/.pyenv/versions/3.8.18/bin/python").expanduser()
 
 Fault = Callable[[BedHost], object]
 
+
+@pytest.fixture
+def bed(module_bed: Testbed, nothing_left: None) -> Iterator[Testbed]:
+    """Two hosts, of which the second is as if just switched on."""
+    yield module_bed
+    module_bed.reset(module_bed.hosts[1])
+
+
 FAULTS: dict[str, tuple[Fault, type[NodeError], str]] = {
     "no keys": (BedHost.deny_keys, AuthError, "accepts none of our keys"),
     "no sshd": (BedHost.stop_sshd, ConnectError, "refused"),

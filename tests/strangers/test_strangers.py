@@ -34,7 +34,8 @@ import yaml
 from testbed import HOME, Testbed
 
 CASES = {
-    path.stem: yaml.safe_load(path.read_text()) for path in Path(__file__).parent.glob("*.yaml")
+    path.stem: yaml.load(path.read_text(), yaml.CSafeLoader)
+    for path in Path(__file__).parent.glob("*.yaml")
 }
 LONGEST = 120.0
 TYPED = 'distconsole() { "{python}" -m distconsole "$@"; }; '

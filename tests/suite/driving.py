@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -14,6 +15,19 @@ from distconsole.model.run_events import LogLine, RunEnded, RunEvent
 from distconsole.operations import Control, SessionSource, perform
 
 E = TypeVar("E")
+
+
+def write_script(folder: Path, text: str, name: str = "train.py") -> str:
+    """Write a script and return its path."""
+    path = folder / name
+    path.write_text(text)
+    return str(path)
+
+
+def write_job(folder: Path, text: str) -> str:
+    """Write a script that knows its ``rank`` and has imported what most need; return its path."""
+    head = "import os, sys, time, signal\nrank = int(os.environ['RANK'])\n"
+    return write_script(folder, f"{head}{text}\n", "job.py")
 
 
 class Operator:

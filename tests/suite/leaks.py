@@ -6,6 +6,7 @@ import contextlib
 import gc
 import itertools
 import os
+import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -117,19 +118,18 @@ def own_children() -> list[psutil.Process]:
 
 def descriptors() -> frozenset[tuple[int, str]]:
     found = set()
-    for entry in DESCRIPTORS.iterdir():
-        try:
-            target = str(entry.readlink())
-        except OSError:
-            continue
-        found.add((int(entry.name), target))
+    for name in os.listdir(DESCRIPTORS):  # noqa: PTH208 - a Path for each costs more than all else here
+        with contextlib.suppress(OSError):
+            found.add((int(name), os.readlink(f"{DESCRIPTORS}/{name}")))  # noqa: PTH115
     return frozenset(found - kept_descriptors(found))
 
 
 def kept_descriptors(found: set[tuple[int, str]]) -> set[tuple[int, str]]:
-    """Return the listing's own descriptor and the pipe to multiprocessing's tracker."""
+    """Return the listing's own descriptor, and what modules hold from their import on: two pipes."""
     from multiprocessing import resource_tracker
 
-    tracker = getattr(resource_tracker._resource_tracker, "_fd", None)
-    own = {f"/proc/{psutil.Process().pid}/fd", str(DESCRIPTORS)}
-    return {(fd, target) for fd, target in found if fd == tracker or target in own}
+    held = {getattr(resource_tracker._resource_tracker, "_fd", None)}
+    if python_env := sys.modules.get("distconsole_agent.probes.software.python_env"):
+        held |= {python_env._AGENT, python_env._AGENT_LIVES}
+    own = {f"/proc/{os.getpid()}/fd", str(DESCRIPTORS)}
+    return {(fd, target) for fd, target in found if fd in held or target in own}

@@ -1,4 +1,4 @@
-"""What became of a test, for the fixtures that clean up after it and for the summary."""
+"""Whether a test failed, for the fixtures that clean up after it."""
 
 from __future__ import annotations
 
@@ -6,24 +6,13 @@ import pytest
 
 _FAILED = pytest.StashKey[bool]()
 
-MAX_WORDS = 300
-
 
 def remember(item: pytest.Item, report: pytest.TestReport) -> None:
-    """Keep whether a phase of a test failed; its setup comes first."""
-    if report.when == "setup":
-        item.stash[_FAILED] = False
+    """Keep that a phase of a test failed."""
     if report.failed:
         item.stash[_FAILED] = True
 
 
 def has_failed(item: pytest.Item) -> bool:
-    """Return whether a test, or its setup, failed in this try."""
+    """Return whether a test, or its setup, failed."""
     return item.stash.get(_FAILED, False)
-
-
-def first_words(report: pytest.TestReport) -> str:
-    """Return where and why a test failed, on one line."""
-    crash = getattr(report.longrepr, "reprcrash", None)
-    told = f"{crash.path}:{crash.lineno}: {crash.message}" if crash else str(report.longrepr)
-    return " ".join(told.split())[:MAX_WORDS]

@@ -69,6 +69,20 @@ def anchors(text: str) -> set[str]:
     return found
 
 
+def put_between_marks(page: Path, name: str, text: str) -> None:
+    """Write ``text`` between the page's marks of that name; what a person wrote around them stays.
+
+    Raises:
+        ValueError: if the page lacks a mark.
+    """
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    head, found, rest = page.read_text().partition(begin)
+    _, ended, tail = rest.partition(end)
+    if not (found and ended):
+        raise ValueError(f"{page} has no {begin} and {end}")
+    page.write_text(f"{head}{begin}\n{text}\n{end}{tail}")
+
+
 def _split(block: str) -> list[list[str]]:
     commands: list[list[str]] = []
     for line in block.splitlines():

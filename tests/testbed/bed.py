@@ -15,12 +15,12 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 from testbed.claims import Claim, claim
 from testbed.host import Host, session_path
 from testbed.lifeline import Lifeline
 from testbed.machine import HOME, boot, cut_power
-from testbed.reached import Reached
 from testbed.sshfiles import (
     Alias,
     find_sshd,
@@ -38,7 +38,7 @@ TMP_BYTES = 1 << 30
 PROGRAMS = ("ip", "tc", "nsenter", "unshare", "mount", "hostname", "ssh", "ssh-keygen")
 
 
-class Testbed(Reached):
+class Testbed:
     """A bed of hosts, usable as a context manager.
 
     Args:
@@ -88,6 +88,40 @@ class Testbed(Reached):
         self._lifeline: Lifeline | None = None
         self.hosts: list[Host] = []
 
+    def __enter__(self) -> Self:
+        self.up()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.down()
+
+    @property
+    def ssh_options(self) -> list[str]:
+        """The words for an ``ssh`` or ``scp`` command line."""
+        return ["-F", str(self.ssh_config)]
+
+    def ssh(
+        self, host: str, command: str, *, check: bool = True, timeout: float = 30.0
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command on a host over real SSH."""
+        return subprocess.run(
+            ["ssh", *self.ssh_options, host, command],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=check,
+            timeout=timeout,
+        )
+
+    @property
+    def host_names(self) -> list[str]:
+        return [host.name for host in self.hosts]
+
+    @property
+    def names(self) -> str:
+        """The hosts as ``--hosts`` takes them."""
+        return ",".join(self.host_names)
+
     def up(self) -> None:
         """Claim the networks and switch every host on.
 
@@ -116,13 +150,14 @@ class Testbed(Reached):
             shutil.rmtree(lifeline.folder, ignore_errors=True)
         self.hosts = []
 
-    def reset(self) -> None:
-        """Make every host as it was at the start, by power: nothing on it survives."""
+    def reset(self, *hosts: Host) -> None:
+        """Make hosts, or all, as they were at the start, by power: nothing on them survives."""
+        chosen = hosts or self.hosts
         self.restore_console()
-        cut_power(self.hosts)
-        for host in self.hosts:
+        cut_power(chosen)
+        for host in chosen:
             self._configure(host)
-        boot(self.hosts)
+        boot(chosen)
 
     def power_cut(self, *hosts: Host) -> None:
         """Cut the power of several hosts in the same instant; of all when none is named."""
@@ -177,6 +212,7 @@ class Testbed(Reached):
         (host.files / "etc/hostname").touch()
         host.mend_etc_hosts()
         host.accept_keys()
+        host.forget_environment()
         write_accounts(host.files / "etc", HOME, self._shell)
         user = this_user().pw_name
         variables = {**self._environment, "HOME": HOME, "USER": user, "LOGNAME": user}

@@ -12,7 +12,6 @@ import os
 import random
 import shutil
 import subprocess
-import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -64,14 +63,6 @@ def claim(attempts: int = 200) -> Claim:
             management, training = both.subnets()
             return Claim(folder, management, training)
     raise RuntimeError(f"no free network for a testbed in {attempts} attempts")
-
-
-def claim_folder() -> Path:
-    """Make the folder of a bed that needs no networks."""
-    sweep()
-    folder = Path(tempfile.mkdtemp(dir=FOLDERS, prefix=f"{PREFIX}lo-"))
-    write_owner(folder, os.getpid())
-    return folder
 
 
 def networks_in_use() -> list[ipaddress.IPv4Network]:

@@ -17,6 +17,7 @@ from testbed.sshfiles import SYSTEM_PATH, find_sshd, make_key
 from testbed.switch import INTERFACES, MTU, NETWORKS, Network, in_network, ip_batch, shape
 
 TMPFS_MOUNTS = ("/tmp", "/dev/shm", HOME)
+CONFIGURATION = ("environment", "sshd_config")
 DROP_PREFERENCE = 90
 CONSOLE_PREFERENCE = 91
 LOST_PREFERENCE = 92
@@ -223,6 +224,11 @@ class Host(Machine):
 
     def set_environment(self, variables: Mapping[str, str]) -> None:
         """Add variables to what every later session on the host starts with."""
+        kept_before = self.files / "before"
+        if not kept_before.exists():
+            kept_before.mkdir()
+            for name in CONFIGURATION:
+                shutil.copy(self.files / name, kept_before)
         merged = {**self.environment(), **variables}
         kept = [
             line
@@ -267,6 +273,15 @@ class Host(Machine):
         self.mend_python()
         self.accept_keys()
         self.path(f"{HOME}/.bashrc").unlink(missing_ok=True)
+        if (self.files / "before").exists():
+            for name in CONFIGURATION:
+                shutil.move(self.files / "before" / name, self.files / name)
+            self.forget_environment()
+            self.restart_sshd()
+
+    def forget_environment(self) -> None:
+        """Keep what the host is configured with now."""
+        shutil.rmtree(self.files / "before", ignore_errors=True)
 
 
 def session_path(interpreter_folder: Path) -> str:

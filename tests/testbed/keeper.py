@@ -39,14 +39,10 @@ class Keeper:
 
     Args:
         folder: The bed's folder, removed at the end.
-        marker: The beginning of an environment entry (``NAME=value``), to which a host's name is
-            added, that marks the bed's processes where there is no namespace to hold them; empty
-            when there is one.
     """
 
-    def __init__(self, folder: Path, marker: str = "") -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._marker = marker
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def answer(self, line: bytes) -> dict[str, object]:
@@ -64,30 +60,19 @@ class Keeper:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env={**os.environ, **self._mark(name)},
                 preexec_fn=die_with_keeper,
             )
         self._running[name] = host
-        if self._marker:
-            return host.pid
         wait_for(lambda: bool(children_of(host.pid)) or host.poll() is not None)
         return (children_of(host.pid) or [0])[0]
-
-    def _mark(self, name: str) -> dict[str, str]:
-        key, _, value = self._marker.partition("=")
-        return {key: value + name} if key else {}
 
     def stop(self, names: list[str]) -> None:
         """Kill these hosts; the first process's end waits for every other of its namespace."""
         stopping = {name: self._running.pop(name) for name in names if name in self._running}
-        for name, host in stopping.items():
-            if self._marker:
-                # sshd writes its title over its environment, so its own processes have no mark.
-                for pid in [host.pid, *descendants_of(host.pid)]:
-                    kill(pid)
-                kill_marked(f"{self._marker}{name}\0")
+        for host in stopping.values():
             for pid in children_of(host.pid):
-                kill(pid)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         for host in stopping.values():
             try:
                 host.wait(GONE_SECONDS)
@@ -99,8 +84,6 @@ class Keeper:
         if uplink:
             subprocess.run(["ip", "link", "del", "uplink"], stderr=subprocess.DEVNULL, check=False)
         self.stop(list(self._running))
-        if self._marker:
-            kill_marked(self._marker)
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
@@ -112,40 +95,6 @@ def children_of(pid: int) -> list[int]:
         ]
     except OSError:
         return []
-
-
-def descendants_of(pid: int) -> list[int]:
-    """Return the processes below ``pid``, as far as none of them ended meanwhile."""
-    children = children_of(pid)
-    return children + [one for child in children for one in descendants_of(child)]
-
-
-def marked_processes(marker: str) -> list[int]:
-    """Return the processes with an environment entry that begins with ``marker``."""
-    wanted, found = b"\0" + marker.encode(), []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            with suppress(OSError):
-                if wanted in b"\0" + (entry / "environ").read_bytes():
-                    found.append(int(entry.name))
-    return found
-
-
-def kill_marked(marker: str) -> None:
-    """Kill every process that carries ``marker``, also those they start meanwhile."""
-
-    def none_left() -> bool:
-        left = marked_processes(marker)
-        for pid in left:
-            kill(pid)
-        return not left
-
-    wait_for(none_left)
-
-
-def kill(pid: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = GONE_SECONDS) -> bool:
@@ -181,11 +130,11 @@ def serve(keeper: Keeper, owner_pid: int) -> None:
             os.write(1, reply)
 
 
-def main(owner_pid: str, folder: str, uplink: str, marker: str = "") -> None:
+def main(owner_pid: str, folder: str, uplink: str) -> None:
     for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(ignored, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    keeper = Keeper(Path(folder), marker)
+    keeper = Keeper(Path(folder))
     try:
         serve(keeper, int(owner_pid))
     finally:

@@ -21,17 +21,15 @@ class Lifeline:
 
     Args:
         folder: The bed's folder.
-        prefix: The command that gives the keeper its network namespace; empty for none.
-        marker: As in ``keeper.Keeper``.
+        prefix: The command that gives the keeper its network namespace.
+        uplink: The network interface there that leads to this process.
     """
 
-    def __init__(
-        self, folder: Path, *, prefix: Sequence[str] = (), uplink: str = "", marker: str = ""
-    ) -> None:
+    def __init__(self, folder: Path, *, prefix: Sequence[str], uplink: str) -> None:
         self._lock = threading.Lock()
         program = [sys.executable, "-I", "-S", keeper.__file__]
         self._process = subprocess.Popen(
-            [*prefix, *program, str(os.getpid()), str(folder), uplink, marker],
+            [*prefix, *program, str(os.getpid()), str(folder), uplink],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,

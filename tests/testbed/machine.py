@@ -19,7 +19,6 @@ from typing import Any
 from testbed.claims import FOLDERS, PREFIX
 from testbed.keeper import wait_for
 from testbed.lifeline import Lifeline
-from testbed.programs import Programs, argv_of
 from testbed.sshfiles import find_sshd
 from testbed.switch import Socket, Switch
 
@@ -41,7 +40,7 @@ class Process:
     argv: tuple[str, ...]
 
 
-class Machine(Programs):
+class Machine:
     """A host, on or off. Made by ``Testbed``.
 
     Attributes:
@@ -98,14 +97,52 @@ class Machine(Programs):
         **options: Any,
     ) -> subprocess.Popen[Any]:
         """Start a program (or a line for bash) on the host; ``options`` are those of Popen."""
+        argv = ["bash", "-c", command] if isinstance(command, str) else command
         enter = ["nsenter", "--target", str(self.pid), *NAMESPACES[:5], "--"]
         go = ["sh", "-c", 'cd "$0" && exec "$@"', cwd or HOME]
         return subprocess.Popen(
-            [*enter, *go, *argv_of(command)],
+            [*enter, *go, *argv],
             env={**self.environment(), **(env or {})},
             start_new_session=True,
             **options,
         )
+
+    def exec(
+        self,
+        command: str | Sequence[str],
+        *,
+        check: bool = True,
+        timeout: float = 30.0,
+        stdin: str | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a program (or a line for bash) on the host, not over SSH.
+
+        Raises:
+            subprocess.CalledProcessError: if it fails and ``check`` is set.
+            subprocess.TimeoutExpired: after ``timeout`` seconds; the program is killed.
+        """
+        process = self.popen(
+            command,
+            env=env,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            out, err = process.communicate(stdin, timeout)
+        except BaseException:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            raise
+        done = subprocess.CompletedProcess(process.args, process.returncode, out, err)
+        if check:
+            done.check_returncode()
+        return done
 
     def environment(self) -> dict[str, str]:
         """Return the variables that a program on the host starts with."""

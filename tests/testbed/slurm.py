@@ -16,11 +16,11 @@ import secrets
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Self
 
 from testbed.bed import Testbed
 from testbed.host import Host
 from testbed.keeper import wait_for
-from testbed.standing import Standing
 
 UP_SECONDS = 30.0
 MEMORY_MB = 4000
@@ -34,7 +34,7 @@ OWN_KEY = {"AuthType": "auth/slurm", "CredType": "auth/slurm", "AuthInfo": "use_
 CGROUP_CONF = "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n"
 
 
-class Slurm(Standing):
+class Slurm:
     """A Slurm cluster on a bed; usable as a context manager.
 
     Args:
@@ -64,6 +64,13 @@ class Slurm(Standing):
         self._cpus = cpus
         self._settings = dict(settings or {})
         self._key = secrets.token_bytes(128)
+
+    def __enter__(self) -> Self:
+        self.up()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.down()
 
     def up(self) -> None:
         """Start every daemon and return when all nodes are idle.

@@ -108,7 +108,7 @@ async def take_run(app: ConsoleApp, line: str, folder: Path) -> None:
                 await asyncio.sleep(0.1)
             app.main.prompt.offer(line)
             await pilot.press("ctrl+n")
-            form = app.main.views.form
+            form = app.main.views.launch
             await reached(app, lambda: form.model.settled and form.model.latest is not None)
             take(app, folder / "form.svg")
             app.main.run_command(line)

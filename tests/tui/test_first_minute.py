@@ -108,7 +108,7 @@ async def test_after_the_choice_top_check_the_form_and_the_tab_bar_mean_the_same
         await pilot.press("ctrl+n")
         await settled(app, stage, pilot)
         form = app.main.query_one(LaunchView)
-        assert [host.name for host in app.main.views.form.known_hosts()] == ["node1", "node2"]
+        assert [host.name for host in app.main.views.launch.known_hosts()] == ["node1", "node2"]
         assert form.display
 
 

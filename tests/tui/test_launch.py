@@ -124,10 +124,10 @@ async def test_form_and_line_are_the_same_request_whatever_is_in_it() -> None:
             request = any_plain_request(dice)
             app.query_one(Prompt).value = draft_of(request).line()
             await pilot.pause()
-            app.main.views.form.draw()
+            app.main.views.launch.draw()
             assert app.query_one(Prompt).value == draft_of(request).line()
             assert {each.field.name: each.text for each in app.query(FieldRow)} == {
-                each.name: app.main.views.form.model.draft.text(each.name)
+                each.name: app.main.views.launch.model.draft.text(each.name)
                 for each in launch_fields()
             }
             field(app, "nic").query_one(Input).value = "eth 7"
@@ -691,10 +691,12 @@ async def test_a_planner_that_breaks_costs_the_plan_alone() -> None:
         await opened(app, stage, pilot, "run train.py")
         assert "planning broke: ZeroDivisionError: never" in screen_text(app)
         assert isinstance(
-            app.main.views.form.model.latest.error if app.main.views.form.model.latest else None,
+            app.main.views.launch.model.latest.error
+            if app.main.views.launch.model.latest
+            else None,
             ConsoleError,
         )
-        assert shlex.split(app.main.views.form.model.line) == ["run", "train.py"]
+        assert shlex.split(app.main.views.launch.model.line) == ["run", "train.py"]
 
 
 async def test_a_form_that_stands_still_does_not_look_for_its_fields_at_every_beat(
@@ -711,6 +713,6 @@ async def test_a_form_that_stands_still_does_not_look_for_its_fields_at_every_be
             return match(selectors, node)  # type: ignore[arg-type]
 
         monkeypatch.setattr("textual.css.query.match", counted)
-        app.main.views.form.tick()
+        app.main.views.launch.tick()
         monkeypatch.undo()
         assert len(matched) < len(launch_fields())

@@ -107,32 +107,25 @@ def press(app: ConsoleApp, key: str) -> str:
     return "says" if said else "types" if told else "moves"
 
 
-@pytest.mark.parametrize("view", ["cluster", "run", "logs", "check", "runs", "help", "transcript"])
-async def test_every_key_of_other_programs_gets_an_answer(view: str) -> None:
+async def test_every_key_of_other_programs_gets_an_answer() -> None:
     app, stage = staged(SCENES, request=ATTACH)
     async with on_screen(app, stage) as pilot:
-        await typed(app, stage, pilot, "check" if view == "check" else f"view {view}")
-        assert app.main.mode is Mode.VIEW
-        given = {key: press(app, key) for key in (*MOVES, *TYPES, *SAYS)}
-        wanted = {**dict.fromkeys(MOVES, "moves"), **dict.fromkeys(TYPES, "types")}
-        wanted |= dict.fromkeys(SAYS, "says")
-        await pilot.pause()
-        own = {
-            key: "types"
-            for key in given
-            if app.main.shortcuts.keymap.inside(key, view, replayed=False)
-        }
-        assert given == wanted | own
-        assert app.focused in app.main.focus_chain
-        press(app, "delete")
-        assert app.main.prompt.placeholder.endswith("F8 stops a run, ? lists the keys")
-        press(app, "P")
-        sorts = keymap_sorts(app, view)
-        assert ("s sorts" in app.main.prompt.placeholder) == sorts
-
-
-def keymap_sorts(app: ConsoleApp, view: str) -> bool:
-    return app.main.shortcuts.keymap.inside("s", view, replayed=False) is not None
+        keymap, prompt = app.main.shortcuts.keymap, app.main.prompt
+        for view in ("cluster", "run", "logs", "check", "runs", "help", "transcript"):
+            await typed(app, stage, pilot, "check" if view == "check" else f"view {view}")
+            assert app.main.mode is Mode.VIEW
+            given = {key: press(app, key) for key in (*MOVES, *TYPES, *SAYS)}
+            wanted = {**dict.fromkeys(MOVES, "moves"), **dict.fromkeys(TYPES, "types")}
+            wanted |= dict.fromkeys(SAYS, "says")
+            await pilot.pause()
+            own = {key: "types" for key in given if keymap.inside(key, view, replayed=False)}
+            assert given == wanted | own, view
+            assert app.focused in app.main.focus_chain
+            press(app, "delete")
+            assert prompt.placeholder.endswith("F8 stops a run, ? lists the keys")
+            press(app, "P")
+            sorts = keymap.inside("s", view, replayed=False) is not None
+            assert ("s sorts" in prompt.placeholder) == sorts
 
 
 async def test_words_and_lines_on_the_screen_are_found() -> None:
@@ -336,21 +329,21 @@ def test_tabs_stay_and_what_says_less_gives_way(width: int) -> None:
     assert ("1 help" in bar) is (width == 120)
 
 
-@pytest.mark.parametrize(
-    ("view", "text"),
-    [("logs", "1"), ("run", "step>0"), ("runs", "state=failed"), ("cluster", "util<10")],
-)
-async def test_escape_takes_the_filter_away_before_it_leaves_the_view(
-    view: str, text: str
-) -> None:
+async def test_escape_takes_the_filter_away_before_it_leaves_the_view() -> None:
     app, stage = staged(SCENES, request=ATTACH)
     async with on_screen(app, stage) as pilot:
-        await typed(app, stage, pilot, "view check")
-        await typed(app, stage, pilot, f"view {view}")
-        await typed(app, stage, pilot, f"filter {text}")
-        assert app.main.views.is_filtered
-        await pilot.press("escape")
-        assert not app.main.views.is_filtered
-        assert app.main.view == view
-        await pilot.press("escape")
-        assert app.main.view == "check"
+        for view, text in (
+            ("logs", "1"),
+            ("run", "step>0"),
+            ("runs", "state=failed"),
+            ("cluster", "util<10"),
+        ):
+            await typed(app, stage, pilot, "view check")
+            await typed(app, stage, pilot, f"view {view}")
+            await typed(app, stage, pilot, f"filter {text}")
+            assert app.main.views.is_filtered
+            await pilot.press("escape")
+            assert not app.main.views.is_filtered
+            assert app.main.view == view
+            await pilot.press("escape")
+            assert app.main.view == "check"

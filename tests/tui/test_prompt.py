@@ -13,6 +13,7 @@ from distconsole.model import requests as ask
 from distconsole.operations.control import ControlCommand, StopReason, Wish
 from distconsole.tui.app import DESCRIBED, Everything
 from distconsole.tui.chrome import Mode
+from distconsole.tui.prompt import completion_index
 from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.prompt.question import REST_SECONDS, Question, RestOfAnswer
 from distconsole.tui.theme.themes import NAMES
@@ -81,44 +82,49 @@ async def test_the_view_has_the_focus_again_after_a_verb() -> None:
         assert app.query_one(Prompt).value == ""
 
 
-async def test_tab_completes_a_verb_as_far_as_it_is_certain() -> None:
+@pytest.mark.usefixtures("utc", "home")
+async def test_tab_completes_as_far_as_it_is_certain_and_shows_what_is_possible() -> None:
     app, stage = staged(SCENES)
     async with on_screen(app, stage) as pilot:
+        prompt = app.query_one(Prompt)
         await pilot.press(*":ch", "tab")
-        assert app.query_one(Prompt).value == "check "
-
-
-async def test_tab_shows_what_is_possible_where_there_are_several_ways() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
-        await pilot.press(*":r", "tab")
+        assert prompt.value == "check "
+        await pilot.press("ctrl+u", *"sort", "space", *"wo", "tab")
+        assert prompt.value == "sort worst "
+        await pilot.press("ctrl+u", *"r", "tab")
         await pilot.pause()
         text = screen_text(app)
         assert all(verb in text for verb in ("run", "runs", "rerun", "replay"))
-
-
-async def test_tab_completes_verbs_of_the_screen_and_their_words() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
-        await pilot.press(*":sort", "space", *"wo", "tab")
-        assert app.query_one(Prompt).value == "sort worst "
-
-
-@pytest.mark.usefixtures("utc", "home")
-async def test_moments_of_a_past_run_are_completed() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage):
         words = [each.word for each in app.main.completer.complete("replay digits --at ")]
         assert {"start", "50%", "end"} <= set(words)
+        for line in ("--theme ", "top --theme "):
+            themes = [each.word for each in app.main.completer.complete(line)]
+            assert tuple(themes[:4]) == NAMES == Vocabulary().themes
+            assert "textual-dark" in themes
 
 
-@pytest.mark.parametrize("line", ["--theme ", "top --theme "])
-async def test_every_theme_is_completed_behind_its_flag(line: str) -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage):
-        themes = [each.word for each in app.main.completer.complete(line)]
-    assert tuple(themes[:4]) == NAMES == Vocabulary().themes
-    assert "textual-dark" in themes
+async def test_the_rules_of_checks_are_loaded_for_lines_that_name_checks_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loaded: list[str] = []
+
+    def by_id() -> dict[str, str]:
+        loaded.append("")
+        return {"gpu.ecc": "memory errors"}
+
+    monkeypatch.setattr(completion_index, "checks_by_id", by_id)
+    app, stage = staged(SCENES | {ask.Run: scenes.training})
+    async with on_screen(app, stage) as pilot:
+        await pilot.press(*":runs", "tab", "ctrl+u")
+        await typed(app, stage, pilot, "run train.py")
+        assert any(isinstance(request, ask.Run) for request in stage.asked)
+        assert not loaded
+        found = app.main.completer.complete("check --only gpu")
+        assert [(each.word, each.help) for each in found] == [
+            ("gpu", ""),
+            ("gpu.ecc", "memory errors"),
+        ]
+        assert loaded
 
 
 async def test_a_run_that_is_followed_completes_by_its_name() -> None:
@@ -230,41 +236,39 @@ async def test_the_end_of_a_line_that_was_typed_ahead_is_no_answer() -> None:
         assert any(isinstance(request, ask.Stop) for request in stage.asked)
 
 
-@pytest.mark.parametrize(
-    ("word", "stops", "after"),
-    [
-        ("yes", True, ""),
-        ("Yes", True, "enter"),
-        ("no", False, "r"),
-        ("y", True, "export"),
-        ("n", False, "r"),
-        ("no", False, "enter"),
-    ],
-)
 @pytest.mark.parametrize("where", ["prompt", "view"])
-async def test_an_answer_typed_in_full_leaves_nothing_behind(
-    word: str, stops: bool, after: str, where: str
-) -> None:
+async def test_an_answer_typed_in_full_leaves_nothing_behind(where: str) -> None:
     keep_run()
     app, stage = staged(SCENES, request=ATTACH)
     async with on_screen(app, stage) as pilot:
-        if where == "prompt":
-            app.query_one(Prompt).focus()
-        app.main.run_command("stop last")
-        await asked(app, stage, pilot)
-        rest = [after] if after == "enter" else [*after]
-        for each in (*word, *rest):
-            app.post_message(Key(each, each if len(each) == 1 else None))
-        await pilot.pause()
-        await settled(app, stage, pilot)
-        assert not app.query_one(Question).waits
-        assert stops == any(isinstance(request, ask.Stop) for request in stage.asked)
-        assert app.main.view == "run"
-        if where == "prompt":
-            assert app.query_one(Prompt).value == ("" if after == "enter" else after)
-        elif not after or after == "enter":
-            assert app.query_one(Prompt).value == ""
-            assert app.main.mode is Mode.VIEW
+        prompt, stopped = app.query_one(Prompt), 0
+        for word, stops, rest in (
+            ("no", False, "r"),
+            ("n", False, "r"),
+            ("no", False, ""),
+            ("y", True, "export"),
+            ("Yes", True, ""),
+        ):
+            prompt.value = ""
+            if where == "prompt":
+                prompt.focus()
+            else:
+                app.main.focus_view()
+            app.main.run_command("stop last")
+            await asked(app, stage, pilot)
+            for each in (*word, *(rest or ["enter"])):
+                app.post_message(Key(each, each if len(each) == 1 else None))
+            await pilot.pause()
+            await settled(app, stage, pilot)
+            assert not app.query_one(Question).waits
+            stopped += stops
+            assert sum(isinstance(each, ask.Stop) for each in stage.asked) == stopped, word
+            if where == "prompt":
+                assert prompt.value == rest
+            elif not rest:
+                assert app.main.mode is Mode.VIEW
+            await pilot.press("ctrl+u", "escape")
+            app.main.show_view("run")
 
 
 async def test_what_comes_long_after_an_answer_is_another_line() -> None:

@@ -207,7 +207,7 @@ async def test_hosts_are_asked_for_jobs_whatever_run_is_shown() -> None:
         await settled(app, stage, pilot)
         asked = []
         for line in ("why", "why --hosts", "watch --hosts a"):
-            app.main.run_command(line)
+            await typed(app, stage, pilot, line)
             asked.append(app.session.tasks[-1].request)
         await settled(app, stage, pilot)
         shown, hosts, followed = asked

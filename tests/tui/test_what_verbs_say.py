@@ -16,9 +16,8 @@ from distconsole.model.events import CheckEnded, Event, Narration
 from distconsole.model.findings import Cure, Severity
 from distconsole.model.run_events import EndState, RunEnded, RunFinding
 from distconsole.operations.control import Wish
-from distconsole.tui.confirmations import assess
 from distconsole.tui.prompt.input import Prompt
-from distconsole.tui.prompt_verbs import shorten
+from distconsole.tui.prompt_verbs import assess, shorten
 from distconsole.tui.transcript import TranscriptView
 from distconsole.tui.views.runs import RunRow
 from distconsole.tui.widgets.line_table import LineTable

@@ -36,6 +36,7 @@ class Recorder:
     Attributes:
         sequences: Gives the next record's number, from 1; atomic, so that every thread may ask.
         words, halves, doubles: The map as words of 64 bits, as those from its fourth byte on, and as floats.
+        shorts: The map as words of 32 bits.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class Recorder:
         self.map = _map_file(self.path, records.RECORDS_OFFSET + capacity * records.RECORD.size)
         whole = memoryview(self.map)
         self.words, self.doubles = whole.cast("q"), whole.cast("d")
-        self.halves = whole[4:-4].cast("q")
+        self.halves, self.shorts = whole[4:-4].cast("q"), whole.cast("I")
         self.sequences = count(1)
         self._names: dict[str, int] = {}
         run = os.environ.get(records.ENV_RUN, "").encode("utf-8", "replace")
@@ -126,7 +127,7 @@ class Recorder:
 
     def close(self) -> None:
         """Give the mapping back, as a forked child does with its parent's; nothing can be written."""
-        for view in (self.words, self.halves, self.doubles):
+        for view in (self.words, self.halves, self.shorts, self.doubles):
             view.release()
         self.map.close()
 

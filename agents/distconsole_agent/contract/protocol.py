@@ -16,49 +16,32 @@ Agent to console, any number of items and then exactly one of the other two::
 Requests of one connection run concurrently; answers carry the id and may interleave. ``cancel``
 ends a stream: its request is answered with ``{"result": {"cancelled": true}}``.
 
-=========  ===========================================  ==========================================
-op         arguments                                    answer
-=========  ===========================================  ==========================================
-hello      protocol                                     result: see ``answers.Answers``
-ping                                                    result ``time_ns, monotonic_ns``
-probe      group, args                                  result ``facts`` (see ``probes``)
-cancel     target                                       result empty
-watch      interval                                     items ``sample`` bodies until cancelled
-prepare    run, spec (``runspec.RunSpec``)               result ``coordinator: {address, port} |
-                                                        null, master_port: int | null, shim_pid``
-start      run, coordinator, coordinator_secret,        result ``started: true``
-           master_port
-follow     run, after, journal: writer of the entries   items ``{"entries": [...], "journal": str}``,
-           up to ``after`` (empty: unknown)             with ``trouble: str`` while the journal cannot
-                                                        be written (empty: it can again), and in
-                                                        the first ``after: seq`` if the journal has
-                                                        fewer of them (see below); result
-                                                        ``{"last": seq}`` after the ``end`` entry
-stop       run, grace, reason                           result ``stopping: true``
-kill       run                                          result ``killing: true``
-runs                                                    result ``runs: [...]`` (``RUN_FIELDS``)
-forget     run                                          result ``forgotten: bool``
-slurm      do: submit (argv) | show (job) | cancel      result ``job`` | ``text`` | ``cancelled`` |
-           (job) | step (run, job, argv, held) | shim   ``started`` | as ``prepare``, which in a run
-           (run) | checkpoint (run)                     below Slurm answers ``shim_argv`` instead |
-                                                        ``path: str | null``: the checkpoint that the
-                                                        job has left for a restart
-sync       run, manifest (none: the one sent before)    result ``missing: [sha256, ...], tree``;
-                                                        with nothing missing the code stands ready
-sync_take  run, pieces: [[sha256, bytes in all,         result ``taken: bytes``
-           offset, bytes], ...], data
-roll_call  run, seconds: each rank's deadline (1.5)     result ``ranks: [CALL, ...]`` (below),
-                                                        ``time_ns, host``; the calls are also
-                                                        in the run's journal, while it goes on
-survey     seconds, calls (true: ask the ranks),        result ``jobs: [JOB, ...]`` (below) of this user
-           logs: {path: offset} (null: none)            that anything has started, ``logs: [{key, path, inode,
-                                                        stream, ranks, next, output}], ras: [str], user, time_ns,
-                                                        host``
-trace      run, seconds, wait, max_bytes, ranks         items: first ``tracing: [rank, ...]``, then for a
-           (null: all), start_ns (0: soon)              rank ``rank, told`` (``records.TOLD_SUFFIX``)
-                                                        ``, bytes, name, packed``; result ``time_ns``
-trace_take run, name, offset                            result ``data``; the last piece removes it
-=========  ===========================================  ==========================================
+Operations, and what answers them; ``requests.AgentRequest`` has their arguments:
+
+``hello, ping``  see ``answers.Answers``.
+``probe``        result ``facts`` (see ``probes``).
+``cancel``       of the request ``target``: result empty.
+``watch``        items ``sample`` bodies until cancelled.
+``prepare``      result ``coordinator: {address, port} | null, master_port: int | null, shim_pid``; ``spec`` is a
+                 ``runspec.RunSpec``.
+``start, stop, kill, forget``  results ``started``, ``stopping``, ``killing``, ``forgotten``: bool.
+``follow``       entries after ``after``, of which ``journal`` is the writer: items ``{"entries": [...], "journal": str}``,
+                 with ``trouble: str`` while the journal cannot be written (empty: it can again), and in the first
+                 ``after: seq`` if the journal has fewer of them (see below); result ``{"last": seq}`` after ``end``.
+``runs``         result ``runs: [...]`` (``RUN_FIELDS``).
+``slurm``        by ``do``: ``submit`` (``argv``) ``job``; ``show`` ``text``; ``cancel`` ``cancelled``; ``step`` ``started``;
+                 ``shim`` as ``prepare``, which in a run below Slurm answers ``shim_argv`` instead; ``checkpoint``
+                 ``path: str | null``, the checkpoint that the job has left for a restart.
+``sync``         the ``manifest`` (null: the one sent before): result ``missing: [sha256, ...], tree``; with nothing
+                 missing the code stands ready.
+``sync_take``    ``pieces: [[sha256, bytes in all, offset, bytes], ...]`` of ``data``: result ``taken: bytes``.
+``roll_call``    result ``ranks: [CALL, ...]`` (below), ``time_ns, host``; the calls are also in the run's journal,
+                 while it goes on.
+``survey``       result ``jobs: [JOB, ...]`` (below) of this user that anything has started, ``logs: [{key, path, inode,
+                 stream, ranks, next, output}], ras: [str], user, time_ns, host``; ``calls``: ask the ranks.
+``trace``        items: first ``tracing: [rank, ...]``, then for a rank ``rank, told`` (``records.TOLD_SUFFIX``),
+                 ``bytes, name, packed``; result ``time_ns``. ``ranks`` null: all; ``start_ns`` 0: soon.
+``trace_take``   result ``data``; the last piece removes it.
 
 A journal entry is ``{"seq": int, "t": float, "kind": str, ...}``: ``seq`` counts from 1 without a
 gap on each node and run, ``t`` is UNIX seconds on the node's clock. Kinds:
@@ -153,7 +136,6 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
 PROTOCOL_VERSION = 1
 
@@ -181,6 +163,9 @@ MAX_CHECKED_NAME = 256
 
 PLACEHOLDER = re.compile(r"(\{+)(port|run_dir)(\}+)")
 """Placeholders that a shim replaces: the rendezvous port, and the run's folder on its node."""
+
+Values = dict[str, object]
+"""Fields of the contract and their values, None for an unknown one."""
 
 RUN_FIELDS = (
     "run",
@@ -282,7 +267,7 @@ class ProtocolError(Exception):
     """A line that is too long, is not JSON, or is not an object."""
 
 
-def encode(message: dict[str, Any]) -> bytes:
+def encode(message: Values) -> bytes:
     """Return ``message`` as one line. Raises ProtocolError if it exceeds ``MAX_LINE_BYTES``."""
     line = json.dumps(message, separators=(",", ":"), ensure_ascii=True).encode("ascii") + b"\n"
     if len(line) > MAX_LINE_BYTES:
@@ -290,7 +275,7 @@ def encode(message: dict[str, Any]) -> bytes:
     return line
 
 
-def decode(line: bytes) -> dict[str, Any]:
+def decode(line: bytes) -> Values:
     """Return the object that ``line`` holds. Raises ProtocolError if it holds none."""
     if len(line) > MAX_LINE_BYTES:
         raise ProtocolError(f"a line of {len(line)} bytes exceeds {MAX_LINE_BYTES}")

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from distconsole_agent.contract import records
+from distconsole_agent.contract.records import Positive, RecordError, Word
 
 HOROVOD, MPI, TORCHRUN = "horovod", "mpi", "torchrun"
 """Launchers whose runs a shim treats differently."""
+
+OWN_WORLDS = ("single", "slurm")
+"""Launchers of one process a node: the script decides how many ranks that makes."""
 
 DEFAULT_GRACE_SECONDS = 10.0
 MAX_GRACE_SECONDS = 86400.0
@@ -21,19 +28,16 @@ LOST_AFTER_BOUNDS = (5.0, 7 * 86400.0)
 MAX_RESTARTS = 1000
 DEFAULT_LOG_BYTES, MIN_LOG_BYTES = 1 << 30, 1 << 20
 
-MAX_NODES = 1 << 31
-"""Stands for all nodes of a run."""
 
-
-class SpecError(Exception):
+class SpecError(ValueError):
     """The spec cannot be read or does not mean a run."""
 
 
 class NodeSpec(NamedTuple):
     """One node of the run: ``ranks`` are the global ranks that live there."""
 
-    host: str
-    address: str
+    host: Word
+    address: Word
     ranks: tuple[int, ...]
 
 
@@ -42,8 +46,8 @@ class RankSpec(NamedTuple):
 
     rank: int
     local_rank: int
-    argv: tuple[str, ...]
-    env: dict[str, str]
+    argv: tuple[Word, ...]
+    env: Mapping[str, Word] = MappingProxyType({})
 
 
 class RunSpec(NamedTuple):
@@ -51,9 +55,7 @@ class RunSpec(NamedTuple):
 
     ``{port}`` in a word of an argv or a value of an env is replaced by the rendezvous port at start,
     ``{run_dir}`` by the run's folder on the node; in ``workdir`` too. In doubled braces they are the
-    user's own: they lose a pair. The file also has ``name``, ``world_size``, ``script``, ``created``,
-    and ``code``: the tree from ``sync``, which becomes ``{run_dir}/code``, or null. The console's
-    ``notify`` is kept in a file of its own (``journal/notices.py``).
+    user's own: they lose a pair.
 
     Attributes:
         secret: 32 random bytes (hexadecimal in the file) that prove between shims that they are of this
@@ -74,38 +76,50 @@ class RunSpec(NamedTuple):
         max_restarts: Restarts of failed ranks.
         driver: The command of Horovod's elastic driver, which node 0 runs and which starts ranks as it
             needs them; ``{agent}`` in it stands for this program. Without one all ranks start at once.
-        restart: Number of restarts so far; not of ``spec.json``.
+        restart: Number of restarts so far; a shim's own.
         log_bytes: The most that the ranks' logs may take on this node; 1 GiB if null.
         container: Container of the processes, in the user's words; empty without one.
         enter: The agent's: the words that run a command in it.
+        code: The tree from ``sync``, which becomes ``{run_dir}/code``; None without one.
+        visible_devices, visible_variables: The agent's: the GPUs that the session chose, as one list and by variable.
+        notify: Whom to send notices; kept in a file of its own (``journal/notices.py``).
     """
 
-    run: str
+    run: Word
     secret: bytes
     node_index: int
     nodes: tuple[NodeSpec, ...]
-    workdir: str | None
-    setup: str | None
-    env: dict[str, str]
-    unset: tuple[str, ...]
     ranks: tuple[RankSpec, ...]
-    engine_ranks: bool
-    watch: bool
-    grace: float
-    hook: str | None
-    rings: str | None
-    agent_argv: tuple[str, ...]
-    needs: tuple[str, ...] = ()
-    launcher: str = ""
-    min_nodes: int = MAX_NODES
+    workdir: Word | None = None
+    setup: Word | None = None
+    env: Mapping[str, Word] = MappingProxyType({})
+    unset: tuple[Word, ...] = ()
+    engine_ranks: bool = True
+    watch: bool = True
+    grace: float = DEFAULT_GRACE_SECONDS
+    hook: Word | None = None
+    rings: Word | None = None
+    agent_argv: tuple[Word, ...] = ()
+    needs: tuple[Word, ...] = ()
+    launcher: Word = ""
+    min_nodes: Positive | None = None
     below_slurm: bool = False
     max_restarts: int = 0
-    driver: tuple[str, ...] = ()
+    driver: tuple[Word, ...] = ()
     restart: int = 0
     lost_after: float = LOST_AFTER_SECONDS
     log_bytes: int = DEFAULT_LOG_BYTES
-    container: str = ""
-    enter: tuple[str, ...] = ()
+    container: Word = ""
+    enter: tuple[Word, ...] = ()
+    name: str = ""
+    world_size: int | None = None
+    script: str = ""
+    created: float = 0.0
+    code: str | None = None
+    visible_devices: str | None = None
+    visible_variables: Mapping[str, str] = MappingProxyType({})
+    notify: object = None
+    more: Mapping[str, object] = MappingProxyType({})
 
     @property
     def host(self) -> str:
@@ -121,105 +135,60 @@ class RunSpec(NamedTuple):
         return self.engine_ranks and self.launcher != MPI and not self.driver
 
     @property
+    def numbers_itself(self) -> bool:
+        """True if a process takes its rank from the process group that it joins."""
+        return self.launcher in OWN_WORLDS and "WORLD_SIZE" not in self.env
+
+    @property
+    def planned_world(self) -> int | None:
+        """The planned number of ranks; None if the script or an elastic engine decides it."""
+        is_open = self.numbers_itself or self.min_nodes is not None
+        return None if is_open else self.world_size
+
+    @property
+    def fewest_nodes(self) -> int:
+        return len(self.nodes) if self.min_nodes is None else self.min_nodes
+
+    @property
     def may_lose_nodes(self) -> bool:
-        return self.min_nodes < len(self.nodes)
+        return self.fewest_nodes < len(self.nodes)
 
 
 def read_spec(path: str) -> RunSpec:
-    """Return the spec at ``path``. Raises SpecError if it cannot be read or means nothing."""
+    """Return the spec at ``path``. Raises OSError if it cannot be read, SpecError if it means nothing."""
+    with open(path, "rb") as file:
+        text = file.read()
     try:
-        with open(path, "rb") as file:
-            raw = json.load(file)
-    except (OSError, ValueError, RecursionError) as error:
+        return parse_spec(json.loads(text))
+    except (ValueError, RecursionError) as error:
         raise SpecError(f"{path} cannot be read: {error}") from None
-    return parse_spec(raw)
 
 
 def parse_spec(raw: object) -> RunSpec:
-    """Return the object of a ``spec.json`` as a spec, or raise SpecError with the key."""
-    if not isinstance(raw, dict):
-        raise SpecError("the spec is not an object")
+    """Return the object of a ``spec.json`` as a spec, its amounts within their bounds; raises SpecError with the key."""
     try:
-        return _parse(raw)
-    except KeyError as error:
-        raise SpecError(f"the spec lacks {error}") from None
-    except (TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise SpecError(f"the spec means nothing: {error}") from None
-
-
-def _parse(raw: dict[str, Any]) -> RunSpec:
-    nodes = tuple(
-        NodeSpec(_text(node["host"]), str(node["address"] or ""), tuple(map(int, node["ranks"])))
-        for node in raw["nodes"]
-    )
-    index = int(raw["node_index"])
-    if not 0 <= index < len(nodes):
-        raise SpecError(f"node_index {index} is not one of {len(nodes)} nodes")
-    grace = raw.get("grace")
-    return RunSpec(
-        run=_text(raw["run"]),
-        secret=bytes.fromhex(raw["secret"]),
-        node_index=index,
-        nodes=nodes,
-        workdir=raw.get("workdir") or None,
-        setup=raw.get("setup") or None,
-        env=_environment(raw.get("env") or {}),
-        unset=tuple(_text(name) for name in raw.get("unset") or ()),
-        ranks=tuple(_rank(rank) for rank in raw["ranks"]),
-        engine_ranks=raw.get("engine_ranks") is not False,
-        watch=bool(raw.get("watch", True)),
-        grace=clamp_grace(DEFAULT_GRACE_SECONDS if grace is None else grace),
-        hook=raw.get("hook") or None,
-        rings=raw.get("rings") or None,
-        agent_argv=tuple(_text(word) for word in raw.get("agent_argv") or ()),
-        needs=tuple(_text(path) for path in raw.get("needs") or ()),
-        launcher=_text(raw.get("launcher") or ""),
-        min_nodes=_read_min_nodes(raw.get("min_nodes")),
-        below_slurm=raw.get("below_slurm") is True,
-        max_restarts=min(max(int(raw.get("max_restarts") or 0), 0), MAX_RESTARTS),
-        driver=tuple(_text(word) for word in raw.get("driver") or ()),
-        lost_after=_clamp(raw.get("lost_after", LOST_AFTER_SECONDS), *LOST_AFTER_BOUNDS),
-        log_bytes=max(int(raw.get("log_bytes") or DEFAULT_LOG_BYTES), MIN_LOG_BYTES),
-        container=_text(raw.get("container") or ""),
-        enter=tuple(_text(word) for word in raw.get("enter") or ()),
-    )
-
-
-def _read_min_nodes(wanted: object) -> int:
-    if wanted is None:
-        return MAX_NODES
-    if isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < 1:
-        raise ValueError(f"min_nodes is {wanted!r}")
-    return wanted
-
-
-def clamp_grace(seconds: object) -> float:
-    """Return a grace period in seconds, between 0 and a day, or raise ValueError."""
-    return _clamp(seconds, 0.0, MAX_GRACE_SECONDS)
-
-
-def _clamp(seconds: object, least: float, most: float) -> float:
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or seconds != seconds:
-        raise ValueError(f"{seconds!r} is not a number of seconds")
-    return min(max(float(seconds), least), most)
-
-
-def _rank(raw: dict[str, Any]) -> RankSpec:
-    argv = tuple(_text(word) for word in raw["argv"])
-    if not argv or not argv[0]:
-        raise SpecError(f"rank {raw['rank']} has no command")
-    env = _environment(raw.get("env") or {})
-    return RankSpec(int(raw["rank"]), int(raw["local_rank"]), argv, env)
-
-
-def _environment(raw: dict[str, Any]) -> dict[str, str]:
-    for name in raw:
+        spec = records.read(RunSpec, raw)
+    except RecordError as error:
+        raise SpecError(f"of the spec {error}") from None
+    if not 0 <= spec.node_index < len(spec.nodes):
+        raise SpecError(f"node_index {spec.node_index} is not one of {len(spec.nodes)} nodes")
+    for rank in spec.ranks:
+        if not rank.argv or not rank.argv[0]:
+            raise SpecError(f"rank {rank.rank} has no command")
+    for name in (name for env in (spec.env, *(rank.env for rank in spec.ranks)) for name in env):
         if not name or "=" in name or "\0" in name:
             raise SpecError(f"{name!r} cannot name a variable")
-    return {name: _text(value) for name, value in raw.items()}
+    least, most = LOST_AFTER_BOUNDS
+    return spec._replace(
+        setup=spec.setup or None,
+        rings=spec.rings or None,
+        hook=spec.hook or None,
+        grace=clamp_grace(spec.grace),
+        max_restarts=min(max(spec.max_restarts, 0), MAX_RESTARTS),
+        lost_after=min(max(spec.lost_after, least), most),
+        log_bytes=max(spec.log_bytes or DEFAULT_LOG_BYTES, MIN_LOG_BYTES),
+    )
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str) or "\0" in value:
-        raise SpecError(f"{value!r} is not text")
-    return os.fspath(value)
+def clamp_grace(seconds: float) -> float:
+    return min(max(seconds, 0.0), MAX_GRACE_SECONDS)

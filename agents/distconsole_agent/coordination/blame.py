@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import NamedTuple
 
 from distconsole_agent.contract.runspec import NodeSpec
 
@@ -83,7 +84,7 @@ class Failure(NamedTuple):
     traceback: str
     final: str = ""
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """Return it as ``shim.jsonl`` and the other nodes have it."""
         fields = self._asdict()
         del fields["node"]
@@ -120,15 +121,24 @@ class Evidence(NamedTuple):
     outlived: Sequence[NodeLost] = ()
 
 
+class BlamedRank(NamedTuple):
+    """The failure that a run's others followed from."""
+
+    rank: int
+    host: str
+    exit_code: int
+    error: str = ""
+    traceback: str = ""
+    signal: int | None = None
+    more: Mapping[str, object] = MappingProxyType({})
+
+
 class RunVerdict(NamedTuple):
-    """The end of the run as a whole; ``first_failure`` is as in the journal's ``verdict``."""
+    """The end of the run as a whole, as in the journal's ``verdict``."""
 
     state: str
     exit_code: int
-    first_failure: dict[str, Any] | None
-
-    def as_json(self) -> dict[str, Any]:
-        return self._asdict()
+    first_failure: BlamedRank | None
 
 
 def determine_verdict(evidence: Evidence, nodes: Sequence[NodeSpec]) -> RunVerdict:
@@ -139,15 +149,25 @@ def determine_verdict(evidence: Evidence, nodes: Sequence[NodeSpec]) -> RunVerdi
     """
     stop = min(evidence.stops, key=lambda stop: _correct_time(evidence, stop), default=None)
     failure = first_failure(evidence)
-    if failure is not None and not _precedes_all(evidence, stop):
+    stopped_ns = float("inf") if stop is None else _correct_time(evidence, stop)
+    failed_ns = (_correct_time(evidence, each) for each in evidence.failures)
+    if failure is not None and not all(stopped_ns < each for each in failed_ns):
         lost = evidence.lost or _lost_shortly_before(evidence, failure)
         if lost and _follows_from_others(failure):
             return _node_lost(evidence, lost, nodes)
-        described = _describe(failure, nodes[failure.node].host)
+        described = BlamedRank(
+            failure.rank,
+            nodes[failure.node].host,
+            failure.exit_code,
+            failure.error[:MAX_ERROR_CHARS],
+            failure.traceback[-MAX_TRACEBACK_CHARS:],
+            failure.signal,
+        )
         if _DISAGREEMENT.search(failure.error):
-            _describe_disagreement(described, evidence.failures, nodes)
+            described = _describe_disagreement(described, evidence.failures, nodes)
         return RunVerdict("failed", failure.exit_code, described)
-    if stop is not None and not _follows_loss(evidence, stop):
+    follows_loss = any(_correct_time(evidence, lost) < stopped_ns for lost in evidence.lost)
+    if stop is not None and not follows_loss:
         return RunVerdict("stopped", STOP_EXIT_CODES[stop.reason], None)
     if evidence.lost:
         return _node_lost(evidence, evidence.lost, nodes)
@@ -186,18 +206,6 @@ def _follows_from_others(failure: Failure) -> bool:
     return is_consequence(failure.error, "" if killed else failure.traceback)
 
 
-def _precedes_all(evidence: Evidence, stop: Stop | None) -> bool:
-    if stop is None:
-        return False
-    stopped_ns = _correct_time(evidence, stop)
-    return all(stopped_ns < _correct_time(evidence, failure) for failure in evidence.failures)
-
-
-def _follows_loss(evidence: Evidence, stop: Stop) -> bool:
-    stopped_ns = _correct_time(evidence, stop)
-    return any(_correct_time(evidence, lost) < stopped_ns for lost in evidence.lost)
-
-
 def _correct_time(evidence: Evidence, moment: Failure | Stop | NodeLost) -> int:
     if isinstance(moment, NodeLost):  # the time is the judging node's
         return moment.t_ns
@@ -219,19 +227,14 @@ def _node_lost(
 ) -> RunVerdict:
     lost = min(losses, key=lambda lost: _correct_time(evidence, lost))
     node = nodes[lost.node]
-    described = {
-        "rank": node.ranks[0] if node.ranks else 0,
-        "host": node.host,
-        "exit_code": 1,
-        "error": f"node {node.host} lost" + (f": {lost.why}" if lost.why else ""),
-        "traceback": "",
-    }
+    error = f"node {node.host} lost" + (f": {lost.why}" if lost.why else "")
+    described = BlamedRank(node.ranks[0] if node.ranks else 0, node.host, 1, error)
     return RunVerdict("failed", 1, described)
 
 
 def _describe_disagreement(
-    described: dict[str, Any], failures: Sequence[Failure], nodes: Sequence[NodeSpec]
-) -> None:
+    described: BlamedRank, failures: Sequence[Failure], nodes: Sequence[NodeSpec]
+) -> BlamedRank:
     """Name the rank that differs from two others; if the errors do not show it, name the reporting ranks."""
     pairs = [
         set(map(int, found.groups())) for each in failures if (found := _PAIR.search(each.error))
@@ -239,20 +242,7 @@ def _describe_disagreement(
     odd = set.intersection(*pairs) if pairs else set()
     host = next((node.host for node in nodes if odd <= set(node.ranks)), None) if odd else None
     if len(odd) == 1 and host is not None:
-        described.update(rank=odd.pop(), host=host)
-        return
-    noticed = f"rank {described['rank']} on {described['host']} noticed it, which of them is wrong is not known"
-    described["error"] = f"{DISAGREE}; {noticed}: {described['error']}"[:MAX_ERROR_CHARS]
-
-
-def _describe(failure: Failure, host: str) -> dict[str, Any]:
-    described: dict[str, Any] = {
-        "rank": failure.rank,
-        "host": host,
-        "exit_code": failure.exit_code,
-        "error": failure.error[:MAX_ERROR_CHARS],
-        "traceback": failure.traceback[-MAX_TRACEBACK_CHARS:],
-    }
-    if failure.signal is not None:
-        described["signal"] = failure.signal
-    return described
+        return described._replace(rank=odd.pop(), host=host)
+    noticed = f"rank {described.rank} on {described.host} noticed it, which of them is wrong is not known"
+    error = f"{DISAGREE}; {noticed}: {described.error}"
+    return described._replace(error=error[:MAX_ERROR_CHARS])

@@ -13,11 +13,10 @@ import json
 import os
 import socket
 from functools import partial
-from typing import Any, Callable, NamedTuple
+from typing import Callable, NamedTuple
 
 from distconsole_agent.contract.runspec import RunSpec
-from distconsole_agent.system import tcp
-from distconsole_agent.system.door import Door
+from distconsole_agent.system.door import Door, listen_on
 from distconsole_agent.system.loop import READ, WRITE, Loop, Timer
 from distconsole_agent.system.sha256 import equal_digests, hmac_sha256
 
@@ -29,6 +28,9 @@ MAX_UNSENT_BYTES = 4 * 1024 * 1024
 MAC_HEX = 64
 NONCE_BYTES = 32
 GREETING = "distconsole-coordinator 1"
+
+Message = dict[str, object]
+"""A message between two shims: ``op``, and fields that are checked where they are read."""
 
 BACKLOG = 128
 MAX_STRANGERS = 64
@@ -161,13 +163,13 @@ class LinkSession:
         self._send_key, self._receive_key = send_key, receive_key
         self._sent = self._received = 0
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: Message) -> None:
         """Send one message. Raises LinkError as ``Wire.write``, and when it is too long."""
         line = seal(self._send_key, self._sent + 1, message)
         self._sent += 1
         self.wire.write(line)
 
-    def open(self, line: bytes) -> dict[str, Any]:
+    def open(self, line: bytes) -> Message:
         """Return the message in a line, or raise LinkError unless it is the next one sealed."""
         self._received += 1
         mac, _, text = line.partition(b" ")
@@ -185,7 +187,7 @@ class LinkSession:
         self.wire.close()
 
 
-def seal(key: bytes, number: int, message: dict[str, Any]) -> bytes:
+def seal(key: bytes, number: int, message: Message) -> bytes:
     """Return the line of one side's ``number``-th message, from 1, or raise LinkError."""
     text = json.dumps(message, separators=(",", ":")).encode("ascii")
     if len(text) + MAC_HEX + 1 > MAX_FRAME_BYTES:
@@ -280,7 +282,7 @@ class Admission:
         self._expects = expects
         self._admitted = admitted
         self._strangers: dict[Wire, Timer] = {}
-        self._listener = tcp.listen(spec.nodes[0].address, BACKLOG)
+        self._listener = listen_on(spec.nodes[0].address, BACKLOG)
         self._door = Door(loop, self._listener, self._enter)
 
     @property
@@ -329,13 +331,13 @@ class Admission:
         self._admitted(wire, proof, lines[1:])
 
 
-def _check_proof(fields: dict[str, Any], proof: SecretProof, side: str, why: str) -> None:
+def _check_proof(fields: Message, proof: SecretProof, side: str, why: str) -> None:
     given = str(fields.get("proof")).encode("utf-8", "replace")
     if not equal_digests(given, proof.of(side).encode("ascii")):
         raise LinkError(why)
 
 
-def _fields(line: bytes) -> dict[str, Any]:
+def _fields(line: bytes) -> Message:
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError):

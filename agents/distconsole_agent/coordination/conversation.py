@@ -6,10 +6,10 @@ Numbered messages arrive exactly once and in order; heartbeats and clocks may be
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Callable
+from typing import Callable
 
 from distconsole_agent.contract.runspec import NodeSpec
-from distconsole_agent.coordination.channel import LinkError, LinkSession, LinkTimes
+from distconsole_agent.coordination.channel import LinkError, LinkSession, LinkTimes, Message
 from distconsole_agent.supervisor import notes
 from distconsole_agent.system.loop import Loop
 
@@ -32,14 +32,14 @@ class NodeConversation:
         self,
         loop: Loop,
         times: LinkTimes,
-        on_message: Callable[[dict[str, Any]], None],
+        on_message: Callable[[Message], None],
         on_cut: Callable[[], None] = lambda: None,
     ) -> None:
         self._loop = loop
         self._times = times
         self._on_message = on_message
         self._on_cut = on_cut
-        self._unacknowledged: list[dict[str, Any]] = []
+        self._unacknowledged: list[tuple[int, Message]] = []
         self._posted = self._got = 0
         self._session: LinkSession | None = None
         self._resumed = False
@@ -74,14 +74,14 @@ class NodeConversation:
         self.unlinked_since = None
         self.tell({"op": "resume", "got": self._got})
 
-    def post(self, message: dict[str, Any]) -> None:
+    def post(self, message: Message) -> None:
         self._posted += 1
         numbered = {**message, "n": self._posted}
-        self._unacknowledged.append(numbered)
+        self._unacknowledged.append((self._posted, numbered))
         if self._resumed:
             self.tell(numbered)
 
-    def tell(self, message: dict[str, Any]) -> None:
+    def tell(self, message: Message) -> None:
         """Say something that may be lost with the connection."""
         if self._session is None:
             return
@@ -137,15 +137,7 @@ class NodeConversation:
 
     def _forget_until(self, number: object) -> None:
         if isinstance(number, int):
-            self._unacknowledged = [kept for kept in self._unacknowledged if kept["n"] > number]
-
-    def _count(self, number: object) -> bool:
-        """Return True for a new message. Raises LinkError when one before it is missing."""
-        if not isinstance(number, int) or number > self._got + 1:
-            raise LinkError("a message is missing")
-        fresh = number > self._got
-        self._got = max(self._got, number)
-        return fresh
+            self._unacknowledged = [kept for kept in self._unacknowledged if kept[0] > number]
 
     def _hear(self) -> None:
         now = self._loop.clock()
@@ -154,20 +146,23 @@ class NodeConversation:
             self.longest_quiet = max(self.longest_quiet, quiet)
         self._heard = now
 
-    def _take(self, message: dict[str, Any]) -> None:
+    def _take(self, message: Message) -> None:
         self._hear()
         self._forget_until(message.get("ack"))
         op = message.get("op")
         if op == "resume":
             self._forget_until(message.get("got"))
             self._resumed = True
-            for kept in list(self._unacknowledged):
+            for _, kept in list(self._unacknowledged):
                 self.tell(kept)
         elif op != "beat":
             if "n" in message:
-                fresh = self._count(message["n"])
+                number, before = message["n"], self._got
+                if not isinstance(number, int) or number > before + 1:
+                    raise LinkError("a message is missing")
+                self._got = max(before, number)
                 self._acknowledge()
-                if not fresh:
+                if number <= before:
                     return
             self._on_message(message)
 
@@ -190,7 +185,7 @@ class Member:
     def has_everything(self) -> bool:
         return self.conversation is None or self.lost or self.conversation.settled
 
-    def post(self, message: dict[str, Any]) -> None:
+    def post(self, message: Message) -> None:
         if self.conversation is not None and not self.lost:
             self.conversation.post(message)
 
@@ -203,7 +198,7 @@ class Member:
 class Supervision:
     """Tells which hosts one side of a run's links has lost sight of, while the run goes on there."""
 
-    def __init__(self, times: LinkTimes, note: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, times: LinkTimes, note: Callable[[notes.RunNote], None]) -> None:
         self._times = times
         self._note = note
         self._quiet: dict[str, float] = {}

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Callable
+from typing import Callable
 
+from distconsole_agent.contract import records
 from distconsole_agent.contract.runspec import RunSpec
 from distconsole_agent.coordination import blame
 from distconsole_agent.coordination.blame import Failure, RunVerdict, Stop
@@ -17,6 +18,7 @@ from distconsole_agent.coordination.channel import (
     LinkError,
     LinkSession,
     LinkTimes,
+    Message,
     SecretProof,
     Wire,
 )
@@ -81,7 +83,13 @@ class Coordinator:
         self._timers: list[Timer] = []
         self._door: Admission | None = None
         if len(spec.nodes) > 1:
-            self._door = Admission(loop, spec, times, self._expects, self._admit)
+            self._door = Admission(
+                loop,
+                spec,
+                times,
+                lambda index: 0 < index < len(self._nodes) and not self._nodes[index].lost,
+                self._admit,
+            )
             self._tick_timer = loop.call_later(times.heartbeat, self._tick)
 
     @property
@@ -168,26 +176,25 @@ class Coordinator:
 
     # Connections
 
-    def _expects(self, index: int) -> bool:
-        return 0 < index < len(self._nodes) and not self._nodes[index].lost
-
     def _admit(self, wire: Wire, proof: SecretProof, lines: list[bytes]) -> None:
         conversation = self._nodes[proof.node].conversation
         assert conversation is not None
         self.whose.met(proof.node, wire.peer_address)
-        wire.hand_to(partial(self._read, conversation))
+
+        def read() -> None:
+            conversation.read()
+            self._part()
+
+        wire.hand_to(read)
         conversation.attach(LinkSession(wire, proof.key("server"), proof.key("client")))
         conversation.receive(lines)
 
-    def _read(self, conversation: NodeConversation) -> None:
-        conversation.read()
-        self._part()
-
     # Messages of the nodes
 
-    def _heard(self, node: int, message: dict[str, Any]) -> None:
+    def _heard(self, node: int, message: Message) -> None:
         op = message.get("op")
-        if self._is_late(message):
+        of_attempt = op in OF_ATTEMPT and not message.get("final")
+        if of_attempt and read_integer(message, "restart") != self._restart:
             return
         if op == "ping":
             pong = {"op": "pong", "t0": read_integer(message, "t0"), "t1": self._now_ns()}
@@ -207,11 +214,11 @@ class Coordinator:
         elif op == ANSWER:
             self.whose.heard(node, message)
         elif op == SHIM_GONE:
-            self._bereaved(node, str(message.get("why") or blame.SHIM_GONE)[:MAX_WHY_CHARS])
+            self._shim_gone(node, str(message.get("why") or blame.SHIM_GONE)[:MAX_WHY_CHARS])
         else:
             raise LinkError(f"an unknown message: {op!r}")
 
-    def _heard_below_engine(self, node: int, message: dict[str, Any]) -> None:
+    def _heard_below_engine(self, node: int, message: Message) -> None:
         if message["op"] == "idle":
             self.idle(node)
         elif message["op"] == OUTLIVED:
@@ -219,11 +226,6 @@ class Coordinator:
         else:
             name, exit_code = str(message.get("name")), read_integer(message, "exit_code")
             self._events.command_ended(node, name, exit_code)
-
-    def _is_late(self, message: dict[str, Any]) -> bool:
-        if message.get("op") not in OF_ATTEMPT or message.get("final"):
-            return False
-        return read_integer(message, "restart") != self._restart
 
     # The run's end
 
@@ -277,7 +279,7 @@ class Coordinator:
                 self._lose(index)
         self._part()
 
-    def _bereaved(self, index: int, why: str) -> None:
+    def _shim_gone(self, index: int, why: str) -> None:
         """Take a node's agent at its word that the node's shim is gone."""
         node = self._nodes[index]
         if node.conversation is not None:
@@ -294,7 +296,7 @@ class Coordinator:
         self.whose.lost(index)
         lost = blame.NodeLost(index, self._now_ns(), why)
         left = sum(not node.lost for node in self._nodes)
-        if self._stop_grace is None and left >= self._spec.min_nodes:
+        if self._stop_grace is None and left >= self._spec.fewest_nodes:
             self._outlive(lost, left)
         else:
             self._lost.append(lost)
@@ -312,7 +314,7 @@ class Coordinator:
     def _note_loss(self, lost: blame.NodeLost, severity: str, then: str) -> None:
         host = self._nodes[lost.node].spec.host
         note = notes.node_lost(host, then, self._times.give_up, lost.why)
-        self._events.note({**note, "severity": severity})
+        self._events.note(note._replace(severity=severity))
 
     def _conclude(self, complete: bool = True) -> None:
         if self._verdict is not None:
@@ -375,7 +377,7 @@ class Coordinator:
         self._verdict = verdict
         self._farewell_at = self._loop.clock() + self._times.farewell
         for node in self._nodes:
-            node.post({"op": "verdict", **self._verdict.as_json()})
+            node.post({"op": "verdict", **records.write(self._verdict)})
         self._events.verdict(self._verdict)
         self._timers.append(self._loop.call_later(self._times.farewell, self._part))
         self._part()

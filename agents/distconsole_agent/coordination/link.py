@@ -9,9 +9,11 @@ import socket
 import threading
 import time
 from io import BufferedReader
-from typing import Any, Callable, NamedTuple
+from typing import Callable, NamedTuple, TypeVar
 
-from distconsole_agent.contract.runspec import RunSpec, SpecError, read_spec
+from distconsole_agent.contract import records
+from distconsole_agent.contract.records import RecordError
+from distconsole_agent.contract.runspec import RunSpec, read_spec
 from distconsole_agent.coordination.blame import (
     MAX_ERROR_CHARS,
     MAX_TRACEBACK_CHARS,
@@ -24,6 +26,7 @@ from distconsole_agent.coordination.channel import (
     MAX_HELLO_BYTES,
     LinkError,
     LinkTimes,
+    Message,
     SecretProof,
     check_admission,
     fresh_nonce,
@@ -32,6 +35,7 @@ from distconsole_agent.coordination.channel import (
     seal,
 )
 from distconsole_agent.coordination.restarts import Restart
+from distconsole_agent.supervisor.notes import RunNote
 from distconsole_agent.supervisor.runlog import ENDPOINT_FILE
 
 SHIM_GONE = "shim_gone"
@@ -44,8 +48,7 @@ DEATH_NOTICE_TRIES = 10
 MAX_WHY_CHARS = 200
 MAX_RANK = 1 << 31
 
-NODE_LOST = "run.node_lost"
-"""The ``check`` of the note on a node that is lost."""
+_Record = TypeVar("_Record", bound=NamedTuple)
 
 
 class LinkEvents(NamedTuple):
@@ -68,7 +71,7 @@ class LinkEvents(NamedTuple):
 
     stop: Callable[[str, float], None]
     verdict: Callable[[RunVerdict], None]
-    note: Callable[[dict[str, Any]], None]
+    note: Callable[[RunNote], None]
     finished: Callable[[], None]
     command: Callable[[str, str], None]
     command_ended: Callable[[int, str, int], None]
@@ -79,53 +82,41 @@ class LinkEvents(NamedTuple):
     again: Callable[[Restart], None]
 
 
-def read_failure_message(message: dict[str, Any], node: int, spec: RunSpec) -> Failure:
+def read_message(cls: type[_Record], message: Message) -> _Record:
+    """Return a message as a record, or raise LinkError."""
+    try:
+        return records.read(cls, message)
+    except RecordError as error:
+        raise LinkError(str(error)) from None
+
+
+def read_failure_message(message: Message, node: int, spec: RunSpec) -> Failure:
     """Return the failure in a message from ``node``, which may only report its own ranks.
 
     They include ranks that its processes started: of a number outside the plan; of any number if it has one process.
     """
-    rank, own = read_integer(message, "rank"), spec.nodes[node].ranks
+    failure, own = read_message(Failure, {**message, "node": node}), spec.nodes[node].ranks
+    rank = failure.rank
     planned = spec.ranks_are_planned and len(own) > 1
     is_of_another = planned and any(rank in each.ranks for each in spec.nodes)
     if rank not in own and (is_of_another or not 0 <= rank < MAX_RANK):
         rank = own[0] if own else 0
-    signal = message.get("signal")
-    return Failure(
-        node,
-        rank,
-        read_integer(message, "pid"),
-        read_integer(message, "t_ns"),
-        read_integer(message, "exit_code"),
-        None if signal is None else read_integer(message, "signal"),
-        _text(message, "error")[:MAX_ERROR_CHARS],
-        _text(message, "traceback")[-MAX_TRACEBACK_CHARS:],
-        str(message.get("final") or "")[:MAX_WHY_CHARS],
+    return failure._replace(
+        rank=rank,
+        error=failure.error[:MAX_ERROR_CHARS],
+        traceback=failure.traceback[-MAX_TRACEBACK_CHARS:],
+        final=failure.final[:MAX_WHY_CHARS],
     )
 
 
-def read_stop_message(message: dict[str, Any], node: int) -> Stop:
-    reason = _text(message, "reason")
-    if reason not in STOP_EXIT_CODES:
-        raise LinkError(f"a stop for no known reason: {reason!r}")
-    return Stop(node, read_integer(message, "t_ns"), reason)
+def read_stop_message(message: Message, node: int) -> Stop:
+    stop = read_message(Stop, {**message, "node": node})
+    if stop.reason not in STOP_EXIT_CODES:
+        raise LinkError(f"a stop for no known reason: {stop.reason!r}")
+    return stop
 
 
-def read_verdict_message(message: dict[str, Any]) -> RunVerdict:
-    failure: dict[str, Any] | None = message.get("first_failure")
-    if failure is not None and not isinstance(failure, dict):
-        raise LinkError("a verdict whose first failure is not an object")
-    return RunVerdict(_text(message, "state"), read_integer(message, "exit_code"), failure)
-
-
-def read_again_message(message: dict[str, Any]) -> Restart:
-    checkpoint = message.get("checkpoint")
-    if checkpoint is not None and (not isinstance(checkpoint, str) or "\0" in checkpoint):
-        raise LinkError("a checkpoint that is not a path")
-    number, of, port = (read_integer(message, key) for key in ("restart", "of", "port"))
-    return Restart(number, of, port, checkpoint)
-
-
-def read_integer(message: dict[str, Any], key: str) -> int:
+def read_integer(message: Message, key: str) -> int:
     """Return the integer under ``key``. Raises LinkError when there is none, as all that read messages."""
     value = message.get(key)
     if isinstance(value, bool) or not isinstance(value, int):
@@ -133,18 +124,11 @@ def read_integer(message: dict[str, Any], key: str) -> int:
     return value
 
 
-def read_grace(message: dict[str, Any]) -> float:
+def read_grace(message: Message) -> float:
     value = message.get("grace")
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1e6:
         raise LinkError("grace is not a number of seconds")
     return float(value)
-
-
-def _text(message: dict[str, Any], key: str) -> str:
-    value = message.get(key)
-    if not isinstance(value, str):
-        raise LinkError(f"{key} is not text")
-    return value
 
 
 def tell_death_in_background(run_dir: str, why: str) -> threading.Thread:
@@ -163,7 +147,7 @@ def tell_death(run_dir: str, why: str, times: LinkTimes = LinkTimes()) -> bool: 
         with open(os.path.join(run_dir, ENDPOINT_FILE), encoding="ascii") as file:
             address, port = json.load(file)
         endpoint = (str(address), int(port))
-    except (OSError, ValueError, TypeError, SpecError):
+    except (OSError, ValueError, TypeError):
         return False
     for attempt in range(DEATH_NOTICE_TRIES):
         if attempt:
@@ -182,7 +166,7 @@ def _tell_death_once(endpoint: tuple[str, int], spec: RunSpec, why: str, times: 
             proof = SecretProof(spec.secret, spec.run, spec.node_index, nonce, fresh_nonce())
             sock.sendall(introduce(proof) + b"\n")
             check_admission(_read_line(heard), proof)
-            message = {"op": SHIM_GONE, "why": why[:MAX_WHY_CHARS]}
+            message: Message = {"op": SHIM_GONE, "why": why[:MAX_WHY_CHARS]}
             sock.sendall(seal(proof.key("client"), 1, message) + b"\n")
             while heard.read1(MAX_HELLO_BYTES):
                 pass

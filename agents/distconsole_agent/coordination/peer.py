@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import socket
-from typing import Any, Callable
+from typing import Callable
 
 from distconsole_agent.contract.runspec import RunSpec
 from distconsole_agent.coordination import blame
@@ -16,6 +16,7 @@ from distconsole_agent.coordination.channel import (
     LinkError,
     LinkSession,
     LinkTimes,
+    Message,
     SecretProof,
     Wire,
     check_admission,
@@ -27,10 +28,9 @@ from distconsole_agent.coordination.conversation import NodeConversation, Superv
 from distconsole_agent.coordination.link import (
     OUTLIVED,
     LinkEvents,
-    read_again_message,
     read_grace,
     read_integer,
-    read_verdict_message,
+    read_message,
 )
 from distconsole_agent.coordination.restarts import Restart
 from distconsole_agent.coordination.whose import ASK, answer_of
@@ -119,7 +119,7 @@ class Peer:
         self._conclude_alone()
         self._part()
 
-    def _post(self, message: dict[str, Any]) -> None:
+    def _post(self, message: Message) -> None:
         self._conversation.post({**message, "restart": self._restart})
 
     def close(self) -> None:
@@ -217,7 +217,7 @@ class Peer:
 
     def _look_before(self, t_ns: int) -> None:
         """Read the socket empty: a coordinator that has hung up did so before ``t_ns``."""
-        for _ in ("what it said", "its end"):
+        for _ in range(2):  # the last message, and the end
             if self._meeting is not None:
                 self._meet()
             else:
@@ -243,7 +243,7 @@ class Peer:
 
     # Messages of the coordinator
 
-    def _heard(self, message: dict[str, Any]) -> None:
+    def _heard(self, message: Message) -> None:
         op = message.get("op")
         if op == "pong":
             self._take_pong(read_integer(message, "t0"), read_integer(message, "t1"))
@@ -256,9 +256,9 @@ class Peer:
         elif op == ASK:
             self._conversation.post(answer_of(message))
         elif op == "again":
-            self._take_again(read_again_message(message))
+            self._take_again(read_message(Restart, {**message, "number": message.get("restart")}))
         elif op == "verdict":
-            self._take_verdict(read_verdict_message(message))
+            self._take_verdict(read_message(RunVerdict, message))
         else:
             raise LinkError(f"an unknown message: {op!r}")
 

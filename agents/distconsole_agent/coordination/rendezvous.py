@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from typing import TYPE_CHECKING, Any, Callable, Union
+from typing import TYPE_CHECKING, Callable, Union
 
-from distconsole_agent.contract.runspec import HOROVOD, MAX_NODES, TORCHRUN, RunSpec
+from distconsole_agent.contract.runspec import HOROVOD, TORCHRUN, RunSpec
 from distconsole_agent.coordination.whose import listener_at, trusts
 from distconsole_agent.supervisor import notes
 from distconsole_agent.supervisor.proctree import descendants
@@ -61,12 +61,12 @@ Rendezvous = Union[HeldPort, "KeyValueStore"]
 
 
 def open_rendezvous(
-    loop: Loop, spec: RunSpec, coordinator: Coordinator, note: Callable[[dict[str, Any]], None]
+    loop: Loop, spec: RunSpec, coordinator: Coordinator, note: Callable[[notes.RunNote], None]
 ) -> Rendezvous:
     """Return the rendezvous of the ranks at ``port``, or raise OSError."""
     if spec.launcher != HOROVOD:
         # An elastic torchrun has its own store at the first, and its ranks have theirs at the second.
-        return HeldPort(2 if spec.launcher == TORCHRUN and spec.min_nodes < MAX_NODES else 1)
+        return HeldPort(2 if spec.launcher == TORCHRUN and spec.min_nodes is not None else 1)
     # Late: other runs start sooner without it.
     from distconsole_agent.engines.kvstore import KeyValueStore, room_for
 
@@ -88,19 +88,15 @@ def _adjacent(count: int) -> list[socket.socket]:
     try:
         for _ in range(count):
             port = bound[-1].getsockname()[1] + 1 if bound else 0
-            bound.append(_bound_anywhere(port))
+            try:
+                bound.append(_bound(socket.AF_INET6, "::", port))
+            except OSError:
+                bound.append(_bound(socket.AF_INET, "0.0.0.0", port))  # noqa: S104 - it never listens
     except (OSError, OverflowError):
         for sock in bound:
             sock.close()
         raise
     return bound
-
-
-def _bound_anywhere(port: int) -> socket.socket:
-    try:
-        return _bound(socket.AF_INET6, "::", port)
-    except OSError:
-        return _bound(socket.AF_INET, "0.0.0.0", port)  # noqa: S104 - it never listens
 
 
 def _bound(family: int, address: str, port: int) -> socket.socket:
@@ -132,7 +128,7 @@ class PortWatch:
         loop: Loop,
         address: str,
         ports: Sequence[int],
-        note: Callable[[dict[str, Any]], None],
+        note: Callable[[notes.RunNote], None],
         refuse: Callable[[str], None],
     ) -> None:
         self._loop = loop
@@ -193,17 +189,12 @@ def _is_of_run(listener: Holder) -> bool:
     for pid in descendants(os.getpid()):
         folder = f"/proc/{pid}/fd"
         try:
-            if any(_leads_to(f"{folder}/{name}", socket_name) for name in os.listdir(folder)):
-                return True
+            for name in os.listdir(folder):
+                with contextlib.suppress(FileNotFoundError):
+                    if os.readlink(f"{folder}/{name}") == socket_name:
+                        return True
         except FileNotFoundError:
             continue
         except OSError:
             return True
     return False
-
-
-def _leads_to(path: str, name: str) -> bool:
-    try:
-        return os.readlink(path) == name
-    except FileNotFoundError:
-        return False

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any, Callable, NamedTuple
+from typing import Callable, NamedTuple
 
+from distconsole_agent.contract.records import Word
 from distconsole_agent.contract.runspec import RunSpec
 from distconsole_agent.coordination.blame import Failure
 from distconsole_agent.system.kernel_files import read_foreign
@@ -35,9 +36,9 @@ class Restart(NamedTuple):
     number: int
     of: int
     port: int
-    checkpoint: str | None = None
+    checkpoint: Word | None = None
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         return {"restart": self.number, "of": self.of, "checkpoint": self.checkpoint}
 
     def applied(self, spec: RunSpec) -> RunSpec:

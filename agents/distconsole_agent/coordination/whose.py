@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Callable, NamedTuple
 
-from distconsole_agent.coordination.channel import LinkError
+from distconsole_agent.coordination.channel import LinkError, Message
 from distconsole_agent.coordination.conversation import Member
 from distconsole_agent.coordination.link import read_integer
 from distconsole_agent.supervisor.proctree import descendants, owner_of
@@ -83,7 +83,7 @@ class Whose:
             message = {"op": ASK, "id": self._questions, "maker": ends.maker, "taker": ends.taker}
             self._nodes[index].post(message)
 
-    def heard(self, node: int, message: dict[str, Any]) -> None:
+    def heard(self, node: int, message: Message) -> None:
         """Take the answer of an asked node; one yes is enough."""
         self._take(read_integer(message, "id"), node, ours=message.get("ours") is True)
 
@@ -102,9 +102,10 @@ class Whose:
             answer(ours)
 
 
-def answer_of(message: dict[str, Any]) -> dict[str, Any]:
+def answer_of(message: Message) -> Message:
     try:
-        maker, taker = ((str(at), int(port)) for at, port in (message["maker"], message["taker"]))
+        ends: Any = message["maker"], message["taker"]
+        maker, taker = ((str(at), int(port)) for at, port in ends)
         uid = uid_of(maker, taker)
     except (KeyError, TypeError, ValueError, OverflowError):
         raise LinkError("a question about no connection") from None
@@ -181,8 +182,11 @@ def _ask_kernel(family: int, ports: list[bytes], addresses: list[bytes]) -> Hold
 
 def _read_table(family: int, ports: list[bytes], addresses: list[bytes]) -> Holder | None:
     """Look into proc(5)'s table of all connections, where addresses that listen may be any."""
+    # Words of 4 bytes, each as this machine keeps it.
+    words = [struct.unpack(f"={len(address) // 4}I", address) for address in addresses]
     near, far = (
-        f"{_in_hex(address)}:{port.hex().upper()}" for address, port in zip(addresses, ports)
+        f"{''.join(f'{word:08X}' for word in each)}:{port.hex().upper()}"
+        for each, port in zip(words, ports)
     )
     anywhere = f"{'0' * 2 * len(addresses[0])}:{ports[0].hex().upper()}"
     try:
@@ -193,12 +197,6 @@ def _read_table(family: int, ports: list[bytes], addresses: list[bytes]) -> Hold
     wanted = ([near, far], [anywhere, far])
     found = (Holder(int(row[7]), int(row[9])) for row in rows if row[1:3] in wanted)
     return next((holder for holder in found if holder.inode), None)
-
-
-def _in_hex(address: bytes) -> str:
-    """Return an address as that table has it: words of 4 bytes, each as this machine keeps it."""
-    words = struct.unpack(f"={len(address) // 4}I", address)
-    return "".join(f"{word:08X}" for word in words)
 
 
 def _pack_address(address: str) -> bytes:

@@ -68,7 +68,7 @@ class ElasticEvents(NamedTuple):
 
     start: Callable[[Slot, dict[str, str]], None]
     end: Callable[[Slot], None]
-    note: Callable[[dict[str, Any]], None]
+    note: Callable[[notes.RunNote], None]
     over: Callable[[str, list[Failure]], None]
 
 
@@ -145,7 +145,9 @@ class Elastic:
         """Take the question of a rank for its place, of all that is asked of the store."""
         if request.scope != b"rank_and_size":
             return False
-        slot = self._slot(request.key)
+        slot, found = None, _ASKED.match(request.key)
+        with contextlib.suppress(LookupError):
+            slot = found and self._placed([found[1].decode("ascii"), int(found[2])])
         if slot is None or len(self._asks) >= MAX_ASKS:
             reply(NO_PLACE)
             return True
@@ -188,12 +190,8 @@ class Elastic:
             for line in self._wire.lines() if self._wire is not None else []:
                 self._take(json.loads(line))
         except (LinkError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
-            self._hang_up()
-
-    def _hang_up(self) -> None:
-        """Close the connection to the driver; its own end follows."""
-        if self._wire is not None:
-            self._wire.close()
+            if self._wire is not None:
+                self._wire.close()  # the driver's own end follows
 
     def _tell(self, **message: Any) -> None:
         if self._wire is None:
@@ -201,7 +199,7 @@ class Elastic:
         try:
             self._wire.write(json.dumps(message).encode("ascii"))
         except LinkError:
-            self._hang_up()
+            self._wire.close()
 
     def _tell_hosts(self) -> None:
         hosts = [
@@ -210,7 +208,7 @@ class Elastic:
             if index not in self._lost
         ]
         # Of a plan that asks for all its nodes, all must be left.
-        fewest = min(self._spec.min_nodes, len(self._spec.nodes))
+        fewest = min(self._spec.fewest_nodes, len(self._spec.nodes))
         self._tell(hosts=hosts, min_hosts=fewest)
 
     def _take(self, message: object) -> None:
@@ -228,7 +226,9 @@ class Elastic:
         elif "round" in message:
             self._begin([self._indexes[name] for name in message["round"]], int(message["size"]))
         elif "answer" in message:
-            self._answer(message["answer"], message["place"])
+            _, reply = self._asks.pop(message["answer"])
+            if _PLACE.match(message["place"]):
+                reply(message["place"].encode("ascii"))
         elif "outlived" in message:
             self._outlived(self._placed(message["outlived"]))
         elif "over" in message:
@@ -243,11 +243,6 @@ class Elastic:
         summary = f"rank {rank} on {node.host} is ended: Horovod uses {node.host} no more"
         hint = "a host goes with the first of its ranks that fails"
         self._events.note(notes.info("run.rank_lost", summary, hint, rank=rank, host=node.host))
-
-    def _answer(self, ask: int, place: str) -> None:
-        _, reply = self._asks.pop(ask)
-        if _PLACE.match(place):
-            reply(place.encode("ascii"))
 
     @property
     def _have_met(self) -> bool:
@@ -272,7 +267,10 @@ class Elastic:
         self._rounds += 1
         self._size, self._broken, self._there = size, False, (set(), set())
         self._store.clear()
-        self._loop.call_later(MEET_SECONDS, partial(self._give_up_meeting, self._rounds))
+        number = self._rounds
+        self._loop.call_later(
+            MEET_SECONDS, lambda: self._break_round() if number == self._rounds else None
+        )
         if self._rounds == 1:
             return
         planned = sum(len(node.ranks) for node in self._spec.nodes)
@@ -280,10 +278,6 @@ class Elastic:
         summary = f"Horovod goes on with {size} of {planned} ranks, on {hosts}"
         hint = "each rank is shown under the number with which it began"
         self._events.note(notes.info("run.world_size", summary, hint))
-
-    def _give_up_meeting(self, number: int) -> None:
-        if number == self._rounds:
-            self._break_round()
 
     def _outlived(self, slot: Slot) -> None:
         """Report why a rank died whose end is not that of the run; a lost node is reported already."""
@@ -315,15 +309,6 @@ class Elastic:
         self._events.note(notes.info("run.awaited", summary, hint))
 
     # Names
-
-    def _slot(self, key: bytes) -> Slot | None:
-        found = _ASKED.match(key)
-        if found is None:
-            return None
-        try:
-            return self._placed([found[1].decode("ascii"), int(found[2])])
-        except LookupError:
-            return None
 
     def _placed(self, named: list[Any]) -> Slot:
         """Return the slot that the driver means. Raises LookupError when the plan has none."""

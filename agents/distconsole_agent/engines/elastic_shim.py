@@ -11,8 +11,7 @@ import json
 import os
 import re
 import signal
-from functools import partial
-from typing import Any
+from collections.abc import Mapping
 
 from distconsole_agent.contract.runspec import RankSpec
 from distconsole_agent.coordination import blame
@@ -90,18 +89,18 @@ class ElasticShim(Shim):
         """Run a command of node 0 on a rank of this node: ``name`` is its local rank."""
         if not name.isdigit() or int(name) >= len(self._spec.ranks):
             return
-        wanted: object = None
+        wanted = None
         with contextlib.suppress(ValueError):
             wanted = json.loads(command)
-        self._start_or_end(int(name), wanted)
+        self._start_or_end(int(name), wanted if isinstance(wanted, dict) else None)
 
-    def _start_or_end(self, local_rank: int, given: object) -> None:
-        if isinstance(given, dict):
+    def _start_or_end(self, local_rank: int, given: Mapping[str, object] | None) -> None:
+        if given is not None:
             self._start_worker(local_rank, given)
         else:
             self._end_worker(local_rank)
 
-    def _start_worker(self, local_rank: int, given: dict[str, Any]) -> None:
+    def _start_worker(self, local_rank: int, given: Mapping[str, object]) -> None:
         if self._teardown.begun or local_rank in self._workers or self._places is None:
             self._tell_ended(local_rank, NOT_STARTED_EXIT_CODE)
             return
@@ -165,11 +164,12 @@ class ElasticShim(Shim):
         self._given_up.add(worker)
         send_group(worker.pid, signal.SIGTERM)
         send_group(worker.pid, signal.SIGCONT)
-        self._loop.call_later(self._spec.failure_grace, partial(self._kill_worker, worker))
 
-    def _kill_worker(self, worker: RankProcess) -> None:
-        if worker.ended is None:
-            send_group(worker.pid, signal.SIGKILL)
+        def kill() -> None:
+            if worker.ended is None:
+                send_group(worker.pid, signal.SIGKILL)
+
+        self._loop.call_later(self._spec.failure_grace, kill)
 
     def _exited(self, rank: RankProcess) -> None:
         if rank is self._driver:

@@ -14,8 +14,7 @@ from functools import partial
 from typing import Callable, NamedTuple
 
 from distconsole_agent.coordination.whose import Ends
-from distconsole_agent.system import tcp
-from distconsole_agent.system.door import Door
+from distconsole_agent.system.door import Door, listen_on
 from distconsole_agent.system.loop import READ, WRITE, Loop, Timer
 
 MAX_HEAD_BYTES = 8 * 1024
@@ -85,7 +84,7 @@ class KeyValueStore:
         self.asks: Callable[[StoreRequest, Reply], bool] = lambda _request, _reply: False
         self.holds: Callable[[StoreRequest], bool] = lambda _request: False
         self.kept: Callable[[StoreRequest], None] = lambda _request: None
-        listener = tcp.listen(address, BACKLOG)
+        listener = listen_on(address, BACKLOG)
         self.port = int(listener.getsockname()[1])
         self._door: Door | None = Door(loop, listener, self._enter)
 
@@ -108,11 +107,13 @@ class KeyValueStore:
             if self.holds(request):
                 self._held.append((request, reply))
             else:
-                reply(self._get(request))
+                value = self._values.get((request.scope, request.key))
+                reply(_response(404) if value is None else _response(200, value))
 
     def _enter(self, sock: socket.socket) -> None:
         try:
-            ends = Ends(_end(sock.getpeername()), _end(sock.getsockname()))
+            # Of IPv6 these have two more fields.
+            ends = Ends(sock.getpeername()[:2], sock.getsockname()[:2])
         except OSError:  # gone already
             sock.close()
             return
@@ -137,31 +138,22 @@ class KeyValueStore:
     def _answer(self, request: StoreRequest, reply: Reply) -> None:
         method, scope, key, body = request
         if method == b"PUT":
-            has_room = self._put(scope, key, body)
-            if has_room:
-                self.kept(request)
-            reply(_response(200 if has_room else 507))
+            old = self._values.get((scope, key))
+            size = self._bytes + len(body) - len(old or b"")
+            is_full = old is None and len(self._values) >= self._room.keys
+            if is_full or size > self._room.total_bytes:
+                reply(_response(507))
+                return
+            self._bytes = size
+            self._values[scope, key] = body
+            self.kept(request)
+            reply(_response(200))
         elif method == b"DELETE":
             self._delete(scope, key)
             reply(_response(200))
         elif not self.asks(request, lambda value: reply(_response(200, value))):
             self._held.append((request, reply))
             self.release()
-
-    def _get(self, request: StoreRequest) -> bytes:
-        value = self._values.get((request.scope, request.key))
-        return _response(404) if value is None else _response(200, value)
-
-    def _put(self, scope: bytes, key: bytes, value: bytes) -> bool:
-        old = self._values.get((scope, key))
-        size = self._bytes + len(value) - len(old or b"")
-        if size > self._room.total_bytes:
-            return False
-        if old is None and len(self._values) >= self._room.keys:
-            return False
-        self._bytes = size
-        self._values[scope, key] = value
-        return True
 
     def _delete(self, scope: bytes, key: bytes) -> None:
         """Note that the rank ``key`` needs no more values; once all in a scope do, forget the scope.
@@ -177,12 +169,6 @@ class KeyValueStore:
             for known in kept:
                 self._bytes -= len(self._values.pop(known))
             del self._done[scope]
-
-
-def _end(where: tuple[object, ...]) -> tuple[str, int]:
-    """Return address and port of a socket's name, which has more fields in IPv6."""
-    address, port = where[:2]
-    return str(address), int(str(port))
 
 
 class StoreRequest(NamedTuple):

@@ -218,7 +218,10 @@ class MpiRanks:
         if (found := _STARTED.match(line)) is not None:
             self._started(int(found[1]), int(found[2]), int(found[3]), t_ns)
         elif (found := _EXITED.match(line)) is not None:
-            self._exited(int(found[1]), int(found[2]), t_ns)
+            rank = self._ranks.get(int(found[1]))
+            if rank is not None and rank.ended is None:
+                rank.ended = exit_of_shell(int(found[2]), t_ns)
+                self._on_exited(rank)
         elif (found := _REMOTE.match(line)) is not None and self.spec.node_index == 0:
             self._remote(found[1].decode("ascii"), found[2].decode("ascii"))
 
@@ -234,13 +237,6 @@ class MpiRanks:
             rank.arrive(pid, self.places.run_dir)
         self._ranks[number] = rank
         self._on_started(rank)
-
-    def _exited(self, number: int, code: int, t_ns: int) -> None:
-        rank = self._ranks.get(number)
-        if rank is None or rank.ended is not None:
-            return
-        rank.ended = exit_of_shell(code, t_ns)
-        self._on_exited(rank)
 
     def _remote(self, host: str, name: str) -> None:
         assert self.places is not None
@@ -404,14 +400,10 @@ class MpiShim(Shim):
         """Wait with a rank that died of SIGTERM: if another calls MPI_Abort, mpirun ends the others."""
         assert rank.ended is not None
         if stopped_ns is None and rank.ended.signal == signal.SIGTERM:
-            late = partial(self._judge_late, rank, self._restart)
-            self._loop.call_later(SUSPECT_SECONDS, late)
+            judge = partial(super()._judge, rank, None)
+            self._call_in_attempt(SUSPECT_SECONDS, judge, lambda: self._ending.gone)
         else:
             super()._judge(rank, stopped_ns)
-
-    def _judge_late(self, rank: RankProcess, restart: int) -> None:
-        if not self._ending.gone and restart == self._restart:
-            super()._judge(rank, None)
 
     def _fail(self, failure: Failure) -> None:
         if failure.signal == signal.SIGTERM and failure.pid != os.getpid():
@@ -439,14 +431,9 @@ class MpiShim(Shim):
             return
         if name is not None and failure.signal is None and not failure.traceback:
             # mpirun, which ends its daemons when it refuses, may still print the reason.
-            self._loop.call_later(
-                SUSPECT_SECONDS, partial(self._fail_late, failure, self._restart)
-            )
+            fail = partial(self._fail, failure)
+            self._call_in_attempt(SUSPECT_SECONDS, fail, lambda: self._teardown.begun)
         else:
-            self._fail(failure)
-
-    def _fail_late(self, failure: Failure, restart: int) -> None:
-        if not self._teardown.begun and restart == self._restart:
             self._fail(failure)
 
     def _command_ended(self, _node: int, name: str, exit_code: int) -> None:

@@ -15,10 +15,12 @@ import shlex
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Callable
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Callable
 
-from distconsole_agent.contract.protocol import ErrorCode
-from distconsole_agent.contract.refusal import Refusal, bad_request, read_text, storage
+from distconsole_agent.contract.protocol import Values
+from distconsole_agent.contract.refusal import Refusal, bad_request, start_failed, storage
+from distconsole_agent.contract.requests import AgentRequest, ShimRequest
 from distconsole_agent.coordination.restarts import last_checkpoint
 from distconsole_agent.engines import slurm_words
 from distconsole_agent.node_folder.folders import default_node_dir, own_folder, storage_refusal
@@ -57,14 +59,13 @@ KEPT = (*CLIENT_VARIABLES, "SLURM_SUBMIT_DIR", "SLURM_SUBMIT_HOST")
 """Variables of Slurm that are no options of srun."""
 
 
-def do(request: dict[str, Any], environment: dict[str, str], runs: NodeRuns) -> dict[str, Any]:
+def do(request: AgentRequest, environment: dict[str, str], runs: NodeRuns) -> Values:
     """Perform the op ``slurm``, or raise Refusal."""
-    what = request.get("do")
+    what = request.do
     if what == "submit":
-        argv = tuple(_words(request, "argv"))
-        if argv[:1] != ("sbatch",):
+        if request.argv[:1] != ("sbatch",):
             raise bad_request("argv is sbatch and its words")
-        return {"job": submit(argv, environment)}
+        return {"job": submit(request.argv, environment)}
     if what == "show":
         argv = ("scontrol", "-d", "-o", "show", "job", _job(request))
         return {"text": command(argv, environment)}
@@ -74,10 +75,10 @@ def do(request: dict[str, Any], environment: dict[str, str], runs: NodeRuns) -> 
     if what == "step":
         return _begin_step(request, environment, runs)
     if what == "checkpoint":
-        return {"path": last_checkpoint(runs.folder(request.get("run")))}
+        return {"path": last_checkpoint(runs.folder(request.run))}
     if what == "shim":
-        return await_shim(read_text(request, "run"), runs)
-    raise bad_request(f"slurm cannot {str(what)[:40]!r}")
+        return await_shim(request.run, runs)
+    raise bad_request(f"slurm cannot {what[:40]!r}")
 
 
 def submit(argv: tuple[str, ...], environment: dict[str, str]) -> str:
@@ -85,7 +86,7 @@ def submit(argv: tuple[str, ...], environment: dict[str, str]) -> str:
     told = command(argv, environment)
     job = told.strip().splitlines()[-1].partition(";")[0] if told.strip() else ""
     if not job.isdigit():
-        raise Refusal(ErrorCode.START_FAILED, f"sbatch named no job: {told.strip()[:200]}")
+        raise start_failed(f"sbatch named no job: {told.strip()[:200]}")
     return job
 
 
@@ -94,44 +95,40 @@ def command(argv: tuple[str, ...], environment: dict[str, str]) -> str:
     try:
         done = run_program(argv, COMMAND_SECONDS, env=environment)
     except FileNotFoundError:
-        raise Refusal(
-            ErrorCode.START_FAILED,
+        raise start_failed(
             f"there is no {argv[0]} on this host",
             "--slurm-login names a host that has Slurm's commands",
         ) from None
     except OSError as error:
-        raise Refusal(ErrorCode.START_FAILED, f"{argv[0]} did not work: {error}") from None
+        raise start_failed(f"{argv[0]} did not work: {error}") from None
     if done.exit_code is None:
         late = f"{argv[0]} did not end within {COMMAND_SECONDS:g} s"
-        raise Refusal(ErrorCode.START_FAILED, late)
+        raise start_failed(late)
     if done.exit_code:
         words = done.err.strip().splitlines()
         told = "; ".join(line.partition(": error: ")[2] or line for line in words[-3:])
         why = told[:500] or f"code {done.exit_code}"
-        raise Refusal(ErrorCode.START_FAILED, f"{argv[0]}: {why}")
+        raise start_failed(f"{argv[0]}: {why}")
     return done.out
 
 
-def _begin_step(
-    request: dict[str, Any], environment: dict[str, str], runs: NodeRuns
-) -> dict[str, Any]:
-    run, job = read_text(request, "run"), _job(request)
-    folder, held = runs.folder(run), request.get("held") is True
+def _begin_step(request: AgentRequest, environment: dict[str, str], runs: NodeRuns) -> Values:
+    job, folder = _job(request), runs.folder(request.run)
     ended = [*runs.program.argv, "step-ended", "--run", folder]
     path = os.path.join(folder, slurm_words.STEP_SCRIPT)
     try:
         with open(path, "w", encoding="utf-8") as file:
-            file.write(step_script(folder, _words(request, "argv"), ended))
+            file.write(step_script(folder, request.argv, ended))
     except OSError as error:
         raise storage_refusal(folder, error) from None
-    if held:
+    if request.held:
         tell_holder(job, path)
     else:
-        runs.start_detached(run, ["/bin/bash", path], environment)
+        runs.start_detached(request.run, ["/bin/bash", path], environment)
     return {"started": True}
 
 
-def step_script(folder: str, srun: list[str], ended: list[str]) -> str:
+def step_script(folder: str, srun: Sequence[str], ended: list[str]) -> str:
     """Return the script that is srun's parent.
 
     A step outlives its srun, so this script watches for its death. A job's options are in
@@ -185,8 +182,7 @@ def tell_holder(job: str, script: str) -> None:
                 os.close(pipe)
                 return
         if time.monotonic() > deadline:
-            raise Refusal(
-                ErrorCode.START_FAILED,
+            raise start_failed(
                 f"job {job} runs, but its script does not wait in {folder}",
                 "has the job a /tmp of its own (job_container/tmpfs, namespace/…)? "
                 "Then take salloc, and distconsole run inside it",
@@ -194,7 +190,7 @@ def tell_holder(job: str, script: str) -> None:
         time.sleep(0.02)
 
 
-def await_shim(run: str, runs: NodeRuns) -> dict[str, Any]:
+def await_shim(run: str, runs: NodeRuns) -> Values:
     """Return ``prepare``'s answer for this node's shim once srun has started it, or raise Refusal."""
     folder = runs.folder(run)
     ended = os.path.join(folder, slurm_words.STEP_ENDED)
@@ -204,25 +200,16 @@ def await_shim(run: str, runs: NodeRuns) -> dict[str, Any]:
         return prepared
     said = slurm_words.read_complaint(folder)
     own_tmp = "has the job a /tmp of its own (job_container/tmpfs, namespace/…)? Then it needs node_dir in the configuration"
-    raise Refusal(
-        ErrorCode.START_FAILED,
+    raise start_failed(
         f"srun did not start the run's supervisor: {said or 'it said nothing'}",
         "'scontrol show job' and slurmd's log on that host say more" if said else own_tmp,
     )
 
 
-def _job(request: dict[str, Any]) -> str:
-    job = read_text(request, "job")
-    if not job.isdigit():
+def _job(request: AgentRequest) -> str:
+    if not request.job.isdigit():
         raise bad_request("job is the number of a job")
-    return job
-
-
-def _words(request: dict[str, Any], key: str) -> list[str]:
-    value = request.get(key)
-    if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
-        raise bad_request(f"{key} is a list of words")
-    return value
+    return request.job
 
 
 def attend_to_end(argv: list[str]) -> int:
@@ -235,35 +222,31 @@ def attend_to_end(argv: list[str]) -> int:
     run_dir, exit_code = os.path.abspath(words[1]), int(words[3])
     for number in NOT_OURS:
         signal.signal(number, signal.SIG_IGN)
-    _tell_shim(run_dir, exit_code)
-    _wait_until(lambda: not _shim_lives(run_dir), GONE_SECONDS)
-    if held:
-        ended = os.path.join(run_dir, "ended.json")
-        if _wait_until(lambda: os.path.exists(ended), END_SECONDS):
-            time.sleep(LINGER_SECONDS)
-    return slurm_words.read_exit_code(os.path.join(run_dir, VERDICT), exit_code)
-
-
-def _tell_shim(run_dir: str, exit_code: int) -> None:
     death = slurm_words.read_srun_death(run_dir)
     if death is not None:
         error = death.error
     else:
         complaint = slurm_words.read_complaint(run_dir)
         error = f"srun ended with code {exit_code}: {complaint}".rstrip(": ")
-    told = {"op": "fail", "error": error, "exit_code": exit_code or 1}
+    shim = os.path.join(run_dir, "shim.sock")
     with contextlib.suppress(OSError, Refusal):
-        ask_shim(os.path.join(run_dir, "shim.sock"), told, 10.0)
+        ask_shim(shim, ShimRequest("fail", error=error, exit_code=exit_code or 1), 10.0)
 
-
-def _shim_lives(run_dir: str) -> bool:
-    try:
-        ask_shim(os.path.join(run_dir, "shim.sock"), {"op": "status"}, 10.0)
-    except OSError:
+    def shim_is_gone() -> bool:
+        try:
+            ask_shim(shim, ShimRequest("status"), 10.0)
+        except OSError:
+            return True
+        except Refusal:
+            pass
         return False
-    except Refusal:
-        return True
-    return True
+
+    _wait_until(shim_is_gone, GONE_SECONDS)
+    if held:
+        ended = os.path.join(run_dir, "ended.json")
+        if _wait_until(lambda: os.path.exists(ended), END_SECONDS):
+            time.sleep(LINGER_SECONDS)
+    return slurm_words.read_exit_code(os.path.join(run_dir, VERDICT), exit_code)
 
 
 def _wait_until(condition: Callable[[], bool], seconds: float) -> bool:

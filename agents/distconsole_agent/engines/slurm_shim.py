@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import signal
 from functools import partial
-from typing import Any, Callable
 
+from distconsole_agent.contract.requests import ShimRequest
 from distconsole_agent.contract.runspec import RunSpec
 from distconsole_agent.coordination import blame
-from distconsole_agent.coordination.link import NODE_LOST
 from distconsole_agent.coordination.restarts import Restart
 from distconsole_agent.engines.slurm_words import has_srun, read_reason, read_srun_death
+from distconsole_agent.supervisor import notes
 from distconsole_agent.supervisor.control import Answer, Reply
 from distconsole_agent.supervisor.processes import SLURMS_SIGNALS, RankProcess
 from distconsole_agent.supervisor.shim import Shim
@@ -57,27 +57,23 @@ class SlurmShim(Shim):
         self._gone_waits = False
         super().__init__(loop, run_dir, spec)
         for number in set(SLURMS_SIGNALS) - {signal.SIGTERM}:  # they are meant for the ranks
-            signal.signal(number, _hear_nothing)
+            # A handler and not SIG_IGN, which would be inherited.
+            signal.signal(number, lambda _number, _frame: None)
 
     @property
     def exit_code(self) -> int:
         """The run's, so that Slurm's accounting has it too."""
         return self._ending.verdict.exit_code if self._ending.verdict is not None else 1
 
-    def _answer(self, request: dict[str, Any], reply: Reply) -> Answer | None:
-        if request.get("op") == "fail":
-            return self._told_of_failure(request)
-        return super()._answer(request, reply)
-
-    def _told_of_failure(self, request: dict[str, Any]) -> Answer:
+    def _answer(self, request: ShimRequest, reply: Reply) -> Answer | None:
+        if request.op != "fail":
+            return super()._answer(request, reply)
         if self._state == "prepared":
             self._request_stop(blame.USER, 0.0)
         elif self._ending.verdict is None and (
             self._asks_srun or not self._teardown.begun or self._between_attempts
         ):
-            code = request.get("exit_code")
-            error = str(request.get("error"))[:MAX_ERROR_CHARS]
-            self._fail_by_srun(error, code if isinstance(code, int) else 1)
+            self._fail_by_srun(request.error[:MAX_ERROR_CHARS], request.exit_code)
         return {"ok": True}
 
     def _fail_by_srun(self, error: str, exit_code: int) -> None:
@@ -85,9 +81,9 @@ class SlurmShim(Shim):
             self._srun_failed = True
             self._fail_by_slurm(error, exit_code, None, steady.now_ns())
 
-    def _note(self, note: dict[str, Any]) -> None:
+    def _note(self, note: notes.RunNote) -> None:
         super()._note(note)
-        if note["check"] == NODE_LOST and self._spec.node_index == 0 and not self._asks_srun:
+        if note.check == notes.NODE_LOST and self._spec.node_index == 0 and not self._asks_srun:
             self._asks_srun = True
             self._ask_srun(self._loop.clock() + SRUN_SECONDS)
 
@@ -124,7 +120,12 @@ class SlurmShim(Shim):
             self._look_for_why(self._loop.clock())
         else:
             self._explained = True
-            self._loop.call_later(ALONE_SECONDS, self._explain_alone)
+
+            def explain() -> None:
+                if not self._told_to_stop and self._ending.verdict is None:
+                    self._explain()
+
+            self._loop.call_later(ALONE_SECONDS, explain)
 
     def _begin_stop(self, reason: str, grace_seconds: float) -> None:
         if self._ended_ns is not None and reason == blame.FAILURE:
@@ -137,15 +138,12 @@ class SlurmShim(Shim):
         if not why and self._loop.clock() < since + seconds:
             self._loop.call_later(WHY_PACE_SECONDS, partial(self._look_for_why, since))
             return
-        self._explain(why or f"Slurm ended the step on {self._spec.host} (SIGTERM)")
+        self._explain(why)
         self._explained = True
         self._release()
 
-    def _explain_alone(self) -> None:
-        if not self._told_to_stop and self._ending.verdict is None:
-            self._explain(f"Slurm ended the step on {self._spec.host} (SIGTERM)")
-
-    def _explain(self, why: str) -> None:
+    def _explain(self, why: str = "") -> None:
+        why = why or f"Slurm ended the step on {self._spec.host} (SIGTERM)"
         assert self._ended_ns is not None
         number = int(signal.SIGTERM)
         self._fail_by_slurm(why, 128 + number, number, self._ended_ns)
@@ -160,12 +158,8 @@ class SlurmShim(Shim):
         stop = partial(super()._stop_from_link, reason, grace_seconds)
         if reason == blame.FAILURE and grace_seconds > 0 and self._ended_ns is None:
             # Slurm signals node after node: the ranks here may be about to hear of it from Slurm.
-            self._loop.call_later(SUSPECT_SECONDS, partial(self._stop_late, stop, self._restart))
+            self._call_in_attempt(SUSPECT_SECONDS, stop)
         else:
-            stop()
-
-    def _stop_late(self, stop: Callable[[], None], restart: int) -> None:
-        if restart == self._restart:
             stop()
 
     # Another attempt
@@ -178,7 +172,7 @@ class SlurmShim(Shim):
     def _has_to_end(self) -> bool:
         """Whether Slurm has ended the step here, and the first node did not know it yet."""
         if self._ended_ns is not None:
-            self._explain(f"Slurm ended the step on {self._spec.host} (SIGTERM)")
+            self._explain()
         return self._ended_ns is not None or super()._has_to_end()
 
     # Ends
@@ -209,7 +203,3 @@ class SlurmShim(Shim):
         if self._gone_waits:
             self._gone_waits = False
             self._gone()
-
-
-def _hear_nothing(_number: int, _frame: object) -> None:
-    """Let a signal be; a handler and not SIG_IGN, which would be inherited."""

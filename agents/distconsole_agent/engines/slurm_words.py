@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
 import socket
 from typing import NamedTuple
 
+from distconsole_agent.contract import records
 from distconsole_agent.system.kernel_files import end_of
 
 STEP_SCRIPT, STEP_LOG, STEP_ENDED = "step.sh", "step.log", "step.ended"
@@ -45,7 +45,12 @@ def read_reason(run_dir: str) -> str:
     """Return why Slurm ended a run's step, in words; empty while it has given no reason."""
     log = _read_log(run_dir)
     found, failed = _CANCELLED.search(log), _NODE_FAILED.search(log)
-    node = _whose_failure(failed[1]) if failed is not None else "a node of it failed"
+    node = "a node of it failed"
+    if failed is not None:
+        # It may be this one, which slurmctld asks by way of other nodes.
+        is_this = failed[1] == socket.gethostname().partition(".")[0]
+        counted = f"it counted {failed[1]} as failed, though {failed[1]} answers"
+        node = counted if is_this else f"{failed[1]} failed"
     if found is None:  # slurmstepd's words may be lost with the step
         return "" if failed is None else f"Slurm ended the job: {node}"
     why = (found["why"] or found["failed"] or "").upper()
@@ -53,13 +58,6 @@ def read_reason(run_dir: str) -> str:
     if why not in _REASONS and why not in _PLAIN:
         told += f": {why.lower()}"
     return told.format(job=found["id"], node=node)
-
-
-def _whose_failure(node: str) -> str:
-    """Return which node Slurm counted as failed; it may be this one, which slurmctld asks by way of other nodes."""
-    if node == socket.gethostname().partition(".")[0]:
-        return f"it counted {node} as failed, though {node} answers"
-    return f"{node} failed"
 
 
 class SrunDeath(NamedTuple):
@@ -81,12 +79,13 @@ def read_srun_death(run_dir: str) -> SrunDeath | None:
     return SrunDeath(f"srun was killed by {name}", exit_code)
 
 
+class _Ended(NamedTuple):
+    exit_code: int
+
+
 def read_exit_code(path: str, otherwise: int) -> int:
-    try:
-        with open(path, encoding="ascii") as file:
-            return int(json.load(file)["exit_code"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return otherwise
+    ended = records.read_file(_Ended, path)
+    return otherwise if ended is None else ended.exit_code
 
 
 def has_srun(run_dir: str) -> bool:

@@ -10,10 +10,13 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
+from distconsole_agent.contract import records
 from distconsole_agent.contract.limits import QUIET_SECONDS, QUIET_TICK_SECONDS, TICK_SECONDS
+from distconsole_agent.contract.runspec import RunSpec
 from distconsole_agent.journal.journal import Journal
 from distconsole_agent.journal.lines import body_of
 from distconsole_agent.journal.reader import JournalError, Reader
@@ -23,6 +26,8 @@ from distconsole_agent.node_folder.folders import remove_tree, write_private
 from distconsole_agent.supervisor.notes import record_damage
 from distconsole_agent.system.kernel_files import text_of
 from distconsole_agent.system.own_log import complain
+from distconsole_agent.telemetry.mapping import RunningRank
+from distconsole_agent.telemetry.sampling import Sample
 
 SYNC_SECONDS = 30.0
 """How long the disk may take until it keeps a run's record for good, before its end is noted."""
@@ -40,12 +45,10 @@ READ_ALONG_SECONDS = 0.25
 class ActiveRun:
     """A run here; its thread calls ``over`` when the journal ends; ``kept``: the disk may keep how it ended."""
 
-    def __init__(
-        self, folder: str, spec: dict[str, Any], over: Callable[[ActiveRun], None]
-    ) -> None:
+    def __init__(self, folder: str, spec: RunSpec, over: Callable[[ActiveRun], None]) -> None:
         self.folder = folder
         self.spec = spec
-        self.run: str = spec["run"]
+        self.run = spec.run
         self.kept = True
         self.journal = Journal(os.path.join(folder, "journal"))
         self._over = over
@@ -62,7 +65,7 @@ class ActiveRun:
         self._thread.join()
         self.journal.close()
 
-    def rank_processes(self) -> list[dict[str, Any]]:
+    def rank_processes(self) -> list[RunningRank]:
         collector = self._collector
         return collector.rank_processes() if collector is not None else []
 
@@ -72,19 +75,19 @@ class ActiveRun:
         collector = self._collector
         return None if collector is None else collector.roll
 
-    def give_sample(self, sample: dict[str, Any]) -> None:
+    def give_sample(self, sample: Sample) -> None:
         collector = self._collector
         if collector is not None:
             collector.roll.take_sample(sample)
-            body = {"node": sample["node"], "gpus": sample["gpus"]}
-            collector.samples.append({"t": sample["t"], "kind": "sample", **body})
+            body = {"node": sample.node, "gpus": sample.gpus}
+            collector.samples.append({"t": sample.t, "kind": "sample", **body})
 
     @property
     def state(self) -> str:
         """``prepared``, ``running``, or how it ended."""
         collector = self._collector
         if self.journal.ended:
-            return str(last_entry(self.journal).get("state"))
+            return last_entry(self.journal).state
         if collector is None:
             told = text_of(os.path.join(self.folder, "shim.jsonl"))
             started = '"event":"started"' in told.replace(" ", "")
@@ -129,7 +132,7 @@ class ActiveRun:
         to_say = []
         if self.journal.lost_bytes:
             note = record_damage(self.journal.lost_bytes, self.journal.last_seq)
-            to_say = [{"t": round(time.time(), 6), "kind": "note", **note}]
+            to_say = [note.entry(time.time())]
         while not collector.over and not self._leave.is_set():
             try:
                 if to_say:
@@ -164,12 +167,16 @@ class ActiveRun:
     def _put_away(self) -> bool:
         """Write the run's end and remove its rings; return whether that could be done."""
         try:
-            self.kept = self._sync()
-            if self.kept:
+            logs = os.path.join(self.folder, "logs")
+            files = [os.path.join(logs, name) for name in os.listdir(logs)]
+            self.kept = self.journal.sync_with([*files, logs], SYNC_SECONDS)
+            if not self.kept:
+                why = self.journal.sync_failure or f"the disk takes longer than {SYNC_SECONDS:g} s"
+                complain(f"run {self.run}: its record may not outlive a power cut: {why}")
+            else:
                 write_summary(self.folder, self.journal)
-            rings = self.spec.get("rings")
-            if isinstance(rings, str):
-                remove_tree(rings)
+            if self.spec.rings is not None:
+                remove_tree(self.spec.rings)
         except (OSError, JournalError, MemoryError) as error:
             self._complain(error)
             return False
@@ -178,15 +185,18 @@ class ActiveRun:
     def _complain(self, error: Exception) -> None:
         complain(f"run {self.run}: {error or type(error).__name__}")
 
-    def _sync(self) -> bool:
-        """Sync the journal and the log files; return whether that succeeded within SYNC_SECONDS."""
-        logs = os.path.join(self.folder, "logs")
-        files = [os.path.join(logs, name) for name in os.listdir(logs)]
-        kept = self.journal.sync_with([*files, logs], SYNC_SECONDS)
-        if not kept:
-            why = self.journal.sync_failure or f"the disk takes longer than {SYNC_SECONDS:g} s"
-            complain(f"run {self.run}: its record may not outlive a power cut: {why}")
-        return kept
+
+class RunEnd(NamedTuple):
+    """The last entry of a run's journal; ``journal`` is its writer, in ``ended.json``."""
+
+    seq: int
+    kind: str
+    state: str
+    exit_code: int
+    t: float = 0.0
+    seconds: float = 0.0
+    journal: str | None = None
+    more: Mapping[str, object] = MappingProxyType({})
 
 
 def write_summary(folder: str, journal: Journal) -> None:
@@ -194,15 +204,18 @@ def write_summary(folder: str, journal: Journal) -> None:
 
     Raises OSError when it cannot be written, JournalError when the journal cannot be read.
     """
-    end = {**last_entry(journal), "journal": journal.journal_id}
-    write_private(os.path.join(folder, "ended.json"), end)
+    end = last_entry(journal)._replace(journal=journal.journal_id)
+    write_private(os.path.join(folder, "ended.json"), records.write(end))
 
 
-def last_entry(journal: Journal) -> dict[str, Any]:
-    """Return the last entry; empty without any. Raises OSError and JournalError as ``Reader``."""
+def last_entry(journal: Journal) -> RunEnd:
+    """Return the last entry of a journal that has ended. Raises OSError, and JournalError as ``Reader``."""
     reader = Reader(journal.folder, journal.last_seq - 1)
     try:
         lines = reader.read()
     finally:
         reader.close()
-    return dict(json.loads(body_of(lines[-1]))) if lines else {}
+    try:
+        return records.read(RunEnd, json.loads(body_of(lines[-1])))
+    except (ValueError, IndexError, RecursionError) as error:
+        raise JournalError(f"its end cannot be read: {error}") from None

@@ -20,14 +20,13 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from distconsole_agent.contract.limits import SEGMENT_BYTES
+from distconsole_agent.contract.protocol import Values
 from distconsole_agent.journal.lines import dump, is_end, seq_of
 from distconsole_agent.journal.reader import (
     Mark,
     Reader,
-    State,
     compress,
     gzip_path,
     merge,
@@ -108,7 +107,7 @@ class Journal:
         self.wake()
         return True
 
-    def append(self, entries: list[dict[str, Any]], changed: Mark, *, last: bool = False) -> None:
+    def append(self, entries: list[Values], changed: Mark, *, last: bool = False) -> None:
         """Write ``entries``, numbered on from the last, and ``changed`` positions as one batch.
 
         Args:
@@ -131,7 +130,11 @@ class Journal:
         self.last_seq += len(entries)
         self.ended = self.ended or bool(entries and entries[-1].get("kind") == "end")
         if begins or not SYNCED_KINDS.isdisjoint(entry["kind"] for entry in entries):
-            self._sync_later()
+            paths = [plain_path(self.folder, self._number)]
+            if self._named != self._number:  # a new segment: the folder, too
+                paths.append(self.folder)
+                self._named = self._number
+            self._upkeep.add(" ".join(paths), partial(sync_paths, *paths))
         self.wake()
 
     def refresh(self) -> None:
@@ -212,7 +215,14 @@ class Journal:
         self.journal_id, self._kept = state.journal_id, state.kept
         self.lost_bytes = state.lost_bytes
         self._number, self._own_id = state.number, os.urandom(8).hex()
-        self._remove_after(state)
+        # A reader would go on in the files behind the last sound segment.
+        gone = [plain_path(self.folder, state.number)] if state.packed else []
+        for number in segments(self.folder):
+            if number > state.number:
+                gone += [plain_path(self.folder, number), gzip_path(self.folder, number)]
+        for path in gone:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
         if state.number and not state.packed:
             path = plain_path(self.folder, state.number)
             self._fd = os.open(path, os.O_WRONLY | os.O_APPEND)
@@ -221,16 +231,6 @@ class Journal:
         for number in segments(self.folder):
             if number < state.number and os.path.exists(plain_path(self.folder, number)):
                 self._compress_later(number)
-
-    def _remove_after(self, state: State) -> None:
-        """Remove the files behind the last sound segment: a reader would go on there."""
-        gone = [plain_path(self.folder, state.number)] if state.packed else []
-        for number in segments(self.folder):
-            if number > state.number:
-                gone += [plain_path(self.folder, number), gzip_path(self.folder, number)]
-        for path in gone:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
 
     def _next_segment(self) -> None:
         """Begin a segment with everything that its marks would have to repeat."""
@@ -279,14 +279,6 @@ class Journal:
             self._room = 0
             raise
         self._size += len(data)
-
-    def _sync_later(self) -> None:
-        """Queue a sync of the current segment, and of the folder if the segment is new."""
-        paths = [plain_path(self.folder, self._number)]
-        if self._named != self._number:
-            paths.append(self.folder)
-            self._named = self._number
-        self._upkeep.add(" ".join(paths), partial(sync_paths, *paths))
 
     def _take_room(self, upto: int, *, last: bool) -> None:
         """Keep room on the disk ahead of the last batch; its second half is for the last batch.
@@ -370,26 +362,20 @@ class Upkeep:
         # Short of memory for a moment, perhaps: ``wait`` tries it again.
         with contextlib.suppress(MemoryError):
             try:
-                while (taken := self._take()) is not None:
-                    self._do(*taken)
+                while self._do_next():
+                    pass
             except BaseException:
                 self._end_turn()
                 raise
 
-    def _take(self) -> tuple[str, Callable[[], None]] | None:
+    def _do_next(self) -> bool:
+        """Do a job; False, and the thread's turn is over, if there is none."""
         with self._changed:
-            if self._jobs:
-                name = next(iter(self._jobs))
-                return name, self._jobs.pop(name)
-            self._end_turn()
-            return None
-
-    def _end_turn(self) -> None:
-        with self._changed:
-            self._turn, self._works = None, False
-            self._changed.notify_all()
-
-    def _do(self, name: str, job: Callable[[], None]) -> None:
+            if not self._jobs:
+                self._end_turn()
+                return False
+            name = next(iter(self._jobs))
+            job = self._jobs.pop(name)
         try:
             job()
         except OSError as error:
@@ -397,3 +383,9 @@ class Upkeep:
         except MemoryError:
             self._jobs.setdefault(name, job)
             raise
+        return True
+
+    def _end_turn(self) -> None:
+        with self._changed:
+            self._turn, self._works = None, False
+            self._changed.notify_all()

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import json
 import zlib
-from typing import Any
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from distconsole_agent.contract import records
+from distconsole_agent.contract.records import RecordError
 
 MARK = b'{"mark":'
 _SEQ = b'{"seq":'
@@ -22,7 +26,7 @@ _KIND_WITHIN = 120
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
-def dump(value: dict[str, Any]) -> bytes:
+def dump(value: Mapping[str, object]) -> bytes:
     """Return a line that holds ``value``, which has at least one field."""
     open_text = _ENCODER.encode(value)[:-1].encode("ascii")
     return open_text + _CHECKED_END % zlib.crc32(open_text)
@@ -42,30 +46,30 @@ def seq_of(line: bytes) -> int:
         return 0
 
 
-def mark_of(line: bytes) -> dict[str, Any] | None:
-    """Return the object of a mark; None for a line that is none, or is damaged."""
+class Signature(NamedTuple):
+    """The writer of what follows, and how many entries of the writers before it the journal has."""
+
+    id: str
+    kept: Mapping[str, int]
+
+
+class MarkLine(NamedTuple):
+    """Positions of the sources since the mark before; the first line of a segment also has ``last_seq`` and ``ended``."""
+
+    mark: Mapping[str, Mapping[str, object]]
+    last_seq: int | None = None
+    ended: bool | None = None
+    journal: Signature | None = None
+
+
+def mark_of(line: bytes) -> MarkLine | None:
+    """Return a mark; None for a line that is none, or is damaged."""
     if not line.startswith(MARK) or (_has_crc(line) and not _agrees(line)):
         return None
-    mark = _parse(line)
-    return mark if mark is not None and _is_mark(mark) else None
-
-
-def _is_mark(value: dict[str, Any]) -> bool:
-    groups, last, journal = value["mark"], value.get("last_seq", 0), value.get("journal")
-    return (
-        isinstance(groups, dict)
-        and all(isinstance(group, dict) for group in groups.values())
-        and type(last) is int
-        and (
-            journal is None
-            or (
-                isinstance(journal, dict)
-                and isinstance(journal.get("id"), str)
-                and isinstance(journal.get("kept"), dict)
-                and all(type(seq) is int for seq in journal["kept"].values())
-            )
-        )
-    )
+    try:
+        return records.read(MarkLine, _parse(line))
+    except RecordError:
+        return None
 
 
 def is_end(line: bytes) -> bool:
@@ -82,7 +86,7 @@ def _agrees(line: bytes) -> bool:
     return line[-_TAIL:] == _CHECKED_END % zlib.crc32(line[:-_TAIL])
 
 
-def _parse(line: bytes) -> dict[str, Any] | None:
+def _parse(line: bytes) -> object:
     if not line.endswith(b"}\n"):
         return None
     try:

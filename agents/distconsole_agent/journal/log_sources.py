@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from distconsole_agent.contract import limits
 from distconsole_agent.journal.rank_states import Entry
+from distconsole_agent.supervisor import notes
 
 LOG_NAME = re.compile(r"^(?:rank-(\d{1,9})|engine)\.(out|err)$")
 
@@ -123,14 +124,10 @@ def _cut(data: bytes, *, flush: bool, final: bool) -> int:
         return end + 1
     if not (full or flush):
         return 0
-    return len(data) if final and not full else len(data) - _count_broken_bytes(data)
-
-
-def _count_broken_bytes(data: bytes) -> int:
-    """Return how many bytes at the end of ``data`` begin a UTF-8 character that is not whole."""
+    # Bytes at the end may begin a character that is not whole.
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     decoder.decode(data[-4:])
-    return len(decoder.getstate()[0])
+    return len(data) if final and not full else len(data) - len(decoder.getstate()[0])
 
 
 class LogSources:
@@ -228,10 +225,7 @@ class LogSources:
         }
 
     def _note(self, check: str, summary: str, hint: str, log: LogTail, t: float) -> Entry:
-        said = {"check": check, "severity": "warn", "summary": summary, "hint": hint}
-        number = self._rank_of(log)
-        rank = {} if number is None else {"rank": number}
-        return {"t": t, "kind": "note", **said, **rank}
+        return notes.warn(check, summary, hint, rank=self._rank_of(log)).entry(t)
 
     def _who(self, log: LogTail) -> str:
         number = self._rank_of(log)

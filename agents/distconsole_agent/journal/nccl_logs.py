@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from distconsole_agent.contract.runspec import RunSpec
 from distconsole_agent.supervisor import notes
 from distconsole_agent.system.kernel_files import entries_of, first_line_of, read_foreign
 
@@ -25,14 +26,14 @@ INFINIBAND = "/sys/class/infiniband"
 class NcclLogs:
     """The files of the processes on this node, read as they grow."""
 
-    def __init__(self, folder: str, spec: dict[str, Any]) -> None:
+    def __init__(self, folder: str, spec: RunSpec) -> None:
         self._folder = folder
-        self._on = str((spec.get("env") or {}).get("NCCL_DEBUG_FILE", "")).startswith(FILES)
+        self._on = spec.env.get("NCCL_DEBUG_FILE", "").startswith(FILES)
         self._read: dict[str, tuple[int, NcclWords]] = {}
         self._grew_at: float | None = None
         self._told: list[str] = []
 
-    def take(self, now: float, *, final: bool = False) -> list[notes.Note]:
+    def take(self, now: float, *, final: bool = False) -> list[notes.RunNote]:
         """Read new lines; return a note once the transports are settled, or at the run's end."""
         names = [name for name in entries_of(self._folder) if name.startswith("nccl-")]
         for name in names[:MAX_FILES] if self._on else ():
@@ -43,9 +44,9 @@ class NcclLogs:
         self._grew_at = None
         said = [found for _, words in self._read.values() if (found := words.facts()) is not None]
         note = describe_ways(said, active_ports()) if said else None
-        if note is None or note["summary"] in self._told or len(self._told) >= MAX_TOLD:
+        if note is None or note.summary in self._told or len(self._told) >= MAX_TOLD:
             return []
-        self._told.append(note["summary"])
+        self._told.append(note.summary)
         return [note]
 
     def _take_file(self, name: str) -> bool:
@@ -72,7 +73,7 @@ def active_ports(root: str = INFINIBAND) -> list[str]:
     ]
 
 
-def describe_ways(said: list[dict[str, Any]], ports: list[str]) -> notes.Note | None:
+def describe_ways(said: list[dict[str, Any]], ports: list[str]) -> notes.RunNote | None:
     """Return a note on the transports of a node's processes; None while they logged none."""
     ways = sorted({pair[2] for facts in said for pair in facts["pairs"]})
     if not ways:

@@ -14,8 +14,10 @@ import queue
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import NamedTuple
 
+from distconsole_agent.contract import records
+from distconsole_agent.contract.runspec import RunSpec
 from distconsole_agent.contract.webhook import NotToldError, post
 from distconsole_agent.journal.rank_states import Entry
 from distconsole_agent.supervisor import notes
@@ -32,17 +34,25 @@ OF_OTHERS = ("run.first_failure", "run.stall", "run.restart", notes.NOTICE_UNTOL
 """Findings reported anyway, ones that pass by themselves, and a notice that could not be sent."""
 
 
+class Whom(NamedTuple):
+    """``notify.json``: the webhook, the kinds of notices that it gets, and how many seconds a post may take."""
+
+    address: str
+    on: tuple[str, ...]
+    timeout: float
+
+
 class NodeNotices:
     """One run's notices; none is sent on a node without ``notify.json``.
 
     ``stalled``: the ranks that have stalled so far, as the journal knows them.
     """
 
-    def __init__(self, folder: str, spec: dict[str, Any], stalled: Iterable[int] = ()) -> None:
+    def __init__(self, folder: str, spec: RunSpec, stalled: Iterable[int] = ()) -> None:
         self._path, self._kept = os.path.join(folder, FILE), os.path.join(folder, KEPT)
         self._spec = spec
-        self._whom = _read(self._path)
-        self._first: dict[str, Any] = {}
+        self._whom = records.read_file(Whom, self._path)
+        self._first: Entry = {}
         self._stalled = set(stalled)
         self._found: set[str] = set()
         self._told = 0
@@ -61,12 +71,12 @@ class NodeNotices:
 
     def see(self, entries: Iterable[Entry]) -> None:
         """Queue notices for new entries of the journal. Never blocks."""
-        for entry in entries if self._whom else ():
-            notice = self._notice(entry)
-            if notice is None:
+        for entry in entries:
+            notice = self._notice(entry) if self._whom else None
+            if notice is None or self._whom is None:
                 continue
             last = entry["kind"] == "end"
-            if last or (notice["kind"] in self._whom["on"] and self._told < MAX_NOTICES):
+            if last or (notice["kind"] in self._whom.on and self._told < MAX_NOTICES):
                 notice["last"] = last
                 self._keep({"notice": notice, "check": entry.get("check")})
                 self._wait(notice)
@@ -86,7 +96,7 @@ class NodeNotices:
                 # A line that a crash has cut would swallow this one.
                 file.write(b"\n" + json.dumps(line).encode() + b"\n")
         except OSError as error:
-            complain(f"run {self._spec['run']}: {error}")
+            complain(f"run {self._spec.run}: {error}")
 
     def _notice(self, entry: Entry) -> Entry | None:
         kind = entry["kind"]
@@ -107,7 +117,7 @@ class NodeNotices:
         self._stalled.add(rank)
         if stalled:
             return None
-        host = self._spec["nodes"][self._spec["node_index"]]["host"]
+        host = self._spec.host
         text = f"rank {rank} on {host} makes no step"
         return self._make("stall", entry, "stalled", text, rank=rank, host=host)
 
@@ -121,7 +131,11 @@ class NodeNotices:
 
     def _end(self, entry: Entry) -> Entry:
         state, code = str(entry["state"]), entry["exit_code"]
-        text, more = f"after {_span(entry['seconds'])}", {"state": state, "exit_code": code}
+        minutes, rest = divmod(round(entry["seconds"]), 60)
+        hours, minutes = divmod(minutes, 60)
+        span = f"{minutes} min {rest} s" if minutes else f"{rest} s"
+        span = f"{hours} h {minutes} min" if hours else span
+        text, more = f"after {span}", {"state": state, "exit_code": code}
         if state not in ("succeeded", "stopped"):
             text += f", exit code {code}"
         if self._first:
@@ -133,8 +147,7 @@ class NodeNotices:
         return self._make(kind, entry, state, text, **more)
 
     def _make(self, kind: str, entry: Entry, what: str, text: str, **more: object) -> Entry:
-        name = _plain(str(self._spec.get("name") or ""))
-        run = str(self._spec["run"])
+        name, run = _plain(self._spec.name), self._spec.run
         told = {"event": "notice", "kind": kind, "title": f"{name or run} {what}"}
         return {**told, "text": _plain(text), "t": entry["t"], "run": run, "name": name, **more}
 
@@ -146,8 +159,8 @@ class NodeNotices:
             index, notice = self._waiting.get()
             while notice:
                 last = notice.pop("last", False)
-                if notice["kind"] in self._whom["on"] and index not in told:
-                    self._tell(notice)
+                if self._whom and notice["kind"] in self._whom.on and index not in told:
+                    self._tell(self._whom, notice)
                     self._keep({"told": index})
                 if last:
                     break
@@ -158,32 +171,19 @@ class NodeNotices:
                 with contextlib.suppress(OSError):
                     os.unlink(path)
 
-    def _tell(self, notice: Entry) -> None:
+    def _tell(self, whom: Whom, notice: Entry) -> None:
         try:
-            post(self._whom["address"], notice, self._whom["timeout"])
+            post(whom.address, notice, whom.timeout)
         except NotToldError as error:
-            complain(f"run {self._spec['run']}: the webhook {error}")
-            host = self._spec["nodes"][self._spec["node_index"]]["host"]
-            note = notes.notice_untold(host, str(error))
-            self.entries.put({"t": round(time.time(), 6), "kind": "note", **note})
-
-
-def _read(path: str) -> dict[str, Any]:
-    """Return the address, kinds and timeout of a ``notify.json``; empty if it is absent or malformed."""
-    try:
-        with open(path, "rb") as file:
-            told = json.load(file)
-        on = [str(kind) for kind in told["on"]]
-        return {"address": str(told["address"]), "on": on, "timeout": float(told["timeout"])}
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
+            complain(f"run {self._spec.run}: the webhook {error}")
+            self.entries.put(notes.notice_untold(self._spec.host, str(error)).entry(time.time()))
 
 
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
-def _lines(path: str) -> list[dict[str, Any]]:
+def _lines(path: str) -> list[Entry]:
     """Return the whole lines of a file that is there; one that a crash has cut is left out."""
     found = []
     with contextlib.suppress(OSError), open(path, "rb") as file:
@@ -209,11 +209,3 @@ def _locked(path: str) -> Iterator[None]:
 
 def _plain(text: str) -> str:
     return "".join(each if each.isprintable() else " " for each in text)[:MAX_CHARS]
-
-
-def _span(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

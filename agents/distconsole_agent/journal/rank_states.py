@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from signal import SIGTERM
 from typing import Any
 
 from distconsole_agent.contract import limits
 from distconsole_agent.journal.rings import Header, Record
 from distconsole_agent.supervisor.proctree import read_stat
+from distconsole_agent.supervisor.runlog import ShimEvent
 from distconsole_training.records import ALONE, PHASES
 
 ENDED = ("exited", "failed", "killed")
@@ -22,9 +23,6 @@ Entry = dict[str, Any]
 
 PLACED = ("rendezvous", "init_process_group")
 """Phases with a place in a world in their record."""
-
-OWN_WORLDS = ("single", "slurm")
-"""Launchers of one process a node: the script decides how many ranks that makes."""
 
 
 class RankState:
@@ -63,7 +61,7 @@ class RankStates:
 
     def __init__(
         self,
-        world_ranks: list[int],
+        world_ranks: Sequence[int],
         *,
         engine_ranks: bool,
         watched: bool = True,
@@ -185,15 +183,15 @@ class RankStates:
         """Return True if an engine started the process with this parent: then it is a rank itself."""
         return not self.engine_ranks and parent_pid in self._process_ranks
 
-    def started(self, event: Entry) -> list[Entry]:
-        number, pid, t_ns = _int(event, "rank"), _int(event, "pid"), _int(event, "t_ns")
-        if number is None or pid is None or t_ns is None:
+    def started(self, event: ShimEvent) -> list[Entry]:
+        number, pid, t_ns = event.rank, event.pid, event.t_ns
+        if number is None or pid is None:
             return []
         self.first_started_ns = self.first_started_ns or t_ns
         self._process_ranks[pid] = number
         if self.engine_ranks:
             rank = self._ranks.setdefault(number, RankState(number, 0))
-            rank.local_rank = _int(event, "local_rank") or 0
+            rank.local_rank = event.local_rank or 0
             rank.world, rank.starter, rank.is_numbered = 0, None, False
             begun = [rank]
         else:
@@ -216,10 +214,9 @@ class RankStates:
             rank.rank = planned
         self._numbers.clear()
 
-    def exited(self, event: Entry) -> list[Entry]:
-        number, t_ns = _int(event, "rank"), _int(event, "t_ns")
-        code, signal = _int(event, "exit_code"), _int(event, "signal")
-        if number is None or t_ns is None or code is None:
+    def exited(self, event: ShimEvent) -> list[Entry]:
+        number, t_ns, code, signal = event.rank, event.t_ns, event.exit_code, event.signal
+        if number is None or code is None:
             return []
         self.last_exit = max(self.last_exit or (0, 0), (int(code != 0), code))
         own = self._ranks.get(self.number_of(number))
@@ -232,11 +229,13 @@ class RankStates:
         entries = []
         for rank in ended:
             how: Entry = {"t_ns": t_ns}
-            if not self._is_found(rank) or code == 0 or rank.pid == _int(event, "pid"):
+            if not self._is_found(rank) or code == 0 or rank.pid == event.pid:
                 how.update(exit_code=code, signal=signal)
-            if event.get("terminated") is True and signal == SIGTERM:
+            if event.terminated and signal == SIGTERM:
                 how["stopped"] = True
-            entries.append(self._change(rank, self._end_state(code, signal), t_ns / 1e9, how))
+            state = "exited" if code == 0 or self.stopping else "failed"
+            state = state if signal is None else "killed"
+            entries.append(self._change(rank, state, t_ns / 1e9, how))
         return entries
 
     def found(self, number: int, header: Header, t: float) -> list[Entry]:
@@ -319,17 +318,14 @@ class RankStates:
             return []
         return [self._change(rank, state, t)]
 
-    def failed(self, event: Entry) -> list[Entry]:
+    def failed(self, event: ShimEvent) -> list[Entry]:
         """Take the end of a rank that the shim did not start: its failure is the only event that gives it."""
-        rank, code = self._ranks.get(_int(event, "rank") or 0), _int(event, "exit_code")
-        t_ns, signal = _int(event, "t_ns"), _int(event, "signal")
-        if rank is None or rank.pid is None or code is None or t_ns is None:
+        rank = self._ranks.get(event.rank or 0)
+        if rank is None or rank.pid is None or not self._is_found(rank):
             return []
-        if not self._is_found(rank):
-            return []
-        state = "failed" if signal is None else "killed"
-        how = {"t_ns": t_ns, "exit_code": code, "signal": signal}
-        return [self._change(rank, state, t_ns / 1e9, how)]
+        state = "failed" if event.signal is None else "killed"
+        how = {"t_ns": event.t_ns, "exit_code": event.exit_code, "signal": event.signal}
+        return [self._change(rank, state, event.t_ns / 1e9, how)]
 
     def old_enough(self, now_ns: int) -> list[Entry]:
         """Turn ranks that outlived RUNNING_SECONDS to running; ranks that an engine starts report by a recorder."""
@@ -371,11 +367,6 @@ class RankStates:
         """
         return rank.pid is None and any(each.rank not in self._planned for each in list(self))
 
-    def _end_state(self, code: int, signal: int | None) -> str:
-        if signal is not None:
-            return "killed"
-        return "exited" if code == 0 or self.stopping else "failed"
-
     def _change(self, rank: RankState, state: str, t: float, how: Entry | None = None) -> Entry:
         rank.state = state
         told = {key: value for key, value in (how or {}).items() if value is not None}
@@ -400,18 +391,6 @@ class RankStates:
         }
 
 
-def numbers_itself(spec: dict[str, Any]) -> bool:
-    return spec.get("launcher") in OWN_WORLDS and "WORLD_SIZE" not in (spec.get("env") or {})
-
-
-def planned_world(spec: dict[str, Any]) -> int | None:
-    """Return the planned number of ranks; None if the script or an elastic engine decides it."""
-    if numbers_itself(spec) or spec.get("min_nodes") is not None:
-        return None
-    size = spec.get("world_size")
-    return size if isinstance(size, int) and not isinstance(size, bool) else None
-
-
 def world_of(record: Record, planned: int | None) -> dict[str, Any]:
     """Return the fields that a phase's record adds to its entry; ``planned``: the planned world size."""
     phase = PHASES[record[5]]
@@ -425,8 +404,3 @@ def world_of(record: Record, planned: int | None) -> dict[str, Any]:
         "group_rank": int(rank) if 0 <= rank < MAX_RANK else None,
         "planned": planned,
     }
-
-
-def _int(event: Entry, key: str) -> int | None:
-    value = event.get(key)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None

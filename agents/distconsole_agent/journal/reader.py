@@ -9,7 +9,7 @@ import contextlib
 import gzip
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from io import BufferedIOBase
 from typing import Any
 
@@ -77,8 +77,8 @@ class State:
             mark = mark_of(line)
             seq = seq_of(line) if mark is None else 0
             if offset == 0:
-                sound = mark is not None and "last_seq" in mark
-                self.begins_after = pending = mark["last_seq"] if mark and sound else 0
+                sound = mark is not None and mark.last_seq is not None
+                self.begins_after = pending = (mark.last_seq if mark else None) or 0
             else:
                 sound = mark is not None or seq == pending + 1
             if not sound:
@@ -90,16 +90,12 @@ class State:
             if mark is None:
                 pending, ended = seq, is_end(line)
                 continue
-            self._take(mark, pending, ended=ended)
+            merge(self.mark, mark.mark)
+            self.last_seq = pending if mark.last_seq is None else mark.last_seq
+            self.ended = ended if mark.ended is None else mark.ended
+            if mark.journal is not None:
+                self.journal_id, self.kept = mark.journal.id, dict(mark.journal.kept)
             self.size, pending = offset, self.last_seq
-
-    def _take(self, mark: dict[str, Any], pending: int, *, ended: bool) -> None:
-        merge(self.mark, mark["mark"])
-        self.last_seq = mark.get("last_seq", pending)
-        self.ended = mark.get("ended", ended)
-        journal = mark.get("journal")
-        if isinstance(journal, dict):
-            self.journal_id, self.kept = journal["id"], journal["kept"]
 
 
 def read_state(folder: str) -> State:
@@ -139,7 +135,7 @@ def _read_chain(folder: str, numbers: list[int], packed: int) -> tuple[State, in
     return state, lost
 
 
-def merge(into: Mark, changed: Mark) -> None:
+def merge(into: Mark, changed: Mapping[str, Mapping[str, object]]) -> None:
     for group, positions in changed.items():
         into.setdefault(group, {}).update(positions)
 
@@ -160,20 +156,16 @@ def compress(plain: str, packed: str) -> None:
     try:
         # A packed file from before a power cut may be all that is left of the segment.
         if not _is_whole(packed):
-            _pack(plain, aside)
+            with open(plain, "rb") as source, gzip.open(aside, "wb", compresslevel=6) as sink:
+                while chunk := source.read(READ_BYTES):
+                    sink.write(chunk)
+            sync_paths(aside)
             os.rename(aside, packed)
             sync_paths(os.path.dirname(packed))
         os.unlink(plain)
     except OSError:
         with contextlib.suppress(OSError):
             os.unlink(aside)
-
-
-def _pack(plain: str, aside: str) -> None:
-    with open(plain, "rb") as source, gzip.open(aside, "wb", compresslevel=6) as sink:
-        while chunk := source.read(READ_BYTES):
-            sink.write(chunk)
-    sync_paths(aside)
 
 
 def _is_whole(packed: str) -> bool:
@@ -233,7 +225,7 @@ class Reader:
             if line.startswith(MARK):
                 # Only a mark that signs is worth being read.
                 if b'"journal":' in line and (mark := mark_of(line)) is not None:
-                    self.journal_id = (mark["journal"] or {"id": ""})["id"]
+                    self.journal_id = mark.journal.id if mark.journal else ""
             elif (seq := seq_of(line)) > self.last:
                 self.last = seq
                 found.append(line)
@@ -249,7 +241,8 @@ class Reader:
         with _open_any(self._folder, number) as file, contextlib.suppress(*DAMAGED):
             mark = mark_of(file.readline())
             # A segment without its first mark is new: its entries are later than all others.
-            return mark is not None and "last_seq" in mark and mark["last_seq"] <= self.last
+            last_seq = None if mark is None else mark.last_seq
+            return last_seq is not None and last_seq <= self.last
         return False
 
 

@@ -179,13 +179,6 @@ class Recorders:
         attempt = recorder.ring.header.attempt
         return attempt <= self._restart if attempt else recorder.started_ns < self._since_ns
 
-    def _is_later(self, recorder: Recorder, ended_ns: int, *, everybody: bool) -> bool:
-        """Return True if a process started after those that the shim reported as ended."""
-        attempt = recorder.ring.header.attempt
-        if everybody and attempt:
-            return attempt > self._restart + 1
-        return recorder.started_ns > ended_ns
-
     def drain(
         self,
         ranks: frozenset[int] | None = None,
@@ -208,22 +201,22 @@ class Recorders:
                 continue
             recorder.ring.refresh()
             final = ended_ns is not None
-            if ended_ns is not None and self._is_later(recorder, ended_ns, everybody=everybody):
-                continue
+            if ended_ns is not None:
+                # Of the processes that the shim reported as ended, not of later ones.
+                attempt, is_later = recorder.ring.header.attempt, recorder.started_ns > ended_ns
+                if attempt > self._restart + 1 if everybody and attempt else is_later:
+                    continue
             if recorder.rank < 0 or recorder.is_substitute:
                 self._place(recorder, final=final)
             if recorder.rank >= 0 and (ranks is None or recorder.rank in ranks):
                 recorder.ended = recorder.ended or final
                 heard.append(recorder)
-        self._check_processes(heard)
-        return [entry for recorder in heard for entry in self._take(recorder)]
-
-    def _check_processes(self, heard: list[Recorder]) -> None:
-        """Check which processes have ended, of ranks whose end the shim does not report."""
         claims = Counter(recorder.rank for recorder in heard)
         for recorder in heard:
+            # The shim does not report the end of each process.
             if claims[recorder.rank] > 1 or self._ranks.watches_ends(recorder.rank):
                 recorder.check_process()
+        return [entry for recorder in heard for entry in self._take(recorder)]
 
     def silent(self, now_monotonic_ns: int) -> list[tuple[int, float, float | None, float]]:
         """Return rank, seconds since its last step, its median step and its longest pause, for ranks with steps."""
@@ -373,7 +366,7 @@ class Recorders:
             return []
         self._two_told = True
         t = self._time(newer, None)
-        return [{"t": t, "kind": "note", **notes.two_trainings(newer.rank, pids)}]
+        return [notes.two_trainings(newer.rank, pids).entry(t)]
 
     def _replaces(self, recorder: Recorder, current: Recorder) -> bool:
         newer = recorder.started_ns > current.started_ns
@@ -419,7 +412,7 @@ class Recorders:
         if not record[6] or rank in self._rare:
             return []
         self._rare.add(rank)
-        return [{"t": t, "kind": "note", **notes.rare_looks(rank, record[6])}]
+        return [notes.rare_looks(rank, record[6]).entry(t)]
 
     def _phases(self, recorder: Recorder, records: list[Record]) -> list[Entry]:
         begun = self._ranks.start_of(recorder.rank, recorder.ring.header)

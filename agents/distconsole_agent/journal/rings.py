@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import time
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from distconsole_agent.contract.limits import MAX_RING_CAPACITY, MAX_RINGS, READ_BYTES
@@ -18,30 +20,10 @@ from distconsole_agent.supervisor.proctree import host_pid
 from distconsole_agent.system.descriptors import is_scarce
 from distconsole_agent.system.kernel_files import entries_of
 from distconsole_training import records
-from distconsole_training.records import (
-    CHECKED_SUFFIX,
-    OFFSET_WANTED,
-    PHASES,
-    RING_SUFFIX,
-    SERVER_SUFFIX,
-    TOLD_SUFFIX,
-    WANTED_SUFFIX,
-)
 
-__all__ = [
-    "CHECKED_SUFFIX",
-    "OFFSET_WANTED",
-    "RING_SUFFIX",
-    "RUN_VARIABLES",
-    "SERVER_SUFFIX",
-    "TOLD_SUFFIX",
-    "WANTED_SUFFIX",
-    "Header",
-    "Ring",
-    "all_meet",
-    "read_headers",
-    "training_folder",
-]
+RING_SUFFIX, CHECKED_SUFFIX = records.RING_SUFFIX, records.CHECKED_SUFFIX
+SERVER_SUFFIX, OFFSET_WANTED = records.SERVER_SUFFIX, records.OFFSET_WANTED
+WANTED_SUFFIX, TOLD_SUFFIX = records.WANTED_SUFFIX, records.TOLD_SUFFIX
 
 RUN_VARIABLES = (
     records.ENV_RUN,
@@ -64,8 +46,9 @@ UNANNOUNCED_RECORDS = 8
 
 _RECORD_BYTES = records.RECORD.size
 _OF_WORDS = (records.DETAIL, records.CHECK)
-_MAGICS = (records.MAGIC, records.OLDER_MAGIC)
+_MAGICS = (records.MAGIC, *records.OLDER_MAGICS)
 _LOWER = 0xFFFFFFFF
+_NO_PARTS = (math.nan,) * 4
 _NS = 1e-9
 
 
@@ -117,6 +100,24 @@ def step_of(data: bytes, offset: int) -> Record:
     return (sequence, step, ended, records.STEP, flags, name, samples, *seconds, loss)
 
 
+def _steps_of(record: Record) -> list[Record]:
+    """Return the steps in a record of the kind ``ENDS``, of the kind ``STEP``: their parts and loss are unknown."""
+    sequence, first, ended, _, _, _, samples, *spent = record
+    steps: list[Record] = []
+    for step, nanoseconds in enumerate(takewhile(bool, spent), first):
+        ended += nanoseconds
+        seconds = nanoseconds * _NS
+        steps.append(
+            (sequence, step, ended, records.STEP, 0, 0, samples, seconds, *_NO_PARTS, math.nan)
+        )
+    return steps
+
+
+def _is_open(record: Record) -> bool:
+    """Return True if a record of the kind ``ENDS`` still takes steps."""
+    return not (record[4] & records.CLOSED or all(record[7 : 7 + record[5]]))
+
+
 def read_headers(folder: str, enclosed: str | None = None) -> Iterator[tuple[str, Header]]:
     """Yield path and header of each ring in ``folder`` that can be read; ``enclosed`` as for ``Ring``."""
     names = [name for name in entries_of(folder) if name.endswith(RING_SUFFIX)]
@@ -138,7 +139,7 @@ def all_meet(folder: str, attempt: int) -> bool | None:
             continue
         with contextlib.suppress(OSError, ValueError), contextlib.closing(Ring(path)) as ring:
             numbers = [each[5] for each in ring.read() if each[3] == records.PHASE]
-            phases = [PHASES[number] for number in numbers if number < len(PHASES)]
+            phases = [records.PHASES[each] for each in numbers if each < len(records.PHASES)]
             if ring.lost or {"init_process_group", "first_step"}.intersection(phases):
                 return None
             waiting.append(phases[-1:] == ["rendezvous"])
@@ -222,6 +223,8 @@ class Ring:
                 taken[number] = records.WORDS.unpack_from(data, number * _RECORD_BYTES)
             elif record[3] == records.TIMES:
                 taken[number] = step_of(data, number * _RECORD_BYTES)
+            elif record[3] == records.ENDS:
+                taken[number] = records.ENDS_RECORD.unpack_from(data, number * _RECORD_BYTES)
         # The record with index i is being overwritten from the moment that i + capacity is next.
         safe_from = self.refresh().written - capacity + 1
         return self._accept(taken, safe_from, final=final)
@@ -246,7 +249,12 @@ class Ring:
         for record in taken:
             sequence = record[0]
             if sequence == self.index + 1 and self.index >= safe_from:
-                good.append(record)
+                if record[3] != records.ENDS:
+                    good.append(record)
+                elif final or not _is_open(record) or self._is_overdue():
+                    good += _steps_of(record)
+                else:
+                    break
             else:
                 overwritten = sequence > self.index + 1 or self.index < safe_from
                 missing = self.index < announced and (final or self._is_overdue())

@@ -7,15 +7,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Container
-from typing import Any
 
 from distconsole_agent.contract import limits, protocol
+from distconsole_agent.contract.protocol import Values
 from distconsole_agent.journal.rank_states import ENDED, Entry, RankState, RankStates
 from distconsole_agent.journal.recorders import Recorders
 from distconsole_agent.roll_call.calling import Call, Seat, call_ranks
 from distconsole_agent.roll_call.facts import MAX_WORDS
 from distconsole_agent.supervisor.failures import read_raised
 from distconsole_agent.supervisor.proctree import own_number, pids_of_run, read_environ
+from distconsole_agent.telemetry.sampling import Sample
 
 MAX_WAITING = 4096
 """Calls that the journal has not taken; the oldest go first."""
@@ -63,7 +64,7 @@ class RollCalls:
         self._errors = os.path.join(folder, "errors")
         self._ranks, self._recorders = ranks, recorders
         self._monotonic = monotonic
-        self._gpus: dict[int, dict[str, Any]] = {}
+        self._gpus: dict[int, Values] = {}
         self._power: dict[int, deque[tuple[float, float]]] = {}
         self._turn = threading.Lock()
         self._last: tuple[float, list[Call]] = (float("-inf"), [])
@@ -140,14 +141,14 @@ class RollCalls:
         stalled = frozenset(rank.rank for rank in list(self._ranks) if rank.state == "stalled")
         return stalled | self._recorders.meeting(int(self._monotonic() * 1e9), limits.MEET_SECONDS)
 
-    def take_sample(self, sample: dict[str, Any]) -> None:
-        for gpu in sample["gpus"]:
+    def take_sample(self, sample: Sample) -> None:
+        for gpu in sample.gpus:
             rank, power = gpu.get("rank"), gpu.get(protocol.POWER)
             if isinstance(rank, int):
                 self._gpus[rank] = gpu
-                if power is not None:
+                if isinstance(power, (int, float)):
                     past = self._power.setdefault(rank, deque(maxlen=POWER_SAMPLES))
-                    past.append((sample["t"], power))
+                    past.append((sample.t, power))
 
     def _seat(self, rank: RankState, raised: dict[int, str], found: dict[int, int]) -> Seat:
         place = self._recorders.place_of(rank.rank)
@@ -183,7 +184,7 @@ class RollCalls:
         longest = max(BETWEEN_SECONDS, limits.STALL_STEPS * (usual or 0.0))
         return "between" if silent is not None and silent > longest else "stepping"
 
-    def _gpu(self, rank: int, silent: float | None) -> dict[str, Any] | None:
+    def _gpu(self, rank: int, silent: float | None) -> Values | None:
         gpu = self._gpus.get(rank)
         if gpu is None:
             return None

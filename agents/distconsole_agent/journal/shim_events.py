@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
-from typing import Any
 
+from distconsole_agent.contract import records
 from distconsole_agent.contract.limits import MAX_LINE_OF_SHIM, READ_BYTES
-from distconsole_agent.contract.runspec import MAX_NODES, NodeSpec
+from distconsole_agent.contract.runspec import RunSpec
 from distconsole_agent.coordination import blame
 from distconsole_agent.journal.rank_states import Entry, RankStates
+from distconsole_agent.supervisor.runlog import ShimEvent
 
-NOTE_FIELDS = ("check", "severity", "summary", "hint")
-NOTE_MORE_FIELDS = ("host", "seen")
-FAILURE_FIELDS = ("rank", "t_ns", "exit_code", "signal", "error", "traceback")
-RESTART_FIELDS = ("restart", "of", "checkpoint", "pause", "first_failure")
-ATTEMPT_FIELDS = ("restart", "of", "checkpoint")
-VERDICT_FIELDS = ("state", "exit_code", "first_failure")
+FIELDS = {
+    "note": ("check", "severity", "summary", "hint", "rank", "host", "seen"),
+    "failure": ("rank", "t_ns", "exit_code", "signal", "error", "traceback"),
+    "restart": ("restart", "of", "checkpoint", "pause", "first_failure"),
+    "attempt": ("restart", "of", "checkpoint"),
+    "verdict": ("state", "exit_code", "first_failure"),
+}
+"""Of an entry by its kind, as the shim's event has them."""
 
-MAX_NS = 1 << 63
-_WHOLE = ("t_ns", "boot_ns", "rank", "local_rank", "pid", "exit_code", "signal")
-_TEXTS = ("error", "traceback", "reason", "state", "check", "severity", "summary", "hint")
 _NEEDED = {
     "failed": ("rank", "exit_code", "error", "traceback"),
     "verdict": ("state", "exit_code"),
@@ -40,7 +39,7 @@ class ShimLines:
             os.close(self._fd)
             self._fd = -1
 
-    def read(self) -> list[tuple[int, dict[str, Any]]]:
+    def read(self) -> list[tuple[int, ShimEvent]]:
         """Return the new events, each with the offset behind it, and advance; other lines are skipped."""
         if self._fd < 0:
             try:
@@ -48,7 +47,7 @@ class ShimLines:
             except FileNotFoundError:
                 return []
         size = os.fstat(self._fd).st_size
-        events: list[tuple[int, dict[str, Any]]] = []
+        events: list[tuple[int, ShimEvent]] = []
         while self.offset < size:
             data = os.pread(self._fd, min(size - self.offset, READ_BYTES), self.offset)
             end = data.rfind(b"\n") + 1
@@ -67,7 +66,7 @@ class ShimLines:
 class ShimEventReducer:
     """One run on this node, from its shim's events; updates ``ranks``."""
 
-    def __init__(self, spec: dict[str, Any], ranks: RankStates) -> None:
+    def __init__(self, spec: RunSpec, ranks: RankStates) -> None:
         self._spec = spec
         self._ranks = ranks
         self._verdict: Entry | None = None
@@ -75,17 +74,6 @@ class ShimEventReducer:
         self._stops: list[blame.Stop] = []
         self._newest_ns = 0
         self._last_exit: float | None = None
-        self._tellers: dict[str, Callable[[Entry, float], list[Entry]]] = {
-            "started": lambda event, _t: ranks.started(event),
-            "exited": self._exited,
-            "failed": self._failed,
-            "stopping": self._stopping,
-            "note": self._note,
-            "restart": lambda event, t: [_entry("restart", event, t, RESTART_FIELDS)],
-            "attempt": self._attempt,
-            "verdict": self._take_verdict,
-            "ended": lambda _event, t: [self._end(t)],
-        }
 
     @property
     def judged(self) -> bool:
@@ -94,13 +82,34 @@ class ShimEventReducer:
     @property
     def may_be_outlived(self) -> bool:
         """True if the run may go on without this node, which cannot find out."""
-        few = self._spec.get("min_nodes") or MAX_NODES
-        return bool(self._spec["node_index"] != 0 and few < len(self._spec["nodes"]))
+        return self._spec.node_index != 0 and self._spec.may_lose_nodes
 
-    def tell(self, event: Entry) -> list[Entry]:
-        self._newest_ns = max(self._newest_ns, _moment(event))
-        teller = self._tellers.get(event["event"])
-        return [] if teller is None else teller(event, round(event["t_ns"] / 1e9, 6))
+    def tell(self, event: ShimEvent) -> list[Entry]:
+        self._newest_ns = max(self._newest_ns, event.moment_ns)
+        kind, t = event.event, round(event.t_ns / 1e9, 6)
+        if kind == "started":
+            return self._ranks.started(event)
+        if kind == "exited":
+            self._last_exit = max(t, self._last_exit or t)
+            return self._ranks.exited(event)
+        if kind == "failed":
+            return self._failed(event, t)
+        if kind == "ended":
+            return [self._end(t)]
+        if kind == "stopping":
+            self._ranks.stopping = True
+            self._stops.append(blame.Stop(self._spec.node_index, event.moment_ns, event.reason))
+        elif kind == "attempt":
+            self._ranks.begin_again()
+            self._failures.clear()
+        if kind not in FIELDS:
+            return []
+        entry = _entry(kind, event, t)
+        if kind == "verdict":
+            self._verdict = entry
+        elif kind == "note":
+            entry = {name: value for name, value in entry.items() if value is not None}
+        return [entry]
 
     def add(self, failure: blame.Failure) -> None:
         self._failures.append(failure._replace(t_ns=self._newest_ns + 1))
@@ -108,12 +117,9 @@ class ShimEventReducer:
     def judge_lost(self, now_ns: int, why: str) -> list[Entry]:
         """Judge a run whose coordinator is gone, with the events before that, as its other nodes would."""
         lost = blame.NodeLost(0, self._newest_ns + 1, why)
-        evidence = blame.Evidence(self._failures, self._stops, [lost], {})
-        nodes = [
-            NodeSpec(node["host"], node["address"], tuple(node["ranks"]))
-            for node in self._spec["nodes"]
-        ]
-        self._verdict = blame.determine_verdict(evidence, nodes).as_json()
+        stops = [stop for stop in self._stops if stop.reason in blame.STOP_EXIT_CODES]
+        evidence = blame.Evidence(self._failures, stops, [lost], {})
+        self._verdict = records.write(blame.determine_verdict(evidence, self._spec.nodes))
         return [{"t": round(now_ns / 1e9, 6), "kind": "verdict", **self._verdict}]
 
     def end_lost(self, t: float) -> Entry:
@@ -121,41 +127,14 @@ class ShimEventReducer:
         known = self._verdict or {"state": "lost", "exit_code": 1}
         return self._end_entry(t, known["state"], known["exit_code"])
 
-    def _exited(self, event: Entry, t: float) -> list[Entry]:
-        self._last_exit = max(t, self._last_exit or t)
-        return self._ranks.exited(event)
-
-    def _failed(self, event: Entry, t: float) -> list[Entry]:
-        fields: dict[str, Any] = {name: event.get(name) for name in blame.Failure._fields}
-        fields.update(node=self._spec["node_index"], t_ns=_moment(event))
+    def _failed(self, event: ShimEvent, t: float) -> list[Entry]:
+        assert event.rank is not None  # as ``_NEEDED``
+        fields = {name: getattr(event, name) for name in blame.Failure._fields[1:]}
+        fields.update(node=self._spec.node_index, t_ns=event.moment_ns)
         self._failures.append(blame.Failure(**fields))
-        told = _entry("failure", event, t, FAILURE_FIELDS)
-        told["rank"] = self._ranks.number_of(event["rank"])
+        told = _entry("failure", event, t)
+        told["rank"] = self._ranks.number_of(event.rank)
         return [*self._ranks.failed(event), told]
-
-    def _stopping(self, event: Entry, _t: float) -> list[Entry]:
-        self._ranks.stopping = True
-        if event.get("reason") in blame.STOP_EXIT_CODES:
-            stop = blame.Stop(self._spec["node_index"], _moment(event), event["reason"])
-            self._stops.append(stop)
-        return []
-
-    def _note(self, event: Entry, t: float) -> list[Entry]:
-        body = {name: event.get(name) or "" for name in NOTE_FIELDS}
-        if isinstance(event.get("rank"), int):
-            body["rank"] = event["rank"]
-        more = ((name, event.get(name)) for name in NOTE_MORE_FIELDS)
-        body.update({name: value for name, value in more if isinstance(value, str)})
-        return [{"t": t, "kind": "note", **body}]
-
-    def _attempt(self, event: Entry, t: float) -> list[Entry]:
-        self._ranks.begin_again()
-        self._failures.clear()
-        return [_entry("attempt", event, t, ATTEMPT_FIELDS)]
-
-    def _take_verdict(self, event: Entry, t: float) -> list[Entry]:
-        self._verdict = {name: event.get(name) for name in VERDICT_FIELDS}
-        return [{"t": t, "kind": "verdict", **self._verdict}]
 
     def _end(self, t: float) -> Entry:
         """Return the last entry; without a verdict this node's evidence decides."""
@@ -178,33 +157,14 @@ class ShimEventReducer:
         return {"t": t, "kind": "end", "state": state, "exit_code": exit_code, "seconds": seconds}
 
 
-def _moment(event: Entry) -> int:
-    moment: int = event.get("boot_ns") or event["t_ns"]
-    return moment
+def _entry(kind: str, event: ShimEvent, t: float) -> Entry:
+    return {"t": t, "kind": kind, **{name: getattr(event, name) for name in FIELDS[kind]}}
 
 
-def _entry(kind: str, event: Entry, t: float, fields: tuple[str, ...]) -> Entry:
-    return {"t": t, "kind": kind, **{name: event.get(name) for name in fields}}
-
-
-def _event(line: bytes) -> dict[str, Any] | None:
+def _event(line: bytes) -> ShimEvent | None:
     try:
-        event = json.loads(line)
+        event = records.read(ShimEvent, json.loads(line))
     except (ValueError, RecursionError):
         return None
-    if not isinstance(event, dict) or not isinstance(event.get("event"), str):
-        return None
-    return event if _is_sound(event) else None
-
-
-def _is_sound(event: Entry) -> bool:
-    wholes, texts = (
-        [event[name] for name in names if event.get(name) is not None]
-        for names in (_WHOLE, _TEXTS)
-    )
-    needed = ("t_ns", *_NEEDED.get(event["event"], ()))
-    return (
-        all(type(each) is int and -MAX_NS <= each < MAX_NS for each in wholes)
-        and all(isinstance(each, str) for each in texts)
-        and all(event.get(name) is not None for name in needed)
-    )
+    lacks = any(getattr(event, name) is None for name in _NEEDED.get(event.event, ()))
+    return None if lacks else event

@@ -11,10 +11,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from typing import Any
 
 from distconsole_agent.contract.limits import RING_SCAN_SECONDS, SHIM_CHECK_SECONDS
-from distconsole_agent.contract.runspec import MPI
+from distconsole_agent.contract.runspec import MPI, RunSpec
 from distconsole_agent.coordination import blame
 from distconsole_agent.coordination.link import tell_death_in_background
 from distconsole_agent.engines.slurm_words import has_srun, read_reason, read_srun_death
@@ -22,7 +21,7 @@ from distconsole_agent.journal.journal import Journal
 from distconsole_agent.journal.log_sources import LogSources
 from distconsole_agent.journal.nccl_logs import NcclLogs
 from distconsole_agent.journal.notices import NodeNotices
-from distconsole_agent.journal.rank_states import Entry, RankStates, numbers_itself, planned_world
+from distconsole_agent.journal.rank_states import Entry, RankStates
 from distconsole_agent.journal.reader import Mark
 from distconsole_agent.journal.recorders import Recorders
 from distconsole_agent.journal.roll_calls import RollCalls
@@ -32,9 +31,9 @@ from distconsole_agent.node_folder.proofs import shim_may_live
 from distconsole_agent.supervisor import notes
 from distconsole_agent.supervisor.failures import forget_exceptions, read_raised
 from distconsole_agent.supervisor.proctree import kill_run, read_stat
-from distconsole_agent.supervisor.runlog import is_over
+from distconsole_agent.supervisor.runlog import ShimEvent, is_over
 from distconsole_agent.system.steady import to_next_second
-from distconsole_agent.telemetry.mapping import VISIBLE, visible_devices
+from distconsole_agent.telemetry.mapping import VISIBLE, RunningRank, visible_devices
 
 MAX_BATCH_ENTRIES = 4096
 
@@ -55,10 +54,10 @@ SRUN_SECONDS = 10.0
 
 
 @contextmanager
-def read_along(folder: str, spec: Entry) -> Iterator[RollCalls]:
+def read_along(folder: str, spec: RunSpec) -> Iterator[RollCalls]:
     """Yield the roll calls of a run whose journal another agent writes, from the shim's events and the rings so far."""
     ranks, rings = _ranks_of(spec), _rings_of(folder, spec)
-    recorders = Recorders(rings, ranks, time.time_ns, folder if spec.get("enter") else None)
+    recorders = Recorders(rings, ranks, time.time_ns, folder if spec.enter else None)
     events = ShimEventReducer(spec, ranks)
     with (
         closing(ShimLines(os.path.join(folder, "shim.jsonl"))) as shim,
@@ -66,27 +65,27 @@ def read_along(folder: str, spec: Entry) -> Iterator[RollCalls]:
     ):
         while told := shim.read():
             for _, event in told:
-                if event["event"] == "attempt":
-                    recorders.begin_again(event["restart"], event["t_ns"])
+                if event.event == "attempt":
+                    recorders.begin_again(event.restart, event.t_ns)
                 events.tell(event)
         recorders.scan({})
         recorders.drain()
         yield RollCalls(folder, rings, ranks, recorders)
 
 
-def _ranks_of(spec: Entry) -> RankStates:
+def _ranks_of(spec: RunSpec) -> RankStates:
     # Ranks of mpirun report themselves to the shim, so each is known as if it were its child.
     return RankStates(
-        list(spec["nodes"][spec["node_index"]]["ranks"]),
-        engine_ranks=spec.get("engine_ranks") is not False or spec.get("launcher") == MPI,
-        watched=bool(spec.get("watch", True)),
-        planned_world=planned_world(spec),
-        own_numbers=numbers_itself(spec),
+        spec.nodes[spec.node_index].ranks,
+        engine_ranks=spec.engine_ranks or spec.launcher == MPI,
+        watched=spec.watch,
+        planned_world=spec.planned_world,
+        own_numbers=spec.numbers_itself,
     )
 
 
-def _rings_of(folder: str, spec: Entry) -> str:
-    return spec.get("rings") or os.path.join(folder, "rings")
+def _rings_of(folder: str, spec: RunSpec) -> str:
+    return spec.rings or os.path.join(folder, "rings")
 
 
 class SourceCollector:
@@ -95,7 +94,7 @@ class SourceCollector:
     def __init__(
         self,
         folder: str,
-        spec: dict[str, Any],
+        spec: RunSpec,
         journal: Journal,
         monotonic: Callable[[], float] = time.monotonic,
         wall_ns: Callable[[], int] = time.time_ns,
@@ -106,26 +105,21 @@ class SourceCollector:
         self._journal = journal
         self._monotonic, self._wall_ns = monotonic, wall_ns
         self.samples: deque[Entry] = deque(maxlen=8)
-        nodes, index = spec["nodes"], spec["node_index"]
         self.ranks, rings = _ranks_of(spec), _rings_of(folder, spec)
-        self._recorders = Recorders(
-            rings, self.ranks, wall_ns, folder if spec.get("enter") else None
-        )
+        self._recorders = Recorders(rings, self.ranks, wall_ns, folder if spec.enter else None)
         self.roll = RollCalls(folder, rings, self.ranks, self._recorders, monotonic)
         self._shim = ShimLines(os.path.join(folder, "shim.jsonl"))
-        self._logs = LogSources(
-            os.path.join(folder, "logs"), nodes[index]["host"], self.ranks.log_rank
-        )
+        self._logs = LogSources(os.path.join(folder, "logs"), spec.host, self.ranks.log_rank)
         self._events = ShimEventReducer(spec, self.ranks)
         self._nccl = NcclLogs(folder, spec)
-        self._unwatched = UnwatchedProcesses(folder, spec.get("hook"))
+        self._unwatched = UnwatchedProcesses(folder, spec.hook)
         self._entries: list[Entry] = []
         self._shim_offset = 0
         self._unread_told = 0
         self._has_to_end, self._left_out = False, 0
         self._unkept_told = False
         self._next_window = self._next_check = self._next_scan = 0.0
-        self._late = min(MOST_LATE_SECONDS, index * LATER_SECONDS)
+        self._late = min(MOST_LATE_SECONDS, spec.node_index * LATER_SECONDS)
         self._srun_until: float | None = None
         self._unborn_since = 0.0
         self._restore()
@@ -189,21 +183,17 @@ class SourceCollector:
         self._commit()
         return bool(printed)
 
-    def rank_processes(self) -> list[dict[str, Any]]:
+    def rank_processes(self) -> list[RunningRank]:
         """Return the processes of this node's ranks, for mapping GPUs."""
-        found = {
-            rank.rank: (rank.local_rank if rank.is_placed else -1, rank.pid)
+        return [
+            RunningRank(
+                rank.rank,
+                rank.local_rank if rank.is_placed else -1,
+                rank.pid,
+                self._visible_devices(rank.rank),
+            )
             for rank in list(self.ranks)
             if rank.alive and rank.pid is not None
-        }
-        return [
-            {
-                "rank": rank,
-                "local_rank": local_rank,
-                "pid": pid,
-                "cuda_visible_devices": self._visible_devices(rank),
-            }
-            for rank, (local_rank, pid) in found.items()
         ]
 
     def _restore(self) -> None:
@@ -228,8 +218,8 @@ class SourceCollector:
             self._say(notes.rings_unread(len(unread), next(iter(unread.values()))))
         self._logs.open(mark.get("logs", {}))
 
-    def _say(self, note: notes.Note) -> None:
-        self._entries.append({"t": self._t(), "kind": "note", **note})
+    def _say(self, note: notes.RunNote) -> None:
+        self._entries.append(note.entry(self._t()))
 
     def _say_unkept(self) -> None:
         """Tell, once, that the disk has refused to keep the record of this run."""
@@ -248,18 +238,14 @@ class SourceCollector:
         for offset, event in self._shim.read():
             self._next_scan = 0.0
             told = True
-            kind = event["event"]
+            kind = event.event
             if kind in ("exited", "failed", "ended", "attempt"):
                 # Output and records of a process come before its end.
-                one = event.get("rank") if kind in ("exited", "failed") else None
+                one = event.rank if kind in ("exited", "failed") else None
                 over = kind in ("ended", "attempt")
-                well = (
-                    self.ranks.ended_well
-                    if over
-                    else kind == "exited" and not event.get("exit_code")
-                )
+                well = self.ranks.ended_well if over else kind == "exited" and not event.exit_code
                 final = kind != "attempt"
-                self._take_everything(now, one, event["t_ns"], over=over, final=final, well=well)
+                self._take_everything(now, one, event.t_ns, over=over, final=final, well=well)
             if kind == "attempt":
                 self._commit()  # the rings go now
             if kind == "ended":
@@ -279,10 +265,10 @@ class SourceCollector:
         self._journal.sync_with([], KEPT_SECONDS)
         self._say_unkept()
 
-    def _apply(self, event: Entry) -> None:
-        if event["event"] == "attempt":
-            self._recorders.begin_again(event["restart"], event["t_ns"])
-            forget_exceptions(self._errors, event["t_ns"])
+    def _apply(self, event: ShimEvent) -> None:
+        if event.event == "attempt":
+            self._recorders.begin_again(event.restart, event.t_ns)
+            forget_exceptions(self._errors, event.t_ns)
         self._entries += self._events.tell(event)
 
     def _take_everything(
@@ -385,12 +371,12 @@ class SourceCollector:
         death = read_srun_death(self._folder)
         reason = death.error if death is not None else read_reason(self._folder)
         if reason:
-            rank = self._spec["nodes"][0]["ranks"][0]
+            rank = self._spec.nodes[0].ranks[0]
             code = death.exit_code if death is not None else 128 + signal.SIGTERM
             self._events.add(blame.Failure(0, rank, 0, 0, code, None, reason, ""))
         self._say(notes.supervisor_lost(reason, left, outlived=self._events.may_be_outlived))
         self._entries += self.ranks.lose(t)
-        if not self._events.judged and self._spec["node_index"] == 0:
+        if not self._events.judged and self._spec.node_index == 0:
             # The coordinator died with the shim: no other node judges.
             self._entries += self._events.judge_lost(self._wall_ns(), reason or blame.SHIM_GONE)
         elif not self._events.judged:
@@ -398,17 +384,14 @@ class SourceCollector:
         self._entries.append(self._events.end_lost(t))
 
     def _visible_devices(self, rank: int) -> str | None:
-        placed = [each for each in self._spec.get("ranks") or () if each.get("rank") == rank]
-        unset = set(VISIBLE) & set(self._spec.get("unset") or ())
-        given = self._spec.get("visible_variables") or {}
-        given = {name: value for name, value in given.items() if name not in unset}
-        plan: dict[str, Any] = {}
-        for env in (self._spec.get("env"), *(each.get("env") for each in placed)):
-            plan.update(env or {})
-        if unset or set(VISIBLE) & plan.keys():
-            return visible_devices({**given, **plan})
-        visible = self._spec.get("visible_devices")
-        return visible if isinstance(visible, str) else None
+        spec = self._spec
+        unset, plan = set(VISIBLE).intersection(spec.unset), dict(spec.env)
+        for each in spec.ranks:
+            plan.update(each.env if each.rank == rank else {})
+        if not unset and not set(VISIBLE) & plan.keys():
+            return spec.visible_devices
+        given = {n: value for n, value in spec.visible_variables.items() if n not in unset}
+        return visible_devices({**given, **plan})
 
     def _commit(self) -> None:
         if not self._entries:
@@ -426,7 +409,7 @@ class SourceCollector:
         self._left_out += len(self._entries) - len(kept)
         if self._left_out and kept and kept[-1]["kind"] == "end":
             note = notes.record_cut(self._left_out, os.path.join(self._folder, "logs"))
-            kept.insert(-1, {"t": kept[-1]["t"], "kind": "note", **note})
+            kept.insert(-1, note.entry(kept[-1]["t"]))
             self._left_out = 0
         return kept
 

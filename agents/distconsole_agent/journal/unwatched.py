@@ -26,7 +26,7 @@ class UnwatchedProcesses:
         self._pause = FIRST_SECONDS
         self._next: float | None = None
 
-    def take(self, now: float, *, recorded: bool) -> list[notes.Note]:
+    def take(self, now: float, *, recorded: bool) -> list[notes.RunNote]:
         """Return a note, once, unless a process of the run has ``recorded`` something."""
         if recorded:
             self._hook = None

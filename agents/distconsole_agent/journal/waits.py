@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from distconsole_agent.system.procfs import read_head
+from distconsole_agent.contract.protocol import Values
+from distconsole_agent.journal.rank_states import Entry
+from distconsole_agent.system.procfs import read_head, stat_fields
 
 TICKS = os.sysconf("SC_CLK_TCK")
 MAX_WORKERS = 64
@@ -32,7 +34,7 @@ class Waits:
         """Worker -> clock ticks of a processor that it had used, at ``_looked_ns``."""
         self._looked_ns = 0
 
-    def look(self, pid: int) -> dict[str, Any]:
+    def look(self, pid: int) -> Values:
         """Return ``cpu_wait`` and ``disk_wait`` of the time since the last look, 0 to 100; null if unknown."""
         try:
             queued_ns = int(read_head(f"{self._root}/{pid}/schedstat", 100).split()[1])
@@ -41,7 +43,7 @@ class Waits:
         stat, now_ns = self._stat(pid), time.monotonic_ns()
         disk_ticks = stat.disk_ticks if stat else 0
         before, self._before = self._before, (now_ns, queued_ns, disk_ticks)
-        told: dict[str, Any] = {"cpu_wait": None, "disk_wait": None}
+        told: Values = {"cpu_wait": None, "disk_wait": None}
         if before is None or now_ns <= before[0]:
             return told
         if queued_ns >= 0 <= before[1]:
@@ -53,7 +55,7 @@ class Waits:
             told["disk_wait"] = _percent(waited_ns, now_ns - before[0]) if disk_ticks else now
         return told
 
-    def look_at_workers(self, pid: int, window: dict[str, Any]) -> list[float] | None:
+    def look_at_workers(self, pid: int, window: Entry) -> list[float] | None:
         """Return how many DataLoader workers ``pid`` has, percent of a processor that each uses, of them in state D.
 
         None if ``window`` shows hardly any wait for data, and at the first look.
@@ -78,13 +80,10 @@ class Waits:
         return [len(workers), busy, round(100 * blocked / len(workers), 1)]
 
     def _stat(self, pid: int) -> _Stat | None:
-        text = read_head(f"{self._root}/{pid}/stat", 4096)
-        opened, closed = text.find(b"("), text.rfind(b")")
-        fields = text[closed + 2 :].split()
-        if opened < 0 or len(fields) < 40:
+        name, fields = stat_fields(read_head(f"{self._root}/{pid}/stat", 4096))
+        if len(fields) < 40:
             return None
-        cpu, disk = int(fields[11]) + int(fields[12]), int(fields[39])
-        return _Stat(text[opened + 1 : closed], fields[0], cpu, disk)
+        return _Stat(name, fields[0], int(fields[11]) + int(fields[12]), int(fields[39]))
 
 
 def _percent(part: int, whole: int) -> float:

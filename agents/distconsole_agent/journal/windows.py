@@ -263,6 +263,8 @@ def _body(
         (columns[i] for i in (4, 6, 7, 8, 9, 10, 11)) if columns else ([()] * 7)
     )
     known_seconds = _drop_nan(seconds)
+    counted = [each for each in zip(sizes, seconds) if each[0] and each[1] == each[1]]
+    total = sum(each[1] for each in counted)
     memory.step_seconds.extend(known_seconds[-64:])
     last_step = memory.last_step
     if last_step < 0:
@@ -278,7 +280,7 @@ def _body(
         "forward_ms": forward_ms,
         "backward_ms": backward_ms,
         "optimizer_ms": optimizer_ms,
-        "samples_s": _samples_per_second(sizes, seconds),
+        "samples_s": round(sum(each[0] for each in counted) / total, 3) if total > 0 else None,
         "metrics": {name: each[-1][1] for name, each in points.items()},
         "dropped": dropped,
         "points": {name: thin(each) for name, each in points.items()},
@@ -306,12 +308,6 @@ def thin(points: list[Point]) -> list[Point]:
 
 def p95(values: Sequence[float]) -> float:
     return sorted(values)[ceil(0.95 * len(values)) - 1]
-
-
-def _samples_per_second(sizes: Sequence[int], seconds: Sequence[float]) -> float | None:
-    counted = [each for each in zip(sizes, seconds) if each[0] and each[1] == each[1]]
-    total = sum(each[1] for each in counted)
-    return round(sum(each[0] for each in counted) / total, 3) if total > 0 else None
 
 
 def _drop_nan(values: Sequence[float]) -> list[float]:
@@ -350,7 +346,11 @@ class Checks:
         """Return the ``check`` entry's body if ``record`` ends a check; ``step_of`` numbers the rank's steps."""
         step, kind, name = record[1], record[3], record[5]
         if kind == DETAIL:
-            self._take_detail(step, name, record[7:11])
+            if name == 0:
+                self._step, self._details = step, []
+            expected = name * _PER_RECORD
+            if step == self._step and len(self._details) == expected < MAX_CHECKED:
+                self._details += struct.unpack("<8I", struct.pack("<4Q", *record[7:11]))
             return None
         details, self._details = self._details, []
         whole = self._step == step and len(details) == name * _PER_RECORD
@@ -372,13 +372,6 @@ class Checks:
             "details": None if shown is None else "".join(f"{each:08x}" for each in shown),
             "names": None if shown is None else self._names(layout),
         }
-
-    def _take_detail(self, step: int, number: int, words: Record) -> None:
-        if number == 0:
-            self._step, self._details = step, []
-        expected = number * _PER_RECORD
-        if step == self._step and len(self._details) == expected < MAX_CHECKED:
-            self._details += struct.unpack("<8I", struct.pack("<4Q", *words))
 
     def _names(self, layout: int) -> list[str] | None:
         """Return the names of the details, once for each layout; None if they cannot be read."""

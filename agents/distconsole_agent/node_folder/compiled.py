@@ -6,6 +6,7 @@ never removed here: the home it lies in may be shared, and other hosts may be ru
 
 from __future__ import annotations
 
+import contextlib
 import io
 import marshal
 import os
@@ -29,37 +30,27 @@ def compiled_path(archive: str) -> str:
 def keep_compiled(archive: str) -> None:
     """Write the compiled program unless it is there and whole; raises OSError."""
     path = compiled_path(archive)
-    if not _is_whole(path):
-        replace_file(path, _compile(archive))
-
-
-def _is_whole(path: str) -> bool:
-    try:
-        with open(path, "rb") as file:
-            content = file.read()
-        return zlib.crc32(content[:-8]) == int(content[-8:], 16)
-    except (OSError, ValueError):
-        return False
+    with contextlib.suppress(OSError, ValueError), open(path, "rb") as file:
+        content = file.read()
+        if zlib.crc32(content[:-8]) == int(content[-8:], 16):
+            return
+    replace_file(path, _compile(archive))
 
 
 def _compile(archive: str) -> bytes:
     """Return a zip of the package's code and sources, with the CRC-32 of all that (hexadecimal) at its end."""
+    import importlib.util
     import zipfile
 
+    head = importlib.util.MAGIC_NUMBER + struct.pack("<I", UNCHECKED_HASH)
     buffer = io.BytesIO()
     with zipfile.ZipFile(archive) as program, zipfile.ZipFile(buffer, "w") as made:
         for name in filter(lambda name: name.startswith(PACKAGE), program.namelist()):
             source = program.read(name)
             made.writestr(name, source)
-            made.writestr(name + "c", _code(source, os.path.join(archive, name)))
+            code = compile(source, os.path.join(archive, name), "exec", dont_inherit=True)
+            checked = head + importlib.util.source_hash(source)
+            made.writestr(name + "c", checked + marshal.dumps(code))
         made.comment = b"%08x" % 0
     content = buffer.getvalue()[:-8]
     return content + b"%08x" % zlib.crc32(content)
-
-
-def _code(source: bytes, path: str) -> bytes:
-    import importlib.util
-
-    head = importlib.util.MAGIC_NUMBER + struct.pack("<I", UNCHECKED_HASH)
-    code = compile(source, path, "exec", dont_inherit=True)
-    return head + importlib.util.source_hash(source) + marshal.dumps(code)

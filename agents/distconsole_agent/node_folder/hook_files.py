@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import re
 from collections.abc import Callable
+from typing import NamedTuple
 
+from distconsole_agent.contract import records
 from distconsole_agent.contract.limits import KEEP_LEFTOVER_SECONDS
 from distconsole_agent.node_folder.folders import NodeFolders, Program, remove_tree, replace_file
 from distconsole_agent.node_folder.proofs import Ages, may_be_held
@@ -38,7 +39,11 @@ def unpack_hook(folders: NodeFolders, program: Program) -> str:
     path = os.path.join(folders.node_dir, f"hook-{tag}")
     places = {os.path.join(path, name): name for name in sizes}
     places[os.path.join(path, "sitecustomize.py")] = SITE
-    lacking = {at: name for at, name in places.items() if _size_of(at) != sizes[name]}
+    lacking = dict(places)
+    for at, name in places.items():
+        with contextlib.suppress(FileNotFoundError):
+            if os.stat(at).st_size == sizes[name]:
+                del lacking[at]
     if lacking and program.archive is not None:
         files = _from_archive(program.archive)
     os.makedirs(path, mode=0o700, exist_ok=True)
@@ -48,14 +53,6 @@ def unpack_hook(folders: NodeFolders, program: Program) -> str:
     with contextlib.suppress(OSError):  # it may be whole and read-only
         os.utime(path)  # in use
     return path
-
-
-def _size_of(path: str) -> int:
-    """Return the size of a file; -1 without one."""
-    try:
-        return os.stat(path).st_size
-    except FileNotFoundError:
-        return -1
 
 
 def _sizes_in_archive(archive: str) -> dict[str, int]:
@@ -120,15 +117,19 @@ def remove_leftovers(folders: NodeFolders, clock: Callable[[], float] = boottime
                 os.unlink(path)
 
 
+class _OfHook(NamedTuple):
+    """The part of a spec, of whatever version, that names the hook."""
+
+    hook: str
+
+
 def _hooks_in_use(folders: NodeFolders) -> set[str]:
     """Return the names of the hooks that ranks of running runs have loaded."""
     found = set()
     for folder in map(folders.run, os.listdir(folders.runs)):
         if os.path.exists(os.path.join(folder, "ended.json")):
             continue
-        path = os.path.join(folder, "spec.json")
-        with contextlib.suppress(OSError, ValueError), open(path, "rb") as file:
-            spec = json.load(file)
-            if isinstance(spec, dict) and isinstance(spec.get("hook"), str):
-                found.add(os.path.basename(spec["hook"]))
+        spec = records.read_file(_OfHook, os.path.join(folder, "spec.json"))
+        if spec is not None:
+            found.add(os.path.basename(spec.hook))
     return found

@@ -66,7 +66,13 @@ def read_manifest(raw: bytes) -> Manifest:
     if len(files) + len(links) + len(folders) > MAX_ENTRIES:
         raise bad_request(f"more than {MAX_ENTRIES} files")
     manifest = Manifest(sha256(raw).hexdigest(), files, links, folders, raw)
-    _check_tree(manifest)
+    solid = manifest.paths
+    if len(solid) < len(files) + len(links) or solid & set(folders):
+        raise bad_request("a path is there twice")
+    # Below a file or a link it could leave the tree.
+    wrong = solid & {*_folders_above(solid), *_folders_above(folders)}
+    if wrong:
+        raise bad_request(f"something lies below {min(wrong)!r}, which is not a folder")
     return manifest
 
 
@@ -114,16 +120,6 @@ def _target(path: object, target: object) -> str:
     if ends == ".." or ends.startswith("../"):
         raise bad_request(f"the link {path!r} leaves the project's folder")
     return target
-
-
-def _check_tree(manifest: Manifest) -> None:
-    """Refuse (``bad_request``) a path that is there twice or below a file or link: it could leave the tree."""
-    solid = manifest.paths
-    if len(solid) < len(manifest.files) + len(manifest.links) or solid & set(manifest.folders):
-        raise bad_request("a path is there twice")
-    wrong = solid & {*_folders_above(solid), *_folders_above(manifest.folders)}
-    if wrong:
-        raise bad_request(f"something lies below {min(wrong)!r}, which is not a folder")
 
 
 def _folders_above(paths: Iterable[str]) -> set[str]:

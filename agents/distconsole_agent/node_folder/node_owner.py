@@ -86,7 +86,12 @@ def _hold(part: str, *, take: bool = False) -> int | None:
         if take:
             # The process that holds it may be ours, and have taken it a moment ago.
             with contextlib.suppress(BlockingIOError):
-                _take(held, part)
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                name, owner = os.uname().nodename, os.pread(held, 4096, 0).split(b"\n")
+                is_back = len(owner) < 3 or owner[1] == os.fsencode(name)
+                if is_back or not os.listdir(os.path.join(part, "runs")):
+                    os.ftruncate(held, 0)
+                    os.pwrite(held, os.fsencode(f"{this_host()}{name}\n"), 0)
         fcntl.flock(held, fcntl.LOCK_SH)
         # Read under the lock: another process may take it while its kind changes.
         if os.pread(held, 4096, 0).startswith(os.fsencode(this_host())):
@@ -96,16 +101,6 @@ def _hold(part: str, *, take: bool = False) -> int | None:
         raise
     os.close(held)
     return None
-
-
-def _take(held: int, part: str) -> None:
-    """Write that ``part`` is ours, unless another host has it; raises BlockingIOError if in use."""
-    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    name = os.fsencode(os.uname().nodename)
-    owner = os.pread(held, 4096, 0).split(b"\n")
-    if len(owner) < 3 or owner[1] == name or not os.listdir(os.path.join(part, "runs")):
-        os.ftruncate(held, 0)
-        os.pwrite(held, os.fsencode(this_host()) + name + b"\n", 0)
 
 
 def _open(part: str, flags: int) -> int:

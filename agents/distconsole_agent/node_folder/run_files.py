@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from distconsole_agent.contract.protocol import RUN_FIELDS, ErrorCode
+from distconsole_agent.contract import records
+from distconsole_agent.contract.protocol import RUN_FIELDS, ErrorCode, Values
 from distconsole_agent.contract.refusal import Refusal, bad_request
-from distconsole_agent.contract.runspec import SpecError, parse_spec
-from distconsole_agent.journal.active import last_entry
+from distconsole_agent.contract.runspec import RunSpec, SpecError, parse_spec, read_spec
+from distconsole_agent.journal.active import RunEnd, last_entry
 from distconsole_agent.journal.journal import Journal
 from distconsole_agent.journal.reader import JournalError
 from distconsole_agent.node_folder.proofs import is_unborn
@@ -45,13 +45,12 @@ def is_run_id(name: str) -> bool:
     return 3 <= len(name) <= 40 and name[0] != "-" and _ID_LETTERS.issuperset(name)
 
 
-def check_spec(run: str, raw: object) -> dict[str, Any]:
+def check_spec(run: str, raw: object) -> RunSpec:
     """Return the spec of ``run`` that a console sends; raises Refusal: ``bad_request``, ``no_script``."""
     try:
         parsed = parse_spec(raw)
     except SpecError as error:
         raise bad_request(str(error)) from None
-    assert isinstance(raw, dict)
     if parsed.run != run:
         raise bad_request(f"the spec is of run {parsed.run}, not {run}")
     # Variables of the image cannot be seen from here.
@@ -59,27 +58,61 @@ def check_spec(run: str, raw: object) -> dict[str, Any]:
     for path in map(os.path.expanduser, needs):
         if not is_script(path):
             raise Refusal(ErrorCode.NO_SCRIPT, f"the script {path} does not exist here")
-    return dict(raw)
+    return parsed
 
 
-def read_spec(folder: str) -> dict[str, Any]:
-    """Return the object in a run's ``spec.json``; raises OSError, or ValueError if it is not this run's."""
+def read_own_spec(folder: str) -> RunSpec:
+    """Return a run's ``spec.json``; raises OSError, or SpecError if it is not this run's."""
+    spec = read_spec(os.path.join(folder, "spec.json"))
+    if spec.run != os.path.basename(folder):
+        raise SpecError(f"the spec is of the run {spec.run}")
+    return spec
+
+
+def read_end(folder: str) -> RunEnd | None:
+    """Return the ``end`` entry of a run's summary; None without one."""
+    end = records.read_file(RunEnd, os.path.join(folder, "ended.json"))
+    return end if end is not None and end.kind == "end" else None
+
+
+def is_script(path: str) -> bool:
+    """Return True if Python can run ``path``: a file, or a folder with ``__main__.py``."""
+    return os.path.isfile(path) or os.path.isfile(os.path.join(path, "__main__.py"))
+
+
+def describe(folder: str, active: ActiveRun | None) -> Values:
+    """Return ``RUN_FIELDS`` of the run in ``folder``, by ``active`` if it attends; raises FileNotFoundError."""
     try:
-        with open(os.path.join(folder, "spec.json"), "rb") as file:
-            spec = json.load(file)
-        parsed = parse_spec(spec)
-    except (SpecError, RecursionError) as error:
-        raise ValueError(str(error)) from None
-    if parsed.run != os.path.basename(folder):
-        raise ValueError(f"the spec is of the run {parsed.run}")
-    return dict(spec)
+        # An agent that reads along another's journal may not have come to its end yet.
+        if active is not None and read_end(folder) is None:
+            spec, state, journal = active.spec, active.state, active.journal
+            last_seq, writer = journal.last_seq, journal.journal_id
+        else:
+            spec, end = read_own_spec(folder), find_end(folder)
+            state, last_seq, writer = end.state, end.seq, end.journal or ""
+    except UNREADABLE as error:
+        if is_unborn(folder):
+            raise FileNotFoundError(folder) from None
+        return {
+            **dict.fromkeys(("name", "script", "launcher", "journal"), ""),
+            **dict.fromkeys(("world_size", "node_index", "last_seq"), 0),
+            "run": os.path.basename(folder),
+            "created": os.stat(folder).st_mtime,
+            "nodes": [],
+            "state": "unreadable",
+            "trouble": trouble_with(folder, error)[:500],
+        }
+    written = records.write(spec)
+    known = {name: written.get(name) for name in RUN_FIELDS}
+    return {**known, "state": state, "last_seq": last_seq, "journal": writer, "trouble": None}
 
 
-def read_summary(folder: str) -> dict[str, Any]:
-    """Return a run's ``end`` entry from summary or journal; raises OSError, or JournalError without one."""
+def find_end(folder: str) -> RunEnd:
+    """Return the ``end`` of a run that no agent collects, from summary or journal; raises one of ``UNREADABLE``."""
     end = read_end(folder)
     if end is not None:
         return end
+    read_own_spec(folder)  # without a spec a run cannot be collected: report that
     journal = Journal(os.path.join(folder, "journal"))
     try:
         journal.refresh()
@@ -90,61 +123,7 @@ def read_summary(folder: str) -> dict[str, Any]:
         journal.close()
 
 
-def read_end(folder: str) -> dict[str, Any] | None:
-    """Return the ``end`` entry of a run's summary; None without one."""
-    try:
-        with open(os.path.join(folder, "ended.json"), "rb") as file:
-            end = json.load(file)
-    except (OSError, ValueError, RecursionError):
-        return None
-    whole = isinstance(end, dict) and isinstance(end.get("seq"), int) and "state" in end
-    return end if whole and end.get("kind") == "end" else None
-
-
-def is_script(path: str) -> bool:
-    """Return True if Python can run ``path``: a file, or a folder with ``__main__.py``."""
-    return os.path.isfile(path) or os.path.isfile(os.path.join(path, "__main__.py"))
-
-
-def describe(folder: str, active: ActiveRun | None) -> dict[str, Any]:
-    """Return ``RUN_FIELDS`` of the run in ``folder``, by ``active`` if it attends; raises FileNotFoundError."""
-    try:
-        # An agent that reads along another's journal may not have come to its end yet.
-        if active is not None and read_end(folder) is None:
-            spec, state, journal = active.spec, active.state, active.journal
-            last_seq, writer = journal.last_seq, journal.journal_id
-        else:
-            spec, end = read_spec(folder), find_end(folder)
-            state, last_seq, writer = end["state"], end["seq"], end.get("journal", "")
-    except UNREADABLE as error:
-        if is_unborn(folder):
-            raise FileNotFoundError(folder) from None
-        return _unreadable(folder, trouble_with(folder, error))
-    known = {name: spec.get(name) for name in RUN_FIELDS}
-    told = {"state": state, "last_seq": last_seq, "journal": writer}
-    return {**known, **told, "trouble": None}
-
-
-def find_end(folder: str) -> dict[str, Any]:
-    """Return the ``end`` of a run without a collector; raises OSError, one of ``UNREADABLE``, without."""
-    end = read_end(folder)
-    if end is None:
-        read_spec(
-            folder
-        )  # a run without a spec cannot be collected: that error is the one to report
-        end = read_summary(folder)
-    return end
-
-
 def trouble_with(folder: str, error: Exception) -> str:
     if isinstance(error, OSError):
         return f"{error.filename or folder}: {error.strerror or error}"
     return f"{folder}/{'journal' if isinstance(error, JournalError) else 'spec.json'}: {error}"
-
-
-def _unreadable(folder: str, trouble: str) -> dict[str, Any]:
-    created = os.stat(folder).st_mtime
-    known = {"run": os.path.basename(folder), "name": "", "script": "", "launcher": ""}
-    none = {"world_size": 0, "node_index": 0, "nodes": [], "last_seq": 0, "journal": ""}
-    told = {"state": "unreadable", "trouble": trouble[:500]}
-    return {**known, "created": created, **none, **told}

@@ -9,11 +9,12 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
-from distconsole_agent.contract import limits
-from distconsole_agent.contract.protocol import ErrorCode
-from distconsole_agent.contract.refusal import Refusal, storage
+from distconsole_agent.contract import limits, records
+from distconsole_agent.contract.protocol import ErrorCode, Values
+from distconsole_agent.contract.refusal import Refusal, start_failed, storage
+from distconsole_agent.contract.requests import ShimRequest
+from distconsole_agent.contract.runspec import RunSpec
 from distconsole_agent.journal.active import ActiveRun
 from distconsole_agent.journal.journal import Journal
 from distconsole_agent.journal.notices import FILE as NOTIFY_FILE
@@ -82,7 +83,7 @@ class NodeRuns:
             if known or run_files.read_end(folder) is not None:
                 continue
             try:
-                spec = run_files.read_spec(folder)
+                spec = run_files.read_own_spec(folder)
             except FileNotFoundError:
                 self._drop_unborn(folder)
                 continue
@@ -100,7 +101,7 @@ class NodeRuns:
 
     def prepare(
         self, run: str, raw_spec: object, environment: dict[str, str] | None = None
-    ) -> dict[str, Any]:
+    ) -> Values:
         """Make the run's folder, start its shim and return the shim's answer.
 
         ``raw_spec`` is the node's part of the plan, as it came; its processes inherit
@@ -123,15 +124,13 @@ class NodeRuns:
             with self._lock:
                 self._preparing.discard(run)
 
-    def _prepare(
-        self, folder: str, spec: dict[str, Any], environment: dict[str, str]
-    ) -> dict[str, Any]:
+    def _prepare(self, folder: str, spec: RunSpec, environment: dict[str, str]) -> Values:
         try:
             os.mkdir(folder, 0o700)
         except FileExistsError:
             raise Refusal(
                 ErrorCode.RUN_EXISTS,
-                f"the run {spec['run']} exists on this node",
+                f"the run {spec.run} exists on this node",
                 "take another id",
             ) from None
         except OSError as error:
@@ -139,7 +138,7 @@ class NodeRuns:
         try:
             return self._prepare_in(folder, spec, environment)
         except BaseException as error:
-            self._undo(folder, spec)
+            self._undo(folder)
             if isinstance(error, OSError):
                 raise storage_refusal(folder, error) from None
             raise
@@ -156,7 +155,7 @@ class NodeRuns:
                 env=environment,
             )
         except OSError as error:
-            raise Refusal(ErrorCode.START_FAILED, f"{argv[0]}: {error.strerror}") from None
+            raise start_failed(f"{argv[0]}: {error.strerror}") from None
         with self._lock:
             self._shims[f"{run} {started.pid}"] = started
 
@@ -166,13 +165,12 @@ class NodeRuns:
         with self._lock:
             if run in self._active:
                 return
-        spec = run_files.read_spec(folder)
-        spec["visible_devices"] = run_files.visible_devices(shim_pid) or spec.get(
-            "visible_devices"
-        )
+        spec = run_files.read_own_spec(folder)
+        visible = run_files.visible_devices(shim_pid) or spec.visible_devices
+        spec = spec._replace(visible_devices=visible)
         self._attend(ActiveRun(folder, spec, self._forget_active))
 
-    def ask_shim(self, run: str, request: dict[str, Any]) -> dict[str, Any]:
+    def ask_shim(self, run: str, request: ShimRequest) -> Values:
         """Send one request to a run's shim and return its answer.
 
         Raises Refusal: ``no_such_run``, ``timed_out``, or the shim's refusal.
@@ -219,10 +217,10 @@ class NodeRuns:
         except run_files.UNREADABLE as error:
             why = run_files.trouble_with(folder, error)
             raise storage(why, f"what is left of the run on that node: {folder}") from None
-        journal.last_seq, journal.ended = end["seq"], True
+        journal.last_seq, journal.ended = end.seq, True
         return journal, True
 
-    def describe_all(self) -> list[dict[str, Any]]:
+    def describe_all(self) -> list[Values]:
         """Return ``RUN_FIELDS`` of every run, oldest first."""
         found = []
         self.pick_up()
@@ -251,9 +249,14 @@ class NodeRuns:
         if lives and run_files.read_end(folder) is None:
             return False
         deadline = time.monotonic() + FORGET_SECONDS
-        while time.monotonic() < deadline and self._lingers(str(run), folder):
+        while time.monotonic() < deadline:
+            self.reap()
+            with self._lock:
+                lingers = run in self._active
+            if not (lingers or os.path.exists(os.path.join(folder, "shim.sock"))):
+                break
             time.sleep(0.02)
-        self._remove(folder)
+        self._undo(folder)
         return True
 
     def reap(self) -> None:
@@ -281,37 +284,30 @@ class NodeRuns:
         for run, seconds in ages.items():
             folder = self._folders.run(run)
             if seconds > limits.KEEP_RUN_SECONDS and not has_outputs(folder):
-                self._remove(folder)
-
-    def _lingers(self, run: str, folder: str) -> bool:
-        """Return True if a run that has ended still has its thread or its shim."""
-        self.reap()
-        with self._lock:
-            return run in self._active or os.path.exists(os.path.join(folder, "shim.sock"))
+                self._undo(folder)
 
     def _names(self) -> list[str]:
         return [
             name for name in sorted(os.listdir(self._folders.runs)) if run_files.is_run_id(name)
         ]
 
-    def _prepare_in(
-        self, folder: str, spec: dict[str, Any], environment: dict[str, str]
-    ) -> dict[str, Any]:
+    def _prepare_in(self, folder: str, spec: RunSpec, environment: dict[str, str]) -> Values:
         for name in ("logs", "errors", "journal"):
             own_folder(os.path.join(folder, name))
-        if spec.get("code"):
-            self.code.place(spec["run"], folder, spec["code"])
-        spec["rings"] = self._make_rings(folder, spec, environment)
-        spec["hook"] = unpack_hook(self._folders, self.program) if spec.get("watch") else None
-        spec["agent_argv"] = [*self.program.argv, "agent", "--node-dir", self._folders.node_dir]
-        spec["visible_devices"] = chosen_devices(environment)
-        spec["visible_variables"] = {n: environment[n] for n in VISIBLE if n in environment}
-        notify = spec.pop("notify", None)
-        if notify is not None:
-            write_private(os.path.join(folder, NOTIFY_FILE), notify, sync=False)
+        if spec.code:
+            self.code.place(spec.run, folder, spec.code)
+        if spec.notify is not None:
+            write_private(os.path.join(folder, NOTIFY_FILE), spec.notify, sync=False)
+        spec = self._make_rings(folder, spec, environment)._replace(
+            hook=unpack_hook(self._folders, self.program) if spec.watch else None,
+            agent_argv=(*self.program.argv, "agent", "--node-dir", self._folders.node_dir),
+            visible_devices=chosen_devices(environment),
+            visible_variables={n: environment[n] for n in VISIBLE if n in environment},
+            notify=None,
+        )
         path = os.path.join(folder, "spec.json")
-        write_private(path, spec, sync=False)
-        if spec.get("below_slurm") is True:  # srun starts it, and not this agent
+        write_private(path, records.write(spec), sync=False)
+        if spec.below_slurm:  # srun starts it, and not this agent
             sync_paths(path, folder)
             argv = shim_words(self.program, folder)
             return {"coordinator": None, "master_port": None, "shim_pid": 0, "shim_argv": argv}
@@ -325,28 +321,22 @@ class NodeRuns:
             shim.wait()
             raise
         with self._lock:
-            self._shims[spec["run"]] = shim
+            self._shims[spec.run] = shim
         return prepared
 
-    def _make_rings(self, folder: str, spec: dict[str, Any], environment: dict[str, str]) -> str:
-        """Make the rings' folder and return it; a container that is entered may not have the node's memory."""
-        node_dir, shares_memory = self._folders.node_dir, True
-        if spec.get("container"):
+    def _make_rings(self, folder: str, spec: RunSpec, environment: dict[str, str]) -> RunSpec:
+        """Make the rings' folder; return the spec with it, and with the words that enter a container, which may not have the node's memory."""
+        node_dir, shares_memory, enter = self._folders.node_dir, True, spec.enter
+        if spec.container:
             from distconsole_agent.probes.software.container import way_of_run  # most have none
 
             way = way_of_run(spec, node_dir, environment)
-            spec["enter"], shares_memory = list(way.words), way.shares_memory
-        rings = ring_folder(spec["run"], node_dir) if shares_memory else None
+            enter, shares_memory = tuple(way.words), way.shares_memory
+        rings = ring_folder(spec.run, node_dir) if shares_memory else None
         if rings is None:
             rings = os.path.join(folder, "rings")
             own_folder(rings)
-        return rings
-
-    def _undo(self, folder: str, spec: dict[str, Any]) -> None:
-        rings = spec.get("rings")
-        if isinstance(rings, str):
-            self._discard(rings)
-        self._discard(folder)
+        return spec._replace(rings=rings, enter=enter)
 
     def _attend(self, active: ActiveRun) -> None:
         with self._lock:
@@ -365,12 +355,15 @@ class NodeRuns:
             if not active.kept:
                 self._unkept.add(active.run)
 
-    def _remove(self, folder: str) -> None:
-        try:
-            spec = run_files.read_spec(folder)
-        except (OSError, ValueError):
-            spec = {}
-        self._undo(folder, spec)
+    def _undo(self, folder: str) -> None:
+        """Remove a run's folder, and its rings in shared memory: a ``prepare`` that fails has written no spec yet."""
+        with contextlib.suppress(OSError, ValueError):
+            if (rings := run_files.read_own_spec(folder).rings) is not None:
+                self._discard(rings)
+        for run, path in ring_folders(self._folders.node_dir):
+            if run == os.path.basename(folder):
+                self._discard(path)
+        self._discard(folder)
 
     def _drop_unborn(self, folder: str) -> None:
         """Remove the rest of a ``prepare`` that wrote no spec, if it left nothing else."""

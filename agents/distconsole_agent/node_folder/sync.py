@@ -13,10 +13,9 @@ import contextlib
 import os
 import time
 import zlib
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
-from distconsole_agent.contract.protocol import MAX_PIECES_BYTES
+from distconsole_agent.contract.protocol import MAX_PIECES_BYTES, Values
 from distconsole_agent.contract.refusal import bad_request
 from distconsole_agent.node_folder.folders import own_folder, remove_tree
 from distconsole_agent.node_folder.manifest import (
@@ -50,7 +49,7 @@ class CodeSync:
         self._staging = os.path.join(node_dir, "sync")
         self._ages = Ages(os.path.join(node_dir, "code_since.json"), clock)
 
-    def sync(self, run: str, packed: object) -> dict[str, Any]:
+    def sync(self, run: str, packed: object) -> Values:
         """Return the contents that are missing here; without any, the run's code stands ready.
 
         ``packed`` is the manifest, ``base64(zlib(JSON))``; None for the one that was sent before.
@@ -68,7 +67,7 @@ class CodeSync:
             missing = self._build(os.path.join(staged, CODE), manifest)
         return {"missing": sorted(missing), "tree": manifest.tree}
 
-    def take(self, run: str, pieces: object, packed: object) -> dict[str, Any]:
+    def take(self, run: str, pieces: object, packed: object) -> Values:
         """Keep contents, or pieces of them: ``[[sha256, bytes in all, offset, bytes], ...]``.
 
         Raises Refusal (``bad_request``) when they are not that, and OSError when the disk refuses.
@@ -103,7 +102,13 @@ class CodeSync:
         staged = []
         with contextlib.suppress(FileNotFoundError):
             staged = [entry.path for entry in os.scandir(self._staging)]
-        ages = self._ages.unused([*staged, *self._contents()])
+        # Of contents also unfinished ones of another version.
+        contents = []
+        with contextlib.suppress(OSError):
+            for shelf in os.scandir(self._blobs):
+                entries = os.scandir(shelf) if shelf.is_dir(follow_symlinks=False) else (shelf,)
+                contents += [entry.path for entry in entries]
+        ages = self._ages.unused([*staged, *contents])
         for path, seconds in ages.items():
             if seconds > (STAGED_SECONDS if path in staged else KEEP_SECONDS):
                 with contextlib.suppress(OSError):
@@ -189,13 +194,6 @@ class CodeSync:
 
     def _content(self, sha256: str) -> str:
         return os.path.join(self._blobs, sha256[:2], sha256[2:])
-
-    def _contents(self) -> Iterator[str]:
-        """Yield the files of all contents, and unfinished ones of another version."""
-        with contextlib.suppress(OSError):
-            for shelf in os.scandir(self._blobs):
-                entries = os.scandir(shelf) if shelf.is_dir(follow_symlinks=False) else (shelf,)
-                yield from (entry.path for entry in entries)
 
 
 def _pieces(pieces: object, total: int) -> list[tuple[str, int, int, int]]:

@@ -10,6 +10,7 @@ from typing import Any, Callable
 
 from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.arguments import (
+    Arguments,
     ProbeError,
     bad_arguments,
     probe_failure,
@@ -24,8 +25,8 @@ from distconsole_agent.probes.software import container, engines, python_env, sc
 __all__ = ["ProbeError", "run"]
 
 Facts = dict[str, Any]
-Probe = Callable[[Facts, float], Facts]
-"""Takes its arguments and the seconds that it has, and returns the facts of its group.
+Probe = Callable[..., Mapping[str, object]]
+"""Takes the seconds that it has, and its arguments by name; returns the facts of its group.
 
 Raises a ProbeError for malformed arguments, and for a source that does not answer.
 """
@@ -37,10 +38,10 @@ GRACE_SECONDS = 0.5
 
 def run(
     group: str,
-    args: dict[str, Any],
+    args: Arguments,
     deadline_seconds: float,
     environment: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
+) -> Facts:
     """Return the facts of ``group``.
 
     Args:
@@ -59,12 +60,12 @@ def run(
         return _one(group, args, deadline_seconds)
 
 
-def _one(group: str, args: Facts, seconds: float) -> Facts:
+def _one(group: str, args: Arguments, seconds: float) -> Facts:
     probe = _GROUPS.get(group)
     if probe is None:
         raise bad_arguments(f"there is no probe {group[:64]!r}")
     try:
-        return probe(args, seconds)
+        return dict(probe(seconds, **read.read_arguments(probe, args)))
     except ProbeError:
         raise
     # The guard of all probes: a surprise in one of them is an answer, not the end of the agent.
@@ -72,7 +73,7 @@ def _one(group: str, args: Facts, seconds: float) -> Facts:
         raise probe_failure(f"{type(error).__name__}: {error}"[:500]) from error
 
 
-def _many(args: Facts, seconds: float) -> Facts:
+def _many(args: Arguments, seconds: float) -> Facts:
     asked = read.items(args, "probes")
     if len(asked) > MAX_MANY or not all(isinstance(item, dict) for item in asked):
         raise bad_arguments(f"probes is not a list of at most {MAX_MANY} objects")
@@ -81,7 +82,8 @@ def _many(args: Facts, seconds: float) -> Facts:
     threads: list[tuple[str, float, threading.Thread]] = []
     for item in asked:
         name = read.text(item, "name")
-        own_seconds = min(read.number(item, "seconds", seconds, 0.05, seconds), seconds)
+        own_seconds = read.number({"seconds": seconds, **item}, "seconds")
+        own_seconds = read.bounded(own_seconds, min(0.05, seconds), seconds)
         thread = threading.Thread(
             target=contextvars.copy_context().run,
             args=(_answer, item, own_seconds, answers),
@@ -113,7 +115,6 @@ def _answer(item: Facts, seconds: float, answers: dict[str, Facts]) -> None:
 
 _GROUPS: dict[str, Probe] = {
     "os": machine.look,
-    "shell": python_env.look_at_shell,
     "container": container.look,
     "between": between.look,
     "python_env": python_env.look,
@@ -124,8 +125,6 @@ _GROUPS: dict[str, Probe] = {
     "mpi.ssh": between.mpirun,
     "engines": engines.look_before_run,
     "gpu": gpus.look,
-    "gpu.load": gpus.load,
-    "gpu.load.stop": gpus.stop,
     "port": own_network.look_at_ports,
     "proc": leftovers.look_at_processes,
     "shm": leftovers.look_at_shared_memory,

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
-
-from distconsole_agent.probes import arguments as read
-from distconsole_agent.probes.arguments import bad_arguments
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
-MAX_VARIABLES = 512
-MAX_VALUE = 32 * 1024
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+    from distconsole_agent.probes.arguments import Shell
 
 _ASKED_FROM: ContextVar[Mapping[str, str] | None] = ContextVar("asked_from", default=None)
 
@@ -44,22 +38,12 @@ def home() -> str:
     return session_environment().get("HOME") or os.path.expanduser("~")
 
 
-def launch_environment(args: dict[str, Any]) -> dict[str, str]:
-    """Return the asking session's environment as ``env`` and ``unset`` of a probe's arguments change it."""
-    return change_environment(session_environment(), args, "env", "unset")
+def launch_environment(shell: Shell) -> dict[str, str]:
+    """Return the asking session's environment with the launch's changes."""
+    return change_environment(session_environment(), shell.env, shell.unset)
 
 
 def change_environment(
-    variables: Mapping[str, str], args: dict[str, Any], setting: str, removing: str
+    variables: Mapping[str, str], change: Mapping[str, str], remove: Sequence[str]
 ) -> dict[str, str]:
-    given = args.get(setting, {})
-    if not isinstance(given, dict) or len(given) > MAX_VARIABLES:
-        raise bad_arguments(f"{setting} is not an object of variables")
-    env = dict(variables)
-    for name in read.texts(args, removing)[:MAX_VARIABLES]:
-        env.pop(name, None)
-    for name, value in given.items():
-        if not NAME.match(name) or not isinstance(value, str) or len(value) > MAX_VALUE:
-            raise bad_arguments(f"{setting} has {name[:64]!r}, which is no variable")
-        env[name] = value
-    return env
+    return {**{name: each for name, each in variables.items() if name not in remove}, **change}

@@ -13,9 +13,8 @@ import zlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from distconsole_agent.probes import arguments as read
-from distconsole_agent.probes.arguments import ProbeError, probe_failure, probe_timeout
-from distconsole_agent.probes.environment import change_environment, launch_environment
+from distconsole_agent.probes.arguments import ProbeError, Shell, probe_failure, probe_timeout
+from distconsole_agent.probes.environment import launch_environment
 from distconsole_agent.probes.programs import Ended, run_program
 from distconsole_agent.probes.software.container import find_way, run_inside
 from distconsole_agent.probes.standalone.reporting import FACTS, LAST
@@ -59,27 +58,24 @@ OWN = Interpreter(flags=("-I", "-S"))
 """Ours, for a program that needs nothing that is installed: a home folder may hang."""
 
 
-def ranks_interpreter(args: dict[str, Any], env: Mapping[str, str] | None = None) -> Interpreter:
-    """Return the interpreter that ranks will use, by a probe's arguments.
-
-    They are ``python``, this one if not given; ``setup``; ``container``; ``env`` and ``unset``, the
-    launch's changes of the environment, unless ``env`` is given here.
-    """
-    setup = read.optional_text(args, "setup")
-    enter = words_into(args, setup)
-    python = read.optional_text(args, "python") or ("python3" if enter else sys.executable)
+def ranks_interpreter(shell: Shell, env: Mapping[str, str] | None = None) -> Interpreter:
+    """Return the interpreter that ranks will use; ``env`` stands in place of the launch's environment."""
+    enter = words_into(shell)
+    python = shell.python or ("python3" if enter else sys.executable)
     if enter:
-        env = change_environment({}, args, "env", "unset")
-    return Interpreter(python, setup, launch_environment(args) if env is None else env, (), enter)
+        env = shell.env
+    return Interpreter(
+        python, shell.setup, launch_environment(shell) if env is None else env, (), enter
+    )
 
 
-def words_into(args: dict[str, Any], setup: str | None) -> tuple[str, ...]:
-    """Return the words that get into the ranks' ``container`` of a probe's arguments; none without one."""
-    container = read.optional_text(args, "container")
-    if container is None:
+def words_into(shell: Shell) -> tuple[str, ...]:
+    """Return the words that enter the ranks' container; none without one."""
+    if shell.container is None:
         return ()
-    folder = os.path.expanduser(read.optional_text(args, "workdir") or "")
-    return find_way(container, [folder] if os.path.isabs(folder) else [], setup).words
+    folder = os.path.expanduser(shell.workdir or "")
+    folders = [folder] if os.path.isabs(folder) else []
+    return find_way(shell.container, folders, shell.setup).words
 
 
 class ProgramAnswer(NamedTuple):
@@ -133,13 +129,13 @@ def ask_script(
 def ask_python(
     name: str,
     job: Mapping[str, Any],
-    args: dict[str, Any],
+    shell: Shell,
     seconds: float,
     env: Mapping[str, str] | None = None,
     fds: tuple[int, ...] = (),
 ) -> tuple[dict[str, Any], float]:
     """Have ``ranks_interpreter`` run a program; return its facts and seconds; raises ProbeError."""
-    interpreter = ranks_interpreter(args, env)
+    interpreter = ranks_interpreter(shell, env)
     answer = ask_script(name, job, seconds, interpreter, share=1.0, fds=fds)
     return answer.facts(interpreter.python), answer.ended.seconds
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Container, Iterator
 from typing import Any, NamedTuple
 
-from distconsole_agent.system.procfs import Process, printable, read_head
+from distconsole_agent.system.procfs import Process, printable, read_head, stat_fields
 
 MAX_WORDS = 512
 MAX_CHILDREN = 64
@@ -31,89 +31,56 @@ _BY_WCHAN = (
 """Kernel function -> the wait of a thread in it, without the permission to see its system call."""
 _FILE_LOCKS = ("posix_lock", "locks_lock", "flock_lock", "fcntl_setlk", "nlmclnt_")
 
-_X86_64 = {
-    0: "read",
-    1: "write",
-    7: "poll",
-    17: "pread64",
-    18: "pwrite64",
-    19: "readv",
-    20: "writev",
-    23: "select",
-    24: "sched_yield",
-    32: "dup",
-    34: "pause",
-    35: "nanosleep",
-    40: "sendfile",
-    42: "connect",
-    43: "accept",
-    44: "sendto",
-    45: "recvfrom",
-    46: "sendmsg",
-    47: "recvmsg",
-    61: "wait4",
-    72: "fcntl",
-    73: "flock",
-    74: "fsync",
-    75: "fdatasync",
-    128: "rt_sigtimedwait",
-    130: "rt_sigsuspend",
-    202: "futex",
-    217: "getdents64",
-    230: "clock_nanosleep",
-    232: "epoll_wait",
-    247: "waitid",
-    257: "openat",
-    262: "newfstatat",
-    270: "pselect6",
-    271: "ppoll",
-    281: "epoll_pwait",
-    288: "accept4",
-    299: "recvmmsg",
-    332: "statx",
-    441: "epoll_pwait2",
+_CALLS = {
+    "read": (0, 63),
+    "write": (1, 64),
+    "poll": (7, None),
+    "pread64": (17, 67),
+    "pwrite64": (18, 68),
+    "readv": (19, 65),
+    "writev": (20, 66),
+    "select": (23, None),
+    "sched_yield": (24, 124),
+    "dup": (32, None),
+    "pause": (34, None),
+    "nanosleep": (35, 101),
+    "sendfile": (40, 71),
+    "connect": (42, 203),
+    "accept": (43, 202),
+    "sendto": (44, 206),
+    "recvfrom": (45, 207),
+    "sendmsg": (46, 211),
+    "recvmsg": (47, 212),
+    "wait4": (61, 260),
+    "fcntl": (72, 25),
+    "flock": (73, 32),
+    "fsync": (74, 82),
+    "fdatasync": (75, 83),
+    "rt_sigtimedwait": (128, 137),
+    "rt_sigsuspend": (130, 133),
+    "futex": (202, 98),
+    "getdents64": (217, 61),
+    "clock_nanosleep": (230, 115),
+    "epoll_wait": (232, None),
+    "waitid": (247, 95),
+    "openat": (257, 56),
+    "newfstatat": (262, 79),
+    "pselect6": (270, 72),
+    "ppoll": (271, 73),
+    "epoll_pwait": (281, 22),
+    "accept4": (288, 242),
+    "recvmmsg": (299, 243),
+    "statx": (332, 291),
+    "epoll_pwait2": (441, 441),
+    "epoll_create1": (None, 20),
 }
-_AARCH64 = {
-    20: "epoll_create1",
-    22: "epoll_pwait",
-    25: "fcntl",
-    32: "flock",
-    56: "openat",
-    61: "getdents64",
-    63: "read",
-    64: "write",
-    65: "readv",
-    66: "writev",
-    67: "pread64",
-    68: "pwrite64",
-    71: "sendfile",
-    72: "pselect6",
-    73: "ppoll",
-    79: "newfstatat",
-    82: "fsync",
-    83: "fdatasync",
-    95: "waitid",
-    98: "futex",
-    101: "nanosleep",
-    115: "clock_nanosleep",
-    124: "sched_yield",
-    133: "rt_sigsuspend",
-    137: "rt_sigtimedwait",
-    202: "accept",
-    203: "connect",
-    206: "sendto",
-    207: "recvfrom",
-    211: "sendmsg",
-    212: "recvmsg",
-    242: "accept4",
-    243: "recvmmsg",
-    260: "wait4",
-    291: "statx",
-    441: "epoll_pwait2",
-}
-"""System calls in which a program waits, by number, of x86-64 and ARM64."""
+"""System calls in which a program waits, with their numbers on x86-64 and ARM64."""
 
-_SYSTEM_CALLS = {"x86_64": _X86_64, "aarch64": _AARCH64}.get(os.uname().machine, {})
+_MACHINE = ("x86_64", "aarch64")
+_SYSTEM_CALLS = {
+    numbers[_MACHINE.index(os.uname().machine)]: name
+    for name, numbers in (_CALLS.items() if os.uname().machine in _MACHINE else ())
+}
 
 _WAITING_FOR_CHILD = frozenset(("wait4", "waitid"))
 
@@ -166,11 +133,14 @@ def interpreter_of(pid: int) -> str:
 def describe_main_thread(pid: int, status: dict[str, str]) -> Facts:
     """Return state, wchan, system call, kernel stack, debugger, memory, and wait of the main thread."""
     stat = _fields(f"/proc/{pid}/task/{pid}/stat")
+    wchan = printable(read_head(f"/proc/{pid}/wchan", 128), 64)
+    # Functions of the kernel; none without the permission to ask.
+    stack = read_head(f"/proc/{pid}/stack", _HEAD).decode("ascii", "replace")
     found: Facts = {
         "state": stat[0].decode("ascii", "replace") if stat else "",
-        "wchan": _wchan(pid),
+        "wchan": "" if wchan == "0" else wchan,
         "syscall": _syscall(pid),
-        "native": _kernel_stack(pid),
+        "native": re.findall(r"\] ([\w.]+)\+", stack)[:32],
         "tracer": _number(status.get("TracerPid")),
         "swap_bytes": _number(status.get("VmSwap")) * 1024,
         "rss_bytes": _number(status.get("VmRSS")) * 1024,
@@ -215,31 +185,21 @@ def waits_for(pid: int, found: Facts) -> Facts | None:
 
 def children_of(pid: int, processes: dict[int, Process]) -> list[Facts]:
     """Return the processes that ``pid`` has started and not waited for, at most ``MAX_CHILDREN``."""
-    found = [each for each in processes.values() if each.ppid == pid]
-    return [
-        {
-            "pid": each.pid,
-            "state": each.state,
-            "name": each.name,
-            "ended": _end_of(each.pid) if each.state in "ZX" else None,
-        }
-        for each in sorted(found)[:MAX_CHILDREN]
-    ]
-
-
-def _end_of(pid: int) -> Facts | None:
-    """Return the exit of a zombie, which the kernel shows its own user; None if it does not."""
-    fields = _fields(f"/proc/{pid}/stat")
-    if len(fields) < 50:
-        return None
-    status = int(fields[49])
-    return {"signal": status & 0x7F} if status & 0x7F else {"exit_code": status >> 8 & 0xFF}
+    found: list[Facts] = []
+    for each in sorted(one for one in processes.values() if one.ppid == pid)[:MAX_CHILDREN]:
+        ended = None
+        # The kernel shows the exit of a zombie to its own user.
+        if each.state in "ZX" and len(fields := _fields(f"/proc/{each.pid}/stat")) >= 50:
+            status = int(fields[49])
+            number = status & 0x7F
+            ended = {"signal": number} if number else {"exit_code": status >> 8 & 0xFF}
+        found.append({"pid": each.pid, "state": each.state, "name": each.name, "ended": ended})
+    return found
 
 
 def _fields(path: str) -> list[bytes]:
     """Return the fields of a stat file from the third one on, the state (proc(5))."""
-    text = read_head(path, _HEAD)
-    return text[text.rfind(b")") + 2 :].split()
+    return stat_fields(read_head(path, _HEAD))[1]
 
 
 def _cpu(fields: list[bytes]) -> float:
@@ -249,11 +209,6 @@ def _cpu(fields: list[bytes]) -> float:
 def _number(text: str | None) -> int:
     first = (text or "").split(" ")[0]
     return int(first) if first.isdecimal() else 0
-
-
-def _wchan(pid: int) -> str:
-    told = printable(read_head(f"/proc/{pid}/wchan", 128), 64)
-    return "" if told == "0" else told
 
 
 def _syscall(pid: int) -> Facts | None:
@@ -275,12 +230,6 @@ def keeps_its_call(pid: int) -> bool:
     except OSError as error:
         return isinstance(error, PermissionError)
     return False
-
-
-def _kernel_stack(pid: int) -> list[str]:
-    """Return the functions of the kernel that the main thread is in; none without the permission to ask."""
-    text = read_head(f"/proc/{pid}/stack", _HEAD).decode("ascii", "replace")
-    return re.findall(r"\] ([\w.]+)\+", text)[:32]
 
 
 def _path_of(pid: int, fd: int | None) -> str:

@@ -51,9 +51,10 @@ def read_dump(body: bytes) -> Dump:
 
 def is_off(dump: Dump) -> bool:
     """Return whether groups have worked and nothing of it was kept: the recorder is switched off."""
+    groups = dump.get("pg_status")
     worked = [
         _number(each.get("last_enqueued_collective"))
-        for each in _values(dump.get("pg_status"))
+        for each in (groups.values() if isinstance(groups, dict) else ())
         if isinstance(each, dict)
     ]
     return not dump.get("entries") and any(seq > 0 for seq in worked)
@@ -75,7 +76,8 @@ def last_collectives(dump: Dump, now: float) -> list[Collective]:
         now: UNIX seconds.
     """
     groups: dict[str, list[Dump]] = {}
-    for entry in _list(dump.get("entries")):
+    entries = dump.get("entries")
+    for entry in entries if isinstance(entries, (list, tuple)) else ():
         if isinstance(entry, dict):
             groups.setdefault(_group_of(entry)[0], []).append(entry)
     found = []
@@ -187,11 +189,3 @@ def _sizes(value: Any) -> list[list[int]]:
         for each in value[:MAX_TENSORS]
         if isinstance(each, (list, tuple))
     ]
-
-
-def _list(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, (list, tuple)) else []
-
-
-def _values(value: Any) -> list[Any]:
-    return list(value.values()) if isinstance(value, dict) else []

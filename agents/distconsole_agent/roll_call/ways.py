@@ -106,15 +106,11 @@ def find_server(rings: str, pid: int) -> str | None:
     names = sorted(name for name in names if name.endswith(SERVER_SUFFIX))
     sockets = [os.path.join(rings, name) for name in names]
     if own != pid and len(sockets) > 1:  # of several containers that call their process alike
-        sockets = [path for path in sockets if _server_of(path) == pid]
+        listening, sockets = sockets, []
+        for path in listening:
+            with contextlib.suppress(OSError), unix.connect(path, CONNECT_SECONDS) as sock:
+                sockets += [path] if unix.peer_pid(sock) == pid else []
     return sockets[-1] if sockets else None
-
-
-def _server_of(path: str) -> int:
-    """Return the pid here of the process that listens at ``path``; 0 when none does."""
-    with contextlib.suppress(OSError), unix.connect(path, CONNECT_SECONDS) as sock:
-        return unix.peer_pid(sock)
-    return 0
 
 
 def ask_server(

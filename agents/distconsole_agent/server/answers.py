@@ -11,15 +11,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from distconsole_agent import __version__
-from distconsole_agent.contract import limits
-from distconsole_agent.contract.protocol import MAX_ENTRIES_PER_ITEM, PROTOCOL_VERSION, ErrorCode
-from distconsole_agent.contract.refusal import (
-    Refusal,
-    bad_request,
-    read_call_seconds,
-    read_number,
-    read_text,
+from distconsole_agent.contract import limits, records
+from distconsole_agent.contract.protocol import (
+    MAX_ENTRIES_PER_ITEM,
+    PROTOCOL_VERSION,
+    ErrorCode,
+    Values,
 )
+from distconsole_agent.contract.refusal import Refusal, bad_request
+from distconsole_agent.contract.requests import AgentRequest, ShimRequest
 from distconsole_agent.journal.journal import Journal
 from distconsole_agent.journal.lines import body_of
 from distconsole_agent.journal.reader import Reader
@@ -35,7 +35,8 @@ from distconsole_agent.system.procfs import user_name
 from distconsole_agent.telemetry.sampling import Telemetry, memory_total, watch
 
 if TYPE_CHECKING:
-    from distconsole_agent.journal.active import ActiveRun
+    from distconsole_agent.journal.active import ActiveRun, RunEnd
+    from distconsole_agent.telemetry.mapping import RunningRank
 
 OTHER_VERSION = "use the console and the agent of one version"
 
@@ -46,47 +47,52 @@ _LOG = b'"kind":"log"'
 _KIND_WITHIN = 96
 """``kind`` follows ``seq`` and ``t``; quotes inside a text are escaped, so this cannot mistake one."""
 
-Request = dict[str, Any]
-Result = dict[str, Any]
-
 
 class Answers:
     def __init__(self, node_dir: str, runs: NodeRuns, telemetry: Telemetry) -> None:
         self._node_dir = node_dir
         self._runs = runs
         self._telemetry = telemetry
-        self._ops: dict[str, Callable[[Request, Asked], Result]] = {
+        self._ops: dict[str, Callable[[AgentRequest, Asked], Values]] = {
             "hello": self._hello,
-            "ping": self._ping,
+            "ping": lambda _request, _asker: {
+                "time_ns": time.time_ns(),
+                "monotonic_ns": time.monotonic_ns(),
+            },
             "probe": self._probe,
             "watch": self._watch,
-            "prepare": self._prepare,
+            "prepare": lambda request, asker: runs.prepare(
+                request.run, request.spec, asker.environment
+            ),
             "start": self._start,
             "follow": self._follow,
             "stop": self._stop,
-            "kill": lambda request, _asker: {"killing": self._end(request, {"op": "kill"})},
+            "kill": lambda request, _asker: {"killing": self._end(request, ShimRequest("kill"))},
             "runs": lambda _request, _asker: {"runs": runs.describe_all()},
-            "forget": lambda request, _asker: {"forgotten": runs.forget(request.get("run"))},
+            "forget": lambda request, _asker: {"forgotten": runs.forget(request.run)},
             "slurm": self._slurm,
             "roll_call": lambda request, _asker: _answer_roll_call(runs, request),
             "survey": self._survey,
-            "sync": self._sync,
-            "sync_take": self._sync_take,
+            "sync": lambda request, _asker: runs.code.sync(
+                check_run_id(request.run), request.manifest
+            ),
+            "sync_take": lambda request, _asker: runs.code.take(
+                check_run_id(request.run), request.pieces, request.data
+            ),
             "trace": self._trace,
             "trace_take": self._trace_take,
         }
 
-    def answer(self, request: Request, asker: Asked) -> Result:
+    def answer(self, request: AgentRequest, asker: Asked) -> Values:
         """Return the result. Raises Refusal, or OSError when the connection is gone."""
-        op = request.get("op")
-        do = self._ops.get(op) if isinstance(op, str) else None
+        do = self._ops.get(request.op)
         if do is None:
-            what = f"this agent ({__version__}) does not know {str(op)[:40]!r}"
+            what = f"this agent ({__version__}) does not know {request.op[:40]!r}"
             raise Refusal(ErrorCode.UNKNOWN_OP, what, OTHER_VERSION)
         return do(request, asker)
 
-    def _hello(self, request: Request, _asker: Asked) -> Result:
-        wanted = request.get("protocol")
+    def _hello(self, request: AgentRequest, _asker: Asked) -> Values:
+        wanted = request.protocol
         if wanted != PROTOCOL_VERSION:
             raise bad_request(
                 f"this agent speaks protocol {PROTOCOL_VERSION}, not {str(wanted)[:20]}",
@@ -113,73 +119,65 @@ class Answers:
             "time_ns": time.time_ns(),
         }
 
-    def _ping(self, _request: Request, _asker: Asked) -> Result:
-        return {"time_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()}
-
-    def _survey(self, request: Request, _asker: Asked) -> Result:
+    def _survey(self, request: AgentRequest, _asker: Asked) -> Values:
         from distconsole_agent.survey.surveying import answer_survey
 
         return answer_survey(request, self._telemetry.sample)
 
-    def _probe(self, request: Request, asker: Asked) -> Result:
+    def _probe(self, request: AgentRequest, asker: Asked) -> Values:
         from distconsole_agent import probes
 
-        group, args = request.get("group"), request.get("args") or {}
-        if not isinstance(group, str) or not isinstance(args, dict):
-            raise bad_request("group is a name and args an object")
-        seconds = read_number(args.get("timeout", limits.PROBE_SECONDS), "timeout")
+        seconds = request.args.get("timeout", limits.PROBE_SECONDS)
+        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+            raise bad_request("timeout is not a number")
         seconds = min(max(seconds, 0.1), limits.MAX_PROBE_SECONDS)
+        environment = inherit_environment(asker.environment)
         try:
-            facts = probes.run(group, args, seconds, inherit_environment(asker.environment))
+            facts = probes.run(request.group, dict(request.args), seconds, environment)
         except probes.ProbeError as error:
             raise Refusal(error.code, error.message, getattr(error, "hint", "")) from None
         return {"facts": facts}
 
-    def _watch(self, request: Request, asker: Asked) -> Result:
-        interval = request.get("interval", 1.0)
-        watch(self._telemetry, interval, self._all_ranks, asker.send_item, asker.cancelled)
+    def _watch(self, request: AgentRequest, asker: Asked) -> Values:
+        watch(self._telemetry, request.interval, self._all_ranks, asker.send_item, asker.cancelled)
         return {"cancelled": True}
 
-    def _prepare(self, request: Request, asker: Asked) -> Result:
-        run, spec = read_text(request, "run"), request.get("spec")
-        return self._runs.prepare(run, spec, asker.environment)
-
-    def _start(self, request: Request, _asker: Asked) -> Result:
-        given = {key: request.get(key) for key in ("coordinator", "master_port")}
-        self._runs.ask_shim(read_text(request, "run"), {"op": "start", **given})
+    def _start(self, request: AgentRequest, _asker: Asked) -> Values:
+        self._runs.ask_shim(
+            request.run, ShimRequest("start", request.coordinator, request.master_port)
+        )
         return {"started": True}
 
-    def _stop(self, request: Request, _asker: Asked) -> Result:
-        reason = request.get("reason") or "user"
-        if reason not in ("user", "sigint", "sigterm"):
+    def _stop(self, request: AgentRequest, _asker: Asked) -> Values:
+        if request.reason not in ("user", "sigint", "sigterm"):
             raise bad_request("reason is user, sigint or sigterm")
-        ask: Request = {"op": "stop", "reason": reason}
-        if request.get("grace") is not None:
-            ask["grace"] = read_number(request["grace"], "grace")
-        _call_before_stop(self._runs, request)
+        if request.grace != 0:  # a stop at once does not wait for it
+            with contextlib.suppress(Refusal):
+                active = _attended(self._runs, request.run)
+                if active is not None and (roll := active.roll) is not None:
+                    roll.call_before_stop()
+        ask = ShimRequest("stop", reason=request.reason, grace=request.grace)
         return {"stopping": self._end(request, ask)}
 
-    def _end(self, request: Request, ask: Request) -> bool:
-        """Ask a run's shim to end it; False when it is over already."""
-        run = read_text(request, "run")
-        self._runs.folder(run)
+    def _end(self, request: AgentRequest, ask: ShimRequest) -> bool:
+        self._runs.folder(request.run)
         try:
-            self._runs.ask_shim(run, ask)
+            self._runs.ask_shim(request.run, ask)
         except Refusal as refusal:
             if refusal.code != ErrorCode.NO_SUCH_RUN:
                 raise
             return False
         return True
 
-    def _follow(self, request: Request, asker: Asked) -> Result:
-        after = request.get("after", 0)
-        if isinstance(after, bool) or not isinstance(after, int) or after < 0:
+    def _follow(self, request: AgentRequest, asker: Asked) -> Values:
+        after = request.after
+        if after < 0:
             raise bad_request("after is the number of the last entry that is there, from 0")
-        folder = self._runs.folder(request.get("run"))
-        journal, ours = self._runs.journal(request.get("run"))
+        folder = self._runs.folder(request.run)
+        journal, ours = self._runs.journal(request.run)
         asker.on_cancel(journal.wake)
         try:
-            begin = _begin_at(journal, request.get("journal"), after)
+            begin = _begin_at(journal, request.journal, after)
             if begin != after:
                 asker.send_item({"entries": [], "after": begin})
             last = follow(journal, folder, begin, asker, read_end(folder))
@@ -188,41 +186,34 @@ class Answers:
                 journal.close()
         return {"cancelled": True} if asker.cancelled.is_set() else {"last": last}
 
-    def _sync(self, request: Request, _asker: Asked) -> Result:
-        return self._runs.code.sync(check_run_id(request.get("run")), request.get("manifest"))
-
-    def _sync_take(self, request: Request, _asker: Asked) -> Result:
-        run = check_run_id(request.get("run"))
-        return self._runs.code.take(run, request.get("pieces"), request.get("data"))
-
-    def _trace(self, request: Request, asker: Asked) -> Result:
+    def _trace(self, request: AgentRequest, asker: Asked) -> Values:
         from distconsole_agent.server.traces import trace
 
-        return trace(request, asker, self._runs.folder(request.get("run")))
+        return trace(request, asker, self._runs.folder(request.run))
 
-    def _trace_take(self, request: Request, _asker: Asked) -> Result:
+    def _trace_take(self, request: AgentRequest, _asker: Asked) -> Values:
         from distconsole_agent.server.traces import take
 
-        return take(request, self._runs.folder(request.get("run")))
+        return take(request, self._runs.folder(request.run))
 
-    def _slurm(self, request: Request, asker: Asked) -> Result:
+    def _slurm(self, request: AgentRequest, asker: Asked) -> Values:
         from distconsole_agent.engines import slurm
 
         return slurm.do(request, inherit_environment(asker.environment), self._runs)
 
-    def _all_ranks(self) -> list[dict[str, Any]]:
+    def _all_ranks(self) -> list[RunningRank]:
         """Return the ranks to find on the GPUs; none if two runs would use the same numbers."""
         active = self._runs.active
         return active[0].rank_processes() if len(active) == 1 else []
 
 
-def _answer_roll_call(runs: NodeRuns, request: dict[str, Any]) -> dict[str, Any]:
+def _answer_roll_call(runs: NodeRuns, request: AgentRequest) -> Values:
     """Return the places of a run's ranks on this node; none for a finished run.
 
     Raises Refusal: ``bad_request`` or ``no_such_run``.
     """
-    seconds = read_call_seconds(request)
-    active = _attended(runs, request.get("run"))
+    seconds = request.call_seconds
+    active = _attended(runs, request.run)
     if active is None:
         calls = []
     elif (roll := active.roll) is not None:
@@ -233,17 +224,7 @@ def _answer_roll_call(runs: NodeRuns, request: dict[str, Any]) -> dict[str, Any]
     return {"ranks": calls, "time_ns": time.time_ns(), "host": os.uname().nodename}
 
 
-def _call_before_stop(runs: NodeRuns, request: dict[str, Any]) -> None:
-    """Keep the places of ranks that stand still; a stop at once (``grace`` 0) does not wait for it."""
-    if request.get("grace") == 0:
-        return
-    with contextlib.suppress(Refusal):
-        active = _attended(runs, request.get("run"))
-        if active is not None and (roll := active.roll) is not None:
-            roll.call_before_stop()
-
-
-def _attended(runs: NodeRuns, run: object) -> ActiveRun | None:
+def _attended(runs: NodeRuns, run: str) -> ActiveRun | None:
     """Return a run whose journal this agent writes or reads along; None if it is over."""
     if read_end(runs.folder(run)) is not None:
         return None
@@ -260,7 +241,7 @@ def _attended(runs: NodeRuns, run: object) -> ActiveRun | None:
     return active
 
 
-def _begin_at(journal: Journal, known: object, after: int) -> int:
+def _begin_at(journal: Journal, known: str | None, after: int) -> int:
     """Return how many of the first ``after`` entries, by the writer ``known``, are in the journal still.
 
     Raises:
@@ -271,7 +252,7 @@ def _begin_at(journal: Journal, known: object, after: int) -> int:
     if not journal.writable:
         found = Journal(journal.folder)
         found.read_signature()
-    if isinstance(known, str):
+    if known is not None:
         return found.still_has(known, after)
     if after > found.last_seq:
         raise bad_request(
@@ -286,7 +267,7 @@ def follow(
     folder: str,
     after: int,
     asker: Asked,
-    end: dict[str, Any] | None = None,
+    end: RunEnd | None = None,
     wall: Callable[[], float] = time.time,
 ) -> int:
     """Send the entries after ``after`` until the last, or until it is cancelled; return the last number.
@@ -315,22 +296,19 @@ def follow(
             if lines:
                 _send_in_items(lines, texts, asker, reader.journal_id)
             elif complete:
-                return _send_end(end, reader, asker)
+                if end is None or end.seq <= reader.last:
+                    break
+                # The journal has lost its last entry.
+                body = json.dumps(records.write(end._replace(journal=None)), separators=(",", ":"))
+                writer = reader.journal_id if end.journal is None else end.journal
+                asker.send_entries([body.encode("ascii")], writer)
+                return end.seq
             elif not journal.wait(max(reader.last, there), asker.cancelled.is_set, told):
                 break
         return reader.last
     finally:
         reader.close()
         texts.close()
-
-
-def _send_end(end: dict[str, Any] | None, reader: Reader, asker: Asked) -> int:
-    """Send the last entry if the journal has lost it; return the number of the last one."""
-    if end is None or end["seq"] <= reader.last:
-        return reader.last
-    writer = end.pop("journal", reader.journal_id)
-    asker.send_entries([json.dumps(end, separators=(",", ":")).encode("ascii")], writer)
-    return int(end["seq"])
 
 
 def _send_in_items(lines: list[bytes], texts: LogTexts, asker: Asked, journal_id: str) -> None:
@@ -368,7 +346,9 @@ class LogTexts:
         entry: dict[str, Any] = json.loads(body_of(line))
         length, name = entry.pop("length"), entry.pop("file")
         text = self._read(name, entry["offset"], length)
-        if self._is_late(entry) and self._has_more(name, entry["offset"] + length):
+        size = os.fstat(self._fds[name]).st_size if name in self._fds else 0
+        has_more = size - entry["offset"] - length > limits.LAST_UNCUT_BYTES
+        if has_more and self._is_late(entry):
             start, lines = self._left_out.get(name, (entry["offset"], 0))
             self._left_out[name] = (start, lines + text.count("\n"))
             text = ""
@@ -381,12 +361,7 @@ class LogTexts:
         entry["text"] = text
         return json.dumps(entry, separators=(",", ":")).encode("ascii")
 
-    def _has_more(self, name: str, end: int) -> bool:
-        size = os.fstat(self._fds[name]).st_size if name in self._fds else 0
-        return bool(size - end > limits.LAST_UNCUT_BYTES)
-
     def _read(self, name: str, offset: int, length: int) -> str:
-        """Return that part of the log; empty if the file was truncated."""
         try:
             if name not in self._fds:
                 path = os.path.join(self._folder, os.path.basename(name))

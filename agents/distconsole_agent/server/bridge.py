@@ -11,7 +11,7 @@ import time
 
 from distconsole_agent.contract.limits import CONNECT_SECONDS, FREED_MEMORY
 from distconsole_agent.contract.protocol import ErrorCode
-from distconsole_agent.contract.refusal import Refusal
+from distconsole_agent.contract.refusal import Refusal, start_failed
 from distconsole_agent.node_folder.folders import NodeFolders, Program, this_program
 from distconsole_agent.node_folder.node_owner import take_node_dir
 from distconsole_agent.server.joining import ANSWER_SECONDS, GREETING, copy
@@ -49,14 +49,13 @@ def reach_agent(folders: NodeFolders, program: Program, seconds: float) -> socke
         except (FileNotFoundError, ConnectionRefusedError, BlockingIOError):
             pass
         except OSError as error:
-            raise Refusal(ErrorCode.START_FAILED, f"{folders.socket}: {error.strerror}") from None
+            raise start_failed(f"{folders.socket}: {error.strerror}") from None
         starts += start_agent(folders, program)
         if starts > MAX_STARTS or time.monotonic() > deadline:
             from distconsole_agent.server.shim_calls import last_line
 
             words = last_line(folders.log)
-            raise Refusal(
-                ErrorCode.START_FAILED,
+            raise start_failed(
                 f"the agent could not be started{words and f': {words}'}",
                 f"look into {folders.log} on that node",
             )
@@ -98,7 +97,7 @@ def start_agent(folders: NodeFolders, program: Program) -> bool:
     except BlockingIOError:
         return False
     except OSError as error:
-        raise Refusal(ErrorCode.START_FAILED, f"cannot start the agent: {error}") from None
+        raise start_failed(f"cannot start the agent: {error}") from None
     finally:
         os.close(lock)
     return True

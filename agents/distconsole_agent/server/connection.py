@@ -10,22 +10,23 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
-from typing import Any
 
 from distconsole_agent.contract.limits import MAX_REQUESTS, SEND_SECONDS
 from distconsole_agent.contract.protocol import (
     MAX_LINE_BYTES,
     ErrorCode,
     ProtocolError,
+    Values,
     decode,
     encode,
 )
 from distconsole_agent.contract.refusal import Refusal, bad_request, storage
+from distconsole_agent.contract.requests import AgentRequest, read_request
 from distconsole_agent.system import unix
 from distconsole_agent.system.own_log import complain
 from distconsole_agent.system.threads import begin_thread
 
-Answer = Callable[[dict[str, Any], "Asked"], dict[str, Any]]
+Answer = Callable[[AgentRequest, "Asked"], Values]
 """Returns the result of a request, or raises a ``Refusal``."""
 
 IMMEDIATE = ("ping",)
@@ -35,6 +36,9 @@ RECEIVE_BYTES = 65536
 
 TOO_MANY_CONSOLES = Refusal(
     ErrorCode.TOO_MANY, "too many consoles are connected to this node", "close some of them"
+)
+TOO_MANY_REQUESTS = Refusal(
+    ErrorCode.TOO_MANY, "too many requests at a time", "wait for answers, or cancel streams"
 )
 NO_DESCRIPTORS = Refusal(
     ErrorCode.TOO_MANY,
@@ -78,7 +82,7 @@ class ConsoleConnection:
 
     def turn_away(self, refusal: Refusal) -> None:
         self._sock.settimeout(0)
-        self._send_quietly({"id": 0, "error": refusal.as_json()})
+        self._refuse(0, refusal)
         self._sock.close()
 
     def close(self) -> None:
@@ -87,7 +91,7 @@ class ConsoleConnection:
         except OSError:
             return
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: Values) -> None:
         """Send one message, as soon as the socket takes it. Raises OSError or ProtocolError."""
         self.send_line(encode(message))
 
@@ -102,7 +106,7 @@ class ConsoleConnection:
         except OSError:
             pass
         except ProtocolError as error:
-            self._send_quietly({"id": 0, "error": bad_request(str(error)).as_json()})
+            self._refuse(0, bad_request(str(error)))
         finally:
             with self._lock:
                 left = list(self._asked.values())
@@ -124,46 +128,42 @@ class ConsoleConnection:
             if len(held) > MAX_LINE_BYTES:
                 raise ProtocolError(f"a line of more than {MAX_LINE_BYTES} bytes")
 
-    def _take(self, request: dict[str, Any]) -> None:
-        number = request.get("id")
+    def _take(self, message: Values) -> None:
+        number = message.get("id")
         if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << 63:
             raise ProtocolError("a request without a number as its id")
         asked = Asked(self, number)
-        if request.get("op") == "cancel":
-            self._cancel(request.get("target"))
-            self._reply(asked, {})
-            return
-        if request.get("op") in IMMEDIATE:
-            self._answer(asked, request)
-            return
-        refusal = self._admit(asked)
-        if refusal is not None:
+        try:
+            request = read_request(AgentRequest, message)
+            if request.op == "cancel":
+                with self._lock:
+                    target = self._asked.get(request.target)
+                if target is not None:
+                    target.cancel()
+                self.send({"id": number, "result": {}})
+            elif request.op in IMMEDIATE:
+                self._answer(asked, request)
+            else:
+                self._begin_answer(asked, request)
+        except Refusal as refusal:
             self.send({"id": number, "error": refusal.as_json()})
-            return
+
+    def _begin_answer(self, asked: Asked, request: AgentRequest) -> None:
+        """Answer a request in a thread of its own. Raises Refusal if there are too many, or no thread is left."""
+        with self._lock:
+            if asked.number in self._asked:
+                raise bad_request(f"request {asked.number} is still being answered")
+            if len(self._asked) >= MAX_REQUESTS or not self._threads.acquire(blocking=False):
+                raise TOO_MANY_REQUESTS
+            self._asked[asked.number] = asked
         try:
             begin_thread(self._answer_aside, asked, request)
         except RuntimeError as error:
             self._count_out(asked)
-            complain(f"{request.get('op')}: {error}")
-            self.send({"id": number, "error": NO_THREADS.as_json()})
+            complain(f"{request.op}: {error}")
+            raise NO_THREADS from None
 
-    def _admit(self, asked: Asked) -> Refusal | None:
-        with self._lock:
-            if asked.number in self._asked:
-                return bad_request(f"request {asked.number} is still being answered")
-            too_many = len(self._asked) >= MAX_REQUESTS or not self._threads.acquire(
-                blocking=False
-            )
-            if too_many:
-                return Refusal(
-                    ErrorCode.TOO_MANY,
-                    "too many requests at a time",
-                    "wait for answers, or cancel streams",
-                )
-            self._asked[asked.number] = asked
-        return None
-
-    def _answer_aside(self, asked: Asked, request: dict[str, Any]) -> None:
+    def _answer_aside(self, asked: Asked, request: AgentRequest) -> None:
         try:
             self._answer(asked, request)
         finally:
@@ -174,41 +174,32 @@ class ConsoleConnection:
             self._asked.pop(asked.number, None)
         self._threads.release()
 
-    def _answer(self, asked: Asked, request: dict[str, Any]) -> None:
+    def _answer(self, asked: Asked, request: AgentRequest) -> None:
         try:
-            self._reply(asked, self._answer_to(request, asked))
+            self.send({"id": asked.number, "result": self._answer_to(request, asked)})
         except Refusal as refusal:
-            self._send_quietly({"id": asked.number, "error": refusal.as_json()})
+            self._refuse(asked.number, refusal)
         except ProtocolError as error:
-            self._refuse(asked, request, error)
+            self._report(asked, request, error)
         except (ConnectionError, BlockingIOError):
             # The console has gone, or does not read.
             self.close()
         except OSError as error:
             failed = storage(f"{error.filename or 'the node folder'}: {error.strerror or error}")
-            self._send_quietly({"id": asked.number, "error": failed.as_json()})
+            self._refuse(asked.number, failed)
         # The one guard: a request that finds a mistake of ours costs itself, not the agent.
         except Exception as error:  # noqa: BLE001
-            self._refuse(asked, request, error)
+            self._report(asked, request, error)
 
-    def _refuse(self, asked: Asked, request: dict[str, Any], error: Exception) -> None:
-        text = f"{request.get('op')}: {type(error).__name__}: {error}"
+    def _report(self, asked: Asked, request: AgentRequest, error: Exception) -> None:
+        text = f"{request.op}: {type(error).__name__}: {error}"
         complain(text)
-        refusal = Refusal(ErrorCode.INTERNAL, text[:500], "see the agent's log on that node")
-        self._send_quietly({"id": asked.number, "error": refusal.as_json()})
+        hint = "see the agent's log on that node"
+        self._refuse(asked.number, Refusal(ErrorCode.INTERNAL, text[:500], hint))
 
-    def _reply(self, asked: Asked, result: dict[str, Any]) -> None:
-        self.send({"id": asked.number, "result": result})
-
-    def _cancel(self, target: object) -> None:
-        with self._lock:
-            asked = self._asked.get(target) if isinstance(target, int) else None
-        if asked is not None:
-            asked.cancel()
-
-    def _send_quietly(self, message: dict[str, Any]) -> None:
+    def _refuse(self, number: int, refusal: Refusal) -> None:
         try:
-            self.send(message)
+            self.send({"id": number, "error": refusal.as_json()})
         except (OSError, ProtocolError):
             self.close()
 
@@ -228,7 +219,7 @@ class Asked:
         self._prefix = b'{"id":%d,"item":{"entries":[' % number
         self._wake: Callable[[], None] | None = None
 
-    def send_item(self, item: dict[str, Any]) -> None:
+    def send_item(self, item: Values) -> None:
         self._connection.send({"id": self.number, "item": item})
 
     def send_entries(self, entries: list[bytes], journal_id: str) -> None:

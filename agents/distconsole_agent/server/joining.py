@@ -55,7 +55,13 @@ def join(archive: str, size: int, node_dir: str) -> bool:
     try:
         if os.stat(archive).st_size != size or not _is_ours(node_dir):
             return False
-        agent = _connect(f"{node_dir}/{os.path.basename(archive)[: -len('.pyz')]}.sock")
+        # Not ``socket``: its import takes longer than all the rest.
+        import _socket
+
+        sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        sock.settimeout(ANSWER_SECONDS)
+        sock.connect(f"{node_dir}/{os.path.basename(archive)[: -len('.pyz')]}.sock")
+        agent = sock.detach()
         # Last: while an agent lives there the folder stays with its host.
         with open(f"{node_dir}/{OWNER}") as file:
             if not file.read().startswith(this_host()):
@@ -80,24 +86,23 @@ def _is_ours(node_dir: str) -> bool:
     return files_left and room.f_bavail * room.f_frsize > ROOM_BYTES and not room.f_flag & flags
 
 
-def _connect(path: str) -> int:
-    """Return a descriptor of a connection to the Unix socket ``path``, or raise OSError."""
-    # Not ``socket``: its import takes longer than all the rest.
-    import _socket
-
-    agent = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
-    agent.settimeout(ANSWER_SECONDS)
-    agent.connect(path)
-    return agent.detach()
-
-
 def copy(agent: int, source: int, sink: int) -> None:
     """Copy ``source`` to the agent and the agent to ``sink`` (descriptors), unbuffered, until either ends."""
     for fd in (agent, source, sink):
         os.set_blocking(fd, False)
     inward, outward = _Pipe(source, agent), _Pipe(agent, sink)
     while not (inward.ended or outward.ended):
-        ready = _wait(inward, outward)
+        wanted = {outward.sink: 0}
+        for pipe in (inward, outward):
+            # A source without room is left out: its hang-up would be reported again and again.
+            if pipe.room:
+                wanted[pipe.source] = wanted.get(pipe.source, 0) | select.POLLIN
+            if pipe.held:
+                wanted[pipe.sink] = wanted.get(pipe.sink, 0) | select.POLLOUT
+        poll = select.poll()
+        for fd, mask in wanted.items():
+            poll.register(fd, mask)
+        ready = dict(poll.poll())
         if ready.get(sink, 0) & (select.POLLERR | select.POLLNVAL):
             return
         gone = select.POLLHUP | select.POLLERR
@@ -105,20 +110,6 @@ def copy(agent: int, source: int, sink: int) -> None:
             pipe.step(bool(ready.get(pipe.source, 0) & (select.POLLIN | gone)))
     for pipe in (inward, outward):
         pipe.flush(FLUSH_SECONDS)
-
-
-def _wait(inward: _Pipe, outward: _Pipe) -> dict[int, int]:
-    wanted = {outward.sink: 0}
-    for pipe in (inward, outward):
-        # A source without room is left out: its hang-up would be reported again and again.
-        if pipe.room:
-            wanted[pipe.source] = wanted.get(pipe.source, 0) | select.POLLIN
-        if pipe.held:
-            wanted[pipe.sink] = wanted.get(pipe.sink, 0) | select.POLLOUT
-    poll = select.poll()
-    for fd, mask in wanted.items():
-        poll.register(fd, mask)
-    return dict(poll.poll())
 
 
 class _Pipe:
@@ -135,7 +126,14 @@ class _Pipe:
 
     def step(self, readable: bool) -> None:
         if readable and self.room:
-            self._read()
+            try:
+                data = os.read(self.source, min(self.room, 65536))
+                self.held += data
+                self.ended = not data
+            except BlockingIOError:
+                pass
+            except OSError:
+                self.ended = True
         if self.held:
             self._write()
 
@@ -145,16 +143,6 @@ class _Pipe:
             select.select([], [self.sink], [], max(0.0, deadline - time.monotonic()))
             if not self._write():
                 return
-
-    def _read(self) -> None:
-        try:
-            data = os.read(self.source, min(self.room, 65536))
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        self.held += data
-        self.ended = not data
 
     def _write(self) -> bool:
         try:

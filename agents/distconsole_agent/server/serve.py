@@ -128,7 +128,6 @@ class Agent:
                 return
 
     def _accept(self, listener: socket.socket, seconds: float) -> bool:
-        """Wait for a bridge; return True if one came."""
         listener.settimeout(seconds)
         try:
             sock, _address = listener.accept()
@@ -155,17 +154,14 @@ class Agent:
         elif full:
             connection.turn_away(TOO_MANY_CONSOLES)
         else:
-            self._begin(connection)
+            try:
+                connection.begin()
+            except RuntimeError as error:
+                # Present connections go on, and so do the runs.
+                complain(f"a connection is turned away: {error}")
+                self._connection_over(connection)
+                connection.turn_away(NO_THREADS)
         return True
-
-    def _begin(self, connection: ConsoleConnection) -> None:
-        try:
-            connection.begin()
-        except RuntimeError as error:
-            # Present connections go on, and so do the runs.
-            complain(f"a connection is turned away: {error}")
-            self._connection_over(connection)
-            connection.turn_away(NO_THREADS)
 
     def _compile(self) -> None:
         """Compile the program so that later ones start faster, once the waiting sessions have been served."""
@@ -183,7 +179,6 @@ class Agent:
 
 
 def _take_lock(path: str) -> int | None:
-    """Return the agent's lock, taken; None if another agent has it."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     deadline = time.monotonic() + LOCK_SECONDS
     while True:

@@ -7,11 +7,13 @@ import json
 import os
 import subprocess
 import time
-from typing import Any, Callable
+from typing import Callable
 
+from distconsole_agent.contract import records
 from distconsole_agent.contract.limits import SHIM_START_SECONDS
-from distconsole_agent.contract.protocol import ErrorCode
-from distconsole_agent.contract.refusal import Refusal
+from distconsole_agent.contract.protocol import ErrorCode, Values
+from distconsole_agent.contract.refusal import Refusal, start_failed
+from distconsole_agent.contract.requests import ShimRequest
 from distconsole_agent.journal.rings import RUN_VARIABLES
 from distconsole_agent.node_folder.folders import Program
 from distconsole_agent.supervisor.proctree import ENV_RUN_DIR
@@ -52,22 +54,22 @@ def start_shim(
         )
 
 
-def await_shim(folder: str, shim: subprocess.Popen[bytes]) -> dict[str, Any]:
+def await_shim(folder: str, shim: subprocess.Popen[bytes]) -> Values:
     """Return ``prepare``'s answer for a new shim, or raise Refusal with its last words."""
     prepared = poll_shim(folder, SHIM_START_SECONDS, lambda: shim.poll() is not None)
     if prepared is not None:
         return prepared
     words = last_line(os.path.join(folder, "shim.log")) or "it said nothing"
     how = f"code {shim.returncode}" if shim.poll() is not None else "no answer"
-    raise Refusal(ErrorCode.START_FAILED, f"the run's supervisor did not start ({how}): {words}")
+    raise start_failed(f"the run's supervisor did not start ({how}): {words}")
 
 
-def poll_shim(folder: str, seconds: float, is_over: Callable[[], bool]) -> dict[str, Any] | None:
+def poll_shim(folder: str, seconds: float, is_over: Callable[[], bool]) -> Values | None:
     """Return ``prepare``'s answer for the shim of the run in ``folder``; None if it is over, or not in time."""
     deadline, pause = time.monotonic() + seconds, 0.002
     while time.monotonic() < deadline and not is_over():
         with contextlib.suppress(OSError):
-            status = ask_shim(os.path.join(folder, "shim.sock"), {"op": "status"}, seconds)
+            status = ask_shim(os.path.join(folder, "shim.sock"), ShimRequest("status"), seconds)
             known = {key: status.get(key) for key in ("coordinator", "master_port")}
             return {**known, "shim_pid": status.get("pid")}
         time.sleep(pause)
@@ -75,10 +77,10 @@ def poll_shim(folder: str, seconds: float, is_over: Callable[[], bool]) -> dict[
     return None
 
 
-def ask_shim(path: str, request: dict[str, Any], seconds: float) -> dict[str, Any]:
+def ask_shim(path: str, request: ShimRequest, seconds: float) -> Values:
     """Return a shim's answer. Raises Refusal as it does, OSError when none comes in time."""
     with unix.connect(path, seconds) as shim:
-        shim.sendall(json.dumps(request).encode("ascii") + b"\n")
+        shim.sendall(json.dumps(records.write(request)).encode("ascii") + b"\n")
         answer = b""
         while not answer.endswith(b"\n"):
             chunk = shim.recv(MAX_ANSWER_BYTES)

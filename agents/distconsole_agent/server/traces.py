@@ -10,12 +10,14 @@ import re
 import time
 import zlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from distconsole_agent.contract.refusal import bad_request, read_number, storage
+from distconsole_agent.contract.protocol import Values
+from distconsole_agent.contract.refusal import bad_request, storage
+from distconsole_agent.contract.requests import AgentRequest
 from distconsole_agent.journal.rings import OFFSET_WANTED, TOLD_SUFFIX, WANTED_SUFFIX, read_headers
 from distconsole_agent.node_folder.folders import own_folder, write_private
-from distconsole_agent.node_folder.run_files import read_spec
+from distconsole_agent.node_folder.run_files import read_own_spec
 from distconsole_agent.supervisor.proctree import read_stat
 from distconsole_agent.system.room import disk_of
 
@@ -25,6 +27,14 @@ if TYPE_CHECKING:
 MAX_TRACE_SECONDS = 60.0
 MAX_WAIT_SECONDS = 600.0
 """Seconds for a rank's next step, and for its writing."""
+
+MAX_TRACE_BYTES = 1 << 40
+BOUNDS = (
+    ("seconds", 0.001, MAX_TRACE_SECONDS),
+    ("wait", 0.0, MAX_WAIT_SECONDS),
+    ("max_bytes", 1.0, MAX_TRACE_BYTES),
+    ("start_ns", 0.0, 2.0**63),
+)
 
 AHEAD_SECONDS = 0.3
 """Seconds from the request until ranks begin: all nodes have it by then."""
@@ -51,29 +61,35 @@ class _Wanted(NamedTuple):
     error: str = ""
 
 
-def trace(request: dict[str, Any], asker: Asked, folder: str) -> dict[str, Any]:
+def trace(request: AgentRequest, asker: Asked, folder: str) -> Values:
     """Have the run's ranks here traced at once, and report each trace when it can be taken.
 
     A rank that was asked for and does not train here is left out. Raises Refusal: ``bad_request``, ``storage``.
     """
-    seconds = _number(request, "seconds", 0.001, MAX_TRACE_SECONDS)
-    wait = _number(request, "wait", 0.0, MAX_WAIT_SECONDS)
-    most = int(_number(request, "max_bytes", 1.0, float(1 << 40)))
-    ranks = request.get("ranks")
-    if ranks is not None and not isinstance(ranks, list):
-        raise bad_request("ranks is a list of numbers, or null")
-    spec = read_spec(folder)
-    enclosed = folder if spec.get("enter") else None
-    rings = _training_ranks(str(spec.get("rings") or os.path.join(folder, "rings")), enclosed)
+    seconds, wait, ranks = request.seconds, request.wait, request.ranks
+    for name, least, greatest in BOUNDS:
+        if not least <= getattr(request, name) <= greatest:
+            raise bad_request(f"{name} is from {least:g} to {greatest:g}")
+    most = int(request.max_bytes)
+    spec = read_own_spec(folder)
+    enclosed = folder if spec.enter else None
+    rings = _training_ranks(spec.rings or os.path.join(folder, "rings"), enclosed)
     rings = {rank: ring for rank, ring in rings.items() if ranks is None or rank in ranks}
     place = os.path.join(folder, "traces")
     own_folder(place)
-    _remove_old(place)
-    _check_room(place, most * len(rings))
-    start_ns = int(_number(request, "start_ns", 0.0, 2.0**63))
-    start_ns = start_ns or time.time_ns() + int(AHEAD_SECONDS * 1e9)
+    for entry in os.scandir(place):  # what no console has fetched: it may have left
+        with contextlib.suppress(OSError):
+            if time.time() - entry.stat(follow_symlinks=False).st_mtime > KEPT_SECONDS:
+                os.unlink(entry.path)
+    wanted, free = most * len(rings), disk_of(place).free
+    if free < wanted:
+        raise storage(
+            f"{place} has {free >> 20} MiB free, and the traces may take {wanted >> 20} MiB",
+            "fewer ranks (--ranks), or a lower --max-mib",
+        )
+    start_ns = int(request.start_ns) or time.time_ns() + int(AHEAD_SECONDS * 1e9)
     give_up_ns = start_ns + int((seconds + wait) * 1e9)
-    asked = {"start_ns": start_ns, "give_up_ns": give_up_ns, "seconds": seconds}
+    asked: Values = {"start_ns": start_ns, "give_up_ns": give_up_ns, "seconds": seconds}
     waiting = {rank: _ask(rank, *ring, place, asked) for rank, ring in sorted(rings.items())}
     asker.send_item({"tracing": list(waiting)})
     # To the end even without a reader: files that ranks still write are removed.
@@ -85,13 +101,6 @@ def trace(request: dict[str, Any], asker: Asked, folder: str) -> dict[str, Any]:
                 asker.send_item(said)
         time.sleep(LOOK_SECONDS)
     return {"time_ns": time.time_ns()}
-
-
-def _number(request: dict[str, Any], key: str, least: float, most: float) -> float:
-    value = read_number(request.get(key, 0), key)
-    if not least <= value <= most:
-        raise bad_request(f"{key} is from {least:g} to {most:g}")
-    return value
 
 
 def _training_ranks(folder: str, enclosed: str | None) -> dict[int, tuple[str, int]]:
@@ -109,16 +118,7 @@ def _lives(pid: int) -> bool:
     return stat is not None and stat.state not in "ZX"
 
 
-def _check_room(folder: str, wanted: int) -> None:
-    free = disk_of(folder).free
-    if free < wanted:
-        raise storage(
-            f"{folder} has {free >> 20} MiB free, and the traces may take {wanted >> 20} MiB",
-            "fewer ranks (--ranks), or a lower --max-mib",
-        )
-
-
-def _ask(rank: int, ring: str, pid: int, place: str, asked: dict[str, Any]) -> _Wanted:
+def _ask(rank: int, ring: str, pid: int, place: str, asked: Values) -> _Wanted:
     """Write the request, then increment the byte that the rank looks at after each step."""
     one = _Wanted(rank, pid, 0, ring, os.path.join(place, f"{rank}-{pid}-0.json"))
     try:
@@ -137,18 +137,18 @@ def _ask(rank: int, ring: str, pid: int, place: str, asked: dict[str, Any]) -> _
     return one
 
 
-def _ended(waiting: list[_Wanted], is_late: bool) -> Iterator[tuple[_Wanted, dict[str, Any]]]:
+def _ended(waiting: list[_Wanted], is_late: bool) -> Iterator[tuple[_Wanted, Values]]:
     """Yield the outcome of each rank that is done, or will send nothing."""
     for one in waiting:
         lives = _lives(one.pid)
-        told = {"error": one.error} if one.error else _read_told(one)
+        told: Values | None = {"error": one.error} if one.error else _read_told(one)
         if told is not None:
             yield one, told
         elif not lives or is_late:
             yield one, {"error": GONE if not lives else LATE}
 
 
-def _read_told(one: _Wanted) -> dict[str, Any] | None:
+def _read_told(one: _Wanted) -> Values | None:
     try:
         with open(one.path + TOLD_SUFFIX, "rb") as file:
             told = json.loads(file.read(MAX_TOLD_BYTES))
@@ -157,9 +157,9 @@ def _read_told(one: _Wanted) -> dict[str, Any] | None:
     return told if isinstance(told, dict) and told.get("wanted") == one.counted else None
 
 
-def _pack(one: _Wanted, told: dict[str, Any], most: int) -> dict[str, Any]:
+def _pack(one: _Wanted, told: Values, most: int) -> Values:
     """Compress a rank's trace (gzip, RFC 1952) and return its message; remove the rank's file."""
-    said: dict[str, Any] = {"rank": one.rank, "told": told, "bytes": 0, "name": "", "packed": 0}
+    said: Values = {"rank": one.rank, "told": told, "bytes": 0, "name": "", "packed": 0}
     try:
         said["bytes"] = size = os.stat(one.path, follow_symlinks=False).st_size
         if size > most:
@@ -185,13 +185,15 @@ def _compress(path: str, packed: str) -> int:
         return file.tell()
 
 
-def take(request: dict[str, Any], folder: str) -> dict[str, Any]:
+def take(request: AgentRequest, folder: str) -> Values:
     """Return a piece of a packed trace from ``offset``; the last piece removes it. Raises Refusal: ``bad_request``."""
-    name = request.get("name")
-    if not isinstance(name, str) or not NAME.fullmatch(name):
+    name = request.name
+    if not NAME.fullmatch(name):
         raise bad_request("name is that of a trace")
     path = os.path.join(folder, "traces", name)
-    offset = int(_number(request, "offset", 0.0, float(1 << 40)))
+    if not 0 <= request.offset <= MAX_TRACE_BYTES:
+        raise bad_request(f"offset is from 0 to {MAX_TRACE_BYTES:g}")
+    offset = int(request.offset)
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -208,11 +210,3 @@ def _remove(one: _Wanted) -> None:
     for path in (one.ring + WANTED_SUFFIX, one.path, one.path + TOLD_SUFFIX):
         with contextlib.suppress(OSError):
             os.unlink(path)
-
-
-def _remove_old(place: str) -> None:
-    """Remove files that no console has fetched: it may have left."""
-    for entry in os.scandir(place):
-        with contextlib.suppress(OSError):
-            if time.time() - entry.stat(follow_symlinks=False).st_mtime > KEPT_SECONDS:
-                os.unlink(entry.path)

@@ -12,8 +12,10 @@ import json
 import os
 import re
 import signal
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from distconsole_agent.contract import records
+from distconsole_agent.contract.records import Positive
 from distconsole_agent.coordination.blame import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
 from distconsole_agent.system.kernel_files import end_of, read_foreign
 
@@ -206,31 +208,32 @@ def describe_exit(exit_code: int, number: int | None, out_of_memory: bool | None
     return f"killed by signal {number}"
 
 
+class _Noted(NamedTuple):
+    """The hook's file on an uncaught exception."""
+
+    time_ns: Positive
+    rank: object = None
+    type: str = ""
+    message: str = ""
+    traceback: str = ""
+    retried: bool = False
+
+
 def _read_one(path: str, pid: int) -> Raised | None:
     try:
         text = read_foreign(path, MAX_ERROR_FILE_BYTES + 1)
-        raw = json.loads(text) if len(text) <= MAX_ERROR_FILE_BYTES else None
+        noted = records.read(_Noted, json.loads(text))
     except (OSError, ValueError, RecursionError):
         return None
-    return _validate(raw, pid) if isinstance(raw, dict) else None
-
-
-def _validate(raw: dict[str, Any], pid: int) -> Raised | None:
-    t_ns, rank = raw.get("time_ns"), raw.get("rank")
-    if isinstance(t_ns, bool) or not isinstance(t_ns, int) or not 0 < t_ns < 1 << 63:
+    error = f"{noted.type}: {noted.message}" if noted.message else noted.type
+    if not error or len(text) > MAX_ERROR_FILE_BYTES:
         return None
+    rank = noted.rank
     if isinstance(rank, bool) or not isinstance(rank, int) or not 0 <= rank < 1 << 31:
         rank = -1
-    kind, message, traceback = (
-        text if isinstance(text := raw.get(key), str) else ""
-        for key in ("type", "message", "traceback")
-    )
-    error = f"{kind}: {message}" if message else kind
-    if not error:
-        return None
-    error = headline(error, traceback)[:MAX_ERROR_CHARS]
-    retried = raw.get("retried") is True
-    return Raised(pid, rank, t_ns, error, traceback[-MAX_TRACEBACK_CHARS:], retried)
+    error = headline(error, noted.traceback)[:MAX_ERROR_CHARS]
+    traceback = noted.traceback[-MAX_TRACEBACK_CHARS:]
+    return Raised(pid, rank, noted.time_ns, error, traceback, noted.retried)
 
 
 def _traceback(lines: list[str], heads: list[int]) -> FailureWords:

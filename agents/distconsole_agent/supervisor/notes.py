@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from distconsole_agent.coordination.link import NODE_LOST
+from distconsole_agent.contract import records
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,64 +19,79 @@ MAX_LOGS_NAMED = 4
 UNSUPERVISED, RECORD_CUT = "run.unsupervised", "run.record_cut"
 NOTICE_UNTOLD = "run.notice_untold"
 
-Note = dict[str, Any]
+NODE_LOST = "run.node_lost"
 
 
-def info(check: str, summary: str, hint: str = "", **more: Any) -> Note:
-    """Return a note as the journal has it; ``more`` are its ``rank``, ``host`` and ``seen``."""
-    return {"check": check, "severity": "info", "summary": summary, "hint": hint, **more}
+class RunNote(NamedTuple):
+    """A message for the operator of a run, as ``protocol`` describes it."""
+
+    check: str
+    severity: str
+    summary: str
+    hint: str = ""
+    rank: int | None = None
+    host: str | None = None
+    seen: str | None = None
+
+    def entry(self, t: float) -> dict[str, Any]:
+        """Return it as an entry of the journal, of UNIX time ``t``."""
+        return {"t": round(t, 6), "kind": "note", **records.write(self)}
 
 
-def warn(check: str, summary: str, hint: str, **more: Any) -> Note:
-    return {**info(check, summary, hint, **more), "severity": "warn"}
+def info(check: str, summary: str, hint: str = "", **more: Any) -> RunNote:
+    return RunNote(check, "info", summary, hint, **more)
 
 
-def fail(check: str, summary: str, hint: str, **more: Any) -> Note:
-    return {**info(check, summary, hint, **more), "severity": "fail"}
+def warn(check: str, summary: str, hint: str, **more: Any) -> RunNote:
+    return RunNote(check, "warn", summary, hint, **more)
 
 
-def supervisor_break(told: str) -> Note:
+def fail(check: str, summary: str, hint: str, **more: Any) -> RunNote:
+    return RunNote(check, "fail", summary, hint, **more)
+
+
+def supervisor_break(told: str) -> RunNote:
     summary = "the run's supervisor on this node broke; its processes have been killed"
     return fail("run.supervisor_broke", summary, f"please report this: {told[-2000:]}")
 
 
-def leftover(pids: Sequence[int], programs: Sequence[str]) -> Note:
+def leftover(pids: Sequence[int], programs: Sequence[str]) -> RunNote:
     summary = f"{len(pids)} processes outlived their rank and are being ended: {_join_pids(pids)}"
     seen = ", ".join(programs[:MAX_PIDS_NAMED])
     return info("run.leftover", summary, "a script should end what it starts", seen=seen)
 
 
-def swallowed(rank: int, error: str, is_all: bool) -> Note:
+def swallowed(rank: int, error: str, is_all: bool) -> RunNote:
     """Return the note that a torchrun failed below a process that ended with 0; ``seen`` is how, if no other can have trained."""
     hint = "where the script goes on without its training: set -e in its first lines"
     summary, seen = ("torchrun failed", error) if is_all else (f"torchrun failed: {error}", "")
     return info("run.launcher_failed", summary, hint, rank=rank, seen=seen)
 
 
-def port_stranger(told: str) -> Note:
+def port_stranger(told: str) -> RunNote:
     hint = "start the run again: it takes another port; see docs/site/security.md for who may listen there"
     return fail("run.port", told, hint)
 
 
-def port_conflict(port: int) -> Note:
+def port_conflict(port: int) -> RunNote:
     """Return the note that a program of this user's, but not of the run, listens there."""
     summary = f"port {port}, where the ranks meet, is listened on by a process that the run did not start"
     hint = f"see which: ss -ltnp sport = :{port}; where it is of another job, the two mix"
     return warn("run.port", summary, hint)
 
 
-def unkillable(host: str, pids: Sequence[int]) -> Note:
+def unkillable(host: str, pids: Sequence[int]) -> RunNote:
     summary = f"processes on {host} do not end on SIGKILL: {_join_pids(pids)}"
     hint = "the kernel holds them: dmesg and /proc/PID/wchan say whether for a disk, a mount, a driver"
     return fail("run.unkillable", summary, hint)
 
 
-def missing_start(minutes: float) -> Note:
+def missing_start(minutes: float) -> RunNote:
     summary = f"the run was prepared and not started for {minutes:g} minutes"
     return warn("run.never_started", summary, "start it again")
 
 
-def node_lost(host: str, then: str, seconds: float, why: str) -> Note:
+def node_lost(host: str, then: str, seconds: float, why: str) -> RunNote:
     """Return the note that ``host`` is lost (it was silent for this long, unless ``why`` is known)."""
     if why:
         hint = f"look for what ended it: dmesg on {host} names whom the OOM killer ended"
@@ -89,7 +104,7 @@ def node_lost(host: str, then: str, seconds: float, why: str) -> Note:
     return fail(NODE_LOST, summary, hint, host=host)
 
 
-def supervision_loss(hosts: Sequence[str], seconds: float, give_up: float) -> Note:
+def supervision_loss(hosts: Sequence[str], seconds: float, give_up: float) -> RunNote:
     summary = (
         f"{_hosts_were(hosts)} not heard of for {seconds:g} s: the run goes on unsupervised there"
     )
@@ -100,12 +115,12 @@ def supervision_loss(hosts: Sequence[str], seconds: float, give_up: float) -> No
     return warn(UNSUPERVISED, summary, hint)
 
 
-def supervision_return(hosts: Sequence[str], seconds: float) -> Note:
+def supervision_return(hosts: Sequence[str], seconds: float) -> RunNote:
     summary = f"{_hosts_were(hosts)} heard of again after {seconds:.0f} s: the run is supervised"
     return info(UNSUPERVISED, summary)
 
 
-def connection_lost(quiet: dict[str, float], again_after: float) -> Note:
+def connection_lost(quiet: dict[str, float], again_after: float) -> RunNote:
     """Return the note that Open MPI failed to connect ranks while ``quiet`` hosts (-> seconds) were unheard.
 
     ``again_after``: seconds until another attempt begins if the ranks still wait; 0 without one.
@@ -126,19 +141,19 @@ def not_heard_of(quiet: dict[str, float]) -> str:
     return f"{_hosts_were(sorted(quiet))} not heard of for {max(quiet.values()):.0f} s"
 
 
-def cut_off(host: str, first: str, seconds: float) -> Note:
+def cut_off(host: str, first: str, seconds: float) -> RunNote:
     """Return the note of a node that has lost ``first``: the others may go on without it."""
     summary = f"{host} has not heard of {first} for {seconds:g} s and ended its ranks"
     hint = f"see whether {host} reaches the other nodes over the training network"
     return warn("run.cut_off", summary, hint)
 
 
-def no_restart(why: str) -> Note:
+def no_restart(why: str) -> RunNote:
     hint = "distconsole rerun starts the run again, with another id"
     return warn("run.not_restarted", f"not restarted: {why}", hint)
 
 
-def output_loss(host: str, logs: Sequence[OutputStream], *, over: bool) -> Note:
+def output_loss(host: str, logs: Sequence[OutputStream], *, over: bool) -> RunNote:
     """Return the note that output of ranks is dropped, with the total when the run is over."""
     named = [
         f"{log.dropped_lines:,} lines ({log.dropped_bytes:,} bytes) of {_log_name(log.name)}"
@@ -151,7 +166,7 @@ def output_loss(host: str, logs: Sequence[OutputStream], *, over: bool) -> Note:
     return warn("run.output_dropped", summary, hint)
 
 
-def disk_low(host: str, folder: str, disk: Disk) -> Note:
+def disk_low(host: str, folder: str, disk: Disk) -> RunNote:
     summary = (
         f"the disk of {folder} on {host} is nearly full: {disk.free} of {disk.total} bytes "
         f"are free ({disk.free / disk.total:.0%})"
@@ -163,7 +178,7 @@ def disk_low(host: str, folder: str, disk: Disk) -> Note:
     return warn("run.disk_low", summary, hint)
 
 
-def rings_unread(count: int, why: str) -> Note:
+def rings_unread(count: int, why: str) -> RunNote:
     summary = (
         f"{'1 ring' if count == 1 else f'{count} rings'} cannot be read: {why}; what these "
         "processes record is not shown, until it can be; the training goes on"
@@ -172,36 +187,36 @@ def rings_unread(count: int, why: str) -> Note:
     return warn("run.rings_unread", summary, hint)
 
 
-def unwatched(pid: int, why: str) -> Note:
+def unwatched(pid: int, why: str) -> RunNote:
     summary = f"process {pid} has imported torch without the hook: {why}; its steps are not shown"
     hint = "let --setup and wrappers keep PYTHONPATH, and a container see the node folder; --no-watch expects no steps"
     return warn("run.unwatched", summary, hint)
 
 
-def rare_looks(rank: int, milliseconds: int) -> Note:
+def rare_looks(rank: int, milliseconds: int) -> RunNote:
     summary = f"rank {rank} notes its waits for other ranks every {milliseconds} ms only, to slow nothing"
     hint = "who waits for whom is less exact: it waits very often in a step, or lacks processors"
     return info("run.rare_looks", summary, hint, rank=rank)
 
 
-def two_trainings(rank: int, pids: Sequence[int]) -> Note:
+def two_trainings(rank: int, pids: Sequence[int]) -> RunNote:
     summary = f"two processes train as rank {rank} (pid {_join_pids(pids)}): trainings beside each other are shown as one"
     hint = "start each by a distconsole run of its own, or one after the other"
     return warn("run.two_trainings", summary, hint, rank=rank)
 
 
-def record_cut(entries: int, logs: str) -> Note:
+def record_cut(entries: int, logs: str) -> RunNote:
     summary = f"the disk is full: {entries} entries of windows and output, the last of this run, are not kept"
     return warn(RECORD_CUT, summary, f"the output itself is in {logs}")
 
 
-def record_unkept(why: str) -> Note:
+def record_unkept(why: str) -> RunNote:
     summary = f"the disk does not keep the record of this run for good: {why}"
     hint = "it is told here, and may be lost on that host with its power; see there: dmesg -T"
     return warn(RECORD_CUT, summary, hint)
 
 
-def notice_untold(host: str, why: str) -> Note:
+def notice_untold(host: str, why: str) -> RunNote:
     return warn(
         NOTICE_UNTOLD,
         f"{host} could not tell of this run: the webhook {why}",
@@ -209,7 +224,7 @@ def notice_untold(host: str, why: str) -> Note:
     )
 
 
-def record_damage(lost_bytes: int, last_seq: int) -> Note:
+def record_damage(lost_bytes: int, last_seq: int) -> RunNote:
     summary = (
         f"the end of this run's record was damaged here: {lost_bytes} bytes behind entry {last_seq} "
         "were cut off"
@@ -221,7 +236,7 @@ def record_damage(lost_bytes: int, last_seq: int) -> Note:
     return warn("run.journal_cut", summary, hint)
 
 
-def supervisor_lost(reason: str, left: Sequence[int], *, outlived: bool) -> Note:
+def supervisor_lost(reason: str, left: Sequence[int], *, outlived: bool) -> RunNote:
     """Return the note that the shim has died, and which processes stay."""
     summary = reason or "the run's supervisor on this node is gone"
     summary += "; its processes have been killed"

@@ -79,8 +79,11 @@ def find_failure(
     assert ended is not None
     if ended.exit_code == 0:
         return None
-    raised = _find_exception(spec, rank, errors_dir)
-    number = -1 if raised is None else _blamed_rank(spec, rank, raised)
+    raised, number = _find_exception(spec, rank, errors_dir), -1
+    if raised is not None and spec.rings is not None:
+        own = rank.is_of(raised.pid, raised.rank) if spec.engine_ranks else raised.rank < 0
+        words = f"{raised.error}\n{raised.traceback}"
+        number = find_child_rank(words, rank.inner, spec.rings) if own else -1
     if raised is not None and number >= 0:
         # A process that blames a child of its own is no rank, even if the plan has it as one.
         raised, spec = raised._replace(rank=number), spec._replace(engine_ranks=False)
@@ -153,14 +156,6 @@ def _make_failure(
     culprit = _global_rank(spec, rank, raised, said)
     node = spec.node_index
     return Failure(node, culprit, rank.pid, t_ns, exit_code, number, error, traceback)
-
-
-def _blamed_rank(spec: RunSpec, rank: RankProcess, raised: failures.Raised) -> int:
-    """Return the rank that a script's own spawner blames; -1 without one."""
-    own = rank.is_of(raised.pid, raised.rank) if spec.engine_ranks else raised.rank < 0
-    if not own or spec.rings is None:
-        return -1
-    return find_child_rank(f"{raised.error}\n{raised.traceback}", rank.inner, spec.rings)
 
 
 def _engine_said(rank: RankProcess, raised: failures.Raised | None) -> failures.EngineSaid | None:

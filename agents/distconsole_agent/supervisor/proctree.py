@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from distconsole_agent.system.command_lines import read_target, split_words
-from distconsole_agent.system.procfs import read_head
+from distconsole_agent.system.procfs import read_head, stat_fields
 
 ENV_RUN_DIR = "DISTCONSOLE_RUN_DIR"
 """The run's folder on this node. The run's id would not do: where several nodes of a run live on
@@ -102,9 +102,7 @@ def read_stat(pid: int) -> Stat | None:
             text = file.read()
     except OSError:
         return None
-    # The command, field 2, is in parentheses and may hold anything, also parentheses (proc(5)).
-    name, _, rest = text.rpartition(b")")
-    fields = rest.split()
+    name, fields = stat_fields(text)
     if len(fields) < 20:
         return None
     return Stat(
@@ -112,7 +110,7 @@ def read_stat(pid: int) -> Stat | None:
         ppid=int(fields[1]),
         pgid=int(fields[2]),
         starttime=int(fields[19]),
-        name=os.fsdecode(name[name.find(b"(") + 1 :]),
+        name=os.fsdecode(name),
         flags=int(fields[6]),
     )
 
@@ -172,17 +170,14 @@ def pids_of_run(run_dir: str, *, doubtful: bool = False) -> dict[int, Stat]:
     found = {}
     for (pid, then), text in zip(before.items(), texts.values()):
         words = text.split(b"\0") if text is not None else []
-        if (mark in words and not _is_of_another_job(words)) or (doubtful and text is None):
+        named = dict(word.partition(b"=")[::2] for word in words) if mark in words else {}
+        job = named.get(os.fsencode(ENV_JOB))
+        is_ours = named and job in (None, named.get(os.fsencode(SLURM_JOB), b""))
+        if is_ours or (doubtful and text is None):
             now = read_stat(pid)
             if now is not None and now.state not in "ZX" and now.is_of(then):
                 found[pid] = now
     return found
-
-
-def _is_of_another_job(words: list[bytes]) -> bool:
-    named = dict(word.partition(b"=")[::2] for word in words)
-    of_rank = named.get(os.fsencode(ENV_JOB))
-    return of_rank is not None and named.get(os.fsencode(SLURM_JOB), b"") != of_rank
 
 
 def read_environ(pid: int) -> dict[bytes, bytes]:

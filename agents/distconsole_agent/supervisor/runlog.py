@@ -6,8 +6,11 @@ import contextlib
 import fcntl
 import json
 import os
-from typing import TYPE_CHECKING, Any, Callable
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
+from distconsole_agent.contract import records
 from distconsole_agent.node_folder.folders import write_private
 from distconsole_agent.supervisor.proctree import read_stat
 from distconsole_agent.system import steady
@@ -56,6 +59,42 @@ def is_over(run_dir: str) -> bool:
     return '"event":"ended"' in end_of(os.path.join(run_dir, LOG_FILE), TAIL_BYTES)
 
 
+class ShimEvent(NamedTuple):
+    """A line of ``shim.jsonl``: ``t_ns`` is the wall clock's, ``boot_ns`` since the boot (the first version lacks it)."""
+
+    event: str
+    t_ns: int
+    boot_ns: int | None = None
+    rank: int | None = None
+    local_rank: int | None = None
+    pid: int | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    terminated: bool = False
+    error: str | None = None
+    traceback: str | None = None
+    final: str = ""
+    reason: str = ""
+    state: str | None = None
+    first_failure: object = None
+    restart: int = 0
+    of: int | None = None
+    checkpoint: object = None
+    pause: float | None = None
+    check: str = ""
+    severity: str = ""
+    summary: str = ""
+    hint: str = ""
+    host: str | None = None
+    seen: str | None = None
+    more: Mapping[str, object] = MappingProxyType({})
+
+    @property
+    def moment_ns(self) -> int:
+        """When it happened, by the clock that cannot be set."""
+        return self.boot_ns or self.t_ns
+
+
 class RunLog:
     """Appends events, each with one write and in order."""
 
@@ -99,8 +138,8 @@ class RunLog:
     def write_verdict(self, verdict: RunVerdict) -> None:
         """Write ``verdict.json`` aside and rename it; then append the event."""
         with contextlib.suppress(OSError):
-            write_private(os.path.join(self._run_dir, "verdict.json"), verdict.as_json())
-        self.write("verdict", **verdict.as_json())
+            write_private(os.path.join(self._run_dir, "verdict.json"), records.write(verdict))
+        self.write("verdict", **records.write(verdict))
 
     def close(self) -> None:
         os.close(self._fd)

@@ -10,11 +10,13 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from typing import Any
+from typing import Callable
 
+from distconsole_agent.contract import records
 from distconsole_agent.contract.protocol import ErrorCode
-from distconsole_agent.contract.refusal import Refusal, bad_request
-from distconsole_agent.contract.runspec import RunSpec
+from distconsole_agent.contract.refusal import Refusal, bad_request, start_failed
+from distconsole_agent.contract.requests import ShimRequest
+from distconsole_agent.contract.runspec import RunSpec, clamp_grace
 from distconsole_agent.coordination import blame
 from distconsole_agent.coordination.channel import times_for
 from distconsole_agent.coordination.coordinator import Coordinator
@@ -38,9 +40,6 @@ from distconsole_agent.supervisor.control import (
     Answer,
     Reply,
     ShimSocket,
-    read_endpoint,
-    read_master_port,
-    read_stop,
 )
 from distconsole_agent.supervisor.killing import Kills, count_kills
 from distconsole_agent.supervisor.processes import (
@@ -153,15 +152,19 @@ class Shim:
 
     # Requests
 
-    def _answer(self, request: dict[str, Any], reply: Reply) -> Answer | None:
-        op = request.get("op")
+    def _answer(self, request: ShimRequest, reply: Reply) -> Answer | None:
+        op = request.op
         if op == "status":
             return self._status()
         if op == "start":
             self._start(request, reply)
             return None
         if op == "stop":
-            self._request_stop(*read_stop(request, self._spec.grace))
+            if request.reason not in blame.STOP_EXIT_CODES:
+                why = f"a run is not stopped for {request.reason!r}"
+                raise bad_request(why, "user, sigint or sigterm")
+            given = self._spec.grace if request.grace is None else clamp_grace(request.grace)
+            self._request_stop(request.reason, given)
             return {"ok": True, "stopping": True}
         if op == "kill":
             self._request_stop(self._stop.reason if self._stop else blame.USER, 0.0)
@@ -193,20 +196,22 @@ class Shim:
         except OSError as error:
             why = f"cannot listen on {address}: {error.strerror or error}"
             hint = f"{address} must be an address of {self._spec.host}; --nic names the interface"
-            self._refused = Refusal(ErrorCode.START_FAILED, why, hint)
+            self._refused = start_failed(why, hint)
             self._loop.call_later(PREPARED_SECONDS, self._loop.stop)
             return None, None
 
-    def _start(self, request: dict[str, Any], reply: Reply) -> None:
+    def _start(self, request: ShimRequest, reply: Reply) -> None:
         if self._refused is not None:
             raise self._refused
         if self._state != "prepared":
             raise bad_request(f"the run is {self._state} already")
-        port = read_master_port(request)
-        if self._held is not None:
-            port = self._held.port
+        port = request.master_port if self._held is None else self._held.port
         if self._link is None:
-            endpoint = read_endpoint(request)
+            endpoint = request.coordinator
+            if endpoint is None:
+                raise bad_request(
+                    "the start of this node needs the coordinator's address and port"
+                )
             keep_endpoint(self._run_dir, endpoint)
             self._link = Peer(self._loop, self._spec, endpoint, self._events, self._times)
         self._link.begin()
@@ -252,7 +257,7 @@ class Shim:
 
     def _cannot_start(self, why: str, hint: str) -> None:
         self._note(notes.fail("run.start", why, hint))
-        self._answer_start(Refusal(ErrorCode.START_FAILED, why, hint))
+        self._answer_start(start_failed(why, hint))
         self._fail(self._own_failure(why))
 
     def _own_failure(self, error: str, exit_code: int = 126) -> blame.Failure:
@@ -289,7 +294,7 @@ class Shim:
         else:
             where = f"rank {rank.spec.rank} on {self._spec.host}: {failure.error}"
             self._note(notes.fail("run.start", where, failure.hint, rank=rank.spec.rank))
-            self._answer_start(Refusal(ErrorCode.START_FAILED, where, failure.hint))
+            self._answer_start(start_failed(where, failure.hint))
         if not self._ranks.starting:
             self._settle_start()
 
@@ -434,6 +439,18 @@ class Shim:
 
     # Another attempt
 
+    def _call_in_attempt(
+        self, seconds: float, do: Callable[[], None], unless: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Do something later, unless another attempt runs by then."""
+        restart = self._restart
+
+        def do_now() -> None:
+            if restart == self._restart and not unless():
+                do()
+
+        self._loop.call_later(seconds, do_now)
+
     def _renew(self) -> tuple[int, str | None]:
         """Give a rendezvous that no rank of an earlier attempt knows, and the checkpoint."""
         assert self._coordinator is not None
@@ -447,8 +464,9 @@ class Shim:
     def _tell_restart(
         self, restart: Restart, failed: blame.RunVerdict, pause_seconds: float
     ) -> None:
-        more = {"pause": round(pause_seconds, 3), "first_failure": failed.first_failure}
-        self._log.write("restart", **restart.as_json(), **more)
+        first = failed.first_failure and records.write(failed.first_failure)
+        pause = round(pause_seconds, 3)
+        self._log.write("restart", **restart.as_json(), pause=pause, first_failure=first)
 
     def _again(self, restart: Restart) -> None:
         """Restart the ranks, unless this node alone has a request to stop."""
@@ -494,14 +512,13 @@ class Shim:
             self._loop.call_later(OUTPUT_SECONDS, self._look_at_output)
 
     def _tell_of_output(self, *, over: bool) -> None:
-        """Say that output of the ranks is dropped when it begins, and how much it was at the end."""
-        dropped = self._output.dropped()
-        if dropped:
+        """Report that output of the ranks is dropped when it begins, and how much it was at the end."""
+        if dropped := self._output.dropped():
             self._told_of_output = True
             self._note(notes.output_loss(self._spec.host, dropped, over=over))
 
-    def _note(self, note: dict[str, Any]) -> None:
-        self._log.write("note", **note)
+    def _note(self, note: notes.RunNote) -> None:
+        self._log.write("note", **records.write(note))
 
 
 def load_late() -> None:

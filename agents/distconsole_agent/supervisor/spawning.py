@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import os
 import pwd
 import signal
@@ -13,6 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, NoReturn
 
 from distconsole_agent.node_folder.folders import NodeFolders
+from distconsole_agent.node_folder.proofs import may_be_held
 from distconsole_agent.system.descriptors import give_back_limit
 from distconsole_agent.system.loop import Loop, Timer
 from distconsole_agent.system.memory import memory_file
@@ -174,13 +174,19 @@ def _become(
             _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != parent:  # it died before it could be noticed
                 os.kill(os.getpid(), signal.SIGKILL)
-        _reset_signals(command.blocked)
+        signal.set_wakeup_fd(-1)
+        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, command.blocked)
         give_back_limit()
         stage = 2
         _redirect(command)
         stage = 1
         os.chdir(command.workdir)
-        _close_others((*kept, report_fd))
+        first, highest = 3, max(int(name) for name in os.listdir("/proc/self/fd"))
+        for descriptor in (*sorted((*kept, report_fd)), highest + 1):
+            os.closerange(first, descriptor)
+            first = descriptor + 1
         for descriptor in kept:
             os.set_inheritable(descriptor, True)
         stage = 3
@@ -198,14 +204,6 @@ def _exit_code(number: int, stage: int) -> int:
     return NOT_FOUND_EXIT_CODE if missing else NOT_EXECUTABLE_EXIT_CODE
 
 
-def _reset_signals(blocked: tuple[int, ...]) -> None:
-    signal.set_wakeup_fd(-1)
-    for number in signal.valid_signals():
-        if number not in (signal.SIGKILL, signal.SIGSTOP):
-            signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-
-
 def _redirect(command: ChildCommand) -> None:
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
     out, err = command.pipes or (command.stdout_path, command.stderr_path)
@@ -214,13 +212,6 @@ def _redirect(command: ChildCommand) -> None:
         os.dup2(fd, target, inheritable=True)
         if fd != target:
             os.close(fd)
-
-
-def _close_others(kept: tuple[int, ...]) -> None:
-    first, highest = 3, max(int(name) for name in os.listdir("/proc/self/fd"))
-    for descriptor in (*sorted(kept), highest + 1):
-        os.closerange(first, descriptor)
-        first = descriptor + 1
 
 
 def _prctl(option: int, value: int) -> None:
@@ -280,15 +271,5 @@ class AgentWatch:
 
 
 def agent_lives(lock_path: str) -> bool:
-    """Return True if a process holds the agent's lock; a lock that cannot be tested counts as held."""
-    try:
-        lock = os.open(lock_path, os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError:
-        return True
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(lock)
-    return False
+    """Return True if a process holds the agent's lock; one that cannot be tested counts as held."""
+    return may_be_held(lock_path) or not os.path.isdir(os.path.dirname(lock_path))

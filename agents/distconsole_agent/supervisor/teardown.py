@@ -247,7 +247,12 @@ class Rounds:
         self._ended = self._ended or bool(doomed)
         for pid, stat in doomed.items():
             _terminate_one(pid, stat)
-        self._loop.call_later(self._spec.failure_grace, lambda: _kill(doomed))
+
+        def kill() -> None:
+            for pid, stat in doomed.items():
+                proctree.send(pid, stat, signal.SIGKILL)
+
+        self._loop.call_later(self._spec.failure_grace, kill)
 
     def explained(self, failure: Failure) -> Failure:
         """Return ``failure``, with a reason if ``node_lost`` caused it."""
@@ -264,8 +269,3 @@ def ranks_over(root: int, nodes: int) -> dict[int, proctree.Stat]:
         if (value := proctree.read_environ(pid).get(ROUND_NODES, b"")).isdigit()
         and int(value) > nodes
     }
-
-
-def _kill(processes: dict[int, proctree.Stat]) -> None:
-    for pid, stat in processes.items():
-        proctree.send(pid, stat, signal.SIGKILL)

@@ -126,7 +126,9 @@ def read_processes(root: str = "/proc") -> tuple[Tree, dict[int, SeenProcess]]:
         words = split_words(line or b"")
         if not is_ours(words):
             seen[each.pid] = SeenProcess(each, words, {})
-    looked = [one.pid for one in seen.values() if one.is_python or _launched(one, tree, seen)]
+    launchers = {pid for pid, one in seen.items() if one.launcher}
+    launchers |= {pid for pid, each in tree.items() if each.name in LAUNCHERS}
+    looked = [pid for pid, one in seen.items() if one.is_python or one.process.ppid in launchers]
     texts = read_in_time([f"{root}/{pid}/environ" for pid in looked])
     node = os.environ.get(EMBEDDED)
     for pid, text in zip(looked, texts.values()):
@@ -150,13 +152,6 @@ def launcher_above(pid: int, tree: Tree, seen: dict[int, SeenProcess]) -> str:
         if pid in tree and tree[pid].name in LAUNCHERS:
             return LAUNCHERS[tree[pid].name]
     return ""
-
-
-def _launched(one: SeenProcess, tree: Tree, seen: dict[int, SeenProcess]) -> bool:
-    above = one.process.ppid
-    return bool(above in seen and seen[above].launcher) or (
-        above in tree and tree[above].name in LAUNCHERS
-    )
 
 
 def _keep(text: bytes) -> dict[str, str]:

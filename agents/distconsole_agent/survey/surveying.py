@@ -9,18 +9,19 @@ import re
 import socket
 import stat
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from distconsole_agent.contract.protocol import CALL_GPU, MAX_LOG_TEXT
-from distconsole_agent.contract.refusal import bad_request, read_call_seconds
+from distconsole_agent.contract.requests import AgentRequest
 from distconsole_agent.roll_call import facts
 from distconsole_agent.roll_call.calling import LOOK_SECONDS, Call, Seat, call_ranks
 from distconsole_agent.supervisor.proctree import read_in_time
 from distconsole_agent.survey.processes import read_processes
 from distconsole_agent.survey.worlds import Rank, SurveyedJob, find_jobs
 from distconsole_agent.system.procfs import open_files, printable, user_name
-from distconsole_agent.telemetry.mapping import visible_devices
+from distconsole_agent.telemetry.mapping import RunningRank, visible_devices
+from distconsole_agent.telemetry.sampling import Sample
 
 MAX_JOBS, MAX_RANKS = 32, 256
 RAS_SECONDS = 1.5
@@ -37,23 +38,20 @@ STREAMS = {1: "out", 2: "err"}
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)")
 
 Result = dict[str, Any]
-Sample = Callable[[list[Result]], Result]
+AskSample = Callable[[Sequence[RunningRank]], Sample]
 
 
-def answer_survey(request: dict[str, Any], sample: Sample) -> Result:
-    """Return the jobs of this user on this node (see ``protocol``). Raises Refusal: ``bad_request``.
+def answer_survey(request: AgentRequest, sample: AskSample) -> Result:
+    """Return the jobs of this user on this node (see ``protocol``).
 
     ``sample`` is asked for the GPUs of the ranks, as a run's are.
     """
-    seconds = read_call_seconds(request)
-    after = request.get("logs")
-    if after is not None and not isinstance(after, dict):
-        raise bad_request("logs is an object: path -> the byte from which it is read")
+    seconds, after = request.call_seconds, request.logs
     tree, seen = read_processes()
     jobs = find_jobs(tree, seen, endpoint_of)[:MAX_JOBS]
     told = [_describe(job) for job in jobs]
     ranks = [(told[at], rank) for at, job in enumerate(jobs) for rank in job.ranks.values()]
-    if request.get("calls", True):
+    if request.calls:
         asked = [rank for _, rank in ranks[:MAX_RANKS]]
         for (job, _), call, gpu in zip(ranks, _call(asked, seconds), _gpus(asked, sample)):
             job["ranks"].append({**call, "gpu": gpu})
@@ -63,7 +61,7 @@ def answer_survey(request: dict[str, Any], sample: Sample) -> Result:
     return {
         "jobs": told,
         "logs": [] if after is None else _read_logs(jobs, after),
-        "ras": ask_ras(RAS_SECONDS) if jobs and request.get("calls", True) else [],
+        "ras": ask_ras(RAS_SECONDS) if jobs and request.calls else [],
         "user": user_name(),
         "time_ns": time.time_ns(),
         "host": os.uname().nodename,
@@ -172,18 +170,13 @@ def read_errors(ranks: Sequence[Rank]) -> dict[str, str]:
     return found
 
 
-def _gpus(ranks: Sequence[Rank], sample: Sample) -> list[Result | None]:
+def _gpus(ranks: Sequence[Rank], sample: AskSample) -> list[Result | None]:
     """Return the use of each rank's GPU; None without one, or if unknown."""
     processes = [
-        {
-            "rank": at,
-            "local_rank": rank.local,
-            "pid": rank.seen.pid,
-            "cuda_visible_devices": visible_devices(rank.seen.told),
-        }
+        RunningRank(at, rank.local, rank.seen.pid, visible_devices(rank.seen.told))
         for at, rank in enumerate(ranks)
     ]
-    gpus = {gpu["rank"]: gpu for gpu in sample(processes)["gpus"]} if ranks else {}
+    gpus = {gpu["rank"]: gpu for gpu in sample(processes).gpus} if ranks else {}
     found = (gpus.get(at) for at in range(len(ranks)))
     return [gpu and {name: gpu[field] for name, field in CALL_GPU.items()} for gpu in found]
 
@@ -218,7 +211,7 @@ def _outputs(rank: Rank) -> list[tuple[str, str, str]]:
     return found
 
 
-def _read_logs(jobs: Sequence[SurveyedJob], after: dict[str, Any]) -> list[Result]:
+def _read_logs(jobs: Sequence[SurveyedJob], after: Mapping[str, object]) -> list[Result]:
     """Return the new part of the ranks' output files; ranks of a job may share one."""
     files: dict[tuple[str, str], Result] = {}
     for job in jobs:

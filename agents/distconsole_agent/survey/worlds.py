@@ -113,7 +113,13 @@ def _by_variables(one: SeenProcess) -> tuple[SurveyedJob, Rank] | None:
         rank, size = _number(told.get(scheme.rank)), _number(told.get(scheme.size))
         if rank < 0 or (scheme.launcher == "srun" and not in_step):
             continue
-        if scheme.rank == "PMI_RANK" and in_step and _is_slurms(told):
+        # Slurm's own plugin (mpi/pmi2) sets them, too; an mpiexec inside a step sets its own, with other ranks.
+        slurms = told.get("SLURM_PROCID"), told.get("SLURM_NTASKS")
+        if (
+            scheme.rank == "PMI_RANK"
+            and in_step
+            and slurms == (told["PMI_RANK"], told.get("PMI_SIZE"))
+        ):
             continue
         endpoint, ident = _meeting_of(scheme, told)
         job = SurveyedJob(
@@ -128,12 +134,6 @@ def _by_variables(one: SeenProcess) -> tuple[SurveyedJob, Rank] | None:
         )
         return job, Rank(rank, _number(told.get(scheme.local)), one)
     return None
-
-
-def _is_slurms(told: dict[str, str]) -> bool:
-    """Whether Slurm's own plugin (mpi/pmi2) set the PMI variables; an mpiexec inside a step sets its own, with other ranks."""
-    pmi = told.get("PMI_RANK"), told.get("PMI_SIZE")
-    return pmi == (told.get("SLURM_PROCID"), told.get("SLURM_NTASKS"))
 
 
 def _meeting_of(scheme: Scheme, told: dict[str, str]) -> tuple[str, str]:
@@ -151,7 +151,6 @@ def _meeting_of(scheme: Scheme, told: dict[str, str]) -> tuple[str, str]:
 
 
 def _by_arguments(one: SeenProcess) -> tuple[SurveyedJob, Rank] | None:
-    """Return the rank of a script with ``--rank`` and ``--world-size``."""
     if not one.is_python:
         return None
     given: dict[str, int] = {}

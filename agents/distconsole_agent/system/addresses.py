@@ -30,16 +30,11 @@ def local_addresses() -> list[dict[str, Any]]:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as netlink:
             netlink.settimeout(_ANSWER_SECONDS)
             netlink.bind((0, 0))
-            flags = dict(_links(netlink))
-            return list(_addresses(netlink, flags))
+            request = _LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0)
+            links = [_LINK.unpack_from(body) for body in _dump(netlink, _RTM_GETLINK, request)]
+            return list(_addresses(netlink, {link[2]: link[3] for link in links}))
     except OSError:
         return []
-
-
-def _links(netlink: socket.socket) -> Iterator[tuple[int, int]]:
-    for body in _dump(netlink, _RTM_GETLINK, _LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0)):
-        _family, _kind, index, flags, _change = _LINK.unpack_from(body)
-        yield index, flags
 
 
 def _addresses(netlink: socket.socket, flags: dict[int, int]) -> Iterator[dict[str, Any]]:

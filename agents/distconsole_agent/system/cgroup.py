@@ -80,14 +80,19 @@ def tightest_limits(root: str = "") -> dict[str, str | None]:
         (f"{group.folder}/pids.max", f"{group.folder}/pids.current")
         for group in _groups("pids", root)
     )
-    quotas = map(_cpu_quota, _groups("cpu", root))
-    limited = [each for each in quotas if each and all(map(str.isdigit, each.split()))]
+    quotas = []
+    for group in _groups("cpu", root):
+        names = ["cpu.max"] if group.version == 2 else ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
+        words = [first_line_of(f"{group.folder}/{name}") or "max" for name in names]
+        quotas.append(" ".join(words).split())
+    limited = [each for each in quotas if all(map(str.isdigit, each))]
+    tightest = min(limited, key=lambda each: int(each[0]) / max(1, int(each[-1])), default=None)
     return {
         "memory_max": memory[0],
         "memory_used": memory[1],
         "pids_max": pids[0],
         "pids_used": pids[1],
-        "cpu_max": min(limited, key=_share, default=None),
+        "cpu_max": " ".join(tightest) if tightest else None,
     }
 
 
@@ -127,18 +132,6 @@ def _tightest(files: Iterator[tuple[str, str]]) -> tuple[str | None, str | None]
         ):
             best = (limit, used)
     return (None, None) if best is None else (str(best[0]), str(best[1]))
-
-
-def _cpu_quota(group: ControlGroup) -> str:
-    if group.version == 2:
-        return first_line_of(f"{group.folder}/cpu.max") or ""
-    names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-    return " ".join(str(first_line_of(f"{group.folder}/{name}")) for name in names)
-
-
-def _share(quota: str) -> float:
-    allowed, _, period = quota.partition(" ")
-    return int(allowed) / max(1, int(period or 1))
 
 
 def _entry(path: str, wanted: str) -> int | None:

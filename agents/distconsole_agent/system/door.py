@@ -1,8 +1,9 @@
-"""A listener in a loop that does not spin when no descriptor is left: it looks away and tries again."""
+"""Listeners: on TCP, and in a loop that does not spin when no descriptor is left but looks away and tries again."""
 
 from __future__ import annotations
 
 import errno
+import socket
 import sys
 from typing import TYPE_CHECKING, Callable
 
@@ -10,12 +11,25 @@ from distconsole_agent.system.descriptors import is_scarce
 from distconsole_agent.system.loop import READ
 
 if TYPE_CHECKING:
-    import socket
-
     from distconsole_agent.system.loop import Loop, Timer
 
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 LOOK_AWAY_SECONDS = 0.1
+
+
+def listen_on(address: str, backlog: int, port: int = 0) -> socket.socket:
+    """Return a non-blocking listener on ``address``, by default on a free port; raises OSError."""
+    family, _, _, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(where)
+        listener.listen(backlog)
+        listener.setblocking(False)
+    except OSError:
+        listener.close()
+        raise
+    return listener
 
 
 class Door:

@@ -68,7 +68,9 @@ class Loop:
         self._wakeup = (read_fd, write_fd)
         self._on_signal = dict(callbacks)
         for number in callbacks:
-            signal.signal(number, _ignore)
+            signal.signal(
+                number, lambda _number, _frame: None
+            )  # the wakeup descriptor wakes the loop
             signal.siginterrupt(number, False)
         signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
         self.watch(read_fd, READ, self._signalled)
@@ -110,7 +112,3 @@ class Loop:
         for number in dict.fromkeys(numbers):
             if number in self._on_signal:
                 self._on_signal[number]()
-
-
-def _ignore(_number: int, _frame: object) -> None:
-    """Do nothing: the wakeup descriptor wakes the loop."""

@@ -43,6 +43,15 @@ class Process(NamedTuple):
         }
 
 
+def stat_fields(text: bytes) -> tuple[bytes, list[bytes]]:
+    """Return the name in a stat file and its fields from the third one on, the state; none of a broken one.
+
+    The name is in parentheses and may hold anything, also parentheses (proc(5)).
+    """
+    opened, closed = text.find(b"("), text.rfind(b")")
+    return (text[opened + 1 : closed], text[closed + 2 :].split()) if opened >= 0 else (b"", [])
+
+
 def read_process(pid: int, root: str = "/proc") -> Process | None:
     """Return the process ``pid``; None when there is no such process (any more)."""
     try:
@@ -51,10 +60,8 @@ def read_process(pid: int, root: str = "/proc") -> Process | None:
             uid = os.fstat(file.fileno()).st_uid
     except OSError:
         return None
-    # The name, field 2, is in parentheses and may hold anything, also parentheses (proc(5)).
-    opened, closed = text.find(b"("), text.rfind(b")")
-    fields = text[closed + 2 :].split()
-    if opened < 0 or len(fields) < 20:
+    name, fields = stat_fields(text)
+    if len(fields) < 20:
         return None
     try:
         parent, flags, started = int(fields[1]), int(fields[6]), int(fields[19])
@@ -65,7 +72,7 @@ def read_process(pid: int, root: str = "/proc") -> Process | None:
         pid,
         parent,
         uid,
-        printable(text[opened + 1 : closed], MAX_NAME),
+        printable(name, MAX_NAME),
         fields[0].decode("ascii", "replace"),
         age_seconds,
         started,

@@ -7,6 +7,7 @@ those of the hook's exceptions, are converted to it.
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Callable, NamedTuple
 
 LOOK_SECONDS = 1.0
@@ -28,15 +29,13 @@ class _Period(NamedTuple):
     ahead_ns: int  # by how much the wall clock is ahead
 
 
-def _boottime_ns() -> int:
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-
-
 class SteadyClock:
     """One process's, by ``wall_ns`` (UNIX), which may jump, and ``boot_ns``, which does not."""
 
     def __init__(
-        self, wall_ns: Callable[[], int] = time.time_ns, boot_ns: Callable[[], int] = _boottime_ns
+        self,
+        wall_ns: Callable[[], int] = time.time_ns,
+        boot_ns: Callable[[], int] = partial(time.clock_gettime_ns, time.CLOCK_BOOTTIME),
     ) -> None:
         self._wall_ns = wall_ns
         self._boot_ns = boot_ns

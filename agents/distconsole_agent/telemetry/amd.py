@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from distconsole_agent.contract import protocol
+from distconsole_agent.contract.protocol import Values
 from distconsole_agent.system.kernel_files import entries_of, first_line_of, number_of, text_of
 from distconsole_agent.telemetry.device import (
     EACH_SECONDS,
@@ -37,7 +38,7 @@ from distconsole_agent.telemetry.nvml import (
 from distconsole_agent.telemetry.rates import Rate
 
 LIBRARY = "libamd_smi.so"
-FOLDERS = ("", "/opt/rocm/lib/", "/opt/rocm/lib64/")
+FOLDERS = ("/opt/rocm/lib/", "/opt/rocm/lib64/")
 MAX_GPUS = 64
 BUFFER_BYTES = 1 << 14
 """More than any structure that is filled."""
@@ -75,10 +76,21 @@ class Amd:
             NvmlMissingError: if there is no library, or no GPU of AMD's.
             DriverGoneError: if the driver does not answer.
         """
-        amd = cls(_load())
+        root = os.environ.get("ROCM_PATH")
+        for folder in ("", *([f"{root}/lib/"] if root else []), *FOLDERS):
+            with contextlib.suppress(OSError):
+                amd = cls(ctypes.CDLL(folder + LIBRARY))
+                break
+        else:
+            raise NvmlMissingError(f"no {LIBRARY}")
         try:
             amd.call("init", ctypes.c_uint64(_INIT_GPUS))
-            amd._handles = amd._find()
+            found = [
+                handle
+                for socket in amd._list("get_socket_handles")
+                for handle in amd._list("get_processor_handles", socket)
+            ]
+            amd._handles = found[:MAX_GPUS]
         except NvmlError as error:
             # The library is there without a GPU, too, as in ROCm's containers.
             if not os.path.isdir(f"{SYSFS}/class/kfd/kfd"):
@@ -87,7 +99,6 @@ class Amd:
         return amd
 
     def close(self) -> None:
-        """Let go of the driver; never raises."""
         with contextlib.suppress(NvmlError):
             self.call("shut_down")
 
@@ -131,12 +142,6 @@ class Amd:
         self.call("get_energy_count", handle, *numbers)
         return int(total.value * float(unit.value))
 
-    def _find(self) -> list[Handle]:
-        found = []
-        for socket in self._list("get_socket_handles"):
-            found += self._list("get_processor_handles", socket)
-        return found[:MAX_GPUS]
-
     def _list(self, function: str, *arguments: Handle) -> list[Handle]:
         count = ctypes.c_uint32()
         self.call(function, *arguments, ctypes.byref(count), None)
@@ -153,14 +158,15 @@ class AmdDevice:
         self._amd = amd
         self._handle = amd.handle(index)
         self._questions = Questions()
-        self._values: dict[str, Any] = {}
+        self._values: Values = {}
         self._energy = Rate(1e-6)
         self._processes: list[tuple[int, int | None]] = []
         ask = self._questions.ask
         uuid = ask("uuid", partial(amd.uuid, self._handle))
-        name = ask("name", self._name)
+        text = ask("name", partial(amd.structure, "get_gpu_asic_info", self._handle)) or b""
+        name = text.split(b"\0")[0][:80].decode("ascii", "replace") or None
         place = ask("bdf", partial(amd.number, "get_gpu_device_bdf", self._handle))
-        self._place = _Place(place)
+        self.place = _Place(place)
         self.unit = GpuUnit(key=uuid or f"gpu{index}", index=index, uuid=uuid, model=name)
         self.readings: tuple[UnitReading, ...] = (UnitReading(self.unit, {}, (), None),)
 
@@ -173,7 +179,7 @@ class AmdDevice:
         watts = self._energy.update(used, now)
         self._values[protocol.POWER] = None if watts is None else round(watts, 1)
         if with_processes:
-            self._processes = self._place.processes()
+            self._processes = self.place.processes()
         self.readings = (UnitReading(self.unit, dict(self._values), self._processes, now),)
 
     def utilization(self) -> int | None:
@@ -201,20 +207,13 @@ class AmdDevice:
         text = self._amd.structure("get_gpu_total_ecc_count", self._handle)
         return int.from_bytes(text[8:16], "little")
 
-    def link(self) -> list[int] | None:
-        return self._place.link()
-
-    def _name(self) -> str | None:
-        text = self._amd.structure("get_gpu_asic_info", self._handle)
-        return text.split(b"\0")[0][:80].decode("ascii", "replace") or None
-
 
 _VALUES: dict[float, dict[str, Callable[[AmdDevice], Any]]] = {
     SLOW_SECONDS: {
         protocol.ECC: AmdDevice.uncorrected,
         "mem_total": lambda device: device.memory("total"),
     },
-    WARM_SECONDS: {"temp_c": AmdDevice.temperature, "pcie": AmdDevice.link},
+    WARM_SECONDS: {"temp_c": AmdDevice.temperature, "pcie": lambda device: device.place.link()},
     EACH_SECONDS: {
         "util": AmdDevice.utilization,
         "sm_clock_mhz": lambda device: device.clock(_GFX_CLOCK),
@@ -266,11 +265,3 @@ class _Place:
                 if where == place:
                     return number_of(f"{nodes}/{node}/gpu_id")
         return None
-
-
-def _load() -> ctypes.CDLL:
-    root = os.environ.get("ROCM_PATH")
-    for folder in (*FOLDERS[:1], *([f"{root}/lib/"] if root else []), *FOLDERS[1:]):
-        with contextlib.suppress(OSError):
-            return ctypes.CDLL(folder + LIBRARY)
-    raise NvmlMissingError(f"no {LIBRARY}")

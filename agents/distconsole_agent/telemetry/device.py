@@ -8,7 +8,7 @@ from functools import partial
 from math import inf
 from typing import Any, NamedTuple
 
-from distconsole_agent.contract.protocol import ECC, POWER, XID_SECONDS
+from distconsole_agent.contract.protocol import ECC, POWER, XID_SECONDS, Values
 from distconsole_agent.telemetry.mapping import GpuUnit
 from distconsole_agent.telemetry.nvml import Nvml, NvmlRefusedError, UnsupportedError
 from distconsole_agent.telemetry.rates import Rate
@@ -119,7 +119,7 @@ class UnitReading(NamedTuple):
     """Readings of a GPU or an instance: the value fields of ``GPU_FIELDS``, and their time."""
 
     unit: GpuUnit
-    values: dict[str, Any]
+    values: Values
     processes: Sequence[tuple[int, int | None]]
     read_at: float | None
 
@@ -137,7 +137,7 @@ class Device:
         self._whole = GpuUnit(key=uuid or f"gpu{index}", index=index, uuid=uuid, model=model)
         self._units = [(self._whole, self._handle)]
         self._rates = {each.name: Rate(each.unit, each.may_wrap) for each in COUNTERS}
-        self._values: dict[str, Any] = {}
+        self._values: Values = {}
         self._xid_at = -inf
         self._ask(nvml.watch_xids, self._handle)
         self._processes: dict[str, list[tuple[int, int | None]]] = {}
@@ -182,9 +182,19 @@ class Device:
         """Find the instances; a GPU without any is a unit itself."""
         mode = self._ask("nvmlDeviceGetMigMode", self._handle)
         handles = self._ask(self._nvml.mig_instances, self._handle) if mode and mode[0] else None
-        self._units = [self._instance(at, each) for at, each in enumerate(handles or ())] or [
-            (self._whole, self._handle)
-        ]
+        self._units = []
+        for at, handle in enumerate(handles or ()):
+            whole, uuid = self._whole, self._ask("nvmlDeviceGetUUID", handle)
+            unit = GpuUnit(
+                key=uuid or f"{whole.key}/{at}",
+                index=whole.index,
+                uuid=uuid,
+                model=whole.model,
+                mig=profile(self._ask("nvmlDeviceGetName", handle)),
+                gpu_uuid=whole.uuid,
+            )
+            self._units.append((unit, handle))
+        self._units = self._units or [(self._whole, self._handle)]
 
     def _read_counters(self, counters: list[Counter], now: float) -> None:
         wanted = [(each.field, each.scope) for each in counters if each.field not in self._absent]
@@ -197,8 +207,8 @@ class Device:
 
     def _watts(self) -> float | None:
         """Return the mean power since the read before, by the energy counter; else that of now."""
-        mean: float | None = self._values[POWER]
-        if mean is not None:
+        mean = self._values[POWER]
+        if isinstance(mean, float):
             return round(mean, 1)
         milliwatts = self._ask("nvmlDeviceGetPowerUsage", self._handle)
         return None if milliwatts is None else milliwatts / 1000.0
@@ -215,18 +225,6 @@ class Device:
         if unit.mig is not None:
             values["util"] = None
         return UnitReading(unit, values, self._processes.get(unit.key, ()), now)
-
-    def _instance(self, at: int, handle: Any) -> tuple[GpuUnit, Any]:
-        whole, uuid = self._whole, self._ask("nvmlDeviceGetUUID", handle)
-        unit = GpuUnit(
-            key=uuid or f"{whole.key}/{at}",
-            index=whole.index,
-            uuid=uuid,
-            model=whole.model,
-            mig=profile(self._ask("nvmlDeviceGetName", handle)),
-            gpu_uuid=whole.uuid,
-        )
-        return unit, handle
 
     def _ask(self, function: str | Callable[[Any], Any], handle: Any, *arguments: int) -> Any:
         """Return the answer of a function of pynvml, or of ``Nvml``; None without one."""

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from distconsole_agent.contract.protocol import GPU_FIELDS
+from distconsole_agent.contract.protocol import GPU_FIELDS, Values
 from distconsole_agent.telemetry.amd import Amd, AmdDevice
 from distconsole_agent.telemetry.device import Device, UnitReading
 from distconsole_agent.telemetry.mapping import (
     GpuPlacement,
     GpuUnit,
-    ListedProcess,
     Listing,
     ProcessTable,
+    RunningRank,
     place,
 )
 from distconsole_agent.telemetry.nvml import DriverGoneError, Nvml, NvmlError, NvmlMissingError
@@ -61,11 +61,10 @@ class GpuSampler:
         self._asked_at: float | None = None
         self._thread: threading.Thread | None = None
 
-    def sample(self, ranks: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
+    def sample(self, ranks: Sequence[RunningRank] = ()) -> list[Values]:
         """Return ``GPU_FIELDS`` of each GPU, or of each instance of a GPU in MIG mode.
 
-        ``ranks`` holds ``rank, local_rank, pid, cuda_visible_devices`` (null: not set) of the
-        ranks on this host. Empty without NVML or a GPU, and until the driver first answered.
+        Empty without NVML or a GPU, and until the driver first answered.
         """
         now = self._clock()
         if self._asked_at is None or now - self._asked_at >= REUSE_SECONDS:
@@ -133,7 +132,12 @@ class GpuReader:
             self._drop_driver(now)
             return
         if listing:
-            self.listing = Listing(now, self._table.sees_host(), self._describe())
+            described = {
+                reading.unit.key: tuple(self._table.look_up(*each) for each in reading.processes)
+                for of_gpu in self.readings
+                for reading in of_gpu
+            }
+            self.listing = Listing(now, self._table.sees_host(), described)
 
     def rests(self) -> bool:
         """Return True if a read would ask nothing now: no driver, and not yet time to look again."""
@@ -152,19 +156,15 @@ class GpuReader:
         if self.rests():
             return False
         try:
-            self._driver = open_driver()
-            self._adopt(self._driver)
+            self._driver = driver = open_driver()
+            count = driver.count()
+            self.driver = Driver(driver.version(), count)
         except NvmlMissingError:
             self._retry_at = now + MISSING_RETRY_SECONDS
             return False
         except NvmlError:
             self._drop_driver(now)
             return False
-        return True
-
-    def _adopt(self, driver: Nvml | Amd) -> None:
-        count = driver.count()
-        self.driver = Driver(driver.version(), count)
         self.listing = Listing()
         self._devices = [None] * count
         self._retry_gpu_at = {}
@@ -173,6 +173,7 @@ class GpuReader:
                 GpuUnit(f"gpu{index}", index, uuid=None, model=None) for index in range(count)
             ]
             self.readings = tuple((UnitReading(unit, {}, (), None),) for unit in units)
+        return True
 
     def _drop_driver(self, now: float) -> None:
         self.close()
@@ -199,13 +200,6 @@ class GpuReader:
             readings[index] = device.readings
             self.readings = tuple(readings)
 
-    def _describe(self) -> dict[str, tuple[ListedProcess, ...]]:
-        return {
-            reading.unit.key: tuple(self._table.look_up(*process) for process in reading.processes)
-            for of_gpu in self.readings
-            for reading in of_gpu
-        }
-
 
 def open_driver() -> Nvml | Amd:
     """Open NVIDIA's driver, else AMD's: of a node with both only NVIDIA's GPUs are read.
@@ -223,21 +217,18 @@ def open_device(driver: Nvml | Amd, index: int) -> Device | AmdDevice:
     return AmdDevice(driver, index) if isinstance(driver, Amd) else Device(driver, index)
 
 
-def _entry(
-    reading: UnitReading, placement: GpuPlacement, asked_at: float, now: float
-) -> dict[str, Any]:
-    entry: dict[str, Any] = dict.fromkeys(GPU_FIELDS)
-    key = reading.unit.key
-    age = None if reading.read_at is None else now - reading.read_at
-    entry["processes"] = []
-    if age is not None and age <= STALE_SECONDS:
-        entry.update(reading.values)
-        entry["processes"] = placement.processes.get(key, [])
-    entry["gpu"] = reading.unit.index
-    entry["uuid"] = reading.unit.uuid
-    entry["name"] = reading.unit.model
-    entry["mig"] = reading.unit.mig
-    entry["rank"] = placement.ranks.get(key)
-    if reading.read_at is not None and reading.read_at <= asked_at - REUSE_SECONDS:
-        entry["age_s"] = round(now - reading.read_at, 1)
-    return entry
+def _entry(reading: UnitReading, placement: GpuPlacement, asked_at: float, now: float) -> Values:
+    unit, read_at = reading.unit, reading.read_at
+    is_fresh = read_at is not None and now - read_at <= STALE_SECONDS
+    is_late = read_at is not None and read_at <= asked_at - REUSE_SECONDS
+    return {
+        **dict.fromkeys(GPU_FIELDS),
+        **(reading.values if is_fresh else {}),
+        "processes": placement.processes.get(unit.key, []) if is_fresh else [],
+        "gpu": unit.index,
+        "uuid": unit.uuid,
+        "name": unit.model,
+        "mig": unit.mig,
+        "rank": placement.ranks.get(unit.key),
+        "age_s": round(now - read_at, 1) if read_at is not None and is_late else None,
+    }

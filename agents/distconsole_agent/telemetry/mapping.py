@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from distconsole_agent.contract.masking import mask_text, mask_words
 from distconsole_agent.system.command_lines import split_words
@@ -43,6 +43,15 @@ class GpuUnit(NamedTuple):
     gpu_uuid: str | None = None
 
 
+class RunningRank(NamedTuple):
+    """A rank's process on this host; ``local_rank`` is -1 if unknown, ``visible_devices`` None if not set."""
+
+    rank: int
+    local_rank: int
+    pid: int | None
+    visible_devices: str | None
+
+
 HIP, CUDA, ROCR, ORDINAL = VISIBLE = (
     *("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
     *("ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"),
@@ -53,13 +62,13 @@ UNKNOWN = "?"
 """Names no GPU."""
 
 
-def visible_devices(variables: Mapping[str, Any], dev: str = "/dev") -> str | None:
+def visible_devices(variables: Mapping[str, str], dev: str = "/dev") -> str | None:
     """Return a process's choice by its variables, as one list of the node's GPUs; None if none of them is set.
 
     By ROCm's "GPU isolation techniques", HIP's list (``CUDA_VISIBLE_DEVICES`` if its own is empty) holds
     indices into ROCr's. ``UNKNOWN`` if several are set and their combination is uncertain.
     """
-    given = {name: str(variables[name]) for name in VISIBLE if name in variables}
+    given = {name: variables[name] for name in VISIBLE if name in variables}
     kinds = [name for name in ("kfd", "nvidiactl") if os.path.exists(f"{dev}/{name}")]
     if kinds == ["nvidiactl"]:
         return given.get(CUDA)
@@ -101,35 +110,25 @@ def visible_units(units: Sequence[GpuUnit], cuda_visible_devices: str | None) ->
 
 def ranks_by_unit(
     units: Sequence[GpuUnit],
-    ranks: Sequence[Mapping[str, Any]],
+    ranks: Sequence[RunningRank],
     holders: Mapping[str, Collection[int]],
 ) -> dict[str, int]:
     """Return the rank that works on each unit, by ``GpuUnit.key``.
 
-    ``ranks`` holds ``rank, local_rank, cuda_visible_devices``. ``holders`` says which ranks have a
-    process on a unit, by key, and overrides the variables; the other ranks are placed
-    by their variables and local rank. Of several ranks on one unit the lowest is named.
+    ``holders`` says which ranks have a process on a unit, by key, and overrides the variables; the other ranks are
+    placed by their variables and local rank. Of several ranks on one unit the lowest is named.
     """
     assigned = {key: min(found) for key, found in holders.items() if found}
     seen = {rank for found in holders.values() for rank in found}
-    for entry in sorted(ranks, key=lambda entry: int(entry["rank"])):
-        rank = int(entry["rank"])
+    for rank, local_rank, _pid, visible in sorted(ranks):
         if rank in seen:
             continue
-        unit = _find_usual_unit(units, entry)
-        if unit is not None:
-            assigned.setdefault(unit.key, rank)
+        # The usual rule: device ``local_rank``, or the only one.
+        shown = visible_units(units, visible)
+        at = 0 if len(shown) == 1 and visible is not None else local_rank
+        if 0 <= at < len(shown):
+            assigned.setdefault(shown[at].key, rank)
     return assigned
-
-
-def _find_usual_unit(units: Sequence[GpuUnit], entry: Mapping[str, Any]) -> GpuUnit | None:
-    """Return the unit of a rank that follows the usual rule: device ``local_rank``, or the only one."""
-    visible = entry.get("cuda_visible_devices")
-    shown = visible_units(units, visible)
-    if len(shown) == 1 and visible is not None:
-        return shown[0]
-    local_rank = int(entry["local_rank"])
-    return shown[local_rank] if 0 <= local_rank < len(shown) else None
 
 
 def _by_number(units: Sequence[GpuUnit]) -> dict[int, GpuUnit]:
@@ -226,16 +225,16 @@ class GpuPlacement(NamedTuple):
     """Which rank each unit is given, and its processes as ``GPU_FIELDS`` has them; by key."""
 
     ranks: Mapping[str, int]
-    processes: Mapping[str, list[dict[str, Any]]]
+    processes: Mapping[str, list[dict[str, object]]]
 
 
 def place(
-    units: Sequence[GpuUnit], listing: Listing, ranks: Sequence[Mapping[str, Any]]
+    units: Sequence[GpuUnit], listing: Listing, ranks: Sequence[RunningRank]
 ) -> GpuPlacement:
     """Return the places of ``ranks``: by ``listing``, and by their variables if it may lack processes."""
-    rank_of = {int(entry["pid"]): int(entry["rank"]) for entry in ranks if entry.get("pid")}
+    rank_of = {each.pid: each.rank for each in ranks if each.pid}
     holders: dict[str, set[int]] = {}
-    shown: dict[str, list[dict[str, Any]]] = {}
+    shown: dict[str, list[dict[str, object]]] = {}
     for key, processes in listing.processes.items():
         owners = [
             next((rank_of[pid] for pid in process.lineage if pid in rank_of), None)
@@ -243,17 +242,13 @@ def place(
         ]
         holders[key] = {owner for owner in owners if owner is not None}
         shown[key] = [
-            _entry(process, owner)
+            {
+                "pid": process.pid,
+                "user": process.user,
+                "command": process.command,
+                "mem_used": process.used_bytes,
+                "rank": owner,
+            }
             for process, owner in zip(processes[:MAX_SHOWN], owners[:MAX_SHOWN])
         ]
     return GpuPlacement(ranks_by_unit(units, () if listing.complete else ranks, holders), shown)
-
-
-def _entry(process: ListedProcess, owner: int | None) -> dict[str, Any]:
-    return {
-        "pid": process.pid,
-        "user": process.user,
-        "command": process.command,
-        "mem_used": process.used_bytes,
-        "rank": owner,
-    }

@@ -94,7 +94,6 @@ class Nvml:
         return nvml
 
     def close(self) -> None:
-        """Let go of the driver; never raises."""
         with contextlib.suppress(NvmlError):
             self.call("nvmlShutdown")
 
@@ -201,11 +200,7 @@ def load_pynvml() -> Any:
         import pynvml
     except ImportError:
         raise NvmlMissingError("no pynvml") from None
-    _return_freed_memory()
-    return pynvml
-
-
-def _return_freed_memory() -> None:
-    """Give the system back the 12 MB that compiling pynvml took, which glibc would keep."""
+    # Give the system back the 12 MB that compiling pynvml took, which glibc would keep.
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
+    return pynvml

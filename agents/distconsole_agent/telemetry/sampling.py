@@ -14,21 +14,22 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from distconsole_agent.contract import records
 from distconsole_agent.contract.limits import MAX_WATCH_SECONDS, MIN_WATCH_SECONDS
-from distconsole_agent.contract.protocol import BUSY_FIELDS, NODE_FIELDS
-from distconsole_agent.contract.refusal import read_number
+from distconsole_agent.contract.protocol import BUSY_FIELDS, NODE_FIELDS, Values
 from distconsole_agent.system.cgroup import MemoryGroup, memory_group
 from distconsole_agent.system.kernel_files import entries_of, first_line_of, number_of, text_of
-from distconsole_agent.system.procfs import read_head
+from distconsole_agent.system.procfs import read_head, stat_fields
 from distconsole_agent.system.steady import to_next_second
 from distconsole_agent.system.threads import BEGIN_SECONDS, begin_thread
 from distconsole_agent.telemetry.rates import Rate
 
 if TYPE_CHECKING:
     from distconsole_agent.telemetry.gpu import GpuSampler
+    from distconsole_agent.telemetry.mapping import RunningRank
 
 SURVEY_SECONDS = 60.0
 """Seconds for which the list of interfaces, disks and memory limits is kept."""
@@ -39,6 +40,8 @@ _Value = TypeVar("_Value")
 
 ARPHRD_LOOPBACK = 772
 ARPHRD_INFINIBAND = 32
+STACKED = {"bridge", "bonding", "tun_flags"}
+"""Entries of interfaces that carry the traffic of others."""
 PAGE_BYTES, TICKS = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
 _PROCESSOR = re.compile(r"^(model name|cpu MHz)\s*: (.*)$", re.MULTILINE)
 MAX_MODEL_CHARS = 100
@@ -65,9 +68,17 @@ _OF_PCI = re.compile(r"0x(12|0302|0380|03....0x10de)")
 """Class and vendor: processing accelerators, displays that are no VGA, all of NVIDIA; no graphics of a board."""
 """How long ``hello`` waits for the first answer of a GPU driver."""
 
-Sample = dict[str, Any]
 
-Target = tuple[list[dict[str, Any]], Callable[[Sample], None]]
+class Sample(NamedTuple):
+    """The body of a ``sample`` of UNIX time ``t``; ``processes`` are the busiest, if they were read again."""
+
+    t: float
+    node: Values
+    gpus: Sequence[Values]
+    processes: Sequence[Values] | None = None
+
+
+Target = tuple[Sequence["RunningRank"], Callable[[Sample], None]]
 """The rank processes of a run, and the receiver of its sample."""
 
 
@@ -92,11 +103,11 @@ class HostSampler:
         self._cpu_times: tuple[float, float] | None = None
         self._rates = _new_rates()
         self._swaps = False
-        self._processors: dict[str, Any] = {}
+        self._processors: Values = {}
 
-    def sample(self) -> dict[str, Any]:
+    def sample(self) -> Values:
         """Return ``NODE_FIELDS``: percent, bytes, bytes a second; null if unknown."""
-        values: dict[str, Any] = dict.fromkeys(NODE_FIELDS)
+        values: Values = dict.fromkeys(NODE_FIELDS)
         values["cpus"] = os.cpu_count()
         values["load1"] = _or_none(lambda: round(os.getloadavg()[0], 2))
         if self._psutil is None:
@@ -112,8 +123,8 @@ class HostSampler:
             counters.update(_or_none(read) or {})
         for name, rate in self._rates.items():
             values[name] = rate.update(counters.get(name), now)
-        if values["disk_wait"] is not None:
-            values["disk_wait"] = min(100.0, round(values["disk_wait"], 1))
+        if isinstance(wait := values["disk_wait"], float):
+            values["disk_wait"] = min(100.0, round(wait, 1))
         return values
 
     def _survey(self, now: float) -> None:
@@ -226,9 +237,9 @@ class BusyProcesses:
         self._begin = begin
         self._ticks: dict[tuple[bytes, bytes], int] = {}
         self._read_at = self._due = -math.inf
-        self._busy: list[dict[str, Any]] | None = None
+        self._busy: list[Values] | None = None
 
-    def newest(self) -> list[dict[str, Any]] | None:
+    def newest(self) -> list[Values] | None:
         """Return ``BUSY_FIELDS`` of each, the busiest first; the same list until they were read again, None before that."""
         if self._clock() >= self._due and self._reading.acquire(blocking=False):
             try:
@@ -254,19 +265,19 @@ class BusyProcesses:
         """Yield pid and start of each process, the ticks that it has used, and its pages of memory (proc(5))."""
         for name in os.listdir(self._proc_root):
             if name.isdigit():
-                text = read_head(f"{self._proc_root}/{name}/stat", 1024)
-                fields = text[text.rfind(b")") + 2 :].split()
+                _, fields = stat_fields(read_head(f"{self._proc_root}/{name}/stat", 1024))
                 if len(fields) > 21:
                     used = int(fields[11]) + int(fields[12])
                     yield (name.encode(), fields[19]), (used, int(fields[21]))
 
     def _compare(
         self, read: dict[tuple[bytes, bytes], tuple[int, int]], seconds: float
-    ) -> list[dict[str, Any]]:
+    ) -> list[Values]:
         from distconsole_agent.telemetry.mapping import ProcessTable
 
         used = {key: ticks - self._ticks.get(key, 0) for key, (ticks, _) in read.items()}
-        table, busy = ProcessTable(self._proc_root), []
+        table = ProcessTable(self._proc_root)
+        busy: list[Values] = []
         for key in sorted(used, key=used.__getitem__, reverse=True)[:MAX_BUSY]:
             user, command = table.describe(int(key[0])) if used[key] > 0 else (None, None)
             if user is not None:
@@ -320,7 +331,14 @@ def network_interfaces(names: list[str], sys_root: str) -> frozenset[str]:
     hardware = {name for name in names if os.path.exists(f"{folder}/{name}/device")}
     if hardware:
         return frozenset(hardware)
-    return frozenset(name for name in names if _is_lowest(f"{folder}/{name}"))
+    lowest = set()
+    for name in names:
+        kind, marks = number_of(f"{folder}/{name}/type"), entries_of(f"{folder}/{name}")
+        is_stacked = any(mark.startswith("lower_") for mark in marks)
+        is_stacked = is_stacked or not STACKED.isdisjoint(marks)
+        if os.path.exists(f"{folder}/{name}") and kind != ARPHRD_LOOPBACK and not is_stacked:
+            lowest.add(name)
+    return frozenset(lowest)
 
 
 def without_infiniband(names: frozenset[str], sys_root: str) -> frozenset[str]:
@@ -353,14 +371,6 @@ def whole_disks(names: list[str], sys_root: str) -> frozenset[str]:
     return frozenset(hardware or {name for name in disks if not name.startswith(_VIRTUAL_DISKS)})
 
 
-def _is_lowest(interface: str) -> bool:
-    if not os.path.exists(interface) or number_of(f"{interface}/type") == ARPHRD_LOOPBACK:
-        return False
-    marks = entries_of(interface)
-    stacked = any(mark.startswith("lower_") for mark in marks)
-    return not stacked and not {"bridge", "bonding", "tun_flags"}.intersection(marks)
-
-
 class Telemetry:
     """The one pair of samplers, made when first needed; any thread may ask."""
 
@@ -368,11 +378,11 @@ class Telemetry:
         self._lock = threading.Lock()
         self._host: HostSampler | None = None
         self._gpu: GpuSampler | None = None
-        self._node: dict[str, Any] = {}
+        self._node: Values = {}
         self._node_at = 0.0
         self.busy = BusyProcesses()
 
-    def sample(self, ranks: list[dict[str, Any]]) -> dict[str, Any]:
+    def sample(self, ranks: Sequence[RunningRank]) -> Sample:
         """Return the body of a ``sample``; ``ranks`` are the processes to find on the GPUs."""
         with self._lock:
             host, gpu = self._samplers()
@@ -381,9 +391,9 @@ class Telemetry:
             if now - self._node_at >= MIN_WATCH_SECONDS or not self._node:
                 self._node, self._node_at = host.sample(), now
             gpus = gpu.sample(ranks)
-        return {"t": round(time.time(), 6), "node": self._node, "gpus": gpus}
+        return Sample(round(time.time(), 6), self._node, gpus)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Return ``psutil``, ``nvml``, ``gpus`` and ``accelerator`` for ``hello``."""
         with self._lock:
             _host, gpu = self._samplers()
@@ -452,22 +462,22 @@ class Sampling:
 
 def watch(
     telemetry: Telemetry,
-    interval: object,
-    ranks: Callable[[], list[dict[str, Any]]],
-    send: Callable[[dict[str, Any]], None],
+    interval: float,
+    ranks: Callable[[], Sequence[RunningRank]],
+    send: Callable[[dict[str, object]], None],
     cancelled: threading.Event,
 ) -> None:
-    """Send a sample every ``interval`` seconds until cancelled; raises Refusal if it is no number.
+    """Send a sample every ``interval`` seconds until cancelled.
 
     The busiest processes go with a sample once they were read again.
     """
-    seconds = min(max(read_number(interval, "interval"), MIN_WATCH_SECONDS), MAX_WATCH_SECONDS)
-    told: list[dict[str, Any]] | None = None
+    seconds = min(max(interval, MIN_WATCH_SECONDS), MAX_WATCH_SECONDS)
+    told: list[Values] | None = None
     while not cancelled.is_set():
         sample, busy = telemetry.sample(ranks()), telemetry.busy.newest()
         if busy is not told:
-            sample["processes"] = told = busy
-        send(sample)
+            sample, told = sample._replace(processes=busy), busy
+        send(records.write(sample))
         cancelled.wait(seconds)
 
 

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -35,14 +36,12 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 _GRID_ENGINE = re.compile(r"^(\S+)[ \t]+([0-9]{1,9})[ \t]+[^\s@]+@\S+[ \t]+\S+$")
 """A host has a line for each queue that gives it slots."""
 _WITH_PORT = tuple(
-    map(
-        re.compile,
-        (
-            r"(?:ssh\s+)?-p\s*(?P<port>\d+)\s+(?P<host>[^\s:]+)",
-            r"(?:ssh\s+)?(?P<host>[^\s:]+)\s+(?:-p\s*|port=)?(?P<port>\d{2,5})",
-            r"(?:ssh://)?(?P<host>(?:[^\s@]+@)?\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*\]):(?P<port>\d{2,5})/?",
-            r"(?:ssh://)?(?P<host>[^\s:/]+):(?P<port>\d{2,5})(?:[:/](?P<slots>\d{1,4}))?/?",
-        ),
+    re.compile(each)
+    for each in (
+        r"(?:ssh\s+)?-p\s*(?P<port>\d+)\s+(?P<host>[^\s:]+)",
+        r"(?:ssh\s+)?(?P<host>[^\s:]+)\s+(?:-p\s*|port=)?(?P<port>\d{2,5})",
+        r"(?:ssh://)?(?P<host>(?:[^\s@]+@)?\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*\]):(?P<port>\d{2,5})/?",
+        r"(?:ssh://)?(?P<host>[^\s:/]+):(?P<port>\d{2,5})(?:[:/](?P<slots>\d{1,4}))?/?",
     )
 )
 """A host and its port as other programs, and people, write them."""
@@ -236,15 +235,11 @@ def _is_ipv6(text: str) -> bool:
     return False
 
 
-def _port(text: str) -> int:
-    return _number(text, 65535, "a port")
-
-
-def _slots(text: str) -> int:
-    return _number(text, MAX_SLOTS, f"a number of slots (1 to {MAX_SLOTS})")
-
-
 def _number(text: str, most: int, what: str) -> int:
     if not _NUMBER.fullmatch(text) or not 1 <= int(text) <= most:
         raise RangeError(f"'{text}' is not {what}")
     return int(text)
+
+
+_port = partial(_number, most=65535, what="a port")
+_slots = partial(_number, most=MAX_SLOTS, what=f"a number of slots (1 to {MAX_SLOTS})")

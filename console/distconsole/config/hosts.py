@@ -75,15 +75,22 @@ def resolve_cluster(where: Where, config: Config, environ: Mapping[str, str]) ->
     if demo and (names := ssh_names(Path(demo))):
         return demo_cluster(Path(demo), names)
     found = _find(where, config, environ)
-    given = HostSettings(
-        python=where.python,
-        setup=where.setup,
-        container=where.container,
-        transport=where.transport,
-    )
-    hosts = [_host(named, found, config, given) for named in found.hosts]
-    ssh_config = _ssh_config(where, found.cluster, config, environ)
-    return Cluster(tuple(hosts), ssh_config, found.name, found.origin)
+    ways = {name: getattr(where, name) for name in ("python", "setup", "container", "transport")}
+    given = HostSettings(**ways)
+    hosts = []
+    for named in found.hosts:
+        own = HostSettings(user=named.user, slots=named.slots, port=named.port)
+        settings = given.over(own.over(config.settings(named.name, found.cluster)))
+        slots, local = found.job_slots.get(named.name), named.name == found.local
+        host = Host(HostName(named.name), job_slots=slots, local=local, **said_in(settings))
+        hosts.append(host)
+    configured = (found.cluster.ssh_config if found.cluster else None) or config.ssh_config
+    file = ssh_config_file(where.ssh_config, configured, environ)
+    if where.ssh_config and file is not None and not file.exists():
+        raise ConfigError(
+            f"--ssh-config {file}: there is no such file", "leave it out for ssh's own"
+        )
+    return Cluster(tuple(hosts), None if file is None else str(file), found.name, found.origin)
 
 
 def demo_cluster(ssh_config: Path, names: Iterable[str]) -> Cluster:
@@ -103,7 +110,7 @@ def demo_cluster(ssh_config: Path, names: Iterable[str]) -> Cluster:
 def _find(where: Where, config: Config, environ: Mapping[str, str]) -> _Found:
     if where.hosts is not None:
         local = HERE if where.hosts == HERE else None
-        return _Found(_from_list(where.hosts, "--hosts"), local=local)
+        return _Found(_from_list(where.hosts), local=local)
     if where.hostfile is not None:
         return _Found(read_hostfile(expand_home(where.hostfile)))
     if where.cluster is not None:
@@ -213,16 +220,15 @@ def _text_of(file: Path) -> str:
     return ""
 
 
-def _from_list(text: str, flag: str) -> list[NamedHost]:
+def _from_list(text: str) -> list[NamedHost]:
     try:
         hosts = read_list(text)
     except RangeError as error:
-        raise UsageError(f"{flag}: {error}", _meant_list(text)) from None
-    twice = _repeated_name(hosts)
-    if twice is not None:
-        raise UsageError(f"{flag} names {twice} twice", f"for more ranks on it: {twice}:N")
+        raise UsageError(f"--hosts: {error}", _meant_list(text)) from None
+    for twice in _repeated_names(hosts):
+        raise UsageError(f"--hosts names {twice} twice", f"for more ranks on it: {twice}:N")
     if not hosts:
-        raise UsageError(f"{flag} names no host", f"a variable that is not set? {LIST}")
+        raise UsageError("--hosts names no host", f"a variable that is not set? {LIST}")
     return hosts
 
 
@@ -258,8 +264,7 @@ def _from_config(name: str, config: Config, what: str) -> _Found:
         raise ConfigError(
             f"{files}: [clusters.{name}]: {error}", _meant_list(",".join(cluster.hosts))
         ) from None
-    twice = _repeated_name(hosts)
-    if twice is not None:
+    for twice in _repeated_names(hosts):
         raise ConfigError(
             f"{files}: [clusters.{name}] names {twice} twice", f"for more ranks: {twice}:N"
         )
@@ -316,26 +321,6 @@ def _slurm_slots(environ: Mapping[str, str], nodes: int) -> list[int | None]:
     return slots
 
 
-def _host(named: NamedHost, found: _Found, config: Config, given: HostSettings) -> Host:
-    own = HostSettings(user=named.user, slots=named.slots, port=named.port)
-    settings = given.over(own.over(config.settings(named.name, found.cluster)))
-    local = named.name == found.local
-    job_slots = found.job_slots.get(named.name)
-    return Host(HostName(named.name), job_slots=job_slots, local=local, **said_in(settings))
-
-
-def _ssh_config(
-    where: Where, cluster: ClusterSettings | None, config: Config, environ: Mapping[str, str]
-) -> str | None:
-    configured = (cluster.ssh_config if cluster is not None else None) or config.ssh_config
-    file = ssh_config_file(where.ssh_config, configured, environ)
-    if where.ssh_config and file is not None and not file.exists():
-        raise ConfigError(
-            f"--ssh-config {file}: there is no such file", "leave it out for ssh's own"
-        )
-    return None if file is None else str(file)
-
-
-def _repeated_name(hosts: Iterable[NamedHost]) -> str | None:
+def _repeated_names(hosts: Iterable[NamedHost]) -> list[str]:
     counts = Counter(host.name for host in hosts)
-    return next((name for name, count in counts.items() if count > 1), None)
+    return [name for name, count in counts.items() if count > 1]

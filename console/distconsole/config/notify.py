@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -152,13 +153,7 @@ def _may_post(address: str, *, allow_http: bool) -> bool:
         return False
     if not host or not address.isprintable() or not address.isascii() or " " in address:
         return False
-    return parts.scheme == "https" or (
-        parts.scheme == "http" and (allow_http or _is_this_machine(host))
-    )
-
-
-def _is_this_machine(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    here = host == "localhost"
+    with suppress(ValueError):
+        here |= ipaddress.ip_address(host).is_loopback
+    return parts.scheme == "https" or (parts.scheme == "http" and (allow_http or here))

@@ -75,16 +75,11 @@ COLLECTIVE_KEYS = keys_of(CollectiveExpectation)
 """Of each of ``[[expect.collectives]]``."""
 
 
-def _verb_keys() -> dict[str, dict[str, Option]]:
-    found: dict[str, dict[str, Option]] = {}
-    for kind, verb in VERBS.items():
-        if verb.name and (keys := keys_of(kind)):
-            found[verb.name.split()[0]] = {**found.get(verb.name.split()[0], {}), **keys}
-    return found
-
-
-VERB_KEYS = _verb_keys()
+VERB_KEYS: dict[str, dict[str, Option]] = {}
 """A table a verb, a key a flag; dashes and underscores are the same."""
+for _kind, _verb in VERBS.items():
+    if _verb.name and (_keys := keys_of(_kind)):
+        VERB_KEYS.setdefault(_verb.name.split()[0], {}).update(_keys)
 
 TRUSTED_TABLES = ("keys", "aliases")
 """Tables of lines that are typed as if by the person who sits there, under names of their own."""

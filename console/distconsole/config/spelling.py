@@ -31,6 +31,7 @@ MEANT = re.compile(r"did you mean (one of: )?([^?\n]{1,400})\?", re.IGNORECASE)
 PARTS = re.compile(r"""[^\s"'=,]+"""), re.compile(r"[A-Za-z_][\w.-]*")
 """Words of a line, and names inside them, as conditions have them."""
 LIKENESS = 0.5
+MAX_LINE = 2000
 
 
 def mend_line(line: str, said: str) -> str | None:
@@ -39,19 +40,14 @@ def mend_line(line: str, said: str) -> str | None:
     if match is None or "`" in match[2]:
         return None
     listed = match[2].split(",") if match[1] else [match[2].partition(",")[0]]
+    from difflib import SequenceMatcher  # noqa: PLC0415  (5 ms of every start, for those who misspell)
+
     best: tuple[float, int, int, str] = (LIKENESS, 0, 0, "")
     for meant in (each.strip().strip("'\"") for each in listed):
         for part in (found for parts in PARTS for found in parts.finditer(line[:MAX_LINE])):
-            if part[0] != meant and (likeness := _likeness(part[0], meant)) > best[0]:
+            words = part[0][:100].lower(), meant[:100].lower()
+            likeness = SequenceMatcher(None, *words).ratio()
+            if part[0] != meant and likeness > best[0]:
                 best = (likeness, part.start(), part.end(), meant)
     _, start, end, meant = best
     return f"{line[:start]}{meant}{line[end:]}" if meant else None
-
-
-MAX_LINE = 2000
-
-
-def _likeness(one: str, other: str) -> float:
-    from difflib import SequenceMatcher  # noqa: PLC0415  (5 ms of every start, for those who misspell)
-
-    return SequenceMatcher(None, one[:100].lower(), other[:100].lower()).ratio()

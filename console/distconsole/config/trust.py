@@ -13,6 +13,7 @@ import pwd
 import shlex
 import stat
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import reduce
 from operator import getitem
 from pathlib import Path
@@ -37,7 +38,10 @@ def why_foreign(path: Path) -> str:
         except OSError as error:
             return f"{what} cannot be looked at: {error.strerror}"
         if found.st_uid not in (0, os.getuid()):
-            return f"{what} belongs to {_user(found.st_uid)}"
+            owner = f"uid {found.st_uid}"
+            with suppress(KeyError):
+                owner = pwd.getpwuid(found.st_uid).pw_name
+            return f"{what} belongs to {owner}"
         if found.st_mode & stat.S_IWOTH:
             return f"everybody may write {into}{what}"
     return ""
@@ -70,8 +74,15 @@ def digest(path: Path, text: str, table: Mapping[str, Any]) -> str:
         if needs is not TrustNeed.CONTENT or not isinstance(named, str):
             continue
         place = path.parent / expand_home(named)
-        if place != own_ssh_config():
-            whole.update(_digest_of(place))
+        if place == own_ssh_config():
+            continue
+        content = bytes(32)
+        # A pipe would be waited for.
+        with suppress(OSError):
+            if place.is_file():
+                with place.open("rb") as file:
+                    content = hashlib.file_digest(file, "sha256").digest()
+        whole.update(content)
     return whole.hexdigest()
 
 
@@ -128,23 +139,6 @@ def _trust_of_table(
         key = keys.get(name.replace("-", "_"))
         if key is not None:
             yield (*where, name), key.trust
-
-
-def _digest_of(place: Path) -> bytes:
-    try:
-        if place.is_file():  # a pipe would be waited for
-            with place.open("rb") as file:
-                return hashlib.file_digest(file, "sha256").digest()
-    except OSError:
-        pass
-    return bytes(32)
-
-
-def _user(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"uid {uid}"
 
 
 def _read_store() -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import Any
 from distconsole.config.shortcuts import may_be_line
 from distconsole.model.names import RankSpans, may_be_user, parse_ranks
 from distconsole.model.options import Kind
+from distconsole.model.requests import count_of_hosts
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?", re.IGNORECASE)
 
@@ -88,9 +89,9 @@ def _count(pattern: str) -> Callable[[Any], str | None]:
 
 
 def _nnodes(value: Any) -> str | None:
-    found = _count(r"[1-9]\d{0,5}(:[1-9]\d{0,5})?")(value) or ""
-    fewest, _, most = found.partition(":")
-    return found if found and int(fewest) <= int(most or fewest) else None
+    found = _count(r"[1-9]\d{0,5}(:[1-9]\d{0,5})?")(value)
+    fewest, most = count_of_hosts(found) or (1, 0)
+    return found if fewest <= most else None
 
 
 def _ranks(value: Any) -> RankSpans | None:

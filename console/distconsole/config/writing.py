@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,7 +69,13 @@ def add_entries(path: Path, entries: Iterable[TomlEntry]) -> list[TomlEntry]:
 
 def _is_there(document: Mapping[str, Any], entry: TomlEntry, path: Path, text: str) -> bool:
     """Whether the file has the key with this value; raises ConfigError if it has another one."""
-    for table in _tables(document, entry.table):
+    tables = [entry.table]
+    if entry.table[0] == "hosts" and len(entry.table) == 2:
+        for name in _inside(document, ("hosts",)):
+            with suppress(RangeError):
+                if name != entry.table[1] and entry.table[1] in expand(name):
+                    tables.append(("hosts", name))
+    for table in tables:
         values = _inside(document, table)
         found = values.get(entry.key)
         if found is None:
@@ -83,16 +89,6 @@ def _is_there(document: Mapping[str, Any], entry: TomlEntry, path: Path, text: s
             "change it there, or take it out and check again; nothing was written",
         )
     return False
-
-
-def _tables(document: Mapping[str, Any], table: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    yield table
-    if table[0] != "hosts" or len(table) != 2:
-        return
-    for name in _inside(document, ("hosts",)):
-        with suppress(RangeError):
-            if name != table[1] and table[1] in expand(name):
-                yield ("hosts", name)
 
 
 def _inside(document: Mapping[str, Any], table: tuple[str, ...]) -> Mapping[str, Any]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
-from click.shell_completion import CompletionItem, ShellComplete
+from click.shell_completion import ShellComplete
 
 from distconsole.config.hostfile import names_in
 from distconsole.config.load import load_config
@@ -61,21 +61,22 @@ def complete_line(
                 names, line, typed, flag + equals, only_folders=item.type == "dir"
             )
         else:
-            found.append(_complete_item(item, line, typed, flag + equals))
+            value = item.value
+            shown = item.shown or (value if value[:1] == "-" else value.rpartition(",")[2])
+            word = f"{flag}{equals}{value}"
+            on = word.endswith("=") or bool(item.goes_on)
+            found.append(going_on(line, typed, word, item.help or "", shown=shown, on=on))
     if not found and words[:1] in (["run"], ["check"]) and not typed.text.startswith("-"):
-        if _awaits_value(words):
-            return []
+        options = [
+            each for each in root.commands[words[0]].params if isinstance(each, click.Option)
+        ]
+        if any(words[-1] in each.opts and not each.is_flag for each in options):
+            return []  # an option awaits its value
         found = [*_complete_paths(names, line, typed)]
         if all(word.startswith("-") for word in words[1:]):
             starters = (name for name in STARTERS if typed.text and name.startswith(typed.text))
             found += [going_on(line, typed, name, "what starts the ranks") for name in starters]
     return found[:MAX_COMPLETIONS]
-
-
-def _awaits_value(words: Sequence[str]) -> bool:
-    verb = root.commands[words[0]]
-    options = (each for each in verb.params if isinstance(each, click.Option))
-    return any(words[-1] in each.opts and not each.is_flag for each in options)
 
 
 def going_on(
@@ -93,13 +94,6 @@ def read_folder(folder: Path) -> Iterator[tuple[str, bool]]:
                 yield entry.name, entry.is_dir()
     except OSError:
         return
-
-
-def _complete_item(item: CompletionItem, line: str, typed: OpenLine, flag: str) -> Completion:
-    word = f"{flag}{item.value}"
-    shown = item.value if item.value.startswith("-") else item.value.rpartition(",")[2]
-    on = word.endswith("=") or bool(item.goes_on)
-    return going_on(line, typed, word, item.help or "", shown=item.shown or shown, on=on)
 
 
 def _complete_paths(

@@ -247,11 +247,9 @@ def _split(command: click.Command, words: Sequence[str]) -> tuple[dict[str, Any]
 
 
 def _texts(value: Any) -> tuple[str, ...]:
-    if isinstance(value, bool):
-        return (YES if value else NO,)
-    if isinstance(value, str):
-        return (value,)
-    return tuple(map(str, value)) if isinstance(value, Sequence) else ()
+    """Return the words that click's parser has for an option; none of its marks for an option without a value."""
+    is_given = isinstance(value, bool | str | Sequence)
+    return _value_words(tuple(value) if isinstance(value, list) else value) if is_given else ()
 
 
 def _value(request: ask.Run, option: LaunchField) -> Any:
@@ -260,7 +258,7 @@ def _value(request: ask.Run, option: LaunchField) -> Any:
 
 def _value_words(value: Any) -> tuple[str, ...]:
     match value:
-        case None | False if value is None:
+        case None:
             return ()
         case bool():
             return (YES if value else NO,)

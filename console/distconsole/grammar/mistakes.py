@@ -75,9 +75,16 @@ def usage_error(error: click.UsageError) -> UsageError:
         message = f"{path} needs {lacking}".replace("'", "").replace("[", "").replace("]", "")
         examples = getattr(context.command, "examples", ())
         cure = f"such as: {PROGRAM} {examples[0]}" if examples else ""
-        cure = _eaten_script(context) or cure
+        for name, value in context.params.items():
+            if isinstance(value, str) and value.endswith(".py"):
+                flag = f"--{name.replace('_', '-')}"
+                cure = (
+                    f"{flag} took {value} for its value: give it one, in quotes if it has blanks"
+                )
     elif isinstance(error, click.BadParameter):
-        cure = _meant_choice(error)
+        kind = error.param.type if error.param else None
+        typed = re.match(r"'([^']*)'", error.message)
+        cure = suggest(typed[1], kind.choices) if typed and isinstance(kind, click.Choice) else ""
     elif (extra := EXTRA.match(message)) and context is not None:
         message = f"{path} takes no further words: {extra[1]}"
         cure = _meant_words(extra[1].split(), context.command)
@@ -85,22 +92,6 @@ def usage_error(error: click.UsageError) -> UsageError:
     if isinstance(error, click.BadParameter) and error.param is not None:
         made.option = str(error.param.name)
     return made
-
-
-def _eaten_script(context: click.Context) -> str:
-    for name, value in context.params.items():
-        if isinstance(value, str) and value.endswith(".py"):
-            flag = f"--{name.replace('_', '-')}"
-            return f"{flag} took {value} for its value: give it one, in quotes if it has blanks"
-    return ""
-
-
-def _meant_choice(error: click.BadParameter) -> str:
-    kind = error.param.type if error.param else None
-    typed = re.match(r"'([^']*)'", error.message)
-    if not isinstance(kind, click.Choice) or typed is None:
-        return ""
-    return suggest(typed[1], kind.choices)
 
 
 def _meant_option(typed: str, context: click.Context | None) -> str:

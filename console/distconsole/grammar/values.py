@@ -33,13 +33,14 @@ CHECK_GROUPS = (
 )
 
 
-def _no_fields(_verb: str) -> Mapping[str, str]:
-    return NOTHING
+def check_groups() -> Mapping[str, str]:
+    return dict.fromkeys(CHECK_GROUPS, "")
 
 
-def _any_moments(_run: str) -> Mapping[str, str]:
-    shares = dict.fromkeys(("start", "25%", "50%", "75%", "end"), "of the run")
-    return shares | {"step 1": "when a rank had first done it, or any other step"}
+ANY_MOMENTS = {
+    **dict.fromkeys(("start", "25%", "50%", "75%", "end"), "of the run"),
+    "step 1": "when a rank had first done it, or any other step",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ class Vocabulary:
 
     Attributes:
         fields: By verb, what its conditions may name and what that is; called when it is wanted.
+        checks: Groups and checks with what each catches; called when it is wanted.
         moments: By run (empty for any), what ``--at`` may be and what that is; called when it is wanted.
     """
 
@@ -56,10 +58,10 @@ class Vocabulary:
     ranks: tuple[str, ...] = ()
     clusters: tuple[str, ...] = ()
     about: Mapping[str, str] = field(default_factory=dict)
-    fields: Callable[[str], Mapping[str, str]] = _no_fields
-    moments: Callable[[str], Mapping[str, str]] = _any_moments
+    fields: Callable[[str], Mapping[str, str]] = lambda _: NOTHING
+    moments: Callable[[str], Mapping[str, str]] = lambda _: ANY_MOMENTS
     themes: tuple[str, ...] = ("dark", "light", "contrast", "terminal")
-    checks: tuple[str, ...] = CHECK_GROUPS
+    checks: Callable[[], Mapping[str, str]] = check_groups
 
 
 def vocabulary(context: click.Context) -> Vocabulary:
@@ -98,7 +100,7 @@ class WordChoice(click.Choice[Name]):
         return str(choice)
 
 
-class Value(click.ParamType):  # type: ignore[type-arg]
+class WordType(click.ParamType):  # type: ignore[type-arg]
     """A word, or a list with commas, that completes with what exists.
 
     Args:
@@ -138,10 +140,10 @@ class Value(click.ParamType):  # type: ignore[type-arg]
     ) -> list[CompletionItem]:
         """Complete the word; of a list its last element, with those that are not yet in it."""
         known = vocabulary(ctx)
+        words = self._offers(known)
         about = {"last": "the newest", **known.about} if self._about is None else self._about
-        return (_last_element if self._is_list else _starting)(
-            self._offers(known), incomplete, about
-        )
+        about = words if isinstance(words, Mapping) else about
+        return (_last_element if self._is_list else _starting)(words, incomplete, about)
 
 
 class MomentValue(click.ParamType):  # type: ignore[type-arg]
@@ -179,7 +181,7 @@ def split_words(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def names_of(names: Sequence[str]) -> Value:
+def names_of(names: Sequence[str]) -> WordType:
     noun = type(names[0]).__name__.removesuffix("Name").lower()
 
     def read(text: str) -> tuple[str, ...]:
@@ -188,10 +190,10 @@ def names_of(names: Sequence[str]) -> Value:
                 raise ValueError(f"{word!r} is no {noun}; there are: {', '.join(names)}")
         return tuple(names[names.index(word)] for word in split_words(text))
 
-    return Value("NAME,…", read, lambda _: names, NOTHING, is_list=True)
+    return WordType("NAME,…", read, lambda _: names, NOTHING, is_list=True)
 
 
-def seconds(fewest: float = 0.0) -> Value:
+def seconds(fewest: float = 0.0) -> WordType:
     """Return the type of a duration, ``10``, ``1.5``, ``90s``, ``2m`` or ``1h30m``, of ``fewest`` seconds or more."""
 
     def read(text: str) -> float:
@@ -202,7 +204,7 @@ def seconds(fewest: float = 0.0) -> Value:
             raise ValueError(f"{text!r} is too short: at least {fewest:g} s")
         return found
 
-    return Value("seconds", read)
+    return WordType("seconds", read)
 
 
 def _read_pattern(text: str) -> str:
@@ -236,7 +238,7 @@ def _reader_of(kind: Kind) -> Callable[[str], Any]:
     return read
 
 
-def _several(name: str, known: Sequence[str], alone: Sequence[str] = ()) -> Value:
+def _several(name: str, known: Sequence[str], alone: Sequence[str] = ()) -> WordType:
     """Return the type of words of ``known``, or a single one of ``alone``, the last of which means no word."""
 
     def read(text: str) -> str:
@@ -247,7 +249,7 @@ def _several(name: str, known: Sequence[str], alone: Sequence[str] = ()) -> Valu
                 raise ValueError(f"{word!r} is none of {', '.join(there)}")
         return ",".join(words or alone[-1:])
 
-    return Value(name, read, lambda _: (*known, *alone), NOTHING, is_list=True)
+    return WordType(name, read, lambda _: (*known, *alone), NOTHING, is_list=True)
 
 
 def _read_loopback(text: str) -> tuple[str, int]:
@@ -272,7 +274,7 @@ def _read_limit(text: str) -> int:
     return int(size)
 
 
-def _whole(least: int, most: int | None) -> Value:
+def _whole(least: int, most: int | None) -> WordType:
     to = "" if most is None else f" to {most:,}"
 
     def read(text: str) -> int:
@@ -280,19 +282,18 @@ def _whole(least: int, most: int | None) -> Value:
             raise ValueError(f"{text!r} is not a whole number from {least}{to}")
         return int(text)
 
-    return Value("integer", read)
+    return WordType("integer", read)
 
 
-def _read_groups(text: str) -> tuple[str, ...]:
-    if not split_words(text):
-        raise ValueError("it is empty; groups are " + " ".join(CHECK_GROUPS))
-    return split_words(text)
+def _filled(read: Callable[[str], Any], otherwise: str) -> Callable[[str], Any]:
+    """Return ``read``, which refuses a text without any word."""
 
+    def read_filled(text: str) -> Any:
+        if not read(text):
+            raise ValueError(f"it is empty{otherwise}")
+        return read(text)
 
-def _read_run(text: str) -> str:
-    if not text:
-        raise ValueError("it is empty: a variable that is not set?")
-    return text
+    return read_filled
 
 
 def _read_sizes(text: str) -> tuple[int, ...]:
@@ -306,33 +307,45 @@ def _read_sizes(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(sizes))
 
 
-HOSTS = Value("LIST", offers=lambda known: known.hosts, is_list=True)
-RUN = Value("run", _read_run, offers=lambda known: ("last", *known.runs))
-CHECK = Value("ID", offers=lambda known: [each for each in known.checks if "." in each])
+HOSTS = WordType("LIST", offers=lambda known: known.hosts, is_list=True)
+RUN = WordType(
+    "run",
+    _filled(str, ": a variable that is not set?"),
+    offers=lambda known: ("last", *known.runs),
+)
+CHECK = WordType(
+    "ID",
+    offers=lambda known: {each: about for each, about in known.checks().items() if "." in each},
+)
 TYPES: Mapping[Kind, click.ParamType] = {  # type: ignore[type-arg]
     Kind.FILE: click.Path(dir_okay=False),
     Kind.PATH: click.Path(),
     Kind.FOLDER: click.Path(file_okay=False),
     Kind.HOSTS: HOSTS,
-    Kind.HOST_LIST: Value("HOST", offers=lambda known: known.hosts, is_list=True),
-    Kind.CLUSTER: Value("NAME", offers=lambda known: known.clusters),
-    Kind.THEME: Value("NAME", offers=lambda known: known.themes, about=NOTHING),
-    Kind.RANKS: Value("N", parse_ranks, lambda known: known.ranks, is_list=True),
-    Kind.PATTERN: Value("RE", _read_pattern),
-    Kind.SINCE: Value("TIME", _read_since),
+    Kind.HOST_LIST: WordType("HOST", offers=lambda known: known.hosts, is_list=True),
+    Kind.CLUSTER: WordType("NAME", offers=lambda known: known.clusters),
+    Kind.THEME: WordType("NAME", offers=lambda known: known.themes, about=NOTHING),
+    Kind.RANKS: WordType("N", parse_ranks, lambda known: known.ranks, is_list=True),
+    Kind.PATTERN: WordType("RE", _read_pattern),
+    Kind.SINCE: WordType("TIME", _read_since),
     Kind.MOMENT: MomentValue(),
     Kind.CONDITION: ConditionValue(),
-    Kind.GROUPS: Value("GROUP,…", _read_groups, lambda known: known.checks, is_list=True),
-    Kind.PAIRS: Value("K=V", _read_assignment),
-    Kind.NPROC: Value(
+    Kind.GROUPS: WordType(
+        "GROUP,…",
+        _filled(split_words, "; groups are " + " ".join(CHECK_GROUPS)),
+        lambda known: known.checks(),
+        is_list=True,
+    ),
+    Kind.PAIRS: WordType("K=V", _read_assignment),
+    Kind.NPROC: WordType(
         "N|gpu", _reader_of(Kind.NPROC), lambda _: ("gpu", "1", "2", "4", "8"), NOTHING
     ),
-    Kind.NNODES: Value("N|MIN:MAX", _reader_of(Kind.NNODES)),
+    Kind.NNODES: WordType("N|MIN:MAX", _reader_of(Kind.NNODES)),
     Kind.WAYS: _several("WAY,…", tuple(Way), ("all", "none")),
     Kind.SERVICES: _several("SERVICE,…", SERVICES),
-    Kind.LOOPBACK: Value("127.0.0.1:PORT", _read_loopback),
-    Kind.SIZE: Value("SIZE", _read_limit),
-    Kind.SIZES: Value("SIZE,…", _read_sizes, is_list=True),
+    Kind.LOOPBACK: WordType("127.0.0.1:PORT", _read_loopback),
+    Kind.SIZE: WordType("SIZE", _read_limit),
+    Kind.SIZES: WordType("SIZE,…", _read_sizes, is_list=True),
 }
 """What reads and completes the values of a kind; the name is how they look in the help."""
 

@@ -346,9 +346,7 @@ VERBS: dict[str, str] = {
 
 
 def parse_args(
-    words: Sequence[str],
-    vocabulary: Vocabulary | None = None,
-    defaults: Mapping[str, Mapping[str, Any]] | None = None,
+    words: Sequence[str], defaults: Mapping[str, Mapping[str, Any]] | None = None
 ) -> ask.Request:
     """Return what ``words`` (without the program's name) ask for.
 
@@ -362,7 +360,6 @@ def parse_args(
             list(words),
             prog_name=PROGRAM,
             standalone_mode=False,
-            obj=vocabulary or Vocabulary(),
             default_map={verb: dict(flags) for verb, flags in (defaults or {}).items()},
         )
     except HelpRequested as asked:
@@ -377,17 +374,13 @@ def parse_args(
     return request  # type: ignore[no-any-return]
 
 
-def parse_line(
-    line: str,
-    vocabulary: Vocabulary | None = None,
-    defaults: Mapping[str, Mapping[str, Any]] | None = None,
-) -> ask.Request:
+def parse_line(line: str, defaults: Mapping[str, Mapping[str, Any]] | None = None) -> ask.Request:
     """Return the request of a line of the prompt; raises UsageError for a malformed one."""
     words = line_words(line)
     if not words:
         raise UsageError("the line is empty", "type a verb, or 'help'")
     words = ["help", *words[1:]] if words[0] == "?" else words
-    return parse_args(words, vocabulary, defaults)
+    return parse_args(words, defaults)
 
 
 def parse_untrusted(words: Sequence[str], error: ConfigError) -> ask.Request:

@@ -1,4 +1,4 @@
-"""Chooses the launcher and gives a reason: by the script first, then by the hosts' engines."""
+"""Chooses the launcher and gives a reason: by the script first, then by the hosts' engines and their Slurm job."""
 
 from __future__ import annotations
 
@@ -37,29 +37,72 @@ NOT_ELASTIC = "the ranks of mpirun are not elastic"
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The launcher, the reason, and arguments to add; ``elastic``: Horovod's driver decides on the ranks."""
+    """The launcher, the reason, and arguments to add.
+
+    Attributes:
+        elastic: Horovod's driver decides on the ranks.
+        one_a_node: One process a node, because the script spawns its ranks or needs none.
+    """
 
     launcher: LauncherName
     why: str
     pass_args: PassArgs | None = None
     elastic: bool = False
+    one_a_node: bool = False
 
 
-def choose_launcher(request: Run, traits: ScriptTraits) -> Choice:
-    """Return the launcher of the script, by the facts known here; raises PlanError if it cannot outlive a host."""
+def decide(
+    request: Run,
+    traits: ScriptTraits,
+    env: Mapping[str, str],
+    engines: Mapping[HostName, Engines] | None = None,
+    slurm_job: str | None = None,
+) -> Choice:
+    """Return the launcher of a script with the user's variables ``env``.
+
+    Args:
+        engines: Of the hosts; None as long as no host was reached.
+        slurm_job: The job that the hosts are nodes of.
+
+    Raises PlanError for a shell script that cannot be launched, a launcher that cannot outlive a host as
+    ``--nnodes`` wants it, and for ``slurm`` on hosts without a job.
+    """
+    choice = _settle_controller(_choose_launcher(request, traits), env, engines or {})
+    choice = _outlive_hosts(choice, request)
+    alone = choice
+    if choice.launcher is LauncherName.SLURM:
+        if engines is not None and slurm_job is None:
+            raise PlanError(
+                "--launcher slurm needs a Slurm job whose nodes the hosts are",
+                "--slurm OPTIONS submits one; or run it inside salloc or sbatch",
+            )
+        alone = _choose_by_traits(replace(traits, horovod=False, mpi=False), request.arguments)
+    choice = replace(choice, one_a_node=alone.launcher is LauncherName.SINGLE)
+    return choice if slurm_job is None else _start_by_srun(choice, slurm_job)
+
+
+def _choose_launcher(request: Run, traits: ScriptTraits) -> Choice:
     asked, pass_args, starter = request.launcher, request.pass_args, starter_of(request)
     if asked is not LauncherName.AUTO:
         why = f"as {starter} starts it" if starter else "asked for"
-        choice = _mark_elastic(Choice(asked, why, pass_args), traits)
-    elif pass_args is not None:
+        return _mark_elastic(Choice(asked, why, pass_args), traits)
+    if pass_args is not None:
         spawns = traits.spawns and pass_args is PassArgs.INIT_METHOD
         launcher = LauncherName.SINGLE if spawns else LauncherName.TORCH
-        choice = Choice(launcher, f"--pass-args {pass_args} was given", pass_args)
-    else:
-        if traits.shell is not None:
-            refuse_shell(request, traits.shell)
-        choice = choose_by_traits(traits, request.arguments)
-    return _outlive_hosts(choice, request)
+        return Choice(launcher, f"--pass-args {pass_args} was given", pass_args)
+    if traits.shell is not None:
+        _refuse_shell(request, traits.shell)
+    return _choose_by_traits(traits, request.arguments)
+
+
+def _start_by_srun(choice: Choice, job: str) -> Choice:
+    """Return ``choice`` in a Slurm job, where torch ranks are srun's tasks."""
+    why = f"{choice.why}; by srun, in Slurm job {job}"
+    if choice.elastic:
+        why = f"{why}; not elastic there"
+    tasks = choice.launcher in (LauncherName.TORCH, LauncherName.SINGLE)
+    launcher = LauncherName.SLURM if tasks else choice.launcher
+    return replace(choice, launcher=launcher, why=why, elastic=False)
 
 
 def starter_of(request: Run) -> str:
@@ -77,14 +120,7 @@ def command_lines(command: Command | None) -> list[str]:
     return [f"# what {command.starter or 'the command'} says, and what it becomes here:", *lines]
 
 
-def finish_choice(
-    choice: Choice, request: Run, env: Mapping[str, str], engines: Mapping[HostName, Engines]
-) -> Choice:
-    """Adjust ``choice`` to the hosts' engines; raises as ``choose_launcher``."""
-    return _outlive_hosts(settle_controller(choice, env, engines), request)
-
-
-def choose_by_traits(traits: ScriptTraits, arguments: Sequence[str] = ()) -> Choice:
+def _choose_by_traits(traits: ScriptTraits, arguments: Sequence[str]) -> Choice:
     """Return the launcher of a script with these arguments, by the first rule that fits."""
     by_engine = _choose_engine(traits) or _choose_spawning(traits, arguments)
     return _mark_elastic(by_engine or _choose_ranks(traits), traits)
@@ -124,7 +160,9 @@ def _choose_for_shell(shell: ShellScript, *, spawns: bool) -> Choice:
 
 
 def _choose_spawning(traits: ScriptTraits, arguments: Sequence[str]) -> Choice | None:
-    if _meets_by_variables(traits, arguments):
+    words = " ".join(arguments).replace(f"{traits.init_method}=", f"{traits.init_method} ")
+    spawns_by_flag = traits.spawn_flag and traits.spawn_flag not in arguments
+    if spawns_by_flag and traits.init_method and f"{traits.init_method} env://" in words:
         why = (
             f"{traits.init_method} is env://, and {traits.spawn_flag}, with which the script "
             "starts its own ranks, is not given: env:// ranks"
@@ -159,14 +197,6 @@ def _choose_ranks(traits: ScriptTraits) -> Choice:
     return Choice(torch, f"the script {imports}names no launcher: env:// ranks")
 
 
-def _meets_by_variables(traits: ScriptTraits, arguments: Sequence[str]) -> bool:
-    """True if the arguments ask for env:// and lack the flag that makes the script spawn its own ranks."""
-    if not (traits.spawn_flag and traits.init_method) or traits.spawn_flag in arguments:
-        return False
-    words = " ".join(arguments).replace(f"{traits.init_method}=", f"{traits.init_method} ")
-    return f"{traits.init_method} env://" in words
-
-
 def _mark_elastic(choice: Choice, traits: ScriptTraits) -> Choice:
     if traits.elastic and choice.launcher is LauncherName.HOROVOD:
         return replace(choice, why=f"{choice.why}, elastic (hvd.elastic)", elastic=True)
@@ -194,16 +224,7 @@ def _outlive_hosts(choice: Choice, request: Run) -> Choice:
     return Choice(LauncherName.TORCHRUN, "--nnodes MIN:MAX: torchrun can lose a host")
 
 
-def list_engines(choice: Choice, traits: ScriptTraits, env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the engines (``horovod``, ``mpi``) that ``choice`` needs on every host."""
-    if choice.launcher is LauncherName.MPI:
-        return ("mpi", "horovod") if traits.horovod else ("mpi",)
-    if choice.launcher is LauncherName.HOROVOD:
-        return ("horovod", "mpi") if _wants_mpi(env) else ("horovod",)
-    return ()
-
-
-def settle_controller(
+def _settle_controller(
     choice: Choice, env: Mapping[str, str], engines: Mapping[HostName, Engines]
 ) -> Choice:
     """Return ``choice``, or mpirun if Horovod needs MPI; ``HOROVOD_ELASTIC`` overrides the script's ``elastic``."""
@@ -213,7 +234,7 @@ def settle_controller(
     elastic = choice.elastic if told is None else told.strip() not in ("", "0")
     if elastic != choice.elastic:
         choice = replace(choice, why=f"{choice.why}; {ELASTIC}={told}", elastic=elastic)
-    if _wants_mpi(env):
+    if env.get("HOROVOD_CONTROLLER", "").lower() == MPI:
         why = f"{choice.why}; HOROVOD_CONTROLLER=mpi"
     elif not has_gloo(engines):
         why = f"{choice.why}; Horovod there was built without Gloo"
@@ -223,11 +244,7 @@ def settle_controller(
     return Choice(LauncherName.MPI, why, choice.pass_args)
 
 
-def _wants_mpi(env: Mapping[str, str]) -> bool:
-    return env.get("HOROVOD_CONTROLLER", "").lower() == MPI
-
-
-def refuse_shell(request: Run, shell: ShellScript) -> None:
+def _refuse_shell(request: Run, shell: ShellScript) -> None:
     """Refuse a shell script for Slurm, or one that ends before its training; raises PlanError with the command to type."""
     if shell.ends_as_windows:
         raise PlanError(

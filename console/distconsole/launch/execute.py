@@ -6,13 +6,13 @@ import contextlib
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from distconsole.config.spelling import nearest_script
 from distconsole.errors import ConsoleError, PlanError, RequestError, UnreachableError
+from distconsole.launch.plan import Plan
 from distconsole.launch.slurm.srun import step_command
-from distconsole.model.job import LaunchPlan
 from distconsole.model.names import HostName
 from distconsole.model.outcome import Outcome, failed
 from distconsole.rpc.link import NodeLink
@@ -27,7 +27,7 @@ FORGET_TRIES, FORGET_PAUSE_SECONDS = 20, 0.25
 SECRET_BYTES = 32
 
 
-def start(plan: LaunchPlan, session: Session, notice: Mapping[str, Any] | None = None) -> None:
+def start(plan: Plan, session: Session, notice: Mapping[str, Any] | None = None) -> None:
     """Prepare the run on every node, then start it on every node, each in parallel.
 
     ``notice`` holds the settings of the first node's notifications about the run. A failure on one node
@@ -37,7 +37,7 @@ def start(plan: LaunchPlan, session: Session, notice: Mapping[str, Any] | None =
     Raises UnreachableError, naming the nodes that failed, and why.
     """
     secret = secrets.token_hex(SECRET_BYTES)
-    hosts = [node.host for node in plan.nodes]
+    hosts = plan.hosts
     try:
         prepared = _prepare(plan, session, hosts, secret, notice)
         first = prepared[0] if plan.slurm_job is None else _begin_step(plan, session, prepared)
@@ -74,46 +74,7 @@ def stop(
     return on_every(session, hosts, lambda link: link.request("stop", STOP_SECONDS, **arguments))
 
 
-def node_spec(plan: LaunchPlan, index: int, secret: str, created: float) -> dict[str, Any]:
-    """Return one node's part of the plan for the agent (``runspec.RunSpec``)."""
-    node = plan.nodes[index]
-    return {
-        "run": plan.run,
-        "name": plan.name,
-        "secret": secret,
-        "node_index": index,
-        "nodes": [
-            {"host": each.host, "address": each.address, "ranks": list(each.world_ranks)}
-            for each in plan.nodes
-        ],
-        "world_size": plan.world_size,
-        "launcher": plan.launcher,
-        "script": plan.script,
-        "workdir": node.workdir,
-        "setup": node.setup,
-        "container": node.container,
-        "env": node.env,
-        "unset": list(node.unset),
-        "ranks": [
-            {"rank": r.rank, "local_rank": r.local_rank, "argv": list(r.argv), "env": r.env}
-            for r in node.ranks
-        ],
-        "engine_ranks": plan.engine_ranks,
-        "watch": plan.watch,
-        "grace": plan.grace_seconds,
-        "lost_after": plan.lost_after_seconds,
-        "created": created,
-        "code": plan.code,
-        "needs": list(plan.needs),
-        "min_nodes": plan.min_nodes,
-        "max_restarts": plan.max_restarts,
-        "below_slurm": plan.slurm_job is not None,
-        "driver": list(plan.nodes[0].driver),
-        "log_bytes": plan.log_bytes,
-    }
-
-
-def undo(plan: LaunchPlan, session: Session) -> None:
+def undo(plan: Plan, session: Session) -> None:
     """Kill and forget the run on all nodes; unreachable ones end it by themselves."""
 
     def forget(link: NodeLink) -> None:
@@ -123,11 +84,11 @@ def undo(plan: LaunchPlan, session: Session) -> None:
                 return
             time.sleep(FORGET_PAUSE_SECONDS)
 
-    on_every(session, [node.host for node in plan.nodes], forget, FORGET_SECONDS)
+    on_every(session, plan.hosts, forget, FORGET_SECONDS)
 
 
 def _prepare(
-    plan: LaunchPlan,
+    plan: Plan,
     session: Session,
     hosts: Sequence[HostName],
     secret: str,
@@ -139,7 +100,7 @@ def _prepare(
 
     def spec_of(host: HostName) -> dict[str, Any]:
         index = index_of[host]
-        spec = node_spec(plan, index, secret, created)
+        spec = plan.spec(index, secret, created)
         return {**spec, "notify": notice} if index == 0 else spec
 
     outcomes = on_every(
@@ -154,15 +115,19 @@ def _prepare(
     return answers
 
 
-def _refuse_without_script(plan: LaunchPlan, outcomes: Sequence[Outcome[dict[str, Any]]]) -> None:
+def _refuse_without_script(plan: Plan, outcomes: Sequence[Outcome[dict[str, Any]]]) -> None:
     lacking = [
         failure.host
         for failure in failed(outcomes)
         if isinstance(failure.error, RequestError) and failure.error.code == NO_SCRIPT
     ]
     if lacking:
-        cure = _suggest_script(plan.script) or "it is not on this machine, either; "
-        if Path(plan.script).is_file():
+        script, names = Path(plan.script), list[str]()
+        with contextlib.suppress(OSError):
+            names = [each.name for each in script.parent.iterdir() if each.suffix == ".py"]
+        near = nearest_script(script.name, names)
+        cure = f"did you mean {near}? " if near else "it is not on this machine, either; "
+        if script.is_file():
             cure = "--sync brings the code to the hosts; "
         raise PlanError(
             f"the script {plan.script} does not exist on {', '.join(lacking)}",
@@ -170,22 +135,12 @@ def _refuse_without_script(plan: LaunchPlan, outcomes: Sequence[Outcome[dict[str
         )
 
 
-def _suggest_script(script: str) -> str:
-    """Return a hint with the most similar script name in that folder here; empty if none is similar."""
-    path = PurePosixPath(script)
-    names: list[str] = []
-    with contextlib.suppress(OSError):
-        names = [each.name for each in Path(path.parent).iterdir() if each.suffix == ".py"]
-    near = nearest_script(path.name, names)
-    return f"did you mean {near}? " if near else ""
-
-
 def _begin_step(
-    plan: LaunchPlan, session: Session, prepared: Sequence[Mapping[str, Any]]
+    plan: Plan, session: Session, prepared: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """Have srun start the ``prepared`` shims in order; return the first shim's answer once all have answered."""
     assert plan.slurm_job is not None
-    hosts = [node.host for node in plan.nodes]
+    hosts = plan.hosts
     told = [answer.get("shim_argv") for answer in prepared]
     shims = [[str(word) for word in each] if isinstance(each, list) else [] for each in told]
     if not all(shims):

@@ -1,326 +1,430 @@
-"""From a request, hosts and facts to a plan. Pure: the same input gives the same plan."""
+"""A run as it is planned: its nodes with their ranks, and the settings that all launchers share.
+
+A launcher fills the processes of each node in (``launchers/``); ``Plan.spec`` is what a node gets of it.
+"""
 
 from __future__ import annotations
 
 import posixpath
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import assert_never
+import re
+import secrets
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
 
-from distconsole.errors import PlanError
-from distconsole.launch.addresses import AddressChoice, NodeFacts, choose_addresses
-from distconsole.launch.choose import Choice, note_shell, starter_of
-from distconsole.launch.engines import (
-    GLOO,
-    MPI,
-    Engines,
-    refuse_horovod,
-    refuse_mpi,
-    refuse_own_name,
-)
-from distconsole.launch.job import HOOK, RUN_DIR, Job, PlacedNode, asked_env, own_text
-from distconsole.launch.launchers import horovod, mpi, single, torch
-from distconsole.launch.slurm.srun import Allocation, below_slurm, is_one_a_node, plan_tasks
+from msgspec import UNSET
+
+from distconsole.grammar.secrets import mask_env, mask_text
+from distconsole.launch.choose import Choice
+from distconsole.launch.engines import Engines
+from distconsole.launch.shell import SHELL_ENDINGS
 from distconsole.launch.slurm.submit import split_container_words, words_of
-from distconsole.launch.sync.send import Project
-from distconsole.model.cluster import Cluster, Host
-from distconsole.model.job import LaunchPlan, NodePlan, ScriptTraits
-from distconsole.model.names import HostName, RunId
-from distconsole.model.requests import LauncherName, PassArgs, Run, count_of_hosts
+from distconsole.model.addresses import Interface
+from distconsole.model.cluster import Host
+from distconsole.model.job import ScriptTraits
+from distconsole.model.names import HostName, Rank, RunId
+from distconsole.model.requests import LauncherName, PassArgs, Run
+from distconsole.model.run_events import PlanMade, PlannedHost
+from distconsole.rpc.wire import PLACEHOLDER, fill
 
-MAX_WORLD_SIZE = 65_536
-MAX_SLOTS_NAMED = 4
+MAX_STEM = 20
+
+PORT = "{port}"
+"""Placeholder of the rendezvous port: the first node finds one when the job starts."""
+
+RUN_DIR = "{run_dir}"
+"""Placeholder of the run's folder on a node, removed with the run."""
+
+AGENT = "{agent}"
+"""Placeholder of our program on the node, in the words of an interpreter."""
+
+SHOWN_PORT = "29500"
+"""Shown for a port not yet found, and the default in files that users may change; torch's own default."""
+
+SHOWN_RUN_DIR = "distconsole-run"
+"""Shown by ``--dry-run`` for the run's folder, which only a run of ours has."""
+
+SHOWN_AGENT = "distconsole-agent"
+"""Shown there for our own program on a node."""
+
+OUTPUT_ENV = {"PYTHONUNBUFFERED": "1"}
+"""Ranks write to files, buffered by 8 KiB in Python: a live log and a crash's last lines need this."""
+
+FOREIGN_LAUNCHERS = (
+    *("TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT"),
+    *("TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_ERROR_FILE"),
+    *("ROLE_NAME", "ROLE_RANK", "ROLE_WORLD_SIZE"),
+)
+"""Removed from every rank's environment: a console started below torchrun would pass them on, and
+``TORCHELASTIC_USE_AGENT_STORE`` keeps rank 0 from opening the store that the others wait for."""
+
+VERIFY = "DISTCONSOLE_VERIFY"
+"""Number of steps between two self-checks of a rank (``distconsole_training.records``)."""
+HOOK = "DISTCONSOLE_HOOK"
+"""``0`` keeps the hook out of a run or a process."""
+
+NCCL_SAYS_ITS_WAYS = {
+    "NCCL_DEBUG": "INFO",
+    "NCCL_DEBUG_SUBSYS": "INIT,ENV,NET",
+    "NCCL_DEBUG_FILE": f"{RUN_DIR}/nccl-%h-%p",
+}
+"""NCCL then writes into files that the agent reads (``nccl_logs``) instead of the ranks' output."""
+
+RANK_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
+
+MPI_NAMES = (
+    *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    *("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_NODE_RANK", "PMIX_RANK", "PMIX_NAMESPACE"),
+    *("PMIX_SERVER_URI", "PMIX_SERVER_URI2", "PMIX_SERVER_URI3", "PMIX_SERVER_URI4"),
+    *("PMI_RANK", "PMI_SIZE", "PMI_FD", "PMI_PORT", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+)
+"""Variables of mpirun's ranks: a console below one would pass them on, and every rank would be the same."""
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedLaunch:
-    """A launch before any host is asked: the user's ``env``, and the ``project`` that ``--sync`` brings."""
+class NodeFacts:
+    """A host's properties that placement depends on.
 
-    request: Run
-    env: Mapping[str, str]
-    traits: ScriptTraits
-    choice: Choice
-    project: Project | None = None
+    Attributes:
+        python: The interpreter that runs the agent.
+        gpus: GPUs, MIG instances counted apart.
+        accelerator: Whether it has GPUs or the like, counted or not.
+        boot_id: Identifies the running kernel; equal for containers of one machine.
+        reached_at: The address of the console's connection; empty where unknown.
+        uid: The user's number there; -1 where unknown.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class LaunchHosts:
-    """The hosts of a launch with their facts, their Slurm job, and ``notes`` on their choice for the user."""
-
-    cluster: Cluster
-    facts: Mapping[HostName, NodeFacts]
-    allocation: Allocation | None = None
-    notes: tuple[str, ...] = ()
+    python: str
+    cpus: int = 1
+    gpus: int = 0
+    interfaces: tuple[Interface, ...] = ()
+    boot_id: str = ""
+    reached_at: str = ""
+    engines: Engines = field(default_factory=Engines)
+    uid: int = -1
+    accelerator: bool = False
 
     @property
-    def engines(self) -> dict[HostName, Engines]:
-        return {host: each.engines for host, each in self.facts.items()}
+    def machine(self) -> tuple[str, frozenset[str]]:
+        """Equal for hosts that are one machine with one network, such as several sshd on it."""
+        return self.boot_id, frozenset(item.address for item in self.interfaces)
 
 
-def make_plan(launch: PreparedLaunch, hosts: LaunchHosts, run: RunId, folder: str) -> LaunchPlan:
-    """Place a job on hosts in the order of ranks; its choice is final (``choose.finish_choice``).
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A host's address for its ranks, and the interface that has it if known."""
 
-    Relative paths start in ``folder``, the console's own. Raises PlanError if the job cannot be placed.
+    address: str
+    nic: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RankPlacement:
+    """One process to start.
+
+    Attributes:
+        rank: Its global rank; with ``single`` and ``torchrun`` the index of the node.
+        argv: The command; ``{port}`` in a word stands for the rendezvous port, known at start, and
+            ``{run_dir}`` for the run's folder on the node.
+        env: Variables of this rank alone; placeholders as above.
+        by_hand: The command to type instead, if it differs.
     """
-    request, facts, allocation = launch.request, hosts.facts, hosts.allocation
-    one_a_node = is_one_a_node(launch.choice, launch.traits, request.arguments)
-    launch = replace(launch, choice=below_slurm(launch.choice, allocation))
-    named = hosts.cluster.hosts
-    _refuse_request(request, hosts)
-    addresses = choose_addresses(named, facts, request.nic)
-    slots, notes = [1] * len(named), _note_spare_numbers(request, named, launch.traits)
-    if not one_a_node:
-        slots, notes = _count_slots(launch, hosts)
-    if one_a_node and launch.traits.shell is not None:
-        notes = [*notes, *note_shell(launch.traits.shell, len(named))]
-    nodes = _place_ranks(named, facts, addresses, slots)
-    _refuse_engines(launch, nodes)
-    job = replace(
-        _make_job(launch, nodes, folder),
-        one_a_node=one_a_node,
-        slurm_job=allocation.job if allocation is not None else None,
-        run=run,
-    )
-    held = allocation is not None and allocation.held
-    return _assemble(request, job, launch.choice, (*hosts.notes, *addresses.notes, *notes), held)
+
+    rank: Rank
+    local_rank: int
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    by_hand: tuple[str, ...] = ()
 
 
-def _make_job(launch: PreparedLaunch, nodes: tuple[PlacedNode, ...], folder: str) -> Job:
-    request, choice = launch.request, launch.choice
-    wanted = count_of_hosts(request.nnodes)
-    can_lose = request.may_lose_hosts or choice.elastic
-    workdir = posixpath.join(folder, request.workdir) if request.workdir else folder
-    path_is_whole = request.module or request.script.startswith(RUN_DIR)
-    env = {name: own_text(value) for name, value in launch.env.items()}
-    return Job(
-        nodes=nodes,
-        script=request.script if path_is_whole else posixpath.join(workdir, request.script),
-        arguments=tuple(map(own_text, request.arguments)),
-        module=request.module,
-        env={**asked_env(request), **env},
-        workdir=workdir,
-        pass_args=choice.pass_args,
-        deepspeed="deepspeed" in starter_of(request),
-        traits=launch.traits,
-        max_restarts=request.max_restarts,
-        min_nodes=wanted[0] if wanted is not None and can_lose else None,
-    )
+@dataclass(frozen=True, slots=True)
+class NodePlan:
+    """A host with its ranks (``slots`` from ``first_rank``), and what it starts for them.
 
+    Attributes:
+        neighbours: The ranks of all hosts that are this machine.
+        ranks: The processes, in the order of their ranks; an engine (torchrun) starts ranks below its own.
+        env: Added to the environment of every process; placeholders as in ``RankPlacement``.
+        unset: Variables removed from it first.
+        beside: A shell command that has to run beside the ranks when a person starts them by hand;
+            in a run of ours the shim does its part.
+        driver: The command of a process of the first node's shim that decides which ranks start
+            (elastic Horovod); ``{agent}`` stands for our own program there. Empty if all start at once.
+    """
 
-def _refuse_request(request: Run, hosts: LaunchHosts) -> None:
-    if hosts.allocation is not None and request.may_lose_hosts:
-        raise PlanError(
-            f"--nnodes {request.nnodes} does not work in a Slurm job, which ends with its first node",
-            "leave --nnodes out",
+    host: Host
+    facts: NodeFacts
+    endpoint: Endpoint
+    index: int
+    first_rank: int
+    slots: int
+    neighbours: int
+    ranks: tuple[RankPlacement, ...] = ()
+    env: dict[str, str] = field(default_factory=dict)
+    unset: tuple[str, ...] = ()
+    beside: str = ""
+    driver: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> HostName:
+        return self.host.name
+
+    @property
+    def python(self) -> str:
+        """The interpreter of its ranks: the configured one, else the agent's."""
+        return self.host.python or self.facts.python
+
+    @property
+    def world_ranks(self) -> tuple[Rank, ...]:
+        return tuple(Rank(self.first_rank + local) for local in range(self.slots))
+
+    def event(self) -> PlannedHost:
+        words = [tuple(map(fill_shown, self.driver)), *(rank.argv for rank in self.ranks)]
+        commands = dict.fromkeys(mask_text(shlex.join(each)) for each in words if each)
+        own = self.ranks[0].env if len(self.ranks) == 1 else {}
+        return PlannedHost(
+            host=self.name,
+            ranks=self.world_ranks,
+            command="\n".join(map(_fill_names, commands)),
+            env={k: _fill_names(v) for k, v in mask_env({**self.env, **own}).items()},
         )
-    if not hosts.cluster.hosts:
-        raise PlanError("there are no hosts to run on", "give --hosts, --hostfile or --cluster")
 
 
-def _refuse_engines(launch: PreparedLaunch, nodes: tuple[PlacedNode, ...]) -> None:
-    """Refuse hosts that lack the launcher's engine, as far as they were asked."""
-    engines = {node.host.name: node.facts.engines for node in nodes}
-    if launch.choice.launcher is LauncherName.HOROVOD:
-        refuse_horovod(engines, GLOO)
-        own = {
-            node.host.name: frozenset(i.address for i in node.facts.interfaces if i.usable)
-            for node in nodes
-            if not node.endpoint.address.startswith("127.")
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that starting a run needs; made by a pure function, printed by ``--dry-run``.
+
+    Attributes:
+        request: With its paths as they are on the nodes.
+        script: The script's path on the nodes, or the module's name.
+        env: The user's variables; they win over a launcher's.
+        min_nodes: The fewest nodes that the run goes on with; None ends it with the first lost.
+        slurm_job: The Slurm job of these nodes, that the run is a step of; None outside of Slurm.
+        slurm_held: Whether that job was submitted for this run and ends with it.
+        engine_ranks: True when the processes are the ranks themselves; False when an engine
+            (torchrun, mp.spawn) starts them below and they are found by their recorder.
+        code: The tree that ``--sync`` brings, which becomes ``{run_dir}/code``; None without.
+        needs: Scripts that every node must have, or nothing is started.
+    """
+
+    request: Run
+    choice: Choice
+    traits: ScriptTraits
+    nodes: tuple[NodePlan, ...]
+    script: str
+    arguments: tuple[str, ...] = ()
+    env: dict[str, str] = field(default_factory=dict)
+    workdir: str | None = None
+    run: RunId = field(default=RunId(""))
+    min_nodes: int | None = None
+    slurm_job: str | None = None
+    slurm_held: bool = False
+    engine_ranks: bool = True
+    notes: tuple[str, ...] = ()
+    code: str | None = None
+    needs: tuple[str, ...] = ()
+
+    @property
+    def hosts(self) -> list[HostName]:
+        return [node.name for node in self.nodes]
+
+    @property
+    def world_size(self) -> int:
+        return sum(node.slots for node in self.nodes)
+
+    @property
+    def master(self) -> NodePlan:
+        """The node of rank 0."""
+        return self.nodes[0]
+
+    @property
+    def launcher(self) -> LauncherName:
+        return self.choice.launcher
+
+    @property
+    def watch(self) -> bool:
+        return self.request.watch and self.env.get(HOOK) != "0"
+
+    @property
+    def why(self) -> str:
+        """The reason for the launcher."""
+        by_tcp = self.choice.pass_args is PassArgs.INIT_METHOD
+        by_tcp &= self.launcher is LauncherName.TORCH
+        return f"{self.choice.why} (tcp:// rendezvous)" if by_tcp else self.choice.why
+
+    @property
+    def max_restarts(self) -> int:
+        """Restarts of failed ranks by the shims: a job that outlives a host restarts them itself."""
+        return 0 if self.request.may_lose_hosts else self.request.max_restarts
+
+    @property
+    def slurm_containers(self) -> list[str]:
+        """pyxis's options of the step in ``slurm_job``, as ``--slurm`` has them."""
+        return split_container_words(words_of(self.request.slurm))[1]
+
+    def command(self, python: str, added: Sequence[str] = ()) -> tuple[str, ...]:
+        """Return the words that run the script with ``added`` before the user's arguments."""
+        words = (self.script, *added, *self.arguments)
+        if self.request.module:
+            return (python, "-m", *words)
+        # A script that only the hosts have is recognised by its ending.
+        by_bash = self.script.endswith(SHELL_ENDINGS) and not self.traits.here
+        return (*(self.traits.interpreter or (("bash",) if by_bash else (python,))), *words)
+
+    def event(self, t: float) -> PlanMade:
+        shell = self.traits.shell if self.launcher is LauncherName.SINGLE else None
+        starts = shell.starts[0].name if shell is not None and shell.starts else ""
+        return PlanMade(
+            t=t,
+            run=self.run,
+            launcher=self.launcher.value,
+            why=self.why,
+            world_size=self.world_size,
+            hosts=tuple(node.event() for node in self.nodes),
+            name=self.request.name or "",
+            script=self.script,
+            starts=starts if starts and self.watch else UNSET,
+        )
+
+    def spec(self, index: int, secret: str, created: float) -> dict[str, Any]:
+        """Return one node's part of the plan for the agent (``runspec.RunSpec``)."""
+        node, request = self.nodes[index], self.request
+        return {
+            "run": self.run,
+            "name": request.name or "",
+            "secret": secret,
+            "node_index": index,
+            "nodes": [
+                {"host": n.name, "address": n.endpoint.address, "ranks": list(n.world_ranks)}
+                for n in self.nodes
+            ],
+            "world_size": self.world_size,
+            "launcher": self.launcher.value,
+            "script": self.script,
+            "workdir": self.workdir,
+            "setup": node.host.setup,
+            "container": node.host.container,
+            "env": node.env,
+            "unset": list(node.unset),
+            "ranks": [
+                {"rank": r.rank, "local_rank": r.local_rank, "argv": list(r.argv), "env": r.env}
+                for r in node.ranks
+            ],
+            "engine_ranks": self.engine_ranks,
+            "watch": self.watch,
+            "grace": request.grace_seconds,
+            "lost_after": request.lost_after_seconds,
+            "created": created,
+            "code": self.code,
+            "needs": list(self.needs),
+            "min_nodes": self.min_nodes,
+            "max_restarts": self.max_restarts,
+            "below_slurm": self.slurm_job is not None,
+            "driver": list(self.master.driver),
+            "log_bytes": request.log_limit,
         }
-        refuse_own_name(engines, own)
-    elif launch.choice.launcher is LauncherName.MPI:
-        refuse_mpi(engines)
-        if launch.traits.horovod:
-            refuse_horovod(engines, MPI)
 
 
-def _count_slots(launch: PreparedLaunch, reached: LaunchHosts) -> tuple[list[int], list[str]]:
-    request = launch.request
-    nproc = None if request.nproc in (None, "gpu") else _parse_nproc(str(request.nproc))
-    hosts, facts = reached.cluster.hosts, reached.facts
-    slots, without_gpu = [], []
-    of_job, notes = _take_slots_of_job(launch, reached)
-    for host in hosts:
-        gpus = facts[host.name].gpus
-        count = host.slots
-        if count is None:
-            count = nproc or gpus or (of_job and host.job_slots) or 1
-            if request.nproc == "gpu" and not gpus:
-                without_gpu.append(host.name)
-        elif nproc is not None and nproc > count and reached.allocation is None:
-            # In a job --nproc overrides the job's own tasks a node.
-            raise PlanError(
-                f"--nproc {nproc} is more than {host.name} has slots ({count})",
-                f"give it more, {host.name}:{nproc}, or leave --nproc out",
-            )
-        if count < 1:
-            raise PlanError(f"{host.name} gets {count} ranks", "slots must be 1 or more")
-        slots.append(count)
-    if without_gpu:
-        notes.append(f"no GPU on {', '.join(without_gpu)}: one rank each")
-    return slots, notes
+def new_run_id(script: str, name: str | None) -> RunId:
+    """Return a readable, unique id such as ``digits-1121-a3f9c2``, by the name or else the script."""
+    file = posixpath.basename(script).removesuffix(".py").removesuffix(".sh")
+    source = name or file.rpartition(".")[2]
+    stem = re.sub(r"[^a-z0-9]+", "-", source.lower()).strip("-")[:MAX_STEM].strip("-") or "run"
+    return RunId(f"{stem}-{datetime.now().astimezone():%m%d}-{secrets.token_hex(3)}")
 
 
-def _take_slots_of_job(launch: PreparedLaunch, reached: LaunchHosts) -> tuple[bool, list[str]]:
-    """Return whether the slots of a batch job, which may be processors, are ranks; and notes on them."""
-    traits, origin = launch.traits, reached.cluster.origin
-    in_job = {host.name: host.job_slots or 1 for host in reached.cluster.hosts if not host.slots}
-    if max(in_job.values(), default=1) == 1:
-        return False, []
-    first, *others = in_job.values()
-    name, notes = next(iter(in_job)), []
-    if first == 1 and min(others) > 1:
-        notes = [
-            f"{name} has one slot in {origin}: --exclude {name}, if the job is only launched there"
-        ]
-    facts = [reached.facts[name] for name in in_job]
-    if launch.request.nproc is not None or any(each.gpus for each in facts):
-        return False, notes
-    starts_ranks = launch.choice.launcher in (LauncherName.MPI, LauncherName.HOROVOD)
-    if not (starts_ranks or traits.distributed or traits.local_rank or traits.meets_by_arguments):
-        why = "the script is not known to open a process group"
-    elif any(each.accelerator for each in facts):
-        why = "there are accelerators that are not counted here"
-    else:
-        words = (
-            f"as many ranks as {origin} gives slots, for want of GPUs; --nproc says another number"
-        )
-        return True, [*notes, words]
-    more = f"--nproc N starts more ({origin} gives up to {max(in_job.values())} slots)"
-    return False, [*notes, f"one rank a host, as {why}: {more}"]
+def own_text(text: str) -> str:
+    """Return a user's text with our placeholders in another pair of braces, so that no shim fills them in."""
+    return PLACEHOLDER.sub(r"{\g<0>}", text)
 
 
-def _parse_nproc(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise PlanError(f"--nproc {text} is not a number of ranks", "give a number from 1, or gpu")
-    return int(text)
+def network_env(node: NodePlan) -> dict[str, str]:
+    """Return the variables that bind Gloo and NCCL to the node's interface; empty if it is unknown."""
+    nic = node.endpoint.nic
+    if nic is None:
+        return {}
+    if node.endpoint.address.startswith("127."):
+        return {"GLOO_SOCKET_IFNAME": nic}  # NCCL finds shared memory by itself
+    return {"GLOO_SOCKET_IFNAME": nic, "NCCL_SOCKET_IFNAME": f"={nic}"}
 
 
-def _note_spare_numbers(request: Run, hosts: Sequence[Host], traits: ScriptTraits) -> list[str]:
-    """Return notes on given numbers of ranks that one process a node ignores."""
-    more = [f"{host.name}:{host.slots}" for host in hosts if host.slots not in (None, 1)]
-    named = ", ".join(more[:MAX_SLOTS_NAMED]) + ", …" * (len(more) > MAX_SLOTS_NAMED)
-    unused = [f"--nproc {request.nproc} is"] if request.nproc is not None else []
-    unused += [f"the slots of {named} are"] if more else []
-    instead = "; --launcher torch starts that many ranks"
-    if traits.spawns:
-        instead = ", and the script itself says how many ranks it starts"
-    return [f"{what} not used: one process a node was chosen{instead}" for what in unused]
+def threads_env(node: NodePlan) -> dict[str, str]:
+    """Return the number of threads of each rank: the machine's processors over its ranks."""
+    return {"OMP_NUM_THREADS": str(max(1, node.facts.cpus // max(1, node.neighbours)))}
 
 
-def _place_ranks(
-    hosts: tuple[Host, ...],
-    facts: Mapping[HostName, NodeFacts],
-    addresses: AddressChoice,
-    slots: list[int],
-) -> tuple[PlacedNode, ...]:
-    if sum(slots) > MAX_WORLD_SIZE:
-        raise PlanError(f"{sum(slots)} ranks are more than {MAX_WORLD_SIZE}", "lower --nproc")
-    on_machine: Counter[object] = Counter()
-    for host, count in zip(hosts, slots, strict=True):
-        on_machine[facts[host.name].machine] += count
-    return tuple(
-        PlacedNode(
-            host=host,
-            facts=facts[host.name],
-            endpoint=addresses.endpoints[host.name],
-            index=index,
-            first_rank=sum(slots[:index]),
-            slots=slots[index],
-            neighbours=on_machine[facts[host.name].machine],
-        )
-        for index, host in enumerate(hosts)
+def asked_env(request: Run) -> dict[str, str]:
+    """Return the variables of ``--verify-sync`` and ``--nccl-debug``, if given."""
+    verified = {} if request.verify_sync is None else {VERIFY: str(request.verify_sync)}
+    return {**verified, **(NCCL_SAYS_ITS_WAYS if request.nccl_debug else {})}
+
+
+def fill_node(
+    plan: Plan,
+    node: NodePlan,
+    ranks: tuple[RankPlacement, ...],
+    env: dict[str, str],
+    cleared: Iterable[str] = (),
+) -> NodePlan:
+    """Return a node that starts ``ranks``, with the settings that all launchers share.
+
+    The user's variables win over the launcher's in ``env``; those of foreign launchers and ``cleared``
+    are removed.
+    """
+    env = {**OUTPUT_ENV, **network_env(node), **env, **plan.env}
+    unset = tuple(name for name in (*FOREIGN_LAUNCHERS, *cleared) if name not in env)
+    return replace(node, ranks=ranks, env=env, unset=unset)
+
+
+def fill_shown(text: str) -> str:
+    return fill(text, SHOWN_PORT, SHOWN_RUN_DIR).replace(AGENT, SHOWN_AGENT)
+
+
+def _fill_names(text: str) -> str:
+    """Return a text with our placeholders kept, and the user's as typed."""
+    return fill(text, PORT, RUN_DIR)
+
+
+def extra_arguments(
+    plan: Plan, rank: int, world_size: int, local_rank: int = 0
+) -> tuple[str, ...]:
+    """Return the words that ``--pass-args`` adds for one of the ``world_size`` processes."""
+    address = plan.master.endpoint.address
+    host = f"[{address}]" if ":" in address else address
+    pairs = option_pairs(
+        plan.choice.pass_args,
+        plan.traits,
+        plan.arguments,
+        {
+            "local_rank": str(local_rank),
+            "init_method": f"tcp://{host}:{PORT}",
+            "rank": str(rank),
+            "world_size": str(world_size),
+        },
     )
+    if plan.choice.pass_args is PassArgs.TORCH_LAUNCH:
+        return tuple("=".join(pair) for pair in pairs)
+    return tuple(word for pair in pairs for word in pair)
 
 
-def _assemble(
-    request: Run, job: Job, choice: Choice, notes: tuple[str, ...], held: bool
-) -> LaunchPlan:
-    if choice.pass_args is not None and not _can_add_arguments(choice, job):
-        raise PlanError(
-            f"--pass-args {choice.pass_args} works with --launcher torch, not {request.launcher}",
-            "leave one of the two out",
-        )
-    nodes, engine_ranks = _plan_nodes(job, choice.launcher, elastic=choice.elastic)
-    # mpirun takes no allocation but its own hosts: its ranks get Slurm's variables from it.
-    if job.slurm_job is not None and choice.launcher is not LauncherName.MPI:
-        nodes = plan_tasks(job, nodes)
-    fewest = job.min_nodes or 1 if choice.elastic else job.min_nodes
-    if choice.elastic:
-        notes = (*notes, horovod.elastic_note(job, fewest or len(nodes)))
-    elif choice.launcher is LauncherName.MPI:
-        notes = (*notes, *mpi.notes(job))
-    watch = request.watch and job.env.get(HOOK) != "0"
-    if not watch:
-        notes = (*notes, *_note_missing_hook(request, job.traits))
-    shell = job.traits.shell if choice.launcher is LauncherName.SINGLE else None
-    by_tcp = choice.pass_args is PassArgs.INIT_METHOD and choice.launcher is LauncherName.TORCH
-    return LaunchPlan(
-        run=RunId(job.run),
-        name=request.name or "",
-        launcher=choice.launcher.value,
-        why=f"{choice.why} (tcp:// rendezvous)" if by_tcp else choice.why,
-        world_size=sum(len(node.world_ranks) for node in nodes),
-        nodes=nodes,
-        script=job.script,
-        engine_ranks=engine_ranks,
-        grace_seconds=request.grace_seconds,
-        lost_after_seconds=request.lost_after_seconds,
-        watch=watch,
-        # A job that outlives a host restarts its ranks itself.
-        max_restarts=0 if request.may_lose_hosts else request.max_restarts,
-        min_nodes=fewest,
-        log_bytes=request.log_limit,
-        starts=shell.starts[0].name if shell is not None and shell.starts else "",
-        slurm_job=job.slurm_job,
-        slurm_held=held,
-        slurm_containers=tuple(split_container_words(words_of(request.slurm))[1]),
-        notes=notes,
-    )
+def option_pairs(
+    pass_args: PassArgs | None, traits: ScriptTraits, given: Sequence[str], values: dict[str, str]
+) -> list[tuple[str, str]]:
+    """Return option and value of each argument to add, the option as the script declares it.
 
-
-def _note_missing_hook(request: Run, traits: ScriptTraits) -> list[str]:
-    notes = []
-    if request.watch:
-        idle = ", and --verify-sync has no effect" if request.verify_sync else ""
-        notes.append(f"not watched: {HOOK}=0 keeps the hook out; no steps are shown{idle}")
-    if traits.reports:
-        notes.append(
-            "the script imports distconsole_training, which comes with the hook: without it the "
-            "import fails on hosts that have not installed distconsole"
-        )
-    return notes
-
-
-def _can_add_arguments(choice: Choice, job: Job) -> bool:
-    """True if the launcher adds ``--pass-args``; one process a node has no local rank."""
-    if choice.launcher is LauncherName.SINGLE or job.one_a_node:
-        return choice.pass_args is PassArgs.INIT_METHOD
-    return choice.launcher in (LauncherName.TORCH, LauncherName.SLURM)
-
-
-def _plan_nodes(
-    job: Job, launcher: LauncherName, *, elastic: bool
-) -> tuple[tuple[NodePlan, ...], bool]:
-    def on_each(plan_node: Callable[[Job, PlacedNode], NodePlan]) -> tuple[NodePlan, ...]:
-        return tuple(plan_node(job, node) for node in job.nodes)
-
-    match launcher:
-        case LauncherName.SLURM if not job.one_a_node:
-            return on_each(torch.plan_node), True
-        case LauncherName.TORCH:
-            return on_each(torch.plan_node), True
-        case LauncherName.TORCHRUN:
-            return on_each(torch.plan_torchrun), False
-        case LauncherName.SINGLE | LauncherName.SLURM:
-            return on_each(single.plan_node), not job.traits.spawns
-        case LauncherName.HOROVOD:
-            plan = horovod.plan_elastic_nodes if elastic else horovod.plan_nodes
-            return plan(job), True
-        case LauncherName.MPI:
-            return mpi.plan_nodes(job), False
-        case LauncherName.AUTO:
-            raise PlanError(f"{launcher} was not resolved to a launcher of this version")
-        case _:
-            assert_never(launcher)
+    ``torch.distributed.launch`` adds ``--local_rank``; platforms ``--init_method``, ``--rank`` and
+    ``--world_size``, except those that the user gives, such as file:// on a shared folder.
+    """
+    if pass_args is None:
+        return []
+    if pass_args is PassArgs.TORCH_LAUNCH:
+        return [(traits.local_rank or "--local_rank", values["local_rank"])]
+    names = ("init_method", "rank", "world_size")
+    pairs = [(getattr(traits, name) or f"--{name}", values[name]) for name in names]
+    return [
+        (option, value)
+        for option, value in pairs
+        if not any(word == option or word.startswith(f"{option}=") for word in given)
+    ]

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from distconsole.config.paths import expand_home
 from distconsole.grammar.pasting.read import PYTHON_NAME, RAY_DRIVER
-from distconsole.launch.shell import DIRECTIVE, SHELLS, read_shell
+from distconsole.launch.shell import DIRECTIVE, SHELL_ENDINGS, SHELLS, read_shell
 from distconsole.model.job import ScriptTraits
 from distconsole.model.requests import Run
 
@@ -20,7 +20,6 @@ OPENERS = {"init_process_group", "init_device_mesh", "Accelerator"}
 DISTRIBUTED_MODELS = {"DistributedDataParallel", "FullyShardedDataParallel", "fully_shard"}
 NOT_READ = ("sys.stdin.isatty", "sys.stdin.fileno", "sys.stdin.close")
 """Uses of standard input that do not read it."""
-SHELL_ENDINGS = (".sh", ".bash", ".slurm", ".sbatch")
 SLURM_NAMES = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NODEID")
 
 
@@ -69,12 +68,9 @@ def traits_of(source: str, path: Path | None = None, request: Run | None = None)
         seen.visit(parsed)
         tree = parsed
     if interpreter and (tree is None or suffix != ".py"):
-        known = PurePosixPath(interpreter[0]).name in SHELLS
-        return (
-            _shell_traits(source, interpreter, path, request)
-            if known
-            else ScriptTraits(here=True, interpreter=interpreter)
-        )
+        if PurePosixPath(interpreter[0]).name in SHELLS:
+            return _shell_traits(source, interpreter, path, request)
+        return ScriptTraits(here=True, interpreter=interpreter)
     if tree is None:
         return ScriptTraits(here=True)
     modules = seen.modules
@@ -214,8 +210,11 @@ class _Seen(ast.NodeVisitor):
 
     def visit_If(self, node: ast.If) -> None:
         self.visit(node.test)
+        # The attributes that the test requires to be true, as in ``args.spawn and ranks > 1``.
+        both = isinstance(node.test, ast.BoolOp) and isinstance(node.test.op, ast.And)
+        parts = node.test.values if isinstance(node.test, ast.BoolOp) and both else [node.test]
         outside = self.guards
-        self.guards = (*outside, *_guard_names(node.test))
+        self.guards += tuple(part.attr for part in parts if isinstance(part, ast.Attribute))
         for each in node.body:
             self.visit(each)
         self.guards = outside
@@ -237,13 +236,6 @@ class _Seen(ast.NodeVisitor):
     def visit_Constant(self, node: ast.Constant) -> None:
         if isinstance(node.value, str) and len(node.value) < 64:
             self.strings.add(node.value)
-
-
-def _guard_names(test: ast.expr) -> list[str]:
-    """Return the attributes that ``test`` requires to be true, as in ``args.spawn and ranks > 1``."""
-    both = isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And)
-    parts = test.values if isinstance(test, ast.BoolOp) and both else [test]
-    return [part.attr for part in parts if isinstance(part, ast.Attribute)]
 
 
 def _texts(nodes: list[ast.expr]) -> list[str]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
 SHELLS = ("bash", "sh", "dash", "ksh", "zsh", "fish")
+SHELL_ENDINGS = (".sh", ".bash", ".slurm", ".sbatch")
 DETACHERS = ("screen", "tmux", "at", "batch", "daemonize", "systemd-run", "sbatch", "qsub", "bsub")
 """Programs that return before the command that they started has ended."""
 REMOTE = ("ssh", "pdsh", "clush")
@@ -42,19 +43,8 @@ AROUND = (
 )
 """Programs that start the command in their arguments."""
 RUNNERS = (
-    *(
-        "conda",
-        "mamba",
-        "micromamba",
-        "uv",
-        "poetry",
-        "pipenv",
-        "pdm",
-        "hatch",
-        "pixi",
-        "coverage",
-    ),
-    *("singularity", "apptainer", "docker", "podman"),
+    *("conda", "mamba", "micromamba", "uv", "poetry", "pipenv", "pdm", "hatch", "pixi"),
+    *("coverage", "singularity", "apptainer", "docker", "podman"),
 )
 """Programs that do so after ``run`` or ``exec``."""
 BUILDERS = ("make", "just")
@@ -230,7 +220,8 @@ class _Reader:
             self._start(start)
         elif _passes_on(name, rest) or name in self._functions:
             remote, self._remote = self._remote, self._remote or name in REMOTE
-            rest = _behind_host(rest) if name == "ssh" else rest
+            if name == "ssh":  # which takes options on both sides of the host
+                rest = behind_options(behind_options(rest, SSH_VALUES)[1:], SSH_VALUES)
             forks = name in DETACHERS or (name == "setsid" and {"-f", "--fork"} & set(rest))
             self._inner(rest, background or bool(forks), texts=name not in self._functions)
             self._remote = remote
@@ -245,7 +236,7 @@ class _Reader:
             self._script(name, rest, background)
         elif PYTHON_NAME.fullmatch(name):
             self._python(rest)
-        elif name.endswith((".sh", ".bash")):
+        elif name.endswith(SHELL_ENDINGS):
             self._script(name, words, background)
         elif name in BUILDERS:
             self.found = replace(self.found, unknown=(*self.found.unknown, name))
@@ -377,11 +368,6 @@ def _errors(node: Node) -> Iterator[Node]:
         yield node
     for child in node.children:
         yield from _errors(child) if child.has_error or child.is_missing else ()
-
-
-def _behind_host(words: list[str]) -> list[str]:
-    behind = behind_options(words, SSH_VALUES)[1:]
-    return behind_options(behind, SSH_VALUES)  # ssh takes options on both sides of the host
 
 
 def _passes_on(name: str, rest: Sequence[str]) -> bool:

@@ -1,4 +1,4 @@
-"""A plan in writing: the ``plan`` event, the text of ``--dry-run``, and files for sbatch, torchrun and mpirun.
+"""A plan in writing: the text of ``--dry-run``, and files for sbatch, torchrun and mpirun.
 
 The files name the variables that may be secret, without their values.
 """
@@ -7,35 +7,28 @@ from __future__ import annotations
 
 import posixpath
 import shlex
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-from msgspec import UNSET
 
 from distconsole.errors import PlanError, UnavailableError
 from distconsole.grammar.secrets import mask_env, mask_text, may_be_secret
 from distconsole.launch.choose import Choice, command_lines
-from distconsole.launch.job import OUTPUT_ENV, PORT, RUN_DIR, Job, option_pairs
-from distconsole.launch.launchers.horovod import AGENT
 from distconsole.launch.launchers.mpi import PYTHON
 from distconsole.launch.launchers.single import fill_place
-from distconsole.launch.plan import PreparedLaunch
+from distconsole.launch.place import PreparedLaunch
+from distconsole.launch.plan import (
+    OUTPUT_ENV,
+    RUN_DIR,
+    SHOWN_PORT,
+    NodePlan,
+    Plan,
+    fill_shown,
+    option_pairs,
+)
 from distconsole.launch.slurm.submit import read_options, words_of
 from distconsole.model.cluster import path_word
-from distconsole.model.job import LaunchPlan, NodePlan, ScriptTraits
+from distconsole.model.job import ScriptTraits
 from distconsole.model.names import count_text
-from distconsole.model.requests import Command, EmitKind, LauncherName, PassArgs, Run
-from distconsole.model.run_events import PlanMade, PlannedHost
-from distconsole.rpc.wire import fill
-
-SHOWN_PORT = "29500"
-"""Placeholder for a port not yet found, and the default in files that users may change; torch's own default."""
-
-SHOWN_RUN_DIR = "distconsole-run"
-"""Placeholder in the text of ``--dry-run`` for the run's folder, which only a run of ours has."""
-
-SHOWN_AGENT = "distconsole-agent"
-"""Placeholder there for our own program on a node."""
+from distconsole.model.requests import Command, EmitKind, LauncherName, PassArgs
 
 FIRST_PORT, PORTS = 15000, 15000
 """A job's number chooses its rendezvous port from here, below the kernels' ephemeral ports."""
@@ -79,21 +72,7 @@ PLACE_NAMES = ("NODE_RANK", "NNODES", "MASTER_ADDR", "MASTER_PORT")
 END = "RANK_SCRIPT_ENDS"
 
 
-def plan_event(plan: LaunchPlan, t: float) -> PlanMade:
-    return PlanMade(
-        t=t,
-        run=plan.run,
-        launcher=plan.launcher,
-        why=plan.why,
-        world_size=plan.world_size,
-        hosts=tuple(_plan_event_host(node) for node in plan.nodes),
-        name=plan.name,
-        script=plan.script,
-        starts=plan.starts if plan.starts and plan.watch else UNSET,
-    )
-
-
-def dry_run_text(plan: LaunchPlan, command: Command | None = None) -> str:
+def dry_run_text(plan: Plan, command: Command | None = None) -> str:
     """Return commands to paste into a shell on each host to run the job by hand; ``command``: the pasted one, if any."""
     lines = [
         *command_lines(command),
@@ -101,36 +80,23 @@ def dry_run_text(plan: LaunchPlan, command: Command | None = None) -> str:
         *(f"# note: {note}" for note in plan.notes),
         f"# port {SHOWN_PORT} stands for one that the first host finds free when the job starts",
     ]
-    for index, node in enumerate(plan.nodes):
-        lines += ["", *_host_lines(index, node)]
+    for node in plan.nodes:
+        lines += ["", *_host_lines(plan.workdir, node)]
     return "\n".join(lines) + "\n"
 
 
-def _plan_event_host(node: NodePlan) -> PlannedHost:
-    words = [rank.argv for rank in node.ranks]
-    if node.driver:
-        words.insert(0, tuple(_fill_shown(word) for word in node.driver))
-    commands = dict.fromkeys(mask_text(shlex.join(each)) for each in words)
-    own = node.ranks[0].env if len(node.ranks) == 1 else {}
-    return PlannedHost(
-        host=node.host,
-        ranks=tuple(node.world_ranks),
-        command="\n".join(map(_fill_names, commands)),
-        env={k: _fill_names(v) for k, v in mask_env({**node.env, **own}).items()},
-    )
-
-
-def _host_lines(index: int, node: NodePlan) -> list[str]:
+def _host_lines(workdir: str | None, node: NodePlan) -> list[str]:
     first, last = node.world_ranks[0], node.world_ranks[-1]
     ranks = f"rank {first}" if first == last else f"ranks {first}-{last}"
-    nic = f" on {node.nic}" if node.nic else ""
-    lines = [f"# host {index}: {node.host} ({node.address}{nic}), {ranks}"]
-    if node.container:
-        lines.append(f"# all of this inside {node.container}, but the setup command before it")
-    if node.workdir:
-        lines.append(f"cd {shlex.quote(node.workdir)}")
-    if node.setup:
-        lines.append(mask_text(node.setup))
+    host, address, nic = node.host, node.endpoint.address, node.endpoint.nic
+    place = f"{address} on {nic}" if nic else address
+    lines = [f"# host {node.index}: {node.name} ({place}), {ranks}"]
+    if host.container:
+        lines.append(f"# all of this inside {host.container}, but the setup command before it")
+    if workdir:
+        lines.append(f"cd {shlex.quote(workdir)}")
+    if host.setup:
+        lines.append(mask_text(host.setup))
     if node.unset:
         lines.append(f"unset {' '.join(node.unset)}")
     # Only a run of ours has files in its run's folder.
@@ -143,12 +109,12 @@ def _host_lines(index: int, node: NodePlan) -> list[str]:
     if not commands:
         return [lines[0], "# the first host starts what runs here"]
     if node.driver:
-        driver = mask_text(shlex.join(_fill_shown(word) for word in node.driver))
+        driver = mask_text(shlex.join(fill_shown(word) for word in node.driver))
         lines.insert(
             1, f"# in a run of ours ranks are started as this asks, which they lack here: {driver}"
         )
     if node.beside:
-        lines.append(f"{_fill_shown(node.beside)} & beside=$!")
+        lines.append(f"{fill_shown(node.beside)} & beside=$!")
         lines += [f'{command} & ranks="$ranks $!"' for command in commands]
         return [*lines, "wait $ranks; kill $beside"]
     if len(commands) > 1:
@@ -157,72 +123,49 @@ def _host_lines(index: int, node: NodePlan) -> list[str]:
 
 
 def _word(text: str) -> str:
-    return shlex.quote(_fill_shown(text))
-
-
-def _fill_shown(text: str) -> str:
-    return fill(text, SHOWN_PORT, SHOWN_RUN_DIR).replace(AGENT, SHOWN_AGENT)
-
-
-def _fill_names(text: str) -> str:
-    """Return a text with our placeholders kept, and the user's as typed."""
-    return fill(text, PORT, RUN_DIR)
+    return shlex.quote(fill_shown(text))
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
     """Input of an emitted file; without a plan if Slurm chooses the nodes."""
 
-    request: Run
-    env: Mapping[str, str]
-    traits: ScriptTraits
+    launch: PreparedLaunch
     choice: Choice
     folder: str
-    plan: LaunchPlan | None
-
-    @property
-    def one_a_node(self) -> bool:
-        return self.choice.launcher is LauncherName.SINGLE
+    plan: Plan | None
 
     @property
     def python(self) -> str:
-        return path_word(self.request.where.python or self._planned_python())
-
-    def _planned_python(self) -> str:
-        if self.plan is None:
-            return "python3"
-        node = self.plan.nodes[0]
+        if self.plan is None or self.launch.request.where.python:
+            return path_word(self.launch.request.where.python or "python3")
+        node = self.plan.master
         words = node.ranks[0].by_hand or node.ranks[0].argv
         if words[0] == "mpirun":  # the rank's own words are behind those of its shell
             words = words[words.index("sh", words.index("-c")) + 1 :]
-        return node.env.get(PYTHON, words[0])
+        return path_word(node.env.get(PYTHON, words[0]))
 
 
-def emit(kind: EmitKind, launch: PreparedLaunch, folder: str, plan: LaunchPlan | None) -> str:
+def emit(kind: EmitKind, launch: PreparedLaunch, folder: str, plan: Plan | None) -> str:
     """Return the file's text, for a script that starts in ``folder``; without hosts there is no plan.
 
     Raises UnavailableError if that starter cannot start the script; PlanError if it cannot place its ranks.
     """
-    what = _Source(launch.request, launch.env, launch.traits, launch.choice, folder, plan)
-    container = launch.request.where.container or (plan and plan.nodes[0].container)
+    choice = launch.decide()
+    container = launch.request.where.container or (plan and plan.master.host.container)
     if container:
         raise UnavailableError(
             f"--emit {kind} writes a file that enters no container ({container})",
             "leave --container out, and start what is written inside it",
         )
     ours = (LauncherName.TORCH, LauncherName.TORCHRUN, LauncherName.SINGLE, LauncherName.SLURM)
-    if what.choice.launcher not in ours and kind is not EmitKind.MPIRUN:
+    if choice.launcher not in ours and kind is not EmitKind.MPIRUN:
         raise UnavailableError(
-            f"--emit {kind} writes torch ranks; the launcher is {what.choice.launcher} ({what.choice.why})",
+            f"--emit {kind} writes torch ranks; the launcher is {choice.launcher} ({choice.why})",
             "--emit mpirun can",
         )
-    match kind:
-        case EmitKind.SBATCH:
-            return _sbatch(what)
-        case EmitKind.MPIRUN:
-            return _mpirun(what)
-        case EmitKind.TORCHRUN:
-            return _torchrun(what)
+    write = {EmitKind.SBATCH: _sbatch, EmitKind.MPIRUN: _mpirun, EmitKind.TORCHRUN: _torchrun}
+    return write[kind](_Source(launch, choice, folder, plan))
 
 
 def _sbatch(what: _Source) -> str:
@@ -245,69 +188,58 @@ srun ${{SLURM_CPUS_PER_TASK:+"--cpus-per-task=$SLURM_CPUS_PER_TASK"}} --kill-on-
 
 
 def _sbatch_options(what: _Source) -> list[str]:
-    request, plan = what.request, what.plan
+    request, plan = what.launch.request, what.plan
     name = request.name or posixpath.basename(request.script).removesuffix(".py")
     options = [f"--job-name={shlex.quote(name)}"]
     if plan is not None:
-        counts = {len(node.world_ranks) for node in plan.nodes}
-        if len(counts) > 1 and not what.one_a_node:
+        counts = {node.slots for node in plan.nodes}
+        if len(counts) > 1 and not what.choice.one_a_node:
             raise PlanError(
                 "sbatch starts as many ranks on every node", "give the hosts equal slots"
             )
         options += [f"--nodes={len(plan.nodes)}", f"--ntasks-per-node={counts.pop()}"]
         if request.where.hosts is not None:
-            options.append(f"--nodelist={','.join(node.host for node in plan.nodes)}")
+            options.append(f"--nodelist={','.join(plan.hosts)}")
     words = words_of(request.slurm)
-    options += _lines_of_options(words)
-    if plan is None and not any(word.startswith(_TASKS) for word in words):
-        options.append(f"--ntasks-per-node={_ranks_a_node(what, words)}")
-    return options
-
-
-def _lines_of_options(words: Sequence[str]) -> list[str]:
     lines: list[list[str]] = []
     for word in words:
         if word.startswith("-") or not lines:
             lines.append([])
         lines[-1].append(word)
-    return [shlex.join(line) for line in lines]
-
-
-def _ranks_a_node(what: _Source, words: Sequence[str]) -> int:
-    if what.one_a_node:
-        return 1
-    if what.request.nproc not in (None, "gpu"):
-        return int(str(what.request.nproc))
-    return read_options(words).gpus_a_node or 1
+    options += map(shlex.join, lines)
+    if plan is None and not any(word.startswith(_TASKS) for word in words):
+        given = None if request.nproc in (None, "gpu") else request.nproc
+        ranks = given or read_options(words).gpus_a_node or 1
+        options.append(f"--ntasks-per-node={1 if what.choice.one_a_node else ranks}")
+    return options
 
 
 def _torchrun(what: _Source) -> str:
     plan = _require_plan(what, EmitKind.TORCHRUN)
-    if what.one_a_node:
+    if what.choice.one_a_node:
         raise UnavailableError(
             f"torchrun would start ranks, and {what.choice.why}", "--emit mpirun or sbatch can"
         )
     cases = "\n".join(
-        f"    {shlex.quote(node.host)} | {index})"
-        f" node_rank={index} ranks={len(node.world_ranks)} address={node.address}{_nic(node.nic)} ;;"
-        for index, node in enumerate(plan.nodes)
+        f"    {shlex.quote(node.name)} | {node.index}) node_rank={node.index}"
+        f" ranks={node.slots} address={node.endpoint.address}{_nic(node.endpoint.nic)} ;;"
+        for node in plan.nodes
     )
-    hosts = " ".join(node.host for node in plan.nodes)
     body = _rank_script(what, EmitKind.TORCHRUN)
     return f"""#!/bin/bash
 # {_title(what)}
 # Run it on every host, at about the same time: bash FILE [HOST or node rank]
 case "${{1:-$(hostname -s)}}" in
 {cases}
-    *) echo "usage: bash $0 [HOST or node rank]; the hosts are: {hosts}" >&2; exit 2 ;;
+    *) echo "usage: bash $0 [HOST or node rank]; the hosts are: {" ".join(plan.hosts)}" >&2; exit 2 ;;
 esac
 
 {_exports(what)}
 {body}
 exec {what.python} -m torch.distributed.run --rdzv-backend static \\
     --nnodes {len(plan.nodes)} --node-rank "$node_rank" --nproc-per-node "$ranks" \\
-    --master-addr {plan.nodes[0].address} --master-port {SHOWN_PORT} --local-addr "$address" \\
-    --max-restarts {what.request.max_restarts} --no-python bash -c "$rank_script"
+    --master-addr {plan.master.endpoint.address} --master-port {SHOWN_PORT} --local-addr "$address" \\
+    --max-restarts {what.launch.request.max_restarts} --no-python bash -c "$rank_script"
 """
 
 
@@ -317,13 +249,13 @@ def _nic(nic: str | None) -> str:
 
 def _mpirun(what: _Source) -> str:
     plan = _require_plan(what, EmitKind.MPIRUN)
-    counts = [1 if what.one_a_node else len(node.world_ranks) for node in plan.nodes]
-    names, size = [node.host for node in plan.nodes], sum(counts)
+    counts = [node.slots for node in plan.nodes]
+    names, size = plan.hosts, sum(counts)
     slots = [f"{name}:{n}" for name, n in zip(names, counts, strict=True)]
     once_a_rank = [name for name, n in zip(names, counts, strict=True) for _ in range(n)]
-    nics = {node.nic for node in plan.nodes}
+    nics = {node.endpoint.nic for node in plan.nodes}
     nic = nics.pop() if len(nics) == 1 else None
-    named = ["MASTER_ADDR", "MASTER_PORT", *OUTPUT_ENV, *what.env]
+    named = ["MASTER_ADDR", "MASTER_PORT", *OUTPUT_ENV, *what.launch.env]
     open_mpi = (
         f"--host {','.join((f'127.0.0.1:{counts[0]}', *slots[1:]))} -np {size} --bind-to none"
     )
@@ -333,12 +265,12 @@ def _mpirun(what: _Source) -> str:
         named += ["GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"]
         interfaces = f"export {_nic(nic).partition('export ')[2]}\n"
     named = list(dict.fromkeys(named))
-    setup = f"{plan.nodes[0].setup}\n" if plan.nodes[0].setup else ""
+    setup = f"{plan.master.host.setup}\n" if plan.master.host.setup else ""
     return f"""#!/bin/bash
 # {_title(what)}
 # Run it on {names[0]}, which must reach the other hosts by ssh without a password.
 {setup}{_exports(what)}
-export MASTER_ADDR={plan.nodes[0].address} MASTER_PORT={SHOWN_PORT}
+export MASTER_ADDR={plan.master.endpoint.address} MASTER_PORT={SHOWN_PORT}
 {interfaces}if [ "$(id -u)" = 0 ]; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -355,7 +287,7 @@ exec mpirun $words bash -c "$rank_script"
 """
 
 
-def _require_plan(what: _Source, kind: EmitKind) -> LaunchPlan:
+def _require_plan(what: _Source, kind: EmitKind) -> Plan:
     if what.plan is None:
         raise PlanError(
             f"--emit {kind} needs hosts, and with --slurm there are none yet",
@@ -365,13 +297,15 @@ def _require_plan(what: _Source, kind: EmitKind) -> LaunchPlan:
 
 
 def _title(what: _Source) -> str:
-    words = shlex.join((what.request.script, *what.request.arguments)).replace("\n", " ")
+    words = shlex.join((what.launch.request.script, *what.launch.request.arguments)).replace(
+        "\n", " "
+    )
     return f"Written by distconsole run --emit for: {words}"
 
 
 def _exports(what: _Source) -> str:
     lines = []
-    for name, value in {**OUTPUT_ENV, **what.env}.items():
+    for name, value in {**OUTPUT_ENV, **what.launch.env}.items():
         if value and may_be_secret(name):
             lines.append(f': "${{{name}:?is not written here: set it before}}"\nexport {name}')
         else:
@@ -380,32 +314,30 @@ def _exports(what: _Source) -> str:
 
 
 def _rank_script(what: _Source, kind: EmitKind) -> str:
-    names = (NODE_NAMES if what.one_a_node else TORCH_NAMES).get(kind, {})
-    sets = [f'export {name}="{value}"' for name, value in names.items() if name not in what.env]
-    setup = what.request.where.setup if what.plan is None else what.plan.nodes[0].setup
+    names = (NODE_NAMES if what.choice.one_a_node else TORCH_NAMES).get(kind, {})
+    sets = [
+        f'export {name}="{value}"' for name, value in names.items() if name not in what.launch.env
+    ]
+    setup = what.launch.request.where.setup if what.plan is None else what.plan.master.host.setup
     start = [f"cd {shlex.quote(what.folder)} || exit", *filter(None, [setup])]
     text = "\n".join([*sets, *start, f"exec {_command(what)}"])
     return f"read -r -d '' rank_script << '{END}' || true\n{text}\n{END}"
 
 
 def _command(what: _Source) -> str:
-    request = what.request
-    job = Job(
-        nodes=(),
-        script=request.script if request.module else posixpath.join(what.folder, request.script),
-        arguments=request.arguments,
-        module=request.module,
-    )
-    shell, *rest = job.command("")
+    request = what.launch.request
+    whole = request.script if request.module else posixpath.join(what.folder, request.script)
+    plan = Plan(request, what.choice, ScriptTraits(), (), whole, request.arguments)
+    shell, *rest = plan.command("")
     words = [shell or what.python, *map(shlex.quote, rest)]
     fixed = len(words) - len(request.arguments)
-    place = {name: f"'\"${name}\"'" for name in PLACE_NAMES} if what.one_a_node else {}
+    place = {name: f"'\"${name}\"'" for name in PLACE_NAMES} if what.choice.one_a_node else {}
     given = [fill_place(word, place) for word in words[fixed:]]
     return " ".join([*words[:fixed], *_extra_words(what), *given])
 
 
 def _extra_words(what: _Source) -> list[str]:
-    rank, world = ("NODE_RANK", "NNODES") if what.one_a_node else ("RANK", "WORLD_SIZE")
+    rank, world = ("NODE_RANK", "NNODES") if what.choice.one_a_node else ("RANK", "WORLD_SIZE")
     values = {
         "local_rank": "$LOCAL_RANK",
         "init_method": "tcp://$MASTER_ADDR:$MASTER_PORT",
@@ -414,5 +346,5 @@ def _extra_words(what: _Source) -> list[str]:
     }
     kind = what.choice.pass_args
     joint = "=" if kind is PassArgs.TORCH_LAUNCH else " "
-    pairs = option_pairs(kind, what.traits, what.request.arguments, values)
+    pairs = option_pairs(kind, what.launch.traits, what.launch.request.arguments, values)
     return [f'{option}{joint}"{value}"' for option, value in pairs]

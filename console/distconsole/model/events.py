@@ -26,6 +26,10 @@ class Narration(msgspec.Struct, frozen=True, kw_only=True):
     severity: Severity = Severity.INFO
 
 
+def warn(text: str) -> Narration:
+    return Narration(text=text, severity=Severity.WARN)
+
+
 class CheckProgress(msgspec.Struct, frozen=True, kw_only=True):
     """A stage of a check began or ended, on one ``host`` or on all of them."""
 

@@ -1,10 +1,8 @@
-"""A job as its script wants it and as placed: values that the planner makes and the executor reads."""
+"""A job as its script wants it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-
-from distconsole.model.names import HostName, Rank, RunId
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,93 +96,3 @@ class ScriptTraits:
     def meets_by_arguments(self) -> bool:
         """True if it declares all options for the ranks' meeting point."""
         return bool(self.init_method and self.rank and self.world_size)
-
-
-@dataclass(frozen=True, slots=True)
-class RankPlacement:
-    """One process to start.
-
-    Attributes:
-        rank: Its global rank; with ``single`` and ``torchrun`` the index of the node.
-        argv: The command; ``{port}`` in a word stands for the rendezvous port, known at start, and
-            ``{run_dir}`` for the run's folder on the node.
-        env: Variables of this rank alone; placeholders as above.
-        by_hand: The command to type instead, if it differs.
-    """
-
-    rank: Rank
-    local_rank: int
-    argv: tuple[str, ...]
-    env: dict[str, str]
-    by_hand: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class NodePlan:
-    """Processes of one node.
-
-    Attributes:
-        ranks: The processes, in the order of their ranks.
-        world_ranks: The global ranks that will live here (more than ``ranks`` under ``torchrun``).
-        env: Added to the environment of every process; placeholders as in ``RankPlacement``.
-        unset: Variables removed from it first.
-        beside: A shell command that has to run beside the ranks when a person starts them by hand;
-            in a run of ours the shim does its part.
-        driver: The command of a process of the first node's shim that decides which ranks start
-            (elastic Horovod); ``{agent}`` stands for our own program there. Empty if all start at once.
-    """
-
-    host: HostName
-    address: str
-    nic: str | None
-    ranks: tuple[RankPlacement, ...]
-    world_ranks: tuple[Rank, ...]
-    env: dict[str, str]
-    unset: tuple[str, ...] = ()
-    workdir: str | None = None
-    setup: str | None = None
-    container: str | None = None
-    beside: str = ""
-    driver: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchPlan:
-    """Everything that starting needs; made by a pure function, printed by ``--dry-run``.
-
-    Attributes:
-        engine_ranks: True when the processes are the ranks themselves; False when an engine
-            (torchrun, mp.spawn) starts them below and they are found by their recorder.
-        slurm_job: The Slurm job that the run is a step of; None outside of Slurm.
-        slurm_held: Whether that job was submitted for this run and ends with it.
-        slurm_containers: pyxis's options of that step, as ``--slurm`` has them.
-        code: The tree that ``--sync`` brings, which becomes ``{run_dir}/code``; None without.
-        needs: Scripts that every node must have, or nothing is started.
-        starts: The launcher in the script; empty if none is known.
-        max_restarts: Restarts of failed ranks by the shims.
-        lost_after_seconds: A node without a sign of life for this long is lost.
-        min_nodes: The run goes on with at least this many nodes; None ends it with the first lost.
-        log_bytes: The most that the ranks' logs may take on each node; None leaves it to the agent.
-    """
-
-    run: RunId
-    name: str
-    launcher: str
-    why: str
-    world_size: int
-    nodes: tuple[NodePlan, ...]
-    script: str
-    engine_ranks: bool = True
-    grace_seconds: float = 10.0
-    lost_after_seconds: float = 120.0
-    watch: bool = True
-    notes: tuple[str, ...] = field(default=())
-    slurm_job: str | None = None
-    slurm_held: bool = False
-    slurm_containers: tuple[str, ...] = ()
-    code: str | None = None
-    needs: tuple[str, ...] = field(default=())
-    starts: str = ""
-    min_nodes: int | None = None
-    max_restarts: int = 0
-    log_bytes: int | None = None

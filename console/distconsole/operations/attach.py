@@ -6,19 +6,12 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from distconsole.errors import ConsoleError, RunNotFoundError
-from distconsole.model.events import Event, Narration
+from distconsole.model.events import Event, Narration, warn
 from distconsole.model.names import HostName, join_some
 from distconsole.model.requests import Attach, Where
 from distconsole.model.run_events import RunEvent, RunEvents
 from distconsole.operations.control import Control
-from distconsole.operations.sessions import (
-    SessionSource,
-    at_hand,
-    hosts_of,
-    hosts_of_run,
-    lasting,
-    warn,
-)
+from distconsole.operations.sessions import SessionSource, at_hand, hosts_of, hosts_of_run, lasting
 from distconsole.operations.stored.remote_runs import ask_runs, find_known, record_of
 from distconsole.operations.watching import journal_opener, watch_run
 from distconsole.runs.following.follow import fetch_late, hosts_to_ask

@@ -10,6 +10,7 @@ import msgspec
 from distconsole.checks.engine.baseline import Baselines
 from distconsole.checks.engine.catalogue import explain_check
 from distconsole.checks.engine.run import run_check
+from distconsole.checks.engine.targeting import make_planner
 from distconsole.checks.fixes.cures import exports, mca_env
 from distconsole.config.load import needs_no_trust, project_file, trust_as_it_is
 from distconsole.config.paths import PROJECT_FILE, expand_home
@@ -22,8 +23,6 @@ from distconsole.model.findings import Cure, Finding, HostCure
 from distconsole.model.reports import ProfileLine, ProfileReport
 from distconsole.model.requests import Check, Explain
 from distconsole.operations.control import interrupt
-from distconsole.operations.launch.short_run import short_run
-from distconsole.operations.launch.targeting import make_planner
 from distconsole.operations.sessions import SessionSource, narrate, say_alone
 from distconsole.session import Session
 from distconsole.ssh.asking import PERSON
@@ -38,9 +37,7 @@ def check(request: Check, sessions: SessionSource, began: float | None = None) -
     with sessions(request.where) as session:
         yield from narrate(say_alone("checks", sessions, request.where, session.cluster))
         baselines = Baselines.of(session.cluster)
-        events = run_check(
-            request, session, baselines=baselines, start=short_run, plan=plan, began=began
-        )
+        events = run_check(request, session, baselines=baselines, plan=plan, began=began)
         if request.write_profile is None:
             yield from events
         else:

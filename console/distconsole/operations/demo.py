@@ -18,7 +18,6 @@ from distconsole.model.requests import Check, Demo, LauncherName, Level, Run
 from distconsole.model.run_events import RunEvent, RunEvents, RunFinding, Window
 from distconsole.operations.control import Control
 from distconsole.operations.launch import launching
-from distconsole.operations.launch.short_run import short_run
 from distconsole.operations.sessions import lend
 from distconsole.runs.detectors.conclusions import FIRST_FAILURE
 from distconsole.runs.store.store import RunStore
@@ -55,7 +54,7 @@ def demo(request: Demo, control: Control, store: RunStore) -> Iterator[Event]:
     with ExitStack() as stack:
         yield steps.next()
         session = stack.enter_context(_start_nodes(request.nodes, stack))
-        for event in run_check(_make_check(request), session, start=short_run):
+        for event in run_check(_make_check(request), session):
             yield event
             if control.asked is not None:
                 break

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from distconsole.errors import RunNotFoundError, UnreachableError, UsageError
-from distconsole.model.events import Diagnosed, Event, Narration
+from distconsole.model.events import Diagnosed, Event, Narration, warn
 from distconsole.model.names import HostName, count_text, join_some
 from distconsole.model.outcome import Failed
 from distconsole.model.requests import Chosen, Why
-from distconsole.operations.sessions import SessionSource, warn
+from distconsole.operations.sessions import SessionSource
 from distconsole.rpc.frames import Survey
 from distconsole.rpc.link import NodeLink
 from distconsole.rpc.wire import decode_as

@@ -14,22 +14,10 @@ from distconsole import errors
 from distconsole.config.paths import expand_home
 from distconsole.model.cluster import EMBEDDED, Cluster
 from distconsole.model.events import Narration
-from distconsole.model.findings import Severity
-from distconsole.model.names import HostName, count_text
-from distconsole.model.outcome import failed
+from distconsole.model.names import HostName
 from distconsole.model.requests import Where
 from distconsole.runs.pace import find_late
-from distconsole.session import Session, on_every, require_all
-
-_NOT_REACHED = (
-    errors.ResolveError,
-    errors.ConnectError,
-    errors.AuthError,
-    errors.UnknownHostKeyError,
-    errors.ChangedHostKeyError,
-    errors.LinkLostError,
-)
-
+from distconsole.session import Session
 
 SessionSource = Callable[[Where], AbstractContextManager[Session]]
 """Opens a session on the hosts of ``where`` and closes it afterwards, or lends one: the full-screen console's own."""
@@ -70,18 +58,6 @@ def say_late(session: Session, cluster: Cluster) -> list[str]:
         f"{name} took {took[name]:.1f} s to log in and start its agent, the others {usual:.1f} s"
         for name in late
     ]
-
-
-def connect_all(session: Session, cluster: Cluster | None = None) -> None:
-    """Connect to every host of ``cluster``, or of the session; raises UnreachableError."""
-    hosts = [host.name for host in (cluster or session.cluster).hosts]
-    outcomes = on_every(session, hosts, lambda _link: None)
-    failures = failed(outcomes)
-    reached = any(not isinstance(each.error, _NOT_REACHED) for each in failures)
-    what = "used" if reached else "reached"
-    origin = f" (hosts of {session.cluster.origin})" if session.cluster.origin else ""
-    count = count_text(len(hosts), "host")
-    require_all(outcomes, f"{len(failures)} of {count}{origin} cannot be {what}")
 
 
 def hosts_of_run(session: Session, hosts: Sequence[str]) -> list[HostName]:
@@ -133,10 +109,6 @@ def hosts_of(run: str, kept: Where, asked: Where) -> Where:
 def narrate(texts: Sequence[str]) -> Iterator[Narration]:
     for text in texts:
         yield Narration(text=text)
-
-
-def warn(text: str) -> Narration:
-    return Narration(text=text, severity=Severity.WARN)
 
 
 def drain(said: SimpleQueue[Narration]) -> Iterator[Narration]:

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from distconsole.errors import UnreachableError
 from distconsole.launch import execute
-from distconsole.model.events import Event, Narration
+from distconsole.model.events import Event, Narration, warn
 from distconsole.model.outcome import failed, succeeded
 from distconsole.model.requests import Stop
 from distconsole.model.run_events import LinkChanged, RunEnded, RunFinding
 from distconsole.operations.attach import find_record, open_run
 from distconsole.operations.control import Control, StopReason
-from distconsole.operations.sessions import SessionSource, warn
+from distconsole.operations.sessions import SessionSource
 from distconsole.operations.watching import WIRE_REASONS, watch_run
 from distconsole.runs.store.planned import stored_end
 from distconsole.runs.store.store import RunStore

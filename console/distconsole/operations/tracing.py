@@ -16,12 +16,12 @@ from distconsole.config.paths import expand_home
 from distconsole.errors import AgentError, ConnectError, UnavailableError, UsageError
 from distconsole.formats.merged_trace import Merged, RankTrace, TraceError, merge
 from distconsole.formats.outlets import NewFile, writable
-from distconsole.model.events import Event, Narration, TextMade
+from distconsole.model.events import Event, Narration, TextMade, warn
 from distconsole.model.names import HostName, count_text
 from distconsole.model.outcome import Failed
 from distconsole.model.requests import Trace
 from distconsole.operations.attach import find_record, open_run
-from distconsole.operations.sessions import SessionSource, warn
+from distconsole.operations.sessions import SessionSource
 from distconsole.rpc.frames import TraceItem, TracePiece
 from distconsole.rpc.link import NodeLink
 from distconsole.rpc.wire import decode_as

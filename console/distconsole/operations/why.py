@@ -12,7 +12,7 @@ from msgspec import structs
 from distconsole.errors import ConsoleError, RequestError
 from distconsole.model.diagnosis.calls import Call
 from distconsole.model.diagnosis.diagnosis import Diagnosis, Kind, Sure
-from distconsole.model.events import Diagnosed, Event, Narration
+from distconsole.model.events import Diagnosed, Event, Narration, warn
 from distconsole.model.names import HostName, RunId, count_text
 from distconsole.model.outcome import Failed
 from distconsole.model.requests import Why
@@ -20,7 +20,7 @@ from distconsole.model.run_events import EndState, LogLine, RankCalled, RunEvent
 from distconsole.model.time_text import duration_text, ms_text
 from distconsole.operations.attach import find_record, fold, follow_run, open_run
 from distconsole.operations.jobs import CALL_SECONDS, why_found
-from distconsole.operations.sessions import SessionSource, warn
+from distconsole.operations.sessions import SessionSource
 from distconsole.rpc.link import NodeLink
 from distconsole.rpc.roll_calls import read_calls
 from distconsole.runs.detectors.conclusions import CONNECTION_LOST

@@ -170,7 +170,9 @@ def _after_setup(host: Host, script: str, say: str) -> str:
     # a setup command may hold a secret, and every user may read a command line.
     return (
         "if command -v bash >/dev/null 2>&1; then s=bash; else s=sh; fi; "
-        f"exec $s -c {shlex.quote(READ_LINE)}\n{NEWLINE}; {_setup(host.setup, say)}; {script}"
+        f"exec $s -c {shlex.quote(READ_LINE)}\n{NEWLINE}; "
+        f"eval {_one_line(host.setup)} </dev/null >&2; c=$?; "
+        f'[ "$c" = 0 ] || {{ {say} setup "$c"; exit 1; }}; {script}'
     )
 
 
@@ -323,11 +325,3 @@ def _path(text: str) -> str:
 def _one_line(text: str) -> str:
     """Quote for sh without a newline in the result: the script travels as one line."""
     return '"$n"'.join(shlex.quote(line) for line in text.split("\n"))
-
-
-def _setup(command: str, say: str) -> str:
-    """Run the setup command with its output out of the way; print its failure and stop."""
-    return (
-        f"eval {_one_line(command)} </dev/null >&2; c=$?; "
-        f'[ "$c" = 0 ] || {{ {say} setup "$c"; exit 1; }}'
-    )

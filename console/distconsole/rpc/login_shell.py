@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from distconsole.errors import AgentError, LinkLostError, NodeError, ShellNoiseError
+from distconsole.errors import AgentError, LinkLostError, ShellNoiseError
 from distconsole.model.cluster import Host
 from distconsole.ssh.plain import plain_text, quote
 from distconsole.ssh.transport import Channel, Connection
@@ -107,7 +107,10 @@ class _Greeting:
                 data = self._channel.recv(65536, max(0.0, began + due - time.monotonic()))
             except TimeoutError:
                 if due == START_SECONDS:
-                    raise self._silence() from None
+                    raise AgentError(
+                        f"{self._host.name}: the login shell ran nothing for {START_SECONDS:g} s{self._heard()}",
+                        "does ssh to it, with a command, answer? A start-up file may wait for input",
+                    ) from None
                 due = START_SECONDS
                 self._find_obstacle()
                 continue
@@ -163,19 +166,13 @@ class _Greeting:
             self._held += self._channel.read_now(65536) or b""
         return self._ready not in self._held
 
-    def _silence(self) -> NodeError:
-        held = f": {quote(bytes(self._held))}" if self._held else ""
-        return AgentError(
-            f"{self._host.name}: the login shell ran nothing for {START_SECONDS:g} s{held}",
-            "does ssh to it, with a command, answer? A start-up file may wait for input",
-        )
+    def _heard(self) -> str:
+        return f": {quote(bytes(self._held))}" if self._held else ""
 
     def _ended(self, channel: Channel) -> AgentError:
         """Return the error of a command that ended before it began."""
         code = channel.exit_code(2.0)
-        held = f": {quote(bytes(self._held))}" if self._held else ""
-        said = last_lines(channel)
-        words = f"{held}{said}"
+        words = f"{self._heard()}{last_lines(channel)}"
         hint = next((hint for word, hint in ENDED_HINTS.items() if word in words), ENDED_HINT)
         return AgentError(
             f"{self._host.name}: the login shell ended ({code_text(code)}) before it ran our command{words}",
@@ -235,13 +232,8 @@ def find_stop(trace: str, token: str) -> Culprit | None:
     for line in trace.splitlines():
         if line == f"@{token} here":
             return traced[-1] if traced else None
-        if found := _traced(line, token):
-            traced.append(found)
+        if found := re.match(rf"@+{token} (/[^:]*):(\d*): (.*)", line):
+            traced.append(Culprit(found[1], int(found[2] or 0), found[3]))
     if f"@{token} end" not in trace and f"@{token} over" in trace:
         return traced[-1] if traced else None
     return next((each for each in traced if each.command.startswith("read ")), None)
-
-
-def _traced(line: str, token: str) -> Culprit | None:
-    found = re.match(rf"@+{token} (/[^:]*):(\d*): (.*)", line)
-    return Culprit(found[1], int(found[2] or 0), found[3]) if found else None

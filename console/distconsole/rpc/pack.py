@@ -159,7 +159,10 @@ def agent_pack() -> Pack:
     members = {"__main__.py": MAIN}
     for package in (distconsole_agent, distconsole_training):
         members.update(_sources(resources.files(package), package.__name__))
-    members["pynvml.py"] = _module_source("pynvml")
+    spec = util.find_spec("pynvml")
+    assert spec is not None, "pynvml is a requirement of distconsole"
+    assert spec.origin is not None
+    members["pynvml.py"] = Path(spec.origin).read_bytes()
     return pack(members)
 
 
@@ -206,10 +209,3 @@ def _sources(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
             yield from _sources(entry, name)
         elif entry.name.endswith(".py"):
             yield name, entry.read_bytes()
-
-
-def _module_source(name: str) -> bytes:
-    spec = util.find_spec(name)
-    assert spec is not None, f"{name} is a requirement of distconsole"
-    assert spec.origin is not None
-    return Path(spec.origin).read_bytes()

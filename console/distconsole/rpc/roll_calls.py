@@ -11,7 +11,7 @@ from msgspec import UNSET, structs
 
 from distconsole.errors import AgentError
 from distconsole.model.decoding import threadsafe
-from distconsole.model.diagnosis.calls import Call, Collective
+from distconsole.model.diagnosis.calls import Call
 
 MAX_GROUP = 65535
 MAX_CALLS = 4096
@@ -57,16 +57,12 @@ def read_calls(result: Mapping[str, Any]) -> list[Call]:
 
 def _read(body: Mapping[str, Any]) -> Call:
     call = msgspec.convert(body, threadsafe(Call))
-    if all(each.span is UNSET for each in call.collectives):
-        return call
-    return structs.replace(call, collectives=tuple(map(_with_ranks, call.collectives)))
-
-
-def _with_ranks(told: Collective) -> Collective:
-    if told.span is UNSET or told.ranks:
-        return told
-    first, last = told.span
-    return structs.replace(told, ranks=_between(first, min(last, first + MAX_GROUP)), span=UNSET)
+    collectives = list(call.collectives)
+    for at, told in enumerate(collectives):
+        if told.span is not UNSET and not told.ranks:
+            ranks = _between(told.span[0], min(told.span[1], told.span[0] + MAX_GROUP))
+            collectives[at] = structs.replace(told, ranks=ranks, span=UNSET)
+    return structs.replace(call, collectives=tuple(collectives))
 
 
 @lru_cache(maxsize=64)

@@ -43,13 +43,6 @@ class _Cancel(Protocol):
     def __call__(self, stream: Stream, *, forget: bool) -> None: ...
 
 
-def _after_last_entry(arguments: Items, item: Entries) -> Items:
-    """``follow`` goes on after the last entry taken, with its writer."""
-    if item.entries:
-        return {**arguments, "after": item.entries[-1].seq, "journal": item.journal}
-    return arguments if item.after is None else {**arguments, "after": item.after}
-
-
 class Stream(Iterator[Any]):
     """An iterator over checked items, for one consumer; closing cancels; ``result`` comes at the end."""
 
@@ -100,7 +93,9 @@ class Stream(Iterator[Any]):
         """
         while True:
             with self._changed:
-                if not self._changed.wait_for(self._something, timeout):
+                if not self._changed.wait_for(
+                    lambda: self._items or self._stopped or self._is_over, timeout
+                ):
                     return None
                 if self._items:
                     item, size = self._items.popleft()
@@ -147,8 +142,12 @@ class Stream(Iterator[Any]):
             self._items.append((item, size))
             self._bytes += size
             _held.add(size)
-            if isinstance(item, Entries):
-                self.arguments = _after_last_entry(self.arguments, item)
+            # ``follow`` goes on after the last entry taken, with its writer.
+            if isinstance(item, Entries) and item.entries:
+                last = {"after": item.entries[-1].seq, "journal": item.journal}
+                self.arguments = {**self.arguments, **last}
+            elif isinstance(item, Entries) and item.after is not None:
+                self.arguments = {**self.arguments, "after": item.after}
             full = len(self._items) > MAX_ITEMS or self._bytes > MAX_BYTES
             full = full or (len(self._items) > FEW_ITEMS and _held.bytes > MAX_ALL_BYTES)
             if full and can_resume:
@@ -188,6 +187,6 @@ class Stream(Iterator[Any]):
         with suppress(LinkLostError):  # with the link the request has ended too
             self._cancel(self, forget=True)
 
-    def _something(self) -> bool:
-        over = self._done or self._closed or self._error is not None
-        return bool(self._items) or over or self._stopped
+    @property
+    def _is_over(self) -> bool:
+        return self._done or self._closed or self._error is not None

@@ -48,7 +48,7 @@ ITEMS: dict[str, Any] = {
     "watch": frames.SampleBody,
     "trace": frames.TraceItem,
 }
-"""Type of an op's items; those of ``follow`` are read by ``_read_journal``."""
+"""Type of an op's items; those of ``follow`` are read by ``read_item``."""
 
 _ITEMS = {op: msgspec.json.Decoder(threadsafe(kind)) for op, kind in ITEMS.items()}
 _RAW_ANSWER = msgspec.json.Decoder(threadsafe(frames.RawAnswer))
@@ -73,9 +73,12 @@ def encode_request(number: int, op: str, arguments: dict[str, Any]) -> bytes:
 def decode_answer(line: bytes) -> frames.Answer:
     """Return the line as an answer with an unchecked body; raises AgentError if it is none."""
     try:
-        answer = _read_quickly(line) or msgspec.convert(
-            protocol.decode(line), threadsafe(frames.Answer)
-        )
+        answer = None
+        # Only Python's parser takes some lines, as with NaN; msgspec's errors are ValueErrors.
+        with suppress(ValueError, RecursionError):
+            if len(line) <= MAX_LINE_BYTES:
+                answer = msgspec.json.decode(line, type=threadsafe(frames.Answer))
+        answer = answer or msgspec.convert(protocol.decode(line), threadsafe(frames.Answer))
     except (protocol.ProtocolError, msgspec.ValidationError, UnicodeError) as error:
         raise AgentError(
             f"the agent sent a line that is not an answer: {error}: {quote(line)}",
@@ -84,16 +87,6 @@ def decode_answer(line: bytes) -> frames.Answer:
     if [answer.item, answer.result, answer.error].count(UNSET) != 2:
         raise AgentError(f"the agent sent neither item, result nor error: {quote(line)}")
     return answer
-
-
-def _read_quickly(line: bytes) -> frames.Answer | None:
-    """Return the line as an answer; None if only Python's parser takes it, as with NaN, or if it is none."""
-    if len(line) > MAX_LINE_BYTES:
-        return None
-    try:
-        return msgspec.json.decode(line, type=threadsafe(frames.Answer))
-    except (ValueError, RecursionError):  # msgspec's own are the former
-        return None
 
 
 def find_item(line: bytes) -> tuple[int, bytes]:
@@ -108,22 +101,15 @@ def find_item(line: bytes) -> tuple[int, bytes]:
 
 def read_item(op: str, item: bytes, *, plain: bool) -> Any:
     """Return an item of ``op`` as ``check_item`` does; a ``plain`` one needs no cleaning."""
-    if op == "follow":
-        return _read_journal(item, plain=plain)
     typed = op in _ITEMS and plain
     try:
+        if op == "follow":
+            told = _RAW_ENTRIES.decode(item)
+            return _join_entries(told, map(bytes, told.entries), partial(_read_entry, plain=plain))
         read = _ITEMS[op].decode(item) if typed else msgspec.json.decode(item)
     except (ValueError, RecursionError) as error:
         raise AgentError(f"the agent's item of {op} is not as agreed: {error}") from None
     return read if typed else check_item(op, read)
-
-
-def _read_journal(item: bytes, *, plain: bool) -> frames.Entries:
-    try:
-        told = _RAW_ENTRIES.decode(item)
-    except (ValueError, RecursionError) as error:
-        raise AgentError(f"the agent's item of follow is not as agreed: {error}") from None
-    return _join_entries(told, map(bytes, told.entries), partial(_read_entry, plain=plain))
 
 
 T = TypeVar("T")
@@ -153,16 +139,12 @@ def _join_entries(
 def _read_entry(body: bytes, *, plain: bool) -> tuple[frames.JournalEntry, bytes]:
     with suppress(ValueError, RecursionError):
         entry = _ENTRY.decode(body)
-        if plain or is_plain(body) or _is_only_printed(entry, body):
+        if plain or is_plain(body):
+            return entry, body
+        if isinstance(entry, frames.LogEntry) and entry.stream.isprintable():
+            _PRINTED.decode(body)  # it has no other text that needs cleaning
             return entry, body
     return _clean_entry(json.loads(body))
-
-
-def _is_only_printed(entry: frames.JournalEntry, body: bytes) -> bool:
-    if not isinstance(entry, frames.LogEntry):
-        return False
-    _PRINTED.decode(body)
-    return entry.stream.isprintable()
 
 
 def _clean_entry(body: Any) -> tuple[frames.JournalEntry, bytes]:

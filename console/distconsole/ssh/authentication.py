@@ -7,6 +7,7 @@ import binascii
 import shlex
 import socket
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -97,12 +98,11 @@ def log_in(transport: paramiko.Transport, options: SshOptions, load: Load) -> No
 
 def _ask_offers(transport: paramiko.Transport, options: SshOptions) -> tuple[str, ...]:
     """Return the server's ways to log in; none if it does not list them."""
-    try:
-        transport.auth_none(options.user)
-    except paramiko.BadAuthenticationType as error:
-        return tuple(plain_text(each)[:40] for each in error.allowed_types[:10])
-    except (paramiko.SSHException, EOFError, OSError):
-        return ()
+    with suppress(paramiko.SSHException, EOFError, OSError):
+        try:
+            transport.auth_none(options.user)
+        except paramiko.BadAuthenticationType as error:
+            return tuple(plain_text(each)[:40] for each in error.allowed_types[:10])
     return ()
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from distconsole.config.paths import expand_home
 from distconsole.errors import ChangedHostKeyError, ConfigError, UnknownHostKeyError
-from distconsole.ssh.ssh_config import matches_list
+from distconsole.ssh.ssh_config import SshOptions, matches_list
 
 AUTHORITY = "@cert-authority"
 MAX_FILE_BYTES = 32 * 1024 * 1024
@@ -135,21 +135,20 @@ class KnownHosts:
     def __init__(self, files: Iterable[str]) -> None:
         self._keys = [key for file in files for key in _read(file)]
 
-    def lookup(
-        self, host: str, port: int, *, alias: str | None, file: str, no_known_hosts: str = ""
-    ) -> Lookup:
-        """Return the keys of ``host``, or of its HostKeyAlias without a port; a new line goes to ``file``."""
-        bare = (alias or host).lower()
-        name = bare if alias or port == 22 else f"[{bare}]:{port}"
+    def lookup(self, options: SshOptions) -> Lookup:
+        """Return the keys of a host, or of its HostKeyAlias without a port."""
+        alias = options.host_key_name
+        bare = (alias or options.hostname).lower()
+        name = bare if alias or options.port == 22 else f"[{bare}]:{options.port}"
         named = [key for key in self._keys if key.names(name)]
         portless = [key for key in self._keys if name != bare and key.names(bare)]
         return Lookup(
             name=name,
             keys=tuple(key for key in named if key.marker != AUTHORITY),
             portless=tuple(key for key in portless if key.marker != AUTHORITY),
-            file=file,
+            file=options.user_known_hosts[0],
             by_authority=any(key.marker == AUTHORITY for key in (*named, *portless)),
-            no_known_hosts=no_known_hosts,
+            no_known_hosts=options.no_known_hosts,
         )
 
 

@@ -175,13 +175,7 @@ class OpensshTransport:
             kind, blob = file.read_text().split()
             if "-cert-" in kind:
                 return error
-            lookup = KnownHosts(()).lookup(
-                options.hostname,
-                options.port,
-                alias=options.host_key_name,
-                file=options.user_known_hosts[0],
-                no_known_hosts=options.no_known_hosts,
-            )
+            lookup = KnownHosts(()).lookup(options)
             return lookup.unknown(kind, base64.b64decode(blob, validate=True))
         return error
 

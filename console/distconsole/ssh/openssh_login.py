@@ -101,7 +101,14 @@ class Login:
                     stdout=subprocess.DEVNULL,
                     stderr=log,
                     start_new_session=True,
-                    env=_environment(askpass, self._asks),
+                    # Before OpenSSH 8.4, ssh without a terminal uses SSH_ASKPASS only if DISPLAY is set.
+                    env={
+                        "DISPLAY": ":0",
+                        **os.environ,
+                        "SSH_ASKPASS": str(askpass),
+                        "SSH_ASKPASS_REQUIRE": "force",
+                        ASK_SOCKET: str(self._asks),
+                    },
                 )
         except OSError:
             self._forget_files()
@@ -174,12 +181,6 @@ class Login:
         elif wanted() or not question.only_told:
             self.declined = True
             self.kill()
-
-
-def _environment(askpass: Path, asks: Path) -> dict[str, str]:
-    forced = {"SSH_ASKPASS": str(askpass), "SSH_ASKPASS_REQUIRE": "force", ASK_SOCKET: str(asks)}
-    # Before OpenSSH 8.4, ssh without a terminal uses SSH_ASKPASS only if DISPLAY is set.
-    return {"DISPLAY": ":0", **os.environ, **forced}
 
 
 CERTIFICATE = re.compile(r"Offering public key: (\S+) \S+-CERT ")
@@ -288,15 +289,11 @@ def failure(
     # A ProxyCommand may have printed the reason in several lines, before ssh's own.
     told = [line for line in words if "UNKNOWN port 65535" not in line] or [last]
     lines = [line.removeprefix("ssh: ")[:300] for line in told[-3:]]
-    return _unreached(f"ssh does not reach {peer}: {' / '.join(lines)}", text, by_hand)
-
-
-def _unreached(message: str, text: str, by_hand: str) -> ConnectError:
     hint = f"`{by_hand}` shows it, too"
     if old := NO_ALGORITHM.search(text):
         line = f"{ALGORITHMS[old[1]]} +{plain_text(old[2].split(',')[0])}"
         hint = f"an old server, or a list in ssh_config that is too short? There, before others: {line}"
-    return ConnectError(message, hint)
+    return ConnectError(f"ssh does not reach {peer}: {' / '.join(lines)}", hint)
 
 
 def _host_key_error(said: str, text: str, host: str, by_hand: str) -> ConsoleError:

@@ -58,10 +58,10 @@ class ParamikoTransport:
         hops = via or options.proxy_jump
         failed = FailedLogins(options, hops)
         failed.hold(self._closed)
-        allowed_algorithms(options)
+        allowed = allowed_algorithms(options)
         stream = self._stream(options, hops)
         try:
-            transport = self._log_in(stream, options, failed)
+            transport = self._log_in(stream, options, allowed, failed)
         except BaseException:
             stream.close()
             raise
@@ -73,12 +73,17 @@ class ParamikoTransport:
         self._jumps.close()
 
     def _log_in(
-        self, stream: WatchedStream, options: SshOptions, failed: FailedLogins
+        self,
+        stream: WatchedStream,
+        options: SshOptions,
+        allowed: dict[str, list[str]],
+        failed: FailedLogins,
     ) -> paramiko.Transport:
         """Return the transport of a session; a login that fails is noted."""
-        lookup, tried = self._lookup(options), False
+        files = (*options.user_known_hosts, *options.global_known_hosts)
+        lookup, tried = self._read_known_hosts(files).lookup(options), False
         try:
-            transport = _hand_shake(stream, options, lookup, failed)
+            transport = _hand_shake(stream, options, lookup, allowed, failed)
             try:
                 key = transport.get_remote_server_key()
                 lookup.verify(key.get_name(), key.asbytes())
@@ -101,16 +106,6 @@ class ParamikoTransport:
         if options.proxy_command is not None:
             return WatchedStream(*open_proxy_command(options))
         return WatchedStream(open_tcp(options))
-
-    def _lookup(self, options: SshOptions) -> Lookup:
-        files = (*options.user_known_hosts, *options.global_known_hosts)
-        return self._read_known_hosts(files).lookup(
-            options.hostname,
-            options.port,
-            alias=options.host_key_name,
-            file=options.user_known_hosts[0],
-            no_known_hosts=options.no_known_hosts,
-        )
 
 
 class SshConnection:
@@ -246,7 +241,11 @@ class SshChannel:
 
 
 def _hand_shake(
-    stream: WatchedStream, options: SshOptions, lookup: Lookup, failed: FailedLogins
+    stream: WatchedStream,
+    options: SshOptions,
+    lookup: Lookup,
+    allowed: dict[str, list[str]],
+    failed: FailedLogins,
 ) -> paramiko.Transport:
     """Exchange banners and keys, of a type in known_hosts; raises ConnectError."""
     try:
@@ -258,7 +257,11 @@ def _hand_shake(
     security = transport.get_security_options()
     security.key_types = lookup.algorithms(tuple(security.key_types))
     try:
-        _limit(security, options)
+        for name, kept in allowed.items():
+            left = [each for each in getattr(security, name) if each in kept]
+            if not left:  # of the kinds of a key that are known for the host
+                raise paramiko.ssh_exception.IncompatiblePeer(f"{name} in ssh_config")
+            setattr(security, name, left)
         transport.start_client(timeout=BANNER_SECONDS + HANDSHAKE_SECONDS)
     except WRITING_ERRORS as error:
         _abandon(transport)
@@ -281,26 +284,18 @@ def allowed_algorithms(options: SshOptions) -> dict[str, list[str]]:
         if said.startswith(("+", "^")):
             continue  # which only add
         listed, away = said.removeprefix("-").split(","), said.startswith("-")
-        kept[name] = [n for n in getattr(usual, name) if _is_listed(listed, n) is not away]
+        kept[name] = [
+            each
+            for each in getattr(usual, name)
+            if any(matches_list(listed, n) for n in (each, each.removesuffix("@libssh.org")))
+            is not away
+        ]
         if not kept[name]:
             nothing = f"{keyword} in ssh_config leaves no algorithm that paramiko has"
             error = ConnectError(f"{options.hostname}: {nothing}", "transport: openssh has more")
             error.ssh_may = True
             raise error
     return kept
-
-
-def _is_listed(listed: list[str], name: str) -> bool:
-    return matches_list(listed, name) or matches_list(listed, name.removesuffix("@libssh.org"))
-
-
-def _limit(security: paramiko.transport.SecurityOptions, options: SshOptions) -> None:
-    """Leave out the algorithms that ssh_config does; raises IncompatiblePeer if none is left of a kind."""
-    for name, allowed in allowed_algorithms(options).items():
-        kept = [each for each in getattr(security, name) if each in allowed]
-        if not kept:
-            raise paramiko.ssh_exception.IncompatiblePeer(f"{name} in ssh_config")
-        setattr(security, name, kept)
 
 
 def _abandon(transport: paramiko.Transport) -> None:

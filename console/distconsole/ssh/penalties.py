@@ -14,7 +14,6 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import astuple, dataclass
-from pathlib import Path
 
 from distconsole.config.paths import state_dir
 from distconsole.errors import ConnectError, LinkLostError
@@ -78,7 +77,11 @@ class FailedLogins:
         new = FailedLogin(time.time(), seconds, plain_text(said)[:1000])
         with suppress(OSError):
             self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            _remove_old(self._file.parent)
+            oldest = time.time() - MOST_SECONDS
+            for old in self._file.parent.iterdir():
+                with suppress(OSError):
+                    if old.stat().st_mtime < oldest:
+                        old.unlink()
             with self._file.open("a") as file:
                 self._file.chmod(0o600)
                 kept = [new]
@@ -141,11 +144,3 @@ def _outstanding(failed: list[FailedLogin], now: float) -> float:
     for each in failed:
         ends = min(max(ends, each.at) + each.seconds, each.at + MOST_SECONDS)
     return max(0.0, ends - now)
-
-
-def _remove_old(folder: Path) -> None:
-    oldest = time.time() - MOST_SECONDS
-    for file in folder.iterdir():
-        with suppress(OSError):
-            if file.stat().st_mtime < oldest:
-                file.unlink()

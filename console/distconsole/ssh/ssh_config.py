@@ -23,7 +23,6 @@ from distconsole.config.paths import expand_home
 from distconsole.errors import ConfigError
 from distconsole.model.cluster import Host
 from distconsole.model.names import is_whole, may_be_host, may_be_user
-from distconsole.ssh.ssh_config_lines import Place, split_criterion, split_line, split_words
 
 DEFAULT_CONNECT_SECONDS = 10.0
 MAX_INCLUDE_DEPTH = 16
@@ -36,26 +35,19 @@ _KNOWN = _LISTED | _WHOLE_LINES | {"sendenv"}
 _KNOWN |= {"hostname", "user", "port", "identitiesonly", "identityagent", "proxyjump"}
 _KNOWN |= {"proxycommand", "hostkeyalias", "connecttimeout", "addressfamily", "bindaddress"}
 _LOGIN = {
-    "gssapiauthentication",
-    "hostbasedauthentication",
-    "pkcs11provider",
-    "securitykeyprovider",
-    "pubkeyauthentication",
-    "preferredauthentications",
-    "canonicalizehostname",
-    "proxyusefdpass",
-    "knownhostscommand",
-    "verifyhostkeydns",
-    "bindinterface",
-    "pubkeyacceptedalgorithms",
-    "pubkeyacceptedkeytypes",
-    "revokedhostkeys",
-    "checkhostip",
+    *("gssapiauthentication", "hostbasedauthentication", "pkcs11provider", "securitykeyprovider"),
+    *("pubkeyauthentication", "preferredauthentications", "canonicalizehostname"),
+    *("proxyusefdpass", "knownhostscommand", "verifyhostkeydns", "bindinterface"),
+    *("pubkeyacceptedalgorithms", "pubkeyacceptedkeytypes", "revokedhostkeys", "checkhostip"),
 }
 ALGORITHM_LISTS = {"ciphers", "macs", "kexalgorithms", "hostkeyalgorithms"}
 """Lists of a connection's algorithms that ssh_config may limit."""
 _LOGIN |= ALGORITHM_LISTS
 _KNOWN |= _LOGIN | {"controlpath", "tag"}
+_LINE = re.compile(r"([A-Za-z][A-Za-z0-9]*)(?:\s*=\s*|\s+)(.*)")
+_CHARACTER = re.compile(r"""\\(['"\\ ])|(.)""", re.DOTALL)
+
+WITH_VALUES = ("host", "originalhost", "user", "localuser", "exec")
 UNKNOWN_CRITERION = "match"
 """The key of ``SshOptions.login`` for a criterion of Match that only ssh itself can judge."""
 
@@ -98,6 +90,15 @@ class SshOptions:
     no_known_hosts: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class ConfigPlace:
+    """The place of a line: for messages, and as the base of its includes."""
+
+    file: Path
+    base: Path
+    line: int = 0
+
+
 @dataclass(slots=True)
 class _Pass:
     """One reading of all files for one host: the values obtained so far."""
@@ -133,11 +134,11 @@ class SshConfig:
             path = expand_home(file)
             if not path.is_file():
                 raise ConfigError(f"{path}: no such file", "--ssh-config names an ssh_config(5)")
-            self._files = [Place(path, user_base)]
+            self._files = [ConfigPlace(path, user_base)]
         else:
             self._files = [
-                Place(user_base / "config", user_base),
-                Place(Path("/etc/ssh/ssh_config"), Path("/etc/ssh")),
+                ConfigPlace(user_base / "config", user_base),
+                ConfigPlace(Path("/etc/ssh/ssh_config"), Path("/etc/ssh")),
             ]
 
     def lookup(self, alias: str, user: str | None = None, port: int | None = None) -> SshOptions:
@@ -170,25 +171,25 @@ class SshConfig:
         for place in self._files:
             self._read(place, reading, active=True, depth=0)
 
-    def _read(self, place: Place, reading: _Pass, *, active: bool, depth: int) -> None:
+    def _read(self, place: ConfigPlace, reading: _Pass, *, active: bool, depth: int) -> None:
         """Interpret one file; a file included from an inactive block is read and never applies."""
         if depth > MAX_INCLUDE_DEPTH:
             raise ConfigError(f"{place.file}: includes nest deeper than {MAX_INCLUDE_DEPTH}")
         applies = active
         for number, line in enumerate(self._lines(place.file), 1):
-            here = Place(place.file, place.base, number)
-            split = split_line(line, here)
+            here = ConfigPlace(place.file, place.base, number)
+            split = _split_line(line, here)
             if split is None:
                 continue
             keyword, rest = split
             if keyword == "host":
-                patterns = split_words(rest, here)
+                patterns = _split_words(rest, here)
                 self.names.update(dict.fromkeys(each for each in patterns if each.isprintable()))
                 applies = active and matches_list(patterns, reading.alias, any_case=False)
             elif keyword == "match":
-                applies = self._match(split_words(rest, here), reading, here) and active
+                applies = self._match(_split_words(rest, here), reading, here) and active
             elif keyword == "include":
-                for included in self._included(split_words(rest, here), here):
+                for included in self._included(_split_words(rest, here), here):
                     self._read(included, reading, active=applies, depth=depth + 1)
             elif applies and keyword in _KNOWN:
                 _obtain(keyword, rest, reading, here)
@@ -204,19 +205,23 @@ class SshConfig:
             self._texts[path] = text.splitlines()
         return self._texts[path]
 
-    def _included(self, patterns: list[str], here: Place) -> Iterator[Place]:
+    def _included(self, patterns: list[str], here: ConfigPlace) -> Iterator[ConfigPlace]:
         for pattern in patterns:
             expanded = self._path(pattern)
             full = str(here.base / expanded)  # an absolute one stays as it is
             for found in sorted(glob.glob(full)):  # noqa: PTH207 - an absolute pattern
-                yield Place(Path(found), here.base)
+                yield ConfigPlace(Path(found), here.base)
 
-    def _match(self, words: list[str], reading: _Pass, here: Place) -> bool:
+    def _match(self, words: list[str], reading: _Pass, here: ConfigPlace) -> bool:
         """Whether every criterion holds; all are looked at, as one may ask for a final pass."""
         holds = True
-        words = [part for word in words for part in split_criterion(word)]
         while words:
-            word = words.pop(0).lower()
+            word, equals, given = words.pop(0).partition("=")
+            word = word.lower()
+            if equals and word.lstrip("!") in WITH_VALUES:  # host=a,b is "host a,b"
+                words.insert(0, given)
+            else:
+                word += (equals + given).lower()
             wanted = not word.startswith("!")
             name = word.lstrip("!")
             if name == "all":
@@ -297,6 +302,9 @@ class SshConfig:
 
     def _options(self, reading: _Pass) -> SshOptions:
         values, tokens = reading.values, self._tokens(reading)
+        port = values.get("port", "22")
+        if not (is_whole(port) and 0 < int(port) < 65536):
+            raise ConfigError(f"ssh_config: {port!r} is not a port, for {reading.alias}")
         paths = partial(self._path, tokens=tokens)
         given = [text for text in reading.lists.get("identityfile", []) if text.lower() != "none"]
         identities = given or [f"{self.home}/.ssh/{name}" for name in DEFAULT_IDENTITIES]
@@ -316,7 +324,7 @@ class SshConfig:
             alias=reading.alias,
             hostname=self._hostname(reading),
             user=tokens["%r"],
-            port=_port(values.get("port", "22"), reading.alias),
+            port=int(port),
             identity_files=tuple(dict.fromkeys(paths(text) for text in identities)),
             identities_given=bool(given),
             certificate_files=tuple(paths(t) for t in reading.lists.get("certificatefile", [])),
@@ -368,6 +376,43 @@ class SshConfig:
         return self.environ.get(value[1:]) if value.startswith("$") else paths(value)
 
 
+def _split_line(line: str, here: ConfigPlace) -> tuple[str, str] | None:
+    """Return keyword (lower case) and the rest of a line; None for blanks and comments."""
+    stripped = line.strip()
+    if not stripped or stripped.startswith("#"):
+        return None
+    found = _LINE.fullmatch(stripped)
+    if found is None or "\0" in stripped:
+        raise ConfigError(f"{here.file}:{here.line}: not a line of an ssh_config: {stripped[:80]}")
+    return found[1].lower(), found[2].strip()
+
+
+def _split_words(text: str, here: ConfigPlace) -> list[str]:
+    """Split by blanks that no quotes keep together; a backslash protects a blank, a quote and itself, ``#`` begins a comment."""
+    words: list[str] = []
+    word, quote = None, ""
+    for found in _CHARACTER.finditer(text):
+        escaped, plain = found.groups()
+        if escaped:
+            word = (word or "") + (found[0] if quote and escaped == " " else escaped)
+        elif quote and plain == quote:
+            quote = ""
+        elif quote or not (plain.isspace() or plain in "#\"'"):
+            word = (word or "") + plain
+        elif plain.isspace():
+            words += [] if word is None else [word]
+            word = None
+        elif plain != "#":
+            word, quote = word or "", plain
+        elif word is None:
+            return words
+        else:
+            word += plain
+    if quote:
+        raise ConfigError(f"{here.file}:{here.line}: a quote is not closed")
+    return words if word is None else [*words, word]
+
+
 def _keeps_lines(path: str) -> bool:
     return not Path(path).is_char_device()
 
@@ -395,12 +440,12 @@ def _expand(text: str, tokens: dict[str, str]) -> str:
     return re.sub(r"%.", lambda found: tokens.get(found[0], found[0]), text)
 
 
-def _obtain(keyword: str, rest: str, reading: _Pass, here: Place) -> None:
+def _obtain(keyword: str, rest: str, reading: _Pass, here: ConfigPlace) -> None:
     """Note a value; the first one counts, except that identities add up."""
     if keyword == "proxycommand":
         reading.values.setdefault(keyword, rest)
         return
-    words = split_words(rest, here)
+    words = _split_words(rest, here)
     if not words:
         raise ConfigError(f"{here.file}:{here.line}: {keyword} needs a value")
     if keyword in _LISTED:
@@ -439,12 +484,6 @@ def matches_list(patterns: Sequence[str], name: str, *, any_case: bool = True) -
                 return False
             matched = True
     return matched
-
-
-def _port(text: str, alias: str) -> int:
-    if is_whole(text) and 0 < int(text) < 65536:
-        return int(text)
-    raise ConfigError(f"ssh_config: {text!r} is not a port, for {alias}")
 
 
 def _seconds(text: str | None) -> float:

@@ -62,7 +62,7 @@ class KeyScreen(PunctualScreen):
             return Mode.PROMPT
         if isinstance(focused, Question):
             return Mode.ASK
-        fills = self.views.view == "launch" and self.views.form.is_filled_in
+        fills = self.views.view == "launch" and self.views.launch.is_filled_in
         return Mode.FORM if fills else Mode.VIEW
 
     @property
@@ -96,9 +96,14 @@ class KeyScreen(PunctualScreen):
 
     def let_keys_in(self) -> None:
         """Accept keys from now on, the kept ones first."""
+        self.app.call_later(self._take_early)
+
+    async def _take_early(self) -> None:
         early, self._early = self._early or [], None
         for event in early:
-            self.app.post_message(event)
+            await self.app.on_event(
+                event
+            )  # which keeps it once more if the one before wants a view
 
     def focus_view(self) -> None:
         """Move the focus into the view, unless it is there already."""

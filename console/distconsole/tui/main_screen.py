@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from functools import cached_property, partial
 from pathlib import Path
@@ -87,6 +88,10 @@ class ConsoleScreen(KeyScreen):
         self._around: tuple[object, ...] = ()
         self._drawn_for = Size(0, 0)
         self._early = []
+        self._wanted: deque[tuple[str, Callable[[], object]]] = deque()
+        """Views to be made, and what to do then; all other lines wait behind."""
+        self._nested: list[tuple[str, Callable[[], object]]] | None = None
+        """The same of what is done now; None while nothing of it is."""
         self._trail: list[str] = []
         """Earlier views to go back to, the last one first."""
 
@@ -129,37 +134,64 @@ class ConsoleScreen(KeyScreen):
     async def on_mount(self) -> None:
         self._appearance.follow(self.redraw)
         self.views.cluster.me = self.session.my_names
-        request = self.request
-        if verb_of(request).live and not isinstance(request, ask.Top):
-            await self._stand()
-            self.session.first = self.session.start(request, verb_of(request).name)
-            self.show_view(verb_of(request).view)
+        request, verb = self.request, verb_of(self.request)
+        if verb.live and not isinstance(request, ask.Top):
+            self._stand()
+            await self.views.load(verb.view)
+            self.session.first = self.session.start(request, verb.name)
+            self.show_view(verb.view)
             self._trail.clear()
         self.set_interval(1 / TICKS_PER_SECOND, self.tick)
         self.call_after_refresh(self._begin)
 
-    async def _stand(self) -> None:
+    def _stand(self) -> None:
         """Load the parts for keys and lines."""
-        await self.views.furnish()
         self.stands = bool(self.dispatcher and self.watches)
 
-    async def _begin(self) -> None:
+    def _begin(self) -> None:
         """Start the work after the first picture."""
         if not self.stands:
-            await self._stand()
+            self._stand()
         self.views.cluster.offer(self.session.offers)
         if not (self.session.offers or isinstance(self.request, ask.Demo | ask.Replay)):
             self.session.look_at_hosts()
         self.back_to_view()
-        self.let_keys_in()
         self.dispatcher.prompt_verbs.begin(self._startup)
+        if not self._wanted:
+            self.let_keys_in()
         self.app.spare_collector()
 
     @property
     def view(self) -> str:
         return self.views.view
 
+    def want(self, view: str, then: Callable[[], object]) -> None:
+        """Call ``then`` once the view called ``view`` is made; later keys and lines wait for that."""
+        if self._nested is not None:
+            self._nested.append((view, then))
+            return
+        self._wanted.append((view, then))
+        if len(self._wanted) == 1:
+            self._early = self._early or []
+            self.call_later(self._make_wanted)
+
+    async def _make_wanted(self) -> None:
+        while self._wanted and self.is_attached:
+            view, then = self._wanted[0]
+            await self.views.load(view)
+            self._nested = []
+            try:
+                then()
+            finally:
+                self._wanted.popleft()
+                self._wanted.extendleft(reversed(self._nested))
+                self._nested = None
+        self.let_keys_in()
+
     def show_view(self, name: str) -> None:
+        if self.views.loaded(name) is None:
+            self.want(name, partial(self.show_view, name))
+            return
         before = self.view
         if name != before:
             again = (name, before, *UNVISITED)
@@ -238,17 +270,22 @@ class ConsoleScreen(KeyScreen):
         """Draw the screen if there is news and the pause since the last drawing is over."""
         if not self._title_line.is_attached:
             return  # the screen is being taken down
-        if self.stands:
+        if self.stands and not self._wanted:  # else the view of what came is on its way
             self._follow_demo()
             self._look()
             self.dispatcher.prompt_verbs.look()
             self._tell()
-            self.views.form.tick()
+            if self.view == "launch":
+                self.views.launch.tick()
         self._draw_around()
         self.views.draw()
 
     def run_command(self, line: str, *, quiet: bool = False) -> None:
-        self.dispatcher.run_command(line, quiet=quiet)
+        if self._wanted and self._nested is None:
+            place = self.session.transcript.place
+            self.want(self.view, partial(self.dispatcher.run_at, place, line, quiet=quiet))
+        else:
+            self.dispatcher.run_command(line, quiet=quiet)
 
     def save_screenshot(self, path: str | None) -> str:
         from distconsole.tui.terminal.screenshot import save_screenshot
@@ -294,7 +331,7 @@ class ConsoleScreen(KeyScreen):
                 self.prompt.give_up()
             self.focus_view()
         elif self.mode is Mode.FORM:
-            self.views.form.focus_hosts()
+            self.views.launch.focus_hosts()
         elif self._close_page():
             return
         elif self.views.is_filtered:
@@ -324,7 +361,8 @@ class ConsoleScreen(KeyScreen):
     @on(Prompt.Changed, "#prompt")
     def follow_prompt(self, event: Prompt.Changed) -> None:
         """Update the form from the prompt; search while words are typed."""
-        self.views.form.follow_prompt()
+        if self.view == "launch":
+            self.views.launch.follow_prompt()
         self.dispatcher.typing(event.value)
 
     @on(Prompt.Interrupted)
@@ -359,7 +397,7 @@ class ConsoleScreen(KeyScreen):
         line.show(DEMO_OVER if task.demo_end else demo_lines(task.demo_step)[0])
         if self.view == "check" and task.run.plan is not None and not task.followed:
             task.followed = True
-            self._turn_to("run")
+            self.want("run", partial(self._turn_to, "run"))
 
     def _look(self) -> None:
         said = self.watches.look(self.session.shown_run(), self.session.load_task)
@@ -378,7 +416,8 @@ class ConsoleScreen(KeyScreen):
 
     def _tell(self) -> None:
         session, size = self.session, self.app.size
-        self.views.transcript.draw()
+        if self.view == "transcript":
+            self.views.transcript.draw()
         room = 2 if size.height < SHORT_LINES else 3
         now = self.dispatcher.prompt_verbs.now_text(size.width - 2)
         said = session.transcript.newest() if self.view != "transcript" else []

@@ -31,17 +31,6 @@ PLAY_SECONDS = 0.1
 """Seconds between two pictures of a moving time."""
 IDLE_SECONDS = 0.25
 
-MOMENTS = {
-    "start": "of the run",
-    "end": "of the run",
-    "next": "what stands out next: a finding, a restart, the end",
-    "previous": "what stands out before",
-    "step": "step 1200: when some rank had first done it",
-}
-"""Words that ``at`` takes, besides times."""
-WAYS = {"toggle": "go on or stand"}
-"""Words that ``play`` takes."""
-
 
 class ReplayTask(RequestTask):
     """A stored run at the chosen moment: at first its end.

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 LEAVING_SECONDS = 5.0
 """Longest wait of quitting for the tasks to end."""
 
+OF_CHECKS = ("check", "repeat")
+"""Verbs that name checks."""
 MAX_RINGS = 32
 MAX_KEPT_RUNS = 20
 """Ended runs that the session still shows without reading the store."""
@@ -202,7 +204,7 @@ class ConsoleSession:
             configured = load_config().verbs
         except UntrustedError as error:
             return parse_untrusted(line_words(line), error)
-        request = parse_line(line, self.vocabulary(), configured)
+        request = parse_line(line, configured)
         request = self._about_shown(request)
         if self.offers and needs_hosts(request):
             raise UsageError(
@@ -291,12 +293,13 @@ class ConsoleSession:
             kept.control.leave()
         self.tasks = [*(kept for kept in self.tasks if kept not in old), task]
 
-    def vocabulary(self) -> Vocabulary:
+    def vocabulary(self, line: str = "") -> Vocabulary:
+        """Return the words that may complete ``line``."""
         from distconsole.runs.conditions.condition_fields import condition_fields
-        from distconsole.tui.prompt.completion_index import CompletionIndex, checks_by_id
+        from distconsole.tui.prompt.completion_index import CompletionIndex, groups_and_checks
 
         self._known = self._known or CompletionIndex(self.where.ssh_config)
-        names = self._known.names()
+        names = self._known.names(checks=line.startswith(OF_CHECKS))
         about = dict(names.about)
         runs: dict[str, None] = {}
         for task in reversed(self.tasks):
@@ -318,8 +321,8 @@ class ConsoleSession:
             runs=tuple(runs),
             ranks=tuple(ranks),
             clusters=names.clusters,
-            checks=(*Vocabulary().checks, *checks_by_id()),
-            about=about | ranks | checks_by_id(),
+            checks=groups_and_checks,
+            about=about | ranks,
             fields=condition_fields,
         )
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from distconsole.config.spelling import nearest
 from distconsole.errors import ConsoleError, UsageError
@@ -16,29 +19,41 @@ from distconsole.model.findings import Finding
 from distconsole.model.names import join_some
 from distconsole.model.run_events import RunFinding
 from distconsole.operations.control import Wish
-from distconsole.tui.console import Console
-from distconsole.tui.prompt.keys import PROMPT_VERBS, SCREEN_VERBS, SORTS, TABS, VIEWS, Key
+from distconsole.runs.timeline import RunTimeline
+from distconsole.tui.prompt.keys import PROMPT_VERBS, SCREEN_VERBS, TABS, VIEWS, Key
 from distconsole.tui.prompt_verbs import PromptVerbs
 from distconsole.tui.replaying import travel
 from distconsole.tui.session import screen_words
 from distconsole.tui.tasks import RequestTask
 from distconsole.tui.view_models.hints import command_of
-from distconsole.tui.views.check import Page
+from distconsole.tui.view_switcher import NotLoadedError
 from distconsole.tui.views.cluster.view import MOST_AT_ONCE
-from distconsole.tui.views.ranks import ORDERS
 from distconsole.tui.views.row_order import OrderedView
-from distconsole.tui.views.run_words import finding_of
 from distconsole.tui.widgets.messages import SHOWN_SECONDS
+
+if TYPE_CHECKING:
+    from distconsole.tui.main_screen import ConsoleScreen
 
 RUN_LINES = ("run", "logs")
 """Views whose search goes through the run's lines instead of the screen."""
+
+
+UNDER_CURSOR: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "job": ("jobs", lambda view: view.job_under_cursor()),
+    "run": ("run", str),
+    "check": ("check", lambda view: view.check_under_cursor()),
+    "host": ("cluster", lambda view: view.host_under_cursor()),
+    "rank": ("run", lambda view: view.rank_under_cursor()),
+    "runs": ("runs", lambda view: view.to_compare()),
+}
+"""What the fields of a key's line stand for: a view, and what is under its cursor."""
 
 
 class CommandDispatcher:
     _interrupted = float("-inf")
     """Time of the last Ctrl-C without a job to interrupt."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: ConsoleScreen) -> None:
         self._console = console
         self.prompt_verbs = PromptVerbs(console)
 
@@ -46,15 +61,25 @@ class CommandDispatcher:
         if not quiet:
             self._console.session.transcript.note(f"\x1b[1m> {mask_secrets(line)}\x1b[0m")
         try:
-            line = self._console.shortcuts.expand(line)
-            if not self._run_on_screen(line):
-                self.prompt_verbs.start(line, self._show_where_it_belongs)
+            expanded = self._console.shortcuts.expand(line)
+            if not self._run_on_screen(expanded):
+                self.prompt_verbs.start(expanded, self._show_where_it_belongs)
+        except NotLoadedError as missing:
+            place = self._console.session.transcript.place
+            self._console.want(missing.view, partial(self.run_at, place, line, quiet=True))
         except ExpressionError as error:
             self._console.prompt.refused = True
             self.prompt_verbs.fail(line, ConsoleError(error.message, error.short))
         except ConsoleError as error:
             self._console.prompt.refused = isinstance(error, UsageError)
             self.prompt_verbs.fail(line, self._with_all_verbs(line, error))
+
+    def run_at(self, place: str, line: str, *, quiet: bool = False) -> None:
+        """Run ``line``, which stands at ``place`` of a file if given: errors name it."""
+        transcript = self._console.session.transcript
+        transcript.place = place
+        self.run_command(line, quiet=quiet)
+        transcript.place = ""
 
     def _run_on_screen(self, line: str) -> bool:
         """Perform ``line`` if it is about the screen alone; return False if not."""
@@ -147,10 +172,13 @@ class CommandDispatcher:
         if isinstance(request, ask.Demo):
             console.session.first = console.session.first or task
         if isinstance(request, ask.Runs) and request.only is not None:
-            with contextlib.suppress(ConsoleError):  # the verb itself says what is wrong with it
-                console.views.runs.filter(request.only)
+            console.want("runs", partial(self._filter_runs, request.only))
         if task.view:
             console.show_view(task.view)
+
+    def _filter_runs(self, condition: str) -> None:
+        with contextlib.suppress(ConsoleError):  # the verb itself says what is wrong with it
+            self._console.views.runs.filter(condition)
 
     def _do(self, words: list[str]) -> bool:  # noqa: C901  (one case a verb, nothing nested)
         console = self._console
@@ -162,9 +190,10 @@ class CommandDispatcher:
             case ["view", name] if console.session.choose_run(name) is not None:
                 console.show_view("run")
             case ["sort"]:
-                console.prompt.tell(f"ranks by {console.views.run.sort('')}")
-            case ["sort", *rest] if (order := ORDERS.get(t := " ".join(rest), t)) in SORTS:
-                console.views.run.sort(order)
+                console.prompt.tell(f"ranks by {console.views.run.sort('next')}")
+            case ["sort", *rest]:
+                if not console.views.run.sort(" ".join(rest)):
+                    return False
             case ["heat", *names]:
                 self._heat(" ".join(names))
             case ["plots", *names]:
@@ -178,7 +207,7 @@ class CommandDispatcher:
             case ["repeat", check]:
                 self._repeat(check)
             case ["launch", *rest]:
-                return console.views.form.run_verb(rest)
+                return console.views.launch.run_verb(rest)
             case ["theme", *names] if len(names) < 2:
                 self._say(console.choose_theme("".join(names)))
             case ["mine"]:
@@ -269,7 +298,7 @@ class CommandDispatcher:
         if what == "open":
             view.open()
         else:
-            view.turn_to(Page.PAIRS if what == "pairs" else Page.CHOICES)
+            view.turn_beside(what)
         self._console.show_view("check")
 
     def _take_offer(self) -> None:
@@ -313,7 +342,8 @@ class CommandDispatcher:
             found = views.check.finding_under_cursor()
         elif task is not None:
             with task.lock:
-                found = finding_of(task.run, views.run.rank_under_cursor())
+                run = views.loaded("run")
+                found = finding_of(task.run, "" if run is None else run.rank_under_cursor())
         return None if found is None else command_of(found)
 
     def _repeat(self, check: str) -> None:
@@ -325,7 +355,7 @@ class CommandDispatcher:
         self._console.show_view("check")
 
     def _do_lines(self, verb: str, words: list[str]) -> None:
-        console, logs = self._console, self._console.views.logs
+        console = self._console
         if console.view not in RUN_LINES and verb == "find":
             console.find(" ".join(words))
             return
@@ -334,7 +364,7 @@ class CommandDispatcher:
             return
         if verb == "lines" and words[:1] == ["filter"]:
             verb, words = "filter", words[1:]
-        task = console.session.shown_run()
+        task, logs = console.session.shown_run(), console.views.logs
         if task is not None:
             logs.draw(task)
         console.show_view("logs")
@@ -349,6 +379,10 @@ class CommandDispatcher:
 
     def typing(self, line: str) -> None:
         """Search while the words are typed; stop once the line is given up."""
+        if self._console.view == "run" and self._console.views.loaded("logs") is None:
+            if line.startswith("find "):
+                self._console.want("logs", partial(self.typing, line))
+            return
         console, (verb, space, words) = self._console, line.partition(" ")
         if console.view not in RUN_LINES:
             with contextlib.suppress(ConsoleError):  # it is said when the line is entered
@@ -374,19 +408,13 @@ class CommandDispatcher:
         console = self._console
         if line == "why {run}" and console.session.found_job() is not None:
             return "why"
-        values = {
-            "job": console.views.jobs.job_under_cursor(),
-            "run": self._run_for(line),
-            "check": console.views.check.check_under_cursor(),
-            "host": console.views.cluster.host_under_cursor(),
-            "rank": console.views.run.rank_under_cursor(),
-            "runs": console.views.runs.to_compare(),
-        }
-        for name, value in values.items():
+        for name, (view, value) in UNDER_CURSOR.items():
             if f"{{{name}}}" in line:
-                if not value:
+                shown = console.views.loaded(view)
+                found = self._run_for(line) if name == "run" else shown and value(shown)
+                if not found:
                     return None
-                line = line.replace(f"{{{name}}}", value)
+                line = line.replace(f"{{{name}}}", found)
         return line
 
     def _once_more(self, line: str) -> str:
@@ -404,6 +432,12 @@ class CommandDispatcher:
             return self._console.views.runs.run_under_cursor()
         task = self._console.session.shown_run()
         return task.run.run if task is not None and not task.run.is_found else ""
+
+
+def finding_of(timeline: RunTimeline, rank: str) -> RunFinding | None:
+    told = [finding for finding in timeline.findings if finding.hint]
+    of_rank = [finding for finding in told if str(finding.rank) == rank]
+    return next(reversed(of_rank or told), None)
 
 
 def _stops(task: RequestTask) -> bool:

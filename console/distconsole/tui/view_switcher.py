@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from textual.app import ComposeResult
 from textual.geometry import Region
@@ -12,6 +12,7 @@ from textual.widget import Widget
 from textual.widgets import ContentSwitcher, RichLog
 
 from distconsole.errors import ConsoleError
+from distconsole.tui.prompt.keys import VIEWS
 from distconsole.tui.prompt.shortcuts import Shortcuts
 from distconsole.tui.session import ConsoleSession
 from distconsole.tui.terminal.input_priority import KeyWaitsError
@@ -38,10 +39,21 @@ DRAWING_SHARE = 0.05
 """Largest share of the time spent drawing: each drawing is followed by a rest."""
 
 
-class ViewSwitcher(ContentSwitcher):
-    """The views; the first picture is of the cluster, the others are loaded and made after it."""
+class NotLoadedError(Exception):
+    """A view was wanted that is not made yet: ``ViewSwitcher.load`` makes it."""
 
-    form: LaunchForm
+    def __init__(self, view: str) -> None:
+        super().__init__(view)
+        self.view = view
+
+
+class ViewSwitcher(ContentSwitcher):
+    """The views: the first picture is of the cluster, each other one is loaded and made when it is first wanted.
+
+    Until then its attribute raises ``NotLoadedError``.
+    """
+
+    launch: LaunchForm
     check: CheckView
     run: RunView
     logs: LogsView
@@ -71,30 +83,58 @@ class ViewSwitcher(ContentSwitcher):
     def compose(self) -> ComposeResult:
         yield self.cluster
 
-    async def furnish(self) -> None:
-        from distconsole.tui.jobs import JobsView
-        from distconsole.tui.transcript import TranscriptView
-        from distconsole.tui.views.check import CheckView
-        from distconsole.tui.views.compare import CompareView
-        from distconsole.tui.views.help import HelpView
-        from distconsole.tui.views.logs import LogsView
-        from distconsole.tui.views.run import RunView
-        from distconsole.tui.views.runs import RunsView
+    def __getattr__(self, name: str) -> Any:
+        if name in VIEWS:
+            raise NotLoadedError(name)
+        raise AttributeError(name)
 
-        self.check = CheckView(id="check")
-        self.form = self._make_form()
-        self.run = RunView(self._shortcuts.keymap, id="run")
-        self.logs = LogsView(id="logs")
-        self.runs = RunsView(id="runs")
-        self.compare = CompareView(id="compare")
-        self.transcript = TranscriptView(self._session.transcript, id="transcript")
-        self.jobs = JobsView(id="jobs")
-        self.help = HelpView(self._shortcuts, id="help")
-        others: list[Widget] = [self.check, self.form, self.run, self.logs, self.runs]
-        others += [self.compare, self.transcript, self.jobs, self.help]
-        for view in others:
+    def loaded(self, name: str) -> Any:
+        """Return the view called ``name``; None if it is not made yet."""
+        return vars(self).get(name)
+
+    async def load(self, name: str) -> None:
+        if self.loaded(name) is None:
+            view = self._make(name)
             view.display = False
-        await self.mount_all(others)
+            await self.mount(view)
+            setattr(self, name, view)
+
+    def _make(self, name: str) -> Widget:
+        match name:
+            case "launch":
+                return self._make_form()
+            case "check":
+                from distconsole.tui.views.check import CheckView
+
+                return CheckView(id=name)
+            case "run":
+                from distconsole.tui.views.run import RunView
+
+                return RunView(self._shortcuts.keymap, id=name)
+            case "logs":
+                from distconsole.tui.views.logs import LogsView
+
+                return LogsView(id=name)
+            case "runs":
+                from distconsole.tui.views.runs import RunsView
+
+                return RunsView(id=name)
+            case "compare":
+                from distconsole.tui.views.compare import CompareView
+
+                return CompareView(id=name)
+            case "transcript":
+                from distconsole.tui.transcript import TranscriptView
+
+                return TranscriptView(self._session.transcript, id=name)
+            case "jobs":
+                from distconsole.tui.jobs import JobsView
+
+                return JobsView(id=name)
+            case _:
+                from distconsole.tui.views.help import HelpView
+
+                return HelpView(self._shortcuts, id="help")
 
     @property
     def view(self) -> str:
@@ -130,9 +170,9 @@ class ViewSwitcher(ContentSwitcher):
             self.help.about = before
         self.current = name
         if name == "launch":
-            self.form.enter()
+            self.launch.enter()
         elif before == "launch":
-            self.form.leave()
+            self.launch.leave()
 
     def first_focusable(self) -> Widget | None:
         """Return the view's widget for keys: preferably a table with rows; of the logs the lines."""

@@ -1,28 +1,27 @@
-"""The summary of the benchmarks: its verdicts and its table."""
+"""The summary of the benchmarks: its verdicts and its table.
+The audit that the figure of lost records rests on: it must see what is lost and what is doubled.
+
+The arithmetic and the readings that every benchmark rests on.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.memory import count_lines
-from benchmarks.report import (
-    QUICK,
-    ROWS,
-    Row,
-    cuts_rows,
-    hook_cost_rows,
-    keys_rows,
-    main,
-    memory_rows,
-    start_rows,
-    table,
-    tui_cost_rows,
-    verify_cost_rows,
-)
+from benchmarks import cuts, hook_cost, keys, measure, memory, start, tui_cost, verify_cost
+from benchmarks.alone import Row, run_alone, table
+from benchmarks.cuts import audit, blind_spots
+from benchmarks.report import QUICK, main
+from distconsole.model.names import HostName
+from distconsole.runs.store.run_file import StoredEntry
 
 
 def spread(median: float) -> dict[str, float]:
@@ -41,20 +40,20 @@ def starts(ratio: float) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("ratio", "met"), [(1.15, True), (1.16, False)])
 def test_only_the_warm_start_is_judged_and_by_its_ratio(ratio: float, met: bool) -> None:
-    judged = [row for row in start_rows(starts(ratio)) if row.met is not None]
+    judged = [row for row in start.rows(starts(ratio)) if row.met is not None]
     assert [(row.figure, row.met) for row in judged] == [("start, warm", met)]
 
 
 def test_one_lost_record_misses_the_target() -> None:
     found = {"cuts": 1, "steps_s_a_rank": 99.0, "blind_spots": 0, "audit": {"steps": 10}}
-    assert cuts_rows({"network": {**found, "off": 0}})[0].met is True
-    assert cuts_rows({"network": {**found, "off": 1}})[0].met is False
+    assert cuts.rows({"network": {**found, "off": 0}})[0].met is True
+    assert cuts.rows({"network": {**found, "off": 1}})[0].met is False
 
 
 @pytest.mark.parametrize(("seconds", "met"), [(0.05, True), (0.051, False)])
 def test_a_key_that_waits_misses_the_target(seconds: float, met: bool) -> None:
     tail = {"median": 0.01, "p99": seconds, "longest": 1.0}
-    (row,) = keys_rows({"run": {"seconds": tail, "cpu_seconds": tail}})
+    (row,) = keys.rows({"run": {"seconds": tail, "cpu_seconds": tail}})
     assert row.met is met
 
 
@@ -67,11 +66,12 @@ def test_a_missing_line_misses_the_target() -> None:
         "seconds": {"ours": spread(2.0)},
         "ratio": spread(2.0),
     }
-    assert memory_rows(figures)[0].met is False
+    assert memory.rows(figures)[0].met is False
 
 
-def test_every_benchmark_has_its_rows() -> None:
-    assert set(ROWS) == set(QUICK)
+@pytest.mark.parametrize("name", QUICK)
+def test_every_benchmark_has_its_rows(name: str) -> None:
+    assert callable(import_module(f"benchmarks.{name}").rows)
 
 
 @pytest.mark.parametrize(("ratio", "met"), [(1.005, True), (1.006, False)])
@@ -86,7 +86,7 @@ def test_the_hook_is_judged_by_its_ratio_and_shown_with_the_noise(ratio: float, 
         kind: {"least_us": 300.0, "paired_us": spread(more)}
         for kind, more in (("bare", 0.0), ("watched", 12.0), ("again", 0.1), ("traceml", 210.0))
     }
-    rows = hook_cost_rows({"ddp": {"10 ms": found}, "loop": loop, "target_us": 10.0})
+    rows = hook_cost.rows({"ddp": {"10 ms": found}, "loop": loop, "target_us": 10.0})
     assert [row.met for row in rows] == [met, False]
     assert "0.9000" in rows[0].reference
     assert rows[1].reference == "bare +0.1, TraceML +210.0 µs"
@@ -96,13 +96,13 @@ def test_the_hook_is_judged_by_its_ratio_and_shown_with_the_noise(ratio: float, 
 def test_verification_is_judged_by_its_share(share: float, met: bool) -> None:
     names = ("share", "floor", "check_seconds", "step_seconds")
     models = {"mlp": {name: spread(share) for name in names}}
-    (row,) = verify_cost_rows({"models": models, "target": 0.01, "each": 100})
+    (row,) = verify_cost.rows({"models": models, "target": 0.01, "each": 100})
     assert row.met is met
 
 
 def test_the_screen_stands_next_to_its_peer() -> None:
     cost = {"cpu_share": 0.031, "rss_bytes": 50 * 2**20, "bytes_s": 1234.0}
-    (row,) = tui_cost_rows({"console": {"8": cost}, "datatable": {"8": cost}})
+    (row,) = tui_cost.rows({"console": {"8": cost}, "datatable": {"8": cost}})
     assert row.measured == "3.1% of a core, 50 MiB, 1,234 bytes/s"
     assert row.measured in row.reference
 
@@ -144,4 +144,152 @@ def line(number: int) -> bytes:
 def test_a_line_counts_that_is_shown_or_named_as_missing(
     output: bytes, narration: bytes, counts: tuple[int, int]
 ) -> None:
-    assert count_lines(output, narration) == counts
+    assert memory.count_lines(output, narration) == counts
+
+
+def entry(seq: int, **body: Any) -> StoredEntry:
+    return StoredEntry(HostName("node1"), seq, float(seq), json.dumps(body).encode())
+
+
+def printed(seq: int, text: str) -> StoredEntry:
+    return entry(seq, kind="log", rank=0, stream="out", text=text)
+
+
+WHOLE = [
+    entry(1, kind="window", rank=0, steps=2, dropped=0),
+    printed(2, "step 0\nste"),
+    printed(3, "p 1\nstep 2\n"),
+    entry(4, kind="window", rank=0, steps=1, dropped=0),
+    printed(5, "total 3\n"),
+]
+
+
+def test_a_whole_run_adds_up() -> None:
+    found = audit(WHOLE)
+    assert (found.off, found.steps, found.ranks, found.entries) == (0, 3, 1, 5)
+
+
+def test_a_lost_window_is_steps_off_and_a_gap() -> None:
+    found = audit([WHOLE[0], *WHOLE[1:3], WHOLE[4]])
+    assert (found.steps_off, found.gaps, found.lines_lost) == (1, 1, 0)
+
+
+def test_a_window_counted_twice_is_seen_though_no_number_is_missing() -> None:
+    again = entry(6, kind="window", rank=0, steps=2, dropped=0)
+    found = audit([*WHOLE, again])
+    assert (found.steps_off, found.gaps) == (2, 0)
+
+
+def test_lost_and_doubled_lines_are_told_apart() -> None:
+    without = [*WHOLE[:2], printed(3, "p 1\n"), *WHOLE[3:]]
+    assert audit(without).lines_lost == 1
+    doubled = [*WHOLE[:2], printed(3, "p 1\nstep 2\nstep 2\n"), *WHOLE[3:]]
+    assert audit(doubled).lines_doubled == 1
+
+
+def test_a_slice_counted_twice_makes_lines_that_nobody_printed() -> None:
+    assert audit([*WHOLE[:2], *WHOLE[1:]]).lines_garbled == 1
+
+
+def test_what_a_host_says_it_dropped_counts() -> None:
+    assert audit([*WHOLE, entry(6, kind="window", rank=0, steps=0, dropped=7)]).off == 7
+
+
+def test_the_audit_is_blind_to_none_of_the_planted_faults() -> None:
+    assert blind_spots(WHOLE) == 0
+
+
+def test_a_spread_is_the_median_with_its_range() -> None:
+    spread = measure.Spread.of([3.0, 1.0, 2.0, 10.0])
+    assert (spread.median, spread.low, spread.high) == (2.5, 1.0, 10.0)
+    assert spread.text(100, 1) == "250.0 [100.0-1000.0]"
+
+
+def test_no_measurement_has_no_median() -> None:
+    with pytest.raises(ValueError, match="no measurement"):
+        measure.Spread.of([])
+
+
+def test_a_tail_is_what_one_in_a_hundred_exceeds() -> None:
+    tail = measure.Tail.of([*range(1, 200), 1000])
+    assert tail == measure.Tail(200, 101, 199, 1000)
+    assert measure.Tail.of([5.0]) == measure.Tail(1, 5.0, 5.0, 5.0)
+    with pytest.raises(ValueError, match="no measurement"):
+        measure.Tail.of([])
+
+
+def test_ratios_are_taken_within_a_round() -> None:
+    assert measure.ratios([2.0, 9.0, 4.0], [1.0, 3.0, 4.0]) == measure.Spread(2.0, 1.0, 3.0)
+
+
+def test_ratios_of_unequal_rounds_are_refused() -> None:
+    with pytest.raises(ValueError, match="argument 2"):
+        measure.ratios([1.0, 2.0], [1.0])
+
+
+def test_contestants_take_turns_in_both_orders() -> None:
+    order: list[str] = []
+
+    def contestant(name: str) -> float:
+        order.append(name)
+        return float(len(order))
+
+    found = measure.alternate({"a": lambda: contestant("a"), "b": lambda: contestant("b")}, 3)
+    assert "".join(order) == "abbaab"
+    assert found == {"a": [1.0, 4.0, 5.0], "b": [2.0, 3.0, 6.0]}
+
+
+def test_a_process_that_worked_cost_more_than_one_that_slept() -> None:
+    work = "sum(range(3_000_000))"
+    program = f"import sys\nfor line in sys.stdin:\n    {work} if line == 'work\\n' else 0\n    print('done', flush=True)\n"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+    def turn(order: str) -> None:
+        process.stdin.write(f"{order}\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "done\n"
+
+    try:
+        turn("rest")
+        rested = measure.cost_during(process.pid, lambda: turn("rest"))
+        worked = measure.cost_during(process.pid, lambda: turn("work"))
+    finally:
+        process.communicate(timeout=10)
+    assert worked.cpu_share * worked.seconds > rested.cpu_share * rested.seconds > 0
+    assert worked.rss_bytes > 2**20
+
+
+def test_the_time_of_a_process_in_ticks_agrees_with_the_fine_one() -> None:
+    pid = os.getpid()
+    ticks = measure._cpu_ticks(pid) / os.sysconf("SC_CLK_TCK")
+    assert ticks == pytest.approx(sum(os.times()[:2]), abs=0.05)
+
+
+def test_figures_are_written_with_the_machine_they_belong_to(tmp_path: Path) -> None:
+    path = tmp_path / "figures.json"
+    measure.write_json(path, "one", {"share": measure.Spread(2.0, 1.0, 3.0)})
+    document = json.loads(path.read_text())
+    assert document["benchmark"] == "one"
+    assert document["machine"]["cpus"] == os.cpu_count()
+    assert document["figures"] == {"share": {"median": 2.0, "low": 1.0, "high": 3.0}}
+
+
+def test_a_benchmark_alone_takes_its_numbers_and_keeps_its_figures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measured(rounds: int, steps_s: float) -> dict[str, float]:
+        return {"product": rounds * steps_s}
+
+    def rows(figures: dict[str, float]) -> list[Row]:
+        return [Row("product", f"{figures['product']} steps")]
+
+    file = tmp_path / "figures.json"
+    words = ["--json", str(file), "--steps-s", "2.5"]
+    figures = run_alone("small", None, measured, rows, words, rounds=4, steps_s=1.0)
+    assert figures == {"product": 10.0}
+    assert "| product | 10.0 steps" in capsys.readouterr().out
+    assert json.loads(file.read_text())["benchmark"] == "small"
+    with pytest.raises(SystemExit):
+        run_alone("small", None, measured, rows, ["--rounds", "2.5"], rounds=4, steps_s=1.0)

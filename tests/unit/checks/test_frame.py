@@ -38,9 +38,9 @@ from distconsole.model.reports import (
     CheckReport,
     ChoiceReport,
     HostReport,
-    NetworkReport,
 )
 from distconsole.model.requests import Explain, Level
+from fakes.blank import blank
 
 GROUPS = {
     *("ssh", "os", "python", "torch", "gpu", "mpi", "horovod", "slurm", "net", "coll", "clock"),
@@ -201,16 +201,14 @@ def test_a_sweep_times_one_type_and_verifies_the_others_at_an_odd_size() -> None
 
 
 def report() -> CheckReport:
-    return CheckReport(
-        ok=False,
+    return blank(
+        CheckReport,
         outcome=CheckOutcome.FAILED,
         hosts={
             "a": HostReport(reachable=True, facts={}),
             "b": HostReport(reachable=True, facts={}),
         },
         findings=(fail("bad", ("b",), check="x.y"),),
-        network=NetworkReport(),
-        collectives=(),
         seconds=1.0,
         cells={"a": {"x.y": "pass", "x.z": "skipped"}, "b": {"x.y": "fail", "x.z": "warn"}},
         why={"a": {"x.z": 'no "GPU"'}, "b": {"x.y": "bad <thing>", "x.z": "odd"}},
@@ -228,7 +226,6 @@ def test_junit_counts_every_cell() -> None:
     assert suite.attrib["tests"] == "5"
     assert (suite.attrib["failures"], suite.attrib["skipped"]) == ("2", "1")
     failure = suite.find("testcase/failure")
-    assert failure is not None
     assert failure.attrib["message"] == "bad <thing>"
     *_, whole = suite
     assert [dict(each.attrib) for each in whole] == [{"message": "failed; bad"}]

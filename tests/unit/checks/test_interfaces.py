@@ -13,14 +13,16 @@ from distconsole.checks.gather.addresses import HostEndpoint
 from distconsole.checks.interfaces import gloo, horovod, nccl, open_mpi
 from distconsole.checks.interfaces.node import Fault, Node, Ways
 from distconsole.checks.interfaces.panel import choices_of, reports, run_variables
-from distconsole.launch import addresses as launch
-from distconsole.launch.addresses import NodeFacts
-from distconsole.launch.job import Job, PlacedNode, network_env
+from distconsole.launch import place as launch
+from distconsole.launch.choose import Choice
 from distconsole.launch.launchers.horovod import plan_nodes as plan_horovod
 from distconsole.launch.launchers.mpi import plan_nodes as plan_mpi
+from distconsole.launch.plan import NodeFacts, NodePlan, Plan, network_env
 from distconsole.model.addresses import Interface
 from distconsole.model.cluster import Host
+from distconsole.model.job import ScriptTraits
 from distconsole.model.names import HostName
+from distconsole.model.requests import LauncherName, Run
 from distconsole.text.choices import panel_lines
 
 
@@ -193,11 +195,13 @@ def test_a_way_is_what_was_tried_before_what_subnets_promise() -> None:
 
 def test_what_run_sets_is_what_the_launchers_set() -> None:
     interfaces = (Interface("eth0", "10.0.0.1", 24),)
-    placed = PlacedNode(
+    placed = NodePlan(
         Host(HostName("a")), NodeFacts("/p", interfaces=interfaces), launch.Endpoint("10.0.0.1", "eth0"),
         0, 0, 1, 1,
     )  # fmt: skip
-    job = Job((placed,), "train.py", ())
+    job = Plan(
+        Run("train.py"), Choice(LauncherName.TORCH, ""), ScriptTraits(), (placed,), "train.py"
+    )
     told = run_variables(
         {"a": HostEndpoint("10.0.0.1", "eth0", "10.0.0.0/24")}, {"a": node(LO, ETH0)}
     )["a"]

@@ -1,9 +1,13 @@
-"""What is piped into ``run``: refused, said, or of no interest."""
+"""What is piped into ``run``: refused, said, or of no interest.
+What only tells how the program is used loads nothing that does anything.
+"""
 
 from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -106,3 +110,43 @@ def test_a_plan_that_is_only_shown_needs_no_input(tmp_path: Path) -> None:
             look_at_input(request, said.append, stdin)
         assert os.read(stdin, 16) == b"data"
     assert said == []
+
+
+HEAVY = ("textual", "rich", "paramiko", "asyncio", "msgspec", "difflib", "distconsole.operations")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["--version"]])
+def test_help_loads_no_part_that_does_work(words: list[str]) -> None:
+    program = (
+        "import sys; from distconsole.__main__ import run; "
+        f"code = run({words!r}); "
+        f"print(code, [name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stderr.splitlines()[-1] == "0 []", done.stderr
+    assert "distconsole" in done.stdout
+
+
+def test_a_launch_starts_without_the_judges_of_a_check() -> None:
+    judges = ("distconsole.checks.rules", "distconsole.checks.engine.run")
+    program = (
+        "import sys, distconsole.cli.main, distconsole.operations.launch.launching; "
+        f"print([name for name in {judges!r} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
+def test_a_verb_without_the_screen_starts_without_what_only_a_webhook_needs() -> None:
+    program = (
+        "import sys, distconsole.cli.main; "
+        "print([name for name in ('ssl', 'http.client', 'email') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "[]\n"

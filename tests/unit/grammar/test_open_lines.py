@@ -20,7 +20,7 @@ KNOWN = Vocabulary(
     runs=("digits-1", "mnist-2"),
     ranks=("0", "1", "2"),
     clusters=("lab",),
-    checks=("gpu", "net", "gpu.ecc"),
+    checks=lambda: dict.fromkeys(("gpu", "net", "gpu.ecc"), ""),
     about={"gpu1": "of lab", "gpu.ecc": "memory that errs", "1": "node1  running"},
     fields=lambda verb: {"step_ms": "mean step"} if verb == "show" else {},
     moments=lambda run: {"start": "", "50%": "", "step 600": "of 1200"} if run else {},

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from distconsole.errors import PlanError
-from distconsole.launch.addresses import NodeFacts, choose_addresses
+from distconsole.launch.place import choose_addresses
+from distconsole.launch.plan import NodeFacts
 from distconsole.model.addresses import Interface
 from distconsole.model.cluster import Host
 from distconsole.model.names import HostName

@@ -12,16 +12,14 @@ from typing import Any
 import pytest
 
 from distconsole.errors import PlanError
-from distconsole.launch.addresses import NodeFacts
-from distconsole.launch.choose import Choice, choose_launcher, finish_choice
 from distconsole.launch.engines import Engines, MpiBuild
-from distconsole.launch.execute import node_spec
 from distconsole.launch.launchers.mpi import AS_RANK, TORCH_NAMES
-from distconsole.launch.plan import LaunchHosts, PreparedLaunch, make_plan
-from distconsole.launch.show import dry_run_text, plan_event
+from distconsole.launch.place import PreparedLaunch, make_plan
+from distconsole.launch.plan import NodeFacts, Plan
+from distconsole.launch.show import dry_run_text
 from distconsole.model.addresses import Interface
 from distconsole.model.cluster import Cluster, Host
-from distconsole.model.job import LaunchPlan, ScriptTraits
+from distconsole.model.job import ScriptTraits
 from distconsole.model.names import HostName, RunId
 from distconsole.model.requests import LauncherName, Run
 
@@ -47,20 +45,13 @@ def plan(
     env: dict[str, str] | None = None,
     elastic: bool = False,
     **asked: Any,
-) -> LaunchPlan:
+) -> Plan:
     hosts = hosts or (A, B)
     request = Run("train.py", ("--lr", "1"), launcher=launcher, **asked)
     known = {host.name: facts(i, build, uid) for i, host in enumerate(hosts)}
     traits = ScriptTraits(readable=True, horovod=elastic, elastic=elastic)
-    engines = {host: each.engines for host, each in known.items()}
     return make_plan(
-        PreparedLaunch(
-            request,
-            env or {},
-            traits,
-            finish_choice(choose_launcher(request, traits), request, env or {}, engines),
-        ),
-        LaunchHosts(Cluster(hosts), known),
+        PreparedLaunch(request, env or {}, traits, cluster=Cluster(hosts), facts=known),
         RunId("train-0101-abc"),
         "/job",
     )
@@ -113,8 +104,8 @@ def test_elastic_ranks_are_horovods_and_a_driver_on_the_first_host_starts_them()
         assert node.env == {**other.env, **timeout, "HOROVOD_ELASTIC": "1"}
         assert "HOROVOD_ELASTIC" not in node.unset
     for index in range(2):
-        assert node_spec(made, index, "00", 0.0)["driver"] == [PYTHON, "{agent}", "elastic-driver"]
-        assert node_spec(plain, index, "00", 0.0)["driver"] == []
+        assert made.spec(index, "00", 0.0)["driver"] == [PYTHON, "{agent}", "elastic-driver"]
+        assert plain.spec(index, "00", 0.0)["driver"] == []
     own = plan(LauncherName.HOROVOD, elastic=True, env={"HOROVOD_GLOO_TIMEOUT_SECONDS": "5"})
     assert own.nodes[1].env["HOROVOD_GLOO_TIMEOUT_SECONDS"] == "5"
 
@@ -146,7 +137,7 @@ def test_a_plan_of_elastic_ranks_says_who_starts_them() -> None:
     assert "while one host is left" in note
     driver = f"{PYTHON} distconsole-agent elastic-driver"
     assert dry_run_text(made).count(f"which they lack here: {driver}") == 1
-    first, second = plan_event(made, 0.0).hosts
+    first, second = made.event(0.0).hosts
     assert first.command == f"{driver}\n{PYTHON} /job/train.py --lr 1"
     assert second.command == f"{PYTHON} /job/train.py --lr 1"
 
@@ -222,9 +213,9 @@ def test_two_hosts_that_are_one_machine_are_refused_for_mpirun() -> None:
                 Run("t.py", launcher=LauncherName.MPI),
                 {},
                 ScriptTraits(),
-                Choice(LauncherName.MPI, "asked for"),
+                cluster=Cluster((A, B)),
+                facts={A.name: same, B.name: same},
             ),
-            LaunchHosts(Cluster((A, B)), {A.name: same, B.name: same}),
             RunId("t-1-a"),
             "/",
         )
@@ -247,9 +238,9 @@ def test_more_ranks_than_slots_are_refused() -> None:
                 Run("t.py", launcher=LauncherName.MPI, nproc="4"),
                 {},
                 ScriptTraits(),
-                Choice(LauncherName.MPI, "asked for"),
+                cluster=Cluster((A,)),
+                facts={A.name: facts(0, MpiBuild("Open MPI", "4.1.4"))},
             ),
-            LaunchHosts(Cluster((A,)), {A.name: facts(0, MpiBuild("Open MPI", "4.1.4"))}),
             RunId("t-1-a"),
             "/",
         )
@@ -316,7 +307,6 @@ def test_a_rank_of_a_run_reports_itself_and_stays_after_a_failure(
             told += os.read(reports, 100)
         assert rank.poll() is None
         rank.kill()
-        assert rank.stderr is not None
         assert rank.stderr.read() == b""
     os.close(reports)
     started, exited = told.decode().splitlines()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from distconsole.errors import PlanError
-from distconsole.launch.choose import Choice, list_engines, settle_controller
+from distconsole.launch.choose import Choice, decide
 from distconsole.launch.engines import (
     GLOO,
     MPI,
@@ -22,10 +22,9 @@ from distconsole.launch.engines import (
 )
 from distconsole.model.job import ScriptTraits
 from distconsole.model.names import HostName
-from distconsole.model.requests import LauncherName
+from distconsole.model.requests import LauncherName, Run
 
 A, B, C = HostName("a"), HostName("b"), HostName("c")
-HOROVOD = Choice(LauncherName.HOROVOD, "the script imports Horovod")
 BOTH = ("gloo", "mpi")
 
 
@@ -123,16 +122,17 @@ def test_one_name_on_loopback_is_refused_only_where_another_rank_would_connect_t
 
 
 def test_horovod_goes_by_mpi_when_asked_to_or_built_so() -> None:
-    with_gloo = {A: horovod(HorovodBuild(controllers=BOTH))}
-    assert settle_controller(HOROVOD, {}, with_gloo) is HOROVOD
-    assert settle_controller(HOROVOD, {}, {A: horovod(HorovodBuild())}) is HOROVOD
-    asked = settle_controller(HOROVOD, {"HOROVOD_CONTROLLER": "MPI"}, with_gloo)
-    assert (asked.launcher, "HOROVOD_CONTROLLER" in asked.why) == (LauncherName.MPI, True)
-    built = settle_controller(HOROVOD, {}, {A: horovod(HorovodBuild(controllers=("mpi",)))})
-    assert (built.launcher, "without Gloo" in built.why) == (LauncherName.MPI, True)
     traits = ScriptTraits(readable=True, horovod=True)
-    assert set(list_engines(built, traits, {})) == {"horovod", "mpi"}
-    assert list_engines(HOROVOD, traits, {}) == ("horovod",)
+
+    def choose(build: HorovodBuild, **env: str) -> Choice:
+        return decide(Run("t.py"), traits, env, {A: horovod(build)})
+
+    for build in (HorovodBuild(controllers=BOTH), HorovodBuild()):
+        assert choose(build).launcher is LauncherName.HOROVOD
+    asked = choose(HorovodBuild(controllers=BOTH), HOROVOD_CONTROLLER="MPI")
+    assert (asked.launcher, "HOROVOD_CONTROLLER" in asked.why) == (LauncherName.MPI, True)
+    built = choose(HorovodBuild(controllers=("mpi",)))
+    assert (built.launcher, "without Gloo" in built.why) == (LauncherName.MPI, True)
 
 
 def test_what_a_node_says_is_read_and_nonsense_in_it_means_nothing() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,17 +14,15 @@ import pytest
 
 from distconsole.errors import ConfigError, PlanError, UsageError
 from distconsole.grammar.secrets import mask_env
-from distconsole.launch.addresses import NodeFacts
-from distconsole.launch.choose import choose_launcher, finish_choice
-from distconsole.launch.execute import node_spec
-from distconsole.launch.job import new_run_id, read_env_file, user_env
 from distconsole.launch.launchers.torch import OWN_LOGS
-from distconsole.launch.plan import LaunchHosts, PreparedLaunch, make_plan
+from distconsole.launch.place import PreparedLaunch, make_plan
+from distconsole.launch.plan import NodeFacts, Plan, new_run_id
+from distconsole.launch.planner import read_env_file, user_env
 from distconsole.launch.script import traits_of
-from distconsole.launch.show import dry_run_text, plan_event
+from distconsole.launch.show import dry_run_text
 from distconsole.model.addresses import Interface
 from distconsole.model.cluster import Cluster, Host
-from distconsole.model.job import LaunchPlan, ScriptTraits
+from distconsole.model.job import ScriptTraits
 from distconsole.model.names import RUN_ID_PATTERN, HostName, RunId
 from distconsole.model.requests import Command, LauncherName, PassArgs, Run
 from distconsole_agent.contract.protocol import fill
@@ -45,14 +44,15 @@ def plan(
     accelerator: bool = False,
     traits: ScriptTraits = TRAITS,
     env: dict[str, str] | None = None,
-) -> LaunchPlan:
+) -> Plan:
     hosts = hosts or (Host(HostName("a")), Host(HostName("b")))
-    choice = choose_launcher(request, traits)
     return make_plan(
-        PreparedLaunch(request, env or {}, traits, finish_choice(choice, request, env or {}, {})),
-        LaunchHosts(
-            Cluster(hosts),
-            {
+        PreparedLaunch(
+            request,
+            env or {},
+            traits,
+            cluster=Cluster(hosts),
+            facts={
                 h.name: facts(i, gpus[i] if gpus else 0, accelerator=accelerator)
                 for i, h in enumerate(hosts)
             },
@@ -145,13 +145,18 @@ def test_hosts_that_are_one_machine_share_its_processors() -> None:
     hosts = (Host(HostName("a"), slots=1), Host(HostName("b"), slots=3))
     same = facts(0, cpus=8)
     made = make_plan(
-        PreparedLaunch(Run("t.py"), {}, TRAITS, choose_launcher(Run("t.py"), TRAITS)),
-        LaunchHosts(Cluster(hosts), {host.name: same for host in hosts}),
+        PreparedLaunch(
+            Run("t.py"),
+            {},
+            TRAITS,
+            cluster=Cluster(hosts),
+            facts={host.name: same for host in hosts},
+        ),
         RunId("t-1-a"),
         "/",
     )
     assert [node.env["OMP_NUM_THREADS"] for node in made.nodes] == ["2", "2"]
-    assert {node.address for node in made.nodes} == {"127.0.0.1"}
+    assert {node.endpoint.address for node in made.nodes} == {"127.0.0.1"}
 
 
 def test_the_users_variables_win() -> None:
@@ -303,8 +308,8 @@ def test_a_launcher_that_cannot_lose_a_host_is_refused(
 
 
 def test_a_number_of_nodes_alone_changes_nothing() -> None:
-    made = plan(Run("train.py", launcher=LauncherName.TORCHRUN, nnodes="2"))
-    assert made == plan(Run("train.py", launcher=LauncherName.TORCHRUN))
+    alone = Run("train.py", launcher=LauncherName.TORCHRUN)
+    assert replace(plan(replace(alone, nnodes="2")), request=alone) == plan(alone)
 
 
 def test_single_starts_one_process_a_node_and_fills_in_its_place() -> None:
@@ -374,7 +379,7 @@ def test_a_spawning_script_is_not_its_own_rank() -> None:
 
 def test_the_workdir_is_where_the_script_lies() -> None:
     assert plan(Run("t.py", workdir="/data")).nodes[0].ranks[0].argv[1] == "/data/t.py"
-    assert plan(Run("t.py", workdir="sub")).nodes[0].workdir == "/work/job/sub"
+    assert plan(Run("t.py", workdir="sub")).workdir == "/work/job/sub"
     assert plan(Run("/abs/t.py")).nodes[0].ranks[0].argv[1] == "/abs/t.py"
 
 
@@ -428,8 +433,7 @@ def test_pass_args_with_another_launcher_is_refused() -> None:
 def test_no_hosts_is_an_error() -> None:
     with pytest.raises(PlanError, match="no hosts"):
         make_plan(
-            PreparedLaunch(Run("t.py"), {}, TRAITS, choose_launcher(Run("t.py"), TRAITS)),
-            LaunchHosts(Cluster(()), {}),
+            PreparedLaunch(Run("t.py"), {}, TRAITS, cluster=Cluster(()), facts={}),
             RunId("x-1-a"),
             "/",
         )
@@ -437,7 +441,7 @@ def test_no_hosts_is_an_error() -> None:
 
 def test_one_node_of_the_plan_becomes_its_spec() -> None:
     made = plan(Run("train.py", nproc="2", name="first", grace_seconds=3))
-    spec: dict[str, Any] = node_spec(made, 1, "ab" * 32, 17.0)
+    spec: dict[str, Any] = made.spec(1, "ab" * 32, 17.0)
     assert spec["nodes"] == [
         {"host": "a", "address": "10.0.0.1", "ranks": [0, 1]},
         {"host": "b", "address": "10.0.0.2", "ranks": [2, 3]},
@@ -449,18 +453,18 @@ def test_one_node_of_the_plan_becomes_its_spec() -> None:
 def test_the_spec_has_what_an_agent_reads_of_it() -> None:
     from distconsole_agent.contract.runspec import RunSpec, parse_spec
 
-    spec = node_spec(plan(Run("train.py", nproc="2")), 0, "ab" * 32, 17.0)
-    of_record = {"name", "world_size", "script", "created", "code"}
+    spec = plan(Run("train.py", nproc="2")).spec(0, "ab" * 32, 17.0)
     of_agent = {"hook", "rings", "agent_argv", "restart", "enter"}
-    assert set(spec) - of_record == set(RunSpec._fields) - of_agent
+    of_session = {"visible_devices", "visible_variables"}
+    assert set(spec) == set(RunSpec._fields) - of_agent - of_session - {"notify", "more"}
     assert [rank.rank for rank in parse_spec(spec).ranks] == [0, 1]
 
 
 def test_secrets_are_neither_in_the_event_nor_in_the_dry_run() -> None:
     made = plan(Run("train.py"), env={"HF_TOKEN": "s3cr3t", "LR": "1"})
     assert made.nodes[0].env["HF_TOKEN"] == "s3cr3t"
-    assert "s3cr3t" not in dry_run_text(made) + str(plan_event(made, 0.0))
-    assert plan_event(made, 0.0).hosts[0].env["LR"] == "1"
+    assert "s3cr3t" not in dry_run_text(made) + str(made.event(0.0))
+    assert made.event(0.0).hosts[0].env["LR"] == "1"
 
 
 def test_the_dry_run_hides_secrets_of_the_setup_and_of_the_scripts_arguments() -> None:
@@ -557,7 +561,7 @@ def test_the_users_own_braces_stay_as_they_are(launcher: LauncherName) -> None:
         env = {name: fill(value, 4711, "/node/runs/r") for name, value in node.env.items()}
         assert (env["FORMAT"], env["PLAIN"]) == ("{port}", "{x}")
         assert launcher is LauncherName.TORCHRUN or env["MASTER_PORT"] == "4711"
-    host = plan_event(made, 0.0).hosts[0]
+    host = made.event(0.0).hosts[0]
     assert host.env["FORMAT"] == "{port}"
     assert "http://x:{port}/{run_dir}" in host.command
     assert "http://x:{port}/{run_dir}" in dry_run_text(made)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from distconsole.launch.choose import choose_launcher, settle_controller
+from distconsole.launch.choose import decide
 from distconsole.launch.script import read_traits, traits_of
 from distconsole.model.job import ScriptTraits
 from distconsole.model.requests import LauncherName, PassArgs, Run
@@ -90,7 +91,7 @@ from distconsole.model.requests import LauncherName, PassArgs, Run
 def test_auto_reads_the_script_and_says_why(
     source: str, launcher: str, pass_args: PassArgs | None, because: str
 ) -> None:
-    choice = choose_launcher(Run("t.py"), traits_of(source))
+    choice = decide(Run("t.py"), traits_of(source), {})
     assert (choice.launcher, choice.pass_args) == (LauncherName(launcher), pass_args)
     assert because in choice.why
 
@@ -105,41 +106,42 @@ def test_auto_reads_the_script_and_says_why(
 )
 @pytest.mark.parametrize("asked", [LauncherName.AUTO, LauncherName.HOROVOD])
 def test_elastic_horovod_is_told_apart_and_said(asked: LauncherName, source: str) -> None:
-    choice = choose_launcher(Run("t.py", launcher=asked), traits_of(source))
+    choice = decide(Run("t.py", launcher=asked), traits_of(source), {})
     assert (choice.launcher, choice.elastic) == (LauncherName.HOROVOD, True)
     assert choice.why.endswith(", elastic (hvd.elastic)")
 
 
 def test_a_variable_says_whether_ranks_are_elastic_where_the_script_does_not() -> None:
-    plain = choose_launcher(Run("t.py"), traits_of("import horovod.torch, my.loop"))
-    told = settle_controller(plain, {"HOROVOD_ELASTIC": "1"}, {})
+    traits = traits_of("import horovod.torch, my.loop")
+    plain = decide(Run("t.py"), traits, {})
+    told = decide(Run("t.py"), traits, {"HOROVOD_ELASTIC": "1"})
     assert (plain.elastic, told.elastic) == (False, True)
     assert told.why.endswith("; HOROVOD_ELASTIC=1")
-    assert not settle_controller(told, {"HOROVOD_ELASTIC": "0"}, {}).elastic
-    assert settle_controller(told, {}, {}) == told
+    elastic = replace(traits, elastic=True)
+    assert not decide(Run("t.py"), elastic, {"HOROVOD_ELASTIC": "0"}).elastic
+    assert decide(Run("t.py"), elastic, {}).elastic
 
 
 def test_elastic_horovod_by_mpi_is_not_elastic_and_that_is_said() -> None:
     traits = traits_of("import horovod.torch as hvd\n@hvd.elastic.run\ndef train(state): pass")
-    by_gloo = choose_launcher(Run("t.py"), traits)
-    by_mpi = settle_controller(by_gloo, {"HOROVOD_CONTROLLER": "mpi"}, {})
-    asked = choose_launcher(Run("t.py", launcher=LauncherName.MPI), traits)
+    by_mpi = decide(Run("t.py"), traits, {"HOROVOD_CONTROLLER": "mpi"})
+    asked = decide(Run("t.py", launcher=LauncherName.MPI), traits, {})
     for choice in (by_mpi, asked):
         assert (choice.launcher, choice.elastic) == (LauncherName.MPI, False)
         assert choice.why.endswith("the ranks of mpirun are not elastic")
-    assert not choose_launcher(Run("t.py"), traits_of("import horovod.torch")).elastic
+    assert not decide(Run("t.py"), traits_of("import horovod.torch"), {}).elastic
 
 
 def test_a_script_that_is_not_here_is_assumed_to_be_ordinary(tmp_path: Path) -> None:
     traits = read_traits(tmp_path / "elsewhere.py")
     assert not traits.readable
-    assert "is not on this machine" in choose_launcher(Run("t.py"), traits).why
+    assert "is not on this machine" in decide(Run("t.py"), traits, {}).why
 
 
 @pytest.mark.parametrize("source", ["def broken(:", "x = '\0'", "(" * 5000])
 def test_a_script_that_does_not_parse_says_nothing(source: str) -> None:
     assert traits_of(source) == ScriptTraits(here=True)
-    assert "is not Python that can be read" in choose_launcher(Run("t.py"), traits_of(source)).why
+    assert "is not Python that can be read" in decide(Run("t.py"), traits_of(source), {}).why
 
 
 @pytest.mark.parametrize(
@@ -155,7 +157,7 @@ def test_a_script_that_does_not_parse_says_nothing(source: str) -> None:
 def test_a_shell_script_that_starts_ranks_is_started_once_on_each_host(
     line: str, started: str
 ) -> None:
-    choice = choose_launcher(Run("train.sh"), traits_of(f"#!/bin/bash\nset -e\n{line}\n"))
+    choice = decide(Run("train.sh"), traits_of(f"#!/bin/bash\nset -e\n{line}\n"), {})
     assert choice.launcher is (LauncherName.SINGLE if started else LauncherName.TORCH)
     assert f"({started})" in choice.why if started else "starts no launcher" in choice.why
 
@@ -205,7 +207,7 @@ def test_ranks_that_are_to_meet_by_variables_are_started_where_the_script_will_n
     arguments: tuple[str, ...], launcher: str
 ) -> None:
     traits = traits_of(IMAGENET.replace("{test}", "args.multiprocessing_distributed"))
-    choice = choose_launcher(Run("t.py", arguments), traits)
+    choice = decide(Run("t.py", arguments), traits, {})
     assert choice.launcher == LauncherName(launcher)
     if launcher == "torch":
         assert choice.pass_args is None
@@ -218,5 +220,5 @@ def test_ranks_that_are_to_meet_by_variables_are_started_where_the_script_will_n
 @pytest.mark.parametrize("test", ["True", "torch.cuda.is_available()", "args.gpu is None"])
 def test_a_script_that_may_spawn_without_a_flag_is_left_to_spawn(test: str) -> None:
     traits = traits_of(IMAGENET.replace("{test}", test))
-    choice = choose_launcher(Run("t.py", ("--dist-url", "env://")), traits)
+    choice = decide(Run("t.py", ("--dist-url", "env://")), traits, {})
     assert choice.launcher is LauncherName.SINGLE

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from distconsole.errors import PlanError
-from distconsole.launch.choose import choose_launcher, note_shell
+from distconsole.launch.choose import decide, note_shell
 from distconsole.launch.script import find_interpreter, read_traits, traits_of
 from distconsole.launch.shell import read_shell
 from distconsole.model.job import ScriptTraits
@@ -101,9 +101,10 @@ def test_what_starts_ranks_is_found_whatever_stands_around_it(script: str, start
 def test_a_script_that_is_not_understood_is_started_once_on_a_host_and_said(
     script: str, because: str
 ) -> None:
-    choice = choose_launcher(
+    choice = decide(
         Run("t.sh"),
         traits_of(f"#!/bin/bash\n{script}\n".replace("#!/bin/bash\nif", "if"), Path("t.sh")),
+        {},
     )
     assert choice.launcher is LauncherName.SINGLE
     assert because in choice.why
@@ -114,7 +115,7 @@ def test_without_the_grammar_a_script_is_started_once_on_a_host(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "tree_sitter_bash", None)
-    choice = choose_launcher(Run("t.sh"), traits_of("#!/bin/sh\npython t.py\n"))
+    choice = decide(Run("t.sh"), traits_of("#!/bin/sh\npython t.py\n"), {})
     assert choice.launcher is LauncherName.SINGLE
     assert "is not known (tree-sitter-bash is not installed here)" in choice.why
 
@@ -142,7 +143,7 @@ def test_python_that_spawns_its_ranks_is_started_once_on_a_host_by_a_shell_scrip
 ) -> None:
     (tmp_path / "a.sh").write_text("#!/bin/bash\npython -u t.py\n")
     (tmp_path / "t.py").write_text("import torch.multiprocessing as mp\nmp.spawn(f, nprocs=2)\n")
-    choice = choose_launcher(Run("a.sh"), read_traits(tmp_path / "a.sh"))
+    choice = decide(Run("a.sh"), read_traits(tmp_path / "a.sh"), {})
     assert choice.launcher is LauncherName.SINGLE
     assert "starts t.py, which starts its own ranks (mp.spawn)" in choice.why
 
@@ -169,12 +170,12 @@ LEFT = [
 def test_a_script_that_ends_before_its_training_is_refused(script: str, is_left: bool) -> None:
     traits = traits_of(f"#!/bin/bash\n{script}\n")
     if not is_left:
-        assert choose_launcher(Run("t.sh"), traits).launcher is LauncherName.SINGLE
+        assert decide(Run("t.sh"), traits, {}).launcher is LauncherName.SINGLE
         return
     with pytest.raises(PlanError, match=r"t\.sh leaves torchrun in the background \(line 2\)"):
-        choose_launcher(Run("t.sh"), traits)
+        decide(Run("t.sh"), traits, {})
     assert traits.shell is not None
-    asked = choose_launcher(Run("t.sh", launcher=LauncherName.SINGLE), traits)
+    asked = decide(Run("t.sh", launcher=LauncherName.SINGLE), traits, {})
     assert asked.launcher is LauncherName.SINGLE
     note = "torchrun (line 2) is left in the background, and ends with the script"
     assert note in note_shell(traits.shell, 1)
@@ -238,7 +239,7 @@ def test_a_launcher_that_does_not_join_the_hosts_is_said(script: str, part: str)
 def test_a_job_file_of_slurm_is_answered_with_the_line_to_type(commands: str, line: str) -> None:
     head = "#!/bin/bash\n#SBATCH -N 2  # two\n#SBATCH --gpus=2\n# SBATCH --not\n"
     with pytest.raises(PlanError) as raised:
-        choose_launcher(Run("job"), traits_of(head + commands))
+        decide(Run("job"), traits_of(head + commands), {})
     assert raised.value.hint.endswith(f'distconsole run --slurm "-N 2 --gpus=2" {line}')
 
 

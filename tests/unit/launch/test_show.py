@@ -8,35 +8,36 @@ from dataclasses import replace
 import pytest
 
 from distconsole.errors import PlanError, UnavailableError
-from distconsole.launch.choose import choose_launcher
-from distconsole.launch.plan import PreparedLaunch
+from distconsole.launch.choose import Choice
+from distconsole.launch.place import PreparedLaunch
+from distconsole.launch.plan import Endpoint, NodeFacts, NodePlan, Plan, RankPlacement
 from distconsole.launch.show import emit
-from distconsole.model.job import LaunchPlan, NodePlan, RankPlacement, ScriptTraits
-from distconsole.model.names import HostName, Rank, RunId
+from distconsole.model.cluster import Host
+from distconsole.model.job import ScriptTraits
+from distconsole.model.names import HostName, Rank
 from distconsole.model.requests import EmitKind, LauncherName, PassArgs, Run, Where
 
 READABLE = ScriptTraits(readable=True, torch=True, distributed=True)
 KINDS = list(EmitKind)
 
 
-def plan(*slots: int) -> LaunchPlan:
-    nodes, first = [], 0
+def plan(*slots: int) -> Plan:
+    nodes = []
     for index, count in enumerate(slots):
-        ranks = tuple(Rank(first + local) for local in range(count))
-        placed = RankPlacement(ranks[0], 0, ("/opt/bin/python", "/work/train.py"), {})
-        address = f"10.0.0.{index + 1}"
-        nodes.append(
-            NodePlan(HostName(f"n{index + 1}"), address, f"eth{index}", (placed,), ranks, {})
-        )
-        first += count
-    return LaunchPlan(RunId("r-1-a"), "", "torch", "", first, tuple(nodes), "/work/train.py")
+        first = sum(slots[:index])
+        process = RankPlacement(Rank(first), 0, ("/opt/bin/python", "/work/train.py"), {})
+        endpoint = Endpoint(f"10.0.0.{index + 1}", f"eth{index}")
+        host = Host(HostName(f"n{index + 1}"))
+        node = NodePlan(host, NodeFacts("/p"), endpoint, index, first, count, count, (process,))
+        nodes.append(node)
+    choice = Choice(LauncherName.TORCH, "")
+    return Plan(Run("train.py"), choice, READABLE, tuple(nodes), "/work/train.py")
 
 
 def to_emit(
-    request: Run, traits: ScriptTraits = READABLE, placed: LaunchPlan | None = None, **env: str
-) -> tuple[PreparedLaunch, str, LaunchPlan | None]:
-    choice = choose_launcher(request, traits)
-    return PreparedLaunch(request, env, traits, choice), "/work", placed
+    request: Run, traits: ScriptTraits = READABLE, placed: Plan | None = None, **env: str
+) -> tuple[PreparedLaunch, str, Plan | None]:
+    return PreparedLaunch(request, env, traits), "/work", placed
 
 
 @pytest.mark.parametrize("kind", KINDS)

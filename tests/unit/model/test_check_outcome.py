@@ -13,9 +13,9 @@ from distconsole.model.reports import (
     CheckOutcome,
     CheckReport,
     HostReport,
-    NetworkReport,
     TargetReport,
 )
+from fakes.blank import blank
 
 REACHED = (2, 1, 0)
 TOLD = ("ssh.lost", "check.incomplete", "os.user")
@@ -29,7 +29,8 @@ def report(
     *,
     cancelled: bool = False,
 ) -> CheckReport:
-    return CheckReport(
+    return blank(
+        CheckReport,
         ok=True,
         outcome=CheckOutcome.HEALTHY,
         cancelled=cancelled,
@@ -37,8 +38,6 @@ def report(
         findings=tuple(
             Finding(check=check, severity=severity, summary="") for check, severity in findings
         ),
-        network=NetworkReport(),
-        collectives=(),
         seconds=1.0,
         cells={"a": {"os.user": "pass"}, "b": {"os.user": cell}},
     )

@@ -1,4 +1,6 @@
-"""Claims about the table of verbs: it is whole, it names what is there, and it loads nothing."""
+"""Claims about the table of verbs: it is whole, it names what is there, and it loads nothing.
+Which hosts: what has to be said again where others are known already.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ import pytest
 
 from distconsole.grammar.verbs import VERB_COMMANDS, parse_line
 from distconsole.model import requests as ask
+from distconsole.model.requests import Where
 from distconsole.model.verbs import VERBS, Opens, RunRole, verb_of
 from distconsole.operations.perform import operation_of
 from distconsole.tui.prompt.keys import VIEWS
@@ -88,3 +91,20 @@ def test_the_table_loads_no_operation() -> None:
         [sys.executable, "-c", loaded], capture_output=True, text=True, check=True
     )
     assert found.stdout.strip() == "[]"
+
+
+KEPT = Where(hosts="a,b", ssh_config="/etc/ours", python="/opt/python")
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        (KEPT, Where()),
+        (Where(hosts="a", ssh_config="/etc/ours", python="/opt/python"), Where(hosts="a")),
+        (Where(hostfile="h", ssh_config="/else", python="/opt/python"), Where(hostfile="h", ssh_config="/else")),
+        (Where(hosts="a,b", ssh_config="/etc/ours", python="/usr/python"), Where(python="/usr/python")),
+    ],
+)  # fmt: skip
+def test_only_what_differs_is_said_again_and_means_the_same(where: Where, said: Where) -> None:
+    assert where.beyond(KEPT) == said
+    assert said.over(KEPT) == where

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from distconsole.operations.setup.installation import BuildFacts
 from distconsole.operations.setup.node_programs import build_horovod
 from distconsole.operations.setup.node_programs.build_horovod import BuildPace, reason
-from distconsole.operations.setup.plan import BuildFacts
 from distconsole.rpc.wire import decode_as
 from distconsole_agent.probes import run
 from suite.packages import (

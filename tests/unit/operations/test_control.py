@@ -23,9 +23,7 @@ def test_wishes_come_in_order_and_the_last_is_known() -> None:
         *(Wish.STOP, Wish.KILL, Wish.LEAVE),
         None,
     ]
-    assert given[0] is not None
     assert (given[0].reason, given[0].grace_seconds) == (StopReason.TERMINATE, 3.0)
-    assert control.asked is not None
     assert control.asked.wish is Wish.LEAVE
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from platforms import page, rows
+from suite.pages import put_between_marks
 
 ROOT = Path(rows.__file__).parent.parent.parent
 OUTCOMES = """
@@ -54,22 +55,22 @@ def test_a_claim_is_real_only_if_all_of_its_tests_passed(results: Path) -> None:
     )
     assert cells["holds"] == "real"
     assert cells["breaks"] == cells["one way breaks"] == cells["file"] == "**fails**"
-    assert cells["lacks"] == "not tried: needs Horovod"
+    assert cells["lacks"] == "not tried"
     assert cells["was never run"] == "not tried"
     assert (cells["mpirun"], cells["slurm"]) == ("4.1.4", "–")
 
 
-def test_the_table_stands_between_the_marks_of_the_page(results: Path) -> None:
-    path = results / "page.md"
-    path.write_text(f"before\n{page.BEGIN}\nof yesterday\n{page.END}\nafter\n")
-    page.write_page(path, results)
-    written = path.read_text()
-    assert written.startswith(f"before\n{page.BEGIN}\nTried 20")
-    assert written.endswith(f"\n{page.END}\nafter\n")
-    assert "of yesterday" not in written
+def test_a_table_stands_between_the_marks_of_its_page(tmp_path: Path) -> None:
+    path, text = (
+        tmp_path / "page.md",
+        "before\n<!-- rows: begin -->\n{}\n<!-- rows: end -->\nafter\n",
+    )
+    path.write_text(text.format("of yesterday"))
+    put_between_marks(path, "rows", "Tried 2026")
+    assert path.read_text() == text.format("Tried 2026")
     path.write_text("no marks")
-    with pytest.raises(ValueError, match="no <!-- platforms: begin"):
-        page.write_page(path, results)
+    with pytest.raises(ValueError, match="no <!-- rows: begin"):
+        put_between_marks(path, "rows", "")
 
 
 def test_every_claim_names_tests_that_exist() -> None:

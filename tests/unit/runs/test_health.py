@@ -1,4 +1,6 @@
-"""The line that says how a run goes, and what it has learned of how long it will take."""
+"""The line that says how a run goes, and what it has learned of how long it will take.
+Which value of a metric counts as its best.
+"""
 
 from __future__ import annotations
 
@@ -27,16 +29,21 @@ from distconsole.model.run_events import (
 )
 from distconsole.operations.why import Lately
 from distconsole.runs.detectors.ranks import Ranks
+from distconsole.runs.figures import more_is_better, take_best
 from distconsole.runs.health import health_line
 from distconsole.runs.logs.printed import EtaEstimator
+from distconsole.runs.summary import seen_in
 from distconsole.runs.timeline import RunTimeline
+from fakes import scenes
+from fakes.blank import blank
 
 T = 1000.0
 RUN = "run-1"
 
 
 def window(rank: int, t: float = T, step: int = 99, ms: float = 10.0, steps: int = 100) -> Window:
-    return Window(
+    return blank(
+        Window,
         t=t,
         run=RUN,
         rank=rank,
@@ -44,13 +51,7 @@ def window(rank: int, t: float = T, step: int = 99, ms: float = 10.0, steps: int
         steps=steps,
         step_ms_mean=ms,
         step_ms_p95=ms,
-        data_ms=None,
-        forward_ms=None,
-        backward_ms=None,
-        optimizer_ms=None,
         samples_s=100.0,
-        metrics={},
-        dropped=0,
         host=f"h{rank}",
     )
 
@@ -438,3 +439,38 @@ def test_a_rank_that_is_still_to_be_found_is_not_late_by_those_that_began_later(
     )
     found = msgspec.structs.replace(reached(0, "interpreter"), seconds=0.5, t=T + 20.5)
     assert said(*ranks, *later, found, now=T + 21).startswith("starting, all import torch: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        *(
+            (name, True)
+            for name in ("acc", "test_accuracy", "val/f1", "mIoU", "top-5", "AUC", "r2")
+        ),
+        *(
+            (name, False)
+            for name in ("loss", "val_loss", "top1_error", "perplexity", "lr", "mapped")
+        ),
+        *((name, False) for name in ("accuracy_loss", "step", "grad_norm", "")),
+    ],
+)
+def test_accuracies_and_scores_are_better_when_they_are_more(name: str, more: bool) -> None:
+    assert more_is_better(name) is more
+
+
+def test_the_best_is_kept_and_what_is_no_number_is_not() -> None:
+    best: dict[str, float] = {}
+    for value in (2.0, math.nan, 1.0, -math.inf, 3.0):
+        take_best(best, "loss", value)
+        take_best(best, "acc", value)
+    assert best == {"loss": 1.0, "acc": 3.0}
+
+
+def test_a_summary_says_what_was_best() -> None:
+    timeline = RunTimeline()
+    for event in scenes.training():
+        timeline.apply(event)  # type: ignore[arg-type]
+    (summary,) = [event.summary for event in list(scenes.past_runs())[:1]]  # type: ignore[union-attr]
+    lowest = min(timeline.metrics["loss"].values)
+    assert seen_in(summary, timeline).best["loss"] == pytest.approx(lowest)

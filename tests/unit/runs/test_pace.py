@@ -18,7 +18,7 @@ from distconsole.runs.series import Series
 from distconsole.runs.timeline import RunTimeline
 from distconsole.tui.view_models.rank_rows import RankRows
 from distconsole.tui.views.ranks import RANK_COLUMNS
-from distconsole.tui.views.run_heat import troubles_of
+from distconsole.tui.views.run import troubles_of
 from unit.runs.test_reduce import T0, Feed
 
 HOSTS = ("h0", "h1", "h2", "h3")

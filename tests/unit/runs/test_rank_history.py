@@ -17,6 +17,7 @@ from distconsole.runs.rank_history import (
 )
 from distconsole.runs.series import MAX_BROKEN, Series
 from distconsole.runs.timeline import RunTimeline
+from fakes.blank import blank
 
 T = 1000.0
 
@@ -140,10 +141,7 @@ def test_times_that_cannot_be_are_left_out_or_bounded() -> None:
 
 
 def test_a_gpus_use_is_that_of_its_rank() -> None:
-    sample = GpuSample(
-        t=T, run="r", host="h", gpu=0, util=30.0, mem_used=None, mem_total=None,
-        temp_c=None, power_w=None, rank=4,
-    )  # fmt: skip
+    sample = blank(GpuSample, t=T, run="r", host="h", util=30.0, rank=4)
     history = folded(window(4, T), sample)
     assert history.quantities["use"].value(history.recent.row("use", 4)[0]) == 30.0
 

@@ -33,6 +33,7 @@ from distconsole.runs.reduce import RunReducer
 from distconsole.runs.series import Series
 from distconsole.runs.summary import decode_entry
 from distconsole.runs.timeline import LAST_LINES, RunTimeline
+from fakes.blank import blank
 from fakes.journals import Journal
 
 T = 1000.0
@@ -207,17 +208,7 @@ def test_a_gpu_is_shown_at_its_rank() -> None:
 
 
 def test_mig_instances_of_one_gpu_are_told_apart() -> None:
-    whole = GpuSample(
-        t=T,
-        run="r",
-        host="h",
-        gpu=0,
-        util=90.0,
-        mem_used=1,
-        mem_total=2,
-        temp_c=None,
-        power_w=None,
-    )
+    whole = blank(GpuSample, t=T, run="r", host="h", util=90.0, mem_used=1, mem_total=2)
     parts = [
         msgspec.structs.replace(whole, mig=f"{number}g.10gb", rank=number) for number in (0, 1)
     ]

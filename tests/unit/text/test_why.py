@@ -1,9 +1,14 @@
-"""What ``why`` prints: the sentence first, of when it is, equal stacks, and the ways to them."""
+"""What ``why`` prints: the sentence first, of when it is, equal stacks, and the ways to them.
+Prose is broken between words on a terminal, and stays one line in a pipe.
+docs/reference/expressions.md has the fields that there are, and its examples mean something.
+"""
 
 from __future__ import annotations
 
 import io
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,11 +16,17 @@ from msgspec import structs
 
 from distconsole.cli.main import exit_code_of
 from distconsole.cli.streams import Streams
+from distconsole.expression import ExpressionError, Fields, parse_condition
 from distconsole.model.diagnosis.calls import Call, GpuUse, Place
 from distconsole.model.diagnosis.diagnosis import Diagnosis, Kind, Sure
 from distconsole.model.events import Diagnosed, FoundJob
 from distconsole.model.requests import Why
+from distconsole.runs.conditions.check_fields import CHECK_FIELDS
+from distconsole.runs.conditions.load_fields import LOAD_FIELDS
+from distconsole.runs.conditions.rank_fields import RANK_FIELDS
+from distconsole.runs.conditions.summary_fields import summary_fields
 from distconsole.runs.diagnosis.judge import judge
+from distconsole.text.output import COLOUR, tell, wrap_line
 from distconsole.text.show import show_for
 from distconsole.text.why import gpu_text, path_text
 from suite.roll_calls import roll_of
@@ -119,3 +130,64 @@ def test_of_a_run_that_ended_unasked_it_is_not_said_that_it_may_hang_yet() -> No
     never = Diagnosis(kind=Kind.UNDECIDED, sure=Sure.UNKNOWN, hang=False, summary="the run failed")
     told = Diagnosed(t=1000.0, run="r", live=False, diagnosis=never, ended=990.0)
     assert printed(told) == ["ENDED  the run failed"]
+
+
+def test_prose_is_broken_between_words_with_colours_counted_as_nothing() -> None:
+    line = "\x1b[31mFAIL\x1b[0m \x1b[1mn1,n2:\x1b[0m n1 and n2 cannot reach each other"
+    lines = wrap_line(line, 24, 5)
+    assert [COLOUR.sub("", each) for each in lines] == [
+        "FAIL n1,n2: n1 and n2",
+        "     cannot reach each",
+        "     other",
+    ]
+    assert " ".join(each.strip() for each in lines) == line
+
+
+def test_a_word_that_is_too_long_and_an_indented_line_stay_whole() -> None:
+    assert wrap_line("  see /a/very/long/path/of/something now", 12, 4) == [
+        "  see",
+        "    /a/very/long/path/of/something",
+        "    now",
+    ]
+    assert wrap_line("", 40) == [""]
+
+
+def test_in_a_pipe_a_line_stays_a_line() -> None:
+    out = io.StringIO()
+    streams = Streams(out, io.StringIO())
+    tell(streams, "word " * 50)
+    streams.close()
+    assert out.getvalue() == "word " * 50 + "\n"
+
+
+PAGE = Path(__file__).parents[3] / "docs/reference/expressions.md"
+TABLES = (RANK_FIELDS, CHECK_FIELDS, LOAD_FIELDS, summary_fields())
+
+
+@pytest.mark.parametrize("fields", TABLES, ids=lambda fields: fields.of)
+def test_the_page_has_every_field_as_the_program_has_it(fields: Fields[Any]) -> None:
+    _, _, behind = PAGE.read_text().partition(f"<!-- {fields.of} -->\n")
+    table = [line for line in behind.partition("\n\n")[0].splitlines() if line]
+    head = ["| field | is a | without a unit | what it is |", "|---|---|---|---|"]
+    assert table == head + [
+        f"| `{each.name}` | {each.kind.value} | {each.bare or each.unit} | {each.about} |"
+        for each in fields
+    ]
+
+
+def test_the_examples_of_the_page_mean_something() -> None:
+    text = PAGE.read_text()
+    first = text.split("```")[1].strip()
+    examples = [each for line in first.splitlines() for each in re.split(r"\s{2,}", line)]
+    examples += re.findall(r"--fail-if '([^']+)'", text)
+    assert len(examples) == 9
+    for example in examples:
+        assert any(_means(example, fields) for fields in TABLES), example
+
+
+def _means(text: str, fields: Fields[Any]) -> bool:
+    try:
+        parse_condition(text, fields)
+    except ExpressionError:
+        return False
+    return True

@@ -49,6 +49,7 @@ from distconsole.text.check import made_text
 from distconsole.text.run import note_text
 from distconsole.text.show import show_for
 from distconsole.text.tables import table
+from fakes.blank import blank
 
 RUN = "digits-1121-a3f9"
 
@@ -239,21 +240,8 @@ def test_a_lost_host_is_told_and_its_return_too() -> None:
 
 
 def test_json_has_one_event_a_line_with_the_fields_of_the_contract() -> None:
-    window = Window(
-        t=2.0,
-        run=RUN,
-        rank=0,
-        step=9,
-        steps=10,
-        step_ms_mean=1.5,
-        step_ms_p95=None,
-        data_ms=None,
-        forward_ms=None,
-        backward_ms=None,
-        optimizer_ms=None,
-        samples_s=None,
-        metrics={"loss": 0.5},
-        dropped=0,
+    window = blank(
+        Window, t=2.0, run=RUN, step=9, steps=10, step_ms_mean=1.5, metrics={"loss": 0.5}
     )
     rank = RankChanged(
         t=1.0, run=RUN, rank=0, host="n", local_rank=0, pid=7, state=RankState.RUNNING
@@ -453,27 +441,8 @@ def test_a_check_exits_by_health_and_by_reach(ok: bool, reachable: bool, code: i
 
 
 def test_top_prints_empty_cells_where_nothing_is_known() -> None:
-    node = NodeSample(
-        t=1.0,
-        run="",
-        host="n",
-        cpu=None,
-        mem_used=None,
-        mem_total=None,
-        net_rx_s=None,
-        net_tx_s=None,
-    )
-    gpu = GpuSample(
-        t=1.0,
-        run="",
-        host="n",
-        gpu=0,
-        util=None,
-        mem_used=None,
-        mem_total=None,
-        temp_c=None,
-        power_w=None,
-    )
+    node = blank(NodeSample, t=1.0, host="n")
+    gpu = blank(GpuSample, t=1.0, host="n")
     out, _ = Pipes().show(ask.Top(once=True), node, gpu)
     assert out.splitlines()[1] == "n"
     assert out.splitlines()[-1] == "n     0"

@@ -2,13 +2,14 @@ import subprocess
 import sys
 
 import pytest
-from textual.events import Paste
+from textual.events import Key, Paste
 
 from distconsole.errors import UsageError
 from distconsole.model import requests as ask
 from distconsole.tui.app import ConsoleApp
+from distconsole.tui.widgets.log_tail import LogTail
 from fakes import scenes
-from fakes.stage import CONSOLE, on_screen, staged
+from fakes.stage import CONSOLE, on_screen, staged, until
 
 LATE = (
     *("distconsole.tui.verbs", "distconsole.tui.tasks", "distconsole.tui.views.run"),
@@ -29,6 +30,18 @@ async def test_what_is_pasted_before_the_screen_stands_is_in_the_prompt_then() -
     app.post_message(Paste("check --level full"))
     async with on_screen(app, stage):
         assert app.main.prompt.value == "check --level full"
+
+
+async def test_a_view_is_made_when_it_is_first_wanted_and_keys_wait_for_it() -> None:
+    app, stage = staged({ask.Top: scenes.hosts})
+    async with on_screen(app, stage) as pilot:
+        assert [view.id for view in app.main.views.children] == ["cluster"]
+        for key, letter in (("f5", None), ("w", "w"), ("f2", None), ("colon", ":"), ("w", "w")):
+            app.post_message(Key(key, letter))
+        await until(pilot, lambda: app.main.prompt.value == "w")
+        assert app.main.view == "cluster"
+        assert [view.id for view in app.main.views.children] == ["cluster", "logs"]
+        assert app.query_one("#log-lines", LogTail).wraps, "w was for the view of F5"
 
 
 def test_a_theme_that_is_none_is_refused_before_the_screen_opens() -> None:

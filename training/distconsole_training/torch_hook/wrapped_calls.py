@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from distconsole_training.steps import Steps
     from distconsole_training.torch_hook.fast_path import FastPath
     from distconsole_training.torch_hook.torch_steps import TorchSteps
     from distconsole_training.torch_hook.waits import Waits
@@ -67,12 +66,14 @@ class NextAndTell:
         fast = self._fast
         try:
             source = iterator._distconsole_source
-            may_be_fast = iterator._num_yielded + 1 < source.full_until
+            if fast.quiet and source is fast.source and fast.place == BETWEEN:
+                fast.place = FETCHING
+                return MethodType(self._original, iterator)
+            left = source.full_until - iterator._num_yielded - 2
         except AttributeError:
-            source, may_be_fast = None, False
-        if may_be_fast and fast.place == BETWEEN and get_ident() == fast.thread:
-            fast.place = FETCHING
-            fast.source = source
+            source, left = None, -1
+        if left >= 0 and fast.place == BETWEEN and get_ident() == fast.thread:
+            fast.place, fast.source, fast.left = FETCHING, source, left
             fast.fetch_began = monotonic_ns()
         elif self._began(iterator) is None:
             return MethodType(self._original, iterator)
@@ -124,8 +125,16 @@ def _known_backward(
         grad_variables: Any = None,
         inputs: Any = None,
     ) -> Any:
-        now = monotonic_ns()
-        if fast.place == FETCHED and grad_tensors is None and get_ident() == fast.thread:
+        steps = fast.steps
+        if (
+            fast.quiet
+            and fast.place == FETCHING
+            and get_ident() == fast.thread
+            and grad_tensors is None
+        ):
+            fast.place = IN_BACKWARD
+        elif fast.place == FETCHED and grad_tensors is None and get_ident() == fast.thread:
+            now = monotonic_ns()
             try:
                 # ``read``'s work for nearly every loss on a CPU.
                 if (
@@ -144,7 +153,6 @@ def _known_backward(
                 count_failure(error)
             fast.place = IN_BACKWARD
             fast.backward_began = now
-            steps: Steps | None = fast.steps
         else:
             steps = began(tensors, grad_tensors)
         try:
@@ -157,7 +165,8 @@ def _known_backward(
             raise
         if fast.place == IN_BACKWARD and steps is fast.steps:
             fast.place = BACKWARD_DONE
-            fast.backward_ended = monotonic_ns()
+            if not fast.quiet:
+                fast.backward_ended = monotonic_ns()
         else:
             ended(steps, False)
         return result
@@ -192,15 +201,15 @@ def hook_before_step(watch: TorchSteps) -> Callable[..., None]:
         # In a compiled step this is a constant, and nothing of ours is left in its graph.
         if is_compiling():
             return
-        if (
-            fast.place == BACKWARD_DONE
-            and fast.optimizer == id(optimizer)
-            and get_ident() == fast.thread
-        ):
-            fast.place = STEPPING
-            fast.optimizer_began = monotonic_ns()
-        else:
-            began(optimizer)
+        if fast.place == BACKWARD_DONE and fast.optimizer == id(optimizer):
+            if fast.quiet:
+                fast.place = STEPPING
+                return
+            if get_ident() == fast.thread:
+                fast.place = STEPPING
+                fast.optimizer_began = monotonic_ns()
+                return
+        began(optimizer)
 
     return before_step
 
@@ -219,6 +228,16 @@ def hook_after_step(watch: TorchSteps) -> Callable[..., None]:
             return
         try:
             now = monotonic_ns()
+            if fast.quiet:
+                at = fast.at
+                if at < fast.end and now < fast.until:
+                    fast.shorts[at] = now - fast.previous_end
+                    fast.at = at = at + 1
+                    fast.previous_end, fast.place = now, BETWEEN
+                    fast.quiet = at < fast.end or fast.run > 0
+                else:
+                    fast.begin_record(now)
+                return
             step_began, loss, recorder = fast.previous_end, fast.loss, fast.recorder
             fast.previous_end, fast.place = now, BETWEEN
             if now >= waits.due or recorder is None or type(loss) is not float or loss != loss:
@@ -240,6 +259,7 @@ def hook_after_step(watch: TorchSteps) -> Callable[..., None]:
             halves[at + 6] = fast.optimizer_began
             recorder.doubles[at + 7] = loss
             words[at] = words[_WRITTEN] = sequence
+            fast.measure(step, now - step_began)
         except Exception as error:  # noqa: BLE001 - the guard of this package
             count_failure(error)
 
@@ -260,6 +280,7 @@ def _end_step(fast: FastPath, waits: Waits, now: int, step_began: int) -> None:
         (now - fast.optimizer_began) * _NS,
         fast.loss,
     )
+    fast.measure(process.last_step, now - step_began)
     if now >= waits.due:
         waits.step_ended(now)
     if waits.looks or process.wanted < 0:

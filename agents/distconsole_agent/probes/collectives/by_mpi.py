@@ -146,7 +146,7 @@ class Mpi:
         self.call("MPI_Init", None, None)
         self.rank, self.world = self._number("MPI_Comm_rank"), self._number("MPI_Comm_size")
 
-    def place(self) -> dict[str, Any]:
+    def place(self) -> dict[str, object]:
         places = {
             key: int(os.environ[name])
             for key, name in (("local_rank", "LOCAL_RANK"), ("local_size", "LOCAL_WORLD_SIZE"))

@@ -32,7 +32,7 @@ class TensorEngine:
         self.rank = self.world = 0
         torch.set_num_threads(1)
 
-    def place(self) -> dict[str, Any]:
+    def place(self) -> dict[str, object]:
         cuda = self.device.type == "cuda"
         return {
             "rank": self.rank,
@@ -75,7 +75,7 @@ class Torch(TensorEngine):
         dist.init_process_group(backend, timeout=datetime.timedelta(seconds=timeout_seconds))
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
 
-    def place(self) -> dict[str, Any]:
+    def place(self) -> dict[str, object]:
         nccl = self.torch.cuda.nccl.version() if self._nccl else None
         return {
             **super().place(),
@@ -165,7 +165,7 @@ class Horovod(TensorEngine):
         super().__init__(torch, hvd, hvd.local_rank() if torch.cuda.is_available() else None)
         self.rank, self.world = hvd.rank(), hvd.size()
 
-    def place(self) -> dict[str, Any]:
+    def place(self) -> dict[str, object]:
         hvd = self._hvd
         return {
             **super().place(),

@@ -46,7 +46,7 @@ class NcclWords:
     def __init__(self) -> None:
         self._rest = ""
         self._left = MAX_BYTES
-        self._told: dict[str, Any] = {}
+        self._told: dict[str, object] = {}
         self._devices: dict[str, None] = {}
         self._interfaces: dict[str, None] = {}
         self._ways: dict[tuple[int, int, str], set[int]] = {}
@@ -158,7 +158,7 @@ def record_nccl() -> int:
     return descriptor
 
 
-def recorded(descriptor: int) -> dict[str, Any] | None:
+def recorded(descriptor: int) -> dict[str, object] | None:
     text = os.pread(descriptor, MAX_BYTES, 0)
     return read_nccl(text.decode("utf-8", "replace"))
 

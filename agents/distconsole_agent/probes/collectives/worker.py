@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import sys
 import time
@@ -35,7 +34,6 @@ CASE_SECONDS = 0.05
 SAME, LARGER = 2, 5
 """How much longer the next case of a sweep may take at the same size, and at the next (fourfold)."""
 
-LIMITS = {"memlock": "RLIMIT_MEMLOCK", "nofile": "RLIMIT_NOFILE", "nproc": "RLIMIT_NPROC"}
 LACKS = (
     *("not support", "nsupported", "not implemented", "Invalid scalar type", "not built"),
     *("Invalid data type", "Invalid datatype", "has no "),
@@ -107,15 +105,6 @@ def run_cases(
         took = clock() - before
 
 
-def limits() -> dict[str, list[int | None]]:
-    """Return soft and hard limits of this process, None for none."""
-    found = {}
-    for name, constant in LIMITS.items():
-        pair = resource.getrlimit(getattr(resource, constant))
-        found[name] = [None if each == resource.RLIM_INFINITY else each for each in pair]
-    return found
-
-
 def tell_ways(name: str, words: int | None) -> None:
     """Say which ways the engine took, by NCCL's own words or, of Gloo, the kernel's."""
     if words is not None:
@@ -141,7 +130,7 @@ def main(seconds: float, name: str, job: dict[str, Any]) -> None:
         engine, values = join_ranks(name, job)
         signal.setitimer(signal.ITIMER_REAL, seconds + 5.0)
         stage("joined the group")
-        say(group={**engine.place(), "limits": limits()})
+        say(group=engine.place())
 
         def measure_on(engine: Any, case: Case, number: int, seconds: float) -> Any:
             return measure(engine, values, case, number, seconds)

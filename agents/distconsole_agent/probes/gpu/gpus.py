@@ -1,4 +1,4 @@
-"""GPUs and driver by NVML or libamd_smi, and idle GPUs during copies.
+"""GPUs and driver by NVML or libamd_smi.
 
 Another process asks, because a wedged driver hangs its callers.
 """
@@ -9,17 +9,9 @@ import ctypes
 import grp
 import importlib.util
 import os
-import threading
-from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
 
 from distconsole_agent.node_folder.folders import this_program
-from distconsole_agent.probes import arguments as read
-from distconsole_agent.probes.arguments import probe_failure
 from distconsole_agent.probes.environment import session_environment
-from distconsole_agent.probes.programs import Ended
 from distconsole_agent.probes.scripts import Interpreter, ask_script
 from distconsole_agent.system.kernel_files import entries_of, first_line_of
 from distconsole_agent.system.procfs import describe_process
@@ -28,13 +20,11 @@ LIBRARY, AMD_LIBRARY = "libnvidia-ml.so.1", "libamd_smi.so"
 KFD = "/dev/kfd"
 
 
-def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+def look(seconds: float, *, health: bool = False) -> dict[str, object]:
     """Return the facts of group ``gpu``; ``present`` is false on a node without a GPU's driver.
 
-    On a node with both, ``gpus`` are NVIDIA's, and ``kfd`` shows that AMD's are there.
-
-    Args:
-        args: ``health``: also how each GPU is.
+    On a node with both, ``gpus`` are NVIDIA's, and ``kfd`` shows that AMD's are there. With ``health``
+    also how each GPU is.
     """
     # It differs from NVML's version after an upgrade.
     module = first_line_of("/sys/module/nvidia/version") or ""
@@ -44,7 +34,7 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     if not (nvidia or kfd or _has_library(AMD_LIBRARY)):
         return {"present": False, "devices": 0}
     vendor = "NVIDIA" if nvidia else "AMD"
-    job = {"deep": bool(args.get("health")), "amd": not nvidia}
+    job = {"deep": health, "amd": not nvidia}
     answer = ask_script("inspect_gpus", job, seconds, Interpreter(env=library_environment()))
     facts = answer.facts(f"what asks {vendor}'s driver")
     for gpu in facts.get("gpus", []):
@@ -60,7 +50,7 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     }
 
 
-def look_at_kfd() -> dict[str, Any] | None:
+def look_at_kfd() -> dict[str, object] | None:
     """Return the devices of ROCm that this user may not open, and the group of /dev/kfd; None without it."""
     try:
         status = os.stat(KFD)
@@ -94,71 +84,3 @@ def _has_library(name: str) -> bool:
     except OSError:
         return False
     return True
-
-
-MAX_WANTED = 64
-MAX_GIVEN_UP = 64
-
-_LOCK = threading.Lock()
-_LOADS: dict[str, threading.Event] = {}
-"""Running copies, by the console's token; the event is set when the result is no longer awaited."""
-
-_GIVEN_UP: deque[str] = deque(maxlen=MAX_GIVEN_UP)
-"""The question itself may come after its end."""
-
-
-@contextmanager
-def _going(token: str) -> Iterator[threading.Event]:
-    """Let a load go on under ``token``. Raises ProbeError if it was given up before it began."""
-    stopped = threading.Event()
-    with _LOCK:
-        if token in _GIVEN_UP:
-            raise probe_failure("it was given up before it began")
-        _LOADS[token] = stopped
-    try:
-        yield stopped
-    finally:
-        with _LOCK:
-            _LOADS.pop(token, None)
-
-
-def load(args: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Return ``{"gpus": [...]}``, an object for each GPU: see ``load_gpus.py``.
-
-    One with ``skipped`` was left alone, and ``process`` uses it; ``error`` is CUDA's, or that CUDA
-    did not answer.
-
-    Args:
-        args: ``uuids``: only these GPUs, all if there are none; ``token``, for ``stop``.
-    """
-    job = {"wanted": read.texts(args, "uuids")[:MAX_WANTED]}
-    with _going(read.text(args, "token", "")) as stopped:
-        interpreter = Interpreter(env=library_environment())
-        parts, ended = ask_script("load_gpus", job, seconds, interpreter, stop=stopped)
-    entries = sorted(parts.values(), key=lambda entry: int(entry["index"]))
-    if ended.exit_code and not entries:
-        raise probe_failure(f"the process that copies ended: {ended.last_words}")
-    for entry in entries:
-        if entry.pop("begun", False):
-            entry["error"] = _explain_silence(ended, stopped.is_set())
-        if pid := entry.pop("pid", None):
-            entry["process"] = describe_process(int(pid))
-    return {"gpus": entries}
-
-
-def stop(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
-    token = read.text(args, "token")
-    with _LOCK:
-        _GIVEN_UP.append(token)
-        found = _LOADS.get(token)
-    if found is not None:
-        found.set()
-    return {"stopping": found is not None}
-
-
-def _explain_silence(ended: Ended, stopped: bool) -> str:
-    if stopped:
-        return "the check was given up"
-    if ended.exit_code is None:
-        return f"CUDA did not answer in {ended.seconds:.1f} s"
-    return f"the process that copies ended: {ended.last_words}"

@@ -51,7 +51,7 @@ _MONOTONIC = re.compile(r"\[\s*(\d+\.\d+)\] (?:\S+ )?kernel: (.*)")
 """A line of ``journalctl -o short-monotonic``."""
 
 
-def look(_args: object, seconds: float) -> dict[str, Any]:
+def look(seconds: float) -> dict[str, object]:
     """Return the facts of group ``kernel``: ``source``, and ``events`` with kind, place, count, age.
 
     If this user may not read the log, as usual, ``source`` is empty and ``error`` has the reason.

@@ -10,11 +10,11 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from distconsole_agent.node_folder.folders import SHARED_MEMORY
-from distconsole_agent.probes import arguments as read
+from distconsole_agent.probes.arguments import bounded
 from distconsole_agent.probes.network.own_network import listeners
 from distconsole_agent.supervisor.proctree import EMBEDDED, ENV_RUN_DIR, MAX_ENVIRON_BYTES
 from distconsole_agent.system.command_lines import is_ours, split_words
@@ -71,18 +71,17 @@ _KINDS = (
 )
 
 
-def look_at_processes(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+def look_at_processes(
+    seconds: float, *, ports: Sequence[int] = (), patience_seconds: float = PATIENCE_SECONDS
+) -> dict[str, object]:
     """Return the facts of group ``proc``.
 
     Args:
-        args: ``ports``: rendezvous ports whose holders are reported; ``patience_seconds``: how
-            long a process must sleep in the kernel to count as stuck.
+        ports: Rendezvous ports whose holders are reported.
+        patience_seconds: How long a process must sleep in the kernel to count as stuck.
     """
     ends = time.monotonic() + seconds
-    patience = min(
-        read.number(args, "patience_seconds", PATIENCE_SECONDS, 0.0, 10.0), 0.5 * seconds
-    )
-    ports = {port for port in read.items(args, "ports")[:MAX_PORTS] if isinstance(port, int)}
+    patience = bounded(patience_seconds, 0.0, min(10.0, 0.5 * seconds))
     every = all_processes()
     others = [each for each in every.values() if not each.kernel and each.pid > 1]
     if EMBEDDED in os.environ:
@@ -91,7 +90,9 @@ def look_at_processes(args: dict[str, Any], seconds: float) -> dict[str, Any]:
             (each, read_head(f"/proc/{each.pid}/environ", MAX_ENVIRON_BYTES)) for each in others
         )
         others = [each for each, environ in environs if mark in environ.split(b"\0")]
-    holding = _Holding(os.getuid(), ports, time.monotonic() + SHARE * (ends - time.monotonic()))
+    holding = _Holding(
+        os.getuid(), set(ports[:MAX_PORTS]), time.monotonic() + SHARE * (ends - time.monotonic())
+    )
     found = [
         facts
         for process in sorted(others, key=lambda each: not _TRAINING.fullmatch(each.name))
@@ -139,7 +140,7 @@ class _Holding:
 
 def _interesting(
     process: Process, every: dict[int, Process], holding: _Holding
-) -> dict[str, Any] | None:
+) -> dict[str, object] | None:
     training = _TRAINING.fullmatch(process.name) is not None
     own = process.uid == holding.uid
     if process.state in "ZX":
@@ -190,19 +191,14 @@ def _run_of(pid: int) -> tuple[str, str]:
 
 def _dead(process: Process, every: dict[int, Process]) -> dict[str, Any]:
     """A zombie; while a thread of it lives, it keeps its memory and its GPUs."""
-    parent = every.get(process.ppid)
+    parent, folder = every.get(process.ppid), f"/proc/{process.pid}/task"
+    threads = (read_process(int(name), folder) for name in entries_of(folder)[:MAX_THREADS])
     return {
         **process.told(),
         "state": "Z",
-        "threads": _count_living_threads(process.pid),
+        "threads": sum(thread is not None and thread.state not in "ZX" for thread in threads),
         "parent": parent.told() if parent is not None else None,
     }
-
-
-def _count_living_threads(pid: int) -> int:
-    folder = f"/proc/{pid}/task"
-    threads = (read_process(int(name), folder) for name in entries_of(folder)[:MAX_THREADS])
-    return sum(thread is not None and thread.state not in "ZX" for thread in threads)
 
 
 def _stuck(sleepers: list[Process], patience: float) -> list[dict[str, Any]]:
@@ -244,7 +240,7 @@ def _switches(pid: int) -> bytes:
     return b""
 
 
-def look_at_shared_memory(_args: object, seconds: float) -> dict[str, Any]:
+def look_at_shared_memory(seconds: float) -> dict[str, object]:
     """Return the facts of group ``shm``: entries with name, kind, bytes, uid, age, and the processes that have them open.
 
     ``used`` of an entry is null if it is unknown: another user's processes may have it open.
@@ -294,7 +290,7 @@ def kind_of(name: str) -> tuple[str, int | None]:
 
 def _describe(
     name: str, kind: str, pid: int | None, status: os.stat_result, age: float
-) -> dict[str, Any]:
+) -> dict[str, object]:
     return {
         "name": name[:255],
         "kind": kind,

@@ -8,11 +8,12 @@ import re
 import resource
 import shlex
 import socket
+from collections.abc import Sequence
 from typing import Any
 
 from distconsole_agent.node_folder.folders import SHARED_MEMORY, TEMPORARY
 from distconsole_agent.probes import arguments as read
-from distconsole_agent.probes.arguments import bad_arguments
+from distconsole_agent.probes.arguments import Arguments, bounded
 from distconsole_agent.probes.environment import home, session_environment
 from distconsole_agent.probes.host import mounts
 from distconsole_agent.probes.programs import run_program
@@ -53,19 +54,23 @@ LOGIND_PROPERTIES = ("KillUserProcesses", "KillOnlyUsers", "KillExcludeUsers")
 MAX_CPUS = 1024
 
 
-def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+def look(
+    seconds: float, *, paths: Sequence[str] = (), patience_seconds: float | None = None
+) -> dict[str, object]:
     """Return the facts of group ``os``.
 
     Args:
-        args: ``paths``: folders to measure the room of, besides the usual ones;
-            ``patience_seconds``: how long a filesystem may take to answer.
+        paths: Folders to measure the room of, besides the usual ones.
+        patience_seconds: How long a filesystem may take to answer.
     """
-    folders = [*read.texts(args, "paths")[:MAX_PATHS], SHARED_MEMORY, temporary(), home()]
+    folders = [*paths[:MAX_PATHS], SHARED_MEMORY, temporary(), home()]
     every = mounts.read_mounts()
     network = mounts.network_mounts(every)
     asked = dict.fromkeys([*folders, *(mount.point for mount in network)])
     most = seconds * SHARE
-    patience = min(read.number(args, "patience_seconds", most, 0.05, 60.0), most)
+    patience = most if patience_seconds is None else min(max(patience_seconds, 0.05), most)
+    release = (line.partition("=") for line in text_of("/etc/os-release").splitlines())
+    named = {name.strip(): value.strip().strip('"') for name, _, value in release}
     slow = _slow_parts(socket.gethostname(), list(asked), seconds, patience)
     return {
         "hostname": socket.gethostname(),
@@ -75,12 +80,18 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
             path: mounts.add_mount(path, slow[f"folder {path}"], every) for path in folders
         },
         "network_mounts": [
-            {**mount.told(), "error": _trouble(slow[f"folder {mount.point}"])} for mount in network
+            # That only some users may read it is no trouble.
+            {
+                **mount.told(),
+                "error": "" if room.get("code") in _HARMLESS else room.get("error", ""),
+            }
+            for mount in network
+            for room in [slow[f"folder {mount.point}"]]
         ],
         "machine_id": first_line_of("/etc/machine-id"),
         "kernel": platform.release(),
         "architecture": platform.machine(),
-        "distribution": _distribution(),
+        "distribution": named.get("PRETTY_NAME", named.get("ID", ""))[:128],
         "libc": "-".join(platform.libc_ver()),
         "uid": os.getuid(),
         "user": user_name(),
@@ -101,11 +112,6 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
 
 def temporary() -> str:
     return session_environment().get("TMPDIR") or TEMPORARY
-
-
-def _trouble(room: dict[str, Any]) -> str:
-    """Return why a mount is of no use to any user; that only some may read it is no trouble."""
-    return "" if room.get("code", "") in _HARMLESS else str(room.get("error", ""))
 
 
 def _slow_parts(
@@ -135,12 +141,6 @@ def _limit(number: int) -> list[int | None]:
     own = number != resource.RLIMIT_NOFILE
     limits = resource.getrlimit(number) if own else users_limits()
     return [None if value == resource.RLIM_INFINITY else value for value in limits]
-
-
-def _distribution() -> str:
-    lines = (line.partition("=") for line in text_of("/etc/os-release").splitlines())
-    fields = {name.strip(): value.strip().strip('"') for name, _, value in lines}
-    return fields.get("PRETTY_NAME", fields.get("ID", ""))[:128]
 
 
 def ends_at_logout(user: str, seconds: float, root: str = "") -> bool | None:
@@ -194,22 +194,24 @@ def cpu_clocks(root: str = "") -> dict[str, object]:
     }
 
 
-def look_at_folders(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+def look_at_folders(
+    seconds: float, *, folders: Sequence[Arguments] = (), usual: Sequence[str] = ()
+) -> dict[str, object]:
     """Return ``{"folders": {path: {"touch", "write", "small", "look", "read"}}}``.
 
     Parts that were not asked are missing; a folder that hangs has ``late``. Rates are bytes and seconds.
 
     Args:
-        args: ``folders``: objects of ``path``, ``touch`` (make a file and remove it),
-            ``write_bytes`` (of a file without a name, and some small ones), ``read_bytes`` (of files
-            there), and ``seconds`` for each of these; ``usual``: also make a file in some of
-            ``temporary`` and ``home``.
+        folders: Objects of ``path``, ``touch`` (make a file and remove it), ``write_bytes`` (of a
+            file without a name, and some small ones), ``read_bytes`` (of files there), and
+            ``seconds`` for each of these.
+        usual: Also make a file in some of ``temporary`` and ``home``.
     """
-    asked = [_read_folder(item) for item in read.items(args, "folders")[:MAX_FOLDERS]]
+    asked = [_read_folder(item) for item in folders[:MAX_FOLDERS]]
     places = {"temporary": temporary, "home": home}
-    usual = [places[name]() for name in read.texts(args, "usual") if name in places]
+    more = [places[name]() for name in usual if name in places]
     named = {item["path"] for item in asked}
-    asked += [_read_folder({"path": path, "touch": True}) for path in usual if path not in named]
+    asked += [_read_folder({"path": path, "touch": True}) for path in more if path not in named]
     answer = ask_script("inspect_folders", {"folders": asked}, seconds)
     if answer.ended.exit_code and not answer.ended.out:
         raise answer.failure("asking the folders")
@@ -217,13 +219,11 @@ def look_at_folders(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     return {"folders": {path: answer.parts.get(path, {"late": True}) for path in paths}}
 
 
-def _read_folder(item: Any) -> dict[str, Any]:
-    if not isinstance(item, dict):
-        raise bad_arguments("folders is not a list of objects")
+def _read_folder(item: Arguments) -> dict[str, Any]:
     return {
         "path": read.text(item, "path"),
         "touch": item.get("touch") is True,
         "write_bytes": read.whole(item, "write_bytes", 0, 0, MAX_BYTES),
         "read_bytes": read.whole(item, "read_bytes", 0, 0, MAX_BYTES),
-        "seconds": read.number(item, "seconds", 0.5, 0.05, 30.0),
+        "seconds": bounded(read.number({"seconds": 0.5, **item}, "seconds"), 0.05, 30.0),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from distconsole_agent.system.procfs import read_head
 
@@ -31,7 +31,7 @@ class Mount(NamedTuple):
         """Whether other machines may have the same files, and its server may be away."""
         return _NETWORK.fullmatch(self.kind) is not None
 
-    def told(self) -> dict[str, Any]:
+    def told(self) -> dict[str, object]:
         return {
             "point": self.point[:512],
             "kind": self.kind[:64],
@@ -66,7 +66,7 @@ def mount_of(path: str, mounts: list[Mount]) -> Mount | None:
     return best
 
 
-def add_mount(path: str, facts: dict[str, Any], mounts: list[Mount]) -> dict[str, Any]:
+def add_mount(path: str, facts: dict[str, object], mounts: list[Mount]) -> dict[str, object]:
     mount = mount_of(str(facts.get("real") or os.path.abspath(path)), mounts)
     return {**facts, "mount": None if mount is None else mount.told()}
 

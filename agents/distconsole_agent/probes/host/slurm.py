@@ -6,10 +6,10 @@ import os
 import re
 import shutil
 import socket
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from distconsole_agent.probes import arguments as read
+from distconsole_agent.probes.arguments import Arguments
 from distconsole_agent.probes.at_once import look_at_once
 from distconsole_agent.probes.environment import session_environment
 from distconsole_agent.probes.programs import Ended, run_program
@@ -45,7 +45,7 @@ _CONTROLLER = re.compile(r"^Slurmctld\((\S+)\) at (\S+) is (UP|DOWN)", re.MULTIL
 _PAIR = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z:/]*)=(\S*)")
 
 
-def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+def look(seconds: float, *, names: Sequence[str] = ()) -> dict[str, object]:
     """Return the facts of group ``slurm``: ``{"present": false, "why"}`` on a host without Slurm.
 
     Else ``version`` (empty if the commands report none, as 22.05 to 24.11 without a
@@ -55,7 +55,7 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     ``munge_error``.
 
     Args:
-        args: ``names``: possible names of this node in Slurm, beside its own.
+        names: Possible names of this node in Slurm, beside its own.
     """
     environment = _environment()
     if shutil.which("scontrol", path=environment["PATH"]) is None:
@@ -74,7 +74,7 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         "munge": ("munge", "-n"),
         **{
             f"node {name}": ("scontrol", "--oneliner", "show", "node", name)
-            for name in _names(args)
+            for name in _names(names)
         },
     }
     ended = look_at_once(lambda argv: _run(argv, seconds * 0.8, environment), list(asked.values()))
@@ -99,16 +99,16 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     }
 
 
-def encode(_args: object, seconds: float) -> dict[str, Any]:
+def encode(seconds: float) -> dict[str, object]:
     """Return ``{"credential"}`` of munge: it proves its user, once, for some minutes."""
     ended = _run(("munge", "-n"), seconds, _environment())
     return {"credential": ended.out.strip() if _ok(ended) else "", "error": complaint(ended)}
 
 
-def decode(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+def decode(seconds: float, *, credentials: Sequence[Arguments] = ()) -> dict[str, object]:
     """Return ``{"decoded": [{"source", "status", "encoded", "decoded", "error"}]}`` of ``credentials``."""
     found = []
-    given = read.items(args, "credentials")[:MAX_CREDENTIALS]
+    given = credentials[:MAX_CREDENTIALS]
     for item in given:
         text = read.text(item, "credential")
         ended = _decode(text, seconds / max(1, len(given)))
@@ -125,9 +125,8 @@ def decode(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     return {"decoded": found}
 
 
-def step_limits(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+def step_limits(seconds: float, *, job: str, node: str) -> dict[str, object]:
     """Return ``{"limits": {name: soft}, "error"}`` inside a step of the allocation ``job`` here."""
-    job, node = read.text(args, "job"), read.text(args, "node")
     if not job.isdigit():
         return {"limits": {}, "error": "the allocation has no number"}
     environment = {
@@ -187,9 +186,9 @@ def _stamp(text: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def _names(args: dict[str, Any]) -> list[str]:
+def _names(given: Sequence[str]) -> list[str]:
     own = socket.gethostname()
-    names = [own.partition(".")[0], own, *read.texts(args, "names")]
+    names = [own.partition(".")[0], own, *given]
     return [name for name in dict.fromkeys(names) if re.fullmatch(r"[A-Za-z0-9_.-]{1,255}", name)]
 
 

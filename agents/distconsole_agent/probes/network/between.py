@@ -11,10 +11,11 @@ import re
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from distconsole_agent.probes import arguments as read
-from distconsole_agent.probes.arguments import bad_arguments
+from distconsole_agent.probes.arguments import Arguments, Shell, bad_arguments
 from distconsole_agent.probes.at_once import look_at_once
 from distconsole_agent.probes.collectives.values import MARK
 from distconsole_agent.probes.environment import session_environment
@@ -78,14 +79,14 @@ exec "$@"
 """
 
 
-def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+def look(seconds: float, *, targets: Sequence[Arguments] = ()) -> dict[str, object]:
     """Return ``{"client": ssh is installed, "logins": [{"target", "name", "ok", "error", "said",
     "seconds"}]}``.
 
     Args:
-        args: ``targets``: ``[{"name", "as": names to try until one can be resolved}]``.
+        targets: ``[{"name", "as": names to try until one can be resolved}]``.
     """
-    targets = [_target(item) for item in read.items(args, "targets")]
+    wanted = [_target(item) for item in targets]
     if len(targets) > MAX_TARGETS:
         raise bad_arguments(f"more than {MAX_TARGETS} targets")
     env = dict(session_environment())
@@ -94,14 +95,12 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         return {"client": client is not None, "logins": []}
     each = min(TRY_SECONDS, seconds)
     logins = look_at_once(
-        lambda target: _login(client, target[0], target[1], each, env), targets, AT_ONCE
+        lambda target: _login(client, target[0], target[1], each, env), wanted, AT_ONCE
     )
     return {"client": True, "logins": logins}
 
 
-def _target(item: Any) -> tuple[str, list[str]]:
-    if not isinstance(item, dict):
-        raise bad_arguments("a target is not an object")
+def _target(item: Arguments) -> tuple[str, list[str]]:
     names = [read.text({"as": name}, "as") for name in read.items(item, "as")]
     return read.text(item, "name"), [name for name in names if name and not name.startswith("-")]
 
@@ -133,7 +132,7 @@ def _login(
     return login
 
 
-def _try(client: str, name: str, seconds: float, env: dict[str, str]) -> dict[str, Any]:
+def _try(client: str, name: str, seconds: float, env: dict[str, str]) -> dict[str, object]:
     """Log in once, or twice if the server hangs up before its version: that costs no penalty, and shows why."""
     options = [word for option in QUIET for word in ("-o", option)]
     words = ["-n", "-T", *options, "--", name, "true"]
@@ -162,27 +161,34 @@ def kind_of(ended: Ended) -> str:
     return next((kind for kind, pattern in _KINDS if pattern.search(ended.err)), "other")
 
 
-def mpirun(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+def mpirun(
+    seconds: float,
+    *,
+    shell: Shell,
+    hosts: Sequence[str],
+    family: str = "",
+    networks: Sequence[str] = (),
+) -> dict[str, object]:
     """Start one rank on each host by a plain mpirun over ssh; return each one's view of itself.
 
     ``{"exit_code" (null: killed), "groups": [reports of the ranks], "said": last lines}``.
 
     Args:
-        args: ``hosts``: their names for ssh, this one first; ``family``: of mpirun; ``networks``:
-            subnets that MPI shall use; ``python``, ``setup``: as for ranks.
+        hosts: Their names for ssh, this one first.
+        family: Of mpirun.
+        networks: Subnets that MPI shall use.
     """
-    hosts = [read.text({"host": host}, "host") for host in read.items(args, "hosts")]
     if not 0 < len(hosts) <= MAX_TARGETS or any(host.startswith("-") for host in hosts):
         raise bad_arguments("hosts are no names")
     own = max(1, int(seconds - 2))
-    env = {**after_setup(read.optional_text(args, "setup"), seconds / 3), **_variables(args, own)}
+    env = {**after_setup(shell.setup, seconds / 3), **_variables(networks, own)}
     path = shutil.which("mpirun", path=env.get("PATH"))
     if path is None:
         return {"exit_code": 127, "groups": [], "said": ["there is no mpirun"]}
     job = {"seed": 1, "timeout_seconds": own, "world_size": len(hosts), "cases": []}
-    python = read.optional_text(args, "python") or sys.executable
+    python = shell.python or sys.executable
     rank = ("sh", "-c", _NAMES, "sh", python, "-c", worker_script(), repr(float(own)), "mpi")
-    hydra = read.text(args, "family", "") in ("MPICH", "Intel MPI")
+    hydra = family in ("MPICH", "Intel MPI")
     if hydra:
         words = ["-hosts", ",".join(hosts), "-ppn", "1", "-n", str(len(hosts)), "-launcher", "ssh"]
     else:
@@ -203,7 +209,7 @@ def mpirun(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     }
 
 
-def _variables(args: dict[str, Any], seconds: int) -> dict[str, str]:
+def _variables(networks: Sequence[str], seconds: int) -> dict[str, str]:
     options = " ".join(f"-o {option}" for option in QUIET)
     found = {
         "OMPI_MCA_plm_rsh_args": options,
@@ -212,18 +218,16 @@ def _variables(args: dict[str, Any], seconds: int) -> dict[str, str]:
         "MPIEXEC_TIMEOUT": str(seconds),
         "PYTHONWARNINGS": "ignore",
     }
-    networks = ",".join(read.text({"n": each}, "n") for each in read.items(args, "networks"))
     if networks:
-        found["OMPI_MCA_btl_tcp_if_include"] = networks
-        found["OMPI_MCA_oob_tcp_if_include"] = networks
-        found["PRTE_MCA_prte_if_include"] = networks
+        for name in ("OMPI_MCA_btl_tcp", "OMPI_MCA_oob_tcp", "PRTE_MCA_prte"):
+            found[f"{name}_if_include"] = ",".join(networks)
     if os.geteuid() == 0:
         for name in ("ALLOW_RUN_AS_ROOT", "ALLOW_RUN_AS_ROOT_CONFIRM"):
             found[f"OMPI_{name}"] = found[f"PRTE_{name}"] = "1"
     return found
 
 
-def groups(out: str) -> list[dict[str, Any]]:
+def groups(out: str) -> list[dict[str, object]]:
     """Return the ranks' reports in mpirun's standard output."""
     found = []
     for line in out.splitlines():

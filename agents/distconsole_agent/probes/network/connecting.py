@@ -8,15 +8,15 @@ import select
 import socket
 import struct
 import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from distconsole_agent.probes import arguments as read
-from distconsole_agent.probes.arguments import bad_arguments, probe_failure
+from distconsole_agent.probes.arguments import Arguments, bounded, probe_failure
 from distconsole_agent.probes.at_once import look_at_once
 from distconsole_agent.probes.network import handshake
 from distconsole_agent.system.sha256 import equal_digests
 
-MAX_TARGETS = 20_000
 MAX_AT_ONCE = 200
 """Threads, each with a connection; below the usual limit of 1,024 descriptors."""
 
@@ -54,7 +54,14 @@ class ConnectTarget(NamedTuple):
     bulk: bool
 
 
-def connect(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+def connect(
+    seconds: float,
+    *,
+    secret: bytes,
+    targets: Sequence[Arguments] = (),
+    timeout_seconds: float = 3.0,
+    pings: int = 0,
+) -> dict[str, object]:
     """Try every target in one batch and return ``{"results": [...]}`` in the order given.
 
     A result is ``{"id", "ok", "error", "errno", "rtt_us", "source", "seen_source", "bulk"}``:
@@ -65,28 +72,21 @@ def connect(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     tried.
 
     Args:
-        args: ``targets``: ``[{"id", "address", "port", "bulk", "pings"}]``; its ``pings``, the number of
-            round trips to time, goes before the ``pings`` of all; ``secret``;
-            ``timeout_seconds`` for each connection to come about. One that did has until the end to
-            be answered.
+        targets: ``[{"id", "address", "port", "bulk", "pings"}]``; its ``pings``, the number of
+            round trips to time, goes before the ``pings`` of all.
+        timeout_seconds: For each connection to come about. One that did has until the end to be
+            answered.
     """
-    key = read.secret(args)
-    timeout = read.number(args, "timeout_seconds", 3.0, 0.05, 60.0)
-    pings = read.whole(args, "pings", 0, 0, MAX_PINGS)
-    asked = read.items(args, "targets")
-    if len(asked) > MAX_TARGETS:
-        raise bad_arguments(f"more than {MAX_TARGETS} targets")
-    targets = [_read_target(item, str(index), pings) for index, item in enumerate(asked)]
+    timeout = bounded(timeout_seconds, 0.05, 60.0)
+    wanted = [_read_target(item, str(index), pings) for index, item in enumerate(targets)]
     ends = time.monotonic() + seconds * 0.9
-    results = look_at_once(lambda each: _try(each, key, timeout, ends), targets, MAX_AT_ONCE)
+    results = look_at_once(lambda each: _try(each, secret, timeout, ends), wanted, MAX_AT_ONCE)
     return {"results": results}
 
 
-def _read_target(item: Any, number: str, pings: int) -> ConnectTarget:
-    if not isinstance(item, dict):
-        raise bad_arguments("a target is not an object")
+def _read_target(item: Arguments, number: str, pings: int) -> ConnectTarget:
     return ConnectTarget(
-        read.text(item, "id", number),
+        read.text({"id": number, **item}, "id"),
         read.text(item, "address"),
         read.whole(item, "port", 0, 1, 65535),
         read.whole(item, "pings", pings, 0, MAX_PINGS),
@@ -94,8 +94,8 @@ def _read_target(item: Any, number: str, pings: int) -> ConnectTarget:
     )
 
 
-def _try(target: ConnectTarget, key: bytes, timeout: float, ends: float) -> dict[str, Any]:
-    found: dict[str, Any] = {
+def _try(target: ConnectTarget, key: bytes, timeout: float, ends: float) -> dict[str, object]:
+    found: dict[str, object] = {
         "id": target.id,
         "error": "timeout",
         "errno": "",
@@ -198,21 +198,21 @@ def _kernels_rtt_us(sock: socket.socket) -> float | None:
     return float(least) if 0 < least < _NO_RTT else None
 
 
-def send(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+def send(
+    seconds: float, *, secret: bytes, address: str, port: int, stream_seconds: float = 0.5
+) -> dict[str, object]:
     """Stream for ``stream_seconds`` and return ``{"bytes", "seconds", "gbit_s", "retransmits"}``.
 
     The listener counts, so bytes in buffers here do not count as sent. ``gbit_s`` is null
     if too little arrived.
     """
-    address = read.text(args, "address")
-    port = read.whole(args, "port", 0, 1, 65535)
-    stream_seconds = read.number(args, "stream_seconds", 0.5, 0.05, MAX_STREAM_SECONDS)
-    key = read.secret(args)
+    port = int(bounded(port, 1, 65535))
+    stream_seconds = bounded(stream_seconds, 0.05, MAX_STREAM_SECONDS)
     ends = time.monotonic() + max(0.2, seconds * 0.9)
     try:
         with socket.create_connection((address, port), timeout=max(0.2, seconds * 0.9)) as sock:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            _prove(sock, key, port, ends)
+            _prove(sock, secret, port, ends)
             _stream(sock, stream_seconds, ends)
             count, took = handshake.COUNT.unpack(_receive(sock, handshake.COUNT.size, ends))
             info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)

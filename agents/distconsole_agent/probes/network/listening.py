@@ -13,18 +13,17 @@ import socket
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from distconsole_agent.contract.protocol import ErrorCode
-from distconsole_agent.probes import arguments as read
-from distconsole_agent.probes.arguments import ProbeError, probe_failure
+from distconsole_agent.probes.arguments import ProbeError, bounded, probe_failure
 from distconsole_agent.probes.network import handshake
-from distconsole_agent.system import tcp
+from distconsole_agent.system.door import listen_on
 from distconsole_agent.system.kernel_files import text_of
 from distconsole_agent.system.sha256 import equal_digests
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
 
 MAX_GROUPS = 4
 MAX_EPHEMERAL = 32
@@ -37,22 +36,27 @@ CHUNK_BYTES = 256 * 1024
 MAX_STREAM_SECONDS = 10.0
 
 
-def listen(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
+def listen(
+    _seconds: float,
+    *,
+    address: str,
+    secret: bytes,
+    ports: Sequence[int] = (),
+    ephemeral: int = 0,
+    ttl_seconds: float = 10.0,
+) -> dict[str, object]:
     """Open listeners and return ``{"token", "ports": [{"asked", "port", "error"}]}``.
 
     Args:
-        args: ``address``; ``ports``: fixed numbers; ``ephemeral``: how many of the kernel's choice;
-            ``secret``; ``ttl_seconds``: they are closed after this.
+        ports: Fixed numbers.
+        ephemeral: How many of the kernel's choice.
+        ttl_seconds: They are closed after this.
     """
-    address = read.text(args, "address")
-    key = read.secret(args)
-    ttl = read.number(args, "ttl_seconds", 10.0, 0.1, MAX_TTL_SECONDS)
-    asked = [read.whole({"port": port}, "port", 0, 1, 65535) for port in read.items(args, "ports")]
-    asked = asked[:MAX_EPHEMERAL]
-    spread = read.whole(args, "ephemeral", 0, 0, MAX_EPHEMERAL)
+    asked = [int(bounded(port, 1, 65535)) for port in ports[:MAX_EPHEMERAL]]
+    spread = _spread(address, int(bounded(ephemeral, 0, MAX_EPHEMERAL)))
     token = os.urandom(8).hex()
     opened = [(port, *_try_to_listen(address, port)) for port in asked]
-    opened += [(0, listener, "") for listener in _spread(address, spread)]
+    opened += [(0, listener, "") for listener in spread]
     report = [
         {"asked": port, "port": listener and listener.getsockname()[1], "error": error}
         for port, listener, error in opened
@@ -62,7 +66,7 @@ def listen(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
         raise probe_failure(
             f"{address}: {report[0]['error'] if report else 'no port was asked for'}"
         )
-    group = _Group(listeners, key, ttl)
+    group = _Group(listeners, secret, bounded(ttl_seconds, 0.1, MAX_TTL_SECONDS))
     with _LOCK:
         if len(_OPEN) >= MAX_GROUPS:
             group.dispose()
@@ -72,10 +76,10 @@ def listen(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
     return {"token": token, "ports": report}
 
 
-def close(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
+def close(_seconds: float, *, token: str) -> dict[str, object]:
     """Close the listeners of ``token`` now; ``{"closed": false}`` if they were gone already."""
     with _LOCK:
-        group = _OPEN.get(read.text(args, "token"))
+        group = _OPEN.get(token)
     if group is None:
         return {"closed": False}
     group.stop()
@@ -107,7 +111,7 @@ def _ephemeral_range() -> tuple[int, int]:
 
 def _try_to_listen(address: str, port: int) -> tuple[socket.socket | None, str]:
     try:
-        return tcp.listen(address, BACKLOG, port), ""
+        return listen_on(address, BACKLOG, port), ""
     except OSError as error:
         return None, error.strerror or str(error)
 

@@ -8,10 +8,9 @@ import ipaddress
 import os
 import re
 import socket
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.scripts import ask_script
 from distconsole_agent.system.addresses import local_addresses
 from distconsole_agent.system.kernel_files import entries_of, first_line_of, number_of
@@ -27,18 +26,18 @@ MAX_PEERS = 4096
 _SYS = "/sys/class/net"
 
 
-def look(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
+def look(_seconds: float, *, peers: Sequence[str] = ()) -> dict[str, object]:
     """Return the facts of group ``net``; ``peers`` are addresses to find the routes to."""
     addresses = local_addresses()
     names = sorted({entry["iface"] for entry in addresses} | set(entries_of(_SYS)))
     return {
         "addresses": addresses,
         "interfaces": {name: _interface(name) for name in names},
-        "routes": {peer: _source_towards(peer) for peer in read.texts(args, "peers")[:MAX_PEERS]},
+        "routes": {peer: _source_towards(peer) for peer in peers[:MAX_PEERS]},
     }
 
 
-def _interface(name: str) -> dict[str, Any]:
+def _interface(name: str) -> dict[str, object]:
     """Return the figures of one interface in /sys (Documentation/ABI/testing/sysfs-class-net)."""
     folder = f"{_SYS}/{name}"
     speed = number_of(f"{folder}/speed")
@@ -67,11 +66,11 @@ MAX_NAMES = 2048
 MAX_NAME = 255
 
 
-def resolve(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+def resolve(seconds: float, *, names: Sequence[str] = ()) -> dict[str, object]:
     """Return ``{"names": {name: {"addresses", "error"}}}`` of the hosts' ``names``; one may hang."""
-    names = [name for name in read.texts(args, "names") if 0 < len(name) <= MAX_NAME][:MAX_NAMES]
+    names = [name for name in names if 0 < len(name) <= MAX_NAME][:MAX_NAMES]
     late = {"addresses": [], "error": f"no answer in {seconds:.1f} s", "late": True}
-    found: dict[str, Any] = dict.fromkeys(names, late)
+    found: dict[str, object] = dict.fromkeys(names, late)
     if names:
         parts = ask_script("inspect_names", {"names": names}, seconds).parts
         found.update((name, parts[name]) for name in names if name in parts)
@@ -85,7 +84,7 @@ FABRIC_MANAGER = "nv-fabricmanager"[:15]
 _COUNTERS = ("link_downed", "symbol_error", "link_error_recovery", "port_rcv_errors")
 
 
-def look_at_fabric(_args: object, _seconds: float) -> dict[str, Any]:
+def look_at_fabric(_seconds: float) -> dict[str, object]:
     """Return the facts of group ``fabric``; ``fabric_manager`` is null if that cannot be seen."""
     switches = sum(
         re.fullmatch(r"nvidia-nvswitch\d+", name) is not None for name in entries_of("/dev")
@@ -102,10 +101,10 @@ def look_at_fabric(_args: object, _seconds: float) -> dict[str, Any]:
     }
 
 
-def rdma_ports(root: str) -> list[dict[str, Any]]:
+def rdma_ports(root: str) -> list[dict[str, object]]:
     """Return each port's device, state, rate, counters; ``root``: sysfs-class-infiniband of Linux's ABI."""
     base = f"{root}/class/infiniband"
-    found = []
+    found: list[dict[str, object]] = []
     for device in entries_of(base)[:MAX_PORTS]:
         for port in entries_of(f"{base}/{device}/ports"):
             folder = f"{base}/{device}/ports/{port}"
@@ -118,7 +117,11 @@ def rdma_ports(root: str) -> list[dict[str, Any]]:
                     "state": (first_line_of(f"{folder}/state") or "").rpartition(": ")[2],
                     "physical": (first_line_of(f"{folder}/phys_state") or "").rpartition(": ")[2],
                     "rate_gbit": float(rate[0]) if rate else None,
-                    "counters": _counters(folder),
+                    "counters": {
+                        name: count
+                        for name in _COUNTERS
+                        if (count := number_of(f"{folder}/counters/{name}")) is not None
+                    },
                     "gids": _gids(folder),
                 }
             )
@@ -143,24 +146,18 @@ def _text(ip: ipaddress.IPv6Address) -> str:
     return f"::ffff:{ip.ipv4_mapped}" if ip.ipv4_mapped else str(ip)
 
 
-def _counters(folder: str) -> dict[str, int]:
-    read = {name: number_of(f"{folder}/counters/{name}") for name in _COUNTERS}
-    return {name: count for name, count in read.items() if count is not None}
-
-
 MAX_TABLE_BYTES = 1 << 24
 _LISTEN = "0A"
 """TCP_LISTEN in /proc/net/tcp (proc(5))."""
 
 
-def look_at_ports(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
+def look_at_ports(_seconds: float, *, ports: Sequence[int] = ()) -> dict[str, object]:
     """Return the facts of group ``port``: of ``ports`` tried on all addresses, as a store does."""
-    given = [port for port in read.items(args, "ports") if type(port) is int]
-    wanted = [port for port in given if 0 < port < 65536][:MAX_PORTS]
+    wanted = [port for port in ports if 0 < port < 65536][:MAX_PORTS]
     return {"ports": {str(port): _state(port) for port in wanted}}
 
 
-def _state(port: int) -> dict[str, Any]:
+def _state(port: int) -> dict[str, object]:
     try:
         # As torch's store binds: reusable, so that a connection in TIME_WAIT is no obstacle.
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
@@ -176,7 +173,7 @@ def _state(port: int) -> dict[str, Any]:
     return {"free": True, "why": "", "holder": None}
 
 
-def _holder(port: int) -> dict[str, Any] | None:
+def _holder(port: int) -> dict[str, object] | None:
     """Return the listener's process; pid and name are unknown for another user's."""
     found = next((each for each in listeners() if each.port == port), None)
     if found is None:

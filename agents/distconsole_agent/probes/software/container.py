@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from distconsole_agent.contract.protocol import ErrorCode
 from distconsole_agent.contract.refusal import Refusal
+from distconsole_agent.contract.runspec import RunSpec
 from distconsole_agent.node_folder.folders import SHARED_MEMORY, default_node_dir
-from distconsole_agent.probes import arguments as read
-from distconsole_agent.probes.arguments import ProbeError, probe_failure
+from distconsole_agent.probes.arguments import ProbeError, Shell, bad_arguments, probe_failure
 from distconsole_agent.probes.environment import session_environment, use_environment
 from distconsole_agent.probes.programs import Ended, run_program
 from distconsole_agent.supervisor.containers import (
@@ -51,20 +51,25 @@ class ContainerWay(NamedTuple):
     shares_memory: bool = True
 
 
-def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+def look(seconds: float, *, shell: Shell) -> dict[str, object]:
     """Return the facts of group ``container``; if it cannot be entered, ``trouble`` and ``hint`` explain it.
 
     ``lacks`` are the folders of the node that a process inside does not have.
-
-    Args:
-        args: ``container``, ``setup``; ``python``: the ranks' interpreter there; ``workdir``.
     """
-    setup, workdir = read.optional_text(args, "setup"), read.optional_text(args, "workdir")
+    if shell.container is None:
+        raise bad_arguments("container is not a text")
+    setup, workdir = shell.setup, shell.workdir
     folders = [default_node_dir(), *([os.path.expanduser(workdir)] if workdir else [])]
-    python = read.optional_text(args, "python") or "python3"
-    facts = {"kind": "", "network": "", "shares_memory": True, "lacks": [], "python": ""}
+    python = shell.python or "python3"
+    facts: dict[str, object] = {
+        "kind": "",
+        "network": "",
+        "shares_memory": True,
+        "lacks": [],
+        "python": "",
+    }
     try:
-        way = find_way(read.text(args, "container"), folders, setup)
+        way = find_way(shell.container, folders, setup)
         facts.update(kind=way.kind, network=way.network, shares_memory=way.shares_memory)
         tests = "".join(
             f"[ -d {path} ] || echo '{_MARK}'{path}\n" for path in map(shlex.quote, folders)
@@ -97,13 +102,8 @@ def find_way(text: str, folders: Sequence[str], setup: str | None) -> ContainerW
     if container.engine:
         _find_image(container, setup)
     kind = "image" if container.engine else "command"
-    return ContainerWay(
-        words_to_start(container, _own_user(), [*folders, *_memory(container)]), kind
-    )
-
-
-def _memory(container: Container) -> tuple[str, ...]:
-    return (SHARED_MEMORY,) if container.engine and container.engine not in WITH_DAEMON else ()
+    memory = (SHARED_MEMORY,) if container.engine and container.engine not in WITH_DAEMON else ()
+    return ContainerWay(words_to_start(container, _own_user(), [*folders, *memory]), kind)
 
 
 def _own_user() -> str:
@@ -254,21 +254,19 @@ def _trouble(message: str, hint: str) -> ProbeError:
     return error
 
 
-def way_of_run(
-    spec: Mapping[str, Any], node_dir: str, environment: Mapping[str, str]
-) -> ContainerWay:
+def way_of_run(spec: RunSpec, node_dir: str, environment: Mapping[str, str]) -> ContainerWay:
     """Return the command by which processes of a run enter its container here; raises Refusal if they cannot."""
-    workdir = os.path.expanduser(str(spec.get("workdir") or ""))
+    workdir = os.path.expanduser(spec.workdir or "")
     folders = [node_dir]
     if os.path.isdir(workdir) and os.path.commonpath([workdir, node_dir]) != node_dir:
         folders.append(workdir)
     try:
-        if spec.get("driver"):
+        if spec.driver:
             what = "elastic Horovod is not steered in a container"
             raise _trouble(what, "give a fixed number of hosts: leave --nnodes MIN:MAX out")
         with use_environment(environment):
-            way = find_way(str(spec["container"]), folders, spec.get("setup") or None)
-        if way.network not in ("", "host") and len(spec["nodes"]) > 1:
+            way = find_way(spec.container, folders, spec.setup)
+        if way.network not in ("", "host") and len(spec.nodes) > 1:
             what = f"the container has a network of its own ({way.network})"
             raise _trouble(
                 f"{what}: other hosts cannot reach its ranks", "start it with --network host"

@@ -8,10 +8,10 @@ import os
 import re
 import shutil
 import socket
+from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
-from distconsole_agent.probes import arguments as read
-from distconsole_agent.probes.arguments import bad_arguments, probe_failure
+from distconsole_agent.probes.arguments import Shell, bad_arguments, bounded, probe_failure
 from distconsole_agent.probes.at_once import look_at_once
 from distconsole_agent.probes.environment import home, session_environment
 from distconsole_agent.probes.programs import run_program
@@ -33,16 +33,14 @@ WHEELS = (".cache", "distconsole", "wheels")
 MAX_PIECE_BYTES = 1024 * 1024
 MAX_WHEEL_BYTES = 512 * 1024 * 1024
 
-_NAME = re.compile(r"^[A-Za-z_]\w{0,63}$")
 _WHEEL = re.compile(r"^[0-9A-Za-z_.+-]{1,128}/[0-9A-Za-z_.+-]{1,160}\.whl$")
 
 
-def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+def look(seconds: float, *, shell: Shell) -> dict[str, object]:
     """Return the facts of group ``mpi``; the node's shell runs ``setup`` first."""
-    setup = read.optional_text(args, "setup")
-    if enter := words_into(args, setup):
-        return _look_inside(enter, setup, seconds)
-    environment = after_setup(setup, seconds / 3)
+    if enter := words_into(shell):
+        return _look_inside(enter, shell.setup, seconds)
+    environment = after_setup(shell.setup, seconds / 3)
     path = shutil.which("mpirun", path=environment.get("PATH"))
     if path is None:
         return {"present": False}
@@ -58,7 +56,7 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     }
 
 
-def _look_inside(enter: tuple[str, ...], setup: str | None, seconds: float) -> dict[str, Any]:
+def _look_inside(enter: tuple[str, ...], setup: str | None, seconds: float) -> dict[str, object]:
     names = f"mpirun {' '.join(_DAEMONS)}"
     text = f"for name in {names}; do command -v $name; done\necho; mpirun --version 2>&1\nexit 0\n"
     found, _, banner = run_inside(text, seconds, enter, setup).out.partition("\n\n")
@@ -90,37 +88,37 @@ def after_setup(setup: str | None, seconds: float) -> dict[str, str]:
     return {name: value for name, _, value in pairs} or dict(session_environment())
 
 
-def look_before_run(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+def look_before_run(
+    seconds: float, *, shell: Shell, engines: Sequence[str] = ()
+) -> dict[str, object]:
     """Return ``{"horovod": …, "mpi": …, "own_addresses": […], "own_name_error": …}``, null unless asked for.
 
     ``own_addresses`` are IPv4 addresses of the node's own name, as the node resolves it;
     ``own_name_error`` is the resolver's message if the name has no address of any family.
 
     Args:
-        args: ``engines``: some of ``horovod`` and ``mpi``; ``python``: the ranks' interpreter;
-            ``setup``: run first by the node's shell.
+        engines: Some of ``horovod`` and ``mpi``.
     """
-    asked = read.items(args, "engines")
-    if not set(asked) <= {"horovod", "mpi"}:
-        raise bad_arguments("engines is a list of horovod and mpi")
-    facts: dict[str, Any] = dict.fromkeys(("horovod", "mpi", "own_addresses", "own_name_error"))
-    engines: dict[str, Callable[[], dict[str, Any]]] = {
-        "horovod": lambda: {"horovod": _horovod(args, seconds), **_own_name()},
-        "mpi": lambda: {"mpi": _mpi_or_none(args, seconds)},
+    looks: dict[str, Callable[[], dict[str, object]]] = {
+        "horovod": lambda: {"horovod": _horovod(shell, seconds), **_own_name()},
+        "mpi": lambda: {"mpi": _mpi_or_none(shell, seconds)},
     }
-    for found in look_at_once(lambda name: engines[name](), sorted(set(asked))):
+    if not set(engines) <= looks.keys():
+        raise bad_arguments("engines is a list of horovod and mpi")
+    facts: dict[str, object] = dict.fromkeys(("horovod", "mpi", "own_addresses", "own_name_error"))
+    for found in look_at_once(lambda name: looks[name](), sorted(set(engines))):
         facts.update(found)
     return facts
 
 
-def _mpi_or_none(args: dict[str, Any], seconds: float) -> dict[str, Any] | None:
+def _mpi_or_none(shell: Shell, seconds: float) -> dict[str, object] | None:
     with contextlib.suppress(OSError):
-        return look({name: args.get(name) for name in ("setup", "container")}, seconds)
+        return look(seconds, shell=Shell(setup=shell.setup, container=shell.container))
     return None
 
 
-def _horovod(args: dict[str, Any], seconds: float) -> dict[str, Any]:
-    facts = python_env.look({**args, "controllers": True, "load": False}, seconds)
+def _horovod(shell: Shell, seconds: float) -> dict[str, object]:
+    facts = python_env.look(seconds, shell=shell, controllers=True)
     horovod = facts["horovod"]
     return {
         "present": horovod["present"],
@@ -132,7 +130,7 @@ def _horovod(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     }
 
 
-def _own_name() -> dict[str, Any]:
+def _own_name() -> dict[str, object]:
     """Resolve this node's own name; the addresses are in the order of the resolver."""
     try:
         found = socket.getaddrinfo(socket.gethostname(), None, 0, socket.SOCK_STREAM)
@@ -142,39 +140,35 @@ def _own_name() -> dict[str, Any]:
     return {"own_addresses": list(dict.fromkeys(by_ipv4)), "own_name_error": ""}
 
 
-def look_before_build(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+def look_before_build(
+    seconds: float, *, shell: Shell, modules: Mapping[str, str] = {}
+) -> dict[str, Any]:
     """Return the facts of ``inspect_build``, with ``torch`` and ``mpi`` as other groups have them.
 
     Args:
-        args: ``python``: the ranks' interpreter; ``setup``: run first in the node's shell;
-            ``modules``: modules that a build imports -> the package that brings each.
+        modules: Modules that a build imports -> the package that brings each.
     """
-    modules = args.get("modules", {})
-    if not isinstance(modules, dict) or not all(map(_NAME.match, map(str, modules))):
-        raise bad_arguments("modules are no names")
-    facts, _ = ask_python("inspect_build", {"modules": modules}, args, seconds)
-    torch = python_env.look(args, seconds)["torch"]
+    facts, _ = ask_python("inspect_build", {"modules": modules}, shell, seconds)
+    torch = python_env.look(seconds, shell=shell)["torch"]
     facts["torch"] = torch if torch.get("version") else None
-    facts["mpi"] = _mpi_or_none(args, seconds) or {"present": False}
+    facts["mpi"] = _mpi_or_none(shell, seconds) or {"present": False}
     return facts
 
 
-def read_wheel(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
+def read_wheel(_seconds: float, *, wheel: str, offset: int = 0) -> dict[str, object]:
     """Return a part of a wheel: ``{"size": bytes in all, "data": base64}``.
 
     Args:
-        args: ``wheel``: its folder and name below ``~/.cache/distconsole/wheels``; ``offset``.
+        wheel: Its folder and name below ``~/.cache/distconsole/wheels``.
     """
-    name = read.text(args, "wheel")
-    if not _WHEEL.match(name) or ".." in name:
-        raise bad_arguments(f"{name[:64]!r} is not a wheel of ours")
-    offset = read.whole(args, "offset", 0, 0, MAX_WHEEL_BYTES)
-    path = os.path.join(home(), *WHEELS, name)
+    if not _WHEEL.match(wheel) or ".." in wheel:
+        raise bad_arguments(f"{wheel[:64]!r} is not a wheel of ours")
+    path = os.path.join(home(), *WHEELS, wheel)
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         with open(fd, "rb") as file:
             size = os.fstat(file.fileno()).st_size
-            file.seek(offset)
+            file.seek(int(bounded(offset, 0, MAX_WHEEL_BYTES)))
             data = file.read(MAX_PIECE_BYTES)
     except OSError as error:
         raise probe_failure(f"{path}: {error.strerror}") from None

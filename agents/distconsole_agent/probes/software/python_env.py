@@ -7,24 +7,19 @@ imports torch only for ``import_torch``.
 from __future__ import annotations
 
 import os
-import pwd
 from collections import deque
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from distconsole_agent.contract.protocol import ErrorCode
-from distconsole_agent.probes import arguments as read
-from distconsole_agent.probes.arguments import ProbeError
+from distconsole_agent.probes.arguments import ProbeError, Shell, bounded
 from distconsole_agent.probes.collectives.preloaded import end_server
 from distconsole_agent.probes.environment import (
     change_environment,
     launch_environment,
-    session_environment,
 )
-from distconsole_agent.probes.programs import run_program
 from distconsole_agent.probes.scripts import ask_python
-
-PROGRAMS = ("python3", "mpirun", "orted", "prted", "torchrun", "horovodrun", "nvidia-smi", "srun")
-_MARK = "distconsole-path "
 
 MAX_FILES = 1 << 17
 MAX_SERVED_SECONDS = 600.0
@@ -32,49 +27,55 @@ MAX_SERVED_SECONDS = 600.0
 _ENDED: deque[str] = deque(maxlen=64)
 """Tokens that may be ended while torch is still imported."""
 
-_AGENT, _AGENT_LIVES = os.pipe()
-"""The first end reads as ended once this agent, which alone holds the second, has ended."""
+
+@cache
+def _agent_pipe() -> tuple[int, int]:
+    """Return a pipe whose first end reads as ended once this agent, which alone holds the second, has ended."""
+    return os.pipe()
 
 
-def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+def look(
+    seconds: float, *, shell: Shell, load: bool = False, controllers: bool = False
+) -> dict[str, Any]:
     """Return ``{"python": …, "torch": …, "horovod": …, "env": …}``.
 
     Args:
-        args: ``python``: the interpreter, this one if not given; ``setup``: run first in the node's
-            shell; ``load``: also load Horovod's library, to report its features;
-            ``controllers``: list Horovod's controllers by the names in its library.
+        load: Also load Horovod's library, to report its features.
+        controllers: List Horovod's controllers by the names in its library.
     """
-    job = {name: bool(args.get(name)) for name in ("load", "controllers")}
-    facts, took = ask_python("inspect_python", job, args, seconds)
+    job = {"load": load, "controllers": controllers}
+    facts, took = ask_python("inspect_python", job, shell, seconds)
     facts["python"]["seconds"] = round(took, 3)
     return facts
 
 
-def import_torch(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+def import_torch(
+    seconds: float, *, shell: Shell, token: str = "", serve_seconds: float = 0.0
+) -> dict[str, object]:
     """Return the facts of group ``import`` by ``python`` after ``setup``; ``late`` if there was no time.
 
     Args:
-        args: ``token``: fork ranks by it for ``serve_seconds``, or until ``end_import``.
+        token: Fork ranks by it for ``serve_seconds``, or until ``end_import``.
     """
-    job: dict[str, Any] = {}
-    name = read.text(args, "token", "")
-    served = read.number(args, "serve_seconds", 0.0, 0.0, MAX_SERVED_SECONDS)
-    if served > 0 and name and read.optional_text(args, "container") is None:
-        job = {"name": name, "serve_seconds": served, "agent": _AGENT}
+    job: dict[str, object] = {}
+    fds: tuple[int, ...] = ()
+    served = bounded(serve_seconds, 0.0, MAX_SERVED_SECONDS)
+    if served > 0 and token and shell.container is None:
+        agent, _ = fds = _agent_pipe()
+        job = {"name": token, "serve_seconds": served, "agent": agent}
     try:
-        return ask_python("inspect_torch", job, args, seconds, fds=(_AGENT,))[0]
+        return ask_python("inspect_torch", job, shell, seconds, fds=fds[:1])[0]
     except ProbeError as error:
         if error.code != ErrorCode.TIMED_OUT:
             raise
         return {"present": True, "error": "", "seconds": seconds, "late": True}
     finally:
-        if name in _ENDED:
-            end_import({"token": name}, seconds)
+        if token in _ENDED:
+            end_import(seconds, token=token)
 
 
-def end_import(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
+def end_import(_seconds: float, *, token: str) -> dict[str, object]:
     """End the process that forks ranks by ``token``; ``ending`` is false where there is none."""
-    token = read.text(args, "token")
     _ENDED.append(token)
     try:
         end_server(token)
@@ -83,56 +84,24 @@ def end_import(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
     return {"ending": True}
 
 
-def look_at_shell(_args: object, seconds: float) -> dict[str, Any]:
-    """Return the facts of group ``shell``: by shell and program the path, or null."""
-    shell = _login_shell()
-    script = "; ".join(
-        f'printf "{_MARK}%s %s\\n" {program} "$(command -v {program} 2>/dev/null)"'
-        for program in PROGRAMS
-    )
-    # ``ssh host cmd`` gives the shell a bare environment; the session's is that of ssh already.
-    return {
-        "shell": shell,
-        "path": session_environment().get("PATH", ""),
-        "noninteractive": _paths([shell, "-c", script], seconds / 2),
-        "login": _paths([shell, "-lc", script], seconds / 2),
-    }
-
-
-def _login_shell() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_shell or "/bin/sh"
-    except KeyError:
-        return "/bin/sh"
-
-
-def _paths(argv: list[str], seconds: float) -> dict[str, str | None] | None:
-    """Return the path of each program; None when the shell did not answer."""
-    try:
-        ended = run_program(argv, seconds)
-    except OSError:
-        return None
-    found: dict[str, str | None] = {}
-    for line in ended.out.splitlines():
-        if line.startswith(_MARK):
-            name, _, path = line[len(_MARK) :].partition(" ")
-            found[name] = path.strip() or None
-    return found if set(found) == set(PROGRAMS) else None
-
-
-def start(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+def start(
+    seconds: float,
+    *,
+    shell: Shell,
+    add: Mapping[str, str] = {},
+    remove: Sequence[str] = (),
+    names: Sequence[str] = (),
+    files: int = 0,
+    tmp: bool = False,
+) -> dict[str, object]:
     """Start a process as a rank is started and return its facts (see ``inspect_launch``).
 
     Args:
-        args: ``python``, ``setup``; ``env`` and ``unset`` of a launch; ``set`` and ``remove``:
-            variables, after these;
-            ``names``: variables to read back; ``files``: how many files to open; ``tmp``:
-            whether to try the temporary folder.
+        add: Variables, after those of the launch, and ``remove`` those that go.
+        names: Variables to read back.
+        files: How many files to open.
+        tmp: Whether to try the temporary folder.
     """
-    wanted = {
-        "names": read.texts(args, "names"),
-        "files": read.whole(args, "files", 0, 0, MAX_FILES),
-        "tmp": args.get("tmp") is True,
-    }
-    env = change_environment(launch_environment(args), args, "set", "remove")
-    return ask_python("inspect_launch", wanted, args, seconds, env)[0]
+    wanted = {"names": list(names), "files": int(bounded(files, 0, MAX_FILES)), "tmp": tmp}
+    env = change_environment(launch_environment(shell), add, remove)
+    return ask_python("inspect_launch", wanted, shell, seconds, env)[0]

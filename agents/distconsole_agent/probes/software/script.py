@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distconsole_agent.node_folder.run_files import is_script
-from distconsole_agent.probes import arguments as read
-from distconsole_agent.probes.arguments import ProbeError, bad_arguments, probe_timeout
+from distconsole_agent.probes.arguments import ProbeError, Shell, probe_timeout
 from distconsole_agent.probes.environment import launch_environment
 from distconsole_agent.probes.host import mounts
 from distconsole_agent.probes.scripts import SHARE, Interpreter, ask_script, ranks_interpreter
 
 MAX_PATHS = 32
-MAX_SOURCES = 400
-MAX_SOURCE_CHARS = 4 * 1024 * 1024
 PARTS = ("script", "code", "modules", "workdir", "git", "address", "python")
 
 MAX_NAMES = 300
@@ -28,74 +26,69 @@ _looking: dict[str, threading.Thread] = {}
 """Threads that a filesystem holds, by path: none waits beside another for the same."""
 
 
-def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+def look(
+    seconds: float,
+    *,
+    shell: Shell,
+    path: str,
+    root: str,
+    workdir: str,
+    module: bool = False,
+    paths: Sequence[str] = (),
+    address: str = "",
+    sources: Mapping[str, str] | None = None,
+) -> dict[str, object]:
     """Return ``{"script", "code", "modules", "workdir", "git", "address", "python", "paths"}``.
 
     A hung part is ``{"error": …}``; if the interpreter cannot be started, ``python`` has the error,
     and this one inspects the rest, without ``modules``.
 
     Args:
-        args: ``path``: the script, or a module's name if ``module``; ``root``: the first folder of its
-            imports; ``workdir``; ``paths``: among its arguments; ``address``: a name to resolve;
-            ``sources``: by path, code that is not on the disk yet; ``python``, ``setup``; ``env``
-            and ``unset``: the launch's changes of the environment.
+        path: The script, or a module's name if ``module``.
+        root: The first folder of its imports.
+        paths: Among its arguments.
+        address: A name to resolve.
+        sources: By path, code that is not on the disk yet.
     """
-    job = _job(args)
-    env = _absolute(launch_environment(args), job["workdir"])
-    answer, trouble = _run(job, ranks_interpreter(args, env), seconds * SHARE)
-    if trouble and answer is None:
-        own = {**job, "imports": False}
-        env.pop("PYTHONHOME", None)
-        answer, _ = _run(own, Interpreter(env=env), seconds * (1 - SHARE))
-    paths = [f"path {path}" for path in job["paths"]]
-    late = {"error": "did not answer in time", "late": True}
-    parts: dict[str, Any] = dict.fromkeys(PARTS)
-    parts.update((key, dict(late)) for key in ("workdir", "script", *paths))
-    parts.update(answer or {})
-    if trouble:
-        parts["python"] = {"error": trouble}
-    every = mounts.read_mounts()
-    parts["paths"] = {
-        path: _add_mount(path, parts.pop(f"path {path}"), every) for path in job["paths"]
-    }
-    parts["workdir"] = _add_mount(job["workdir"], parts["workdir"], every)
-    return parts
-
-
-def _absolute(env: dict[str, str], workdir: str) -> dict[str, str]:
-    """Return ``env`` with PYTHONPATH's relative folders whole: our script starts elsewhere than ranks do."""
-    given = env.get("PYTHONPATH")
-    if not given:
-        return env
-    folders = [os.path.join(workdir, folder) for folder in given.split(":")]
-    return {**env, "PYTHONPATH": ":".join(folders)}
-
-
-def _job(args: dict[str, Any]) -> dict[str, Any]:
-    sources = args.get("sources")
-    if sources is not None and not (
-        isinstance(sources, dict)
-        and len(sources) <= MAX_SOURCES
-        and all(isinstance(text, str) for text in sources.values())
-        and sum(map(len, sources.values())) <= MAX_SOURCE_CHARS
-    ):
-        raise bad_arguments("sources is not an object of texts")
-    return {
-        "path": read.text(args, "path"),
-        "module": args.get("module") is True,
-        "root": read.text(args, "root"),
-        "workdir": read.text(args, "workdir"),
-        "paths": read.texts(args, "paths")[:MAX_PATHS],
-        "address": read.text(args, "address", ""),
+    paths = paths[:MAX_PATHS]
+    job: dict[str, object] = {
+        "path": path,
+        "module": module,
+        "root": root,
+        "workdir": workdir,
+        "paths": list(paths),
+        "address": address,
         "sources": sources,
         "imports": True,
         "git": sources is None,
     }
+    env = launch_environment(shell)
+    if env.get("PYTHONPATH"):
+        # Our script starts elsewhere than ranks do: relative folders are made whole.
+        folders = [os.path.join(workdir, folder) for folder in env["PYTHONPATH"].split(":")]
+        env["PYTHONPATH"] = ":".join(folders)
+    answer, trouble = _run(job, ranks_interpreter(shell, env), seconds * SHARE)
+    if trouble and answer is None:
+        own = {**job, "imports": False}
+        env.pop("PYTHONHOME", None)
+        answer, _ = _run(own, Interpreter(env=env), seconds * (1 - SHARE))
+    late = {"error": "did not answer in time", "late": True}
+    parts: dict[str, object] = dict.fromkeys(PARTS)
+    parts.update(
+        (key, dict(late)) for key in ("workdir", "script", *(f"path {each}" for each in paths))
+    )
+    parts.update(answer or {})
+    if trouble:
+        parts["python"] = {"error": trouble}
+    every = mounts.read_mounts()
+    parts["paths"] = {each: _add_mount(each, parts.pop(f"path {each}"), every) for each in paths}
+    parts["workdir"] = _add_mount(workdir, parts["workdir"], every)
+    return parts
 
 
 def _run(
-    job: dict[str, Any], interpreter: Interpreter, seconds: float
-) -> tuple[dict[str, Any] | None, str]:
+    job: dict[str, object], interpreter: Interpreter, seconds: float
+) -> tuple[dict[str, object] | None, str]:
     python = interpreter.python
     try:
         answer = ask_script("inspect_script", job, seconds, interpreter)
@@ -108,18 +101,18 @@ def _run(
     return answer.parts, ""
 
 
-def _add_mount(path: str, found: Any, every: list[mounts.Mount]) -> dict[str, Any]:
+def _add_mount(path: str, found: Any, every: list[mounts.Mount]) -> dict[str, object]:
     facts = found if isinstance(found, dict) else {"error": "it was not looked at"}
     return mounts.add_mount(path, facts, every)
 
 
-def look_whether_there(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+def look_whether_there(seconds: float, *, path: str) -> dict[str, object]:
     """Return ``{"there": bool, "names": [...]}`` of a script's ``path``; names only if it is not there."""
-    path = os.path.expanduser(read.text(args, "path"))
+    path = os.path.expanduser(path)
     held = _looking.get(path)
     if held is not None and held.is_alive():
         raise probe_timeout(f"the filesystem of {path} does not answer")
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     thread = threading.Thread(target=_list_names, args=(path, found), name="script", daemon=True)
     _looking[path] = thread
     thread.start()
@@ -130,7 +123,7 @@ def look_whether_there(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     return found
 
 
-def _list_names(path: str, found: dict[str, Any]) -> None:
+def _list_names(path: str, found: dict[str, object]) -> None:
     there = is_script(path)
     names: list[str] = []
     if not there:

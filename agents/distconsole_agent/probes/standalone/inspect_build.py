@@ -10,14 +10,13 @@ import platform
 import shutil
 import sys
 import sysconfig
-from typing import Any
 
 from distconsole_agent.probes.standalone.reporting import FACTS, begin, leave, say
 
 TOOLS = ("cmake", "c++", "g++", "mpicxx", "nvcc")
 
 
-def look(modules: dict[str, str]) -> dict[str, Any]:
+def look(modules: dict[str, str]) -> dict[str, object]:
     """Facts that decide if a wheel fits here, and if one can be built."""
     site = sysconfig.get_paths()["purelib"]
     marker = os.path.join(sysconfig.get_paths()["stdlib"], "EXTERNALLY-MANAGED")

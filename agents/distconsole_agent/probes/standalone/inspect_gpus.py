@@ -27,7 +27,7 @@ def ask(call: Callable[..., Any], *args: Any) -> Any:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
-def gpu(index: int) -> dict[str, Any]:
+def gpu(index: int) -> dict[str, object]:
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     memory, _ = memory_of(handle)
     ecc = ask(pynvml.nvmlDeviceGetEccMode, handle)
@@ -163,7 +163,7 @@ def facts(deep: bool) -> dict[str, Any]:
     }
 
 
-def facts_of_amd() -> dict[str, Any]:
+def facts_of_amd() -> dict[str, object]:
     """Driver and devices of AMD's; ``present`` is false without a driver that answers."""
     from distconsole_agent.telemetry.amd import Amd, AmdDevice
     from distconsole_agent.telemetry.nvml import NvmlError, NvmlMissingError
@@ -172,8 +172,8 @@ def facts_of_amd() -> dict[str, Any]:
         driver = Amd.open()
     except (NvmlError, NvmlMissingError) as error:
         return {"present": False, "error": str(error), "gpus": []}
-    gpus: list[dict[str, Any]] = []
-    broken: list[dict[str, Any]] = []
+    gpus: list[dict[str, object]] = []
+    broken: list[dict[str, object]] = []
     for index in range(driver.count()):
         try:
             device = AmdDevice(driver, index)

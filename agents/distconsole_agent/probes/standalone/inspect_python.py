@@ -42,7 +42,7 @@ NAMED_BY = {"gloo": b"HOROVOD_GLOO_IFACE", "mpi": b"libmpi"}
 BUILT = ("mpi", "gloo", "nccl", "cuda", "rocm", "ccl", "ddl")
 
 
-def python_facts() -> dict[str, Any]:
+def python_facts() -> dict[str, object]:
     packages: dict[str, str] = {}
     shadowed: dict[str, str] = {}
     user_site = find_user_site()
@@ -126,7 +126,7 @@ def package_folder(name: str) -> str | None:
     return next(iter(spec.submodule_search_locations or ()), None) if spec is not None else None
 
 
-def torch_facts(packages: dict[str, str]) -> dict[str, Any]:
+def torch_facts(packages: dict[str, str]) -> dict[str, object]:
     folder = package_folder("torch")
     if folder is None:
         return {"present": False}
@@ -199,12 +199,12 @@ def libraries(folder: str, start: str) -> list[str]:
     return [os.path.join(folder, name) for name in found]
 
 
-def horovod_facts(packages: dict[str, str], load: bool, controllers: bool) -> dict[str, Any]:
+def horovod_facts(packages: dict[str, str], load: bool, controllers: bool) -> dict[str, object]:
     """The torch that Horovod was built against; with ``load``, or by its names, its features."""
     folder = package_folder("horovod")
     if folder is None:
         return {"present": False}
-    facts: dict[str, Any] = {
+    facts: dict[str, object] = {
         "present": True,
         "version": packages.get("horovod", ""),
         "folder": folder,
@@ -250,7 +250,7 @@ def load_torch_libraries() -> None:
         ctypes.CDLL(os.path.join(folder, "lib", "libtorch_python.so"), mode=os.RTLD_GLOBAL)
 
 
-def load_facts(path: str) -> dict[str, Any]:
+def load_facts(path: str) -> dict[str, object]:
     """Ask the library itself, all symbols resolved: a build for another torch fails right here."""
     ctypes = import_own("ctypes")
     load_torch_libraries()
@@ -266,7 +266,7 @@ def load_facts(path: str) -> dict[str, Any]:
     return {"built": built, "load_error": "", "mapped": find_mapped(r"/lib(mpi|nccl|cudart)[-.]")}
 
 
-def env_facts() -> dict[str, Any]:
+def env_facts() -> dict[str, object]:
     """Variables that steer the engines, without anything that looks like a secret."""
     variables = {}
     for name, value in os.environ.items():
@@ -322,7 +322,7 @@ def main(seconds: float, load: bool, controllers: bool) -> None:
     leave()
 
 
-def guard(look: Callable[..., dict[str, Any]], *args: Any) -> dict[str, Any]:
+def guard(look: Callable[..., dict[str, object]], *args: Any) -> dict[str, object]:
     """A package that lies broken on the disk is a fact too."""
     try:
         return look(*args)

@@ -60,7 +60,7 @@ def describe(path: str) -> dict[str, Any]:
     }
 
 
-def argument(path: str) -> dict[str, Any]:
+def argument(path: str) -> dict[str, object]:
     """Facts of a path among the script's arguments; for a missing one if it could be created."""
     facts = describe(path)
     if facts.get("kind") == "folder":
@@ -101,9 +101,9 @@ class ImportWalk:
 
     def __init__(self, root: str, table: Any) -> None:
         self.root, self.table = os.path.normpath(root), table
-        self.files: dict[str, dict[str, Any]] = {}
+        self.files: dict[str, dict[str, object]] = {}
         self.modules: dict[str, bool] = {}
-        self.problem: dict[str, Any] = {}
+        self.problem: dict[str, object] = {}
         self.cut = False
         self.own_path = False
         self.bytes = 0
@@ -289,7 +289,7 @@ def modules_of(walk: ImportWalk, folders: list[str]) -> dict[str, Any]:
 
 def owners_of(modules: set[str], path: list[str]) -> dict[str, Any]:
     """By module the name and version of the distribution that it belongs to."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     if not modules:
         return found
     metadata = import_metadata()

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from typing import Any
 
 from distconsole_agent.probes.collectives.preloaded import serve, surroundings
 from distconsole_agent.probes.standalone.reporting import FACTS, begin, find_mapped, leave, say
 
 
-def facts() -> dict[str, Any]:
+def facts() -> dict[str, object]:
     began = time.monotonic()
     try:
         import torch

@@ -110,7 +110,7 @@ def wait_and_leave(parts: Iterable[ProgramPart], ends: float) -> None:
     leave()
 
 
-def resolve(name: str) -> dict[str, Any]:
+def resolve(name: str) -> dict[str, object]:
     """The addresses that a program which connects to ``name`` would try."""
     try:
         # As bytes it needs no codec for names in other scripts.
@@ -128,6 +128,6 @@ def find_mapped(pattern: str) -> list[str]:
     return sorted(found)[:16]
 
 
-def why(error: OSError) -> dict[str, Any]:
+def why(error: OSError) -> dict[str, object]:
     code = errno.errorcode.get(error.errno or 0, "")
     return {"error": error.strerror or str(error), "code": code}

@@ -44,7 +44,7 @@ def resolution(hostname: str) -> dict[str, Any]:
     return {"addresses": addresses[:32], "error": ""}
 
 
-def fqdn(hostname: str) -> dict[str, Any]:
+def fqdn(hostname: str) -> dict[str, object]:
     """The name that torchrun's rendezvous sends to the other nodes, found as ``socket.getfqdn`` does."""
     name: Any = os.fsencode(hostname)
     try:
@@ -54,7 +54,7 @@ def fqdn(hostname: str) -> dict[str, Any]:
     return {"name": next((each for each in (first, *aliases) if "." in each), first)}
 
 
-def folder(path: str) -> dict[str, Any]:
+def folder(path: str) -> dict[str, object]:
     try:
         room, status = os.statvfs(path), os.stat(path)
     except OSError as error:

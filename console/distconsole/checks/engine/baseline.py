@@ -116,7 +116,10 @@ def marks_of(facts: FactGroups) -> dict[str, str]:
 def _add_marks(
     at: tuple[str, str], inside: tuple[str, ...], value: object, found: dict[str, str]
 ) -> None:
-    if (*at, inside[-1] if inside else "") in PASSING or _is_passing_net(at, inside, value):
+    iface = value.get("iface") if isinstance(value, Mapping) else None
+    if (*at, inside[-1] if inside else "") in PASSING or (
+        at[0] == "net" and any(PASSING_NET.match(str(name)) for name in (*inside[:1], iface))
+    ):
         return
     if isinstance(value, Mapping):
         for name, each in value.items():
@@ -126,11 +129,6 @@ def _add_marks(
             _add_marks(at, (*inside, _name(each, index)), each, found)
     elif value not in (None, "", [], ()):
         found[".".join((*at, *inside))] = str(value)[:MAX_VALUE_CHARS]
-
-
-def _is_passing_net(at: tuple[str, str], inside: tuple[str, ...], value: object) -> bool:
-    iface = value.get("iface") if isinstance(value, Mapping) else None
-    return at[0] == "net" and any(PASSING_NET.match(str(name)) for name in (*inside[:1], iface))
 
 
 def _name(item: object, index: int) -> str:

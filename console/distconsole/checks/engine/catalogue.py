@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from distconsole.checks.engine.rule import Rule
 from distconsole.checks.facts.evidence import by_key
 from distconsole.checks.facts.node import Facts, SshFacts
-from distconsole.checks.rules.gpu import gpu_health, gpu_load, gpus
+from distconsole.checks.rules.gpu import gpu_health, gpus
 from distconsole.checks.rules.network import interfaces, links, names, network, ssh, transports
 from distconsole.checks.rules.script import launches, scripts
 from distconsole.checks.rules.software import engines, python_env, short_jobs
@@ -21,7 +21,7 @@ from distconsole.model.requests import Explain, Level
 MODULES = (
     *(ssh, names, limits, folders, system, kernel_log, python_env),
     *(scripts, launches, engines, slurm),
-    *(gpus, gpu_health, gpu_load, interfaces, network, links),
+    *(gpus, gpu_health, interfaces, network, links),
     *(short_jobs, transports, expected),
 )
 CATALOGUE: tuple[Rule, ...] = tuple(

@@ -43,7 +43,7 @@ from distconsole.model.requests import Check, Level
 
 NEVER_COVERED = (
     "traffic over RDMA",
-    "GPUs under a load of minutes: heat, power, wrong results",
+    "GPUs under a load: heat, power, PCIe, wrong results",
     "data sets",
 )
 MAX_REASONS = 6
@@ -159,7 +159,11 @@ def find_unmade(
             f"{count_text(len(checks), 'check')} could not be made: {reason}",
             dict.fromkeys(host for host, _ in places),
             seen=join_some(checks),
-            hint=_hint(reason),
+            hint="distconsole check --only net says which and what to do"
+            if BROKEN in reason
+            else "the same check once more, to its end"
+            if reason == CANCELLED
+            else "give more time with --budget, or leave them out with --skip",
             check=INCOMPLETE,
         )
     yield from _find_silence(cells, why, only)
@@ -202,14 +206,6 @@ def _nothing(of: str, hosts: Sequence[str], reasons: Sequence[str]) -> Finding:
         hint="distconsole check --explain GROUP says what checks are about; --level full has all",
         check=INCOMPLETE,
     )
-
-
-def _hint(reason: str) -> str:
-    if BROKEN in reason:
-        return "distconsole check --only net says which and what to do"
-    if reason == CANCELLED:
-        return "the same check once more, to its end"
-    return "give more time with --budget, or leave them out with --skip"
 
 
 def _explains(why: str, findings: Sequence[Finding]) -> bool:

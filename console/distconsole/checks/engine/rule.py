@@ -182,7 +182,9 @@ def judge(
     unjudged = {
         name: Missing(each.outcome, each.why) for each in reversed(left_out) for name in each.hosts
     }
-    findings = [_in_order(each, rule.id, view.everyone) for each in merge_alike(findings)]
+    # Those of one severity and summary are one, with what differs by host.
+    alike = by_key(((found.severity, found.summary), found) for found in findings)
+    findings = [_in_one(each, rule.id, view.everyone) for each in alike.values()]
     worst = _worst_by_host(findings, view.everyone)
     for host in every:
         name = host.name
@@ -193,12 +195,6 @@ def judge(
         verdicts.add_cell(name, rule.id, cell)
     verdicts.findings += findings
     return findings
-
-
-def _in_order(finding: Finding, check: str, everyone: Sequence[str]) -> Finding:
-    found = set(finding.hosts)
-    hosts = tuple(name for name in everyone if name in found)
-    return msgspec.structs.replace(finding, check=finding.check or check, hosts=hosts)
 
 
 def _worst_by_host(findings: Iterable[Finding], everyone: Sequence[str]) -> dict[str, Missing]:
@@ -213,15 +209,9 @@ def _worst_by_host(findings: Iterable[Finding], everyone: Sequence[str]) -> dict
     return cells
 
 
-def merge_alike(findings: Iterable[Finding]) -> list[Finding]:
-    """Return ``findings``, those of the same severity and summary in one, with what differs by host."""
-    alike = by_key(((found.severity, found.summary), found) for found in findings)
-    return [_in_one(each) for each in alike.values()]
-
-
-def _in_one(findings: Sequence[Finding]) -> Finding:
+def _in_one(findings: Sequence[Finding], check: str, everyone: Sequence[str]) -> Finding:
     hosts = tuple(dict.fromkeys(name for found in findings for name in found.hosts))
-    names, first = name_hosts(hosts), findings[0]
+    names, first, found_on = name_hosts(hosts), findings[0], set(hosts)
     seen, hint = first.seen, first.hint.replace(HERE, names)
     if len({found.seen for found in findings}) > 1:
         seen = list_some([f"{name_hosts(f.hosts)}: {f.seen}" for f in findings if f.seen])
@@ -232,7 +222,8 @@ def _in_one(findings: Sequence[Finding]) -> Finding:
     changes = {name: change for cure in cures for name, change in cure.hosts.items()}
     return msgspec.structs.replace(
         first,
-        hosts=hosts,
+        check=first.check or check,
+        hosts=tuple(name for name in everyone if name in found_on),
         summary=first.summary.replace(HERE, names),
         seen=seen,
         expected=first.expected.replace(HERE, names),

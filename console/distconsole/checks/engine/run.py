@@ -18,9 +18,9 @@ from distconsole.checks.engine.catalogue import (
 )
 from distconsole.checks.engine.report import make_report, write_files
 from distconsole.checks.engine.rule import Rule, Verdicts, judge
-from distconsole.checks.engine.target import PlanLaunch
+from distconsole.checks.engine.targeting import Targeting
 from distconsole.checks.facts.evidence import CANCELLED, UNREACHED, HostEvidence, Missing, Outcome
-from distconsole.checks.facts.gpu import GpuFacts, GpuLoadFacts
+from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.jobs import MpiSshFacts, MungeFacts, StepFacts
 from distconsole.checks.facts.network import BandwidthFacts, NameFacts, ReachFacts
 from distconsole.checks.facts.node import Facts, LifeFacts, SshFacts
@@ -30,7 +30,7 @@ from distconsole.checks.gather import engine_jobs, pair_bandwidth, reachability
 from distconsole.checks.gather.collective import Sweep
 from distconsole.checks.gather.context import CheckContext, expected_of
 from distconsole.checks.gather.engine_jobs import StartJob
-from distconsole.checks.gather.loads import load_gpus, measure_folders
+from distconsole.checks.gather.loads import measure_folders
 from distconsole.checks.gather.local_facts import (
     ask_names,
     end_imports,
@@ -39,6 +39,7 @@ from distconsole.checks.gather.local_facts import (
     step_limits,
 )
 from distconsole.checks.gather.reaching import connect, leave_out, note_life
+from distconsole.checks.gather.short_run import short_run
 from distconsole.checks.rules.network.ssh import REACHING
 from distconsole.model.events import (
     CheckEnded,
@@ -75,7 +76,6 @@ STAGES = (
     Stage("slurm.limits", (StepFacts,), lambda each: step_limits(each, os.environ)),
     Stage("os.peer_names", (NameFacts,), ask_names),
     Stage("fs.speed", (SpeedFacts,), measure_folders),
-    Stage("gpu.pcie_load", (GpuLoadFacts,), load_gpus),
     REACH,
 )
 """One after the other; then come the jobs, and the bandwidth between pairs."""
@@ -87,9 +87,9 @@ def run_check(
     session: Session,
     clock: Callable[[], float] = PERSON.working_seconds,
     baselines: Baselines | None = None,
-    start: StartJob | None = None,
+    start: StartJob = short_run,
     sweep: Sweep | None = None,
-    plan: PlanLaunch | None = None,
+    plan: Targeting | None = None,
     began: float | None = None,
 ) -> Iterator[Event]:
     """Judge the hosts of ``session``, and compare them with their ``baselines``.
@@ -97,7 +97,7 @@ def run_check(
     Args:
         clock: Monotonic seconds; by default without the time in which a login waits for a person.
         baselines: Baselines of the hosts; None compares with nothing.
-        start: How a short job is started; without it there is none.
+        start: How a short job is started.
         sweep: Cases of collective jobs in place of those of the level.
         plan: Plans the launch to check; None without one.
         began: Start of the operator's wait, by ``clock``; None takes this moment.
@@ -142,9 +142,9 @@ class _Checking:
     rules: Sequence[Rule]
     """Those of ``wanted`` that are not left out."""
     waited_since: float
-    start: StartJob | None = None
+    start: StartJob
     sweep: Sweep | None = None
-    plan: PlanLaunch | None = None
+    plan: Targeting | None = None
     verdicts: Verdicts = field(default_factory=Verdicts)
     judged: set[str] = field(default_factory=set)
     going: dict[str, tuple[float, tuple[type[Facts], ...]]] = field(default_factory=dict)
@@ -301,10 +301,6 @@ class _Checking:
     def _wanted_jobs(self) -> Iterator[_Job]:
         context, sweep, start = self.context, self.sweep, self.start
         for engine in engine_jobs.ENGINES:
-            if start is None:
-                why = "there is nobody here who starts jobs"
-                context.mark_missing((engine.kind,), Outcome.SKIPPED, why)
-                continue
             run = partial(engine_jobs.run_engine, context, engine, start, sweep)
             yield _Job(engine.stage, engine.kind, run)
         yield _Job("mpi.ssh", MpiSshFacts, partial(engine_jobs.mpirun, context))

@@ -1,17 +1,12 @@
-"""The launch that is checked, as planned: what each host would start, in what, with which variables.
-
-The plan is made where runs are planned; the check gets it as a ``PlanLaunch``.
-"""
+"""The launch that is checked, as planned: what each host would start, in what, with which variables."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from distconsole.model.cluster import Host
 from distconsole.model.job import ScriptTraits
 from distconsole.model.reports import TargetHost, TargetReport
-from distconsole.session import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +139,3 @@ class Launch:
             for name, host in self.hosts.items()
         )
         return TargetReport(script=self.path, hosts=tuple(hosts), **shared)
-
-
-PlanLaunch = Callable[[Session, Sequence[Host]], Launch]
-"""Returns the launch; one that ``run`` would refuse says so."""

@@ -1,4 +1,4 @@
-"""What nodes say of GPUs, at rest and while something is copied to them, and of RDMA adapters."""
+"""What nodes say of GPUs and of RDMA adapters."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ class Gpu(Facts, frozen=True, kw_only=True):
     mig_next: int | None = None
     instances: tuple[int, ...] = ()
     compute_mode: int | None = None
-    persistence: int | None = None
     processes: tuple[Who, ...] = ()
 
 
@@ -93,68 +92,6 @@ class GpuFacts(Facts, frozen=True, kw_only=True):
     def models(self) -> dict[int, str]:
         """The model of each GPU by its index; empty if the driver does not report it."""
         return {gpu.index: gpu.name or "" for gpu in self.gpus}
-
-
-class NvLink(Facts, frozen=True, kw_only=True):
-    """A link before copies to another GPU and after; errors are what its counters grew by."""
-
-    link: int
-    up_before: bool = True
-    up: bool = True
-    replays: int | None = None
-    recoveries: int | None = None
-    flit_errors: int | None = None
-    data_errors: int | None = None
-
-
-class LoadedGpu(Facts, frozen=True, kw_only=True):
-    """A GPU that was loaded, or why it was not.
-
-    Attributes:
-        skipped: Why nothing was copied to it; ``process`` is who uses it.
-        error: CUDA's error instead.
-        width: The most lanes at once while copies went on; ``width_max`` is what card and slot can.
-        generation: Likewise, PCIe's.
-        to_device: Bytes a second, and so are ``from_device`` and ``to_peer``.
-        counted: The GPU's own count of what reached it, bytes a second.
-        clock_reasons: Bits of nvmlClocksEventReason that were set most of the time.
-        replays: How often PCIe had to send again.
-        peer: The GPU that it copied to over NVLink.
-        peer_error: CUDA's error to that instead.
-    """
-
-    index: int
-    uuid: str | None = None
-    skipped: str = ""
-    process: Who | None = None
-    error: str = ""
-    width: int | None = None
-    width_max: int | None = None
-    generation: int | None = None
-    generation_max: int | None = None
-    to_device: int | None = None
-    from_device: int | None = None
-    counted: int | None = None
-    clock_reasons: int = 0
-    replays: int | None = None
-    peer: int | None = None
-    to_peer: int | None = None
-    peer_error: str = ""
-    links: tuple[NvLink, ...] = ()
-
-    @property
-    def measured(self) -> bool:
-        return self.to_device is not None
-
-    @property
-    def links_up(self) -> int:
-        return sum(link.up for link in self.links)
-
-
-class GpuLoadFacts(Facts, frozen=True, kw_only=True):
-    group: ClassVar[str] = "gpu_load"
-    leans_on = (GpuFacts,)
-    gpus: tuple[LoadedGpu, ...] = ()
 
 
 class RdmaPort(Facts, frozen=True, kw_only=True):

@@ -67,13 +67,6 @@ class HorovodCollFacts(CollFacts, frozen=True, kw_only=True):
     leans_on = (ReachFacts, NetFacts, HorovodFacts, GpuFacts)
 
 
-class HorovodMpiFacts(CollFacts, frozen=True, kw_only=True):
-    """The same by Horovod over MPI, if it has both controllers."""
-
-    group: ClassVar[str] = "coll_horovod_mpi"
-    leans_on = (ReachFacts, NetFacts, HorovodFacts, MpiFacts, GpuFacts)
-
-
 class MpiCollFacts(CollFacts, frozen=True, kw_only=True):
     """The same by mpirun; its ranks call MPI itself."""
 

@@ -45,7 +45,6 @@ class NetAddress(Facts, frozen=True, kw_only=True):
 
 
 class NetInterface(Facts, frozen=True, kw_only=True):
-    mtu: int | None = None
     state: str | None = None
     speed_mbit: int | None = None
 

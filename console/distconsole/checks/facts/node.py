@@ -102,7 +102,6 @@ class OsFacts(Facts, frozen=True, kw_only=True):
     group: ClassVar[str] = "os"
     hostname: str
     fqdn: str = ""
-    machine_id: str | None = None
     resolution: Resolution = Resolution()
     filesystems: dict[str, Filesystem] = {}
     network_mounts: tuple[MountFacts, ...] = ()
@@ -122,21 +121,11 @@ class OsFacts(Facts, frozen=True, kw_only=True):
     cpu_clocks: CpuClocks = CpuClocks()
     infiniband: tuple[str, ...] = ()
     ends_at_logout: bool | None = None
-    containerised: bool = False
 
     @property
     def busy(self) -> float:
         """How many processes there are for each processor, over the last minute."""
         return self.load1 / max(1, self.cpus)
-
-
-class ShellFacts(Facts, frozen=True, kw_only=True):
-    """By program its path, None if the shell finds none."""
-
-    group: ClassVar[str] = "shell"
-    shell: str = ""
-    noninteractive: dict[str, str | None] | None = None
-    login: dict[str, str | None] | None = None
 
 
 class ContainerFacts(Facts, frozen=True, kw_only=True):
@@ -180,7 +169,6 @@ class TorchFacts(Facts, frozen=True, kw_only=True):
     cuda: str | None = None
     hip: str | None = None
     git: str = ""
-    debug: bool = False
     nccl: str | None = None
     plugins: tuple[str, ...] = ()
     nccl_library: str | None = None

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from distconsole.checks.facts.evidence import View, by_key
+from distconsole.checks.facts.evidence import View, once_a_view
 from distconsole.checks.rules.wording import name_hosts
 from distconsole.config.writing import in_config
 from distconsole.model.findings import Cure, Finding, HostCure, Proof
@@ -30,7 +30,12 @@ def lines_to_type(cure: Cure) -> list[str]:
     if cure.port is not None:
         lines.append(f"MASTER_PORT={cure.port}  # torchrun: --master_port {cure.port}")
     lines += _networks(cure)
-    alike = by_key(("; ".join(_lines_on_host(each)), name) for name, each in cure.hosts.items())
+    alike: dict[str, list[str]] = {}
+    for name, change in cure.hosts.items():
+        words = [exports(change.env)] if change.env else []
+        words += [f"unset {' '.join(change.unset)}"] if change.unset else []
+        words += [change.setup] if change.setup else []
+        alike.setdefault("; ".join(words), []).append(name)
     return lines + [f"on {name_hosts(names)}: {words}" for words, names in alike.items() if words]
 
 
@@ -52,18 +57,14 @@ def _networks(cure: Cure) -> list[str]:
 
 
 def exports(env: Mapping[str, str]) -> str:
-    return "export " + " ".join(f"{name}={_quote(value)}" for name, value in env.items())
-
-
-def _quote(value: str) -> str:
-    """zsh makes a path of ``=eth0``, which ``shlex`` leaves as it is."""
-    return f"'{value}'" if value.startswith("=") and "'" not in value else shlex.quote(value)
-
-
-def _lines_on_host(change: HostCure) -> list[str]:
-    lines = [exports(change.env)] if change.env else []
-    lines += [f"unset {' '.join(change.unset)}"] if change.unset else []
-    return lines + ([change.setup] if change.setup else [])
+    # zsh makes a path of ``=eth0``, which ``shlex`` leaves as it is.
+    words = (
+        f"{name}='{value}'"
+        if value.startswith("=") and "'" not in value
+        else f"{name}={shlex.quote(value)}"
+        for name, value in env.items()
+    )
+    return " ".join(("export", *words))
 
 
 def add_to_hint(hint: str, cure: Cure, before: str = "by hand") -> str:
@@ -106,8 +107,12 @@ def libraries_first(folder: str) -> str:
 
 def by_run(view: View, names: Iterable[str], words: str) -> str:
     """Return ``words`` where ``run`` sets these variables last on every host: no setup command does."""
-    setups = " ".join(host.host.setup or "" for host in view.hosts)
-    return "" if any(name in setups for name in names) else words
+    return "" if any(name in _setups(view) for name in names) else words
+
+
+@once_a_view
+def _setups(view: View) -> str:
+    return " ".join(host.host.setup or "" for host in view.hosts)
 
 
 def on_network(network: str) -> dict[str, str]:

@@ -6,6 +6,7 @@ import re
 import secrets
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,8 +16,8 @@ from distconsole.checks.facts.jobs import RankReport
 from distconsole.checks.facts.network import ReachFacts, matrix_of
 from distconsole.checks.facts.node import OsFacts
 from distconsole.checks.fixes.cures import OMPI, attach_proof, mca_env
-from distconsole.checks.fixes.launch_proofs import LAUNCH_PROVERS, join_setup
 from distconsole.checks.fixes.trying import (
+    LAUNCH_PROVERS,
     TRIAL_SECONDS,
     WORDS,
     ProofHosts,
@@ -27,6 +28,7 @@ from distconsole.checks.fixes.trying import (
     all_hosts,
     change_for,
     changes,
+    join_setup,
 )
 from distconsole.checks.gather.collective import case
 from distconsole.checks.gather.context import MASTER_PORT, CheckContext
@@ -34,7 +36,7 @@ from distconsole.checks.gather.engine_jobs import EngineJob, StartJob, env_of, p
 from distconsole.checks.rules.software.ranks import DONE, NOT_STARTED, last_stage, reason
 from distconsole.errors import ConsoleError
 from distconsole.model.cluster import Host
-from distconsole.model.findings import Cure, Finding, HostCure, Severity
+from distconsole.model.findings import Finding, HostCure, Severity
 from distconsole.model.requests import LauncherName
 
 MAX_PROOFS = 4
@@ -60,7 +62,7 @@ BEFORE_TORCH = (NOT_STARTED, "started")
 
 
 def prove(
-    context: CheckContext, findings: Sequence[Finding], start: StartJob | None
+    context: CheckContext, findings: Sequence[Finding], start: StartJob
 ) -> Iterator[tuple[str, dict[int, Finding] | None]]:
     """Try cures: yield a check with None before, and then, by place in ``findings``, each result."""
     bad = (Severity.WARN, Severity.FAIL)
@@ -76,21 +78,15 @@ def prove(
         blamed = {name for found in findings for name in found.hosts if found.check != check}
         bench = ProofHosts(context, start, frozenset(blamed))
         yield check, None
-        tried = _try_cure(bench, check, [findings[place] for place in places])
+        tried = None
+        with suppress(ConsoleError):  # a host that went away is a finding by itself
+            tried = PROVERS[check](bench, [findings[place] for place in places])
         proven = {
             place: attach_proof(findings[place], tried.proof)
             for place in (places if tried is not None else ())
             if tried is not None and set(tried.hosts) & set(findings[place].hosts)
         }
         yield check, proven
-
-
-def _try_cure(bench: ProofHosts, check: str, findings: Sequence[Finding]) -> ProofOnHosts | None:
-    try:
-        return PROVERS[check](bench, findings)
-    except ConsoleError:
-        # A host that went away meanwhile says nothing of the cure, and is a finding by itself.
-        return None
 
 
 def _by_gloo(bench: ProofHosts, findings: Sequence[Finding]) -> ProofOnHosts | None:
@@ -138,17 +134,15 @@ def _by_library(bench: ProofHosts, findings: Sequence[Finding]) -> ProofOnHosts 
 
 def _by_variables(bench: ProofHosts, findings: Sequence[Finding]) -> ProofOnHosts | None:
     """Whatever library reads the variable that is wrong: Gloo, or Open MPI."""
-    names = {name for found in findings if found.cure for name in _variables_of(found.cure)}
+    names = set[str]()
+    for cure in [found.cure for found in findings if found.cure]:
+        changed = (name for host in cure.hosts.values() for name in (*host.env, *host.unset))
+        names |= {*cure.env, *cure.unset, *mca_env(cure), *changed}
     if names & {GLOO_NAME, "TP_SOCKET_IFNAME"}:
         return _by_gloo(bench, findings)
     if any(name.startswith(OMPI) for name in names):
         return _by_mpirun(bench, findings)
     return None
-
-
-def _variables_of(cure: Cure) -> list[str]:
-    changed = [name for change in cure.hosts.values() for name in (*change.env, *change.unset)]
-    return [*cure.env, *cure.unset, *mca_env(cure), *changed]
 
 
 def _by_other_network(bench: ProofHosts, findings: Sequence[Finding]) -> ProofOnHosts | None:
@@ -175,7 +169,7 @@ def _compare_ranks(
     without: Trial | None = None,
     words: str = "",
 ) -> ProofOnHosts | None:
-    if not hosts or bench.start is None:
+    if not hosts:
         return None
     trial = partial(_run_ranks, bench, launcher, hosts, by_hand=by_hand, linked=linked)
     by = "mpirun" if launcher is LauncherName.MPI else "Gloo"
@@ -265,7 +259,6 @@ def _run_ranks(
         NETWORK if by_hand else (),
         lambda: enough.is_set() or context.given_up.is_set(),
     )
-    assert bench.start is not None
     answer = bench.start(context.session, job)
     shown = judge_ranks(answer.ranks, answer.said, len(hosts), context.clock() - began)
     bad = [rank for ranks in answer.ranks.values() for rank in ranks if rank.exit_code != 0]

@@ -69,7 +69,14 @@ def work_for(
         "seed": secrets.randbelow(1 << 30),
         "timeout_seconds": timeout_seconds,
         "world_size": world,
-        "cases": _few(timed) if sweep is None else _each_type(sweep),
+        "cases": _few(timed)
+        if sweep is None
+        else [
+            case(op, dtype, ODD_ELEMENTS, 0)
+            for dtype in sweep.dtypes[1:]
+            for op in sweep.ops
+            if op != "barrier"
+        ],
         "sweep": sweep
         and {
             "ops": sweep.ops,
@@ -82,29 +89,20 @@ def work_for(
 
 
 def _few(timed: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Return every type once, then sizes of the operation that training uses."""
+    """Return every type once, then sizes of the operation that training uses, the large ones a few times."""
     types = ("float32", "float64", "int64", "float16", "bfloat16")
     found = [case("all_reduce", dtype, ODD_ELEMENTS, 0) for dtype in types]
     operations = ("all_reduce_max", "broadcast", "all_gather")
     found += [case(operation, "float32", ODD_ELEMENTS, 0) for operation in operations]
-    found += [case("all_reduce", "float32", size, _iterations(size)) for size in timed]
+    for size in timed:
+        iterations = 20 if size <= 1 << 14 else 5 if size <= 1 << 20 else 3
+        found.append(case("all_reduce", "float32", size, iterations))
     return found
-
-
-def _each_type(sweep: Sweep) -> list[dict[str, Any]]:
-    ops = [op for op in sweep.ops if op != "barrier"]
-    return [case(op, dtype, ODD_ELEMENTS, 0) for dtype in sweep.dtypes[1:] for op in ops]
 
 
 def case(op: str, dtype: str, elements: int, iterations: int) -> dict[str, Any]:
     """Return one operation as the ranks take it; none of ``iterations`` is timed."""
     return {"op": op, "dtype": dtype, "elements": elements, "iterations": iterations}
-
-
-def _iterations(elements: int) -> int:
-    if elements <= 1 << 14:
-        return 20
-    return 5 if elements <= 1 << 20 else 3
 
 
 def job_seconds(

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from distconsole.checks.facts.evidence import HostEvidence, Outcome
+from distconsole.checks.facts.evidence import LOST, HostEvidence, Outcome
 from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.jobs import (
     CollFacts,
     HorovodCollFacts,
-    HorovodMpiFacts,
     MpiCollFacts,
     MpiSshFacts,
     RankReport,
@@ -30,12 +29,12 @@ from distconsole.checks.gather.collective import (
 )
 from distconsole.checks.gather.context import CheckContext, add_answer
 from distconsole.checks.gather.local_facts import serving
-from distconsole.checks.gather.reaching import find_dead_links, leave_out_for
+from distconsole.checks.gather.reaching import find_dead_links, leave_out
 from distconsole.checks.gather.transports import MPI_SAYS_ITS_WAYS
 from distconsole.errors import ConsoleError, NodeError, PlanError
 from distconsole.model.cluster import Host
 from distconsole.model.findings import HostCure
-from distconsole.model.requests import LauncherName, Level
+from distconsole.model.requests import LauncherName
 from distconsole.session import Session
 
 MPIRUN_SECONDS = 15.0
@@ -103,7 +102,6 @@ class JobEngine:
         everywhere: Whether all hosts must have it, or the job goes on without those that do not.
         mpirun: Whether mpirun starts the ranks.
         env: Variables that choose the engine's transport.
-        brief: Whether a few cases suffice at every level.
         timed: Elements of the timed all-reduces without a sweep.
     """
 
@@ -115,7 +113,6 @@ class JobEngine:
     everywhere: bool = True
     mpirun: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
-    brief: bool = False
     timed: tuple[int, ...] = (1 << 20,)  # short ones would have to wait for Horovod's cycles
 
 
@@ -138,15 +135,6 @@ def _without_mpi(evidence: HostEvidence) -> str:
     return "" if facts and facts.present else "no mpirun"
 
 
-def _without_both(evidence: HostEvidence) -> str:
-    facts = evidence.find(HorovodFacts)
-    built = facts.built if facts else None
-    why = _without_horovod(evidence) or _without_mpi(evidence)
-    return why or (
-        "" if built and built.get("mpi") and built.get("gloo") else "one controller only"
-    )
-
-
 TORCH = JobEngine(
     LauncherName.TORCH,
     "torch",
@@ -159,16 +147,6 @@ TORCH = JobEngine(
 HOROVOD = JobEngine(
     LauncherName.HOROVOD, "Horovod", "horovod.init", HorovodCollFacts, _without_horovod
 )
-HOROVOD_BY_MPI = JobEngine(
-    LauncherName.HOROVOD,
-    "Horovod with both controllers",
-    "horovod.by_mpi",
-    HorovodMpiFacts,
-    _without_both,
-    mpirun=True,
-    env={"HOROVOD_CONTROLLER": "mpi"},
-    brief=True,
-)
 MPI = JobEngine(
     LauncherName.MPI,
     "mpirun",
@@ -178,7 +156,7 @@ MPI = JobEngine(
     mpirun=True,
     env=MPI_SAYS_ITS_WAYS,
 )
-ENGINES = (TORCH, HOROVOD, HOROVOD_BY_MPI, MPI)
+ENGINES = (TORCH, HOROVOD, MPI)
 
 
 def run_engine(
@@ -209,7 +187,8 @@ def run_engine(
             facts = _facts(engine, job, answer, answer.ranks.get(name, ()), timeout)
             context.hosts[name].add_facts(facts)
     if lost := find_dead_links(context, names):
-        leave_out_for(context, engine.kind, names, lost)
+        why = f"{', '.join(lost)} stopped answering while it went on {LOST}"
+        leave_out(context, engine.kind, names, why)  # no fault of the others
     yield from names
 
 
@@ -227,7 +206,6 @@ def _make_job(
         for host in hosts
     )
     world = sum(host.slots or 1 for host in placed)
-    level = Level.STANDARD if engine.brief else context.request.level
     env = env_of(context)
     fixed = _port_of_launch(context, hosts[0])
     if fixed is not None and engine is TORCH:
@@ -242,7 +220,7 @@ def _make_job(
         _backend(context, placed) if engine is TORCH else engine.launcher.value,
         placed,
         {
-            **work_for(level, sweep, seconds, timeout, world, engine.timed),
+            **work_for(context.request.level, sweep, seconds, timeout, world, engine.timed),
             **({"preloaded": context.torch_token} if serving(context) else {}),
         },
         seconds,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -28,7 +29,6 @@ from distconsole.checks.facts.node import (
     OsFacts,
     ProcFacts,
     PythonFacts,
-    ShellFacts,
     ShmFacts,
     TorchFacts,
 )
@@ -70,7 +70,7 @@ MANY_HOSTS, FEW_PINGS = 32, 3
 
 PYTHON_KINDS: tuple[type[Facts], ...] = (PythonFacts, TorchFacts, HorovodFacts, EnvFacts)
 KINDS: tuple[type[Facts], ...] = (
-    *(OsFacts, ShellFacts, ContainerFacts, MpiFacts, GpuFacts),
+    *(OsFacts, ContainerFacts, MpiFacts, GpuFacts),
     *(PortFacts, ProcFacts, ImportFacts, KernelFacts),
     *(FabricFacts, ShmFacts, SlurmFacts, NetFacts, ScriptFacts, FolderFacts, BetweenFacts),
 )
@@ -80,7 +80,6 @@ NOT_ALWAYS = {
     "port": ELSEWHERE,
     "folders": NOTHING_WRITTEN,
     "container": "no container is named: --container",
-    "shell": "the ranks run in a container",
 }
 """Groups of which not every host is asked, and why not."""
 
@@ -168,13 +167,15 @@ def _questions(
         first = next(iter(context.launch.hosts), first)
     deep = context.request.level is Level.FULL
     quick = context.request.level is Level.QUICK
-    shell = interpreter(context, host)
+    shell, paths = interpreter(context, host), [host.node_dir or NODE_FOLDERS]
+    if context.launch is not None and not context.launch.brought:
+        paths.append(context.launch.workdir)
     if needed & set(PYTHON_KINDS):
         load = not quick and HorovodFacts in needed
         yield "python_env", "python_env", {**shell, "load": load}
     arguments: dict[str, dict[str, Any]] = {
         "os": {
-            "paths": watched_folders(context.launch, host),
+            "paths": paths,
             "patience_seconds": FOLDER_SECONDS[context.request.level],
         },
         "mpi": {"setup": host.setup, "container": host.container},
@@ -197,7 +198,7 @@ def _questions(
         "folders": touch_question(context.launch),
     }
     without = {"port"} if host.name != first or not ports_of(context) else set()
-    without |= {"shell"} if host.container else {"container"}
+    without |= set() if host.container else {"container"}
     if context.launch is None and not deep:
         without.add("folders")
     for kind in KINDS:
@@ -217,12 +218,6 @@ def end_imports(context: CheckContext) -> None:
     """End the processes with torch that stayed."""
     if serving(context):
         context.stop(context.reached(), "import.end", context.torch_token, END_SECONDS)
-
-
-def watched_folders(launch: Launch | None, host: Host) -> list[str]:
-    """Return the folders whose room and mount are of interest beside the usual ones."""
-    own = [host.node_dir or NODE_FOLDERS]
-    return own if launch is None or launch.brought else [*own, launch.workdir]
 
 
 def touch_question(launch: Launch | None) -> dict[str, Any]:
@@ -358,7 +353,10 @@ def exchange_credentials(context: CheckContext) -> Iterator[str]:
 def step_limits(context: CheckContext, environ: Mapping[str, str]) -> Iterator[str]:
     """Ask for the limits inside a step on every host of the allocation that we stand in."""
     job = environ.get("SLURM_JOB_ID", "")
-    nodes = _nodes_of(environ.get("SLURM_JOB_NODELIST", ""))
+    nodes = set[str]()
+    with suppress(RangeError):
+        parts = split_list(environ.get("SLURM_JOB_NODELIST", ""))
+        nodes = {name for part in parts for name in expand(part)}
     names: dict[str, str] = {}
     for host in _on_slurm(context, StepFacts):
         slurm = context.hosts[host.name].find(SlurmFacts)
@@ -379,13 +377,6 @@ def step_limits(context: CheckContext, environ: Mapping[str, str]) -> Iterator[s
         lambda evidence, answer: add_answer(evidence, StepFacts, {"job": job, **answer}),
     )
     context.mark_missing((StepFacts,), Outcome.COULD_NOT_RUN, NO_SLURM)
-
-
-def _nodes_of(nodelist: str) -> set[str]:
-    try:
-        return {name for part in split_list(nodelist) for name in expand(part)}
-    except RangeError:
-        return set()
 
 
 def _on_slurm(context: CheckContext, kind: type[Facts]) -> list[Host]:

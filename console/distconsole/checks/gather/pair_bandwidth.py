@@ -108,7 +108,9 @@ class _Measuring:
             yield _progress(self.context, self.streams[pair], number, self.rounds)
 
     def repeat_suspects(self) -> Iterator[str | PairProgress]:
-        suspects = _suspects(self.streams)
+        rates = {pair: s.gbit_s for pair, s in self.streams.items() if s.gbit_s is not None}
+        slow = SLOW_SHARE * usual(rates, max) if len(rates) > 1 else 0.0
+        suspects = [pair for pair, rate in rates.items() if rate < slow]
         others = [pair for pair in self.streams if pair not in suspects]
         for pairs in _matchings(suspects):
             yield from self.stream(pairs, self.rounds)
@@ -133,14 +135,6 @@ class _Measuring:
         seconds = STREAM_SECONDS + ANSWER_SECONDS
         for outcome in self.listeners.ask(senders, "net.bandwidth", seconds, stream):
             yield _read_stream(outcome, target_of[outcome.host])
-
-
-def _suspects(streams: dict[Pair, TimedStream]) -> list[Pair]:
-    rates = {pair: s.gbit_s for pair, s in streams.items() if s.gbit_s is not None}
-    if len(rates) < 2:
-        return []
-    slow = SLOW_SHARE * usual(rates, max)
-    return [pair for pair, rate in rates.items() if rate < slow]
 
 
 def _matchings(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:

@@ -174,7 +174,9 @@ def _try_network(
         doubtful = _doubtful(found, targets)
         if doubtful and context.left(2 * AGAIN_SECONDS) >= 2 * AGAIN_SECONDS:
             again = yield from _connect_all(context, doubtful, listeners, AGAIN_SECONDS)
-            found = _replace_tries(found, again)
+            for name, tried in again.items():
+                newer = {(edge.target, edge.port): edge for edge in tried}
+                found[name] = tuple(newer.get((e.target, e.port), e) for e in found[name])
             if first:
                 edges = [edge for name in again for edge in found[name]]
                 yield _progress(context, edges)
@@ -254,14 +256,6 @@ def _doubtful(found: Tried, targets: Targets) -> Targets:
         if bad:
             doubtful[name] = [target for target in targets[name] if target["id"] in bad]
     return doubtful
-
-
-def _replace_tries(first: Tried, second: Tried) -> Tried:
-    whole = dict(first)
-    for name, edges in second.items():
-        newer = {(edge.target, edge.port): edge for edge in edges}
-        whole[name] = tuple(newer.get((edge.target, edge.port), edge) for edge in first[name])
-    return whole
 
 
 def _edges(

@@ -6,7 +6,7 @@ import queue
 import threading
 from collections.abc import Iterable, Iterator
 
-from distconsole.checks.facts.evidence import LOST, HostEvidence, Outcome
+from distconsole.checks.facts.evidence import HostEvidence, Outcome
 from distconsole.checks.facts.node import Facts, LifeFacts, SshFacts
 from distconsole.checks.gather.context import CheckContext
 from distconsole.errors import AgentEndedError, NodeError
@@ -120,14 +120,6 @@ def find_dead_links(context: CheckContext, names: Iterable[str]) -> list[str]:
         for name, link in context.links.items()
         if name in wanted and (name in context.lost or not link.connected)
     ]
-
-
-def leave_out_for(
-    context: CheckContext, kind: type[Facts], hosts: Iterable[str], lost: Iterable[str]
-) -> None:
-    """Drop the results of a job: some of its hosts died, which is no fault of the others."""
-    why = f"{', '.join(lost)} stopped answering while it went on {LOST}"
-    leave_out(context, kind, hosts, why)
 
 
 def leave_out(context: CheckContext, kind: type[Facts], hosts: Iterable[str], why: str) -> None:

@@ -9,14 +9,12 @@ from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.jobs import (
     CollFacts,
     HorovodCollFacts,
-    HorovodMpiFacts,
     MpiCollFacts,
 )
-from distconsole.checks.facts.node import OsFacts
 from distconsole.model.reports import CollectiveReport, VerifiedReport
 
 SPLIT_OPS = ("all_gather", "reduce_scatter", "all_to_all")
-KINDS: tuple[type[CollFacts], ...] = (CollFacts, HorovodCollFacts, HorovodMpiFacts, MpiCollFacts)
+KINDS: tuple[type[CollFacts], ...] = (CollFacts, HorovodCollFacts, MpiCollFacts)
 
 
 def bus_factor(op: str, ranks: int) -> float:
@@ -107,11 +105,3 @@ def left_out_of(view: View) -> tuple[str, ...]:
         for op, dtype, elements in said.get("left_out", ())
     )
     return tuple(dict.fromkeys(words))
-
-
-BUSY = 2.0
-"""Processes for each processor, over the last minute."""
-
-
-def busy_hosts(view: View) -> dict[str, float]:
-    return {name: os.busy for name, os in view.of(OsFacts).items() if os.busy > BUSY}

@@ -105,7 +105,8 @@ def _pick_all(view: View, nodes: Mapping[str, Node], ways: Ways) -> Iterator[_Pi
     for engine in _present(view):
         for start, placed in ((Start.RUN, by_run), (Start.HAND, nodes)):
             if engine in UNFORESEEN:
-                placed = {name: placed[name] for name in placed if _family(view, name) == engine}
+                mpis = view.of(MpiFacts)
+                placed = {n: placed[n] for n in placed if n in mpis and mpis[n].family == engine}
             if engine is Engine.HOROVOD and start is Start.HAND:
                 picks = _by_horovodrun(placed, ways)
             else:
@@ -117,7 +118,11 @@ def run_variables(
     chosen: Mapping[str, HostEndpoint], nodes: Mapping[str, Node]
 ) -> dict[str, dict[str, str]]:
     """Return by host the variables by which ``distconsole run`` names the interface to every engine."""
-    subnets = (_subnet(nodes[name], each) for name, each in chosen.items() if name in nodes)
+    subnets = (
+        str(nodes[name].network(each.address) or f"{each.address}/32")
+        for name, each in chosen.items()
+        if name in nodes
+    )
     networks = ",".join(dict.fromkeys(each for each in subnets if ":" not in each))
     found: dict[str, dict[str, str]] = {}
     for name, endpoint in chosen.items():
@@ -127,9 +132,7 @@ def run_variables(
         loopback = endpoint.address.startswith("127.")
         found[name] = {gloo.VARIABLE: nic, horovod.VARIABLE: nic}
         if not loopback:
-            found[name] |= {
-                nccl.VARIABLE: f"={nic}",
-            }
+            found[name][nccl.VARIABLE] = f"={nic}"
         if not loopback and networks:
             found[name] |= {
                 f"OMPI_MCA_{open_mpi.INCLUDE}": networks,
@@ -205,11 +208,6 @@ def _present(view: View) -> list[Engine]:
         **{engine: engine.value in families for engine in UNFORESEEN},
     }
     return [engine for engine, present in there.items() if present]
-
-
-def _family(view: View, host: str) -> str:
-    found = view.of(MpiFacts).get(host)
-    return found.family if found is not None else ""
 
 
 def _nccl(node: Node) -> tuple[Pick, ...]:
@@ -354,8 +352,3 @@ def _by_horovodrun(nodes: Mapping[str, Node], ways: Ways) -> Mapping[str, tuple[
             ways.way(source.name, target.name, address).open is not False
         ),
     )
-
-
-def _subnet(node: Node, endpoint: HostEndpoint) -> str:
-    network = node.network(endpoint.address)
-    return str(network) if network is not None else f"{endpoint.address}/32"

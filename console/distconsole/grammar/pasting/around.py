@@ -93,9 +93,11 @@ def take_out(words: list[str]) -> tuple[list[str], tuple[tuple[str, str], ...]]:
             rows.append((" ".join(words[at:end]), KEPT))
         elif word in ("<", "</dev/null"):
             end += word == "<"
-            rows.append(
-                (_no_input(" ".join(words[at:end])), "nothing: ranks have no standard input")
-            )
+            shown = " ".join(words[at:end])
+            if not shown.endswith("/dev/null"):
+                cure = "a file's name as the script's argument"
+                raise UsageError(f"{shown}: ranks have no standard input", cure)
+            rows.append((shown, "nothing: ranks have no standard input"))
         elif word == "&" and end == len(words):
             rows.append((word, BY_ITSELF))
         elif word in JOINS or word[-1:] == ";":
@@ -108,14 +110,6 @@ def take_out(words: list[str]) -> tuple[list[str], tuple[tuple[str, str], ...]]:
             kept.append(word)
         at = end
     return kept, tuple(rows)
-
-
-def _no_input(shown: str) -> str:
-    if not shown.endswith("/dev/null"):
-        raise UsageError(
-            f"{shown}: ranks have no standard input", "a file's name as the script's argument"
-        )
-    return shown
 
 
 def take_options(word: str, words: list[str], found: Pasted) -> tuple[Pasted, list[str], bool]:
@@ -132,17 +126,13 @@ def take_options(word: str, words: list[str], found: Pasted) -> tuple[Pasted, li
             if letter == "m":
                 return found, [rest, *words] if rest else words, True
             if letter in ("X", "W"):
-                value, words = (rest, words) if rest else _value_of(word, option, words)
+                if not rest and not words:
+                    raise UsageError(f"{word} {option} lacks its value", "such as: -W ignore")
+                value, words = (rest, words) if rest else (words[0], words[1:])
                 found = _with_value(found, letter, value)
                 break
             found = _with_flag(found, option, letter)
     return found, words, False
-
-
-def _value_of(word: str, option: str, words: list[str]) -> tuple[str, list[str]]:
-    if not words:
-        raise UsageError(f"{word} {option} lacks its value", "such as: -W ignore")
-    return words[0], words[1:]
 
 
 def _with_flag(found: Pasted, option: str, letter: str) -> Pasted:
@@ -160,9 +150,7 @@ def _with_flag(found: Pasted, option: str, letter: str) -> Pasted:
     if not name.startswith("PYTHON"):
         return found.telling(f"-{letter}", name)
     before = dict(found.env).get(name, "0") if letter in "Ov" else "0"
-    value = MORE.get(before, "1")
-    env = tuple(pair for pair in found.env if pair[0] != name)
-    return replace(found, env=(*env, (name, value))).telling(f"-{letter}", f"--env {name}={value}")
+    return found.changing(f"-{letter}", name, MORE.get(before, "1"))
 
 
 def _with_value(found: Pasted, letter: str, value: str) -> Pasted:
@@ -174,7 +162,4 @@ def _with_value(found: Pasted, letter: str, value: str) -> Pasted:
     told = value if letter == "W" else text if equals else "1"
     if letter == "W" and (before := dict(found.env).get(variable)):
         told = f"{before},{value}"
-    env = tuple(pair for pair in found.env if pair[0] != variable)
-    return replace(found, env=(*env, (variable, told))).telling(
-        f"-{letter} {value}", f"--env {variable}={told}"
-    )
+    return found.changing(f"-{letter} {value}", variable, told)

@@ -43,7 +43,9 @@ def finish_accelerate(found: Pasted, given: list[Given]) -> Pasted:
     """
     accelerate, typed = starter_of("accelerate"), {each.name: each for each in given}
     file = typed.pop("config_file", None)
-    path = expand_home(file.value) if file else _default_config()
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    folder = os.environ.get("HF_HOME") or f"{cache}/huggingface"  # as accelerate's config_args.py
+    path = expand_home(file.value if file else f"{folder}/accelerate/default_config.yaml")
     if file or (path.is_file() and "cpu" not in typed):
         found = _read_config(found, accelerate, path, set(typed))
     found = _set_groups(_only_one_kind(found, typed), accelerate)
@@ -64,8 +66,9 @@ def finish_accelerate(found: Pasted, given: list[Given]) -> Pasted:
             found = found.setting(name, value)
     machines = typed.get("num_machines")
     if found.nnodes == "1" and machines is None:
-        rows = ((typed, OF_HOSTS if told == "--nnodes 1" else told) for typed, told in found.rows)
-        found = replace(found, nnodes="", rows=tuple(rows))
+        found = replace(found, nnodes="").retelling(
+            lambda _, told: OF_HOSTS if told == "--nnodes 1" else told
+        )
     return found if found.ranks else replace(found, per_host="gpu")
 
 
@@ -86,17 +89,7 @@ def _see_workdir(found: Pasted) -> Pasted:
     """Return ``found`` with modules of the folder that the ranks start in, which DeepSpeed has them import."""
     before = [value for name, value in found.env if name == "PYTHONPATH"]
     value = ":".join((".", *before[-1:]))
-    env = tuple(pair for pair in found.env if pair[0] != "PYTHONPATH")
-    return replace(found, env=(*env, ("PYTHONPATH", value))).telling(
-        "(the folder that it starts in)", f"--env PYTHONPATH={value}"
-    )
-
-
-def _default_config() -> Path:
-    """Return where accelerate keeps its own (``accelerate/commands/config/config_args.py``)."""
-    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    folder = os.environ.get("HF_HOME") or f"{cache}/huggingface"
-    return expand_home(folder) / "accelerate" / "default_config.yaml"
+    return found.changing("(the folder that it starts in)", "PYTHONPATH", value)
 
 
 def _read_config(found: Pasted, accelerate: Starter, path: Path, typed: set[str]) -> Pasted:
@@ -122,22 +115,15 @@ def _read_config(found: Pasted, accelerate: Starter, path: Path, typed: set[str]
             found = _turn_on(found, "use_parallelism_config", f"{path.name}:{line}")
         if name in ("compute_environment", "distributed_type"):
             found = _choose_kind(found, place, name, value)
+        elif option.kind == ON:
+            shown = f"{place} {value}"
+            found = replace(found, settings=(*found.settings, (name, value, shown)))
         elif (name, value) != ("num_processes", "-1"):
-            found = _apply_key(
-                found, accelerate, Given(option, (place, value), place, (value,)), name
-            )
+            found = apply(found, accelerate, Given(option, (place, value), place, (value,)))
     if any(name == "use_deepspeed" for name, _, _ in found.settings):
         fields += ["mixed_precision"] * precise
         found = found.setting(DEEPSPEED_FIELDS, ",".join(fields).lower())
     return found
-
-
-def _apply_key(found: Pasted, accelerate: Starter, given: Given, name: str) -> Pasted:
-    """Return ``found`` with a key of a file, as if it were typed; its row names the key."""
-    if given.option.kind == ON:
-        shown = f"{given.typed} {given.value}"
-        return replace(found, settings=(*found.settings, (name, given.value, shown)))
-    return apply(found, accelerate, given)
 
 
 def _choose_kind(found: Pasted, place: str, name: str, value: str) -> Pasted:
@@ -187,10 +173,9 @@ def _config_values(path: Path) -> Iterator[tuple[int, str, str, str]]:
         why = getattr(error, "strerror", None) or "it is no text"
         cure = "give the path of accelerate's file on this machine, which is read here"
         raise ConfigError(f"--config_file {path} cannot be read: {why}", cure) from None
-    yield from _json_values(path, text) if path.suffix == ".json" else _yaml_values(path, text)
-
-
-def _json_values(path: Path, text: str) -> Iterator[tuple[int, str, str, str]]:
+    if path.suffix != ".json":
+        yield from _yaml_values(path, text)
+        return
     try:
         told = json.loads(text)
     except ValueError as error:
@@ -289,16 +274,12 @@ def choose_hosts(found: Pasted) -> Pasted:
 def _tell(found: Pasted, became: str) -> Pasted:
     """Return ``found`` with the effect of DeepSpeed's options of hosts together, noted at each of them."""
     vague = {becomes(meaning) for meaning in ("include", "exclude")}
-    rows = (
-        (typed, became if told in vague or is_of_hosts(typed) else told)
-        for typed, told in found.rows
-    )
-    return replace(found, rows=tuple(rows))
 
+    def becomes_now(typed: str, told: str) -> str:
+        word = typed.partition("=")[0].partition(" ")[0].lstrip("-").replace("-", "_")
+        return became if told in vague or word in OF_HOSTS_NAMES else told
 
-def is_of_hosts(typed: str) -> bool:
-    word = typed.partition("=")[0].partition(" ")[0].lstrip("-").replace("-", "_")
-    return word in OF_HOSTS_NAMES
+    return found.retelling(becomes_now)
 
 
 def _filter_hosts(

@@ -93,6 +93,16 @@ class Pasted:
     def setting(self, name: str, value: str) -> Pasted:
         return replace(self, env=(*self.env, (name, value)))
 
+    def changing(self, typed: str, name: str, value: str) -> Pasted:
+        """Set a variable in place of an earlier value, and tell it."""
+        env = tuple(pair for pair in self.env if pair[0] != name)
+        return replace(self, env=env).setting(name, value).telling(typed, f"--env {name}={value}")
+
+    def retelling(self, becomes: Callable[[str, str], str]) -> Pasted:
+        """Change what is told of each option, from what was typed and told."""
+        rows = tuple((typed, becomes(typed, told)) for typed, told in self.rows)
+        return replace(self, rows=rows)
+
 
 def export(found: Pasted, shown: str, word: str, what: str = "") -> Pasted:
     """Return ``found`` with a variable that a command gives its ranks, as NAME=VALUE or as the shell's own.
@@ -104,7 +114,8 @@ def export(found: Pasted, shown: str, word: str, what: str = "") -> Pasted:
         return found.telling(shown, becomes(MEETS_BY[name]))
     refuse_variable(what or f"{name}=…", value)
     if name in MEETS_BY and equals:
-        found = _meet(found, name, value)
+        meets = port_number(name, value) if name == "MASTER_PORT" else value
+        found = replace(found, **{MEETS_BY[name]: meets})  # type: ignore[arg-type]
     if name in OWN_NAMES:
         return found.telling(shown, OWN_NAMES[name])
     if equals:
@@ -115,16 +126,6 @@ def export(found: Pasted, shown: str, word: str, what: str = "") -> Pasted:
         return found.telling(shown, "nothing: it is not set here")
     shown_value = mask_text(f"{name}={os.environ[name]}")
     return replace(found, exported=(*found.exported, name)).telling(shown, f"--env {shown_value}")
-
-
-def _meet(found: Pasted, name: str, value: str) -> Pasted:
-    if name == "MASTER_PORT":
-        return replace(found, port=port_number(name, value))
-    return (
-        replace(found, address=value)
-        if name == "MASTER_ADDR"
-        else replace(found, world_size=value)
-    )
 
 
 def port_number(option: str, value: str) -> int | None:
@@ -291,9 +292,8 @@ def _devices(found: Pasted, option: str, value: str) -> Pasted:
 
 
 def _lightning_devices(found: Pasted, option: str, value: str) -> Pasted:
-    listed = value.strip(",").split(",") if "," in value else []
-    count = str(len(listed)) if listed else "1" if value == "auto" else value
-    found = _per_host(found, option, count)
+    count = str(len(value.strip(",").split(","))) if "," in value else value
+    found = _per_host(found, option, "1" if count == "auto" else count)
     return found.setting("LT_DEVICES", value)
 
 

@@ -132,16 +132,12 @@ def read_command(words: Sequence[str], workdir: str | None = None) -> Pasted:
 def _all_ranks(found: Pasted) -> Pasted:
     """Return a script's own start with as many ranks as WORLD_SIZE says, each of which would be started by hand."""
     number = whole_number("WORLD_SIZE", found.world_size)
-    rows = (
-        (
-            typed,
-            f"--ranks {number}"
-            if typed.removeprefix("export ").startswith("WORLD_SIZE=")
-            else told,
-        )
-        for typed, told in found.rows
-    )
-    return replace(found, ranks=number, rows=tuple(rows))
+
+    def becomes_now(typed: str, told: str) -> str:
+        named = typed.removeprefix("export ").startswith("WORLD_SIZE=")
+        return f"--ranks {number}" if named else told
+
+    return replace(found, ranks=number).retelling(becomes_now)
 
 
 def _starts_something(text: str) -> bool:

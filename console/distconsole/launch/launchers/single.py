@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from distconsole.launch.job import PORT, RANK_NAMES, Job, PlacedNode, extra_arguments, node_plan
-from distconsole.model.job import NodePlan, RankPlacement
+from distconsole.launch.plan import (
+    PORT,
+    RANK_NAMES,
+    NodePlan,
+    Plan,
+    RankPlacement,
+    extra_arguments,
+    fill_node,
+)
 from distconsole.model.names import Rank
 
 
-def plan_node(job: Job, node: PlacedNode) -> NodePlan:
+def plan_node(plan: Plan, node: NodePlan) -> NodePlan:
     """Return one node's plan: a single process.
 
     ``RANK`` and ``WORLD_SIZE`` are left out on purpose: libraries that find them join a process
@@ -19,16 +26,16 @@ def plan_node(job: Job, node: PlacedNode) -> NodePlan:
     """
     place = {
         "NODE_RANK": str(node.index),
-        "NNODES": str(len(job.nodes)),
-        "MASTER_ADDR": job.master.endpoint.address,
+        "NNODES": str(len(plan.nodes)),
+        "MASTER_ADDR": plan.master.endpoint.address,
         "MASTER_PORT": PORT,
     }
-    arguments = tuple(fill_place(word, place) for word in job.arguments)
-    words = replace(job, arguments=arguments)
-    argv = words.command(node.python, extra_arguments(job, node.index, len(job.nodes)))
+    arguments = tuple(fill_place(word, place) for word in plan.arguments)
+    words = replace(plan, arguments=arguments)
+    argv = words.command(node.python, extra_arguments(plan, node.index, len(plan.nodes)))
     rank = Rank(node.index)
     process = RankPlacement(rank=rank, local_rank=0, argv=argv, env={})
-    return replace(node_plan(job, node, (process,), place, RANK_NAMES), world_ranks=(rank,))
+    return fill_node(plan, node, (process,), place, RANK_NAMES)
 
 
 def fill_place(word: str, place: dict[str, str]) -> str:

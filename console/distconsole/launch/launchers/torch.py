@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from distconsole.launch.job import (
+from distconsole.launch.choose import starter_of
+from distconsole.launch.plan import (
     PORT,
     RANK_NAMES,
     RUN_DIR,
-    Job,
-    PlacedNode,
+    NodePlan,
+    Plan,
+    RankPlacement,
     extra_arguments,
-    node_plan,
+    fill_node,
     threads_env,
 )
-from distconsole.model.job import NodePlan, RankPlacement
 from distconsole.model.names import Rank
 
 PET_NAMES = tuple(
@@ -79,105 +80,99 @@ first node's torchrun to begin, including its import of torch; between two heart
 lost after three missing ones."""
 
 
-def plan_node(job: Job, node: PlacedNode) -> NodePlan:
+def plan_node(plan: Plan, node: NodePlan) -> NodePlan:
     """Return a node's plan without torchrun: one process a rank, ranks in the order of hosts.
 
     The variables are those of torch's ``env://`` initialisation and of torchrun, so that scripts and
     frameworks (Lightning) written for either work.
     """
     env = {
-        "MASTER_ADDR": job.master.endpoint.address,
+        "MASTER_ADDR": plan.master.endpoint.address,
         "MASTER_PORT": PORT,
-        "WORLD_SIZE": str(job.world_size),
+        "WORLD_SIZE": str(plan.world_size),
         "LOCAL_WORLD_SIZE": str(node.slots),
         "GROUP_RANK": str(node.index),
-        "GROUP_WORLD_SIZE": str(len(job.nodes)),
+        "GROUP_WORLD_SIZE": str(len(plan.nodes)),
         "ROLE_NAME": "default",
-        "ROLE_WORLD_SIZE": str(job.world_size),
-        "TORCHELASTIC_RUN_ID": job.run or "none",
+        "ROLE_WORLD_SIZE": str(plan.world_size),
+        "TORCHELASTIC_RUN_ID": plan.run or "none",
         "TORCHELASTIC_RESTART_COUNT": "0",
-        "TORCHELASTIC_MAX_RESTARTS": str(job.max_restarts),
+        "TORCHELASTIC_MAX_RESTARTS": str(plan.request.max_restarts),
         # torchrun's agent keeps no store for them: rank 0 opens it, as without torchrun.
         "TORCHELASTIC_USE_AGENT_STORE": "False",
         **threads_env(node),
     }
-    if (
-        job.deepspeed
-    ):  # what its launcher sets beside those; it counts a node's processors by the last
-        env |= {"CROSS_RANK": str(node.index), "CROSS_SIZE": str(len(job.nodes))}
+    if "deepspeed" in starter_of(plan.request):  # it counts a node's processors by the last
+        env |= {"CROSS_RANK": str(node.index), "CROSS_SIZE": str(len(plan.nodes))}
         env["LOCAL_SIZE"] = str(node.slots)
-    ranks = tuple(_plan_rank(job, node, local) for local in range(node.slots))
-    return node_plan(job, node, ranks, env)
+    ranks = tuple(_plan_rank(plan, node, local) for local in range(node.slots))
+    return fill_node(plan, node, ranks, env)
 
 
-def _plan_rank(job: Job, node: PlacedNode, local_rank: int) -> RankPlacement:
+def _plan_rank(plan: Plan, node: NodePlan, local_rank: int) -> RankPlacement:
     rank = node.first_rank + local_rank
     return RankPlacement(
         rank=Rank(rank),
         local_rank=local_rank,
-        argv=job.command(node.python, extra_arguments(job, rank, job.world_size, local_rank)),
+        argv=plan.command(node.python, extra_arguments(plan, rank, plan.world_size, local_rank)),
         env={"RANK": str(rank), "LOCAL_RANK": str(local_rank), "ROLE_RANK": str(rank)},
     )
 
 
-def plan_torchrun(job: Job, node: PlacedNode) -> NodePlan:
+def plan_torchrun(plan: Plan, node: NodePlan) -> NodePlan:
     """Return a node's plan: one torchrun.
 
     Its rendezvous is static, so that ranks follow the order of hosts; dynamic if the job may lose
     nodes: torchrun then restarts the ranks by itself and numbers them again in every round.
     """
-    own_store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"} if job.min_nodes is not None else {}
+    own_store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"} if plan.min_nodes is not None else {}
     cleared = (*RANK_NAMES, "GROUP_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", *PET_NAMES)
-    engine = RankPlacement(
-        rank=Rank(node.index), local_rank=0, argv=torchrun_command(job, node), env={}
-    )
-    return node_plan(job, node, (engine,), {**threads_env(node), **own_store}, cleared)
-
-
-def torchrun_command(job: Job, node: PlacedNode) -> tuple[str, ...]:
-    return (
+    words = (
         *(node.python, "-m", "torch.distributed.run"),
-        *(_static(job, node) if job.min_nodes is None else _dynamic(job, node)),
-        *("--rdzv-id", job.run or "none", "--nproc-per-node", str(node.slots)),
+        *_rendezvous(plan, node),
+        *("--rdzv-id", plan.run or "none", "--nproc-per-node", str(node.slots)),
         *("--monitor-interval", "0.1"),
         # Without a folder it makes one in /tmp and leaves it there.
         *("--log-dir", f"{RUN_DIR}/torchrun"),
-        *("--no-python", "sh", "-c", _rank_script(job), "sh", *job.command(node.python)),
+        *("--no-python", "sh", "-c", _rank_script(plan), "sh", *plan.command(node.python)),
     )
+    engine = RankPlacement(rank=Rank(node.index), local_rank=0, argv=words, env={})
+    return fill_node(plan, node, (engine,), {**threads_env(node), **own_store}, cleared)
 
 
-def _static(job: Job, node: PlacedNode) -> tuple[str, ...]:
-    return (
-        *("--nnodes", str(len(job.nodes)), "--node-rank", str(node.index)),
-        *("--rdzv-backend", "static"),
-        *("--master-addr", job.master.endpoint.address, "--master-port", PORT),
-        *("--local-addr", node.endpoint.address, "--max-restarts", "0"),
-    )
-
-
-def _dynamic(job: Job, node: PlacedNode) -> tuple[str, ...]:
-    address = job.master.endpoint.address
+def _rendezvous(plan: Plan, node: NodePlan) -> tuple[str, ...]:
+    address = plan.master.endpoint.address
+    if plan.min_nodes is None:
+        return (
+            *("--nnodes", str(len(plan.nodes)), "--node-rank", str(node.index)),
+            *("--rdzv-backend", "static", "--master-addr", address, "--master-port", PORT),
+            *("--local-addr", node.endpoint.address, "--max-restarts", "0"),
+        )
     host = f"[{address}]" if ":" in address else address
     conf = {
-        "is_host": int(node is job.master),
+        "is_host": int(node is plan.master),
         "join_timeout": JOIN_SECONDS,
         "last_call_timeout": LAST_CALL_SECONDS,
         "read_timeout": STORE_SECONDS,
         "keep_alive_interval": BEAT_SECONDS,
     }
     return (
-        *("--nnodes", f"{job.min_nodes}:{len(job.nodes)}"),
+        *("--nnodes", f"{plan.min_nodes}:{len(plan.nodes)}"),
         *("--rdzv-backend", "c10d", "--rdzv-endpoint", f"{host}:{PORT}"),
         *("--rdzv-conf", ",".join(f"{name}={value}" for name, value in conf.items())),
         # Ranks follow the order of these texts: with its number before it, that of the hosts.
         *("--local-addr", f"{node.index:05d}/{node.endpoint.address}"),
-        *("--max-restarts", str(job.max_restarts)),
+        *("--max-restarts", str(plan.request.max_restarts)),
     )
 
 
-def _rank_script(job: Job) -> str:
-    if job.min_nodes is None:
-        counts = OWN_RESTARTS.format(allowed=job.max_restarts) if job.max_restarts else ""
+def _rank_script(plan: Plan) -> str:
+    if plan.min_nodes is None:
+        counts = (
+            OWN_RESTARTS.format(allowed=plan.request.max_restarts)
+            if plan.request.max_restarts
+            else ""
+        )
         return counts + OWN_LOGS
-    address = job.master.endpoint.address
+    address = plan.master.endpoint.address
     return NEW_ROUND + OWN_STORE.format(address=address, port=PORT) + OWN_LOGS

@@ -14,14 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from distconsole.config.ranges import RangeError, expand, split_list
-from distconsole.errors import PlanError
-from distconsole.launch.addresses import NodeFacts
-from distconsole.launch.choose import Choice, choose_by_traits
-from distconsole.launch.job import Job
+from distconsole.errors import ConsoleError, PlanError, UnavailableError
+from distconsole.launch.plan import NodeFacts, NodePlan, Plan
 from distconsole.model.cluster import Cluster
-from distconsole.model.job import NodePlan, ScriptTraits
 from distconsole.model.names import HostName, is_whole
-from distconsole.model.requests import LauncherName, Run
+from distconsole.model.requests import Run
+from distconsole.rpc.link import NodeLink
 
 RUNNING_STATE, ENDING_STATE = "RUNNING", "COMPLETING"
 WAITING_STATES = (
@@ -33,6 +31,8 @@ ENDED_STATES = (
     *("PREEMPTED", "REVOKED", "TIMEOUT"),
 )
 """Of ``JobState``. In any other (SUSPENDED, SIGNALING, one of a later Slurm) a job still has its nodes."""
+
+ASK_SECONDS = 45.0
 
 PARTING_SECONDS = 30
 """Seconds that a shim may outlast the first one to leave, which leaves when all nodes are done."""
@@ -137,35 +137,25 @@ def fit_hosts(
     return replace(cluster, hosts=placed), fitting
 
 
-def below_slurm(choice: Choice, allocation: Allocation | None) -> Choice:
-    """Return ``choice`` for a Slurm job (torch ranks: srun's tasks); raises PlanError without a job."""
-    if allocation is None:
-        if choice.launcher is LauncherName.SLURM:
-            raise PlanError(
-                "--launcher slurm needs a Slurm job whose nodes the hosts are",
-                "--slurm OPTIONS submits one; or run it inside salloc or sbatch",
-            )
-        return choice
-    why = f"{choice.why}; by srun, in Slurm job {allocation.job}"
-    if choice.elastic:
-        why = f"{why}; not elastic there"
-    tasks = choice.launcher in (LauncherName.TORCH, LauncherName.SINGLE)
-    launcher = LauncherName.SLURM if tasks else choice.launcher
-    return Choice(launcher, why, choice.pass_args)
+def ask_slurm(link: NodeLink, **arguments: object) -> Mapping[str, object]:
+    """Return Slurm's answer through a host's agent; raises UnavailableError if Slurm does not answer."""
+    try:
+        return link.request("slurm", ASK_SECONDS, **arguments)
+    except PlanError:
+        raise
+    except ConsoleError as error:
+        raise UnavailableError(f"{link.host.name}: {error.message}", error.hint) from None
 
 
-def is_one_a_node(choice: Choice, traits: ScriptTraits, arguments: Sequence[str] = ()) -> bool:
-    """True if ``choice``, as made without a job, means one process a node: it spawns, or is alone."""
-    if choice.launcher is LauncherName.SLURM:
-        without_engines = replace(traits, horovod=False, mpi=False)
-        choice = choose_by_traits(without_engines, arguments)
-    return choice.launcher is LauncherName.SINGLE
+def ask_state(link: NodeLink, job: str) -> JobState:
+    """Return the state of a job; raises as ``ask_slurm`` and ``read_job``."""
+    return read_job(str(ask_slurm(link, do="show", job=job).get("text")))
 
 
-def plan_tasks(job: Job, plans: Sequence[NodePlan]) -> tuple[NodePlan, ...]:
-    """Return plans whose processes also have srun's variables of a task, for scripts that read ``SLURM_PROCID``."""
-    counts = [len(plan.ranks) for plan in plans]
-    return tuple(_plan_node_tasks(job, plan, counts, at) for at, plan in enumerate(plans))
+def plan_tasks(plan: Plan) -> tuple[NodePlan, ...]:
+    """Return nodes whose processes also have srun's variables of a task, for scripts that read ``SLURM_PROCID``."""
+    counts = [len(node.ranks) for node in plan.nodes]
+    return tuple(_plan_node_tasks(plan, node, counts) for node in plan.nodes)
 
 
 MOUNTS = "--container-mounts="
@@ -220,24 +210,24 @@ def _start_shim(hosts: Sequence[str], shims: Sequence[Sequence[str]]) -> str:
     return f'case "$SLURMD_NODENAME" in {cases} esac'
 
 
-def _plan_node_tasks(job: Job, plan: NodePlan, counts: Sequence[int], at: int) -> NodePlan:
-    total, nodes, first = str(sum(counts)), str(len(counts)), sum(counts[:at])
+def _plan_node_tasks(plan: Plan, node: NodePlan, counts: Sequence[int]) -> NodePlan:
+    total, nodes, first = str(sum(counts)), str(len(counts)), sum(counts[: node.index])
     spread = ",".join(map(str, counts))
     env = {
         **dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_STEP_NUM_TASKS"), total),
         **dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), nodes),
         **dict.fromkeys(("SLURM_TASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE"), spread),
-        "SLURM_NODEID": str(at),
-        "SLURM_GTIDS": ",".join(str(first + local) for local in range(counts[at])),
-        **plan.env,
+        "SLURM_NODEID": str(node.index),
+        "SLURM_GTIDS": ",".join(str(first + local) for local in range(counts[node.index])),
+        **node.env,
     }
     ranks = []
-    for local, rank in enumerate(plan.ranks):
+    for local, rank in enumerate(node.ranks):
         own = {"SLURM_PROCID": str(first + local), "SLURM_LOCALID": str(local)}
-        own = {name: value for name, value in own.items() if name not in job.env}
+        own = {name: value for name, value in own.items() if name not in plan.env}
         ranks.append(replace(rank, env={**own, **rank.env}))
-    unset = (*plan.unset, *(name for name in MISLEADING if name not in env))
-    return replace(plan, env=env, ranks=tuple(ranks), unset=unset)
+    unset = (*node.unset, *(name for name in MISLEADING if name not in env))
+    return replace(node, env=env, ranks=tuple(ranks), unset=unset)
 
 
 def _tasks_a_node(text: str, nodes: int) -> int | None:

@@ -8,6 +8,7 @@ files that ``.gitignore`` names, that are never code (``NEVER``, ``BUILT_IN``), 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import stat
@@ -20,7 +21,7 @@ from pathlib import Path, PurePosixPath
 from subprocess import DEVNULL
 
 from distconsole.errors import PlanError
-from distconsole.launch.sync.ignore import Rules, read_rules
+from distconsole.launch.sync.ignore import IgnoreRules, read_rules
 
 NEVER = frozenset({".git", ".hg", ".svn", ".jj"})
 """Names excluded even against ``!name``."""
@@ -30,7 +31,7 @@ BUILT_IN = read_rules(
     ".tox/\n.nox/\n.eggs/\n.cache/\n.ipynb_checkpoints/\n.DS_Store\n*.swp\n"
     "*.pt\n*.pth\n*.ckpt\n*.safetensors\n*.distcp\nwandb/\nmlruns/\nlightning_logs/\n"
 )
-"""Rules before all others: byte code, tools' caches, checkpoints and trackers' output."""
+"""IgnoreRules before all others: byte code, tools' caches, checkpoints and trackers' output."""
 
 CHECKPOINT_FOLDERS = frozenset({"checkpoint", "checkpoints", "ckpt", "ckpts"})
 """Left out unless they hold Python files: some projects have a package of that name."""
@@ -82,6 +83,11 @@ class Code:
     def size(self) -> int:
         return sum(file.size for file in self.files)
 
+    @property
+    def tree(self) -> str:
+        """The digest that names this tree."""
+        return hashlib.sha256(self.manifest()).hexdigest()
+
     def manifest(self) -> bytes:
         """Return the bytes that name this tree, as ``distconsole_agent.contract.protocol`` describes them."""
         said = {
@@ -111,7 +117,7 @@ def collect(root: Path, keep: Callable[[bytes], str]) -> Code:
     # Files that Git tracks although an ignore file names them (``git add -f``). Without Git, or in a
     # repository that it refuses, the ignore files alone count.
     walk = _Walk(root, _git_files(root, "--ignored", "--exclude-standard") or frozenset())
-    walk.folder("", BUILT_IN, Rules())
+    walk.folder("", BUILT_IN, IgnoreRules())
     _refuse_large(walk)
     files = []
     for path, (place, mode, _size) in sorted(walk.files.items()):
@@ -136,7 +142,9 @@ class _Walk:
         self.links: list[tuple[str, str]] = []
         self.empty: list[str] = []
 
-    def folder(self, path: str, rules: Rules, own: Rules, ignored: bool = False) -> None:
+    def folder(
+        self, path: str, rules: IgnoreRules, own: IgnoreRules, ignored: bool = False
+    ) -> None:
         """Take the files in a folder and below it; in an ignored one only those that Git tracks."""
         place = self.root / path
         rules += _ignore_file(place / ".gitignore", path)
@@ -171,7 +179,7 @@ class _Walk:
             self.empty.append(path)
 
     @cached_property
-    def own_rules(self) -> Rules | None:
+    def own_rules(self) -> IgnoreRules | None:
         """The rules that bring files from elsewhere; None if Git tracks their file: another person may have written it."""
         if _git_files(self.root, "--", OWN_IGNORE) != frozenset():
             return None
@@ -203,9 +211,11 @@ class _Walk:
     def _file(self, path: str, place: Path, found: os.stat_result) -> None:
         self.files[path] = (place, stat.S_IMODE(found.st_mode) & 0o777, found.st_size)
         if len(self.files) > MAX_FILES:
+            tops = (path.partition("/")[0] + "/" if "/" in path else "." for path in self.files)
+            counts = Counter(tops).most_common(NAMED)
+            fullest = ", ".join(f"{top} ({count:,})" for top, count in counts)
             raise PlanError(
-                f"--sync: {self.root} has more than {MAX_FILES:,} files, most of them in "
-                f"{_name_fullest(self.files)}",
+                f"--sync: {self.root} has more than {MAX_FILES:,} files, most of them in {fullest}",
                 f"leave out what is not code: echo '/FOLDER/' >>{self.root / OWN_IGNORE}",
             )
 
@@ -234,19 +244,17 @@ def _commit(root: Path, paths: Iterable[str]) -> str:
         tracked = _git_files(root)
         if tracked is None:
             return head + dirty
-        if not all(_is_tracked(PurePosixPath(path), tracked) for path in paths):
-            return f"{head}-dirty"
+        for path in map(PurePosixPath, paths):
+            # Of a submodule Git names the folder alone. Our own file is no part of the code.
+            is_tracked = any(str(each) in tracked for each in (path, *path.parents))
+            if not is_tracked and path.name != OWN_IGNORE:
+                return f"{head}-dirty"
         if _ask_git(root, "config", *named, codes=(0, 1)):
             scopes = _ask_git(root, "config", "--show-scope", *named).split("\0")[::2]
             if not {"local", "worktree"}.isdisjoint(scopes):
                 return head + dirty
         dirty = "-dirty" if _ask_git(root, *status).strip() else ""
     return head + dirty
-
-
-def _is_tracked(path: PurePosixPath, tracked: frozenset[str]) -> bool:
-    # Of a submodule Git names the folder alone. Our own file is no part of the code.
-    return path.name == OWN_IGNORE or any(str(each) in tracked for each in (path, *path.parents))
 
 
 def _ask_git(root: Path, *words: str, codes: tuple[int, ...] = (0,)) -> str:
@@ -277,11 +285,11 @@ def _is_bulk(folder: os.DirEntry[str]) -> bool:
     return not any(name.endswith(".py") for name in os.listdir(place))  # noqa: PTH208 - names alone
 
 
-def _ignore_file(file: Path, folder: str) -> Rules:
+def _ignore_file(file: Path, folder: str) -> IgnoreRules:
     try:
         return read_rules(file.read_text(encoding="utf-8", errors="surrogateescape"), folder)
     except OSError:
-        return Rules()
+        return IgnoreRules()
 
 
 def _refuse_large(walk: _Walk) -> None:
@@ -298,11 +306,6 @@ def _refuse_large(walk: _Walk) -> None:
         f"--sync brings code, not data, and {walk.root} has {limit}; the largest: {listed}",
         f"leave them out: echo '/{largest[0]}' >>{walk.root / OWN_IGNORE}",
     )
-
-
-def _name_fullest(paths: Iterable[str]) -> str:
-    counts = Counter(path.partition("/")[0] + "/" if "/" in path else "." for path in paths)
-    return ", ".join(f"{top} ({count:,})" for top, count in counts.most_common(NAMED))
 
 
 def _read(place: Path) -> bytes:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class IgnoreRule:
     """A line of an ignore file: a pattern of whole relative paths; ``negated`` brings them back."""
 
     pattern: re.Pattern[str]
@@ -21,19 +21,19 @@ class Rule:
     folders_only: bool = False
 
 
-class Rules:
+class IgnoreRules:
     """Rules in the order of reading; the last that matches decides."""
 
-    def __init__(self, rules: Iterable[Rule] = ()) -> None:
+    def __init__(self, rules: Iterable[IgnoreRule] = ()) -> None:
         self._rules = tuple(rules)
         # Most files match no rule: one joined expression decides that much faster.
         joined = "|".join(f"(?:{rule.pattern.pattern})" for rule in self._rules)
         self._any = re.compile(joined or r"(?!)", re.DOTALL)
 
-    def __add__(self, other: Rules) -> Rules:
+    def __add__(self, other: IgnoreRules) -> IgnoreRules:
         if not other._rules:
             return self
-        return Rules((*self._rules, *other._rules))
+        return IgnoreRules((*self._rules, *other._rules))
 
     def leave_out(self, path: str, *, folder: bool) -> bool:
         rule = self._last_match(path, folder)
@@ -45,7 +45,7 @@ class Rules:
         whole = re.escape(_bytewise(path))
         return rule is not None and rule.negated and rule.pattern.pattern == whole
 
-    def _last_match(self, path: str, folder: bool) -> Rule | None:
+    def _last_match(self, path: str, folder: bool) -> IgnoreRule | None:
         path = _bytewise(path)
         if self._any.fullmatch(path) is None:
             return None
@@ -55,11 +55,11 @@ class Rules:
         return None
 
 
-def read_rules(text: str, folder: str = "") -> Rules:
+def read_rules(text: str, folder: str = "") -> IgnoreRules:
     """Return the rules of an ignore file in ``folder``, relative to the project's."""
     lines = _bytewise(text.removeprefix("\ufeff")).split("\n")
     folder = _bytewise(folder)
-    return Rules(rule for line in lines if (rule := _rule(line.removesuffix("\r"), folder)))
+    return IgnoreRules(rule for line in lines if (rule := _rule(line.removesuffix("\r"), folder)))
 
 
 def _bytewise(text: str) -> str:
@@ -67,8 +67,10 @@ def _bytewise(text: str) -> str:
     return text if text.isascii() else os.fsencode(text).decode("latin-1")
 
 
-def _rule(line: str, folder: str) -> Rule | None:
-    line = _without_trailing_blanks(line)
+def _rule(line: str, folder: str) -> IgnoreRule | None:
+    kept = line.rstrip(" ")
+    escaped = len(kept) - len(kept.rstrip("\\"))
+    line = f"{kept} " if kept != line and escaped % 2 else kept
     if not line or line.startswith("#"):
         return None
     negated = line.startswith("!")
@@ -84,13 +86,7 @@ def _rule(line: str, folder: str) -> Rule | None:
     while at < len(pattern):
         piece, at = _piece(pattern, at)
         expression += piece
-    return Rule(re.compile(expression, re.DOTALL), negated, folders_only)
-
-
-def _without_trailing_blanks(line: str) -> str:
-    kept = line.rstrip(" ")
-    escaped = len(kept) - len(kept.rstrip("\\"))
-    return kept + " " if kept != line and escaped % 2 else kept
+    return IgnoreRule(re.compile(expression, re.DOTALL), negated, folders_only)
 
 
 def _piece(pattern: str, at: int) -> tuple[str, int]:

@@ -7,17 +7,16 @@ not sent again. Each run gets a copy of its own, ``runs/<run>/code`` on the node
 from __future__ import annotations
 
 import base64
-import hashlib
 import posixpath
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from distconsole.config.paths import expand_home
 from distconsole.errors import AgentError, PlanError
-from distconsole.launch.job import RUN_DIR
+from distconsole.launch.plan import RUN_DIR
 from distconsole.launch.sync.code import Code, collect, project_root
 from distconsole.launch.sync.kept_code import KeptCode
 from distconsole.model.names import HostName, count_text
@@ -41,11 +40,11 @@ NODE_CODE = f"{RUN_DIR}/code"
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """The code to bring, the request and its ``folder`` as on the nodes, and a ``note`` for the user."""
+    """The code to bring, script and ``folder`` of the ranks as on the nodes, and a ``note`` for the user."""
 
     code: Code
     kept: KeptCode
-    request: Run
+    script: str
     folder: str
     note: str
 
@@ -61,7 +60,12 @@ def gather(request: Run, folder: Path, kept: KeptCode) -> Code:
     Raises PlanError if there is no such script, or the project is too large or cannot be read.
     """
     script = script_path(request, folder)
-    _refuse_missing(script)
+    if script is not None and not (script.is_file() or (script / "__main__.py").is_file()):
+        what = "is a folder without __main__.py" if script.is_dir() else "does not exist"
+        raise PlanError(
+            f"the script {script} {what} on this machine, from where --sync brings it",
+            "give its path, or --no-sync if it is on the hosts already",
+        )
     root = project_root(script.parent if script is not None else _workdir(request, folder))
     if root in (Path.home(), Path("/")):
         raise PlanError(
@@ -69,7 +73,10 @@ def gather(request: Run, folder: Path, kept: KeptCode) -> Code:
             "put the script into a folder of its own, or run 'git init' in the project's folder",
         )
     code = collect(root, kept.keep)
-    if script is not None and not _has(code, script):
+    path = script.relative_to(root).as_posix() if script is not None else ""
+    known = {path, f"{path}/__main__.py"}.intersection(file.path for file in code.files)
+    linked = any(f"{path}/".startswith(f"{link}/") for link, _ in code.links)
+    if script is not None and not (known or linked):
         raise PlanError(
             f"--sync leaves out the script {script}, as .gitignore or .distconsoleignore says",
             f"add a line to {root}/.distconsoleignore: !{script.name}",
@@ -77,8 +84,8 @@ def gather(request: Run, folder: Path, kept: KeptCode) -> Code:
     return code
 
 
-def locate(request: Run, folder: Path, root: Path) -> tuple[Run, str, str]:
-    """Return the request with its paths on the nodes, the folder there, and a note for the user.
+def locate(request: Run, folder: Path, root: Path) -> tuple[str, str, str]:
+    """Return script (or module) and folder of the ranks as on the nodes, and a note for the user.
 
     The ranks start in the same folder of the project as here. From outside the project they start
     in its top folder, unless ``--workdir`` names a folder that the nodes have.
@@ -97,9 +104,8 @@ def locate(request: Run, folder: Path, root: Path) -> tuple[Run, str, str]:
             f"{where} is outside the project {root}: the ranks start in the project's top folder"
         )
     if script is None:
-        return replace(request, workdir=None), workdir, note
-    on_node = posixpath.join(NODE_CODE, script.relative_to(root).as_posix())
-    return replace(request, script=on_node, workdir=None), workdir, note
+        return request.script, workdir, note
+    return posixpath.join(NODE_CODE, script.relative_to(root).as_posix()), workdir, note
 
 
 def bring(
@@ -149,10 +155,6 @@ def script_path(request: Run, folder: Path) -> Path | None:
     return _plain(_workdir(request, folder) / expand_home(request.script))
 
 
-def tree_of(code: Code) -> str:
-    return hashlib.sha256(code.manifest()).hexdigest()
-
-
 Piece = list[str | int]
 
 
@@ -197,24 +199,6 @@ def _pack(data: bytes) -> str:
 
 def _workdir(request: Run, folder: Path) -> Path:
     return _plain(folder / expand_home(request.workdir or "."))
-
-
-def _refuse_missing(path: Path | None) -> None:
-    if path is None or path.is_file() or (path / "__main__.py").is_file():
-        return
-    what = "is a folder without __main__.py" if path.is_dir() else "does not exist"
-    raise PlanError(
-        f"the script {path} {what} on this machine, from where --sync brings it",
-        "give its path, or --no-sync if it is on the hosts already",
-    )
-
-
-def _has(code: Code, script: Path) -> bool:
-    path = script.relative_to(code.root).as_posix()
-    wanted = {path, f"{path}/__main__.py"}
-    return any(file.path in wanted for file in code.files) or any(
-        path == link or path.startswith(f"{link}/") for link, _ in code.links
-    )
 
 
 def _plain(path: Path) -> Path:

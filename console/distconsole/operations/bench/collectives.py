@@ -16,7 +16,6 @@ from distconsole.model.names import is_whole
 from distconsole.model.reports import CheckReport
 from distconsole.model.requests import BenchCollectives, Check, LauncherName, Level
 from distconsole.model.run_events import EndState
-from distconsole.operations.launch.short_run import short_run
 from distconsole.operations.sessions import SessionSource
 
 CHECKS = {
@@ -42,7 +41,7 @@ def bench_collectives(request: BenchCollectives, sessions: SessionSource) -> Ite
         budget_seconds=request.budget_seconds,
     )
     with sessions(request.where) as session:
-        for event in run_check(asked, session, start=short_run, sweep=sweep):
+        for event in run_check(asked, session, sweep=sweep):
             match event:
                 case CheckProgress():
                     yield event

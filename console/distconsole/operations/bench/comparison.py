@@ -13,9 +13,10 @@ from statistics import mean, median
 from msgspec import UNSET, structs
 
 from distconsole.errors import ConsoleError, PlanError
-from distconsole.launch.choose import Choice
 from distconsole.launch.engines import MPI, refuse_horovod
-from distconsole.launch.plan import LaunchHosts, PreparedLaunch
+from distconsole.launch.place import PreparedLaunch
+from distconsole.launch.plan import NodeFacts
+from distconsole.launch.planner import ask_engines, collect_facts
 from distconsole.model.events import (
     BenchEnded,
     BenchProgress,
@@ -25,6 +26,7 @@ from distconsole.model.events import (
     Event,
     Narration,
     Spread,
+    warn,
 )
 from distconsole.model.job import ScriptTraits
 from distconsole.model.names import HostName
@@ -38,22 +40,137 @@ from distconsole.model.run_events import (
     RunEnded,
     Window,
 )
-from distconsole.operations.bench import strategies
 from distconsole.operations.control import Control, Wish
 from distconsole.operations.launch import launching
-from distconsole.operations.launch.planner import ask_engines, collect_facts
-from distconsole.operations.sessions import SessionSource, connect_all, lend, warn
+from distconsole.operations.sessions import SessionSource, lend
 from distconsole.runs.store.store import RunStore
-from distconsole.session import Session
+from distconsole.session import Session, connect_all
+
+RECIPE = "distconsole_training.recipes.cifar10"
+
+THREADS = "OMP_NUM_THREADS"
+
+
+@dataclass(frozen=True, slots=True)
+class BenchStrategy:
+    """A way to train: the recipe's ``--strategy`` (``word``); ``alone``: one process on the first host."""
+
+    name: StrategyName
+    word: str
+    launcher: LauncherName
+    alone: bool = False
+    compression: str = "none"
+    env: tuple[tuple[str, str], ...] = ()
+
+
+_HOROVOD = LauncherName.HOROVOD
+
+STRATEGIES = (
+    BenchStrategy(StrategyName.SINGLE, "single", LauncherName.SINGLE, alone=True),
+    BenchStrategy(StrategyName.DP, "dp", LauncherName.SINGLE, alone=True),
+    BenchStrategy(StrategyName.DDP, "ddp", LauncherName.TORCH),
+    BenchStrategy(StrategyName.DDP_FP16, "ddp", LauncherName.TORCH, compression="fp16"),
+    BenchStrategy(StrategyName.DDP_BF16, "ddp", LauncherName.TORCH, compression="bf16"),
+    BenchStrategy(StrategyName.HOROVOD, "horovod", _HOROVOD),
+    BenchStrategy(StrategyName.HOROVOD_FP16, "horovod", _HOROVOD, compression="fp16"),
+    BenchStrategy(
+        StrategyName.HOROVOD_MPI, "horovod", _HOROVOD, env=(("HOROVOD_CONTROLLER", "mpi"),)
+    ),
+)
+"""In the order of the table; the first is the reference."""
+
+PLAIN = STRATEGIES[2]
+"""What says how many ranks there are."""
+
+
+def fill_sizes(request: Bench, facts: Sequence[NodeFacts]) -> Bench:
+    """Return the request with all sizes: those of CIFAR-10 where every host has a GPU, else small ones.
+
+    ``images`` are those of an epoch over all ranks, ``batch`` is what a device reads at once, and
+    ``width`` the channels of the first stage.
+    """
+    on_gpus = all(each.gpus for each in facts)
+    images, batch, width = (50_000, 128, 64) if on_gpus else (512, 32, 16)
+    return replace(
+        request,
+        images=request.images or images,
+        batch=request.batch or batch,
+        width=request.width or width,
+    )
+
+
+def choose_strategies(request: Bench) -> tuple[BenchStrategy, ...]:
+    """Return the strategies that ``--only`` and ``--skip`` leave."""
+    return tuple(
+        each
+        for each in STRATEGIES
+        if (not request.only or each.name in request.only) and each.name not in request.skip
+    )
+
+
+def find_obstacle(strategy: BenchStrategy, ranks: int, facts: Mapping[HostName, NodeFacts]) -> str:
+    """Return why a strategy would be another one on these ranks and hosts, or could not run; else nothing."""
+    host, first = next(iter(facts.items()))
+    if strategy.name is StrategyName.DP and first.gpus < 2:
+        gpus = "one GPU" if first.gpus else "no GPU"
+        return f"{host} has {gpus}, and DataParallel needs several: it would be single"
+    if not strategy.alone and ranks < 2:
+        return "there is one rank, so it would be single (more hosts, or --nproc)"
+    without = [name for name, each in facts.items() if not each.gpus]
+    if strategy.compression == "bf16" and without:
+        return f"gradients in bf16 need GPUs and NCCL; no GPU on {', '.join(without)}"
+    return ""
+
+
+def count_devices(strategy: BenchStrategy, ranks: int, first: NodeFacts) -> int:
+    """Return how many devices a strategy trains on; a rank's share of the CPUs counts as one."""
+    if strategy.name is StrategyName.DP:
+        return first.gpus
+    return 1 if strategy.alone else ranks
+
+
+def strategy_run(
+    strategy: BenchStrategy, request: Bench, devices: int, threads: str | None = None
+) -> Run:
+    """Return the ordinary run that measures a strategy; ``request`` has all sizes (``fill_sizes``).
+
+    ``threads`` are those of a rank in the runs with several; a process alone gets as many for each of its
+    ``devices``, so that a speed-up is one over a device.
+    """
+    alone, env = strategy.alone, strategy.env
+    if alone and threads is not None:
+        env = (*env, (THREADS, str(int(threads) * devices)))
+    options = {
+        "strategy": strategy.word,
+        "compression": strategy.compression,
+        "precision": request.precision.value,
+        "data": "generated",
+        "limit": request.images,
+        "batch": (request.batch or 1) * (devices if alone else 1),
+        "epochs": request.epochs,
+        "width": request.width,
+    }
+    words = (word for name, value in options.items() for word in (f"--{name}", str(value)))
+    return Run(
+        script=RECIPE,
+        module=True,
+        arguments=tuple(words),
+        where=request.where,
+        launcher=strategy.launcher,
+        nproc=None if alone else request.nproc,
+        env=env,
+        # Of the caller's own folder the nodes may know nothing, and its modules would be found first.
+        workdir="/",
+        name=f"bench-{strategy.name}",
+        json=True,
+    )
+
 
 SPEED, LOSS, ACCURACY = "images_s", "test_loss", "test_accuracy"
 """Metric that the recipe reports after each epoch."""
 
 HOROVOD_BY_MPI = PreparedLaunch(
-    Run(strategies.RECIPE, module=True),
-    {},
-    ScriptTraits(horovod=True),
-    Choice(LauncherName.MPI, ""),
+    Run(RECIPE, module=True, launcher=LauncherName.MPI), {}, ScriptTraits(horovod=True)
 )
 """Whose engines a host must have for Horovod below mpirun."""
 
@@ -65,7 +182,7 @@ def bench(
     with sessions(request.where) as session:
         connect_all(session)
         hosts = collect_facts(HOROVOD_BY_MPI, session, session.cluster)
-        request = strategies.fill_sizes(request, list(hosts.facts.values()))
+        request = fill_sizes(request, list(hosts.facts.values()))
         yield from _Comparison(request, session, control, store, hosts).run()
 
 
@@ -73,7 +190,7 @@ def bench(
 class Candidate:
     """A strategy that can run here: as which run, on how much, without which hosts."""
 
-    strategy: strategies.BenchStrategy
+    strategy: BenchStrategy
     run: Run
     launcher: str
     ranks: int
@@ -89,7 +206,7 @@ class _Comparison:
     session: Session
     control: Control
     store: RunStore
-    hosts: LaunchHosts
+    hosts: PreparedLaunch
     skipped: list[BenchSkipped] = field(default_factory=list)
     runs: list[BenchRun] = field(default_factory=list)
 
@@ -105,18 +222,16 @@ class _Comparison:
 
     def _find_candidates(self) -> Generator[Event, None, list[Candidate]]:
         """Plan every strategy as ``run --dry-run`` does; refused ones are left out, with the reason."""
-        plain, notes = self._plan(strategies.strategy_run(strategies.PLAIN, self.request, 1), ())
+        plain, notes = self._plan(strategy_run(PLAIN, self.request, 1), ())
         yield from notes
         facts = self.hosts.facts
         first, *others = facts
         found = []
-        for strategy in strategies.choose_strategies(self.request):
-            devices = strategies.count_devices(strategy, plain.world_size, facts[first])
-            run = strategies.strategy_run(
-                strategy, self.request, devices, plain.hosts[0].env.get(strategies.THREADS)
-            )
+        for strategy in choose_strategies(self.request):
+            devices = count_devices(strategy, plain.world_size, facts[first])
+            run = strategy_run(strategy, self.request, devices, plain.hosts[0].env.get(THREADS))
             exclude = tuple(others) if strategy.alone else ()
-            reason = strategies.find_obstacle(strategy, plain.world_size, facts)
+            reason = find_obstacle(strategy, plain.world_size, facts)
             try:
                 if not reason:
                     plan, _ = self._plan(run, exclude)
@@ -135,13 +250,13 @@ class _Comparison:
         plan = next(event for event in events if isinstance(event, PlanMade))
         return plan, [event for event in events if isinstance(event, Narration)]
 
-    def _refuse(self, strategy: strategies.BenchStrategy, plan: PlanMade) -> None:
+    def _refuse(self, strategy: BenchStrategy, plan: PlanMade) -> None:
         if plan.launcher != LauncherName.MPI:
             return
         by_mpi = StrategyName.HOROVOD_MPI
         if strategy.name is not by_mpi:
             raise PlanError(f"Horovod was built without Gloo, so it would be {by_mpi.value}")
-        refuse_horovod(ask_engines(HOROVOD_BY_MPI, self.hosts, self.session).engines, MPI)
+        refuse_horovod(ask_engines(self.hosts, self.session).engines, MPI)
 
     def _run_rounds(self, candidates: list[Candidate]) -> Generator[Event, None, bool]:
         """Run all in turns, odd rounds backwards, without those that fail; return whether the operator left."""

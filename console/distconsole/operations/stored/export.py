@@ -21,12 +21,12 @@ from distconsole.formats.outlets import (
     write_whole,
 )
 from distconsole.formats.tables import CsvLines, JsonLines, Lines, make_table
-from distconsole.model.events import Event, Narration, TextMade
+from distconsole.model.events import Event, Narration, TextMade, warn
 from distconsole.model.requests import Export, ExportFormat, ExportTable, ReportPage
 from distconsole.model.run_events import RunEnded, RunEvent
 from distconsole.operations.attach import fold, follow_run
 from distconsole.operations.control import Control
-from distconsole.operations.sessions import SessionSource, drain, warn
+from distconsole.operations.sessions import SessionSource, drain
 from distconsole.runs.report_data import ReportData
 from distconsole.runs.store.store import RunStore
 

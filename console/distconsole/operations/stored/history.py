@@ -13,7 +13,15 @@ import msgspec
 from distconsole.config.paths import runs_dir
 from distconsole.errors import ConsoleError
 from distconsole.model.decoding import threadsafe
-from distconsole.model.events import Event, LaunchKept, Narration, RankListed, RunListed, RunShown
+from distconsole.model.events import (
+    Event,
+    LaunchKept,
+    Narration,
+    RankListed,
+    RunListed,
+    RunShown,
+    warn,
+)
 from distconsole.model.names import RunId, count_text, join_some
 from distconsole.model.outcome import Failed
 from distconsole.model.requests import Launches, Replay, Run, Runs, Show, Where
@@ -21,7 +29,7 @@ from distconsole.model.run_summary import RunSummary
 from distconsole.model.time_text import age_text
 from distconsole.operations.attach import ask_late, find_record, fold, follow_run, where_of
 from distconsole.operations.judging import Judge
-from distconsole.operations.sessions import SessionSource, at_hand, lend, warn
+from distconsole.operations.sessions import SessionSource, at_hand, lend
 from distconsole.operations.stored.remote_runs import (
     KnownRun,
     ask_runs,

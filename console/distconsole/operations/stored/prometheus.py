@@ -19,13 +19,13 @@ from distconsole.config.paths import expand_home
 from distconsole.errors import ConfigError
 from distconsole.formats.gauges import CONTENT_TYPE, GaugePage, hosts_page, run_page
 from distconsole.formats.outlets import write_whole
-from distconsole.model.events import Event, HostStatus, Narration, TextMade
+from distconsole.model.events import Event, HostStatus, Narration, TextMade, warn
 from distconsole.model.names import count_text
 from distconsole.model.requests import Export, Top
 from distconsole.model.run_events import GpuKey, GpuSample, LogLine, NodeSample, RunEvent
 from distconsole.operations.attach import follow_run
 from distconsole.operations.control import Control
-from distconsole.operations.sessions import SessionSource, drain, warn
+from distconsole.operations.sessions import SessionSource, drain
 from distconsole.operations.top import top
 from distconsole.runs.pace import is_fresh
 from distconsole.runs.store.store import RunStore

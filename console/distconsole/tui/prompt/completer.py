@@ -25,17 +25,15 @@ from distconsole.runs.compare.statistics import AXES
 from distconsole.runs.conditions.check_fields import CHECK_FIELDS
 from distconsole.runs.conditions.load_fields import LOAD_FIELDS
 from distconsole.runs.conditions.rank_fields import RANK_FIELDS
+from distconsole.runs.conditions.summary_fields import summary_fields
 from distconsole.tui.jobs import jobs_of
 from distconsole.tui.prompt.completion_index import checks_by_id
-from distconsole.tui.prompt.keys import PROMPT_VERBS, SCREEN_VERBS, SORTS, VIEWS
+from distconsole.tui.prompt.keys import PROMPT_VERBS, SCREEN_VERBS, SORTS, VIEWS, WHATS
 from distconsole.tui.prompt.shortcuts import Shortcuts
-from distconsole.tui.replaying import MOMENTS, WAYS
 from distconsole.tui.session import ConsoleSession
 from distconsole.tui.theme.themes import NAMES
-from distconsole.tui.views.logs import WHATS
-from distconsole.tui.views.runs import RUN_FIELDS
 
-OF_RUNS = {each.name: each.about for each in RUN_FIELDS}
+OF_RUNS = {each.name: each.about for each in summary_fields()}
 LOADS = {each.name: each.about for each in LOAD_FIELDS}
 FIELDS_OF_VIEWS = {
     "check": {each.name: each.about for each in CHECK_FIELDS},
@@ -45,6 +43,17 @@ FIELDS_OF_VIEWS = {
 }
 FIELDS = {name: about for fields in FIELDS_OF_VIEWS.values() for name, about in fields.items()}
 """Names of fields in conditions, and their meanings."""
+
+MOMENTS = {
+    "start": "of the run",
+    "end": "of the run",
+    "next": "what stands out next: a finding, a restart, the end",
+    "previous": "what stands out before",
+    "step": "step 1200: when some rank had first done it",
+}
+"""Words that ``at`` takes, besides times."""
+WAYS = {"toggle": "go on or stand"}
+"""Words that ``play`` takes, besides a speed."""
 
 Words = Mapping[str, str]
 """Completion -> its meaning."""
@@ -114,7 +123,7 @@ class LineCompleter:
             found = self._completions(line, listing)
             return [replace(each, line=blanks + each.line) for each in found]
         typed = open_line(line)
-        vocabulary = replace(self._session.vocabulary(), themes=self._theme_names())
+        vocabulary = replace(self._session.vocabulary(line), themes=self._theme_names())
         if not typed.words:
             found = complete_line(line, vocabulary, listing=listing)
             aliases = self._shortcuts.aliases.values()

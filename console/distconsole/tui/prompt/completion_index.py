@@ -12,7 +12,7 @@ from itertools import islice
 from distconsole.config.paths import runs_dir
 from distconsole.errors import ConsoleError
 from distconsole.grammar.completion import configured_names
-from distconsole.grammar.values import Vocabulary
+from distconsole.grammar.values import Vocabulary, check_groups
 from distconsole.model.names import RunId
 from distconsole.model.time_text import duration_text
 from distconsole.runs.store.catalogue import stamps_in
@@ -34,15 +34,27 @@ def checks_by_id() -> dict[str, str]:
     return {rule.id: rule.catches for rule in CATALOGUE}
 
 
+def groups_and_checks() -> dict[str, str]:
+    """Return what ``check --only`` takes, with descriptions; loads all rules."""
+    return {**check_groups(), **checks_by_id()}
+
+
 class CompletionIndex:
     def __init__(self, ssh_config: str | None = None) -> None:
         self._ssh_config = ssh_config
         self._names = Vocabulary()
         self._at = float("-inf")
         self._reader: threading.Thread | None = None
+        self._loader: threading.Thread | None = None
 
-    def names(self) -> Vocabulary:
-        """Return the known names; waits at most ``PATIENCE_SECONDS`` for the reader's first result."""
+    def names(self, *, checks: bool = False) -> Vocabulary:
+        """Return the known names; waits at most ``PATIENCE_SECONDS`` for the reader's first result.
+
+        With ``checks`` a thread loads these ahead: a key must not wait for that.
+        """
+        if checks and self._loader is None:
+            self._loader = threading.Thread(target=checks_by_id, name="checks", daemon=True)
+            self._loader.start()
         reading = self._reader is not None and self._reader.is_alive()
         if not reading and time.monotonic() - self._at > FRESH_SECONDS:
             self._reader = threading.Thread(target=self._read, name="known", daemon=True)
@@ -51,8 +63,9 @@ class CompletionIndex:
         return self._names
 
     def end(self) -> None:
-        if self._reader is not None:
-            self._reader.join(1.0)
+        for thread in (self._reader, self._loader):
+            if thread is not None:
+                thread.join(1.0)
 
     def _read(self) -> None:
         known = configured_names(self._ssh_config)
@@ -61,7 +74,6 @@ class CompletionIndex:
             known, hosts=known.hosts[:MAX_HOSTS], runs=self._runs(about), about=about
         )
         self._at = time.monotonic()
-        checks_by_id()
 
     def _runs(self, about: dict[str, str]) -> tuple[str, ...]:
         store = RunStore(runs_dir())

@@ -244,3 +244,19 @@ SORTS = ("worst", "rank", "own", "ms", "data", "step", "costs", "p95", "samples/
 """Orders of the ranks: troubled ones and then the slowest first, the others by number; by number; by own time, step time,
 share of the step spent waiting for data (largest first); by step (least far first); by costs and p95 (largest first);
 by samples a second (fewest first); by loss (highest first)."""
+
+WHATS = {
+    "error": "the next error",
+    "error-before": "the one before",
+    "first-error": "the error that was printed first on any rank",
+    "next": "the next line that was found",
+    "previous": "the one before",
+    "end": "the end, and follow",
+    "fold": "one line for what several ranks say, or all lines",
+    "digits": "fold lines, too, that differ in their numbers",
+    "wrap": "long lines on several, or cut",
+    "times": "with or without the time of day",
+    "copy": "copy the line to the terminal's clipboard",
+    "at": "at 14:05:10, at 90s (after the first line): go there",
+}
+"""Arguments of ``lines``, and their effects."""

@@ -186,6 +186,10 @@ class CheckView(OrderedView[CheckRow]):
             self.screen.set_focus, focus or self.query_one(f"#{self.page}", Widget)
         )
 
+    def turn_beside(self, what: str) -> None:
+        """Show the ``pairs`` or the ``interfaces``, or the findings again."""
+        self.turn_to(Page.PAIRS if what == "pairs" else Page.CHOICES)
+
     def step_back(self) -> bool:
         """Leave the page in place of the findings; return False without one."""
         if self.page is Page.FINDING:

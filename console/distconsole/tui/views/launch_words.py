@@ -9,7 +9,7 @@ from msgspec import UNSET
 from rich.text import Text
 
 from distconsole.grammar.secrets import mask_words
-from distconsole.launch.job import PORT, RUN_DIR
+from distconsole.launch.plan import PORT, RUN_DIR
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.events import LaunchKept
 from distconsole.model.names import count_text, join_some, ranks_text

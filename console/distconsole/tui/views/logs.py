@@ -20,6 +20,7 @@ from distconsole.runs.logs.counts import Pace
 from distconsole.runs.logs.filter import LogFilter, exchange_word, parse_filter, parse_pattern
 from distconsole.runs.logs.rows import LogRows
 from distconsole.text.tables import shorten_middle
+from distconsole.tui.prompt.keys import WHATS
 from distconsole.tui.replaying import ReplayTask
 from distconsole.tui.tasks import RequestTask
 from distconsole.tui.view_models.logs import (
@@ -46,22 +47,6 @@ SHOWING_SECONDS = 0.25
 TITLE_CELLS = 32
 SIDES_CELLS = 120
 """Least cells of a view with panels beside the lines."""
-
-WHATS = {
-    "error": "the next error",
-    "error-before": "the one before",
-    "first-error": "the error that was printed first on any rank",
-    "next": "the next line that was found",
-    "previous": "the one before",
-    "end": "the end, and follow",
-    "fold": "one line for what several ranks say, or all lines",
-    "digits": "fold lines, too, that differ in their numbers",
-    "wrap": "long lines on several, or cut",
-    "times": "with or without the time of day",
-    "copy": "copy the line to the terminal's clipboard",
-    "at": "at 14:05:10, at 90s (after the first line): go there",
-}
-"""Arguments of ``lines``, and their effects."""
 
 
 class LogsView(Vertical):

@@ -153,12 +153,6 @@ def _is_said(finding: RunFinding, said: str) -> bool:
     return same or finding.summary in said
 
 
-def finding_of(timeline: RunTimeline, rank: str) -> RunFinding | None:
-    told = [finding for finding in timeline.findings if finding.hint]
-    of_rank = [finding for finding in told if str(finding.rank) == rank]
-    return next(reversed(of_rank or told), None)
-
-
 def _add_finding(text: Text, finding: RunFinding, age: str, *, told: bool) -> None:
     if not told:
         mark, style = SEVERITY_MARKS[finding.severity]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from distconsole_agent.contract import records
 from distconsole_agent.contract.runspec import NodeSpec
 from distconsole_agent.coordination.blame import (
+    BlamedRank,
     Evidence,
     Failure,
     NodeLost,
@@ -35,8 +37,7 @@ def verdict(
 
 def blamed(*failures: Failure, **more: object) -> int:
     found = verdict(failures, **more).first_failure  # type: ignore[arg-type]
-    assert found is not None
-    return int(found["rank"])
+    return found.rank
 
 
 def test_nothing_that_went_wrong_is_success() -> None:
@@ -48,14 +49,14 @@ def test_the_earliest_failure_is_the_first_and_gives_its_code() -> None:
     assert verdict((late, early)) == RunVerdict(
         "failed",
         3,
-        {"rank": 3, "host": "b", "exit_code": 3, "error": "ValueError: boom", "traceback": ""},
+        BlamedRank(3, "b", 3, "ValueError: boom"),
     )
 
 
 def test_a_signal_is_in_the_verdict_only_where_there_was_one() -> None:
     first = verdict((failed(0, 1, signal=9, exit_code=137),)).first_failure
-    assert first is not None
-    assert first["signal"] == 9
+    assert first.signal == 9
+    assert "signal" not in records.write(first._replace(signal=None))
 
 
 def test_when_a_node_was_lost_is_told_by_the_clock_of_who_says_so() -> None:
@@ -130,16 +131,15 @@ def test_the_first_stop_gives_the_code() -> None:
 def test_a_lost_node_fails_the_run_in_the_name_of_its_first_rank() -> None:
     judged = verdict(lost=(NodeLost(1, 1000),))
     assert (judged.state, judged.exit_code) == ("failed", 1)
-    assert judged.first_failure is not None
-    assert judged.first_failure["rank"] == 2
-    assert judged.first_failure["error"] == "node b lost"
+    assert judged.first_failure.rank == 2
+    assert judged.first_failure.error == "node b lost"
 
 
 def test_a_lost_node_has_the_blame_for_connections_but_not_for_errors() -> None:
     lost = (NodeLost(1, 40_000 * MS),)
     broken = failed(0, 1000 * MS, "RuntimeError: Connection closed by peer")
-    assert verdict((broken,), lost=lost).first_failure["error"] == "node b lost"  # type: ignore[index]
-    assert verdict((failed(0, 1000 * MS),), lost=lost).first_failure["rank"] == 0  # type: ignore[index]
+    assert verdict((broken,), lost=lost).first_failure.error == "node b lost"  # type: ignore[index]
+    assert verdict((failed(0, 1000 * MS),), lost=lost).first_failure.rank == 0  # type: ignore[index]
 
 
 def test_a_stop_that_came_before_a_node_was_lost_is_a_stop() -> None:
@@ -167,9 +167,8 @@ HOROVOD = "HorovodInternalError: Mismatched ALLREDUCE tensor shapes: One rank se
 def test_who_notices_that_ranks_disagree_has_no_blame(error: str) -> None:
     reset = failed(0, 900 * MS, "RuntimeError: Connection closed by peer")
     first = verdict((reset, failed(3, 1000 * MS, error))).first_failure
-    assert first is not None
-    assert first["error"].startswith("ranks disagree in a collective; rank 3 on b noticed it")
-    assert error in first["error"]
+    assert first.error.startswith("ranks disagree in a collective; rank 3 on b noticed it")
+    assert error in first.error
 
 
 def test_a_rank_that_raised_is_to_blame_for_the_collective_of_its_teardown() -> None:
@@ -186,9 +185,7 @@ def said_by_torch(rank: int, other: int) -> Failure:
 def test_the_rank_that_differs_from_two_others_is_named_whoever_failed_first() -> None:
     pairs = (said_by_torch(0, 3), said_by_torch(1, 3), said_by_torch(3, 0))
     found = verdict(pairs).first_failure
-    assert found is not None
-    assert (found["rank"], found["host"]) == (3, "b")
-    assert "ranks disagree" not in found["error"]
+    assert (found.rank, found.host) == (3, "b")
+    assert "ranks disagree" not in found.error
     alone = verdict(pairs[2:]).first_failure
-    assert alone is not None
-    assert alone["error"].startswith("ranks disagree in a collective; rank 3 on b noticed it")
+    assert alone.error.startswith("ranks disagree in a collective; rank 3 on b noticed it")

@@ -89,7 +89,7 @@ def test_the_longest_failure_fits_into_a_frame(sessions: tuple[LinkSession, Link
         1,
         MAX_RANK - 1,
         2**22,
-        2**63,
+        2**63 - 1,
         255,
         64,
         "\U0001f600" * MAX_ERROR_CHARS,

@@ -37,9 +37,12 @@ MakeWorld = Callable[..., World]
 def make_world() -> Iterator[MakeWorld]:
     made: list[World] = []
 
-    def make(*args: Any, **kwargs: Any) -> World:
-        made.append(World(*args, **kwargs))
-        return made[-1]
+    def make(*args: Any, begin: bool = True, **kwargs: Any) -> World:
+        made.append(world := World(*args, **kwargs))
+        if begin:
+            world.begin()
+            world.turn(1.0)
+        return world
 
     yield make
     for world in made:
@@ -48,16 +51,19 @@ def make_world() -> Iterator[MakeWorld]:
 
 @pytest.fixture
 def world(make_world: MakeWorld) -> World:
-    world = make_world(3)
-    world.begin()
-    world.turn(1.0)
-    return world
+    return make_world(3)
+
+
+def end(world: World, heard: str = "verdict") -> None:
+    """Have every node end, and wait until all have heard so."""
+    for link in world.links:
+        link.ended()
+    nodes = range(len(world.links))
+    world.until(lambda: all(world.heard(node, heard) for node in nodes))
 
 
 def test_all_nodes_ending_makes_one_verdict_for_all(world: World) -> None:
-    for link in world.links:
-        link.ended()
-    world.until(lambda: all(world.heard(node, "finished") for node in range(3)))
+    end(world, "finished")
     assert [world.heard(node, "verdict") for node in range(3)] == [
         [RunVerdict("succeeded", 0, None)]
     ] * 3
@@ -68,11 +74,9 @@ def test_a_failure_stops_every_other_node_at_once(world: World) -> None:
     world.settle()
     assert world.heard(0, "stop") == world.heard(2, "stop") == [("failure", 5.0)]
     assert world.heard(1, "stop") == []
-    for link in world.links:
-        link.ended()
-    world.until(lambda: world.heard(2, "verdict"))
+    end(world)
     (verdict,) = world.heard(2, "verdict")
-    assert verdict.first_failure["host"] == "host1"
+    assert verdict.first_failure.host == "host1"
 
 
 def test_a_faster_stop_is_passed_on_and_a_slower_one_is_not(world: World) -> None:
@@ -87,20 +91,16 @@ def test_a_faster_stop_is_passed_on_and_a_slower_one_is_not(world: World) -> Non
 
 def test_times_are_compared_on_one_clock(make_world: MakeWorld) -> None:
     world = make_world(3, skews_ns=(0, 5 * SECOND, -3 * SECOND))
-    world.begin()
-    world.turn(1.0)
     now_ns = int(world.now * SECOND)
     # Node 1 failed first and its clock is ahead; node 2's is behind.
     world.peers[1].failed(failure(2, now_ns + 2_000_000 - 3 * SECOND, "KeyError: second"))
     world.peers[0].failed(failure(1, now_ns + 1_000_000 + 5 * SECOND, "KeyError: first"))
-    for link in world.links:
-        link.ended()
-    world.until(lambda: world.heard(0, "verdict"))
-    assert world.heard(0, "verdict")[0].first_failure["error"] == "KeyError: first"
+    end(world)
+    assert world.heard(0, "verdict")[0].first_failure.error == "KeyError: first"
 
 
 def test_no_verdict_before_a_clock_is_known(make_world: MakeWorld) -> None:
-    world = make_world(2, skews_ns=(0, 5 * SECOND))
+    world = make_world(2, skews_ns=(0, 5 * SECOND), begin=False)
     world.begin()
     now_ns = int(world.now * SECOND)
     world.peers[0].failed(failure(1, now_ns + 1_000_000 + 5 * SECOND, "KeyError: first"))
@@ -108,7 +108,7 @@ def test_no_verdict_before_a_clock_is_known(make_world: MakeWorld) -> None:
     world.coordinator.failed(failure(0, now_ns + 2_000_000, "KeyError: second"))
     world.coordinator.ended()
     world.until(lambda: world.heard(0, "verdict"))
-    assert world.heard(0, "verdict")[0].first_failure["error"] == "KeyError: first"
+    assert world.heard(0, "verdict")[0].first_failure.error == "KeyError: first"
 
 
 def test_a_cut_connection_comes_back_and_nothing_is_lost_or_doubled(world: World) -> None:
@@ -143,43 +143,39 @@ def test_a_silent_link_is_replaced(world: World) -> None:
     world.peers[0].failed(failure(1, int(world.now * SECOND)))
     world.settle()
     assert world.heard(2, "stop") == [("failure", 5.0)]
-    assert {note["check"] for note in world.heard(0, "note")} == {"run.unsupervised"}
+    assert {note.check for note in world.heard(0, "note")} == {"run.unsupervised"}
 
 
 def test_a_node_that_stays_silent_is_lost_and_the_run_with_it(world: World) -> None:
     world.relay.silent = True
     waited = world.until(lambda: world.heard(0, "stop"))
     assert TIMES.give_up - 1 <= waited < TIMES.give_up + 5
-    notes = [note for note in world.heard(0, "note") if note["check"] == "run.node_lost"]
-    assert "host1" in notes[0]["summary"]
+    notes = [note for note in world.heard(0, "note") if note.check == "run.node_lost"]
+    assert "host1" in notes[0].summary
     world.until(lambda: world.heard(1, "stop") and world.heard(2, "stop"))
-    for link in world.links:
-        link.ended()
-    world.until(lambda: all(world.heard(node, "finished") for node in range(3)))
+    end(world, "finished")
     verdict = world.heard(0, "verdict")[0]
     assert (verdict.state, verdict.exit_code) == ("failed", 1)
-    assert verdict.first_failure["error"] == "node host1 lost"
-    assert verdict.first_failure["rank"] == 2
+    assert verdict.first_failure.error == "node host1 lost"
+    assert verdict.first_failure.rank == 2
     # On the other side of the cut it is node 0 that is gone.
-    assert world.heard(1, "verdict")[0].first_failure["error"] == "node host0 lost"
+    assert world.heard(1, "verdict")[0].first_failure.error == "node host0 lost"
 
 
 def test_a_quiet_network_is_not_a_dead_node(make_world: MakeWorld) -> None:
     world = make_world(3, times=LinkTimes())
-    world.begin()
-    world.turn(1.0)
     world.relay.silent = True
     world.turn(45.0)
     world.relay.silent = False
     world.turn(10.0)
     assert not any(world.heard(node, "stop") for node in range(3))
-    told = [(note["check"], note["severity"]) for note in world.heard(0, "note")]
+    told = [(note.check, note.severity) for note in world.heard(0, "note")]
     assert told == [("run.unsupervised", "warn"), ("run.unsupervised", "info")]
-    assert [note["summary"] for note in world.heard(0, "note")] == [
+    assert [note.summary for note in world.heard(0, "note")] == [
         "host1, host2 were not heard of for 10 s: the run goes on unsupervised there",
         "host1, host2 were heard of again after 46 s: the run is supervised",
     ]
-    assert [note["severity"] for note in world.heard(2, "note")] == ["warn", "info"]
+    assert [note.severity for note in world.heard(2, "note")] == ["warn", "info"]
     world.peers[0].failed(failure(1, int(world.now * SECOND)))
     world.settle()
     assert world.heard(2, "stop") == [("failure", 5.0)]
@@ -188,7 +184,7 @@ def test_a_quiet_network_is_not_a_dead_node(make_world: MakeWorld) -> None:
 def test_only_the_quiet_since_the_ranks_start_is_held_against_a_host(
     make_world: MakeWorld,
 ) -> None:
-    world = make_world(2, times=LinkTimes())
+    world = make_world(2, times=LinkTimes(), begin=False)
     for peer in world.peers:
         peer.begin()
     world.turn(1.0)
@@ -206,41 +202,35 @@ def test_what_befell_a_host_is_blamed_on_its_first_rank_and_stops_all(
     make_world: MakeWorld,
 ) -> None:
     world = make_world(3, skews_ns=(0, 5 * SECOND, -3 * SECOND))
-    world.begin()
-    world.turn(1.0)
     world.coordinator.blame_host("host2", "ranks failed to connect")
     world.peers[0].failed(failure(1, int((world.now + 2) * SECOND) + 5 * SECOND, "KeyError: late"))
     world.settle()
     assert all(world.heard(node, "stop") == [("failure", 5.0)] for node in (0, 2))
-    for link in world.links:
-        link.ended()
-    world.until(lambda: world.heard(0, "verdict"))
+    end(world)
     first = world.heard(0, "verdict")[0].first_failure
-    assert (first["host"], first["rank"]) == ("host2", 4)
-    assert first["error"] == "ranks failed to connect"
+    assert (first.host, first.rank) == ("host2", 4)
+    assert first.error == "ranks failed to connect"
 
 
 def test_a_host_that_is_lost_is_not_heard_of_again(make_world: MakeWorld) -> None:
     world = make_world(2)
-    world.begin()
-    world.turn(1.0)
     world.relay.silent = True
     world.until(lambda: world.heard(0, "note"))
     world.until(lambda: world.heard(0, "stop"))
-    told = [(note["check"], note["severity"]) for note in world.heard(0, "note")]
+    told = [(note.check, note.severity) for note in world.heard(0, "note")]
     assert told == [("run.unsupervised", "warn"), ("run.node_lost", "fail")]
-    assert "--lost-after" in world.heard(0, "note")[-1]["hint"]
+    assert "--lost-after" in world.heard(0, "note")[-1].hint
     world.turn(5.0)
     assert len(world.heard(0, "note")) == 2
 
 
 def test_a_node_that_never_connects_is_lost(make_world: MakeWorld) -> None:
-    world = make_world(2)
+    world = make_world(2, begin=False)
     world.coordinator.begin()
     world.until(lambda: world.heard(0, "stop"))
     world.coordinator.ended()
     world.until(lambda: world.heard(0, "finished"))
-    assert world.heard(0, "verdict")[0].first_failure["error"] == "node host1 lost"
+    assert world.heard(0, "verdict")[0].first_failure.error == "node host1 lost"
 
 
 def test_an_agent_says_in_its_dead_shims_place_that_it_is_gone(
@@ -264,8 +254,8 @@ def test_an_agent_says_in_its_dead_shims_place_that_it_is_gone(
     world.peers[1].ended()
     world.turn(1.0)
     (verdict,) = world.heard(0, "verdict")
-    assert verdict.first_failure["host"] == "host1"
-    assert "the out-of-memory killer took it" in verdict.first_failure["error"]
+    assert verdict.first_failure.host == "host1"
+    assert "the out-of-memory killer took it" in verdict.first_failure.error
 
 
 def test_a_last_word_for_another_run_is_not_taken(world: World, tmp_path: Path) -> None:
@@ -295,7 +285,7 @@ def test_a_rank_that_failed_has_the_blame_also_when_its_node_is_lost(world: Worl
     world.coordinator.ended()
     waited = world.until(lambda: world.heard(0, "verdict"))
     assert waited < 5.0 + TIMES.settle + 1.0
-    assert world.heard(0, "verdict")[0].first_failure["error"] == "ValueError: boom"
+    assert world.heard(0, "verdict")[0].first_failure.error == "ValueError: boom"
 
 
 def test_a_linked_node_that_cannot_end_does_not_hold_up_the_verdict(world: World) -> None:
@@ -321,14 +311,12 @@ def gone(world: World, node: int, why: str = "its shim is gone") -> None:
 
 def test_a_run_goes_on_without_a_node_while_enough_are_left(make_world: MakeWorld) -> None:
     world = make_world(3, min_nodes=2)
-    world.begin()
-    world.turn(1.0)
     gone(world, 1)
     assert [world.heard(node, "node_lost") for node in (0, 2)] == [[1], [1]]
     (note,) = world.heard(0, "note")
-    assert (note["check"], note["severity"]) == ("run.node_lost", "warn")
-    assert note["host"] == "host1"
-    assert note["summary"].endswith("the run goes on with 2 of 3 nodes")
+    assert (note.check, note.severity) == ("run.node_lost", "warn")
+    assert note.host == "host1"
+    assert note.summary.endswith("the run goes on with 2 of 3 nodes")
     world.turn(60.0)
     assert not world.heard(0, "stop") + world.heard(2, "stop")
     world.coordinator.ended()
@@ -345,18 +333,16 @@ def test_a_run_with_too_few_nodes_left_ends_and_the_last_loss_is_blamed(
     make_world: MakeWorld,
 ) -> None:
     world = make_world(4, min_nodes=3)
-    world.begin()
-    world.turn(1.0)
     gone(world, 1)
     world.turn(5.0)
     assert not world.heard(3, "stop")
     gone(world, 2)
     assert world.heard(0, "stop") == world.heard(3, "stop") == [("failure", 5.0)]
-    assert [note["severity"] for note in world.heard(0, "note")] == ["warn", "fail"]
+    assert [note.severity for note in world.heard(0, "note")] == ["warn", "fail"]
     world.coordinator.ended()
     world.peers[2].ended()
     world.until(lambda: world.heard(3, "verdict"))
-    assert world.heard(3, "verdict")[0].first_failure["error"] == (
+    assert world.heard(3, "verdict")[0].first_failure.error == (
         "node host2 lost: its shim is gone"
     )
 
@@ -365,13 +351,11 @@ def test_a_node_cut_off_ends_its_ranks_and_leaves_the_verdict_to_the_others(
     make_world: MakeWorld,
 ) -> None:
     world = make_world(2, min_nodes=1)
-    world.begin()
-    world.turn(1.0)
     world.relay.refuses = True
     world.relay.cut()
     world.until(lambda: world.heard(0, "node_lost") and world.heard(1, "stop"))
     note = world.heard(1, "note")[-1]
-    assert (note["check"], note["severity"]) == ("run.cut_off", "warn")
+    assert (note.check, note.severity) == ("run.cut_off", "warn")
     world.relay.refuses = False
     world.peers[0].ended()
     world.turn(5.0)
@@ -384,8 +368,6 @@ def test_a_node_cut_off_ends_its_ranks_and_leaves_the_verdict_to_the_others(
 
 def test_who_loses_node_zero_ends_whatever_is_left(make_world: MakeWorld) -> None:
     world = make_world(3, min_nodes=1)
-    world.begin()
-    world.turn(1.0)
     world.relay.silent = True
     world.until(lambda: world.heard(1, "stop") and world.heard(2, "stop"))
     for peer in world.peers:
@@ -443,7 +425,7 @@ def test_who_says_nothing_is_dropped_after_the_handshakes_time(world: World) -> 
 
 
 def test_strangers_are_bounded_and_do_not_keep_a_node_out(make_world: MakeWorld) -> None:
-    world = make_world(2)
+    world = make_world(2, begin=False)
     crowd = [greeted(world)[0] for _ in range(MAX_STRANGERS + 5)]
     assert sum(closed(world, sock) for sock in crowd) == 5
     world.begin()
@@ -457,7 +439,7 @@ def test_strangers_are_bounded_and_do_not_keep_a_node_out(make_world: MakeWorld)
 
 @pytest.mark.parametrize("other", [{"secret": "cd" * 32}, {"run": "r2"}])
 def test_a_shim_of_another_run_is_not_let_in(make_world: MakeWorld, other: dict[str, str]) -> None:
-    world = make_world(2)
+    world = make_world(2, begin=False)
     stranger = Peer(world.loop, spec(2, 1, **other), world.relay.endpoint, world._events(1), TIMES)
     world.coordinator.begin()
     stranger.begin()
@@ -471,7 +453,7 @@ def test_a_shim_of_another_run_is_not_let_in(make_world: MakeWorld, other: dict[
 def test_a_coordinator_that_does_not_know_the_secret_is_not_believed(
     make_world: MakeWorld,
 ) -> None:
-    world = make_world(2)
+    world = make_world(2, begin=False)
     false = Coordinator(world.loop, spec(2, 0, secret="cd" * 32), world._events(0), TIMES)
     assert false.endpoint is not None
     peer = Peer(world.loop, spec(2, 1), false.endpoint, world._events(1), TIMES)
@@ -488,7 +470,7 @@ def test_a_coordinator_that_does_not_know_the_secret_is_not_believed(
 
 
 def test_a_command_reaches_the_one_node_and_its_end_comes_back(make_world: MakeWorld) -> None:
-    made = make_world(3)
+    made = make_world(3, begin=False)
     made.coordinator.command(2, "77", "orted")  # before that node has connected
     made.begin()
     made.turn(1)
@@ -502,8 +484,6 @@ def test_a_failure_that_is_outlived_ends_the_run_only_once_it_is_given_up(
     make_world: MakeWorld,
 ) -> None:
     made = make_world(3, min_nodes=1)
-    made.begin()
-    made.turn(1)
     died = failure(2, 5 * SECOND)._replace(exit_code=137)
     made.peers[1].outlived(died)
     made.turn(1)
@@ -517,15 +497,13 @@ def test_a_failure_that_is_outlived_ends_the_run_only_once_it_is_given_up(
     made.turn(1)
     (verdict,) = made.heard(1, "verdict")
     assert (verdict.state, verdict.exit_code) == ("failed", 137)
-    assert verdict.first_failure["host"] == "host2"
+    assert verdict.first_failure.host == "host2"
 
 
 def test_a_run_that_is_given_up_without_a_failure_was_lost_with_its_nodes(
     make_world: MakeWorld,
 ) -> None:
     made = make_world(3, min_nodes=1)
-    made.begin()
-    made.turn(1)
     gone(made, 2)
     assert made.heard(0, "node_lost") == [2]
     made.coordinator.give_up([])
@@ -535,13 +513,11 @@ def test_a_run_that_is_given_up_without_a_failure_was_lost_with_its_nodes(
     made.turn(1)
     (verdict,) = made.heard(0, "verdict")
     assert verdict.state == "failed"
-    assert verdict.first_failure["error"] == "node host2 lost: its shim is gone"
+    assert verdict.first_failure.error == "node host2 lost: its shim is gone"
 
 
 def test_what_is_left_is_killed_once_no_node_has_a_rank(make_world: MakeWorld) -> None:
     made = make_world(3)
-    made.begin()
-    made.turn(1)
     made.coordinator.failed(failure(0, 5 * SECOND))
     made.peers[0].idle()
     made.coordinator.idle(0)
@@ -557,11 +533,9 @@ def test_what_is_left_is_killed_once_no_node_has_a_rank(make_world: MakeWorld) -
 
 def test_a_node_has_no_failures_of_ranks_that_the_plan_has_elsewhere(world: World) -> None:
     world.peers[0].failed(failure(1, int(world.now * SECOND))._replace(rank=0))
-    for link in world.links:
-        link.ended()
-    world.until(lambda: world.heard(0, "verdict"))
+    end(world)
     first = world.heard(0, "verdict")[0].first_failure
-    assert (first["host"], first["rank"]) == ("host1", 2)
+    assert (first.host, first.rank) == ("host1", 2)
 
 
 def test_whose_a_connection_is_says_only_the_node_that_it_comes_from(world: World) -> None:

@@ -53,14 +53,14 @@ def verdict(world: World) -> Any:
 
 
 def notes(world: World) -> list[str]:
-    return [note["summary"] for note in world.heard(0, "note")]
+    return [note.summary for note in world.heard(0, "note")]
 
 
 def test_every_node_starts_anew_after_a_failure_and_hears_the_same(world: World) -> None:
     fail(world)
     assert not world.heard(1, "again")
     (told,) = world.heard(0, "restart")
-    assert told[1].first_failure["error"] == "ValueError: boom"
+    assert told[1].first_failure.error == "ValueError: boom"
     waited = world.until(lambda: world.heard(2, "again"))
     assert abs(waited - FIRST_PAUSE_SECONDS) < 0.2
     expected = Restart(1, 2, 4001, "/ckpt/last.pt")
@@ -82,7 +82,7 @@ def test_the_last_attempts_failure_is_the_verdict(world: World) -> None:
         world.until(lambda number=number: len(world.heard(2, "again")) == number)
     fail(world, error="KeyError: last", exit_code=7)
     found = verdict(world)
-    assert (found.exit_code, found.first_failure["error"]) == (7, "KeyError: last")
+    assert (found.exit_code, found.first_failure.error) == (7, "KeyError: last")
     assert notes(world) == ["not restarted: all 2 restarts are used up"]
 
 
@@ -133,7 +133,7 @@ def test_nodes_that_are_lost_in_a_later_attempt_end_the_run(world: World) -> Non
     world.until(lambda: world.heard(0, "stop")[1:])
     world.coordinator.ended()
     world.until(lambda: world.heard(0, "verdict"))
-    assert world.heard(0, "verdict")[0].first_failure["error"] == "node host1 lost"
+    assert world.heard(0, "verdict")[0].first_failure.error == "node host1 lost"
     assert notes(world)[-1] == "not restarted: without host1, host2 its ranks have no place"
 
 
@@ -154,7 +154,7 @@ def test_a_node_that_does_not_end_is_said_to_hinder_the_restart(world: World) ->
 def test_without_a_port_there_is_no_restart_and_the_verdict_stands(world: World) -> None:
     world.no_port = OSError(98, "Address already in use")
     fail(world)
-    assert verdict(world).first_failure["error"] == "ValueError: boom"
+    assert verdict(world).first_failure.error == "ValueError: boom"
     (told,) = notes(world)
     assert told.endswith("Address already in use")
 

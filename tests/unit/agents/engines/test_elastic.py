@@ -123,8 +123,8 @@ def test_what_the_driver_wants_started_and_ended_reaches_the_right_node(node: No
     node.say(end=["1-user-b", 0])  # it does not run
     (kind, note) = node.told.pop()
     assert node.told == [("start", (B1, {"HOROVOD_RANK": "2"})), ("end", B1)]
-    assert (kind, note["check"], note["rank"]) == ("note", "run.rank_lost", 2)
-    assert note["summary"] == "rank 2 on user@b is ended: Horovod uses user@b no more"
+    assert (kind, note.check, note.rank) == ("note", "run.rank_lost", 2)
+    assert note.summary == "rank 2 on user@b is ended: Horovod uses user@b no more"
 
 
 def test_the_driver_hears_of_each_end_once(node: Node) -> None:
@@ -154,11 +154,9 @@ def test_a_failure_that_is_outlived_is_told_with_what_the_rank_died_of(node: Nod
     node.say(outlived=["1-user-b", 0])  # of which nothing is known
     node.say(outlived=["1-user-b", 1])
     ((kind, note),) = node.told
-    assert (kind, note["check"], note["severity"]) == ("note", "run.rank_lost", "warn")
-    assert (note["rank"], note["host"], note["seen"]) == (2, "user@b", "Traceback\n  x")
-    assert note["summary"].startswith(
-        "rank 2 on user@b failed: killed by SIGKILL; Horovod goes on"
-    )
+    assert (kind, note.check, note.severity) == ("note", "run.rank_lost", "warn")
+    assert (note.rank, note.host, note.seen) == (2, "user@b", "Traceback\n  x")
+    assert note.summary.startswith("rank 2 on user@b failed: killed by SIGKILL; Horovod goes on")
 
 
 def test_it_is_said_for_whom_horovod_waits_after_a_failure(node: Node) -> None:
@@ -172,8 +170,8 @@ def test_it_is_said_for_whom_horovod_waits_after_a_failure(node: Node) -> None:
     node.now += PATIENCE_SECONDS
     node.turn()
     ((kind, note),) = node.told
-    assert (kind, note["check"]) == ("note", "run.awaited")
-    assert note["summary"] == (
+    assert (kind, note.check) == ("note", "run.awaited")
+    assert note.summary == (
         "Horovod waits for rank 0, which has not noticed the failure: 7 s at most"
     )
 
@@ -196,7 +194,7 @@ def test_a_new_round_begins_with_an_empty_store_and_is_said(node: Node) -> None:
     assert node.told == [("begin", None)]
     node.say(round=["0-a"], size=1)
     assert node.told[1] == ("begin", None)
-    assert node.told[2][1]["summary"] == "Horovod goes on with 1 of 3 ranks, on a"
+    assert node.told[2][1].summary == "Horovod goes on with 1 of 3 ranks, on a"
 
 
 def test_a_rank_that_asks_for_its_place_hears_what_the_driver_says(node: Node) -> None:

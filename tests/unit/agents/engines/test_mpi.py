@@ -161,7 +161,6 @@ def test_an_mpirun_that_did_not_end_as_it_should_is_a_failure(
     node: Node, code: int, number: int | None, said: str, rank: int, exit_code: int, error: str
 ) -> None:
     failure = node.engine.failure(node.mpirun(code, number, said), stopping=False)
-    assert failure is not None
     assert (failure.rank, failure.exit_code, failure.error) == (rank, exit_code, error)
     assert failure.traceback == said.strip()
     assert node.engine.failure(node.mpirun(code, number, said), stopping=True) is None
@@ -173,7 +172,6 @@ def test_a_rank_that_mpich_killed_for_its_abort_is_blamed(node: Node, stopping: 
     told = "Abort(9) on node 1: application called MPI_Abort(MPI_COMM_WORLD, 9) - process 1\n"
     (node.folder / "logs/rank-1.err").write_text(told)
     failure = node.engine.failure(node.mpirun(9), stopping)
-    assert failure is not None
     assert (failure.rank, failure.pid, failure.exit_code) == (1, 51, 9)
     assert failure.error == "MPI_Abort with code 9"
 
@@ -190,7 +188,6 @@ def test_a_rank_on_another_host_than_planned_is_a_failure_once_mpirun_has_ended(
     node.say(*(f"started {rank} {rank} 5{rank}" for rank in range(3)))
     node.say(*(f"exited {rank} 0" for rank in range(3)))
     failure = node.engine.failure(node.mpirun(0), stopping=False)
-    assert failure is not None
     assert (failure.rank, failure.exit_code) == (2, 1)
     assert failure.error == "mpirun started rank 2 on a, not on the host of the plan"
 

@@ -85,25 +85,29 @@ def test_a_step_that_said_nothing_has_no_reason(tmp_path: Path) -> None:
     assert read_reason(str(tmp_path)) == read_complaint(str(tmp_path)) == ""
 
 
-def test_the_first_complaint_is_the_one_shown(tmp_path: Path) -> None:
-    log = "srun: cluster configuration lacks support for cpu binding\nsrun: error: Unable to create step for job 3: Invalid\nsrun: error: and so on\n"
-    (tmp_path / "step.log").write_text(log)
-    assert read_complaint(str(tmp_path)) == "Unable to create step for job 3: Invalid"
+PYXIS = "srun: got SIGCONT\n{} error: pyxis: child 42 failed\nsrun: error: n1: task 0\n"
+MISSING = "/tmp/r/step.sh: line 9: srun: command not found"
 
 
-@pytest.mark.parametrize("begins", ["slurmstepd:", "slurmstepd-node1:", f"[{AT}.011]"])
-def test_a_complaint_of_slurmstepd_is_told_without_how_it_begins(
-    tmp_path: Path, begins: str
+@pytest.mark.parametrize(
+    ("log", "complaint"),
+    [
+        (
+            "srun: cluster configuration lacks support for cpu binding\nsrun: error: Unable to "
+            "create step for job 3: Invalid\nsrun: error: and so on\n",
+            "Unable to create step for job 3: Invalid",
+        ),
+        (PYXIS.format("slurmstepd:"), "pyxis: child 42 failed"),
+        (PYXIS.format("slurmstepd-node1:"), "pyxis: child 42 failed"),
+        (PYXIS.format(f"[{AT}.011]"), "pyxis: child 42 failed"),
+        (f"{MISSING}\n", MISSING),
+    ],
+)
+def test_the_first_complaint_is_told_without_how_it_begins(
+    tmp_path: Path, log: str, complaint: str
 ) -> None:
-    log = f"srun: got SIGCONT\n{begins} error: pyxis: child 42 failed\nsrun: error: n1: task 0\n"
     (tmp_path / "step.log").write_text(log)
-    assert read_complaint(str(tmp_path)) == "pyxis: child 42 failed"
-
-
-def test_a_missing_srun_is_a_complaint(tmp_path: Path) -> None:
-    told = "/tmp/r/step.sh: line 9: srun: command not found"
-    (tmp_path / "step.log").write_text(f"{told}\n")
-    assert read_complaint(str(tmp_path)) == told
+    assert read_complaint(str(tmp_path)) == complaint
 
 
 def test_srun_does_not_take_the_jobs_options_for_its_own(tmp_path: Path) -> None:

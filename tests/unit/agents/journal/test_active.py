@@ -11,26 +11,25 @@ from typing import Any
 
 import pytest
 
+from distconsole_agent.contract.runspec import RunSpec
 from distconsole_agent.journal import active
 from distconsole_agent.journal.active import ActiveRun
 from distconsole_agent.journal.journal import Journal
 from distconsole_agent.server.answers import follow
 from distconsole_agent.supervisor.proctree import read_stat
 from fakes.askers import Asker
+from fakes.specs import run_spec
 
 WAIT_SECONDS = 20.0
 
 
-def make_run(folder: Path) -> dict[str, Any]:
+def make_run(folder: Path) -> RunSpec:
     """Make the folder of a run whose shim is this process, and return its specification."""
     for name in ("logs", "errors", "journal", "rings"):
         (folder / name).mkdir()
     stat = read_stat(os.getpid())
-    assert stat is not None
     (folder / "shim.pid").write_text(f"{os.getpid()} {stat.starttime}\n")
-    nodes = [{"host": "a", "address": "", "ranks": [0]}]
-    rings = str(folder / "rings")
-    return {"run": "run-1", "node_index": 0, "nodes": nodes, "ranks": [], "rings": rings}
+    return run_spec(rings=str(folder / "rings"))
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,6 @@ def test_a_rank_is_the_first_process_that_an_engine_gave_its_number(tmp_path: Pa
     ]
     try:
         for process in started:
-            assert process.stdout is not None
             process.stdout.readline()
         assert find_ranks(str(tmp_path)) == {3: started[0].pid, 1: started[1].pid}
     finally:

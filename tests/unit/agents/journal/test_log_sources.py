@@ -18,6 +18,7 @@ from distconsole_agent.contract.limits import (
     LOG_SLICE_BYTES,
 )
 from distconsole_agent.journal.log_sources import LogSources, LogTail
+from suite.seeds import seeds
 
 LINE = b"0123456789 and some words to fill it\n"
 
@@ -124,51 +125,44 @@ def taken(tail: LogTail, log: Path, now: float = 0.0, *, final: bool = False) ->
     return [whole[s.offset : s.offset + s.length] for s in tail.take(now, final=final)]
 
 
-def test_whole_lines_are_passed_on_at_once(tail: LogTail, log: Path) -> None:
-    add(log, b"one\ntwo\nthr")
-    assert taken(tail, log) == [b"one\ntwo\n"]
-    add(log, b"ee\n")
-    assert taken(tail, log) == [b"three\n"]
-    assert taken(tail, log) == []
-
-
-def test_a_line_without_an_end_waits_a_second(tail: LogTail, log: Path) -> None:
-    add(log, b"Password: ")
-    assert taken(tail, log, 10.0) == []
-    assert taken(tail, log, 10.9) == []
-    assert taken(tail, log, 11.0) == [b"Password: "]
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param(
+            [(b"one\ntwo\nthr", 0, b"one\ntwo\n"), (b"ee\n", 0, b"three\n"), (b"", 0, b"")],
+            id="whole lines at once",
+        ),
+        pytest.param(
+            [(b"Password: ", 10.0, b""), (b"", 10.9, b""), (b"", 11.0, b"Password: ")],
+            id="a line without an end after a second",
+        ),
+        pytest.param([(b"\r 10%\r 20%", 0, b"\r 10%\r")], id="a progress bar by its returns"),
+        pytest.param([(b"one\r", 0, b""), (b"\n", 0, b"one\r\n")], id="no return without newline"),
+        pytest.param(
+            [
+                ("é€😀".encode()[:-1], 0.0, b""),
+                (b"", 5.0, "é€".encode()),
+                ("😀".encode()[-1:], 5.0, b""),
+                (b"", 9.0, "😀".encode()),
+            ],
+            id="no character is cut",
+        ),
+        pytest.param([(b"last \xf0\x9f", None, b"last \xf0\x9f")], id="at the end all is taken"),
+    ],
+)
+def test_what_was_printed_is_passed_on(
+    tail: LogTail, log: Path, steps: list[tuple[bytes, float | None, bytes]]
+) -> None:
+    for added, now, expected in steps:
+        add(log, added)
+        found = taken(tail, log, final=True) if now is None else taken(tail, log, now)
+        assert b"".join(found) == expected
 
 
 def test_a_line_that_grows_waits_on(tail: LogTail, log: Path) -> None:
     for tenth in range(30):
         add(log, b".")
         assert taken(tail, log, tenth / 10) == []
-
-
-def test_a_progress_bar_is_passed_on_by_its_returns(tail: LogTail, log: Path) -> None:
-    add(log, b"\r 10%\r 20%")
-    assert taken(tail, log) == [b"\r 10%\r"]
-
-
-def test_a_return_is_not_parted_from_its_newline(tail: LogTail, log: Path) -> None:
-    add(log, b"one\r")
-    assert taken(tail, log) == []
-    add(log, b"\n")
-    assert taken(tail, log) == [b"one\r\n"]
-
-
-def test_a_character_is_never_cut(tail: LogTail, log: Path) -> None:
-    add(log, "é€😀".encode()[:-1])
-    assert taken(tail, log, 0.0) == []
-    assert taken(tail, log, 5.0) == ["é€".encode()]
-    add(log, "😀".encode()[-1:])
-    assert taken(tail, log, 5.0) == []
-    assert taken(tail, log, 9.0) == ["😀".encode()]
-
-
-def test_the_end_of_a_process_takes_what_is_left(tail: LogTail, log: Path) -> None:
-    add(log, b"last words \xf0\x9f")
-    assert taken(tail, log, final=True) == [b"last words \xf0\x9f"]
 
 
 def test_long_text_is_cut_at_lines_or_at_characters(tail: LogTail, log: Path) -> None:
@@ -182,7 +176,7 @@ def test_long_text_is_cut_at_lines_or_at_characters(tail: LogTail, log: Path) ->
         piece.decode()
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8, always=2))
 def test_slices_join_without_a_gap(tail: LogTail, log: Path, seed: int) -> None:
     chance = random.Random(seed)
     alphabet = [b"\n", b"\r", b"\r\n", "é".encode(), "😀".encode(), b"\xff", b"word ", b"z" * 9000]

@@ -22,7 +22,7 @@ n1:7:9 [0] NCCL INFO 16 coll channels, 16 collnet channels, 0 nvls channels, 32 
 
 def ask_nccl(run: Run) -> None:
     run.collector.close()
-    run.spec["env"] = {"NCCL_DEBUG_FILE": f"{FILES}%h-%p"}
+    run.spec = run.spec._replace(env={"NCCL_DEBUG_FILE": f"{FILES}%h-%p"})
     run.journal.close()
     run.open()
 
@@ -81,8 +81,7 @@ def test_a_slow_way_is_a_warning(way: str, ports: list[str], severity: str, word
     facts = read_nccl(f"n:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via {way}\n")
     assert facts is not None
     note = describe_ways([facts], ports)
-    assert note is not None
-    assert (note["severity"], words in note["summary"]) == (severity, True)
+    assert (note.severity, words in note.summary) == (severity, True)
 
 
 def test_only_ports_that_work_count(tmp_path: Path) -> None:

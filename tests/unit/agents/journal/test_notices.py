@@ -13,9 +13,10 @@ import pytest
 
 from distconsole_agent.contract.webhook import post
 from distconsole_agent.journal.notices import FILE, KEPT, MAX_NOTICES, NodeNotices
+from fakes.specs import run_spec
 from fakes.webhooks import SECRET, Webhook, serving
 
-SPEC = {"run": "r-1", "name": "digits", "node_index": 0, "nodes": [{"host": "n1"}, {"host": "n2"}]}
+SPEC = run_spec(run="r-1", name="digits", nodes=[{"host": h, "address": "", "ranks": []} for h in ("n1", "n2")])  # fmt: skip
 FIRST = {"rank": 3, "host": "n2", "error": "Traceback\nValueError: bo\x1b[31mom"}
 END = {"kind": "end", "t": 9.0, "state": "failed", "exit_code": 1, "seconds": 62.4}
 
@@ -79,7 +80,6 @@ def test_only_what_was_asked_for_is_told_and_the_address_goes_with_the_run(
     notices.see([state(0, "stalled"), {**END, "state": "succeeded", "exit_code": 0}])
     (body,) = await_bodies(webhook, 1)
     assert (body["kind"], body["text"]) == ("finish", "digits succeeded: after 1 min 2 s")
-    assert notices.thread is not None
     notices.thread.join(20)
     assert not (tmp_path / FILE).exists()
 
@@ -132,7 +132,6 @@ def test_an_agent_that_comes_back_tells_nothing_again(tmp_path: Path, webhook: W
     again = come_back(tmp_path, 0)
     again.see([FAIL, state(1, "stalled"), END])
     end = await_bodies(webhook, 1)[-1]
-    assert again.thread is not None
     again.thread.join(20)
     assert [body["kind"] for body in webhook.bodies] == ["stall", "finding", "failure"]
     assert (end["rank"], end["host"]) == (3, "n2")
@@ -146,11 +145,9 @@ def test_what_an_agent_did_not_come_to_tell_the_next_one_tells(
     notices.see([state(0, "stalled")])
     await_bodies(webhook, 1)
     notices.close()
-    assert notices.thread is not None
     notices.thread.join(20)
     notices.see([END])  # in the journal, when the agent was killed
     again = come_back(tmp_path, 0)
-    assert again.thread is not None
     again.thread.join(20)
     assert [body["kind"] for body in webhook.bodies] == ["stall", "failure"]
 
@@ -173,7 +170,6 @@ def test_a_notice_that_is_being_told_is_not_told_by_the_next_agent(
     again = come_back(tmp_path, 0)
     again.see([END])
     go.set()
-    assert again.thread is not None
     again.thread.join(20)
     assert [body["kind"] for body in webhook.bodies] == ["stall", "failure"]
 
@@ -184,7 +180,6 @@ def test_a_run_that_had_stalled_is_not_told_to_have_by_another_rank(
     told(tmp_path, webhook, "stall", "failure").close()
     again = come_back(tmp_path, 0)
     again.see([state(1, "stalled"), END])
-    assert again.thread is not None
     again.thread.join(20)
     assert [body["kind"] for body in webhook.bodies] == ["failure"]
 
@@ -199,11 +194,9 @@ def test_a_line_that_a_crash_has_cut_takes_no_other_with_it(
     middle.see([state(0, "stalled")])
     await_bodies(webhook, 1)
     middle.close()
-    assert middle.thread is not None
     middle.thread.join(20)
     again = come_back(tmp_path, 0)
     again.see([END])
-    assert again.thread is not None
     again.thread.join(20)
     assert [body["kind"] for body in webhook.bodies] == ["stall", "failure"]
 
@@ -217,6 +210,5 @@ def test_an_agent_that_waited_while_the_last_notice_was_told_tells_none(
         again.see([state(0, "stalled"), END])
         (tmp_path / FILE).unlink()  # as the agent that holds the lock does at the end
         (tmp_path / KEPT).unlink()
-    assert again.thread is not None
     again.thread.join(20)
     assert webhook.bodies == []

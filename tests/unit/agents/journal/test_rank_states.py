@@ -1,14 +1,24 @@
-"""The number that a process group gives the one process of a node, and what the shim calls it."""
+"""The number that a process group gives the one process of a node, and what the shim calls it.
+Which world a spec plans, and what a rank's own words about its world become.
+
+A rank's life as states: each once, in order, and only what was seen.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from distconsole_agent.journal.rank_states import MAX_RANK, RankStates
+import pytest
+
+from distconsole_agent.journal.rank_states import MAX_RANK, RankStates, world_of
+from distconsole_agent.journal.rings import Header
+from distconsole_agent.supervisor.runlog import ShimEvent
+from distconsole_training.records import ALONE, MAGIC, PHASE, PHASES
+from fakes.specs import run_spec
 
 
-def event(name: str, **more: Any) -> dict[str, Any]:
-    return {"event": name, "rank": 1, "local_rank": 0, "pid": 70, "t_ns": 5 * 10**9, **more}
+def event(name: str, **more: Any) -> ShimEvent:
+    return ShimEvent(name, 5 * 10**9, None, 1, 0, 70)._replace(**more)
 
 
 def one_a_node(*, own_numbers: bool = True) -> RankStates:
@@ -92,3 +102,212 @@ def test_only_a_sigterm_of_the_stop_is_that_of_the_stop() -> None:
     assert ended(15, terminated=True)
     assert not ended(15, terminated=False)
     assert not ended(9, terminated=True)
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("spec", "planned"),
+    [
+        ({"launcher": "torch", "world_size": 4, "env": {"WORLD_SIZE": "4"}}, 4),
+        ({"launcher": "torchrun", "world_size": 4, "env": {}}, 4),
+        ({"launcher": "mpi", "world_size": 4}, 4),
+        ({"launcher": "slurm", "world_size": 4, "env": {"WORLD_SIZE": "4"}}, 4),
+        ({"launcher": "slurm", "world_size": 2, "env": {"NODE_RANK": "0"}}, None),
+        ({"launcher": "single", "world_size": 2, "env": {"NODE_RANK": "0"}}, None),
+        ({"launcher": "torchrun", "world_size": 4, "min_nodes": 1}, None),
+        ({}, None),
+    ],
+)
+def test_a_world_is_planned_where_neither_script_nor_engine_makes_it(
+    spec: dict[str, Any], planned: int | None
+) -> None:
+    assert run_spec(**spec).planned_world == planned
+
+
+def record(phase: str, samples: int = 0, value: float = NAN, flags: int = 0) -> Any:
+    return (1, 0, 5, PHASE, flags, PHASES.index(phase), samples, *[NAN] * 5, value)
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        (record("rendezvous", 4, 3.0), {"world": 4, "group_rank": 3, "planned": 2}),
+        (record("init_process_group"), {"world": None, "group_rank": None, "planned": 2}),
+        (
+            record("rendezvous", 2**32 - 1, 1e300),
+            {"world": None, "group_rank": None, "planned": 2},
+        ),
+        (record("rendezvous", 2, -5.0), {"world": 2, "group_rank": None, "planned": 2}),
+        (record("first_step", flags=ALONE), {"alone": True}),
+        (record("first_step"), {}),
+        (record("import_torch", 4, 1.0, ALONE), {}),
+    ],
+)
+def test_what_a_rank_says_of_its_world_stays_within_bounds(
+    said: Any, meant: dict[str, Any]
+) -> None:
+    assert world_of(said, 2) == meant
+
+
+SECOND = 10**9
+
+
+def header(rank: int, pid: int, local_rank: int = 0) -> Header:
+    numbers = (0, 0, 0, pid, rank, local_rank, 1, 0, 0, 0, SECOND, SECOND, 0, 0, 0)
+    return Header(MAGIC, *numbers, b"")
+
+
+def started(rank: int, pid: int = 0, t: int = 1) -> ShimEvent:
+    return ShimEvent("started", t * SECOND, None, rank, rank, pid or 100 + rank)
+
+
+def exited(rank: int, code: int, signal: int | None = None, pid: int = 0) -> ShimEvent:
+    of = (rank, rank, pid or 100 + rank)
+    return ShimEvent("exited", 9 * SECOND, None, *of, exit_code=code, signal=signal)
+
+
+def words(entries: list[dict[str, Any]]) -> list[tuple[int, str]]:
+    return [(entry["rank"], entry["state"]) for entry in entries]
+
+
+def test_a_rank_starts_runs_and_exits() -> None:
+    ranks = RankStates([0, 1], engine_ranks=True)
+    assert words(ranks.started(started(1))) == [(1, "starting")]
+    assert words(ranks.trains(1, 2.0)) == [(1, "running")]
+    assert ranks.trains(1, 3.0) == []
+    (entry,) = ranks.exited(exited(1, 0))
+    assert (entry["state"], entry["exit_code"], entry["signal"]) == ("exited", 0, None)
+    assert (entry["pid"], entry["local_rank"], entry["t_ns"]) == (101, 1, 9 * SECOND)
+
+
+def test_an_end_is_judged_by_code_and_signal() -> None:
+    ranks = RankStates([0, 1, 2, 3], engine_ranks=True)
+    for rank in range(4):
+        ranks.started(started(rank))
+    assert words(ranks.exited(exited(0, 3))) == [(0, "failed")]
+    assert words(ranks.exited(exited(1, 139, 11))) == [(1, "killed")]
+    ranks.stopping = True
+    assert words(ranks.exited(exited(2, 143, 15))) == [(2, "killed")]
+    assert words(ranks.exited(exited(3, 1))) == [(3, "exited")]
+
+
+def test_a_rank_that_lives_on_counts_as_running() -> None:
+    ranks = RankStates([0], engine_ranks=True)
+    ranks.started(started(0, t=1))
+    assert ranks.old_enough(9 * SECOND) == []
+    assert words(ranks.old_enough(12 * SECOND)) == [(0, "running")]
+
+
+def test_a_rank_that_an_engine_has_yet_to_start_does_not_run() -> None:
+    ranks = RankStates([0], engine_ranks=False)
+    ranks.started(started(0, pid=50))
+    assert ranks.old_enough(60 * SECOND) == []
+    unwatched = RankStates([0], engine_ranks=False, watched=False)
+    unwatched.started(started(0, pid=50))
+    assert words(unwatched.old_enough(60 * SECOND)) == [(0, "running")]
+
+
+def test_a_rank_that_makes_no_step_has_stalled_until_it_makes_one() -> None:
+    ranks = RankStates([0], engine_ranks=True)
+    ranks.started(started(0))
+    ranks.trains(0, 2.0)
+    assert ranks.paused(0, 29.0, 0.01, 40.0) == []
+    assert ranks.paused(0, 100.0, 20.0, 40.0) == []
+    assert ranks.paused(0, 100.0, None, 40.0) == []
+    assert ranks.paused(0, 70.0, 0.01, 40.0, 60.0) == []
+    assert words(ranks.paused(0, 73.0, 0.01, 40.0, 60.0)) == [(0, "stalled")]
+    ranks.trains(0, 40.5)
+    assert words(ranks.paused(0, 31.0, 0.01, 40.0)) == [(0, "stalled")]
+    assert ranks.paused(0, 32.0, 0.01, 41.0) == []
+    assert words(ranks.trains(0, 42.0)) == [(0, "running")]
+
+
+def test_a_dead_rank_does_not_stall() -> None:
+    ranks = RankStates([0], engine_ranks=True)
+    ranks.started(started(0))
+    ranks.exited(exited(0, 0))
+    assert ranks.paused(0, 100.0, 0.01, 200.0) == []
+
+
+def test_ranks_of_an_engine_are_found_by_their_recorders() -> None:
+    ranks = RankStates([2, 3], engine_ranks=False)
+    assert words(ranks.started(started(1, pid=50))) == [(2, "starting"), (3, "starting")]
+    assert ranks.get(2) is not None
+    (entry,) = ranks.found(2, header(2, 61, local_rank=0), 2.0)
+    assert (entry["pid"], entry["state"]) == (61, "starting")
+    assert ranks.found(2, header(2, 61, local_rank=0), 3.0) == []
+    ranks.trains(2, 3.0)
+    assert words(ranks.vanished(2, 61, "failed", 4.0)) == [(2, "failed")]
+    # The engine starts it again.
+    assert words(ranks.found(2, header(2, 71, local_rank=0), 5.0)) == [(2, "starting")]
+    ended = ranks.exited(exited(1, 0, pid=50))
+    assert [(e["rank"], e["state"], e["exit_code"]) for e in ended] == [
+        (2, "exited", 0),
+        (3, "exited", 0),
+    ]
+
+
+def test_a_number_that_no_spawned_rank_took_does_not_end() -> None:
+    ranks = RankStates([1], engine_ranks=False)
+    ranks.started(started(1, pid=50))
+    for number in (2, 3):
+        ranks.found(number, header(number, 60 + number, local_rank=-1), 2.0)
+    ended = ranks.exited(exited(1, 0, pid=50))
+    assert words(ended) == [(2, "exited"), (3, "exited")]
+    assert ranks.lose(3.0) == []
+
+
+def test_the_engines_exit_code_is_not_its_ranks() -> None:
+    ranks = RankStates([0], engine_ranks=False)
+    ranks.started(started(0, pid=50))
+    ranks.found(0, header(0, 61, local_rank=0), 2.0)
+    (entry,) = ranks.exited(exited(0, 1, pid=50))
+    assert entry["state"] == "failed"
+    assert "exit_code" not in entry
+
+
+def test_a_process_belongs_to_the_rank_it_was_started_as() -> None:
+    ranks = RankStates([4, 5], engine_ranks=True)
+    ranks.started(started(4, pid=50))
+    assert ranks.of_process(50, 1, 0) == 4
+    assert ranks.of_process(60, 50, -1) == 4
+    assert ranks.of_process(60, 50, 5) == 5
+    assert ranks.of_process(70, 1, -1) == -1
+
+
+def test_the_one_process_of_a_node_is_its_rank() -> None:
+    ranks = RankStates([1], engine_ranks=False)
+    ranks.started(started(1, pid=50))
+    assert ranks.of_process(50, 1, -1) == 1
+    assert ranks.of_process(60, 50, -1) == 1
+    assert ranks.of_process(60, 50, 7) == 7
+
+
+def test_states_survive_the_agent() -> None:
+    ranks = RankStates([0, 1], engine_ranks=False)
+    ranks.started(started(0, pid=50))
+    ranks.found(0, header(0, 61, local_rank=0), 2.0)
+    ranks.trains(0, 3.0)
+    again = RankStates([0, 1], engine_ranks=False)
+    again.started(started(0, pid=50))
+    again.restore(ranks.states())
+    assert again.states() == ranks.states()
+    assert again.found(0, header(0, 61, local_rank=0), 4.0) == []
+    assert again.trains(0, 4.0) == []
+
+
+def test_a_lost_shim_fails_what_had_not_ended() -> None:
+    ranks = RankStates([0, 1], engine_ranks=True)
+    ranks.started(started(0))
+    ranks.started(started(1))
+    ranks.exited(exited(0, 0))
+    assert words(ranks.lose(9.0)) == [(1, "failed")]
+
+
+def test_events_that_mean_nothing_change_nothing() -> None:
+    ranks = RankStates([0], engine_ranks=True)
+    assert ranks.started(ShimEvent("started", 1, rank=0)) == []
+    assert ranks.exited(ShimEvent("exited", 1, rank=0)) == []
+    assert ranks.states() == {}

@@ -13,6 +13,7 @@ import pytest
 from distconsole_agent.journal.rings import Record, Ring, all_meet
 from distconsole_training import records
 from fakes.ring_writer import RingWriter
+from suite.seeds import seeds
 
 
 @pytest.fixture
@@ -47,6 +48,38 @@ def read_all(ring: Ring, *, final: bool = False) -> list[Record]:
     while taken := ring.read(final=final):
         found += taken
     return found
+
+
+@pytest.mark.parametrize(
+    ("spent", "flags", "waits", "final", "seen"),
+    [
+        ([10, 20, 30], 0, 0.0, False, [7, 8, 9]),
+        ([10, 20], records.CLOSED, 0.0, False, [7, 8]),
+        ([10, 20], 0, 0.0, True, [7, 8]),
+        ([10, 20], 0, 0.0, False, []),
+        ([10, 20], 0, 3.0, False, [7, 8]),
+    ],
+    ids=["whole", "closed", "its process has ended", "open", "its process stands still"],
+)
+def test_quiet_steps_are_read_once_no_more_are_added(
+    writer: RingWriter,
+    ring: Ring,
+    clock: Clock,
+    spent: list[int],
+    flags: int,
+    waits: float,
+    final: bool,
+    seen: list[int],
+) -> None:
+    writer.ends(7, 1000, spent, room=3, flags=flags)
+    writer.step(10)
+    found = read_all(ring, final=final)
+    clock.now += waits
+    found += read_all(ring, final=final) if waits else []
+    assert steps(found) == [*seen, 10] if seen else not found
+    assert [each[2] for each in found[: len(seen)]] == [1010, 1030, 1060][: len(seen)]
+    assert {each[3] for each in found} <= {records.STEP}
+    assert ring.lost == 0
 
 
 def steps(found: list[Record]) -> list[int]:
@@ -90,7 +123,7 @@ def test_what_was_overwritten_is_counted(writer: RingWriter, ring: Ring) -> None
     assert len(seen) == 63
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds(5))
 def test_every_record_is_read_or_counted(writer: RingWriter, ring: Ring, seed: int) -> None:
     chance = random.Random(seed)
     seen: list[int] = []
@@ -208,8 +241,8 @@ def test_moments_are_read_as_how_long_each_part_took(writer: RingWriter, ring: R
     assert [round(part * 1e9) for part in record[7:12]] == [900, 200, 100, 300, 100]
     assert record[12] == 0.25
     with writer.path.open("r+b") as file:
-        file.write(records.OLDER_MAGIC)
-    assert ring.refresh().magic == records.OLDER_MAGIC
+        file.write(records.OLDER_MAGICS[0])
+    assert ring.refresh().magic == records.OLDER_MAGICS[0]
 
 
 def hide(writer: RingWriter, index: int) -> bytes:

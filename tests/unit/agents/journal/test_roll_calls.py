@@ -16,6 +16,8 @@ from distconsole_agent.contract.limits import CALL_AGAIN_SECONDS
 from distconsole_agent.journal.rank_states import RankStates
 from distconsole_agent.journal.recorders import Recorders
 from distconsole_agent.journal.roll_calls import RollCalls
+from distconsole_agent.supervisor.runlog import ShimEvent
+from distconsole_agent.telemetry.sampling import Sample
 from distconsole_training.records import HEADER_CHILD
 from fakes.ring_writer import RingWriter
 from fakes.shims import wait_until
@@ -36,9 +38,7 @@ class Ranks:
         self.pid = pid
         self.states = RankStates([0, 1, 2], engine_ranks=True)
         for rank in (0, 1):
-            self.states.started(
-                {"rank": rank, "local_rank": rank, "pid": pid, "t_ns": time.time_ns()}
-            )
+            self.states.started(ShimEvent("started", time.time_ns(), None, rank, rank, pid))
             self.states.trains(rank, 1.0)
         self.recorders = Recorders(str(folder), self.states, time.time_ns)
         self.now = 0.0
@@ -141,6 +141,6 @@ def test_power_is_compared_with_what_it_was_while_steps_were_made(
     now = time.time()
     for t, watts in (*((now - 90 + n, watts) for n, watts in enumerate(before)), (now + 9, 70.0)):
         gpu = {"gpu": 3, "rank": 0, "util": 100.0, "power_w": watts}
-        ranks.roll.take_sample({"t": t, "gpus": [gpu]})
+        ranks.roll.take_sample(Sample(t, {}, [gpu]))
     told = ranks.roll.call(1.0, "asked")[0]["gpu"]
     assert told == {"index": 3, "util": 100.0, "power_w": 70.0, "power_usual_w": 310.0}

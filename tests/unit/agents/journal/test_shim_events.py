@@ -10,14 +10,10 @@ import pytest
 
 from distconsole_agent.journal.rank_states import RankStates
 from distconsole_agent.journal.shim_events import ShimEventReducer, ShimLines
+from distconsole_agent.supervisor.runlog import ShimEvent
+from fakes.specs import run_spec
 
-SPEC = {
-    "node_index": 0,
-    "nodes": [
-        {"host": "a", "address": "", "ranks": [0]},
-        {"host": "b", "address": "", "ranks": [1]},
-    ],
-}
+SPEC = run_spec((0,), (1,))
 FAILED = {"rank": 0, "pid": 7, "exit_code": 3, "signal": None, "error": "E", "traceback": ""}
 STOPPING = {"reason": "user"}
 
@@ -26,7 +22,8 @@ def judge(steps: float, *events: tuple[str, dict[str, Any]]) -> dict[str, Any]:
     """Return the verdict after events a second apart, with the clock set by so much after each."""
     reducer, wall = ShimEventReducer(SPEC, RankStates([0], engine_ranks=True)), 10_000.0
     for boot, (event, fields) in enumerate(events, 50):
-        reducer.tell({"t_ns": int(wall * 1e9), "boot_ns": boot * 10**9, "event": event, **fields})
+        told = ShimEvent(event, int(wall * 1e9), boot * 10**9)
+        reducer.tell(told._replace(**fields))
         wall += 1 + steps
     (verdict,) = reducer.judge_lost(int(wall * 1e9), "gone")
     return verdict
@@ -44,8 +41,8 @@ def test_a_clock_that_is_set_changes_no_verdict_over_a_dead_coordinator(steps: f
 
 def test_lines_of_the_first_version_are_judged_by_the_clock_that_they_have() -> None:
     reducer = ShimEventReducer(SPEC, RankStates([0], engine_ranks=True))
-    reducer.tell({"t_ns": 10**9, "event": "stopping", **STOPPING})
-    reducer.tell({"t_ns": 2 * 10**9, "event": "failed", **FAILED})
+    reducer.tell(ShimEvent("stopping", 10**9, **STOPPING))
+    reducer.tell(ShimEvent("failed", 2 * 10**9, **FAILED))
     assert reducer.judge_lost(0, "gone")[0]["state"] == "stopped"
 
 
@@ -55,11 +52,11 @@ def test_shim_lines_are_read_whole_and_only_once(tmp_path: Path) -> None:
     assert lines.read() == []
     first = json.dumps({"t_ns": 1, "event": "started"}).encode() + b"\n"
     path.write_bytes(first + b'{"t_ns": 2, "ev')
-    assert lines.read() == [(len(first), {"t_ns": 1, "event": "started"})]
+    assert lines.read() == [(len(first), ShimEvent("started", 1))]
     assert lines.read() == []
     with path.open("ab") as file:
         file.write(b'ent": "ended"}\n')
-    assert [event["event"] for _, event in lines.read()] == ["ended"]
+    assert [event.event for _, event in lines.read()] == ["ended"]
     lines.close()
 
 
@@ -73,5 +70,5 @@ def test_nonsense_among_shim_lines_is_skipped(tmp_path: Path) -> None:
         + b'{"event": "ended", "t_ns": 5}\n'
     )
     lines = ShimLines(str(path))
-    assert [event["t_ns"] for _, event in lines.read()] == [5]
+    assert [event.t_ns for _, event in lines.read()] == [5]
     lines.close()

@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from distconsole_agent.contract.limits import MEET_SECONDS
+from distconsole_agent.telemetry.mapping import RunningRank
 from distconsole_training import records
 from fakes.drained_run import Run
 from fakes.shims import wait_until
+from suite.seeds import seeds
 
 
 def test_what_a_rank_printed_and_recorded_comes_before_its_end(run: Run) -> None:
@@ -312,24 +314,22 @@ def test_samples_are_entries(run: Run) -> None:
 def test_gpus_are_mapped_by_what_the_ranks_were_given(run: Run) -> None:
     run.start(0)
     run.tick()
-    assert run.collector.rank_processes() == [
-        {"rank": 0, "local_rank": 0, "pid": 5000, "cuda_visible_devices": "3"}
-    ]
+    assert run.collector.rank_processes() == [RunningRank(0, 0, 5000, "3")]
 
 
 def test_the_variables_of_the_node_and_of_the_plan_count_together(run: Run) -> None:
-    run.spec["visible_devices"], run.spec["ranks"] = "6,7", []
-    run.spec["visible_variables"] = {"ROCR_VISIBLE_DEVICES": "6,7"}
+    given = {"ROCR_VISIBLE_DEVICES": "6,7"}
+    run.change_spec(visible_devices="6,7", ranks=(), visible_variables=given)
     run.start(0)
     run.tick()
-    assert run.collector.rank_processes()[0]["cuda_visible_devices"] == "6,7"
-    run.spec["env"] = {"HIP_VISIBLE_DEVICES": "1"}
-    assert run.collector.rank_processes()[0]["cuda_visible_devices"] == "7"
-    run.spec["unset"] = ["ROCR_VISIBLE_DEVICES"]
-    assert run.collector.rank_processes()[0]["cuda_visible_devices"] == "1"
+    assert run.collector.rank_processes()[0].visible_devices == "6,7"
+    run.change_spec(env={"HIP_VISIBLE_DEVICES": "1"})
+    assert run.collector.rank_processes()[0].visible_devices == "7"
+    run.change_spec(unset=("ROCR_VISIBLE_DEVICES",))
+    assert run.collector.rank_processes()[0].visible_devices == "1"
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6, always=2))
 def test_a_drain_that_is_stopped_anywhere_neither_loses_nor_doubles(run: Run, seed: int) -> None:
     chance = random.Random(seed)
     printed = ["", ""]
@@ -414,7 +414,7 @@ def test_rings_beyond_what_is_read_are_counted(run: Run, monkeypatch: pytest.Mon
 def test_what_a_rank_prints_once_it_has_its_own_number_is_that_numbers(tmp_path: Path) -> None:
     run = Run(tmp_path / "single", ranks=1)
     run.close()
-    run.spec["launcher"] = "single"
+    run.spec = run.spec._replace(launcher="single")
     run.open()
     run.start(0)
     ring = run.ring(0)

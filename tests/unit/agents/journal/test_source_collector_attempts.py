@@ -157,17 +157,13 @@ def test_the_rank_of_an_engines_next_round_is_known_before_it_trains(engine_run:
     assert run.states()[-1] == (1, "starting")
 
 
-def restart(run: Run, number: int) -> None:
-    run.shim("attempt", restart=number, of=3, checkpoint=None)
-
-
 def test_the_rings_of_a_new_attempt_are_read_although_the_clock_went_back(run: Run) -> None:
     run.start(0)
     run.tick()
     old = run.ring(0, attempt=1)
     old.step(0, 1.0)
     run.tick(1.1)
-    restart(run, 1)
+    begin_again(run)
     run.now -= 2.0
     new = run.ring(0, pid=6000, attempt=2)
     run.start(0, pid=6000)
@@ -191,7 +187,7 @@ def test_what_an_attempt_recorded_before_the_clock_went_back_is_read_before_it_g
     ring.step(0, 1.0)
     run.now -= 60.0
     run.exit(0, 1)
-    restart(run, 1)
+    begin_again(run)
     run.tick(0.1)
     assert run.steps_told() == [1]
     assert not ring.path.exists()
@@ -204,7 +200,7 @@ def test_a_ring_that_does_not_say_its_attempt_is_judged_by_its_time(run: Run) ->
     old = run.ring(0)
     old.step(0, 1.0)
     run.tick(1.1)
-    restart(run, 1)
+    begin_again(run)
     run.now += 0.1
     new = run.ring(0, pid=6000)
     new.step(0, 1.0)

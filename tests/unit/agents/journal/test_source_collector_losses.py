@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from distconsole_agent.contract.runspec import NodeSpec
 from distconsole_agent.journal.source_collector import UNBORN_SECONDS
 from distconsole_agent.supervisor.runlog import claim
 from fakes.drained_run import Run
@@ -124,8 +125,8 @@ def test_a_stop_asked_before_the_shim_died_stays_a_stop(run: Run) -> None:
 
 
 def test_a_node_that_never_judged_leaves_the_verdict_to_the_others(run: Run) -> None:
-    run.spec["nodes"].insert(0, {"host": "b", "address": "", "ranks": [7]})
-    run.spec["node_index"] = 1
+    nodes = (NodeSpec("b", "", (7,)), *run.spec.nodes)
+    run.change_spec(nodes=nodes, node_index=1)
     run.start(0)
     bury_shim(run)
     run.tick(2.0)
@@ -143,9 +144,7 @@ def test_a_verdict_stands_although_its_shim_died_before_the_end(run: Run) -> Non
 
 
 def test_a_shims_last_words_count_although_it_is_gone(run: Run) -> None:
-    ghost = subprocess.Popen([sys.executable, "-c", ""])
-    run.alive(ghost.pid)
-    ghost.wait()
+    bury_shim(run)
     run.start(0)
     run.exit(0)
     run.shim("verdict", state="succeeded", exit_code=0, first_failure=None)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from distconsole_agent.contract.runspec import NodeSpec
 from distconsole_training.records import HEADER_CHILD
 from fakes.drained_run import Run
 from fakes.ring_writer import RingWriter
@@ -19,8 +20,7 @@ from fakes.ring_writer import RingWriter
 def spawner(tmp_path: Path) -> Iterator[Run]:
     """The plan has one rank for the node, rank 1, whose process is pid 50."""
     run = Run(tmp_path / "run", ranks=1)
-    run.spec["nodes"][0]["ranks"] = [1]  # type: ignore[index]
-    run.spec["world_size"] = 2
+    run.spec = run.spec._replace(nodes=(NodeSpec("a", "", (1,)),), world_size=2)
     run.crash()
     run.start(1, pid=50)
     run.tick(1.0)
@@ -51,7 +51,7 @@ def test_ranks_with_rings_are_ranks_and_the_process_that_started_them_is_none(
     spawner.tick(1.0)
     assert seats(spawner) == {2: 62, 3: 63}
     assert spawner.states()[1:] == [(2, "starting"), (2, "running"), (3, "starting"), (3, "running")]  # fmt: skip
-    places = {each["rank"]: each["local_rank"] for each in spawner.collector.rank_processes()}
+    places = {each.rank: each.local_rank for each in spawner.collector.rank_processes()}
     assert places == {2: -1, 3: -1}
 
 
@@ -258,7 +258,6 @@ def test_a_rank_of_a_fork_server_ends_with_the_process_of_the_plan_behind_it(
         bufsize=1,
     ) as process:
         assert process.stdin is not None
-        assert process.stdout is not None
         pid, server = map(int, process.stdout.readline().split())
         assert server != process.pid
         run.start(0, pid=1 << 22)

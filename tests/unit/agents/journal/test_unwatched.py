@@ -47,7 +47,6 @@ def rank(
     with subprocess.Popen(
         words, env=told, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdout is not None
         process.stdout.readline()
         yield
         process.communicate()
@@ -58,7 +57,7 @@ def look(folder: Path, hook: Path | None, *, recorded: bool = False) -> list[str
     assert found.take(0.0, recorded=recorded) == []
     said = found.take(FIRST_SECONDS, recorded=recorded)
     assert found.take(4 * FIRST_SECONDS, recorded=recorded) == [], "once"
-    return [each["summary"] for each in said]
+    return [each.summary for each in said]
 
 
 def test_a_path_without_the_hook_is_told(tmp_path: Path, hook: Path) -> None:

@@ -39,7 +39,6 @@ def program(text: str) -> Iterator[int]:
     """Run a program until its first line, and kill its session at the end."""
     command = [sys.executable, "-c", text]
     with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as child:
-        assert child.stdout is not None
         child.stdout.readline()
         try:
             yield child.pid

@@ -1,14 +1,28 @@
-"""Windows: what a second of records says, and nothing that the records do not say."""
+"""Windows: what a second of records says, and nothing that the records do not say.
+Checks in a ring, written by the recorder itself, as entries.
+"""
 
 from __future__ import annotations
 
+import json
 import math
+import os
+import struct
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 from distconsole_agent.contract.protocol import MAX_METRICS, MAX_POINTS
-from distconsole_agent.journal.windows import Offset, StepMemory, cut, p95, thin, window
+from distconsole_agent.journal.rings import Ring
+from distconsole_agent.journal.windows import Checks, Offset, StepMemory, cut, p95, thin, window
+from distconsole_training import records
+from distconsole_training.identity import Identity
+from distconsole_training.recorder import Recorder
 from distconsole_training.records import (
     BATCH,
+    CHECK,
+    DETAIL,
     LOSS,
     METRIC,
     SAMPLES_NAME,
@@ -191,15 +205,13 @@ def test_batches_are_counted_until_the_first_step() -> None:
     memory = StepMemory()
     offset = Offset(0)
     body = window(3, [batch(n, 0.5) for n in range(8)], (), offset, memory, 0)
-    assert body is not None
     assert (body["step"], body["steps"], body["batches"]) == (7, 8, True)
     assert (body["samples_s"], body["forward_ms"], body["backward_ms"]) == (3200.0, 9.0, None)
     assert body["metrics"] == {"loss": 0.5}
     # Who evaluates, and then does something else, has not stalled.
     assert memory.last_step_ns == 0
-    for records in ([batch(8), step(0), batch(9), step(1)], [step(2), batch(10)]):
-        body = window(3, records, (), offset, memory, 0)
-    assert body is not None
+    for pieces in ([batch(8), step(0), batch(9), step(1)], [step(2), batch(10)]):
+        body = window(3, pieces, (), offset, memory, 0)
     assert (body["step"], body["steps"], body["dropped"]) == (2, 1, 0)
     assert "batches" not in body
     assert fold([batch(11)], memory=memory) is None
@@ -218,3 +230,108 @@ def test_what_a_script_says_of_the_size_of_its_steps_counts_where_the_hook_knows
     assert body["samples_s"] == (64 + 64 + 16) / 0.03
     assert set(body["points"]) == {"loss", "accuracy"}
     assert fold([metric(0, 64.0, name=7, samples=64), *steps], names)["dropped"] == 1
+
+
+ALL = records.HAS_PARAMETERS | records.HAS_STATE | records.HAS_BATCH
+LAYOUT = 0xDEADBEEF
+
+
+def place(rank: int = 1, world: int = 2) -> int:
+    return int.from_bytes(records.PLACE.pack(rank, world, LAYOUT), "little")
+
+
+class Rank:
+    """A recorder, and the reader of its ring."""
+
+    def __init__(self, folder: Path) -> None:
+        self.recorder = Recorder(str(folder), Identity(1, 1, 2), 11, 22)
+        self.ring = Ring(self.recorder.path)
+        self.checks = Checks(self.recorder.path)
+
+    def details(self, step: int, values: list[int]) -> int:
+        rows = [values[first : first + 8] for first in range(0, len(values), 8)]
+        for number, row in enumerate(rows):
+            words = struct.unpack("<4Q", struct.pack("<8I", *row, *[0] * (8 - len(row))))
+            self.recorder.write_words(DETAIL, step, 5, words, name=number)
+        return len(rows)
+
+    def check(self, step: int, rows: int, samples: int, *, flags: int = ALL) -> None:
+        words = [2**64 - 1, 2, 3, place()]
+        self.recorder.write_words(CHECK, step, 5, words, flags=flags, name=rows, samples=samples)
+
+    def names(self, said: Any) -> None:
+        path = self.recorder.path.removesuffix(records.RING_SUFFIX) + records.CHECKED_SUFFIX
+        Path(path).write_text(said if isinstance(said, str) else json.dumps(said))
+
+    def taken(self) -> list[dict[str, Any]]:
+        self.ring.refresh()
+        entries = [self.checks.take(1, one, lambda step: step + 100) for one in self.ring.read()]
+        return [entry for entry in entries if entry is not None]
+
+
+@pytest.fixture
+def rank(tmp_path: Path) -> Any:
+    rank = Rank(tmp_path)
+    yield rank
+    rank.ring.close()
+    rank.recorder.close()
+
+
+def test_a_check_is_one_entry_with_its_names_once(rank: Rank) -> None:
+    values = list(range(2**32 - 10, 2**32))
+    rank.names({"layout": LAYOUT, "names": [f"n{each}" for each in range(10)]})
+    for step in (0, 5):
+        rank.check(step, rank.details(step, values), 10 | 3 << 16)
+    first, second = rank.taken()
+    assert (first["step"], first["rank"], first["place"]) == (100, 1, [1, 2])
+    assert (first["parameters"], first["state"]) == ("f" * 16, f"{2:016x}")
+    assert first["details"] == "".join(f"{value:08x}" for value in values)
+    assert first["bad_gradient"] == 2
+    assert first["names"][9] == "n9"
+    assert second["names"] is None
+    assert second["details"] == first["details"]
+
+
+def test_what_is_not_there_is_null(rank: Rank) -> None:
+    rank.check(0, 0, 0, flags=records.SAME_EPOCH)
+    (entry,) = rank.taken()
+    unknown = ("parameters", "state", "batch", "details", "names", "bad_gradient")
+    assert [entry[name] for name in unknown] == [None] * 6
+    assert entry["same_epoch"]
+
+
+def test_details_of_which_some_are_lost_are_left_out(rank: Rank) -> None:
+    rank.details(0, [1] * 16)
+    rank.check(5, 2, 16)
+    rank.check(6, 1, 8)
+    assert [entry["details"] for entry in rank.taken()] == [None, None]
+
+
+@pytest.mark.parametrize(
+    "said", ["", "[", "[1]", '{"names": 3}', '{"layout": 1, "names": ["a"]}', "[" * 60_000]
+)
+def test_names_that_are_none_are_left_out(rank: Rank, said: str) -> None:
+    rank.names(said)
+    rank.check(0, rank.details(0, [1]), 1)
+    (entry,) = rank.taken()
+    assert entry["names"] is None
+    assert entry["details"] == "00000001"
+
+
+def test_endless_details_and_a_pipe_for_names_are_bounded(rank: Rank) -> None:
+    os.mkfifo(rank.recorder.path.removesuffix(records.RING_SUFFIX) + records.CHECKED_SUFFIX)
+    rank.check(0, rank.details(0, [1] * 4000), 4000)
+    (entry,) = rank.taken()
+    assert entry["details"] is None
+    assert entry["names"] is None
+
+
+def test_records_of_words_and_of_numbers_stand_side_by_side(rank: Rank) -> None:
+    rank.recorder.write(records.STEP, 0, 5, a=0.5, value=0.25)
+    rank.check(0, 0, 0)
+    rank.recorder.write(records.STEP, 1, 5, a=0.5, value=0.75)
+    rank.ring.refresh()
+    read = rank.ring.read()
+    assert [record[3] for record in read] == [records.STEP, CHECK, records.STEP]
+    assert [record[12] for record in read if record[3] != CHECK] == [0.25, 0.75]
+    assert read[1][7] == 2**64 - 1

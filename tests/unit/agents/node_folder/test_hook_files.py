@@ -60,27 +60,23 @@ def run_with(node: NodeFolders, hook: Path, *, over: bool) -> None:
         (folder / "ended.json").touch()
 
 
-def test_old_files_and_hooks_of_other_versions_go(node: NodeFolders) -> None:
-    for name in ("agent-abc.lock", "agent-abc.log", "agent-abc.sock", "hook-abc", "hook-abc.4711"):
-        leave(node, name)
-    keep_house(node)
-    assert names(node) == set()
-
-
-def test_what_was_used_lately_stays(node: NodeFolders) -> None:
-    for name in ("agent-abc.lock", "agent-abc.log", "hook-abc"):
-        leave(node, name)
-    before = names(node)
-    keep_house(node, after=KEEP_LEFTOVER_SECONDS - 1)
-    assert names(node) == before
-
-
-def test_what_is_not_ours_stays(node: NodeFolders) -> None:
-    for name in ("agent-0123.log", "agent-0123.sock", "mine", "agent-abc.txt", "agent-abc"):
+@pytest.mark.parametrize(
+    ("left", "after", "stays"),
+    [
+        ("agent-abc.lock agent-abc.log agent-abc.sock hook-abc hook-abc.4711", 1, False),
+        ("agent-abc.lock agent-abc.log hook-abc", -1, True),
+        ("agent-0123.log agent-0123.sock mine agent-abc.txt agent-abc", 1, True),
+    ],
+    ids=["of other versions", "used lately", "not ours"],
+)
+def test_only_old_files_of_other_versions_go(
+    node: NodeFolders, left: str, after: int, stays: bool
+) -> None:
+    for name in left.split():
         leave(node, name)
     before = names(node)
-    keep_house(node)
-    assert names(node) == before
+    keep_house(node, after=KEEP_LEFTOVER_SECONDS + after)
+    assert names(node) == (before if stays else set())
 
 
 def test_the_log_of_an_agent_that_lives_stays(node: NodeFolders) -> None:

@@ -38,7 +38,6 @@ def child(code: str, *words: str, **environment: str) -> Iterator[int]:
         start_new_session=True,
     ) as process:
         try:
-            assert process.stdout is not None
             assert process.stdout.readline() == b"\n"
             yield process.pid
         finally:
@@ -64,7 +63,6 @@ def test_a_process_of_a_run_says_whether_the_run_is_over(
     with child("import time", "secretword", DISTCONSOLE_RUN_DIR=str(folder)) as pid:
         facts = probes.run("proc", {}, 10.0)
     found = of_pid(facts, pid)
-    assert found is not None
     assert (found["run"], found["run_state"]) == ("run-7", state)
     assert found["uid"] == facts["uid"] == os.getuid()
     assert 0 <= found["age_seconds"] < 60
@@ -76,7 +74,6 @@ def test_a_process_of_free_threaded_python_is_a_leftover(tmp_path: Path) -> None
     named = "import time; open('/proc/self/comm', 'w').write('python3.14t')"
     with child(named, DISTCONSOLE_RUN_DIR=str(tmp_path / "run-7")) as pid:
         found = of_pid(probes.run("proc", {}, 10.0), pid)
-    assert found is not None
     assert (found["name"], found["run"]) == ("python3.14t", "run-7")
 
 
@@ -135,7 +132,6 @@ def test_the_holder_of_a_rendezvous_port_is_found(tmp_path: Path) -> None:
     with child(code, str(port), DISTCONSOLE_RUN_DIR=str(tmp_path)) as pid:
         found = of_pid(probes.run("proc", {"ports": [port]}, 10.0), pid)
         state = probes.run("port", {"ports": [port]}, 5.0)["ports"][str(port)]
-    assert found is not None
     assert found["ports"] == [port]
     assert (state["holder"]["pid"], state["holder"]["name"]) == (pid, found["name"])
     assert "command" not in state["holder"]
@@ -155,11 +151,9 @@ def test_a_process_asleep_in_the_kernel_is_told_only_if_it_sleeps_on(tmp_path: P
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     ) as process:
-        assert process.stdout is not None
         below = int(process.stdout.readline())
         try:
             sleeper = read_process(process.pid)
-            assert sleeper is not None
             assert sleeper.state == "D"
             told = leftovers._stuck([sleeper], 0.3)
             assert [(each["pid"], each["state"]) for each in told] == [(process.pid, "D")]
@@ -273,6 +267,5 @@ def test_a_name_of_a_process_may_hold_anything(tmp_path: Path) -> None:
     rest = " ".join(["S", "3", *"000000", *["1"] * 12])
     (tmp_path / "7/stat").write_bytes(b"7 (a) b\x1b[2J (c) " + rest.encode() + b"\n")
     process = read_process(7, str(tmp_path))
-    assert process is not None
     assert (process.name, process.ppid, process.state) == ("a) b [2J (c", 3, "S")
     assert not process.kernel

@@ -1,4 +1,6 @@
-"""Probes of one node, on this machine for real, and their parsers by cases."""
+"""Probes of one node, on this machine for real, and their parsers by cases.
+Several things looked at at once: in order, so many at a time, and the first error is the caller's.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,9 @@ import json
 import os
 import socket
 import sys
+import threading
 import time
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +19,8 @@ import pytest
 
 from distconsole_agent import probes
 from distconsole_agent.contract.protocol import MAX_LINE_BYTES, ErrorCode
-from distconsole_agent.probes import programs
+from distconsole_agent.probes import arguments, programs
+from distconsole_agent.probes.at_once import look_at_once
 from distconsole_agent.probes.programs import run_program
 from distconsole_agent.probes.scripts import Interpreter, run_script
 from distconsole_agent.probes.software import engines
@@ -72,6 +77,14 @@ def test_arguments_that_mean_nothing_are_refused(group: str, args: dict[str, Any
     assert raised.value.code == ErrorCode.BAD_REQUEST
 
 
+@pytest.mark.parametrize("group", sorted(probes._GROUPS))
+def test_every_argument_of_a_probe_can_be_read(group: str) -> None:
+    probe = probes._GROUPS[group]
+    names = (probe.__kwdefaults__ or {}).keys() | probe.__annotations__.keys() - {"return"}
+    first = probe.__code__.co_varnames[0]
+    assert {probe.__annotations__[name] for name in names - {first}} <= arguments._READERS.keys()
+
+
 def test_the_machine_says_who_it_is() -> None:
     facts = probes.run("os", {"paths": ["/nowhere/at/all"]}, 5.0)
     assert facts["hostname"] == socket.gethostname()
@@ -83,7 +96,7 @@ def test_the_machine_says_who_it_is() -> None:
 
 
 def test_facts_fit_into_one_line_of_the_wire() -> None:
-    asked = [{"name": name, "group": name} for name in ("os", "python_env", "mpi", "net", "shell")]
+    asked = [{"name": name, "group": name} for name in ("os", "python_env", "mpi", "net")]
     answer = probes.run("many", {"probes": asked}, 20.0)
     assert len(json.dumps(answer)) < MAX_LINE_BYTES / 8
     assert all("facts" in entry for entry in answer["answers"].values()), answer
@@ -178,15 +191,13 @@ def test_python_is_looked_at_without_importing_torch() -> None:
 def test_probes_look_at_the_session_that_asks() -> None:
     def variables(level: str) -> dict[str, Any]:
         environment = {**os.environ, "NCCL_DEBUG": level, "PATH": f"/of/{level}:/usr/bin:/bin"}
-        asked = [{"name": name, "group": name} for name in ("python_env", "shell")]
+        asked = [{"name": "it", "group": "python_env"}]
         answers = probes.run("many", {"probes": asked}, 20.0, environment)["answers"]
-        assert answers["shell"]["facts"]["path"] == environment["PATH"]
-        found: dict[str, Any] = answers["python_env"]["facts"]["env"]["variables"]
+        found: dict[str, Any] = answers["it"]["facts"]["env"]["variables"]
         return found
 
     assert variables("WARN")["NCCL_DEBUG"] == "WARN"
     assert variables("INFO")["NCCL_DEBUG"] == "INFO"
-    assert probes.run("shell", {}, 10.0)["path"] == os.environ["PATH"]
 
 
 def test_the_file_of_nccl_that_a_variable_names_stands_in_place_of_the_users(
@@ -293,3 +304,42 @@ def test_a_driver_that_hangs_does_not_hang_the_agent(
         assert raised.value.code == ErrorCode.TIMED_OUT
     finally:
         fake.close()
+
+
+WHOSE: ContextVar[str] = ContextVar("whose", default="nobody's")
+
+
+def test_answers_come_in_the_order_of_what_was_asked_and_in_the_askers_context() -> None:
+    WHOSE.set("the asker's")
+    found = look_at_once(lambda number: (number, WHOSE.get()), range(100), 7)
+    assert found == [(number, "the asker's") for number in range(100)]
+    assert look_at_once(str, []) == []
+
+
+def test_so_many_are_looked_at_at_a_time() -> None:
+    together = threading.Barrier(4)
+    look_at_once(lambda _: together.wait(10), range(4))  # breaks where they come one by one
+    now, most, lock = 0, 0, threading.Lock()
+
+    def look(_: int) -> None:
+        nonlocal now, most
+        with lock:
+            now += 1
+            most = max(most, now)
+        with lock:
+            now -= 1
+
+    look_at_once(look, range(50), 2)
+    assert most <= 2
+
+
+def test_what_one_raises_is_raised_and_the_rest_is_not_begun() -> None:
+    looked: list[int] = []
+
+    def look(number: int) -> None:
+        looked.append(number)
+        raise OSError(f"no {number}")
+
+    with pytest.raises(OSError, match="no 0"):
+        look_at_once(look, range(50), 1)
+    assert looked == [0]

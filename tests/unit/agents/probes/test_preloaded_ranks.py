@@ -14,7 +14,10 @@ import pytest
 
 from distconsole_agent import probes
 from distconsole_agent.probes.scripts import script_source
+from distconsole_agent.probes.software.python_env import _agent_pipe
 from fakes.shims import wait_until
+
+_agent_pipe()  # open as long as this process, as an agent has it
 
 RANK = (
     script_source("probes.collectives.preloaded")
@@ -137,7 +140,6 @@ def test_a_process_with_torch_ends_with_its_agent(server: str) -> None:
     )
     words = [sys.executable, "-c", agent]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
         assert process.stdout.readline()
         assert is_served(token)
         process.kill()

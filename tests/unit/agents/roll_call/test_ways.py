@@ -204,7 +204,6 @@ def called_by_nobody(owner: Sequence[str], dumpable: int) -> list[str]:
     command = [*owner, sys.executable, "-c", SLEEPS, str(dumpable)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         try:
-            assert process.stdout is not None
             assert process.stdout.readline() == b"up\n"
             asks = [*NOBODY, sys.executable, "-c", ASKS, str(process.pid)]
             done = subprocess.run(asks, capture_output=True, text=True, check=True, cwd="/")
@@ -268,7 +267,6 @@ def sleeping(python: Path | str, script: str = UP) -> Iterator[int]:
     """Yield the pid of a process that has printed ``up``."""
     with subprocess.Popen([python, "-S", "-c", script], stdout=subprocess.PIPE) as process:
         try:
-            assert process.stdout is not None
             assert process.stdout.readline() == b"up\n"
             yield process.pid
         finally:

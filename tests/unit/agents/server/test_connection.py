@@ -18,7 +18,7 @@ Talk = tuple[ConsoleConnection, socket.socket]
 
 def echo(request: dict[str, Any], _asker: object) -> dict[str, Any]:
     """Answer everything with what was asked."""
-    return {"asked": request["op"]}
+    return {"asked": request.op}
 
 
 @pytest.fixture

@@ -8,10 +8,12 @@ from typing import Any, cast
 
 import pytest
 
+from distconsole_agent.contract.requests import AgentRequest
 from distconsole_agent.journal.rings import read_headers
 from distconsole_agent.server import traces
 from distconsole_agent.server.connection import Asked
 from fakes.ring_writer import RingWriter
+from fakes.specs import run_spec
 
 
 class Asker:
@@ -30,11 +32,11 @@ def test_a_ring_that_went_away_costs_no_other_rank_its_trace(
     found = list(read_headers(str(tmp_path / "rings")))
     rings[0].path.unlink()
     monkeypatch.setattr(traces, "read_headers", lambda *_: found)
-    monkeypatch.setattr(traces, "read_spec", lambda _: {})
+    monkeypatch.setattr(traces, "read_own_spec", lambda _: run_spec())
     for ring in rings:
         ring.close()
     asker = Asker()
-    asked = {"seconds": 0.01, "wait": 0.0, "max_bytes": 1000}
+    asked = AgentRequest(seconds=0.01, max_bytes=1000)
     traces.trace(asked, cast("Asked", asker), str(tmp_path))
     tracing, *ended = asker.said
     assert tracing == {"tracing": [0, 1]}

@@ -1,13 +1,20 @@
-"""What a node says of a kill, read from the kernel's files as each kind of host has them."""
+"""What a node says of a kill, read from the kernel's files as each kind of host has them.
+Whose processes are whose, read from /proc.
+"""
 
 from __future__ import annotations
 
+import os
+import resource
+import subprocess
+import threading
 from pathlib import Path
 
 import pytest
 
 from distconsole_agent.supervisor import killing
 from distconsole_agent.supervisor.killing import Kills, count_kills, examine_kill
+from distconsole_agent.supervisor.proctree import descendants, own_pids
 
 GIB = 1 << 30
 
@@ -76,3 +83,20 @@ def test_what_is_not_to_be_seen_is_said(kernel: Path) -> None:
     known = examine_kill(count_kills(), 0)
     assert known.for_memory is None
     assert [line.partition(": ")[2] for line in known.lines] == ["not to be seen here"]
+
+
+def test_a_descriptor_that_is_short_for_a_moment_hides_no_process() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.dup(0)
+    os.close(lowest)
+    freed = threading.Timer(0.03, resource.setrlimit, (resource.RLIMIT_NOFILE, (soft, hard)))
+    with subprocess.Popen(["sleep", "60"]) as child:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
+        freed.start()
+        try:
+            found, own = descendants(os.getpid()), own_pids()
+        finally:
+            freed.join()
+            child.kill()
+    assert child.pid in found
+    assert child.pid in own

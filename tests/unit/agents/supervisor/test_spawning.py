@@ -1,16 +1,26 @@
-"""How programs are started on a node."""
+"""How programs are started on a node.
+What ranks print into pipes reaches their logs, or is counted.
+The shim as a program: a start waits for it, so it begins with no more than a start needs.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from distconsole_agent.probes.programs import run_program
 from distconsole_agent.supervisor import spawning
+from distconsole_agent.supervisor.rank_output import RankOutput
 from distconsole_agent.supervisor.spawning import ChildCommand, login_shell, spawn
+from fakes.shims import wait_until
 
 
 def test_the_shell_for_a_command_is_one_that_may_be_run() -> None:
@@ -56,3 +66,47 @@ def test_a_spawn_that_fails_leaves_no_descriptor_open(monkeypatch: pytest.Monkey
     with pytest.raises(OSError, match="Too many open files"):
         spawn(command)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+ROOM = 1 << 30
+
+
+def test_what_was_only_held_back_by_a_passing_error_is_in_the_log_without_a_gap(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "logs").mkdir()
+    output = RankOutput(str(tmp_path), ROOM)
+    pipe = output.pipe("rank-0.out")
+    with Path(pipe).open("wb", buffering=0) as rank:
+        with _no_file_grows():
+            rank.write(b"first\n")
+            wait_until("a drop", lambda: output.dropped())
+        rank.write(b"second\n")
+        output.close()
+    assert (tmp_path / "logs" / "rank-0.out").read_bytes() == b"first\nsecond\n"
+    assert output.dropped() == []
+
+
+@contextmanager
+def _no_file_grows() -> Iterator[None]:
+    """Let every write to a file fail (EFBIG), as a disk that has gone would."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_shim_begins_without_what_only_ends_need_and_never_loads_openssl() -> None:
+    late = ("distconsole_agent.supervisor.postmortem",)
+    program = (
+        "import sys, distconsole_agent.supervisor.shim_program; "
+        "from distconsole_agent.supervisor.shim import load_late; "
+        f"loaded = lambda: [name for name in {(*late, '_hashlib')!r} if name in sys.modules]; "
+        "print(loaded()); load_late(); print(loaded())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == f"[]\n{list(late)}\n"

@@ -79,11 +79,11 @@ def test_a_low_disk_is_told_once_until_it_has_recovered(monkeypatch: pytest.Monk
         assert len(told) == times, free
     let_go(watch, asked)
     note = told[0]
-    assert (note["check"], note["severity"]) == ("run.disk_low", "warn")
-    assert "node1" in note["summary"]
-    assert FOLDER in note["summary"]
-    assert f"{9 * GIB // 10} of {10 * GIB} bytes" in note["summary"]
-    assert note["hint"]
+    assert (note.check, note.severity) == ("run.disk_low", "warn")
+    assert "node1" in note.summary
+    assert FOLDER in note.summary
+    assert f"{9 * GIB // 10} of {10 * GIB} bytes" in note.summary
+    assert note.hint
 
 
 def test_a_tenth_of_a_large_disk_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from distconsole_agent.telemetry.mapping import (
     UNKNOWN,
     GpuUnit,
     ProcessTable,
+    RunningRank,
     ranks_by_unit,
     visible_devices,
     visible_units,
@@ -87,13 +88,8 @@ def instance(gpu: int, at: int) -> GpuUnit:
 WITH_MIG = (instance(0, 1), instance(0, 2), GPUS[1])
 
 
-def rank(number: int, local_rank: int, visible: str | None) -> dict[str, object]:
-    return {
-        "rank": number,
-        "local_rank": local_rank,
-        "pid": 100 + number,
-        "cuda_visible_devices": visible,
-    }
+def rank(number: int, local_rank: int, visible: str | None) -> RunningRank:
+    return RunningRank(number, local_rank, 100 + number, visible)
 
 
 @pytest.mark.parametrize(
@@ -144,39 +140,38 @@ def test_a_name_that_fits_two_instances_ends_the_list() -> None:
     assert visible_units(WITH_MIG, "MIG-0") == []
 
 
-def test_each_rank_is_expected_on_the_device_of_its_local_rank() -> None:
-    ranks = [rank(4, 0, None), rank(5, 1, None)]
-    assert ranks_by_unit(GPUS, ranks, {}) == {GPUS[0].key: 4, GPUS[1].key: 5}
-
-
-def test_a_rank_that_sees_one_device_is_on_it_whatever_its_local_rank() -> None:
-    ranks = [rank(0, 0, "3"), rank(1, 1, "GPU-1aaa")]
-    assert ranks_by_unit(GPUS, ranks, {}) == {GPUS[3].key: 0, GPUS[1].key: 1}
-
-
-def test_a_shared_list_is_indexed_by_local_rank() -> None:
-    ranks = [rank(0, 0, "2,3"), rank(1, 1, "2,3"), rank(2, 2, "2,3")]
-    assert ranks_by_unit(GPUS, ranks, {}) == {GPUS[2].key: 0, GPUS[3].key: 1}
-
-
-def test_a_process_seen_on_a_gpu_outweighs_the_variables() -> None:
-    ranks = [rank(0, 0, None), rank(1, 1, None)]
-    assert ranks_by_unit(GPUS, ranks, {GPUS[3].key: [0]}) == {GPUS[3].key: 0, GPUS[1].key: 1}
-
-
-def test_a_rank_on_several_gpus_is_named_on_each() -> None:
-    holders = {GPUS[0].key: [0], GPUS[1].key: [0], GPUS[2].key: []}
-    assert ranks_by_unit(GPUS, [rank(0, 0, None)], holders) == {GPUS[0].key: 0, GPUS[1].key: 0}
-
-
-def test_of_several_ranks_on_one_gpu_the_lowest_is_named() -> None:
-    ranks = [rank(1, 1, "0"), rank(0, 0, "0")]
-    assert ranks_by_unit(GPUS, ranks, {}) == {GPUS[0].key: 0}
-    assert ranks_by_unit(GPUS, ranks, {GPUS[0].key: [1, 0]}) == {GPUS[0].key: 0}
-
-
-def test_a_rank_beyond_the_visible_devices_is_put_on_none() -> None:
-    assert ranks_by_unit(GPUS, [rank(0, 7, None), rank(1, 0, "")], {}) == {}
+@pytest.mark.parametrize(
+    ("ranks", "holders", "expected"),
+    [
+        pytest.param([(4, 0, None), (5, 1, None)], {}, {0: 4, 1: 5}, id="by local rank"),
+        pytest.param([(0, 0, "3"), (1, 1, "GPU-1aaa")], {}, {3: 0, 1: 1}, id="sees one alone"),
+        pytest.param(
+            [(0, 0, "2,3"), (1, 1, "2,3"), (2, 2, "2,3")], {}, {2: 0, 3: 1}, id="a shared list"
+        ),
+        pytest.param(
+            [(0, 0, None), (1, 1, None)],
+            {3: [0]},
+            {3: 0, 1: 1},
+            id="a process outweighs variables",
+        ),
+        pytest.param(
+            [(0, 0, None)], {0: [0], 1: [0], 2: []}, {0: 0, 1: 0}, id="one rank on several"
+        ),
+        pytest.param([(1, 1, "0"), (0, 0, "0")], {}, {0: 0}, id="of several the lowest"),
+        pytest.param(
+            [(1, 1, "0"), (0, 0, "0")], {0: [1, 0]}, {0: 0}, id="of several processes the lowest"
+        ),
+        pytest.param([(0, 7, None), (1, 0, "")], {}, {}, id="beyond what is visible"),
+    ],
+)
+def test_ranks_are_put_on_gpus_by_their_processes_and_else_by_what_they_see(
+    ranks: list[tuple[int, int, str | None]],
+    holders: dict[int, list[int]],
+    expected: dict[int, int],
+) -> None:
+    held = {GPUS[gpu].key: pids for gpu, pids in holders.items()}
+    found = ranks_by_unit(GPUS, [rank(*each) for each in ranks], held)
+    assert found == {GPUS[gpu].key: number for gpu, number in expected.items()}
 
 
 def process(proc: Path, pid: int, parent: int, name: str = "python", command: str = "") -> Path:
@@ -206,27 +201,29 @@ def test_a_process_that_ended_is_described_by_nothing(tmp_path: Path) -> None:
     assert (facts.user, facts.command) == (None, None)
 
 
-def test_a_kernel_thread_has_the_kernels_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "command", "shown"),
+    [
+        ("kworker/0:1", "", "kworker/0:1"),
+        (
+            "python",
+            "python\0train\x1b]0;owned\x07.py\0\u202e--lr\0\x9b31m\n",
+            "python train ]0;owned .py --lr 31m",
+        ),
+        (
+            "python",
+            "python\0x.py\0--password\0correct horse battery\0--lr\x001\0",
+            "python x.py --password *** --lr 1",
+        ),
+    ],
+    ids=["a kernel thread", "escapes", "a secret of several words"],
+)
+def test_a_command_is_shown_without_escapes_and_secrets(
+    tmp_path: Path, name: str, command: str, shown: str
+) -> None:
     in_namespace(tmp_path, HOST)
-    process(tmp_path, 5, 2, name="kworker/0:1")
-    assert ProcessTable(str(tmp_path)).look_up(5, None).command == "kworker/0:1"
-
-
-def test_a_command_cannot_carry_terminal_escapes(tmp_path: Path) -> None:
-    in_namespace(tmp_path, HOST)
-    process(tmp_path, 5, 1, command="python\0train\x1b]0;owned\x07.py\0\u202e--lr\0\x9b31m\n")
-    assert (
-        ProcessTable(str(tmp_path)).look_up(5, None).command
-        == "python train ]0;owned .py --lr 31m"
-    )
-
-
-def test_a_secret_of_several_words_is_hidden_whole(tmp_path: Path) -> None:
-    in_namespace(tmp_path, HOST)
-    process(tmp_path, 5, 1, command="python\0x.py\0--password\0correct horse battery\0--lr\x001\0")
-    assert (
-        ProcessTable(str(tmp_path)).look_up(5, None).command == "python x.py --password *** --lr 1"
-    )
+    process(tmp_path, 5, 2, name, command)
+    assert ProcessTable(str(tmp_path)).look_up(5, None).command == shown
 
 
 def test_a_command_is_bounded() -> None:

@@ -1,4 +1,8 @@
-"""The host's load: real psutil on this machine, and what is left without it."""
+"""The host's load: real psutil on this machine, and what is left without it.
+What counts as hardware, over trees of /sys as real machines and containers have them.
+Rates from counters: differences, resets, and counters too narrow to difference.
+How MIG profiles and throttle reasons are written.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,15 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from distconsole_agent.contract.protocol import BUSY_FIELDS, NODE_FIELDS
+from distconsole_agent.telemetry import sampling
+from distconsole_agent.telemetry.device import profile, throttle_words
+from distconsole_agent.telemetry.rates import Rate
 from distconsole_agent.telemetry.sampling import (
     FIRST_SECONDS,
     LONGEST_SWEEP_SECONDS,
@@ -79,7 +87,6 @@ def test_the_busiest_processes_are_those_between_two_readings_with_their_secrets
     process(8, 3.5)
     process(9, 2.0, started=99)  # another process with the number of one that has ended
     first = busy.newest()
-    assert first is not None
     assert [(each["pid"], each["cpu"]) for each in first] == [(9, 200.0), (8, 50.0)]
     assert tuple(first[0]) == BUSY_FIELDS
     assert first[0]["command"] == "python x.py --token=***"
@@ -240,3 +247,162 @@ def test_an_interface_that_came_later_does_not_count_as_a_burst(tmp_path: Path) 
     rate = sampler.sample()["net_rx_s"]
     assert rate is not None
     assert rate >= 0
+
+
+def interface(root: Path, name: str, *marks: str, kind: int = 1) -> None:
+    folder = root / "class" / "net" / name
+    folder.mkdir(parents=True)
+    (folder / "type").write_text(f"{kind}\n")
+    for mark in marks:
+        (folder / mark).mkdir()
+
+
+def disk(root: Path, name: str, *marks: str) -> None:
+    for mark in ("", *marks):
+        (root / "block" / name / mark).mkdir(parents=True, exist_ok=True)
+
+
+def port(root: Path, adapter: str, link_layer: str, received: int, sent: int) -> None:
+    folder = root / "class" / "infiniband" / adapter / "ports" / "1"
+    (folder / "counters").mkdir(parents=True)
+    (folder / "link_layer").write_text(f"{link_layer}\n")
+    (folder / "counters" / "port_rcv_data").write_text(f"{received}\n")
+    (folder / "counters" / "port_xmit_data").write_text(f"{sent}\n")
+
+
+@pytest.mark.parametrize(
+    ("there", "counted"),
+    [
+        (
+            "lo 772; eth0 device; eth1 device; bond0 bonding lower_eth0 lower_eth1; "
+            "docker0 bridge; veth12ab",
+            {"eth0", "eth1"},
+        ),
+        (
+            "lo 772; eth0; tun0 tun_flags 65534; eth0.5 lower_eth0; br0 bridge lower_eth0",
+            {"eth0"},
+        ),
+        ("eth0 bonding_slave upper_bond0; bond0 bonding lower_eth0", {"eth0"}),
+    ],
+    ids=["on a host hardware", "in a container what is not stacked", "what carries a bond"],
+)
+def test_each_interface_counts_once(tmp_path: Path, there: str, counted: set[str]) -> None:
+    names = ["unknown"]
+    for name, *parts in map(str.split, there.split("; ")):
+        kinds = [int(part) for part in parts if part.isdigit()] or [1]
+        interface(tmp_path, name, *(p for p in parts if not p.isdigit()), kind=kinds[0])
+        names.append(name)
+    assert sampling.network_interfaces(names, tmp_path) == counted
+
+
+def test_ip_over_infiniband_is_left_to_the_port_below(tmp_path: Path) -> None:
+    interface(tmp_path, "eth0", "device")
+    interface(tmp_path, "ib0", "device", kind=32)
+    assert sampling.without_infiniband(frozenset({"eth0", "ib0"}), tmp_path) == {"eth0"}
+
+
+def test_rdma_ports_are_found_with_their_link_layer(tmp_path: Path) -> None:
+    port(tmp_path, "mlx5_0", "InfiniBand", 1, 2)
+    port(tmp_path, "mlx5_1", "Ethernet", 3, 4)
+    (tmp_path / "class" / "infiniband" / "odd" / "ports" / "1").mkdir(parents=True)
+    ports = sampling.rdma_ports(tmp_path)
+    assert [one.infiniband for one in ports] == [True, False]
+    assert [Path(one.received).read_text() for one in ports] == ["1\n", "3\n"]
+
+
+def test_disks_are_counted_once_below_volumes_and_partitions(tmp_path: Path) -> None:
+    disk(tmp_path, "nvme0n1", "device")
+    disk(tmp_path, "sda", "device")
+    disk(tmp_path, "dm-0")
+    disk(tmp_path, "md127")
+    disk(tmp_path, "loop0")
+    names = ["nvme0n1", "nvme0n1p1", "sda", "sda1", "dm-0", "md127", "loop0"]
+    assert sampling.whole_disks(names, tmp_path) == {"nvme0n1", "sda"}
+
+
+def test_disks_without_a_device_link_count_where_there_are_no_others(tmp_path: Path) -> None:
+    disk(tmp_path, "vda")
+    disk(tmp_path, "loop0")
+    disk(tmp_path, "dm-0")
+    assert sampling.whole_disks(["vda", "vda1", "loop0", "dm-0"], tmp_path) == {"vda"}
+
+
+def test_an_accelerator_without_its_driver_is_seen_and_graphics_of_a_board_are_none(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "sys/bus/pci/devices/0000:01:00.0"
+    folder.mkdir(parents=True)
+
+    def has(pci_class: str, vendor: str) -> bool:
+        (folder / "class").write_text(f"{pci_class}\n")
+        (folder / "vendor").write_text(f"{vendor}\n")
+        return sampling.has_accelerator(f"{tmp_path}/")
+
+    devices = [("0x030200", "0x10de"), ("0x030000", "0x10de"), ("0x120000", "0x1da3")]
+    others = [("0x030000", "0x1a03"), ("0x010802", "0x10de"), ("0x020000", "0x1ae0")]
+    assert [has(*each) for each in devices + others] == [True] * 3 + [False] * 3
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/accel0").touch()
+    assert has(*others[0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "readings"),
+    [
+        ({"unit": 1024.0}, [(100, 10.0, None), (300, 12.0, 100 * 1024.0)]),
+        ({}, [(10**12, 0.0, None), (5, 1.0, None), (25, 2.0, 20.0)]),
+        ({}, [(10, 0.0, None), (None, 1.0, None), (30, 2.0, None), (31, 3.0, 1.0)]),
+        ({}, [(10, 1.0, None), (30, 1.0, None)]),
+        (
+            {"may_wrap": True},
+            [
+                (1000, 0.0, None),
+                (5, 1.0, None),
+                (2**32 + 7, 2.0, 2.0**32 + 2),
+                (2**32 + 17, 3.0, 10.0),
+            ],
+        ),
+    ],
+    ids=[
+        "the difference over the time between",
+        "a counter that went back gives one empty interval",
+        "a missing value empties the interval on both sides",
+        "no time between two readings",
+        "a reset counter counts again once it is past 32 bits",
+    ],
+)
+def test_a_rate_is_known_between_two_readings_of_one_count(
+    kind: dict[str, Any], readings: list[tuple[int | None, float, float | None]]
+) -> None:
+    rate = Rate(**kind)
+    for value, at, expected in readings:
+        assert rate.update(value, at) == expected
+
+
+def test_a_counter_that_wrapped_at_32_bits_gives_no_more_rates() -> None:
+    rate = Rate(may_wrap=True)
+    rate.update(2**32 - 10, 0.0)
+    assert rate.update(5, 1.0) is None
+    assert rate.update(1005, 2.0) is None
+
+
+@pytest.mark.parametrize(
+    ("bits", "words"),
+    [
+        (0, []),
+        (0x1, []),
+        (0x2, []),
+        (0x4, ["power_cap"]),
+        (0x8 | 0x40, ["hw_slowdown", "hw_thermal"]),
+        (0x20 | 0x80 | 0x10, ["sync_boost", "sw_thermal", "hw_power_brake"]),
+        (0x700, ["display_clock", "board_limit", "reliability"]),
+        (1 << 40, []),
+    ],
+)
+def test_throttle_reasons_are_words_and_idle_is_none(bits: int, words: list[str]) -> None:
+    assert throttle_words(bits) == words
+
+
+def test_a_profile_is_the_end_of_the_drivers_name() -> None:
+    assert profile("NVIDIA H100 80GB HBM3 MIG 1c.3g.40gb") == "1c.3g.40gb"
+    assert profile("NVIDIA A100") == profile(None) == "mig"

@@ -45,13 +45,13 @@ def test_collectives_that_the_budget_left_out_make_a_check_incomplete(
 @pytest.mark.parametrize(
     ("only", "first", "second", "expected"),
     [
-        (("gpu",), {"gpu.cuda": NO_GPU}, {"gpu.cuda": NO_GPU}, [("ab", " of gpu", NO_GPU)]),
-        (("os", "gpu"), {"os.user": "", "gpu.cuda": NO_GPU}, {"os.user": "", "gpu.cuda": NO_GPU},
+        (("gpu",), {"gpu.count": NO_GPU}, {"gpu.count": NO_GPU}, [("ab", " of gpu", NO_GPU)]),
+        (("os", "gpu"), {"os.user": "", "gpu.count": NO_GPU}, {"os.user": "", "gpu.count": NO_GPU},
          [("ab", " of gpu", NO_GPU)]),
-        (("gpu",), {"gpu.cuda": ""}, {"gpu.cuda": NO_GPU}, [("b", "", NO_GPU)]),
-        ((), {"gpu.cuda": NO_GPU}, {}, [("ab", "", NO_GPU)]),
+        (("gpu",), {"gpu.count": ""}, {"gpu.count": NO_GPU}, [("b", "", NO_GPU)]),
+        ((), {"gpu.count": NO_GPU}, {}, [("ab", "", NO_GPU)]),
         (("os", "expect"), {"os.user": ""}, {"os.user": ""}, [("ab", " of expect", REST)]),
-        ((), {"os.user": "", "gpu.cuda": NO_GPU}, {"os.user": ""}, []),
+        ((), {"os.user": "", "gpu.count": NO_GPU}, {"os.user": ""}, []),
         (("port",), {"port.master_free": ""}, {"port.master_free": ELSEWHERE}, []),
         (("port",), {"port.master_free": ELSEWHERE}, {}, [("ab", " of port", ELSEWHERE)]),
     ],

@@ -86,7 +86,6 @@ def test_a_cure_that_did_not_help_is_no_hint_any_more() -> None:
 def test_what_does_not_fail_without_the_cure_is_not_claimed() -> None:
     well = TrialResult(True, "ok")
     tried = conclude("r", well, well, HOSTS, 3.0)
-    assert tried is not None
     assert tried.proof == Proof(
         ran="r", before="could not be made to fail: ok", after="", cured=False, seconds=3.0
     )
@@ -199,7 +198,7 @@ def test_only_what_was_proven_and_run_does_not_do_itself_is_written(tmp_path: Pa
         finding("env.consistency", Cure(env={"NCCL_DEBUG": "INFO"}), CURED),
         finding("net.x", Cure(mca={"btl_tcp_if_include": "10.0.0.0/24"}), CURED),
         finding("env.syntax", Cure(env={"NO": "1"}, by_run="sets it"), CURED),
-        finding("lim.stack", on(a=HostCure(setup="no")), FAILED),
+        finding("lim.processes", on(a=HostCure(setup="no")), FAILED),
         finding("lim.memlock", on(a=HostCure(setup="no")), NEVER),
         finding("nccl.version", Cure(env={"NO": "1"})),
     ]

@@ -1,4 +1,6 @@
-"""Broken connections are explained by as few culprits as possible."""
+"""Broken connections are explained by as few culprits as possible.
+Which others a host tries: all of few, and of very many some in both directions.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ import pytest
 
 from distconsole.checks.gather.attribution import Direction, blame, cover, usual
 from distconsole.checks.gather.pair_bandwidth import MATCHINGS, rounds_of
-from distconsole.checks.gather.partners import partners
+from distconsole.checks.gather.partners import ALL_PAIRS_HOSTS, partners
 from distconsole.checks.rules.wording import dissent, name_hosts
 
 
@@ -63,14 +65,12 @@ def test_a_slow_host_does_not_set_what_is_usual() -> None:
 def test_the_minority_is_named_first() -> None:
     values = {f"h{number}": "2.13.0" for number in range(13)} | {"h13": "2.12.1"}
     found = dissent(values)
-    assert found is not None
     assert found.told("torch") == "h13 has torch 2.12.1, 13 of 14 hosts have 2.13.0"
     assert found.minority == ("h13",)
 
 
 def test_a_tie_has_no_majority() -> None:
     found = dissent({"a": 1, "b": 2})
-    assert found is not None
     assert found.majority is None
     assert found.minority == ("a", "b")
 
@@ -136,3 +136,18 @@ def test_a_dead_rack_is_found_without_a_look_at_every_pair_for_every_host() -> N
     found = blame(tried, [pair for pair in tried if rack & set(pair)])
     assert {host.host for host in found.hosts} == rack
     assert CountedName.compared < 20 * len(tried)
+
+
+def test_few_hosts_try_all_others() -> None:
+    assert partners("abcd", 1) == ["a", "c", "d"]
+    assert len(partners(range(ALL_PAIRS_HOSTS), 5)) == ALL_PAIRS_HOSTS - 1
+
+
+@pytest.mark.parametrize("count", [ALL_PAIRS_HOSTS + 1, 200, 1024, 1025, 4096])
+def test_of_very_many_each_is_tried_by_those_that_it_tries(count: int) -> None:
+    tries = {place: set(partners(range(count), place)) for place in range(count)}
+    for place, others in tries.items():
+        assert place not in others
+        assert all(place in tries[other] for other in others)
+    assert {len(others) for others in tries.values()} == {len(tries[0])}
+    assert 14 <= len(tries[0]) <= 24

@@ -153,7 +153,7 @@ def test_every_starter_has_its_own_number_of_values_for_each_option() -> None:
 
 
 def target_of(line: str, table: dict[str, Any] | None = None) -> tuple[ask.Check, ask.Target]:
-    request = parse_line(line, None, {"run": table or {}})
+    request = parse_line(line, {"run": table or {}})
     assert isinstance(request, ask.Check)
     assert request.target is not None
     return request, request.target

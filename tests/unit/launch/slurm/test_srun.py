@@ -7,15 +7,13 @@ import subprocess
 import pytest
 
 from distconsole.errors import PlanError
-from distconsole.launch.addresses import NodeFacts
-from distconsole.launch.choose import choose_launcher
+from distconsole.launch.choose import decide
 from distconsole.launch.engines import Engines, MpiBuild
-from distconsole.launch.execute import node_spec
-from distconsole.launch.plan import LaunchHosts, PreparedLaunch, make_plan
+from distconsole.launch.place import PreparedLaunch, make_plan
+from distconsole.launch.plan import NodeFacts, Plan
 from distconsole.launch.slurm.srun import (
     Allocation,
     JobState,
-    below_slurm,
     fit_hosts,
     inside,
     read_job,
@@ -24,7 +22,7 @@ from distconsole.launch.slurm.srun import (
 from distconsole.launch.slurm.submit import split_container_words, submit_command
 from distconsole.model.addresses import Interface
 from distconsole.model.cluster import Cluster, Host
-from distconsole.model.job import LaunchPlan, ScriptTraits
+from distconsole.model.job import ScriptTraits
 from distconsole.model.names import HostName, RunId
 from distconsole.model.requests import LauncherName, Run
 
@@ -148,13 +146,17 @@ def plan(
     traits: ScriptTraits,
     allocation: Allocation | None = JOB,
     family: str = "Open MPI",
-) -> LaunchPlan:
+) -> Plan:
     names = ("n1", "n2")
     return make_plan(
         PreparedLaunch(
-            request, {"SLURM_LOCALID": "given"}, traits, choose_launcher(request, traits)
+            request,
+            {"SLURM_LOCALID": "given"},
+            traits,
+            cluster=cluster(*names),
+            facts=facts(*names, family=family),
+            allocation=allocation,
         ),
-        LaunchHosts(cluster(*names), facts(*names, family=family), allocation),
         RunId("train-1-a"),
         "/work",
     )
@@ -196,9 +198,9 @@ def test_a_rendezvous_that_the_user_gives_stands(given: tuple[str, ...]) -> None
 
 
 def test_auto_means_slurm_only_where_there_is_a_job() -> None:
-    choice = choose_launcher(Run("t.py"), READABLE)
-    assert below_slurm(choice, None) is choice
-    below = below_slurm(choice, JOB)
+    choice = decide(Run("t.py"), READABLE, {})
+    assert choice.launcher is LauncherName.TORCH
+    below = decide(Run("t.py"), READABLE, {}, {}, JOB.job)
     assert below.launcher is LauncherName.SLURM
     assert below.why.endswith("by srun, in Slurm job 12")
     with pytest.raises(PlanError, match="needs a Slurm job"):
@@ -222,7 +224,7 @@ def test_the_launcher_says_what_the_shims_of_a_job_start(
     assert (made.launcher, made.slurm_job) == (launcher, "12")
     assert made.why == "asked for; by srun, in Slurm job 12"
     assert [len(node.ranks) for node in made.nodes] == processes
-    assert node_spec(made, 1, "00", 0.0)["below_slurm"] is True
+    assert made.spec(1, "00", 0.0)["below_slurm"] is True
 
 
 def test_horovods_ranks_have_the_variables_of_a_task_too() -> None:
@@ -255,15 +257,15 @@ def test_mpirun_knows_of_no_job_and_its_ranks_do(family: str) -> None:
 
 
 def test_slurm_procid_without_slurm_is_said_as_it_is() -> None:
-    choice = choose_launcher(Run("t.py"), ScriptTraits(readable=True, slurm=True))
+    choice = decide(Run("t.py"), ScriptTraits(readable=True, slurm=True), {})
     assert choice.launcher is LauncherName.TORCH
     assert "this is no Slurm job" in choice.why
 
 
 def test_elastic_ranks_are_not_elastic_in_a_job_and_it_is_said() -> None:
-    elastic = choose_launcher(Run("t.py"), ScriptTraits(readable=True, horovod=True, elastic=True))
-    below = below_slurm(elastic, JOB)
-    assert (elastic.elastic, below.elastic) == (True, False)
+    traits = ScriptTraits(readable=True, horovod=True, elastic=True)
+    below = decide(Run("t.py"), traits, {}, {}, JOB.job)
+    assert (decide(Run("t.py"), traits, {}).elastic, below.elastic) == (True, False)
     assert below.why.endswith("in Slurm job 12; not elastic there")
 
 

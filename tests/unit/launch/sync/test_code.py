@@ -308,8 +308,8 @@ def test_the_ranks_start_in_the_same_folder_of_the_copy(
     tmp_path: Path, here: str, request_: Run, script: str, folder: str, noted: bool
 ) -> None:
     root = tmp_path / "p"
-    request, workdir, note = locate(request_, tmp_path / here, root)
-    assert (request.script or script, workdir, bool(note)) == (script, folder, noted)
+    on_node, workdir, note = locate(request_, tmp_path / here, root)
+    assert (on_node, workdir, bool(note)) == (script, folder, noted)
 
 
 def test_what_a_run_had_is_kept_as_it_was(tmp_path: Path, kept: KeptCode) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from distconsole.launch.sync.ignore import Rules, read_rules
+from distconsole.launch.sync.ignore import IgnoreRules, read_rules
 
 FILES = (
     "a.txt", "b.log", "keep.log", "#note", "!bang", "two words ", "a[b].c", "x-y", "back\\slash",
@@ -56,7 +56,7 @@ def kept_by_git(root: Path) -> set[str]:
 def kept_by_us(root: Path) -> set[str]:
     kept: set[str] = set()
 
-    def walk(folder: str, rules: Rules) -> None:
+    def walk(folder: str, rules: IgnoreRules) -> None:
         file = root / folder / ".gitignore"
         if file.exists():
             rules += read_rules(file.read_text(), folder)
@@ -69,7 +69,7 @@ def kept_by_us(root: Path) -> set[str]:
             else:
                 kept.add(path)
 
-    walk("", Rules())
+    walk("", IgnoreRules())
     return kept
 
 

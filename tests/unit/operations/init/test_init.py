@@ -13,8 +13,14 @@ from distconsole.model.events import Narration
 from distconsole.model.names import HostName
 from distconsole.model.requests import Init, Where
 from distconsole.operations import Control, perform
-from distconsole.operations.init.init import ask_python, file_text, leave_out_twins, write
-from distconsole.operations.init.pythons import Looked, Python
+from distconsole.operations.init.init import (
+    Looked,
+    Python,
+    ask_python,
+    file_text,
+    leave_out_twins,
+    write,
+)
 from fakes.sessions import no_session
 
 

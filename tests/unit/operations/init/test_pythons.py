@@ -10,7 +10,7 @@ from pathlib import Path
 
 from distconsole.model.cluster import Host
 from distconsole.model.names import HostName
-from distconsole.operations.init.pythons import (
+from distconsole.operations.init.init import (
     MARK,
     Looked,
     Python,
@@ -47,7 +47,6 @@ def test_a_shell_finds_the_environment_that_has_torch(home: Path) -> None:
         check=True,
     )
     looked = read_answer(shell.stdout)
-    assert looked is not None
     found = looked.pythons[str(folder / "bin" / "python")]
     assert (found.torch, found.has_gpus, found.is_default) == ("9.9 for CUDA 13.0", True, False)
     assert rank_pythons({HostName("a"): looked})[0][0] == str(folder / "bin" / "python")

@@ -11,15 +11,15 @@ import pytest
 
 from distconsole.cli.main import perform_headless
 from distconsole.errors import PlanError, UsageError
-from distconsole.model.cluster import Cluster, Host
-from distconsole.model.names import HostName
-from distconsole.model.requests import Run
-from distconsole.operations.launch.code_sync import (
+from distconsole.launch.code_sync import (
     find_own_modules,
     refuse_missing_script,
     refuse_other_file,
     refuse_our_flags,
 )
+from distconsole.model.cluster import Cluster, Host
+from distconsole.model.names import HostName
+from distconsole.model.requests import Run
 
 HERE = Cluster((Host(HostName("localhost"), local=True),))
 

@@ -1,4 +1,6 @@
-"""How many hosts a job is asked to have, against those that were named, and which are one machine."""
+"""How many hosts a job is asked to have, against those that were named, and which are one machine.
+Runs that are launched again, by what is kept of them.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +8,14 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from distconsole.config.paths import runs_dir
 from distconsole.config.schema import Config
-from distconsole.errors import PlanError, UnreachableError
-from distconsole.launch.addresses import NodeFacts
-from distconsole.model.cluster import Cluster, Host
-from distconsole.model.events import Narration, Severity
-from distconsole.model.names import HostName
-from distconsole.model.requests import EmitKind, Run
-from distconsole.operations.launch.planner import (
+from distconsole.errors import PlanError, RunNotFoundError, UnreachableError
+from distconsole.launch.plan import NodeFacts
+from distconsole.launch.planner import (
     connect_hosts,
     note_crowds,
     reach_hosts,
@@ -23,7 +23,15 @@ from distconsole.operations.launch.planner import (
     refuse_one_machine,
     visible_gpus,
 )
-from distconsole.session import Session
+from distconsole.model import requests as ask
+from distconsole.model.cluster import Cluster, Host
+from distconsole.model.events import Narration, Severity
+from distconsole.model.names import HostName, RunId
+from distconsole.model.requests import EmitKind, Run
+from distconsole.operations import perform
+from distconsole.runs.store.store import RunStore
+from distconsole.session import Session, open_session
+from fakes.journals import Journal
 from fakes.sshd import end_processes_of
 
 NAMED = Cluster(tuple(Host(HostName(name)) for name in "abc"))
@@ -129,3 +137,21 @@ def test_a_host_with_far_too_many_slots_is_warned_of_when_it_is_reached(
     ]
     assert [f"a:{slots} asks for {slots} ranks" in text for text in warned] == [True]
     end_processes_of(tmp_path)
+
+
+def test_what_a_demo_ran_cannot_run_again_and_what_to_do_is_said(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.py").write_text("import torch")
+    monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
+
+    store, journal = RunStore(runs_dir()), Journal(seconds=3)
+    journal.write(store)
+    where = ask.Where(cluster="embedded", ssh_config=str(tmp_path / "gone"))
+    request = msgspec.json.encode(ask.Run("t.py", where=where))
+    with store.open(RunId(journal.run)) as run_file:
+        run_file.write_record(replace(run_file.record(), where=where, request=request))
+    with pytest.raises(RunNotFoundError, match="nodes of a demo, which have ended") as caught:
+        list(perform(ask.Rerun("last"), open_session))
+    assert "distconsole demo" in caught.value.hint

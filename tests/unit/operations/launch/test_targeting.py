@@ -10,12 +10,12 @@ from typing import Any, cast
 import pytest
 
 from distconsole.checks.engine.target import Launch
+from distconsole.checks.engine.targeting import argument_paths, make_planner
 from distconsole.errors import ConfigError, UsageError
 from distconsole.grammar.verbs import parse_line
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName
 from distconsole.model.requests import Check
-from distconsole.operations.launch.targeting import argument_paths, make_planner
 from distconsole.rpc.frames import Address, Hello
 from distconsole.session import Session
 
@@ -219,6 +219,11 @@ def test_code_to_be_synced_travels_with_the_question(folder: Path) -> None:
     assert launch.refused == ""
     assert set(launch.sources or {}) == {str(folder / "train.py"), str(folder / "model.py")}
     assert (launch.root, launch.brought.partition(" ")[0]) == (str(folder), "3")
+
+
+def test_a_pasted_srun_with_code_to_be_synced_is_planned_on_these_hosts(folder: Path) -> None:
+    launch = launch_of("check --sync -- srun -n 2 python3 train.py")
+    assert (launch.launcher, launch.refused) == ("torch", "")
 
 
 def test_no_secret_of_the_command_is_in_what_is_told_of_it(folder: Path) -> None:

@@ -1,12 +1,22 @@
+"""
+What ``setup`` fetches on the laptop.
+"""
+
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from distconsole.launch.engines import HorovodBuild
 from distconsole.model.names import HostName
-from distconsole.operations.setup.plan import BuildFacts, SetupPlan, plan_setup
+from distconsole.operations.setup.installation import (
+    BuildFacts,
+    SetupPlan,
+    _fetch_source,
+    plan_setup,
+)
 from distconsole.rpc.wire import decode_as
 
 TOOLS = {"g++": "/usr/bin/g++", "mpicxx": "/usr/bin/mpicxx"}
@@ -140,3 +150,13 @@ def test_what_cannot_be_helped_is_said_with_a_way_out(
 
 def test_a_host_that_has_it_needs_nothing_else() -> None:
     assert plan({"a": host(writable=False, tools={})}, a=RIGHT).fine == ("a",)
+
+
+def test_a_module_of_the_working_folder_is_not_taken_for_pip(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pip.py").write_text(f"open({str(tmp_path / 'mark')!r}, 'w')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    assert _fetch_source(None, tmp_path) is None
+    assert not (tmp_path / "mark").exists()

@@ -15,8 +15,9 @@ from distconsole.model.events import Event, Narration
 from distconsole.model.names import HostName
 from distconsole.model.run_events import RunEnded
 from distconsole.operations.control import Control
+from distconsole.operations.launch.submitted import submit_and_run
 from distconsole.operations.sessions import SessionSource
-from distconsole.operations.slurm.submitted import submit_and_run
+from distconsole.runs.store.store import RunStore
 from distconsole.session import Session
 
 PENDING = "JobId=7 JobName=x JobState=PENDING Reason=Resources Restarts=0"
@@ -54,10 +55,8 @@ def submitted(login: Login, control: Control) -> Iterator[Event]:
     def sessions(_where: ask.Where) -> Iterator[Session]:
         yield cast("Session", login)
 
-    def never(*_: object, **__: object) -> Iterator[Event]:
-        raise AssertionError("nothing is to be started")
-
-    return submit_and_run(RUN, cast("SessionSource", sessions), control, (), never)
+    no_store = cast("RunStore", None)  # nothing is to be started
+    return submit_and_run(RUN, cast("SessionSource", sessions), control, no_store, ())
 
 
 def test_a_job_that_nobody_waits_for_is_cancelled() -> None:

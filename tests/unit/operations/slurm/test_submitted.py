@@ -17,7 +17,7 @@ from distconsole.model.names import HostName, RunId
 from distconsole.model.requests import Run, Where
 from distconsole.model.run_events import EndState, RunEnded
 from distconsole.operations import Control
-from distconsole.operations.slurm.submitted import OVER_SECONDS, AskRarely, SubmittedRun
+from distconsole.operations.launch.submitted import OVER_SECONDS, AskRarely, SubmittedRun
 
 STATE = JobState("RUNNING", nodes=("n1", "n2"))
 

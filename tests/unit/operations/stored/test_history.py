@@ -1,8 +1,14 @@
-"""Verbs that read what is stored, and one that is not there yet."""
+"""Verbs that read what is stored, and one that is not there yet.
+``logs``: what fits, what is fold_lines, where bars stood at last.
+
+``compare`` on stored runs: text and JSON, what was configured otherwise, and what cannot be compared.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import io
+import re
 import sqlite3
 import time
 from collections.abc import Callable
@@ -12,33 +18,51 @@ from typing import NoReturn
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from distconsole.cli.streams import Streams
 from distconsole.config.paths import runs_dir
 from distconsole.errors import ConfigError, RunNotFoundError, UnreachableError, UsageError
+from distconsole.formats.settings import arguments_of, settings_of_run
+from distconsole.launch.planner import exclude_hosts
 from distconsole.model import requests as ask
 from distconsole.model.cluster import Cluster, Host
-from distconsole.model.events import Diagnosed, Event, Narration, RunListed, RunShown, TextMade
+from distconsole.model.comparison import Comparison
+from distconsole.model.events import (
+    Diagnosed,
+    Event,
+    Narration,
+    RunListed,
+    RunsCompared,
+    RunShown,
+    TextMade,
+)
 from distconsole.model.names import HostName, RunId
 from distconsole.model.run_events import (
     EndState,
+    LogLine,
+    NodeSample,
     PlanMade,
     PlannedHost,
     RankChanged,
     RankState,
     RunEnded,
+    RunEvents,
 )
 from distconsole.operations import perform
-from distconsole.operations.launch.planner import exclude_hosts
 from distconsole.operations.sessions import SessionSource
+from distconsole.operations.stored.logs import Passed, end_transient, fold_lines, select_lines
 from distconsole.operations.stored.remote_runs import KnownRun, find_known
 from distconsole.rpc.frames import RunKnown
 from distconsole.rpc.wire import encode_entry
 from distconsole.runs.following.follow import EntryWriter
+from distconsole.runs.logs.filter import parse_filter
 from distconsole.runs.store.run_file import RunRecord, StoredEntry
 from distconsole.runs.store.store import RunStore
 from distconsole.runs.summary import summarise
 from distconsole.runs.timeline import RunTimeline
+from distconsole.text.compare import comparison_lines
+from distconsole.text.progress import SAID_SECONDS, Bars, alike, bar_text
 from distconsole.text.show import show_for
 from fakes.journals import Journal
 from fakes.sessions import no_session
@@ -363,3 +387,169 @@ def test_a_misspelt_run_gets_the_nearest_right_one(
     with pytest.raises(RunNotFoundError) as caught:
         done(verb("mien"))
     assert "did you mean mine?" in caught.value.hint
+
+
+def line(rank: int, text: str, t: float = 0.0, *, transient: bool = False) -> LogLine:
+    return LogLine(
+        t=t, run="r", host=f"n{rank // 4}", stream="out", line=text, rank=rank, transient=transient
+    )
+
+
+def sample(t: float) -> NodeSample:
+    unknown = dict.fromkeys(("cpu", "mem_used", "mem_total", "net_rx_s", "net_tx_s"))
+    return NodeSample(t=t, run="r", host="n0", **unknown)
+
+
+def printed(*events: RunEvents) -> str:
+    out = io.StringIO()
+    show = show_for(ask.Logs(run="r"), Streams(out, io.StringIO()))
+    for event in events:
+        show.event(event)
+    show.finish()
+    return out.getvalue()
+
+
+def test_a_folded_line_says_which_ranks_and_waits_no_longer_than_it_must() -> None:
+    events = [line(0, "a"), line(1, "a", 0.5), line(0, "b", 0.6), sample(9.0), line(0, "c", 9.1)]
+    given = fold_lines(select_lines(iter(events), parse_filter("", 0.0)))
+    taken = [next(given), next(given)]
+    assert printed(*taken) == "[0-1] a\n[0 n0] b\n"
+    assert printed(*given) == "[0 n0] c\n"
+
+
+def test_what_a_filter_leaves_out_is_not_folded_in() -> None:
+    events = [line(rank, text) for rank in range(6) for text in ("a", "b")]
+    told = fold_lines(select_lines(iter(events), parse_filter("1-2,5 /a/", 0.0)))
+    assert printed(*told) == "[1-2,5] a\n"
+
+
+def test_of_a_bar_that_never_ended_the_last_state_is_a_line() -> None:
+    events = [
+        line(0, "10%", transient=True),
+        line(1, "20%", transient=True),
+        line(0, "done"),
+        line(1, "30%", transient=True),
+    ]
+    told = [one for one in end_transient(iter(events)) if not isinstance(one, Passed)]
+    assert printed(*told) == "[0 n0] done\n[1 n0] 30%\n"
+
+
+def test_colours_are_for_terminals_alone() -> None:
+    red = LogLine(t=0.0, run="r", host="n", stream="out", line="x", styled="\x1b[31mx\x1b[0m")
+    assert printed(red) == "[n] x\n"
+
+
+def test_bars_that_look_alike_are_one_which_is_the_least_far() -> None:
+    lines = [
+        line(r, f" {40 + r}%|{'#' * r}  | {r}/9 [00:0{r}<?]", transient=True) for r in (2, 0, 1)
+    ]
+    (bar,) = alike(lines, fold=True)
+    assert bar_text(bar) == "[0-2] 40-42% 40%|  | 0/9 [00:00<?]"
+    assert len(alike(lines, fold=False)) == 3
+
+
+def test_in_a_pipe_bars_are_said_now_and_then_and_only_where_they_went_on() -> None:
+    err = io.StringIO()
+    streams = Streams(io.StringIO(), err)
+    now = 0.0
+    bars = Bars(streams, clock=lambda: now)
+    for step in range(1000):
+        now = step * SAID_SECONDS * 2.5 / 1000
+        bars.show(line(step % 2, f"{step // 10}%", transient=True))
+    bars.end(line(0, "99%"))
+    streams.close()
+    assert err.getvalue() == "[0-1] 39-40% 39%\n[0-1] 79-80% 79%\n"
+
+
+def found(*runs: str) -> Comparison:
+    events = list(perform(ask.Compare(runs), no_session))
+    (made,) = (event for event in events if isinstance(event, RunsCompared))
+    return made.comparison
+
+
+@pytest.fixture
+def store(home: Path) -> RunStore:
+    store = RunStore(runs_dir())
+    Journal(run="one-1", env={"NCCL_DEBUG": "INFO", "API_TOKEN": "one"}).write(store)
+    Journal(
+        run="two-1", slow=1, fails=2, seconds=90, env={"NCCL_DEBUG": "WARN", "API_TOKEN": "two"}
+    ).write(store)
+    for run, version, rate in (("one-1", "2.1.0", "0.1"), ("two-1", "2.3.0", "0.2")):
+        with store.open(RunId(run)) as run_file:
+            record = run_file.record()
+            asked = ask.Run(
+                "train.py",
+                ("--lr", rate, "--token=abc123", "data"),
+                launcher=ask.LauncherName.TORCH,
+            )
+            facts = {"node1": {"torch.version": version}, "node2": {"torch.version": version}}
+            run_file.write_record(
+                RunRecord(
+                    record.run, record.name, record.started, record.hosts,
+                    msgspec.json.encode(asked), facts=msgspec.json.encode(facts),
+                )
+            )  # fmt: skip
+    return store
+
+
+@pytest.mark.usefixtures("store")
+def test_two_stored_runs_are_told_apart() -> None:
+    made = found("one-1", "two-1")
+    text = "\n".join(comparison_lines(made))
+    assert "A succeeded, B failed" in text
+    assert re.search(r"B takes 1[23] % longer per step \(.*\): data wait 2 → 5", text)
+    differs = {each.name: each.values for each in made.differs}
+    assert differs == {
+        "env NCCL_DEBUG": ("INFO", "WARN"),
+        "arg --lr": ("0.1", "0.2"),
+        "torch.version": ("2.1.0", "2.3.0"),
+    }
+    assert {"launcher", "hosts", "arg --token", "env API_TOKEN"} <= set(made.same)
+    assert "abc123" not in msgspec.json.encode(made).decode()
+
+
+@pytest.mark.usefixtures("store")
+def test_more_than_two_are_compared_with_the_first(store: RunStore) -> None:
+    Journal(run="big-1", hosts=4).write(store)
+    made = found("one-1", "two-1", "big-1")
+    assert [run.letter for run in made.runs] == ["A", "B", "C"]
+    assert any(words.startswith("C does 2.00 x the samples/s of A") for words in made.words)
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize(
+    ("runs", "error"),
+    [
+        (("one-1",), UsageError),
+        (("one-1", "one-1"), UsageError),
+        (("one-1",) * 9, UsageError),
+        (("one-1", "nowhere"), RunNotFoundError),
+    ],
+)
+def test_what_cannot_be_compared_is_said(runs: tuple[str, ...], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        found(*runs)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--lr", "0.1", "--bf16", "--seed=7"), {"--lr": "0.1", "--bf16": "given", "--seed": "7"}),
+        (
+            ("--shift", "-3", "data", "out"),
+            {"--shift": "-3", "argument 1": "data", "argument 2": "out"},
+        ),
+        (("-x", "1", "-x", "2"), {"-x": "1 2"}),
+        ((), {}),
+    ],
+)
+def test_arguments_have_names(words: tuple[str, ...], said: dict[str, str]) -> None:
+    assert arguments_of(words) == said
+
+
+def test_a_run_that_was_attached_to_has_its_command() -> None:
+    plan = Journal().plan()
+    said = settings_of_run(replace(plan, name="x"), None, {}, ["NVIDIA H100"])
+    assert said["command"] == "/opt/venv/bin/python train.py --epochs 3"
+    assert said["GPU"] == "NVIDIA H100"
+    assert "env MASTER_ADDR" not in said

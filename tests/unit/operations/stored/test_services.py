@@ -53,6 +53,13 @@ def failed(home: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
     return store
 
 
+@pytest.fixture
+def events(failed: RunStore) -> list[RunEvents]:
+    """What is stored of the run."""
+    with failed.open(failed.resolve("last")) as run_file:
+        return list(stored_events(run_file))
+
+
 def done(request: ask.Request) -> list[str]:
     events = list(perform(request, no_session))
     return [event.text for event in events if isinstance(event, Narration)]
@@ -158,11 +165,9 @@ def test_a_collector_gets_the_gauges_and_what_ranks_printed(
 
 
 def test_a_page_of_gauges_that_was_taken_in_part_goes_on_with_the_rest(
-    failed: RunStore, collector: Collector, monkeypatch: pytest.MonkeyPatch
+    events: list[RunEvents], collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("distconsole.formats.otlp.POINTS_A_REQUEST", 10)
-    with failed.open(failed.resolve("last")) as run_file:
-        events = list(stored_events(run_file))
     collector.refuses = 2
     *_, told = export_along(iter(events), [ExportFormat.OTLP])
     assert isinstance(told, Narration)
@@ -214,6 +219,9 @@ def test_a_format_whose_package_is_missing_says_how_to_get_it(
     assert caught.value.hint == f"pip install 'distconsole[{form}]'"
 
 
+FOUND = RunFinding(t=1.0, run="r", check="c", severity="warn", summary="s")  # type: ignore[arg-type]
+
+
 class Stuck:
     """A service that does not answer until it is let go, and then refuses."""
 
@@ -247,9 +255,8 @@ def test_who_follows_a_run_does_not_wait_for_a_service(monkeypatch: pytest.Monke
     monkeypatch.setattr("distconsole.formats.outlets.MAX_WAITING", 10)
     stuck, said = Stuck(), SimpleQueue[str]()
     beside = BesideOutlet(stuck, said.put)
-    event = RunFinding(t=1.0, run="r", check="c", severity="warn", summary="s")  # type: ignore[arg-type]
     for _ in range(20):
-        beside.take(event)
+        beside.take(FOUND)
     stuck.go.set()
     with pytest.raises(UnavailableError) as caught:
         beside.close()
@@ -264,18 +271,15 @@ def test_a_run_that_never_rests_is_told_regularly(monkeypatch: pytest.MonkeyPatc
     service = Refusing()
     service.go.set()
     beside = BesideOutlet(service, lambda _: None)
-    event = RunFinding(t=1.0, run="r", check="c", severity="warn", summary="s")  # type: ignore[arg-type]
     while not service.flushed.is_set():
-        beside.take(event)
+        beside.take(FOUND)
     with pytest.raises(UnavailableError, match="refusal"):
         beside.close()
 
 
 def test_a_run_shows_itself_while_it_goes_on_and_a_service_that_is_down_is_a_warning(
-    failed: RunStore, collector: Collector, monkeypatch: pytest.MonkeyPatch
+    events: list[RunEvents], collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with failed.open(failed.resolve("last")) as run_file:
-        events = list(stored_events(run_file))
     told = list(export_along(iter(events), [ExportFormat.OTLP]))
     assert told[:-1] == events
     assert isinstance(told[-1], Narration)
@@ -335,12 +339,10 @@ class Takes(Tracker):
 
 @pytest.mark.parametrize("error", [BrokenPipeError("gone"), RuntimeError(), KeyError("x")])
 def test_what_a_service_did_not_take_is_sent_again_and_nothing_twice(
-    failed: RunStore, error: Exception, monkeypatch: pytest.MonkeyPatch
+    events: list[RunEvents], error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("distconsole.formats.curves.BATCH", 20)
     monkeypatch.setattr("distconsole.formats.outlets.FLUSH_SECONDS", 0.0)
-    with failed.open(failed.resolve("last")) as run_file:
-        events = list(stored_events(run_file))
     said: list[str] = []
     service = Takes(error)
     beside = BesideOutlet(service, said.append, "wandb")
@@ -357,32 +359,24 @@ def test_what_a_service_did_not_take_is_sent_again_and_nothing_twice(
     assert said == [f"wandb fails: {type(error).__name__}{words}; it is tried again"]
 
 
-def test_a_service_that_takes_nothing_at_the_end_is_an_error(failed: RunStore) -> None:
-    with failed.open(failed.resolve("last")) as run_file:
-        events = list(stored_events(run_file))
-    service = Takes(BrokenPipeError(), heals=False)
-    beside = BesideOutlet(service, lambda _: None)
-    for event in events:
-        beside.take(event)
-    with pytest.raises(UnavailableError, match="not all was written"):
-        beside.close()
-    assert service.ended == 1
-
-
-FOUND = RunFinding(t=1.0, run="r", check="c", severity="warn", summary="s")  # type: ignore[arg-type]
-
-
-def test_a_service_that_cannot_import_something_while_it_runs_is_said(failed: RunStore) -> None:
-    service = Takes(ImportError("No module named 'zstandard'"), heals=False)
-    with failed.open(failed.resolve("last")) as run_file:
-        events = list(stored_events(run_file))
-    said: list[str] = []
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (BrokenPipeError(), "BrokenPipeError"),
+        (ImportError("No module named 'zstandard'"), "ImportError: No module named 'zstandard'"),
+    ],
+)
+def test_a_service_that_takes_nothing_at_the_end_is_an_error_and_says_why(
+    events: list[RunEvents], error: Exception, words: str
+) -> None:
+    service, said = Takes(error, heals=False), list[str]()
     beside = BesideOutlet(service, said.append, "wandb")
     for event in events:
         beside.take(event)
     with pytest.raises(UnavailableError, match="not all was written"):
         beside.close()
-    assert said == ["wandb fails: ImportError: No module named 'zstandard'; it is tried again"]
+    assert service.ended == 1
+    assert said == [f"wandb fails: {words}; it is tried again"]
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -442,23 +436,27 @@ def test_a_service_that_never_answers_does_not_keep_the_program(
     monkeypatch.setattr("distconsole.formats.outlets.LEAVING_SECONDS", 0.01)
     stuck = Stuck()
     beside = BesideOutlet(stuck, lambda _: None)
-    beside.take(RunFinding(t=1.0, run="r", check="c", severity="warn", summary="s"))  # type: ignore[arg-type]
+    beside.take(FOUND)
     with pytest.raises(UnavailableError, match=r"service: it does not answer$"):
         beside.close()
     stuck.go.set()
     beside._thread.join()
 
 
-def export_with(packages: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run ``export`` as a program that has these packages; the run comes out of this test's store."""
+def run_with(packages: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run Python with these packages; what it exports comes out of this test's store."""
     return subprocess.run(
-        [sys.executable, "-m", "distconsole", "export", "last", *words],
+        [sys.executable, *words],
         env={**os.environ, "PYTHONPATH": str(packages), **variables},
         capture_output=True,
         text=True,
         timeout=100,
         check=False,
     )
+
+
+def export_with(packages: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return run_with(packages, "-m", "distconsole", "export", "last", *words, **variables)
 
 
 FAULTY = """
@@ -488,39 +486,29 @@ def export_faulty(
     packages: Path, patch: dict[str, str], when: str, *words: str
 ) -> subprocess.CompletedProcess[str]:
     """As ``export_with``, by a package of which one function raises in some of its calls."""
-    return subprocess.run(
-        [sys.executable, "-c", FAULTY.format(when=when, **patch), "export", "last", *words],
-        env={**os.environ, "PYTHONPATH": str(packages), "WANDB_MODE": "offline"},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    program = FAULTY.format(when=when, **patch)
+    return run_with(packages, "-c", program, "export", "last", *words, WANDB_MODE="offline")
 
 
 def read_with(packages: Path, program: str, *words: str) -> list[str]:
-    ran = subprocess.run(
-        [sys.executable, "-c", program, *words],
-        env={**os.environ, "PYTHONPATH": str(packages)},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=True,
-    )
+    ran = run_with(packages, "-c", program, *words)
+    assert ran.returncode == 0, ran.stderr
     return ran.stdout.splitlines()
 
 
 READ_MLFLOW = """
 import sys, logging; logging.disable()
 from mlflow.tracking import MlflowClient
-client = MlflowClient(tracking_uri=sys.argv[1])
-(experiment,) = client.search_experiments(filter_string="name = 'distconsole'")
-(run,) = client.search_runs([experiment.experiment_id])
-print(run.info.status, run.info.end_time > run.info.start_time, run.data.tags["distconsole.run"])
-print(run.data.params["launcher"])
-print(run.data.tags["mlflow.note.content"].splitlines()[0])
-loss = client.get_metric_history(run.info.run_id, "loss")
-print(len(loss), loss[0].step, loss[-1].step, sorted(m for m in run.data.metrics if "rank_0003" in m))
+for folder in sys.argv[1:]:
+    client = MlflowClient(tracking_uri=f"sqlite:///{folder}/mlflow.db")
+    (experiment,) = client.search_experiments(filter_string="name = 'distconsole'")
+    (run,) = client.search_runs([experiment.experiment_id])
+    tags, metrics = run.data.tags, sorted(m for m in run.data.metrics if "rank_0003" in m)
+    print(run.info.status, run.info.end_time > run.info.start_time, tags["distconsole.run"])
+    print(run.data.params["launcher"])
+    print(tags["mlflow.note.content"].splitlines()[0])
+    loss = client.get_metric_history(run.info.run_id, "loss")
+    print(len(loss), loss[0].step, loss[-1].step, metrics)
 """
 
 
@@ -529,21 +517,20 @@ def test_mlflow_reads_a_run_back(failed: RunStore, tmp_path: Path) -> None:
     ran = export_with(packages, "--format", "mlflow", "-o", str(tmp_path / "ml"))
     assert ran.returncode == 0, ran.stderr
     assert "written to MLflow's experiment distconsole" in ran.stderr
-    head, params, note, loss = read_with(
-        packages, READ_MLFLOW, f"sqlite:///{tmp_path}/ml/mlflow.db"
-    )
-    assert head == f"FAILED True {RUN}"
-    assert params == "torch"
-    assert note.startswith("failed, exit code 1")
-    assert "step_ms/rank_0003" in loss
-    assert int(loss.split()[0]) > 10
     again = export_faulty(
         packages, MLFLOW_LOG, "in (1, 3)", "--format", "mlflow", "-o", str(tmp_path / "once")
     )
     assert again.returncode == 0, again.stderr
     assert "MLflow refuses: [Errno 32] Broken pipe; it is tried again" in again.stderr
-    told = read_with(packages, READ_MLFLOW, f"sqlite:///{tmp_path}/once/mlflow.db")
-    assert told == [head, params, note, loss]
+    folders = [str(tmp_path / name) for name in ("ml", "once")]
+    told = read_with(packages, READ_MLFLOW, *folders)
+    head, params, note, loss = told[:4]
+    assert head == f"FAILED True {RUN}"
+    assert params == "torch"
+    assert note.startswith("failed, exit code 1")
+    assert "step_ms/rank_0003" in loss
+    assert int(loss.split()[0]) > 10
+    assert told[4:] == told[:4]
 
 
 READ_WANDB = """

@@ -14,6 +14,7 @@ from distconsole.model.run_summary import FirstFailure, RunSummary
 from distconsole.runs.compare.figures import compare, curves_of
 from distconsole.runs.compare.statistics import Compared, RunStatistics
 from fakes import scenes
+from fakes.blank import blank
 
 START = scenes.START
 
@@ -37,13 +38,23 @@ def windows(
             more = 30.0 if rank == slow else 0.0
             warm = 10.0 if second == 0 else 1.0
             found.append(
-                Window(
-                    t=START + 5 + second, run=scenes.RUN, rank=rank, host=f"node{rank // 2 + 1}",
-                    step=second * 20 + 19, steps=20, step_ms_mean=(data + rest + more) * warm,
-                    step_ms_p95=60.0, data_ms=data, forward_ms=rest * 0.4, backward_ms=rest * 0.5,
-                    optimizer_ms=rest * 0.1, samples_s=500.0, metrics={}, dropped=0,
+                blank(
+                    Window,
+                    t=START + 5 + second,
+                    run=scenes.RUN,
+                    rank=rank,
+                    host=f"node{rank // 2 + 1}",
+                    step=second * 20 + 19,
+                    steps=20,
+                    step_ms_mean=(data + rest + more) * warm,
+                    step_ms_p95=60.0,
+                    data_ms=data,
+                    forward_ms=rest * 0.4,
+                    backward_ms=rest * 0.5,
+                    optimizer_ms=rest * 0.1,
+                    samples_s=500.0,
                 )
-            )  # fmt: skip
+            )
         found.append(metric("loss", second * 20 + 19, 2.0 / (1 + second), START + 5 + second))
     return found
 

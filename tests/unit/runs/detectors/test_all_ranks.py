@@ -1,7 +1,11 @@
-"""What slows all ranks alike: steps longer than in earlier runs of the same, and too few DataLoader workers; said once."""
+"""What slows all ranks alike: steps longer than in earlier runs of the same, and too few DataLoader workers; said once.
+What a hostile node invents: ranks, hosts and GPUs that the run's plan does not have.
+"""
 
 from __future__ import annotations
 
+import math
+import pickle
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
@@ -15,18 +19,24 @@ from msgspec import structs
 from distconsole.model.findings import Severity
 from distconsole.model.names import HostName, RunId
 from distconsole.model.requests import Run
-from distconsole.model.run_events import NodeSample, PlanMade, RunFinding, Window
+from distconsole.model.run_events import NodeSample, PlanMade, PlannedHost, RunFinding, Window
+from distconsole.rpc import frames
 from distconsole.rpc.frames import PhaseEntry, StateEntry
 from distconsole.rpc.wire import encode_entry
 from distconsole.runs.detectors.all_ranks import COUNTED_WINDOWS, AllRanksWatch, Earlier
 from distconsole.runs.detectors.ranks import Ranks
 from distconsole.runs.detectors.slow_causes import Load
 from distconsole.runs.following.follow import EntryWriter, replay
+from distconsole.runs.rank_history import RankHistory
+from distconsole.runs.reduce import RunReducer
 from distconsole.runs.store.earlier import COMPARED, find_earlier
-from distconsole.runs.store.planned import reducer_of
+from distconsole.runs.store.planned import SPAWNED_A_HOST, UNPLANNED_RANKS, rank_count, reducer_of
 from distconsole.runs.store.run_file import RunRecord, StoredEntry
 from distconsole.runs.store.store import RunStore
+from distconsole.runs.timeline import RunTimeline
 from fakes import scenes
+from fakes.blank import blank
+from fakes.journals import Journal
 
 BEFORE = Earlier("train-1123-89c0dd", 1, 18.0, 18.0)
 
@@ -47,10 +57,13 @@ def found(
     load = Load(ranks)
     for host in ("node1", "node2"):
         own = node if host == "node2" else {}
-        sample = NodeSample(
-            t=scenes.START + COUNTED_WINDOWS, run=scenes.RUN, host=host, mem_used=None,
-            mem_total=None, net_rx_s=None, net_tx_s=None, **{"cpu": 40.0, "net_resent_s": 0.0, **own},
-        )  # fmt: skip
+        sample = blank(
+            NodeSample,
+            t=scenes.START + COUNTED_WINDOWS,
+            run=scenes.RUN,
+            host=host,
+            **{"cpu": 40.0, "net_resent_s": 0.0, **own},
+        )
         assert list(load.taken(iter([sample]))) == [sample]
     watch = AllRanksWatch(ranks, load, earlier)
     waits = None if waited is None else (waited, 0.0, 0.0, waited, 0.0)
@@ -114,10 +127,7 @@ def starving(
     watch = AllRanksWatch(ranks, load, None)
     for window in windows(1.0, seconds):
         ranks.hosts[window.rank] = window.host
-        sample = NodeSample(
-            t=window.t, run=scenes.RUN, host=window.host, cpu=cpu, mem_used=None, mem_total=None,
-            net_rx_s=None, net_tx_s=None, cpus=64,
-        )  # fmt: skip
+        sample = blank(NodeSample, t=window.t, run=scenes.RUN, host=window.host, cpu=cpu, cpus=64)
         assert list(load.taken(iter([sample]))) == [sample]
         waits = {"data_ms": data * (window.step_ms_mean or 0.0), "workers": (2, busy, 0.0)}
         found += watch.add(structs.replace(window, **waits) if window.rank < of else window)
@@ -269,7 +279,6 @@ def test_runs_of_the_same_script_arguments_and_hosts_are_found(tmp_path: Path) -
     for number in range(COMPARED + 1):
         keep(store, f"train-1121-00000{number}", 20.0 + number)
     found = find_earlier(store, mine)
-    assert found is not None
     assert (found.count, found.step_ms, found.slowest_ms) == (COMPARED, 22.0, 23.0)
     assert found.run == f"train-1121-00000{COMPARED}"
 
@@ -293,3 +302,141 @@ def test_a_store_that_cannot_be_read_has_no_earlier_run(tmp_path: Path) -> None:
     mine = keep(store, "train-1124-000000", 25.0)
     (store.folder / "train-1123-000000.db").write_bytes(b"no database" * 999)
     assert find_earlier(store, mine) is None
+
+
+PLAN = Journal(hosts=2, per_host=2).plan()
+HOSTS = ("node1", "node2")
+INVENTED = 100_000
+
+
+def lies(count: int) -> Iterator[frames.JournalEntry]:
+    """Entries about ``count`` ranks from 4 on, of every kind that names one."""
+    for number in range(count):
+        at = {"seq": number + 1, "t": 1000.0 + number / 1000, "rank": 4 + number % 99_990}
+        match number % 6:
+            case 0:
+                yield frames.StateEntry(**at, local_rank=0, pid=1, state="running")
+            case 1:
+                yield frames.WindowEntry(**at, step=9, steps=10, step_ms=(5.0, 5.0), samples_s=1e6)
+            case 2:
+                yield frames.PhaseEntry(**at, phase="import_torch", seconds=1.0)
+            case 3:
+                yield frames.CheckEntry(**at, step=9, parameters=f"{number:x}")
+            case 4:
+                yield frames.LogEntry(**at, stream=f"s{number}", offset=0, text="half a line")
+            case _:
+                yield frames.NoteEntry(**at, check="run.rank_lost", severity="warn", summary="x")
+
+
+class Picture:
+    """A run as it is shown, of what its nodes tell."""
+
+    def __init__(self, reducer: RunReducer) -> None:
+        self.reducer = reducer
+        self.timeline, self.history = RunTimeline(), RankHistory()
+        self.timeline.apply(PLAN)
+
+    def hear(self, host: str, entry: frames.JournalEntry) -> None:
+        for event in self.reducer.feed(host, entry, entry.t):
+            self.timeline.apply(event)
+            self.history.apply(event)
+
+    @property
+    def size(self) -> int:
+        return len(pickle.dumps((self.reducer, self.timeline, self.history)))
+
+    def said(self, check: str = "run.unplanned") -> list[RunFinding]:
+        return [each for each in self.timeline.findings if each.check == check]
+
+
+def record() -> RunRecord:
+    plan = msgspec.json.encode(PLAN)
+    return RunRecord(RunId("digits-1121-a3f9"), hosts=HOSTS, plan=plan)
+
+
+def test_invented_ranks_without_end_are_one_finding_that_names_the_node_and_cost_no_memory() -> (
+    None
+):
+    picture = Picture(reducer_of(record()))
+    for entry in lies(600):
+        picture.hear("node2", entry)
+    after_few = picture.size
+    for entry in lies(INVENTED):
+        picture.hear("node2", entry)
+    assert picture.size < after_few + 1000
+    assert sorted(picture.timeline.ranks) == [0, 1, 2, 3]
+    assert not picture.timeline.outlived
+    (found,) = picture.said()
+    assert (found.hosts, found.severity) == (("node2",), Severity.WARN)
+    assert found.summary.startswith("node2 reports rank 4, which this run does not have")
+    for host in HOSTS:
+        picture.hear(
+            host, frames.EndEntry(seq=9, t=3e3, state="succeeded", exit_code=0, seconds=9)
+        )
+    assert "100,600 entries of node2 about ranks" in picture.said()[-1].summary
+
+
+def test_gpus_without_end_are_left_out() -> None:
+    picture = Picture(reducer_of(record()))
+    for number in range(5000):
+        gpus = tuple(frames.GpuLoad(gpu=0, uuid=f"{number}-{n}", util=1.0) for n in range(2))
+        picture.hear("node1", frames.SampleEntry(seq=number + 1, t=1e3 + number, gpus=gpus))
+    assert len(picture.timeline.gpus) == 1024
+    (found,) = picture.said()
+    assert "more than 1,024 GPUs" in found.summary
+
+
+def test_a_gpu_of_an_invented_rank_makes_no_rank() -> None:
+    picture = Picture(reducer_of(record()))
+    gpu = frames.GpuLoad(gpu=0, uuid="u", util=1.0, rank=70_000)
+    picture.hear("node1", frames.SampleEntry(seq=1, t=1e3, gpus=(gpu,)))
+    assert sorted(picture.timeline.ranks) == [0, 1, 2, 3]
+
+
+def test_a_note_about_a_host_that_the_run_does_not_have_is_about_who_says_it() -> None:
+    picture = Picture(reducer_of(record()))
+    for host in ("node1", "node2"):
+        note = {"check": "run.node_lost", "severity": "warn", "summary": "x", "host": f"{host}-b"}
+        picture.hear(host, frames.NoteEntry(seq=1, t=1e3, **note))  # type: ignore[arg-type]
+    assert [each.hosts for each in picture.said("run.node_lost")] == [("node1",), ("node2",)]
+    assert not picture.timeline.outlived_hosts, "nobody lost is named: every host still tells"
+
+
+def test_metrics_without_end_do_not_grow_a_rank() -> None:
+    picture = Picture(reducer_of(record()))
+    for number in range(2000):
+        names: dict[str, float | None] = {f"m{number}-{n}": 1.0 for n in range(4)}
+        points = {f"m{number}": [frames.MetricPoint(number, math.nan, None)]}
+        entry = frames.WindowEntry(
+            seq=number + 1,
+            t=1e3 + 10 * number,
+            rank=0,
+            step=number,
+            steps=1,
+            metrics=names,
+            points=points,
+        )
+        picture.hear("node1", entry)
+    assert len(picture.timeline.ranks[0].metrics) <= 256
+    assert len(picture.said("run.not_finite")) <= 256
+
+
+@pytest.mark.parametrize(
+    ("ranks", "count"),
+    [
+        (((0, 1), (2, 3)), 4),
+        (((0, 1, 2), (3,)), 4),
+        (((0,), (1,)), 2 * SPAWNED_A_HOST),
+        (tuple((n,) for n in range(600)), 600 * SPAWNED_A_HOST),
+    ],
+)
+def test_a_script_that_is_started_once_a_host_may_have_more_ranks(
+    ranks: tuple[tuple[int, ...], ...], count: int
+) -> None:
+    hosts = tuple(
+        PlannedHost(host=f"h{at}", ranks=each, command="", env={}) for at, each in enumerate(ranks)
+    )
+    world = sum(map(len, ranks))
+    plan = PlanMade(t=1.0, run="r", launcher="single", why="", world_size=world, hosts=hosts)
+    assert rank_count(plan) == count
+    assert rank_count(None) == UNPLANNED_RANKS

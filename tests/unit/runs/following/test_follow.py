@@ -7,6 +7,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -381,6 +382,18 @@ def test_a_consumer_that_is_slow_holds_back_the_journal_and_not_memory() -> None
     feed.close()
 
 
+MOST_BYTES = 8 * 1024 * 1024
+BEYOND = 12
+"""Items of a flood, which are more than ``MOST_BYTES``."""
+
+
+@pytest.fixture
+def little_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("distconsole.runs.following.follow.MOST_BYTES", MOST_BYTES)
+    few = partial(WaitingLines, MOST_BYTES)
+    monkeypatch.setattr("distconsole.runs.following.follow.WaitingLines", few)
+
+
 LINE = "0123456789 and some words to fill it, as a flood does to no end\n"
 SLICE = LINE * 1024
 
@@ -418,22 +431,24 @@ def test_records_pass_lines_that_a_slow_consumer_has_not_taken(tmp_path: Path) -
     assert lines(events) == [LINE[:-1]] * 12 * 16 * 1024
 
 
+@pytest.mark.usefixtures("little_waits")
 def test_lines_that_are_left_out_are_said_and_kept(tmp_path: Path) -> None:
-    events, store = follow_flood(tmp_path, 40)
+    events, store = follow_flood(tmp_path, BEYOND)
     (finding,) = (event for event in events if isinstance(event, RunFinding))
     assert (finding.check, finding.hosts) == ("run.output_left_out", ("a",))
     assert "distconsole logs run-1 --rank 0" in finding.hint
     told = lines(events)
     (mark,) = (line for line in told if line.startswith("[distconsole: "))
     missing = int(mark.split()[1].replace(",", ""))
-    assert missing + len(told) - 1 == 40 * 16 * 1024
+    assert missing + len(told) - 1 == BEYOND * 16 * 1024
     with store.open(RunId("run-1")) as run_file:
         kept = list(replay(run_file, RunReducer("run-1", ("a",))))
-    assert len(lines(kept)) == 40 * 16 * 1024
+    assert len(lines(kept)) == BEYOND * 16 * 1024
 
 
+@pytest.mark.usefixtures("little_waits")
 def test_records_pass_the_lines_of_a_long_run_that_is_stored_and_goes_on(tmp_path: Path) -> None:
-    store, slices = RunStore(tmp_path), 16 * 40
+    store, slices = RunStore(tmp_path), 16 * BEYOND
     floods = [flood(number) for number in range(1, slices, 16)]
     before = FakeNodes(a=[[*floods, state(slices + 1)]])
     until = {HostName("a"): JournalPlace(slices + 1)}
@@ -446,10 +461,11 @@ def test_records_pass_the_lines_of_a_long_run_that_is_stored_and_goes_on(tmp_pat
     assert missing + len(lines(events)) - 1 == slices * SLICE.count(LINE)
 
 
+@pytest.mark.usefixtures("little_waits")
 def test_every_line_comes_in_its_place_where_all_are_wanted(tmp_path: Path) -> None:
-    events, _ = follow_flood(tmp_path, 40, whole=True)
+    events, _ = follow_flood(tmp_path, BEYOND, whole=True)
     kinds = [type(event) for event in events]
-    assert kinds == [LogLine] * 40 * 16 * 1024 + [RankChanged, RunEnded]
+    assert kinds == [LogLine] * BEYOND * 16 * 1024 + [RankChanged, RunEnded]
 
 
 def of_writer(writer: str, played: dict[str, Any]) -> dict[str, Any]:

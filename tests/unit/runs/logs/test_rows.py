@@ -1,10 +1,15 @@
-"""Lines by number, filtered and folded: nothing lost, no rank's order changed, memory bounded."""
+"""Lines by number, filtered and folded: nothing lost, no rank's order changed, memory bounded.
+Lines are counted by speaker, level and time, in bounded room; and who prints a flood.
+Claims about lists whose older part lies on the disk.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
+import threading
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -15,10 +20,13 @@ from distconsole.model.names import parse_ranks
 from distconsole.model.run_events import LogLine
 from distconsole.model.time_text import parse_since
 from distconsole.runs.logs.buffer import HELD_CHARS, LINE_CHARS, LogBuffer, said_by
-from distconsole.runs.logs.filter import parse_filter
+from distconsole.runs.logs.counts import MAX_BINS, LogCounts, Pace
+from distconsole.runs.logs.filter import exchange_word, parse_filter
 from distconsole.runs.logs.fold import FOLD_SECONDS, REPEAT_SECONDS, with_placeholders
 from distconsole.runs.logs.levels import Level, LevelWatch
 from distconsole.runs.logs.rows import LogRows, rows_of
+from distconsole.runs.logs.spill import BLOCK, SpilledList
+from fakes import scenes
 
 when = attrgetter("t")
 HELD_LINES = HELD_CHARS // LINE_CHARS
@@ -49,7 +57,6 @@ def shown(rows: LogRows) -> list[tuple[str, tuple[int, ...], int]]:
     found = []
     for number in range(len(rows)):
         row = rows.row(number)
-        assert row is not None
         head = rows.line_of(row)
         assert head is not None
         said = said_by(row.who, rows.book.speakers)
@@ -114,7 +121,6 @@ def test_what_a_rank_repeats_is_one_row_with_its_first_and_last_time_though_othe
     rows = rows_of(sorted([*flood, line(0, "step 1", 1.0), line(0, "step 2", 2.0)], key=when))
     assert shown(rows) == [("nan", (3,), 5000), ("step 1", (0,), 1), ("step 2", (0,), 1)]
     row = rows.row(0)
-    assert row is not None
     assert row.repeated
     assert (row.t, row.until) == (0.0, 4.999)
 
@@ -198,7 +204,6 @@ def test_lines_of_megabytes_are_held_by_their_size_not_their_number() -> None:
     held = sum(len(each.text) for each in book.slice(len(book) - HELD_LINES, len(book)))
     assert held <= 300 * 65_536
     first = book.get(0)
-    assert first is not None
     assert len(first.text) == 65_536
 
 
@@ -216,3 +221,100 @@ def test_a_disk_that_refuses_costs_the_oldest_lines_and_is_told(
     rows = all_rows(book)
     assert shown(rows)[-1][0] == str(2 * HELD_LINES - 1)
     assert rows.lines == len(book) - book.first
+
+
+def test_lines_are_counted_by_who_printed_them_and_how_bad_they_are() -> None:
+    book = LogBuffer()
+    for rank, text in ((0, "fine"), (1, "WARNING: low"), (1, "ValueError: no"), (1, "fine")):
+        book.add(scenes.log(rank, text))
+    assert [each[Level.PLAIN] for each in book.counts.by_speaker] == [1, 1]
+    assert [each[Level.ERROR] for each in book.counts.by_speaker] == [0, 1]
+    assert book.counts.by_level == [2, 1, 0, 1]
+
+
+@pytest.mark.parametrize("spans", [[1.0] * 10, [400.0] * 50, [0.5, 9e5, 3.0], [5.0, -900.0, 5.0]])
+def test_no_line_is_missing_from_the_rate_however_long_the_run_is(spans: list[float]) -> None:
+    counts, t = LogCounts(), scenes.START
+    for span in spans:
+        t += span
+        counts.add(t, 0, Level.ERROR)
+    counts.add(float("nan"), 0, Level.PLAIN)
+    assert sum(counts.bins.lines) == sum(counts.bins.errors) == len(spans)
+    assert len(counts.bins.lines) == len(counts.bins.errors) <= MAX_BINS
+    assert counts.bins.seconds * len(counts.bins.lines) >= max(0.0, t - counts.first)
+
+
+def test_who_prints_most_of_a_flood_is_known_and_forgotten_when_it_ends() -> None:
+    counts, pace = LogCounts(), Pace()
+    pace.look(0.0, counts)
+    for line in range(3000):
+        counts.add(1.0, int(line % 3 == 0), Level.PLAIN)
+    pace.look(0.5, counts)  # too soon
+    assert pace.lines_s == 0
+    pace.look(2.0, counts)
+    assert (pace.lines_s, pace.most) == (1500, 0)
+    pace.look(4.0, counts)
+    assert pace.lines_s == 0
+
+
+RANKS = re.compile(r"[\d,-]+")
+
+
+@pytest.mark.parametrize(
+    ("before", "word", "after"),
+    [
+        ("", "3", "3"),
+        ("0-2 host:a err", "3", "3 host:a err"),
+        ("0-2 err", "", "err"),
+        ("5 /in 5 steps/ err", "7", "7 err /in 5 steps/"),
+    ],
+)
+def test_a_choice_takes_the_place_of_its_kind_and_leaves_the_rest(
+    before: str, word: str, after: str
+) -> None:
+    exchanged = exchange_word(before, RANKS, word)
+    assert exchanged == after
+    assert parse_filter(exchanged, 0.0).pattern == parse_filter(before, 0.0).pattern
+
+
+def test_looked_at_twice_before_anybody_has_printed_nothing_comes() -> None:
+    counts, pace = LogCounts(), Pace()
+    pace.look(100.0, counts)
+    pace.look(110.0, counts)
+    assert (pace.lines_s, pace.most) == (0.0, None)
+
+
+LONG_SECONDS = 20.0
+
+
+def test_who_reads_does_not_wait_for_a_block_on_its_way_to_the_disk(tmp_path: Path) -> None:
+    writing, go_on = threading.Event(), threading.Event()
+
+    def encode(items: list[int]) -> bytes:
+        writing.set()
+        assert go_on.wait(LONG_SECONDS)
+        return json.dumps(items).encode()
+
+    numbers: SpilledList[int] = SpilledList(
+        encode, json.loads, max_weight=2 * BLOCK - 1, folder=tmp_path
+    )
+    appending = threading.Thread(target=lambda: [numbers.append(n) for n in range(2 * BLOCK)])
+    read: list[int] = []
+
+    def look() -> None:
+        read.extend([numbers.get(0), numbers.get(2 * BLOCK - 1), len(numbers)])
+        read.extend(numbers.slice(0, 3))
+
+    appending.start()
+    assert writing.wait(LONG_SECONDS)
+    looking = threading.Thread(target=look)
+    looking.start()
+    looking.join(LONG_SECONDS / 10)
+    waited = looking.is_alive()
+    go_on.set()
+    looking.join(LONG_SECONDS)
+    appending.join(LONG_SECONDS)
+    assert not waited
+    assert read == [0, 2 * BLOCK - 1, 2 * BLOCK, 0, 1, 2]
+    assert [numbers.get(n) for n in range(2 * BLOCK)] == list(range(2 * BLOCK))
+    numbers.close()

@@ -25,6 +25,7 @@ from distconsole.runs.store.planned import stored_plan
 from distconsole.runs.store.run_file import RunFile, RunRecord, StoredEntry
 from distconsole.runs.store.store import RunStore
 from fakes.journals import START, Journal
+from suite.seeds import seeds
 
 RUN = RunId("digits-1121-a3f9")
 SEEKS = 40
@@ -136,7 +137,7 @@ def kept(store: RunStore, entries: Iterator[StoredEntry], end: RunEnded | None =
     return store.open(RUN)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", seeds(2))
 def test_a_moment_by_seeking_is_that_by_folding(store: RunStore, seed: int) -> None:
     chance = random.Random(seed)
     with kept(store, troubled()) as run_file, closing(read_whole(run_file)) as recording:

@@ -1,23 +1,38 @@
-"""The files of runs."""
+"""The files of runs.
+Thousands of kept runs are listed without opening each; what the catalogue knows is only a copy.
+A store on a network disk: one console keeps a run, the others only show it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import heapq
+import os
 import random
+import socket
 import sqlite3
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import psutil
 import pytest
 
 from distconsole.errors import ConsoleError, RunNotFoundError
+from distconsole.model import requests as ask
+from distconsole.model.events import Narration, RunListed
 from distconsole.model.names import HostName, RunId
 from distconsole.model.requests import Where
-from distconsole.runs.following.follow import EntryWriter, _insert
-from distconsole.runs.store.run_file import RunRecord, StoredEntry, connect
+from distconsole.model.run_events import RunEnded, RunFinding
+from distconsole.operations.stored import history
+from distconsole.runs.following.follow import EntryWriter, _insert, follow
+from distconsole.runs.store.catalogue import NAME, stamps_in
+from distconsole.runs.store.network_disk import STALE_SECONDS, KeeperLock
+from distconsole.runs.store.run_file import RunFile, RunRecord, StoredEntry, connect
 from distconsole.runs.store.store import RunStore, meant
+from fakes.journals import Journal
+from fakes.streams import PlayedJournal
 
 
 def entries(host: str, *seqs: int, t: float = 0.0) -> list[StoredEntry]:
@@ -252,3 +267,152 @@ def test_hosts_are_merged_by_time_and_each_stays_in_its_own_order(
     with store.open(RunId("run-1")) as run_file:
         found = list(run_file.entries())
     assert found == list(heapq.merge(*told.values(), key=lambda each: (each.t, each.host)))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RunStore:
+    store = RunStore(tmp_path / "runs")
+    for number in range(5):
+        Journal(run=f"run-{number}", seconds=3, ended=number != 4).write(store)
+    return store
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The runs whose files are opened from now on."""
+    found: list[str] = []
+    real = RunFile.__init__
+
+    def noted(self: RunFile, path: Path) -> None:
+        found.append(path.stem)
+        real(self, path)
+
+    monkeypatch.setattr(RunFile, "__init__", noted)
+    return found
+
+
+def listed(store: RunStore) -> dict[str, str]:
+    return {run: summary.state for run, summary in history.list_summaries(store)}
+
+
+ALL = {f"run-{number}": "succeeded" for number in range(4)} | {"run-4": "unknown"}
+
+
+def test_what_was_listed_once_is_not_opened_again(store: RunStore, opened: list[str]) -> None:
+    assert listed(store) == ALL
+    assert set(opened) == set(ALL)
+    opened.clear()
+    assert listed(store) == ALL
+    assert store.resolve("digits") in ALL
+    assert store.resolve("last") in ALL
+    assert opened == []
+
+
+def test_a_run_that_changed_is_opened_again_and_one_that_is_gone_is_forgotten(
+    store: RunStore, opened: list[str]
+) -> None:
+    listed(store)
+    store.remove(history.RunId("run-0"))
+    with store.open(history.RunId("run-4")) as run_file:
+        run_file.write_end(
+            b'{"event":"end","t":1.0,"run":"run-4","state":"failed","exit_code":3,"seconds":9.0}'
+        )
+    opened.clear()
+    found = listed(store)
+    assert set(opened) == {"run-4"}
+    assert found["run-4"] == "failed"
+    assert "run-0" not in found
+    assert set(store.catalogue.read()) == set(found)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"not a database at all" * 400, b"SQLite format 3\0" + b"\xff" * 4000]
+)
+def test_a_catalogue_that_is_damaged_is_made_anew(store: RunStore, content: bytes) -> None:
+    (store.folder / NAME).write_bytes(content)
+    assert listed(store) == ALL
+    assert listed(store) == ALL
+    assert set(store.catalogue.read()) == set(ALL)
+
+
+def test_what_there_is_no_time_to_look_into_is_listed_and_looked_into_later(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as hurry:
+        hurry.setattr(history, "BRIEF_SECONDS", -1.0)
+        assert listed(store) == ALL
+    steps = [summary.steps for _, summary in history.list_summaries(store)]
+    assert steps == [60] * 5
+
+
+def test_files_that_are_no_runs_are_said_and_the_rest_is_listed(store: RunStore) -> None:
+    (store.folder / "run-9.db").write_bytes(b"half a file")
+    events = list(history.runs(ask.Runs(), None, store))  # type: ignore[arg-type]
+    assert sum(isinstance(event, RunListed) for event in events) == 5
+    said = [event.text for event in events if isinstance(event, Narration)]
+    assert any("run-9 cannot be read and is not listed" in text for text in said)
+
+
+def test_a_folder_that_cannot_be_written_only_costs_time(store: RunStore) -> None:
+    (store.folder / NAME).mkdir()
+    assert listed(store) == ALL
+    assert listed(store) == ALL
+
+
+def test_a_run_that_is_being_written_has_another_stamp(store: RunStore) -> None:
+    before = stamps_in(store.folder)
+    with store.open(history.RunId("run-4")) as run_file:
+        run_file.write_end(b"{}")
+        assert stamps_in(store.folder)["run-4"] != before["run-4"]
+    assert stamps_in(store.folder / "nowhere") == {}
+
+
+def journal() -> PlayedJournal:
+    verdict = {"state": "succeeded", "exit_code": 0, "first_failure": None}
+    end = {"state": "succeeded", "exit_code": 0, "seconds": 1.0}
+    entries = [
+        {"seq": 1, "t": 1.0, "kind": "verdict", **verdict},
+        {"seq": 2, "t": 1.0, "kind": "end", **end},
+    ]
+    return PlayedJournal([{"entries": entries}])
+
+
+def test_a_run_that_somebody_else_keeps_is_shown_and_not_kept_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "distconsole.runs.store.network_disk.filesystem_type", lambda _path: 0x6969
+    )
+    store, record = RunStore(tmp_path), RunRecord(RunId("run-1"), hosts=("a",))
+    other = KeeperLock(tmp_path / "run-1.db")
+    assert not other.holder
+    events = list(follow(store, record, lambda _host, _after, _journal: journal()))
+    (finding,) = [event for event in events if isinstance(event, RunFinding)]
+    assert f"{socket.gethostname()} (pid {os.getpid()}) keeps this run in" in finding.seen
+    assert any(isinstance(event, RunEnded) for event in events)
+    with store.open(RunId("run-1")) as run_file:
+        assert (run_file.count(), run_file.record().end) == (0, b"")
+    other.close()
+    list(follow(store, record, lambda _host, _after, _journal: journal()))
+    with store.open(RunId("run-1")) as run_file:
+        assert run_file.count() == 2
+        assert run_file.record().end
+        assert run_file.last_seq(HostName("a")) == 2
+    assert not list(tmp_path.glob("*-keeper"))
+
+
+def test_a_keeper_that_is_gone_is_followed_by_the_next(tmp_path: Path) -> None:
+    path, file = tmp_path / "run-1.db", tmp_path / "run-1.db-keeper"
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    file.write_text(f"{socket.gethostname()} {dead.pid}")
+    lock = KeeperLock(path)
+    assert not lock.holder
+    lock.close()
+    file.write_text("login2 4711")
+    assert KeeperLock(path).holder == "login2 (pid 4711)"
+    before = file.stat().st_mtime - STALE_SECONDS - 1
+    os.utime(file, (before, before))
+    lock = KeeperLock(path)
+    assert not lock.holder
+    lock.close()

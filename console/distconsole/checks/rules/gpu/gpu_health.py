@@ -7,7 +7,7 @@ from collections import defaultdict
 from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, fail, info, warn
 from distconsole.checks.engine.rule import HostView, Unless, hint, host_rule, judge_each, rule
 from distconsole.checks.facts.evidence import View, by_key
-from distconsole.checks.facts.gpu import FabricFacts, GpuFacts, GpuLoadFacts, LoadedGpu
+from distconsole.checks.facts.gpu import FabricFacts, GpuFacts
 from distconsole.checks.rules.gpu.gpus import NO_ANSWER, find_gpus, find_usual, unless_gpu
 from distconsole.checks.rules.wording import MAX_LISTED, differ, name_hosts
 from distconsole.model.requests import Level
@@ -41,29 +41,18 @@ def unless_silent(*fields: str) -> Unless:
     return unless
 
 
-def _loads_by_index(host: HostView) -> dict[int, LoadedGpu]:
-    load = host.find(GpuLoadFacts)
-    return {gpu.index: gpu for gpu in load.gpus if gpu.measured} if load is not None else {}
-
-
-def _clock_reasons(host: HostView) -> dict[int, int]:
-    at_work = {index: gpu.clock_reasons for index, gpu in _loads_by_index(host).items()}
-    health = host.of(GpuFacts).health
-    return {each.index: (each.clock_reasons or 0) | at_work.get(each.index, 0) for each in health}
-
-
 @hint("nvidia-smi -q -d PERFORMANCE")
 @host_rule(
     *("gpu.throttle", "gpu", Level.STANDARD, GpuFacts),
-    after=(GpuLoadFacts,),
     unless=unless_silent("clock_reasons"),
 )
 def _throttle(host: HostView) -> RuleResults:
-    """GPUs that heat or power holds back, at rest or while something is copied: stragglers."""
-    temperatures = {each.index: each.temperature_c for each in host.of(GpuFacts).health}
+    """GPUs that heat or power holds back: stragglers."""
+    health = host.of(GpuFacts).health
+    temperatures = {each.index: each.temperature_c for each in health}
     slow = {
-        index: [why for bit, why in SLOWDOWNS.items() if reasons & bit]
-        for index, reasons in _clock_reasons(host).items()
+        each.index: [why for bit, why in SLOWDOWNS.items() if (each.clock_reasons or 0) & bit]
+        for each in health
     }
     every = sorted({why for reasons in slow.values() for why in reasons})
     yield from find_gpus(
@@ -119,12 +108,10 @@ def _memory_errors(host: HostView) -> RuleResults:
 @hint("Reseat the card; BIOS.")
 @rule(
     *("gpu.pcie", "gpu", Level.STANDARD, GpuFacts),
-    after=(GpuLoadFacts,),
     unless=unless_silent("pcie_width", "pcie_generation_max"),
 )
 def _pcie(view: View) -> RuleResults:
     """At rest: a card that came up with half of its lanes, slots of an older generation on one host."""
-    # At rest some GPUs use fewer lanes; gpu.pcie_load judges those that were measured at work.
     yield from judge_each(_lanes)(view)
     facts = view.of(GpuFacts).items()
     generations = {
@@ -136,13 +123,12 @@ def _pcie(view: View) -> RuleResults:
 
 
 def _lanes(host: HostView) -> RuleResults:
-    loaded = _loads_by_index(host)
     yield from find_gpus(
         warn,
         {
             each.index: f"x{each.pcie_width} of x{each.pcie_width_max}"
             for each in host.of(GpuFacts).health
-            if 0 < (each.pcie_width or 0) < (each.pcie_width_max or 0) and each.index not in loaded
+            if 0 < (each.pcie_width or 0) < (each.pcie_width_max or 0)
         },
         "{} uses only a part of its PCIe lanes (at rest)",
         expected="all lanes: copies to and from it take twice as long with half of them",
@@ -216,7 +202,6 @@ def _fabric(host: HostView) -> RuleResults:
 @hint("nvidia-smi -pl, -rgc, -rac")
 @rule(
     *("gpu.limits", "gpu", Level.STANDARD, GpuFacts),
-    after=(GpuLoadFacts,),
     unless=unless_silent("power_limit_mw"),
 )
 def _limits(view: View) -> RuleResults:
@@ -260,9 +245,12 @@ def _compare_power(view: View) -> RuleResults:
 def _compare_clocks(view: View) -> RuleResults:
     """Report fixed clocks if fewer than half of a model's GPUs have them."""
     by_model = by_key(
-        (host.of(GpuFacts).models.get(index, ""), (str(host), index, bool(bits & CLOCKS_SET)))
-        for host in (HostView(evidence, view) for evidence in view.hosts)
-        for index, bits in _clock_reasons(host).items()
+        (
+            facts.models.get(each.index, ""),
+            (name, each.index, bool((each.clock_reasons or 0) & CLOCKS_SET)),
+        )
+        for name, facts in view.of(GpuFacts).items()
+        for each in facts.health
     )
     for gpus in by_model.values():
         held = [(name, index) for name, index, is_set in gpus if is_set]

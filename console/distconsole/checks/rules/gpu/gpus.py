@@ -168,7 +168,10 @@ def _model(view: View) -> RuleResults:
 def _memory(view: View) -> RuleResults:
     """GPUs, or MIG instances, with less memory than the others': out of memory there first."""
     sizes = {
-        name: sorted(_memory_sizes(found))
+        name: sorted(
+            {(gpu.mem_total, "") for gpu in found.gpus if gpu.mem_total and not gpu.instances}
+            | {(each, "MIG ") for gpu in found.gpus for each in gpu.instances}
+        )
         for name, found in view.of(GpuFacts).items()
         if view.expectation(name).gpu_memory is None
     }
@@ -186,11 +189,6 @@ def _memory(view: View) -> RuleResults:
         expected="the same on every host: the smallest one is where a batch fails first",
         hint="a batch for the smallest, or leave these hosts out; nvidia-smi -L shows MIG instances",
     )
-
-
-def _memory_sizes(found: GpuFacts) -> set[tuple[int, str]]:
-    whole = {(gpu.mem_total, "") for gpu in found.gpus if gpu.mem_total and not gpu.instances}
-    return whole | {(each, "MIG ") for gpu in found.gpus for each in gpu.instances}
 
 
 @hint("nvidia-smi -e, -mig, -c")
@@ -280,20 +278,3 @@ def _same_gpus(view: View) -> RuleResults:
             expected="GPUs of its own for each host; NCCL refuses two ranks on one",
             hint="give each container its own: docker run --gpus device=0,1, or CUDA_VISIBLE_DEVICES",
         )
-
-
-@hint("nvidia-persistenced")
-@rule("gpu.persistence", "gpu", Level.QUICK, GpuFacts, unless=unless_gpu)
-def _persistence(view: View) -> RuleResults:
-    """Persistence mode off on some hosts: their ranks start seconds later."""
-    modes = {name: [gpu.persistence for gpu in f.gpus] for name, f in view.of(GpuFacts).items()}
-    unknown = tuple(name for name, each in modes.items() if None in each)
-    yield NotApplicable(NO_ANSWER, unknown)
-    known = {name: each for name, each in modes.items() if each and name not in unknown}
-    yield from differ(
-        info,
-        "persistence mode",
-        {name: "on" if all(each) else "off" for name, each in known.items()},
-        expected="on everywhere: else the driver starts anew with each job, for seconds",
-        hint="sudo systemctl enable --now nvidia-persistenced; or: sudo nvidia-smi -pm 1",
-    )

@@ -16,7 +16,7 @@ from distconsole.checks.engine.results import (
     warn,
 )
 from distconsole.checks.engine.rule import HostView, hint, host_rule, rule, unless_alone
-from distconsole.checks.facts.evidence import View, by_key, once_a_view
+from distconsole.checks.facts.evidence import View, once_a_view
 from distconsole.checks.facts.network import EnvFacts, NetFacts, PortFacts, ReachFacts, matrix_of
 from distconsole.checks.facts.node import HorovodFacts, MpiFacts, OsFacts, SshFacts, TorchFacts
 from distconsole.checks.fixes.cures import BTL, OMPI, by_run, lines_to_type, offer, on_network
@@ -157,53 +157,6 @@ def _nic_names(view: View) -> RuleResults:
     )
 
 
-@hint("Add a route, or use the addresses of the right network.")
-@rule("net.route_dev", "net", Level.QUICK, NetFacts, SshFacts)
-def _route(view: View) -> RuleResults:
-    """Training traffic that leaves by the management interface or by a bridge."""
-    chosen = endpoints(view)
-    at = by_key((each.address, name) for name, each in chosen.items())
-    for name, facts in view.of(NetFacts).items():
-        if name not in chosen:
-            continue
-        own, iface_of = chosen[name], {entry.address: entry.iface for entry in facts.addresses}
-        told = ((peer, source) for to, source in facts.routes.items() for peer in at.get(to, ()))
-        sources = {peer: source for peer, source in told if peer != name}
-        ways = {p: iface_of.get(source, source) for p, source in sources.items() if source}
-        wrong = {peer: way for peer, way in ways.items() if way != own.interface}
-        if not wrong:
-            continue
-        taken = {*wrong.values()}
-        one = taken.pop() if len(taken) == 1 and taken <= {*iface_of.values()} else ""
-        cure = Cure(hosts={name: HostCure(nic=one)}) if one else None
-        look = f"on {name}: ip route get ADDRESS"
-        yield warn(
-            f"{name} sends to {len(wrong)} {'peer' if len(wrong) == 1 else 'peers'} by another interface than {own.interface}",
-            (name,),
-            seen=join_some(f"{peer} by {way}" for peer, way in wrong.items()),
-            expected=f"everything from {own.address} ({own.interface})",
-            **offer(cure, look if cure else f"{look}; distconsole run --nic NAME ...", "or"),
-        )
-
-
-@hint("ip link set NIC mtu N, the same everywhere.")
-@rule("net.mtu_config", "net", Level.QUICK, NetFacts, SshFacts)
-def _mtu(view: View) -> RuleResults:
-    """Jumbo frames on some hosts only: 4 KiB pass, 4 MiB hang."""
-    # nccl#1524
-    facts, nics = view.of(NetFacts), {n: e.interface or "" for n, e in endpoints(view).items()}
-    interfaces = {name: facts[name].interfaces.get(nic) for name, nic in nics.items()}
-    values = {n: nic.mtu for n, nic in interfaces.items() if nic and (nic.mtu or 65536) < 65536}
-    smallest = min((mtu for mtu in values.values() if mtu), default=0)
-    lines = [
-        f"on {name}: sudo ip link set {nics[name]} mtu {smallest}"
-        for name, mtu in values.items()
-        if mtu != smallest
-    ]
-    expected = "one MTU on the network"
-    yield from differ(warn, "MTU", values, expected=expected, hint="\n".join(lines))
-
-
 CHECK = "net.choices"
 
 BY_RUN = "it names the interface of each host"
@@ -305,7 +258,11 @@ def _culprits(
     nets = view.of(NetFacts)
     taken = {choice.host: choice for choice in reversed(mine)}
     taken |= {choice.host: choice for choice in reversed(red)}
-    split = dissent({host: _network(nets[host], c.pick.address) for host, c in taken.items()})
+    networks: dict[str, str] = {}
+    for host, address in ((host, choice.pick.address) for host, choice in taken.items()):
+        own = (str(e.network) for e in nets[host].addresses if e.address == address)
+        networks[host] = next(own, address)
+    split = dissent(networks)
     if split is not None and split.majority is not None:
         return split.minority
     dead = dict.fromkeys((peer, choice.host) for choice in red for peer in choice.peers)
@@ -314,11 +271,6 @@ def _culprits(
     found = blame(tried, dead)
     named_hosts = {host.host for host in found.hosts} or {each.host for each in red}
     return tuple(host for host in dict.fromkeys(c.host for c in mine) if host in named_hosts)
-
-
-def _network(facts: NetFacts, address: str) -> str:
-    entry = next((each for each in facts.addresses if each.address == address), None)
-    return address if entry is None else str(entry.network)
 
 
 def _finding(culprits: tuple[str, ...], red: Sequence[EngineChoice], view: View) -> Finding:

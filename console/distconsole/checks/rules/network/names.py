@@ -48,7 +48,11 @@ def _hostname_bindable(host: HostView) -> RuleResults:
     # Gloo and Open MPI advertise the address of a host's own name (aws-do-eks#69).
     facts, view, name = host.of(OsFacts), host.view, str(host)
     found = facts.resolution.addresses
-    wrong = [entry for entry in found if _trap(entry)]
+    wrong = [
+        entry
+        for entry in found
+        if not entry.bindable or (ip := ip_of(entry.address)) is None or ip.is_loopback
+    ]
     if found and not wrong:
         return
     endpoint, summary = endpoints(view).get(name), f"the host's own name {facts.hostname} "
@@ -90,11 +94,6 @@ def _gloo_listens_at(view: View) -> Mapping[str, str]:
         host: next((entry.address for entry in facts.resolution.addresses if entry.bindable), "")
         for host, facts in view.of(OsFacts).items()
     }
-
-
-def _trap(entry: ResolvedAddress) -> bool:
-    ip = ip_of(entry.address)
-    return not entry.bindable or ip is None or ip.is_loopback
 
 
 def _name_hint(hostname: str, address: str, wrong: Sequence[ResolvedAddress]) -> str:
@@ -230,35 +229,3 @@ def _mend_names(view: View, peers: Sequence[str], where: str) -> dict[str, Any]:
     text = "; ".join(" ".join(filter(None, line)) for line in lines)
     cure = Cure(hosts=hosts, by_run="passes addresses")
     return {"hint": f"{where}, in /etc/hosts: {text}", "cure": cure}
-
-
-@hint("systemd-machine-id-setup on clones; nothing for containers of one machine.")
-@rule("os.cloned", "os", Level.QUICK, OsFacts, SshFacts, NetFacts)
-def _find_clones(view: View) -> RuleResults:
-    """Machines made from one image with its machine id; containers of one machine, which share it."""
-    boots = {name: ssh.boot_id for name, ssh in view.of(SshFacts).items()}
-    machine_of = machines(view)
-    machine_ids = {
-        name: found.machine_id
-        for name, found in view.of(OsFacts).items()
-        if found.machine_id and not found.containerised
-    }
-    for machine_id, names in by_key((value, name) for name, value in machine_ids.items()).items():
-        if len({boots[name] for name in names}) > 1:
-            yield warn(
-                f"{name_hosts(names)} are clones: they have one machine id",
-                names,
-                seen=f"/etc/machine-id: {machine_id[:64]}, and a kernel of its own on each",
-                expected="an id of its own for each, from which DHCP and others make theirs",
-                hint="on all but one: sudo rm /etc/machine-id && sudo systemd-machine-id-setup, "
-                "then reboot",
-            )
-    for boot, names in by_key((boot, name) for name, boot in boots.items() if boot).items():
-        if len({machine_of[name] for name in names}) > 1:
-            yield info(
-                f"{name_hosts(names)} run on one kernel: containers of one machine",
-                names,
-                seen=f"boot_id {boot[:64]} on each, with addresses of their own",
-                hint="no change is needed if they are to share its memory, processors and GPUs; machines of their own, "
-                "copied from one snapshot, each need another NCCL_HOSTID",
-            )

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from statistics import median
 
 from distconsole.checks.engine.results import (
-    HERE,
     NotApplicable,
     RuleResult,
     RuleResults,
@@ -17,17 +15,12 @@ from distconsole.checks.engine.results import (
 from distconsole.checks.engine.rule import HostView, hint, host_rule, rule
 from distconsole.checks.facts.evidence import View, by_key
 from distconsole.checks.facts.network import BetweenFacts, LoginAttempt, NetFacts
-from distconsole.checks.facts.node import ClockFacts, LifeFacts, ShellFacts, SshFacts
+from distconsole.checks.facts.node import ClockFacts, LifeFacts, SshFacts
 from distconsole.checks.gather.addresses import machines
 from distconsole.checks.gather.attribution import Direction, Pair, blame
 from distconsole.checks.rules.wording import list_some, name_hosts
 from distconsole.model.check_outcome import LOST
 from distconsole.model.requests import Level
-
-SLOW_RTT_MS = 300.0
-SLOW_FACTOR = 4.0
-"""How much more than most hosts' a round trip must take where all take long."""
-
 
 ENDS: Mapping[str, tuple[str, ...]] = {
     "ssh.resolve": ("resolve",),
@@ -117,29 +110,6 @@ def _lost(host: HostView) -> RuleResults:
         )
 
 
-@hint("Nothing to mend where only the way to the console is long.")
-@rule("ssh.latency", "ssh", Level.QUICK, ClockFacts)
-def _latency(view: View) -> RuleResults:
-    """A slow jump host or a host that swaps."""
-    times = {name: 1000 * clock.rtt_seconds for name, clock in view.of(ClockFacts).items()}
-    usual = median(times.values()) if len(times) > 2 else 0.0
-    alike = usual > SLOW_RTT_MS
-    if alike:
-        yield info(
-            f"a round trip takes {usual:.0f} ms to most hosts: this machine is busy, or far away",
-            hint="training does not go this way",
-        )
-    for name, rtt_ms in times.items():
-        if rtt_ms > SLOW_RTT_MS and not (alike and rtt_ms < SLOW_FACTOR * usual):
-            yield warn(
-                f"a round trip to {name} takes {rtt_ms:.0f} ms",
-                (name,),
-                seen=f"{rtt_ms:.1f} ms, the best of 8",
-                expected=f"under {SLOW_RTT_MS:.0f} ms",
-                hint="a jump host far away, or a host that swaps; training does not go this way",
-            )
-
-
 @hint("Name each machine once.")
 @rule("ssh.one_machine", "ssh", Level.QUICK, SshFacts, NetFacts)
 def _one_machine(view: View) -> RuleResults:
@@ -154,26 +124,6 @@ def _one_machine(view: View) -> RuleResults:
         if len(names) > 1:
             summary = f"{name_hosts(names)} are the same machine ({hostname})"
             yield info(summary, names, hint="name it once, with its slots: HOST:2")
-
-
-@hint("Move the export of PATH above the interactive guard of ~/.bashrc.")
-@host_rule("ssh.path_noninteractive", "ssh", Level.STANDARD, ShellFacts)
-def _path(host: HostView) -> RuleResults:
-    """`orted: command not found`: a PATH that only login shells have."""
-    # mpirun's ssh is no login shell (ompi#599, #8870).
-    shell = host.of(ShellFacts)
-    if shell.noninteractive is None or shell.login is None:
-        yield NotApplicable(f"the login shell {shell.shell} did not answer")
-        return
-    for program, path in shell.login.items():
-        if path and not shell.noninteractive.get(program):
-            yield warn(
-                f"{program} is found by login shells only, on {HERE}",
-                seen=f"`bash -lc 'command -v {program}'` prints {path}, "
-                f"`ssh HOST 'command -v {program}'` nothing",
-                expected="the same in both",
-                hint=f"move this to the top of ~/.bashrc: export PATH={path.rpartition('/')[0]}:$PATH",
-            )
 
 
 WARN_OFFSET_SECONDS = 0.1
@@ -193,16 +143,6 @@ def _clock(host: HostView) -> RuleResults:
             expected=f"within {WARN_OFFSET_SECONDS} s",
             hint=f"on {host}: sudo chronyc makestep   (munge refuses credentials from 300 s on)",
         )
-
-
-@hint("Set this machine's clock.")
-@rule("clock.console", "clock", Level.QUICK, ClockFacts)
-def _utc(view: View) -> RuleResults:
-    """This machine's own clock is off while all hosts agree."""
-    offsets = sorted(facts.offset_seconds for facts in view.of(ClockFacts).values())
-    agree = len(offsets) > 1 and offsets[-1] - offsets[0] < WARN_OFFSET_SECONDS
-    if agree and min(map(abs, offsets)) > FAIL_OFFSET_SECONDS:
-        yield info(f"all hosts agree; this machine is {-offsets[0]:+.1f} s off")
 
 
 NEEDED_BY = "only mpirun and horovodrun by hand need it; `distconsole run` does not"

@@ -20,10 +20,6 @@ from distconsole.model.findings import Finding
 from distconsole.model.names import count_text, join_some
 from distconsole.model.requests import Level
 
-LAUNCHER_OF = {"horovod": ("horovod", "Horovod"), "mpi4py": ("mpi", "mpi4py")}
-"""By module the launcher that it needs, and its name."""
-
-
 CHOOSING = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 """Variables that choose a rank's GPUs; ROCm's torch knows all three."""
 
@@ -60,22 +56,6 @@ def _launch(view: View) -> RuleResults:
             seen="what run --dry-run says",
             expected="a launch that can be placed on these hosts",
             hint=launch.refused_hint or "see: distconsole run --dry-run",
-        )
-
-
-@hint("--launcher horovod, --launcher mpi.")
-@host_rule("script.launcher", "script", Level.QUICK, ScriptFacts, unless=unless_launch)
-def _launcher(host: HostView) -> RuleResults:
-    """A script that lies on the hosts alone, so that `auto` cannot see that it needs Horovod or MPI."""
-    launch, modules = get_launch(host.view), host.of(ScriptFacts).modules or {}
-    found = [each for module, each in LAUNCHER_OF.items() if module in modules]
-    if found and launch.auto and not launch.traits.readable:
-        launcher, name = found[0]
-        yield warn(
-            f"{launch.name} imports {name}, and would be started without it: it cannot be read here",
-            seen=f"the launcher: {launch.launcher}, because {launch.why}",
-            expected=f"--launcher {launcher}",
-            hint=f"distconsole run --launcher {launcher} …",
         )
 
 

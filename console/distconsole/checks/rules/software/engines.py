@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, fail, info, warn
+from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, fail, warn
 from distconsole.checks.engine.rule import HostView, hint, host_rule, only_where, rule
 from distconsole.checks.facts.evidence import View, once_a_view
 from distconsole.checks.facts.gpu import AMD, GpuFacts
@@ -82,14 +82,6 @@ def _torch_build(view: View) -> RuleResults:
                 hint=unless_user_site(view, values, hint, "torch"),
             )
             return
-
-
-@hint("Install a release build.")
-@host_rule("torch.debug", "torch", Level.QUICK, TorchFacts)
-def _torch_debug(host: HostView) -> RuleResults:
-    """A debug build of torch."""
-    if host.of(TorchFacts).debug:
-        yield info(f"torch on {HERE} is a debug build, and slow")
 
 
 @hint("Install the wheel for the driver's CUDA.")

@@ -125,21 +125,6 @@ def _version(view: View) -> RuleResults:
     yield from differ(info, "Python", {name: found.version for name, found in facts.items()})
 
 
-@hint("Put the environment at the same place on every host.")
-@rule("python.executable", "python", Level.QUICK, PythonFacts)
-def _executable(view: View) -> RuleResults:
-    """An interpreter at another path: mpirun and torchrun start the same path everywhere."""
-    # DeepSpeed#1481
-    facts = view.of(PythonFacts)
-    yield from differ(
-        warn,
-        "Python at",
-        {name: found.executable for name, found in facts.items()},
-        expected="the same path on every host",
-        hint="put the environment at the same place, or give --python",
-    )
-
-
 @hint("pip install NAME==VERSION on the hosts named.")
 @rule("python.packages", "python", Level.QUICK, PythonFacts)
 def _packages(view: View) -> RuleResults:
@@ -161,7 +146,17 @@ def _user_site(view: View) -> RuleResults:
     """Packages of `pip install --user` that stand before an environment's own: another version, often on one host only."""
     facts = view.of(PythonFacts)
     found = by_key(
-        ((each.user_site, _environment(each), tuple(_shadowing(each))), name)
+        (
+            (
+                each.user_site,
+                _environment(each),
+                tuple(
+                    f"{package} {each.packages.get(package, '')}, in the {_environment(each)} {version}"
+                    for package, version in each.shadowed.items()
+                ),
+            ),
+            name,
+        )
         for name, each in facts.items()
         if each.shadowed
     )
@@ -181,11 +176,6 @@ def _user_site(view: View) -> RuleResults:
 
 def _environment(facts: PythonFacts) -> str:
     return "system" if facts.prefix in ("/usr", "/usr/local") else "environment"
-
-
-def _shadowing(facts: PythonFacts) -> Iterator[str]:
-    for package, version in facts.shadowed.items():
-        yield f"{package} {facts.packages.get(package, '')}, in the {_environment(facts)} {version}"
 
 
 @hint("Set it everywhere, or nowhere and with `run --env`.")
@@ -237,7 +227,9 @@ def _syntax(view: View) -> RuleResults:
     for problem, (variable, value), names in said:
         summary, _, hint = problem.partition("; ")
         wrong = "one interface" in problem
-        cure = _right_name(view, variable, names) if wrong else _rename(variable, value)
+        cure = _right_name(view, variable, names) if wrong else None
+        if not wrong and variable in DEPRECATED:
+            cure = Cure(env={DEPRECATED[variable]: value}, unset=(variable,))
         yield (fail if wrong else warn)(
             summary,
             names,
@@ -254,12 +246,6 @@ def _right_name(view: View, variable: str, names: Sequence[str]) -> Cure | None:
     if not hosts:
         return None
     return Cure(hosts=hosts, by_run=_done_by_run(view, variable))
-
-
-def _rename(variable: str, value: str) -> Cure | None:
-    if variable not in DEPRECATED:
-        return None
-    return Cure(env={DEPRECATED[variable]: value}, unset=(variable,))
 
 
 def _problems(variable: str, value: str) -> Iterator[str]:
@@ -290,7 +276,15 @@ def _iface(host: HostView) -> RuleResults:
     for variable in (*GLOO_NAMES, NCCL_NAME, *by_mpi):
         value = host.of(EnvFacts).variables.get(variable, "")
         named = _interfaces_in(variable, value)
-        missing = [word for word in named if not _exists(variable, word, up)]
+        # NCCL takes prefixes of names.
+        missing = [
+            word
+            for word in named
+            if (
+                variable == NCCL_NAME and not any(n.startswith(word.partition(":")[0]) for n in up)
+            )
+            or (variable != NCCL_NAME and word not in up)
+        ]
         if missing:
             right = _right_value(variable, endpoints(host.view).get(str(host)))
             change = HostCure(env={variable: right}) if right else HostCure(unset=(variable,))
@@ -318,9 +312,3 @@ def _interfaces_in(variable: str, value: str) -> list[str]:
     if variable in GLOO_NAMES:
         return [value]
     return [word for word in value.lstrip("=").split(",") if word]
-
-
-def _exists(variable: str, word: str, up: set[str]) -> bool:
-    if variable == NCCL_NAME:
-        return any(name.startswith(word.partition(":")[0]) for name in up)
-    return word in up

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable
 from statistics import median
 
 from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, fail, warn
 from distconsole.checks.engine.rule import HostView, Judge, Rule, hint, host_rule, judge_each, rule
-from distconsole.checks.facts.evidence import Outcome, View, by_key
+from distconsole.checks.facts.evidence import Outcome, View
 from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.jobs import (
     CollFacts,
     HorovodCollFacts,
-    HorovodMpiFacts,
     MpiCollFacts,
     MpiSshFacts,
-    RankReport,
 )
-from distconsole.checks.facts.network import BetweenFacts, EnvFacts
-from distconsole.checks.facts.node import HorovodFacts, ImportFacts, MpiFacts, OsFacts, TorchFacts
-from distconsole.checks.gather.timings import busy_hosts
+from distconsole.checks.facts.node import ImportFacts, OsFacts, TorchFacts
 from distconsole.checks.rules.network.ssh import NEEDED_BY
-from distconsole.checks.rules.software.engines import unless_horovod
 from distconsole.checks.rules.software.ranks import (
     CheckedJob,
     judge_end,
@@ -31,26 +25,16 @@ from distconsole.checks.rules.software.ranks import (
     judge_places,
     judge_values,
 )
-from distconsole.checks.rules.system.limits import find_lower_limits
-from distconsole.checks.rules.wording import differ, name_hosts
-from distconsole.model.findings import Cure
+from distconsole.checks.rules.wording import differ
 from distconsole.model.names import join_some
 from distconsole.model.requests import Level
-from distconsole.model.time_text import DAY_SECONDS
 
 SLOW_SECONDS = 15.0
 SLOW_FACTOR = 4.0
+BUSY = 2.0
+"""Processes for each processor, over the last minute."""
+
 _ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
-MARGIN = 3.0
-"""For a cold disk or a busy host: the factor on the measured time."""
-
-STEP_SECONDS = 30
-RUN_WAITS_SECONDS = 120
-"""What ``run`` tells the ranks in HOROVOD_GLOO_TIMEOUT_SECONDS."""
-
-STALL = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"
-DEFAULTS = {"HOROVOD_START_TIMEOUT": 30.0, "HOROVOD_GLOO_TIMEOUT_SECONDS": 30.0, STALL: math.inf}
-"""Horovod's own (runner/launch.py, common/gloo); the last one ends nothing unless it is set above 0."""
 
 
 @hint("A local copy of the environment.")
@@ -58,7 +42,8 @@ DEFAULTS = {"HOROVOD_START_TIMEOUT": 30.0, "HOROVOD_GLOO_TIMEOUT_SECONDS": 30.0,
 def _import(view: View) -> RuleResults:
     """A torch that cannot be imported, or takes so long on one host that the others give up."""
     # What others do on the machine at this moment says nothing of its disk.
-    facts, busy, times = view.of(ImportFacts), busy_hosts(view), {}
+    facts, times = view.of(ImportFacts), {}
+    busy = {name: os.busy for name, os in view.of(OsFacts).items() if os.busy > BUSY}
     for name, found in facts.items():
         if not found.present:
             yield NotApplicable("no torch", (name,))
@@ -166,66 +151,6 @@ def runs_on(capability: tuple[int, int], architectures: Iterable[str]) -> bool:
     return False
 
 
-@hint("export HOROVOD_START_TIMEOUT and HOROVOD_GLOO_TIMEOUT_SECONDS; `run` waits 120 s.")
-@rule(
-    *("horovod.timeouts", "horovod", Level.STANDARD, HorovodFacts, EnvFacts, ImportFacts),
-    unless=unless_horovod,
-)
-def _timeouts(view: View) -> RuleResults:
-    """`Timed out waiting for hosts to acknowledge`: an import of torch from a slow disk takes longer than Horovod's 30 s, or than what its variables say."""
-    imports, logins = view.of(ImportFacts), _login_seconds(view)
-    busy = tuple(name for name in busy_hosts(view) if name in imports)
-    yield NotApplicable("too much goes on there for a measured import to mean anything", busy)
-    without = tuple(name for name, each in imports.items() if not each.present or each.error)
-    yield NotApplicable("no torch to import", without)
-    measured = {
-        name: found.seconds + logins.get(name, 0.0)
-        for name, found in imports.items()
-        if name not in without and name not in busy
-    }
-    short: dict[str, dict[str, float]] = {}
-    for name, facts in view.of(EnvFacts).items():
-        for variable, default in DEFAULTS.items():
-            seconds = _seconds(facts.variables.get(variable), default)
-            if name in measured and seconds < MARGIN * measured[name]:
-                short.setdefault(variable, {})[name] = seconds
-    if not short:
-        return
-    hosts = [name for name in measured if any(name in found for found in short.values())]
-    slowest = max(hosts, key=measured.__getitem__)
-    needed = min(MARGIN * measured[slowest], DAY_SECONDS)  # a host may say any number
-    values = [f"{variable}: {min(found.values()):g} s" for variable, found in short.items()]
-    env = dict.fromkeys(short, str(math.ceil(needed / STEP_SECONDS) * STEP_SECONDS))
-    # It starts ranks without horovodrun, and waits longer for them.
-    run_waits = STALL not in short and needed <= RUN_WAITS_SECONDS
-    yield warn(
-        f"Horovod may give up before the ranks on {name_hosts(hosts)} are there",
-        hosts,
-        seen=f"import torch{' and ssh' if logins else ''} took {measured[slowest]:.1f} s on {slowest}; "
-        + "; ".join(values),
-        expected=f"{MARGIN:g} times that, {needed:.0f} s",
-        hint="export " + " ".join(f"{variable}={value}" for variable, value in env.items()),
-        cure=Cure(
-            env=env, by_run=f"waits {RUN_WAITS_SECONDS} s for the ranks" if run_waits else ""
-        ),
-    )
-
-
-def _seconds(text: str | None, default: float) -> float:
-    """Return a variable's seconds; ``default`` if it is unset or malformed."""
-    try:
-        seconds = float(text or "")
-    except ValueError:
-        return default
-    return seconds if seconds > 0 else default
-
-
-def _login_seconds(view: View) -> dict[str, float]:
-    every = (login for facts in view.of(BetweenFacts).values() for login in facts.logins)
-    times = by_key((login.target, login.seconds) for login in every if login.ok)
-    return {target: max(seconds) for target, seconds in times.items()}
-
-
 JUDGES = (judge_meeting, judge_places, judge_values, judge_end)
 
 
@@ -289,20 +214,6 @@ HOROVOD_RULES = _judge_job(
 )
 
 
-@hint("HOROVOD_CONTROLLER=gloo, or one MPI for Horovod and mpirun.")
-@rule("horovod.by_mpi", "coll", Level.FULL, HorovodMpiFacts)
-def _by_mpi(view: View) -> RuleResults:
-    """A Horovod that works by Gloo and not by MPI, where it was built with both: ranks that do not meet, wrong sums."""
-    mend = (
-        "HOROVOD_CONTROLLER=gloo does without MPI; else put one MPI first on the PATH by --setup"
-    )
-    for judge in JUDGES:
-        said = list(judge(CheckedJob(HorovodMpiFacts, view, mend)))
-        yield from said
-        if said:
-            return
-
-
 MPI_RULES = _judge_job(
     MpiCollFacts,
     "look at the variables OMPI_*, PRTE_*, PMIX_*, PMI_*, HYDRA_* and I_MPI_* of the hosts: does --setup "
@@ -327,34 +238,9 @@ MPI_RULES = _judge_job(
 )
 
 
-@hint("Look for ulimit in what runs before the ranks.")
-@host_rule("mpi.limits", "coll", Level.STANDARD, MpiCollFacts, MpiFacts, OsFacts)
-def _limits(host: HostView) -> RuleResults:
-    """Less locked memory or fewer open files below mpirun than in a login: RDMA fails in jobs only."""
-    facts = host.of(MpiCollFacts)
-    found = next(filter(None, map(_soft_limits, facts.ranks)), None)
-    if found is None:
-        yield NotApplicable(facts.refused or "no rank told its limits")
-        return
-    hint = "look for ulimit in --setup and in what the shell runs before the ranks"
-    yield from find_lower_limits("mpirun's ranks", host, found, hint)
-
-
-def _soft_limits(rank: RankReport) -> dict[str, int | None] | None:
-    for group in (said.get("group") for said in rank.said):
-        limits = group.get("limits") if isinstance(group, dict) else None
-        if isinstance(limits, dict):
-            return {
-                key: pair[0]
-                for key, pair in limits.items()
-                if isinstance(pair, list) and pair and isinstance(pair[0], int | None)
-            }
-    return None
-
-
 MPI_HINTS = {
     r"\b(?:orted|prted|hydra_pmi_proxy)\b.*(?:not found|No such file)": "the daemon is not on the PATH that ssh gives: move the export of PATH to the top of "
-    "~/.bashrc (ssh.path_noninteractive), or mpirun --prefix",
+    "~/.bashrc, or mpirun --prefix",
     "exchange_identification: Connection closed": "an sshd dropped the connection before its version, as for a penalty "
     "(PerSourcePenalties) or when too many log in (MaxStartups); its log says: journalctl -u ssh | grep 'drop connection'",
     "unable to launch the specified application": "the same Python at the same path on all hosts",

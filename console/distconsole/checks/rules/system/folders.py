@@ -8,17 +8,12 @@ from typing import NamedTuple
 
 from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, fail, info, warn
 from distconsole.checks.engine.rule import HostView, hint, host_rule, judge_each, rule
-from distconsole.checks.engine.target import Launch
-from distconsole.checks.facts.evidence import View, by_key
-from distconsole.checks.facts.network import NetFacts
-from distconsole.checks.facts.node import Filesystem, OsFacts, SshFacts
+from distconsole.checks.facts.evidence import View
+from distconsole.checks.facts.node import Filesystem, OsFacts
 from distconsole.checks.facts.script import FolderFacts, SpeedFacts, Trial
-from distconsole.checks.gather.addresses import machines
 from distconsole.checks.gather.local_facts import NODE_FOLDERS
 from distconsole.checks.rules.system.limits import FULL_BYTES
-from distconsole.checks.rules.wording import dissent, list_some, name_hosts
 from distconsole.model.findings import Cure, HostCure
-from distconsole.model.names import count_text
 from distconsole.model.requests import Level
 
 IN_MEMORY = ("tmpfs", "ramfs")
@@ -46,104 +41,17 @@ def _lies_below(path: str, point: str) -> bool:
     return path == point or path.startswith(f"{point.rstrip('/')}/")
 
 
-def _touches_mount(point: str, launch: Launch | None) -> bool:
-    return launch is not None and any(
-        _lies_below(path, point)
-        for path in (launch.workdir, launch.root, *(each.path for each in launch.paths))
-    )
-
-
-@hint("findmnt; sudo mount -a")
-@rule("fs.shared", "fs", Level.QUICK, OsFacts, NetFacts, SshFacts)
-def _one_source(view: View) -> RuleResults:
-    """A shared home or data folder that is a local one on some host: a mount that did not come up."""
-    facts = view.of(OsFacts)
-    if len(set(machines(view).values())) < 2:
-        yield NotApplicable("one host", tuple(facts))
-        return
-    rooms = by_key(
-        ("the home folder" if path == found.home else path, (name, room))
-        for name, found in facts.items()
-        for path, room in found.filesystems.items()
-    )
-    for what in sorted(rooms, key=lambda what: what != "the home folder"):
-        yield from _one_folder(what, dict(rooms[what]))
-    yield from _find_missing_mounts(facts)
-
-
-def _one_folder(what: str, there: Mapping[str, Filesystem]) -> RuleResults:
-    known = {name: r for name, r in there.items() if r.mount is not None and not r.error}
-    network = {name: r for name, r in known.items() if r.mount and r.mount.network}
-    if not network or len(known) < 2:
-        return
-    local = [name for name in known if name not in network]
-    if local:
-        minority = local if 2 * len(local) <= len(known) else list(network)
-        verb = "is local" if minority == local else "comes over the network"
-        yield warn(
-            f"{what} {verb} on {name_hosts(minority)}, unlike on the other hosts",
-            minority,
-            seen=_list_rooms(known),
-            expected="one folder for all; else a checkpoint or a script is seen by some ranks only",
-            hint=f"on {name_hosts(local)}: findmnt; sudo mount -a; systemctl --failed shows mounts that did "
-            "not come up",
-        )
-        return
-    sources = dissent({name: r.mount.source for name, r in network.items() if r.mount})
-    numbered = all(r.mount and r.mount.kind in NUMBERED for r in network.values())
-    inodes = dissent({name: r.inode for name, r in network.items()})
-    if numbered and inodes is not None:
-        minority = list((sources or inodes).minority)
-        yield warn(
-            f"{what} is not the same folder on {name_hosts(minority)} as on the other hosts",
-            minority,
-            seen=_list_rooms(network),
-            expected="the same source, and the same number of the folder in it",
-            hint="compare /etc/fstab of the hosts, and the automounter's maps",
-        )
-    elif sources is not None and not numbered:
-        yield info(
-            f"{what} comes from different sources",
-            sources.minority,
-            seen=_list_rooms(network),
-            expected="one source, unless they are names of one",
-        )
-
-
-def _list_rooms(rooms: Mapping[str, Filesystem]) -> str:
-    lines = [
-        f"{name}: {mount.kind} {mount.source} at {mount.point}, inode {room.inode}"
-        for name, room in rooms.items()
-        if (mount := room.mount) is not None
-    ]
-    return list_some(lines)
-
-
-def _find_missing_mounts(facts: Mapping[str, OsFacts]) -> RuleResults:
-    mounts = {name: {m.point: m.source for m in f.network_mounts} for name, f in facts.items()}
-    for point in dict.fromkeys(point for found in mounts.values() for point in found):
-        has = [name for name, found in mounts.items() if point in found]
-        lacks = [name for name in mounts if name not in has]
-        if lacks and len(has) > len(lacks):
-            yield warn(
-                f"{point} is not mounted on {name_hosts(lacks)}, on {count_text(len(has), 'other host')} it is",
-                lacks,
-                seen=f"{mounts[has[0]][point]} on {has[0]}",
-                expected="the same network filesystems on every host",
-                hint=f"on {name_hosts(lacks)}: sudo mount {point}; sudo mount -a",
-            )
-
-
 @hint("The server; umount -f -l.")
 @host_rule("fs.mounts", "fs", Level.QUICK, OsFacts)
 def _mounts(host: HostView) -> RuleResults:
     """NFS, Lustre and others that do not answer: everything that touches them hangs."""
-    mounts = host.of(OsFacts).network_mounts
+    mounts, launch = host.of(OsFacts).network_mounts, host.view.launch
+    used = [launch.workdir, launch.root, *(each.path for each in launch.paths)] if launch else []
     if not mounts:
         yield NotApplicable("no network filesystem")
     for mount in mounts:
         if mount.error:
-            yield (fail if _touches_mount(mount.point, host.view.launch) else warn)(
+            yield (fail if any(_lies_below(path, mount.point) for path in used) else warn)(
                 f"{mount.point} on {HERE}: {mount.error}",
                 seen=f"{mount.kind} {mount.source}, {mount.options}",
                 expected="a filesystem that answers: whatever touches it hangs until it does",
@@ -208,11 +116,6 @@ class Slow(NamedTuple):
     factor: float
 
 
-def _cost(trial: Trial | None) -> float | None:
-    """Return the seconds for a MiB, or for a file; None if not measured."""
-    return None if trial is None else MIB / trial.rate if trial.rate else trial.latency
-
-
 def _show_rate(cost: float) -> str:
     return f"{1 / cost:.0f} MiB/s" if cost < 1 else f"{1 / cost:.2f} MiB/s"
 
@@ -235,8 +138,12 @@ def slow_folders(facts: Mapping[str, SpeedFacts]) -> Iterator[Slow]:
     for path in dict.fromkeys(path for found in facts.values() for path in found.folders):
         folders = {name: f.folders[path] for name, f in facts.items() if path in f.folders}
         for what, field, harmless, show in ASPECTS:
-            trials = {name: _cost(getattr(folder, field)) for name, folder in folders.items()}
-            costs = {name: cost for name, cost in trials.items() if cost is not None}
+            costs: dict[str, float] = {}  # seconds for a MiB, or for a file
+            for name, folder in folders.items():
+                trial: Trial | None = getattr(folder, field)
+                cost = None if trial is None else MIB / trial.rate if trial.rate else trial.latency
+                if cost is not None:
+                    costs[name] = cost
             for name, cost in costs.items():
                 others = [each for other, each in costs.items() if other != name]
                 usual = median(others) if others else cost

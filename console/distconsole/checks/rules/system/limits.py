@@ -21,9 +21,6 @@ FILES_PER_RANK = 64
 """Descriptors that a rank needs for each other rank and its files, generously (nccl#550)."""
 FILES_BASE = 512
 MEMLOCK_BYTES = 1 * GIB
-LIMITS = {"memlock": "ulimit -l", "nofile": "ulimit -n", "nproc": "ulimit -u"}
-"""Those that are compared with a login's, and what shows each of them."""
-
 SHM_BYTES = 128 * MIB
 """Docker's default of 64 MiB is too little for NCCL and DataLoader workers (nccl#342, #290)."""
 SHM_PATH = "/dev/shm"  # noqa: S108 - the name of a fact
@@ -31,41 +28,18 @@ LOW_SHARE = 0.05
 FULL_BYTES = 16 * MIB
 PROCESSES = 4096
 """Threads count, too: eight ranks with their loaders have two thousand (ompi#7562)."""
-STACK_LOW_BYTES = 2 * MIB
-STACK_BYTES = 8 * MIB
-STACK_HIGH_BYTES = 1 * GIB
-"""Each thread reserves as much as the limit says, and their making fails."""
 MEMORY_LEFT_BYTES = 2 * GIB
 PEER_SHARE = 0.5
 """Less free than half of the usual amount on hosts of the same size: another user's job runs there."""
 SWAP_USED_BYTES = 1 * GIB
 
 
-def _show_limit(limit: int | None) -> str:
+def show_limit(limit: int | None) -> str:
     return "unlimited" if limit is None else str(limit)
 
 
 def _raise_limit(host: HostView, line: str, hard: int | None, needed: int) -> Cure | None:
     return in_setup((str(host),), line) if hard is None or hard >= needed else None
-
-
-def find_lower_limits(
-    who: str, host: HostView, found: Mapping[str, int | None], hint: str
-) -> RuleResults:
-    """Say which soft limits of ``who`` are lower than the agent's; ``found`` is by limit, null is unlimited."""
-    own = {name: limit[0] for name, limit in host.of(OsFacts).limits.items() if name in LIMITS}
-    lower = {
-        name: value
-        for name, value in found.items()
-        if name in own and value is not None and value < (own[name] or value + 1)
-    }
-    if lower:
-        yield warn(
-            f"{who} on {HERE} have lower limits than a login there: {', '.join(lower)}",
-            seen="; ".join(f"{LIMITS[name]}: {value}" for name, value in lower.items()),
-            expected="; ".join(f"{LIMITS[name]}: {_show_limit(own[name])}" for name in lower),
-            hint=hint,
-        )
 
 
 def count_ranks(view: View) -> int:
@@ -88,7 +62,7 @@ def _nofile(host: HostView) -> RuleResults:
     cure = _raise_limit(host, line, hard, needed)
     yield warn(
         f"only {soft} open files are allowed on {HERE}",
-        seen=f"ulimit -n: soft {soft}, hard {_show_limit(hard)}",
+        seen=f"ulimit -n: soft {soft}, hard {show_limit(hard)}",
         expected=f"{needed} for {count_text(count_ranks(host.view), 'rank')}",
         hint=f"{line}, in --setup or in the profile of the shell"
         if cure
@@ -197,7 +171,7 @@ def _processes(host: HostView) -> RuleResults:
     if soft is not None and soft < PROCESSES and facts.uid != 0:
         yield warn(
             f"only {soft} processes and threads are allowed on {HERE}",
-            seen=f"ulimit -u: soft {soft}, hard {_show_limit(hard)}",
+            seen=f"ulimit -u: soft {soft}, hard {show_limit(hard)}",
             expected=expected,
             hint="ulimit -u $(ulimit -Hu), in --setup; above that: /etc/security/limits.d",
             cure=_raise_limit(host, "ulimit -u $(ulimit -Hu)", hard, PROCESSES),
@@ -213,27 +187,6 @@ def _processes(host: HostView) -> RuleResults:
         )
 
 
-def stack_is_well(soft: int | None) -> bool:
-    """Whether a stack's limit allows deep calls and new threads."""
-    return soft is None or STACK_LOW_BYTES <= soft < STACK_HIGH_BYTES
-
-
-@hint("ulimit -s 8192")
-@host_rule("lim.stack", "os", Level.QUICK, OsFacts)
-def _stack(host: HostView) -> RuleResults:
-    """A stack too small for deep calls, or so large that threads cannot be made."""
-    soft, hard = host.of(OsFacts).limits.get("stack", (None, None))
-    if soft is not None and not stack_is_well(soft):
-        what = "smaller than its deepest calls" if soft < STACK_LOW_BYTES else "for every thread"
-        yield warn(
-            f"the stack's limit on {HERE} is {size(soft)}, {what}",
-            seen=f"ulimit -s: {soft // 1024} KiB",
-            expected="8 MiB, as systems have it",
-            hint="ulimit -s 8192, in --setup",
-            cure=_raise_limit(host, "ulimit -s 8192", hard, STACK_BYTES),
-        )
-
-
 @hint("ulimit -t $(ulimit -Ht)")
 @host_rule("lim.cpu_time", "os", Level.QUICK, OsFacts)
 def _cpu_time(host: HostView) -> RuleResults:
@@ -244,7 +197,7 @@ def _cpu_time(host: HostView) -> RuleResults:
         yield warn(
             f"a process on {HERE} may use {age_text(soft)} of CPU time, of all its threads together: "
             "then SIGXCPU kills it",
-            seen=f"ulimit -t: soft {soft}, hard {_show_limit(hard)}",
+            seen=f"ulimit -t: soft {soft}, hard {show_limit(hard)}",
             expected="unlimited",
             hint="ulimit -t $(ulimit -Ht), in --setup"
             if cure

@@ -12,7 +12,7 @@ from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.jobs import Decoded, MungeFacts, SlurmFacts, StepFacts
 from distconsole.checks.facts.node import OsFacts
 from distconsole.checks.gather.attribution import Pair, cover
-from distconsole.checks.rules.system.limits import find_lower_limits
+from distconsole.checks.rules.system.limits import show_limit
 from distconsole.checks.rules.wording import differ, get_number, list_some, name_hosts
 from distconsole.model.requests import Level
 
@@ -32,6 +32,9 @@ SKEW_SECONDS = 60
 """munge refuses beyond 300 s; a clock that is off by this much is on its way there."""
 
 CLOCK_WORDS = ("Expired", "Rewound")
+LIMITS = {"memlock": "ulimit -l", "nofile": "ulimit -n", "nproc": "ulimit -u"}
+"""Those that are compared with a login's, and what shows each of them."""
+
 _GPUS = re.compile(r"gpu(?::[A-Za-z][^:,()]*)?:(\d+)")
 
 
@@ -239,8 +242,17 @@ def _limits(host: HostView) -> RuleResults:
             hint="is the allocation still running? squeue --me",
         )
         return
-    hint = (
-        "LimitMEMLOCK=infinity and LimitNOFILE in slurmd.service, then restart slurmd; "
-        "PropagateResourceLimitsExcept=MEMLOCK in slurm.conf"
-    )
-    yield from find_lower_limits("srun's tasks", host, found.limits, hint)
+    own = {name: limit[0] for name, limit in host.of(OsFacts).limits.items() if name in LIMITS}
+    lower = {
+        name: value
+        for name, value in found.limits.items()
+        if name in own and value is not None and value < (own[name] or value + 1)
+    }
+    if lower:
+        yield warn(
+            f"srun's tasks on {HERE} have lower limits than a login there: {', '.join(lower)}",
+            seen="; ".join(f"{LIMITS[name]}: {value}" for name, value in lower.items()),
+            expected="; ".join(f"{LIMITS[name]}: {show_limit(own[name])}" for name in lower),
+            hint="LimitMEMLOCK=infinity and LimitNOFILE in slurmd.service, then restart slurmd; "
+            "PropagateResourceLimitsExcept=MEMLOCK in slurm.conf",
+        )

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import re
 import shlex
-from collections import Counter
 from collections.abc import Sequence
 
 from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, fail, info, warn
 from distconsole.checks.engine.rule import HostView, hint, host_rule, rule
 from distconsole.checks.facts.evidence import Outcome, View, by_key, once_a_view
-from distconsole.checks.facts.gpu import GpuFacts
-from distconsole.checks.facts.network import NetFacts, PortFacts
+from distconsole.checks.facts.network import PortFacts
 from distconsole.checks.facts.node import (
     OsFacts,
     ProcFacts,
     ShmEntry,
     ShmFacts,
-    SshFacts,
     TrainingProcess,
 )
 from distconsole.checks.rules.wording import (
@@ -30,8 +26,7 @@ from distconsole.checks.rules.wording import (
     size,
     who,
 )
-from distconsole.model.addresses import is_virtual
-from distconsole.model.names import is_whole, join_some
+from distconsole.model.names import join_some
 from distconsole.model.requests import Level
 from distconsole.model.time_text import age_text
 
@@ -39,9 +34,6 @@ SLOW_CLOCKS = ("hpet", "acpi_pm", "jiffies", "pit")
 """Clock sources that cost a microsecond or more to read, and a system call each time."""
 AUTONOMOUS_DRIVERS = ("intel_pstate", "amd-pstate-epp")
 """Where ``powersave`` is the name of what raises the clock under load as needed."""
-RENDEZVOUS_PORTS = (29400, 29500)
-PORTS_NEEDED = 8192
-RANKS_PER_HOST = 8
 
 
 @hint("dmesg says why; a firmware update, or clocksource=tsc.")
@@ -92,125 +84,6 @@ def _governor(view: View) -> RuleResults:
             expected="performance, or the same on every host",
             hint="sudo cpupower frequency-set -g performance",
         )
-
-
-@hint("sysctl net.ipv4.ip_local_port_range and ip_local_reserved_ports.")
-@host_rule("sys.ports", "os", Level.QUICK, OsFacts)
-def _ports(host: HostView) -> RuleResults:
-    """Too few ports for connections, or a range in which the rendezvous port lies."""
-    sysctl = host.of(OsFacts).sysctl
-    bounds = _numbers(sysctl.get("port_range"))
-    if len(bounds) != 2:
-        yield NotApplicable("the kernel does not say which ports it gives out")
-        return
-    low, high = bounds
-    seen = f"net.ipv4.ip_local_port_range = {low} {high}"
-    if high - low + 1 < PORTS_NEEDED:
-        yield warn(
-            f"{HERE}: {high - low + 1} ports for all connections of a host",
-            seen=seen,
-            expected=f"{PORTS_NEEDED} or more",
-            hint="sudo sysctl -w net.ipv4.ip_local_port_range='32768 60999'",
-        )
-    reserved = _parse_ranges(sysctl.get("reserved_ports") or "")
-    inside = [port for port in RENDEZVOUS_PORTS if low <= port <= high]
-    exposed = [port for port in inside if not any(a <= port <= b for a, b in reserved)]
-    if exposed:
-        ports = ",".join(map(str, exposed))
-        yield info(
-            f"any connection of {HERE} may take the rendezvous port {exposed[-1]}",
-            seen=f"{seen}, of which {ports} are not reserved",
-            expected="a rendezvous port outside of that range, or reserved",
-            hint=f"sudo sysctl -w net.ipv4.ip_local_reserved_ports={ports}; "
-            "`distconsole run` takes a port that is free",
-        )
-
-
-def _numbers(text: str | None) -> list[int]:
-    return [int(word) for word in (text or "").split() if is_whole(word)]
-
-
-def _parse_ranges(text: str) -> list[tuple[int, int]]:
-    found = re.findall(r"(?:^|,)(\d+)(?:-(\d+))?(?=,|$)", text)
-    return [(int(low), int(high or low)) for low, high in found]
-
-
-@hint("sysctl net.core.somaxconn")
-@host_rule("sys.backlog", "os", Level.QUICK, OsFacts)
-def _backlog(host: HostView) -> RuleResults:
-    """Connections reset at the start of large jobs: more ranks than may wait in the queue."""
-    # All ranks connect to the store of the first host at once; the kernel cuts its queue.
-    ranks = _count_ranks(host.view)
-    queue = _numbers(host.of(OsFacts).sysctl.get("somaxconn"))
-    if not queue:
-        yield NotApplicable("the kernel does not say how many connections may wait")
-    elif queue[0] < ranks:
-        yield warn(
-            f"fewer connections may wait on {HERE} than {ranks} ranks make at once",
-            seen=f"somaxconn {queue[0]}",
-            expected=f"{ranks} or more on the host of the rendezvous",
-            hint="sudo sysctl -w net.core.somaxconn=4096",
-        )
-
-
-@once_a_view
-def _count_ranks(view: View) -> int:
-    gpus, of_all = view.of(GpuFacts), view.ranks_per_host
-    counts = {name: found.count for name, found in gpus.items()}
-    return sum(of_all or counts.get(name) or RANKS_PER_HOST for name in view.everyone)
-
-
-@hint("sysctl net.ipv4.neigh.default.gc_thresh3")
-@rule("sys.neighbours", "os", Level.QUICK, OsFacts, NetFacts, SshFacts)
-def _neighbours(view: View) -> RuleResults:
-    """`neighbor table overflow`: connections between many hosts that time out at random."""
-    # Each peer is an entry for each network; hosts of one kernel share its table.
-    kernels = {name: ssh.boot_id or name for name, ssh in view.of(SshFacts).items()}
-    sharing, nets, peers = Counter(kernels.values()), view.of(NetFacts), len(view.everyone) - 1
-    if peers < 1:
-        yield NotApplicable("one host", tuple(kernels))
-        return
-    for name, facts in view.of(OsFacts).items():
-        room = _numbers(facts.sysctl.get("neighbours_max"))
-        networks = {
-            address.iface
-            for address in nets[name].addresses
-            if address.up and not address.loopback and not is_virtual(address.iface)
-        }
-        on_kernel = sharing[kernels[name]]
-        needed = 2 * peers * max(1, len(networks)) * on_kernel
-        if not room:
-            yield NotApplicable(
-                "the neighbour table's size is not to be seen in a container", (name,)
-            )
-        elif room[0] < needed:
-            yield warn(
-                f"the neighbour table of {HERE} has room for {room[0]} and {needed} are needed",
-                (name,),
-                seen=f"net.ipv4.neigh.default.gc_thresh3 = {room[0]}; {peers} peers on "
-                f"{max(1, len(networks))} networks"
-                + (f", {on_kernel} hosts on this kernel" if on_kernel > 1 else ""),
-                expected=f"{needed}; else connections time out at random (`neighbor table overflow`)",
-                hint=f"sudo sysctl -w net.ipv4.neigh.default.gc_thresh3={max(16384, needed)} "
-                f"net.ipv4.neigh.default.gc_thresh2={max(8192, needed // 2)}",
-            )
-
-
-@hint("sysctl net.ipv4.tcp_mtu_probing")
-@rule("sys.mtu_probing", "os", Level.QUICK, OsFacts)
-def _probing(view: View) -> RuleResults:
-    """Hosts of which some mend a broken path MTU by themselves and some hang."""
-    facts = view.of(OsFacts).items()
-    values = {name: found.sysctl.get("mtu_probing") for name, found in facts}
-    silent = tuple(name for name, value in values.items() if not value)
-    yield NotApplicable("the kernel does not say whether TCP probes for the MTU", silent)
-    yield from differ(
-        info,
-        "net.ipv4.tcp_mtu_probing",
-        {name: value for name, value in values.items() if value},
-        expected="the same on every host",
-        hint="sudo sysctl -w net.ipv4.tcp_mtu_probing=1",
-    )
 
 
 @hint("KillExcludeUsers=USER in logind.conf, or a job of Slurm's.")

@@ -150,7 +150,7 @@ def test_a_login_that_failed_is_tried_again_after_what_sshd_adds_for_it(
 
     def look() -> tuple[bool, float]:
         began, asked = clock.now, {"targets": [{"name": "c", "as": ["locked"]}]}
-        (login,) = between.look(asked, 10.0)["logins"]
+        (login,) = probes.run("between", asked, 10.0)["logins"]
         return login["ok"], clock.now - began
 
     assert look() == (False, 0.0)

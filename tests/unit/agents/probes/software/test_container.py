@@ -20,6 +20,7 @@ from distconsole_agent.probes.software.container import (
     user_inside,
     way_of_run,
 )
+from fakes.specs import run_spec
 
 
 def engine(
@@ -130,12 +131,12 @@ def test_shared_memory_is_told_by_its_device(tmp_path: Path) -> None:
 def test_a_run_is_refused_where_other_hosts_could_not_reach_it(tmp_path: Path) -> None:
     own = {**RUNNING, "HostConfig": {"NetworkMode": "bridge"}}
     environment = engine(tmp_path, "podman", [own])
-    spec = {"container": "podman:train", "nodes": [{}], "workdir": "/w"}
+    spec = run_spec(container="podman:train", workdir="/w")
     assert way_of_run(spec, "/n", environment).network == "bridge"
     with pytest.raises(Refusal, match=r"network of its own \(bridge\)"):
-        way_of_run({**spec, "nodes": [{}, {}]}, "/n", environment)
+        way_of_run(spec._replace(nodes=spec.nodes * 2), "/n", environment)
     with pytest.raises(Refusal, match="elastic Horovod"):
-        way_of_run({**spec, "driver": ["x"]}, "/n", environment)
+        way_of_run(spec._replace(driver=("x",)), "/n", environment)
 
 
 ENGINE = """#!/bin/sh

@@ -1,1 +1,0 @@
-"""A run in a Slurm job: submitted, waited for, started again."""
