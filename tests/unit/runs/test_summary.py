@@ -25,6 +25,7 @@ from distconsole.runs.store.run_file import SCHEMA_VERSION, RunRecord, StoredEnt
 from distconsole.runs.store.store import RunStore
 from distconsole.runs.summary import (
     UNSUMMED,
+    stored_events,
     stored_timeline,
     summarise,
     summary_of,
