@@ -8,6 +8,7 @@ import math
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -267,7 +268,7 @@ class RunFile:
         """
         begun = after or {}
         hosts = [self._of_host(host, begun.get(host, 0)) for host in self._hosts()]
-        for entry in heapq.merge(*hosts, key=lambda entry: entry.t):
+        for entry in heapq.merge(*hosts, key=attrgetter("t")):
             if until is None or entry.seq <= until.get(entry.host, 0):
                 yield entry
 
