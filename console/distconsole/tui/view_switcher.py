@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from textual.app import ComposeResult
@@ -37,6 +38,19 @@ AGE_SECONDS = 1.0
 """Seconds after which ages and silences are drawn again without news."""
 DRAWING_SHARE = 0.05
 """Largest share of the time spent drawing: each drawing is followed by a rest."""
+
+
+MADE_LATE = {
+    "check": ("distconsole.tui.views.check", "CheckView"),
+    "run": ("distconsole.tui.views.run", "RunView"),
+    "logs": ("distconsole.tui.views.logs", "LogsView"),
+    "runs": ("distconsole.tui.views.runs", "RunsView"),
+    "compare": ("distconsole.tui.views.compare", "CompareView"),
+    "transcript": ("distconsole.tui.transcript", "TranscriptView"),
+    "jobs": ("distconsole.tui.jobs", "JobsView"),
+    "help": ("distconsole.tui.views.help", "HelpView"),
+}
+"""View -> its module and class, which are imported when it is first wanted."""
 
 
 class NotLoadedError(Exception):
@@ -100,41 +114,16 @@ class ViewSwitcher(ContentSwitcher):
             setattr(self, name, view)
 
     def _make(self, name: str) -> Widget:
-        match name:
-            case "launch":
-                return self._make_form()
-            case "check":
-                from distconsole.tui.views.check import CheckView
-
-                return CheckView(id=name)
-            case "run":
-                from distconsole.tui.views.run import RunView
-
-                return RunView(self._shortcuts.keymap, id=name)
-            case "logs":
-                from distconsole.tui.views.logs import LogsView
-
-                return LogsView(id=name)
-            case "runs":
-                from distconsole.tui.views.runs import RunsView
-
-                return RunsView(id=name)
-            case "compare":
-                from distconsole.tui.views.compare import CompareView
-
-                return CompareView(id=name)
-            case "transcript":
-                from distconsole.tui.transcript import TranscriptView
-
-                return TranscriptView(self._session.transcript, id=name)
-            case "jobs":
-                from distconsole.tui.jobs import JobsView
-
-                return JobsView(id=name)
-            case _:
-                from distconsole.tui.views.help import HelpView
-
-                return HelpView(self._shortcuts, id="help")
+        if name == "launch":
+            return self._make_form()
+        module, kind = MADE_LATE[name]
+        takes = {
+            "run": (self._shortcuts.keymap,),
+            "transcript": (self._session.transcript,),
+            "help": (self._shortcuts,),
+        }
+        view: Widget = getattr(import_module(module), kind)(*takes.get(name, ()), id=name)
+        return view
 
     @property
     def view(self) -> str:
