@@ -31,21 +31,10 @@ STAMP = re.compile(r"^[WIE]\d{4} [\d:.]+ \d+ ", re.MULTILINE)
 PEACEFUL = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
 """Few threads, and no warning of Gloo's where this machine's name has no address."""
 
-RECORD_FIELDS = [
-    "sequence",
-    "step",
-    "time_ns",
-    "kind",
-    "flags",
-    "name",
-    "samples",
-    "seconds",
-    "data",
-    "forward",
-    "backward",
-    "optimizer",
-    "value",
-]
+RECORD_FIELDS = (
+    *("sequence", "step", "time_ns", "kind", "flags", "name", "samples"),
+    *("seconds", "data", "forward", "backward", "optimizer", "value"),
+)
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,7 @@ class Recorder:
 
     Attributes:
         sequences: Gives the next record's number, from 1; atomic, so that every thread may ask.
-        words, halves, doubles: The map as words of 64 bits, as those from its fourth byte on, and as floats.
-        shorts: The map as words of 32 bits.
+        words, shorts: The map as words of 64 and of 32 bits.
     """
 
     def __init__(
@@ -53,8 +52,7 @@ class Recorder:
         self.capacity, self._flags = capacity, flags
         self.map = _map_file(self.path, records.RECORDS_OFFSET + capacity * records.RECORD.size)
         whole = memoryview(self.map)
-        self.words, self.doubles = whole.cast("q"), whole.cast("d")
-        self.halves, self.shorts = whole[4:-4].cast("q"), whole.cast("I")
+        self.words, self.shorts = whole.cast("q"), whole.cast("I")
         self.sequences = count(1)
         self._names: dict[str, int] = {}
         run = os.environ.get(records.ENV_RUN, "").encode("utf-8", "replace")
@@ -127,7 +125,7 @@ class Recorder:
 
     def close(self) -> None:
         """Give the mapping back, as a forked child does with its parent's; nothing can be written."""
-        for view in (self.words, self.halves, self.shorts, self.doubles):
+        for view in (self.words, self.shorts):
             view.release()
         self.map.close()
 

@@ -41,7 +41,7 @@ Record kinds:
             between two steps with one, if the cost of measuring makes them rarer than usual.
 ``BATCH``   a batch of a DataLoader is over of which no step came, in a process that has made no step
             yet: as ``STEP``, ``step`` counts batches, ``c`` is all after the fetch.
-``TIMES``   as ``STEP``, of an ordinary step of less than four seconds, with when its parts began and
+``TIMES``   as ``STEP``, of a ring of before ``ENDS``, with when its parts began and
             ended in place of how long they took: the lower 32 bits of CLOCK_MONOTONIC in nanoseconds at the end of the
             step before, as the batch was asked for, as it came, as backward began, as it ended, and
             as the optimizer began, which ended at ``time_ns``.

@@ -97,7 +97,6 @@ class FastPath:
         ordinary = self.steps.ordinary_step()
         if ordinary is not None:
             self.optimizer, self.previous_end = ordinary
-            # Writing over the upper halves of the moments cuts them to the lower ones.
             writes = self.emit is write_step and sys.byteorder == "little"
             self.recorder = process.made if writes else None
             self.quiet = False

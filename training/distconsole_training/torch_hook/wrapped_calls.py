@@ -13,7 +13,6 @@ from itertools import repeat
 from time import monotonic_ns
 from types import MethodType
 
-from distconsole_training import records
 from distconsole_training.guard import count_failure, drop_this_frame
 from distconsole_training.process import process
 from distconsole_training.torch_hook.fast_path import (
@@ -36,10 +35,6 @@ if TYPE_CHECKING:
     from distconsole_training.torch_hook.waits import Waits
 
 _NS = 1e-9
-_KIND = records.TIMES
-_WORDS, _FIRST = records.RECORD.size // 8, records.RECORDS_OFFSET // 8
-_WRITTEN = records.OFFSET_WRITTEN // 8
-
 _BACKWARD_TAKES = (
     *("tensors", "grad_tensors", "retain_graph"),
     *("create_graph", "grad_variables", "inputs"),
@@ -238,37 +233,17 @@ def hook_after_step(watch: TorchSteps) -> Callable[..., None]:
                 else:
                     fast.begin_record(now)
                 return
-            step_began, loss, recorder = fast.previous_end, fast.loss, fast.recorder
-            fast.previous_end, fast.place = now, BETWEEN
-            if now >= waits.due or recorder is None or type(loss) is not float or loss != loss:
-                _end_step(fast, waits, now, step_began)
-                return
-            process.last_step = step = next(process.steps)
-            sequence = next(recorder.sequences)
-            words, halves = recorder.words, recorder.halves
-            at = _FIRST + (sequence - 1) % recorder.capacity * _WORDS
-            words[at + 1] = step
-            words[at + 2] = now
-            words[at + 3] = _KIND + (fast.source.full << 32)
-            # Each moment takes the upper half of the one before it, and the loss that of the last.
-            words[at + 4] = step_began
-            halves[at + 4] = fast.fetch_began
-            words[at + 5] = fast.fetched
-            halves[at + 5] = fast.backward_began
-            words[at + 6] = fast.backward_ended
-            halves[at + 6] = fast.optimizer_began
-            recorder.doubles[at + 7] = loss
-            words[at] = words[_WRITTEN] = sequence
-            fast.measure(step, now - step_began)
+            _end_step(fast, waits, now)
         except Exception as error:  # noqa: BLE001 - the guard of this package
             count_failure(error)
 
     return after_step
 
 
-def _end_step(fast: FastPath, waits: Waits, now: int, step_began: int) -> None:
-    """End a step whose loss is still on its device, or after which other work is due."""
-    fetched, backward_began = fast.fetched, fast.backward_began
+def _end_step(fast: FastPath, waits: Waits, now: int) -> None:
+    """End a step that was measured."""
+    step_began, fetched, backward_began = fast.previous_end, fast.fetched, fast.backward_began
+    fast.previous_end, fast.place = now, BETWEEN
     fast.emit(
         now,
         0,

@@ -50,6 +50,15 @@ def read_all(ring: Ring, *, final: bool = False) -> list[Record]:
     return found
 
 
+def test_steps_of_a_job_that_began_before_an_update_are_read(
+    writer: RingWriter, ring: Ring
+) -> None:
+    writer.times(7, 2**32 + 90, [2**32 - 10, 0, 20, 50, 70, 80], 1.5)
+    (found,) = read_all(ring)
+    assert found[:7] == (1, 7, 2**32 + 90, records.STEP, 0, 0, 4)
+    assert found[7:] == pytest.approx((100e-9, 20e-9, 30e-9, 20e-9, 10e-9, 1.5))
+
+
 @pytest.mark.parametrize(
     ("spent", "flags", "waits", "final", "seen"),
     [
