@@ -190,6 +190,8 @@ class ConsoleScreen(KeyScreen):
 
     def show_view(self, name: str) -> None:
         if self.views.loaded(name) is None:
+            if self.view == "launch":
+                self.views.launch.display = False  # a second press of Start is none any more
             self.want(name, partial(self.show_view, name))
             return
         before = self.view
