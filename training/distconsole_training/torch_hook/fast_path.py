@@ -37,8 +37,7 @@ RESTING_STEPS = 1024
 """Steps that are all measured at first, and after one that was quiet and turned out not to be ordinary."""
 ENDS_EACH = 8
 _WORDS, _FIRST, _WRITTEN = RECORD.size // 8, RECORDS_OFFSET // 8, OFFSET_WRITTEN // 8
-_SHORTS = RECORD.size // 4
-_NAN, _NS = float("nan"), 1e-9
+_SHORTS, _NS = RECORD.size // 4, 1e-9
 
 
 class FastPath:

@@ -42,9 +42,8 @@ class _OtherThread(threading.local):
     def __init__(self, emit: Emit, stepping_calls: Callable[[], int], fast: FastPath) -> None:
         self.steps = Steps(emit, stepping_calls)
         if get_ident() != fast.thread:
-            fast.resting_until = (
-                sys.maxsize
-            )  # events of quiet steps are taken without a look at the thread
+            # Events of quiet steps are taken without a look at the thread.
+            fast.resting_until = sys.maxsize
 
 
 class TorchSteps:
