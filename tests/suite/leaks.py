@@ -125,11 +125,12 @@ def descriptors() -> frozenset[tuple[int, str]]:
 
 
 def kept_descriptors(found: set[tuple[int, str]]) -> set[tuple[int, str]]:
-    """Return the listing's own descriptor, and what modules hold from their import on: two pipes."""
+    """Return the listing's own descriptor, and the two pipes that modules hold for good once they need them."""
     from multiprocessing import resource_tracker
 
     held = {getattr(resource_tracker._resource_tracker, "_fd", None)}
-    if python_env := sys.modules.get("distconsole_agent.probes.software.python_env"):
-        held |= {python_env._AGENT, python_env._AGENT_LIVES}
+    python_env = sys.modules.get("distconsole_agent.probes.software.python_env")
+    if python_env and python_env._agent_pipe.cache_info().currsize:
+        held.update(python_env._agent_pipe())
     own = {f"/proc/{os.getpid()}/fd", str(DESCRIPTORS)}
     return {(fd, target) for fd, target in found if fd in held or target in own}

@@ -120,10 +120,6 @@ class FakeNvml:
     def set_gpu_count(self, count: int) -> None:
         self._words[_AT["WORD_GPU_COUNT"]] = count
 
-    def set_machine(self, number: int) -> None:
-        """Make its GPUs other ones than those of machines with another number."""
-        self._words[_AT["WORD_MACHINE"]] = number
-
     def reload_driver(self) -> None:
         """Every handle is dead (``NVML_ERROR_UNINITIALIZED``) until NVML is initialised again."""
         self._words[_AT["WORD_GENERATION"]] += 1
@@ -163,23 +159,9 @@ class FakeNvml:
     def set_util(self, gpu: int, percent: int) -> None:
         self._gpu(gpu, "GPU_UTIL", percent + 1)
 
-    def set_idle(self, gpu: int) -> None:
-        """Nobody uses it: no load, and only the driver's own memory."""
-        self.set_util(gpu, 0)
-        self._gpu(gpu, "GPU_MEMORY_USED", (4 << 20) + 1)
-
     def set(self, gpu: int, word: str, value: int) -> None:
         """Set a word of the layout in ``fake_nvml.c`` that has no method of its own."""
         self._gpu(gpu, word, value)
-
-    def set_link_errors(self, gpu: int, *, replays: int = 0, recoveries: int = 0) -> None:
-        """Count so many errors on its link 1 with every copy to another GPU."""
-        for at, value in enumerate((replays, recoveries)):
-            self._gpu_word(gpu, _AT["GPU_LINK_ERRORS_AT"] + at, value)
-
-    def word(self, gpu: int, word: str) -> int:
-        """Return such a word, as the libraries may have changed it."""
-        return self._words[_AT["GPUS_AT"] + gpu * _AT["GPU_WORDS"] + _AT[word]]
 
     def set_narrow_pcie_counters(self, gpu: int) -> None:
         """Let the PCIe counters be 32 bits wide, as on some drivers."""
