@@ -92,18 +92,6 @@ class RingWriter:
             **more,
         )
 
-    def ends(self, step: int, began_ns: int, spent: list[int], *, room: int, flags: int) -> None:
-        """Append a record of quiet steps from ``step`` on, with room for ``room``."""
-        at = records.RECORDS_OFFSET + self.written % self.capacity * records.RECORD.size
-        self.put(records.ENDS, step=step, time_ns=began_ns, flags=flags, name=room, samples=4)
-        struct.pack_into("<8I", self._map, at + 32, *spent, *[0] * (8 - len(spent)))
-
-    def times(self, step: int, ended_ns: int, moments: list[int], loss: float) -> None:
-        """Append a step as the hook wrote it before ``ENDS``."""
-        at = records.RECORDS_OFFSET + self.written % self.capacity * records.RECORD.size
-        self.put(records.TIMES, step=step, time_ns=ended_ns, samples=4, value=loss)
-        struct.pack_into("<6I", self._map, at + 32, *moments)
-
     def report(self, name: str, step: int, value: float, samples: int = 0) -> None:
         if name not in self.names:
             self.names.append(name)

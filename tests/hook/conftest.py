@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -19,7 +18,7 @@ from typing import Any
 import pytest
 
 import distconsole_training
-from distconsole_agent.journal.rings import Ring
+from distconsole_agent.journal.rings import Header, step_of
 from distconsole_training import records
 from suite.warm import Script, Warm
 
@@ -31,10 +30,21 @@ STAMP = re.compile(r"^[WIE]\d{4} [\d:.]+ \d+ ", re.MULTILINE)
 PEACEFUL = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
 """Few threads, and no warning of Gloo's where this machine's name has no address."""
 
-RECORD_FIELDS = (
-    *("sequence", "step", "time_ns", "kind", "flags", "name", "samples"),
-    *("seconds", "data", "forward", "backward", "optimizer", "value"),
-)
+RECORD_FIELDS = [
+    "sequence",
+    "step",
+    "time_ns",
+    "kind",
+    "flags",
+    "name",
+    "samples",
+    "seconds",
+    "data",
+    "forward",
+    "backward",
+    "optimizer",
+    "value",
+]
 
 
 @dataclass(frozen=True)
@@ -81,12 +91,24 @@ class RingFile:
 
 def read_ring(path: Path) -> RingFile:
     """Return the content of a ring that nobody writes any more and that never wrapped round."""
+    raw = path.read_bytes()
+    header = Header(*records.HEADER.unpack_from(raw))._asdict()
+    assert header["magic"] == records.MAGIC
+    names = [
+        raw[records.NAMES_OFFSET + index * records.NAME_BYTES :][: records.NAME_BYTES]
+        .rstrip(b"\0")
+        .decode()
+        for index in range(header["names_used"])
+    ]
     rows = []
-    with contextlib.closing(Ring(str(path))) as ring:
-        while found := ring.read(final=True):
-            rows += [dict(zip(RECORD_FIELDS, record, strict=False)) for record in found]
-        assert ring.lost == 0
-        header, names = ring.header._asdict(), ring.names()
+    for index in range(min(header["written"], header["capacity"])):
+        offset = records.RECORDS_OFFSET + index * records.RECORD.size
+        record = records.RECORD.unpack_from(raw, offset)
+        if record[3] == records.TIMES:
+            record = step_of(raw, offset)
+        row = dict(zip(RECORD_FIELDS, record, strict=True))
+        assert row["sequence"] == index + 1
+        rows.append(row)
     return RingFile(header, names, rows)
 
 

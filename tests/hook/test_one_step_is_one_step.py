@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -104,39 +103,6 @@ try:
 except KeyError:
     pass
 """
-
-
-def test_steps_that_follow_each_other_fast_are_all_counted_until_a_rank_is_killed(
-    runner: Runner,
-) -> None:
-    ended = runner.watched(
-        PREAMBLE
-        + """
-import os, signal
-many = TensorDataset(torch.randn(3000, 4), torch.randn(3000, 1))
-evaluated = torch.utils.data.Subset(many, range(6))
-for step, batch in enumerate(DataLoader(many, batch_size=1)):
-    loss = loss_of(batch)
-    if step == 2503:
-        os.kill(os.getpid(), signal.SIGKILL)
-    loss.backward()
-    optimizer.step()
-    if step == 1500:
-        for each in DataLoader(evaluated, batch_size=2):
-            loss_of(each)
-"""
-    )
-    assert ended.code == -signal.SIGKILL
-    ring = ended.ring
-    assert ring.column("step") == list(range(2503))
-    assert all(seconds > 0 for seconds in ring.column("seconds"))
-    assert ring.column("samples") == [1] * 2503
-    quiet = [step for step, forward in enumerate(ring.column("forward")) if forward != forward]
-    assert len(quiet) > 500
-    assert not set(quiet) & set(range(1024))
-    assert [loss != loss for loss in ring.column("value")] == [
-        forward != forward for forward in ring.column("forward")
-    ]
 
 
 @pytest.mark.parametrize("with_torch", [False, True])

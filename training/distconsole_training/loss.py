@@ -55,7 +55,7 @@ _ADDED = (
     *("batches", "backwards", "closures", "evaluations", "samples"),
     *("passed_over", "passed_samples", "passed_data"),
 )
-_JOINED = ("evaluated", "doubtful", "unmeasured")
+_JOINED = ("evaluated", "doubtful")
 
 
 class Sums:
@@ -71,7 +71,7 @@ class Sums:
         self.batches = self.backwards = self.closures = self.evaluations = self.samples = 0
         self.forward_known = self.samples_known = True
         self.passed_over = self.passed_samples = self.passed_data = 0
-        self.evaluated = self.doubtful = self.unmeasured = False
+        self.evaluated = self.doubtful = False
         self.losses.clear()
 
     def absorb(self, other: Sums) -> None:

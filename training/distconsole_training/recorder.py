@@ -35,7 +35,7 @@ class Recorder:
 
     Attributes:
         sequences: Gives the next record's number, from 1; atomic, so that every thread may ask.
-        words, shorts: The map as words of 64 and of 32 bits.
+        words, halves, doubles: The map as words of 64 bits, as those from its fourth byte on, and as floats.
     """
 
     def __init__(
@@ -52,7 +52,8 @@ class Recorder:
         self.capacity, self._flags = capacity, flags
         self.map = _map_file(self.path, records.RECORDS_OFFSET + capacity * records.RECORD.size)
         whole = memoryview(self.map)
-        self.words, self.shorts = whole.cast("q"), whole.cast("I")
+        self.words, self.doubles = whole.cast("q"), whole.cast("d")
+        self.halves = whole[4:-4].cast("q")
         self.sequences = count(1)
         self._names: dict[str, int] = {}
         run = os.environ.get(records.ENV_RUN, "").encode("utf-8", "replace")
@@ -125,7 +126,7 @@ class Recorder:
 
     def close(self) -> None:
         """Give the mapping back, as a forked child does with its parent's; nothing can be written."""
-        for view in (self.words, self.shorts):
+        for view in (self.words, self.halves, self.doubles):
             view.release()
         self.map.close()
 

@@ -41,23 +41,19 @@ Record kinds:
             between two steps with one, if the cost of measuring makes them rarer than usual.
 ``BATCH``   a batch of a DataLoader is over of which no step came, in a process that has made no step
             yet: as ``STEP``, ``step`` counts batches, ``c`` is all after the fetch.
-``TIMES``   as ``STEP``, of a ring of before ``ENDS``, with when its parts began and
+``TIMES``   as ``STEP``, of an ordinary step of less than four seconds, with when its parts began and
             ended in place of how long they took: the lower 32 bits of CLOCK_MONOTONIC in nanoseconds at the end of the
             step before, as the batch was asked for, as it came, as backward began, as it ended, and
             as the optimizer began, which ended at ``time_ns``.
-``ENDS``    ordinary steps from ``step`` on of which only the ends were noted: ``samples`` of each,
-            ``time_ns`` the end of the step before them, and eight durations in nanoseconds, 0 where no step
-            has ended yet. The writer announces the record with its first step and adds the others: the record
-            is whole with ``name`` steps, with the flag CLOSED, or a second after it was begun.
 """
 
 from __future__ import annotations
 
 import struct
 
-MAGIC = b"DCRING3\n"
-OLDER_MAGICS = b"DCRING2\n", b"DCRING1\n"
-"""Of rings without ``ENDS``, and without ``TIMES``: a job that began before an update still writes them."""
+MAGIC = b"DCRING2\n"
+OLDER_MAGIC = b"DCRING1\n"
+"""Of rings without ``TIMES``, which a job that began before an update still writes."""
 HEADER_BYTES = 1024
 NAMES_OFFSET = 1024
 RECORDS_OFFSET = 4096
@@ -88,9 +84,6 @@ RECORD = struct.Struct("<Q Q q B B H I f f f f f 4x d")
 MOMENTS = struct.Struct("<Q Q q B B H I 6I d")
 """The record of the kind ``TIMES``: as RECORD, with six moments for a..e."""
 
-ENDS_RECORD = struct.Struct("<Q Q q B B H I 8I")
-"""The record of the kind ``ENDS``: as RECORD, with eight durations for a..value."""
-
 WORDS = struct.Struct("<Q Q q B B H I 4Q")
 """The record of the kinds ``DETAIL`` and ``CHECK``: as RECORD, with four words for a..value."""
 
@@ -104,15 +97,12 @@ NOWHERE = 0xFFFF
 DEFAULT_CAPACITY = 16384
 """Records in a ring (1 MiB): 27 minutes at 10 steps a second, 16 seconds at 1,000."""
 
-STEP, METRIC, PHASE, LOSS, DETAIL, CHECK, WAIT, BATCH, TIMES, ENDS = range(1, 11)
+STEP, METRIC, PHASE, LOSS, DETAIL, CHECK, WAIT, BATCH, TIMES = 1, 2, 3, 4, 5, 6, 7, 8, 9
 
 SKIPPED = 1
 """The optimizer did not run in this step (a GradScaler found infinities)."""
 MICRO = 2
 """More than one backward ran in this step (gradient accumulation, several losses)."""
-
-CLOSED = 1
-"""Flag of ``ENDS``: no step is added to the record any more."""
 
 HAS_PARAMETERS, HAS_STATE, HAS_BATCH = 1, 2, 4
 """Flags of a ``CHECK``: which of its words hold a checksum."""

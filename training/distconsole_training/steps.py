@@ -226,10 +226,6 @@ class Steps:
             self._bare_before, self._previous_passed_over = False, 0
             self._sources = ()
 
-    def lack_times(self) -> None:
-        """Take that the events of the step so far came with 0 as their time: its parts are unknown."""
-        self._rest.unmeasured = True
-
     def finish(self) -> None:
         if self._unfinished:
             self._drop(self._unfinished)
@@ -349,7 +345,7 @@ class Steps:
         self._singles = self._singles + 1 if sums.backwards == 1 else 0
         lone = sums.backwards == 1 and not self._micro
         loss = sums.losses[0][0] if lone else self._loss(sums)
-        certain, measured = not sums.doubtful, not sums.unmeasured
+        certain = not sums.doubtful
         samples = sums.samples if sums.samples_known and certain else 0
         if sums.passed_over:
             fetched = sums.batches + sums.passed_over
@@ -379,10 +375,10 @@ class Steps:
             (MICRO if sums.backwards > 1 else 0) | (0 if self._ran else SKIPPED),
             samples,
             (ended - began) * _NS if began and certain else _NAN,
-            sums.data * _NS if sums.batches and certain and measured else _NAN,
-            sums.forward * _NS if sums.forward_known and not sums.closures and measured else _NAN,
-            sums.backward * _NS if sums.backwards and measured else _NAN,
-            sums.optimizer * _NS if self._ran and not sums.closures and measured else _NAN,
+            sums.data * _NS if sums.batches and certain else _NAN,
+            sums.forward * _NS if sums.forward_known and not sums.closures else _NAN,
+            sums.backward * _NS if sums.backwards else _NAN,
+            sums.optimizer * _NS if self._ran and not sums.closures else _NAN,
             loss,
         )
         sums.reset()
@@ -395,7 +391,7 @@ class Steps:
         waits, tell = self._waits, self._tell_waits
         if waits is None or tell is None:
             return
-        if began and not (sums.doubtful or sums.unmeasured) and waits.covers(began):
+        if began and not sums.doubtful and waits.covers(began):
             parts = sums.data_waited, sums.forward_waited, sums.backward_waited
             tell(ended, waits.between(began, ended), *parts, sums.optimizer_waited)
         waits.step_ended(ended)

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import math
 import os
 import time
 from collections.abc import Callable, Iterator
-from itertools import takewhile
 from typing import Any, NamedTuple
 
 from distconsole_agent.contract.limits import MAX_RING_CAPACITY, MAX_RINGS, READ_BYTES
@@ -46,9 +44,8 @@ UNANNOUNCED_RECORDS = 8
 
 _RECORD_BYTES = records.RECORD.size
 _OF_WORDS = (records.DETAIL, records.CHECK)
-_MAGICS = (records.MAGIC, *records.OLDER_MAGICS)
+_MAGICS = (records.MAGIC, records.OLDER_MAGIC)
 _LOWER = 0xFFFFFFFF
-_NO_PARTS = (math.nan,) * 4
 _NS = 1e-9
 
 
@@ -98,24 +95,6 @@ def step_of(data: bytes, offset: int) -> Record:
     ends = ended, fetched, backward, backward_ended, ended
     seconds = [((end - begin) & _LOWER) * _NS for begin, end in zip(begins, ends)]
     return (sequence, step, ended, records.STEP, flags, name, samples, *seconds, loss)
-
-
-def _steps_of(record: Record) -> list[Record]:
-    """Return the steps in a record of the kind ``ENDS``, of the kind ``STEP``: their parts and loss are unknown."""
-    sequence, first, ended, _, _, _, samples, *spent = record
-    steps: list[Record] = []
-    for step, nanoseconds in enumerate(takewhile(bool, spent), first):
-        ended += nanoseconds
-        seconds = nanoseconds * _NS
-        steps.append(
-            (sequence, step, ended, records.STEP, 0, 0, samples, seconds, *_NO_PARTS, math.nan)
-        )
-    return steps
-
-
-def _is_open(record: Record) -> bool:
-    """Return True if a record of the kind ``ENDS`` still takes steps."""
-    return not (record[4] & records.CLOSED or all(record[7 : 7 + record[5]]))
 
 
 def read_headers(folder: str, enclosed: str | None = None) -> Iterator[tuple[str, Header]]:
@@ -223,8 +202,6 @@ class Ring:
                 taken[number] = records.WORDS.unpack_from(data, number * _RECORD_BYTES)
             elif record[3] == records.TIMES:
                 taken[number] = step_of(data, number * _RECORD_BYTES)
-            elif record[3] == records.ENDS:
-                taken[number] = records.ENDS_RECORD.unpack_from(data, number * _RECORD_BYTES)
         # The record with index i is being overwritten from the moment that i + capacity is next.
         safe_from = self.refresh().written - capacity + 1
         return self._accept(taken, safe_from, final=final)
@@ -249,12 +226,7 @@ class Ring:
         for record in taken:
             sequence = record[0]
             if sequence == self.index + 1 and self.index >= safe_from:
-                if record[3] != records.ENDS:
-                    good.append(record)
-                elif final or not _is_open(record) or self._is_overdue():
-                    good += _steps_of(record)
-                else:
-                    break
+                good.append(record)
             else:
                 overwritten = sequence > self.index + 1 or self.index < safe_from
                 missing = self.index < announced and (final or self._is_overdue())

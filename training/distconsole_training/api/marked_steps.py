@@ -70,11 +70,10 @@ def mark_step(samples: int = 0) -> MarkedStep:
 
 def _find_emit() -> Emit:
     """Return the function that takes the step that begins; the hook emits none of its own within it."""
+    process.marked_step = process.last_step + 1
     patches = sys.modules.get("distconsole_training.torch_hook.torch_patches")
     watching = getattr(patches, "watching", ())
-    emit: Emit = watching[0].leave_to_script() if watching else write_step
-    process.marked_step = process.last_step + 1
-    return emit
+    return watching[0].leave_to_script() if watching else write_step
 
 
 def _write_step(emit: Emit, ended: int, spent: int, parts: dict[str, int], samples: Any) -> None:

@@ -39,11 +39,8 @@ def _drop(*_step: Any) -> None:
 
 
 class _OtherThread(threading.local):
-    def __init__(self, emit: Emit, stepping_calls: Callable[[], int], fast: FastPath) -> None:
+    def __init__(self, emit: Emit, stepping_calls: Callable[[], int]) -> None:
         self.steps = Steps(emit, stepping_calls)
-        if get_ident() != fast.thread:
-            # Events of quiet steps are taken without a look at the thread.
-            fast.resting_until = sys.maxsize
 
 
 class TorchSteps:
@@ -58,7 +55,7 @@ class TorchSteps:
     def __init__(self, torch: Any, emit: Emit | None = None) -> None:
         self._emit = emit or write_step
         self._taken_by: Emit | None = None
-        self.reader = ScalarReader(torch, lambda: self.fast.last_step + 1)
+        self.reader = ScalarReader(torch, lambda: process.last_step + 1)
         self._step_code = _code_of_step()
         self._repeats = torch.optim.LBFGS
         self._queue = torch.autograd.Variable._execution_engine.queue_callback
@@ -66,7 +63,7 @@ class TorchSteps:
         self._done = self.waits.own_is_done
         self._asked: Any = None
         self.fast = FastPath(self._first_steps(), self._emit)
-        self._others = _OtherThread(self._emit, self._stepping_calls, self.fast)
+        self._others = _OtherThread(self._emit, self._stepping_calls)
         self._in_backward: Steps | None = None
         self.scales = False
         self.look: Callable[[Any, Any], None] | None = None
@@ -76,24 +73,23 @@ class TorchSteps:
     def forget(self) -> None:
         self.waits.begin_again()
         self.fast.__init__(self._first_steps(), self._emit)  # type: ignore[misc]
-        self._others = _OtherThread(self._emit, self._stepping_calls, self.fast)
+        self._others = _OtherThread(self._emit, self._stepping_calls)
         self._in_backward = None
 
     def leave_to_script(self) -> Emit:
         """Emit no step any more, as the script marks its own; return the function that takes those."""
         if self._taken_by is None:
-            self._steps()
             self._taken_by, self._emit = self._emit, _drop
             self.forget()
         return self._taken_by
 
     def next_step(self) -> int:
         """Return the index of the step that a batch arriving now most likely belongs to."""
-        return self.fast.last_step + (2 if self._is_ahead() else 1)
+        return process.last_step + (2 if self._is_ahead() else 1)
 
     def current_step(self) -> int:
         """Return the index of the step that this thread is in, or of its last one in between."""
-        return self.fast.last_step + self._is_ahead()
+        return process.last_step + self._is_ahead()
 
     def finish(self) -> None:
         """Emit the last step of the thread that ends the process."""

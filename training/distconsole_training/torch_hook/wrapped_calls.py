@@ -13,6 +13,7 @@ from itertools import repeat
 from time import monotonic_ns
 from types import MethodType
 
+from distconsole_training import records
 from distconsole_training.guard import count_failure, drop_this_frame
 from distconsole_training.process import process
 from distconsole_training.torch_hook.fast_path import (
@@ -30,11 +31,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from distconsole_training.steps import Steps
     from distconsole_training.torch_hook.fast_path import FastPath
     from distconsole_training.torch_hook.torch_steps import TorchSteps
     from distconsole_training.torch_hook.waits import Waits
 
 _NS = 1e-9
+_KIND = records.TIMES
+_WORDS, _FIRST = records.RECORD.size // 8, records.RECORDS_OFFSET // 8
+_WRITTEN = records.OFFSET_WRITTEN // 8
+
 _BACKWARD_TAKES = (
     *("tensors", "grad_tensors", "retain_graph"),
     *("create_graph", "grad_variables", "inputs"),
@@ -61,14 +67,12 @@ class NextAndTell:
         fast = self._fast
         try:
             source = iterator._distconsole_source
-            if fast.quiet and source is fast.source and fast.place == BETWEEN:
-                fast.place = FETCHING
-                return MethodType(self._original, iterator)
-            left = source.full_until - iterator._num_yielded - 2
+            may_be_fast = iterator._num_yielded + 1 < source.full_until
         except AttributeError:
-            source, left = None, -1
-        if left >= 0 and fast.place == BETWEEN and get_ident() == fast.thread:
-            fast.place, fast.source, fast.left = FETCHING, source, left
+            source, may_be_fast = None, False
+        if may_be_fast and fast.place == BETWEEN and get_ident() == fast.thread:
+            fast.place = FETCHING
+            fast.source = source
             fast.fetch_began = monotonic_ns()
         elif self._began(iterator) is None:
             return MethodType(self._original, iterator)
@@ -120,16 +124,8 @@ def _known_backward(
         grad_variables: Any = None,
         inputs: Any = None,
     ) -> Any:
-        steps = fast.steps
-        if (
-            fast.quiet
-            and fast.place == FETCHING
-            and get_ident() == fast.thread
-            and grad_tensors is None
-        ):
-            fast.place = IN_BACKWARD
-        elif fast.place == FETCHED and grad_tensors is None and get_ident() == fast.thread:
-            now = monotonic_ns()
+        now = monotonic_ns()
+        if fast.place == FETCHED and grad_tensors is None and get_ident() == fast.thread:
             try:
                 # ``read``'s work for nearly every loss on a CPU.
                 if (
@@ -148,6 +144,7 @@ def _known_backward(
                 count_failure(error)
             fast.place = IN_BACKWARD
             fast.backward_began = now
+            steps: Steps | None = fast.steps
         else:
             steps = began(tensors, grad_tensors)
         try:
@@ -160,8 +157,7 @@ def _known_backward(
             raise
         if fast.place == IN_BACKWARD and steps is fast.steps:
             fast.place = BACKWARD_DONE
-            if not fast.quiet:
-                fast.backward_ended = monotonic_ns()
+            fast.backward_ended = monotonic_ns()
         else:
             ended(steps, False)
         return result
@@ -196,15 +192,15 @@ def hook_before_step(watch: TorchSteps) -> Callable[..., None]:
         # In a compiled step this is a constant, and nothing of ours is left in its graph.
         if is_compiling():
             return
-        if fast.place == BACKWARD_DONE and fast.optimizer == id(optimizer):
-            if fast.quiet:
-                fast.place = STEPPING
-                return
-            if get_ident() == fast.thread:
-                fast.place = STEPPING
-                fast.optimizer_began = monotonic_ns()
-                return
-        began(optimizer)
+        if (
+            fast.place == BACKWARD_DONE
+            and fast.optimizer == id(optimizer)
+            and get_ident() == fast.thread
+        ):
+            fast.place = STEPPING
+            fast.optimizer_began = monotonic_ns()
+        else:
+            began(optimizer)
 
     return before_step
 
@@ -223,27 +219,36 @@ def hook_after_step(watch: TorchSteps) -> Callable[..., None]:
             return
         try:
             now = monotonic_ns()
-            if fast.quiet:
-                at = fast.at
-                if at < fast.end and now < fast.until:
-                    fast.shorts[at] = now - fast.previous_end
-                    fast.at = at = at + 1
-                    fast.previous_end, fast.place = now, BETWEEN
-                    fast.quiet = at < fast.end or fast.run > 0
-                else:
-                    fast.begin_record(now)
+            step_began, loss, recorder = fast.previous_end, fast.loss, fast.recorder
+            fast.previous_end, fast.place = now, BETWEEN
+            if now >= waits.due or recorder is None or type(loss) is not float or loss != loss:
+                _end_step(fast, waits, now, step_began)
                 return
-            _end_step(fast, waits, now)
+            process.last_step = step = next(process.steps)
+            sequence = next(recorder.sequences)
+            words, halves = recorder.words, recorder.halves
+            at = _FIRST + (sequence - 1) % recorder.capacity * _WORDS
+            words[at + 1] = step
+            words[at + 2] = now
+            words[at + 3] = _KIND + (fast.source.full << 32)
+            # Each moment takes the upper half of the one before it, and the loss that of the last.
+            words[at + 4] = step_began
+            halves[at + 4] = fast.fetch_began
+            words[at + 5] = fast.fetched
+            halves[at + 5] = fast.backward_began
+            words[at + 6] = fast.backward_ended
+            halves[at + 6] = fast.optimizer_began
+            recorder.doubles[at + 7] = loss
+            words[at] = words[_WRITTEN] = sequence
         except Exception as error:  # noqa: BLE001 - the guard of this package
             count_failure(error)
 
     return after_step
 
 
-def _end_step(fast: FastPath, waits: Waits, now: int) -> None:
-    """End a step that was measured."""
-    step_began, fetched, backward_began = fast.previous_end, fast.fetched, fast.backward_began
-    fast.previous_end, fast.place = now, BETWEEN
+def _end_step(fast: FastPath, waits: Waits, now: int, step_began: int) -> None:
+    """End a step whose loss is still on its device, or after which other work is due."""
+    fetched, backward_began = fast.fetched, fast.backward_began
     fast.emit(
         now,
         0,
@@ -255,7 +260,6 @@ def _end_step(fast: FastPath, waits: Waits, now: int) -> None:
         (now - fast.optimizer_began) * _NS,
         fast.loss,
     )
-    fast.measure(process.last_step, now - step_began)
     if now >= waits.due:
         waits.step_ended(now)
     if waits.looks or process.wanted < 0:

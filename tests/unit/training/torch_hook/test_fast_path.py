@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import random
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -177,7 +175,6 @@ def test_an_ordinary_step_is_written_as_every_other_is(
 ) -> None:
     monkeypatch.setattr(waits, "PERIOD_NS", 200)
     monkeypatch.setattr(waits, "LATE_NS", 0)
-    monkeypatch.setattr(fast_path, "NEAR_NS", 0)
     script, other = Script(), Script()
     for each in (script, other) if grouped else ():
         each.watch.waits.begin()
@@ -188,89 +185,6 @@ def test_an_ordinary_step_is_written_as_every_other_is(
     assert len(set(short_way)) == 31
     assert (records.WAIT in dict(short_way)) is grouped
     assert records.STEP in dict(short_way)
-
-
-def steps_of(
-    folder: Path, script: Script, monkeypatch: pytest.MonkeyPatch, play: Callable[[Script], object]
-) -> list[Any]:
-    """Return the steps in the ring after ``play``, in the order in which they were made."""
-    folder.mkdir()
-    process = Process()
-    for home in (fast_path, wrapped_calls, step_records, waits, torch_steps):
-        monkeypatch.setattr(home, "process", process)
-    for home in (wrapped_calls, torch_steps, waits):
-        monkeypatch.setattr(home, "monotonic_ns", lambda: script.now)
-    script.watch.forget()
-    process.made = recorder = Recorder(str(folder), Identity(0, 0, 1), 1, 1)
-    play(script)
-    script.watch.finish()
-    with contextlib.closing(Ring(recorder.path)) as ring:
-        found = ring.read(final=True)
-    assert script.watch.fast.last_step == process.last_step
-    recorder.close()
-    return [each[1:] for each in found if each[3] == records.STEP]
-
-
-def known(steps: list[Any], field: int) -> list[Any]:
-    return [each[field] for each in steps if each[field] == each[field]]
-
-
-def test_of_quiet_steps_number_time_and_samples_are_exact(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def play(script: Script) -> None:
-        for number in range(2000):
-            script.now += 300_000 + number % 7
-            script.fetches(1)
-            script.now += 11
-            script.backs(number / 8)
-            script.now += 5
-            script.steps(7)
-
-    monkeypatch.setattr(fast_path, "RESTING_STEPS", 100)
-    quiet = steps_of(tmp_path / "quiet", Script(), monkeypatch, play)
-    monkeypatch.setattr(FastPath, "enter", lambda _: None)
-    measured = steps_of(tmp_path / "measured", Script(), monkeypatch, play)
-    assert [each[0] for each in quiet] == list(range(2000))
-    for one, other in zip(quiet, measured, strict=True):
-        assert one[:6] == other[:6]
-        assert one[6] == pytest.approx(other[6], rel=1e-6)
-        assert all(map(is_same_or_unknown, one[7:], other[7:]))
-    # An epoch is five batches, the first and the last two of which are always measured.
-    assert 800 < len(known(quiet, 7)) < 1999
-    assert len(known(quiet, 11)) == len(known(quiet, 8)) == len(known(quiet, 7))
-
-
-def is_same_or_unknown(value: float, other: float) -> bool:
-    return value != value or value == pytest.approx(other, rel=1e-6, abs=1e-12)
-
-
-def test_an_odd_event_among_quiet_steps_makes_nothing_false(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def play(seed: int, script: Script) -> None:
-        script.batches = {
-            source: iter(DataLoader(torch.zeros(4000, 1), batch_size=3 + source))
-            for source in (1, 2)
-        }
-        script.play(seed)
-
-    monkeypatch.setattr(fast_path, "RESTING_STEPS", 1)
-    unknown = 0
-    for seed in range(30):
-        each = partial(play, seed)
-        quiet = steps_of(tmp_path / f"quiet{seed}", Script(), monkeypatch, each)
-        with monkeypatch.context() as patch:
-            patch.setattr(FastPath, "enter", lambda _: None)
-            measured = steps_of(tmp_path / f"measured{seed}", Script(), patch, each)
-        assert len(measured) > 150
-        assert [each[0] for each in quiet] == list(range(len(measured)))
-        for one, other in zip(quiet, measured, strict=True):
-            assert one[1] == other[1]
-            assert one[5] in (0, other[5])
-            assert all(map(is_same_or_unknown, one[6:], other[6:])), (one, other)
-        unknown += len(known(measured, 7)) - len(known(quiet, 7))
-    assert unknown > 500
 
 
 @pytest.mark.parametrize("takes_more", [False, True])
