@@ -181,6 +181,7 @@ def parse_spec(raw: object) -> RunSpec:
     least, most = LOST_AFTER_BOUNDS
     return spec._replace(
         setup=spec.setup or None,
+        workdir=spec.workdir or None,
         rings=spec.rings or None,
         hook=spec.hook or None,
         grace=clamp_grace(spec.grace),

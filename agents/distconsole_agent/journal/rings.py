@@ -250,6 +250,8 @@ class Ring:
         if len(data) < records.HEADER.size:
             raise ValueError("too short for a ring")
         header = Header(*records.HEADER.unpack(data))
+        if header.magic not in _MAGICS and header.magic.startswith(records.MAGIC[:6]):
+            raise OSError(errno.EPROTONOSUPPORT, "another version of distconsole wrote it")
         if header.magic not in _MAGICS or header.record_bytes != _RECORD_BYTES:
             raise ValueError("not a ring")
         if not 0 < header.capacity <= MAX_RING_CAPACITY or not 0 <= header.written < 1 << 62:

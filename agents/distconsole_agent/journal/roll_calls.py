@@ -160,9 +160,12 @@ class RollCalls:
             pid, step, at = place.pid, place.step, place.at_ns
             if at:
                 silent = self._monotonic() - at / 1e9
-        if silent is None and rank.started_ns:
+        unread = place is None and bool(self._recorders.unread)
+        if silent is None and rank.started_ns and not unread:
             silent = max(0.0, time.time() - rank.started_ns / 1e9)
         told["stage"] = self._stage(rank, step, silent, place is not None, place and place.usual)
+        if unread and told["stage"] == "starting":
+            told["stage"] = None  # its ring may have steps
         told["step"] = step
         told["silent_s"] = None if silent is None else round(silent, 2)
         told["usual_s"] = place and place.usual

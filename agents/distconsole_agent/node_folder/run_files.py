@@ -103,7 +103,7 @@ def describe(folder: str, active: ActiveRun | None) -> Values:
             "trouble": trouble_with(folder, error)[:500],
         }
     written = records.write(spec)
-    known = {name: written.get(name) for name in RUN_FIELDS}
+    known = {name: written.get(name) for name in RUN_FIELDS} | {"world_size": spec.world_size or 0}
     return {**known, "state": state, "last_seq": last_seq, "journal": writer, "trouble": None}
 
 

@@ -183,7 +183,7 @@ def rings_unread(count: int, why: str) -> RunNote:
         f"{'1 ring' if count == 1 else f'{count} rings'} cannot be read: {why}; what these "
         "processes record is not shown, until it can be; the training goes on"
     )
-    hint = "see the limits of the agent on this host: ulimit -Hn"
+    hint = "see the limits of the agent on this host (ulimit -Hn), and the versions of distconsole"
     return warn("run.rings_unread", summary, hint)
 
 

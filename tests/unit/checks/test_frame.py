@@ -140,6 +140,13 @@ def test_only_and_skip_take_groups_and_prefixes() -> None:
     assert "net.rtt" not in left
 
 
+def test_a_removed_check_may_still_be_skipped_and_is_named_where_it_is_asked_for() -> None:
+    assert select_rules(skip=("sys.backlog",)) == CATALOGUE
+    with pytest.raises(UsageError, match="no check begins with that") as refused:
+        select_rules(only=("sys.backlog",))
+    assert refused.value.hint == "this version has removed it"
+
+
 @pytest.mark.parametrize(
     ("flag", "only", "skip"), [("--only", ("nett",), ()), ("--skip", (), ("x",))]
 )

@@ -18,7 +18,7 @@ from distconsole_agent.journal.recorders import Recorders
 from distconsole_agent.journal.roll_calls import RollCalls
 from distconsole_agent.supervisor.runlog import ShimEvent
 from distconsole_agent.telemetry.sampling import Sample
-from distconsole_training.records import HEADER_CHILD
+from distconsole_training.records import HEADER_BYTES, HEADER_CHILD
 from fakes.ring_writer import RingWriter
 from fakes.shims import wait_until
 
@@ -99,6 +99,16 @@ def test_who_asks_at_once_again_gets_the_same_call_and_the_journal_has_it_once(
     stages = [(each["alive"], each["stage"], each["pid"]) for each in first]
     assert stages[2] == (False, "not_started", None)
     assert stages[0][::2] == (True, ranks.pid)
+
+
+def test_a_rank_whose_ring_cannot_be_read_is_not_called_silent(
+    ranks: Ranks, tmp_path: Path
+) -> None:
+    (tmp_path / "7.ring").write_bytes(b"DCRING9\n".ljust(HEADER_BYTES, b"\1"))
+    ranks.recorders.scan({})
+    assert list(ranks.recorders.unread.values()) == ["another version of distconsole wrote it"]
+    asked = ranks.roll.call(1.0, "asked")
+    assert [(each["stage"], each["silent_s"]) for each in asked[:2]] == [(None, None)] * 2
 
 
 def test_ranks_that_have_started_for_a_minute_are_asked_and_then_after_twice_as_long(
