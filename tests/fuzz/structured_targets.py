@@ -26,6 +26,7 @@ from distconsole.runs.diagnosis.judge import judge as diagnose
 from distconsole.runs.diagnosis.roll import Roll
 from distconsole.runs.reduce import RunReducer
 from distconsole_agent.contract.refusal import Refusal
+from distconsole_agent.contract.requests import AgentRequest, read_request
 from distconsole_agent.coordination import channel
 from distconsole_agent.coordination.channel import LinkError, SecretProof
 from distconsole_agent.coordination.peer import Peer
@@ -262,7 +263,8 @@ def agent_requests(asked: list[Any]) -> None:
     answers = Answers(str(sandbox() / "node"), runs, Telemetry())
     for request in asked:
         with suppress(Refusal):
-            answers.answer(json.loads(json.dumps(request)), _Nobody())
+            message = json.loads(json.dumps(request))
+            answers.answer(read_request(AgentRequest, message), _Nobody())
 
 
 class _Nobody(Asked):

@@ -81,10 +81,12 @@ store = dist.TCPStore(
 dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
 model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-for step in range(20):
+seen = torch.zeros(1)
+while not seen:
     model(torch.ones(8, 4)).square().mean().backward()
     optimizer.step()
-    dist.all_reduce(torch.ones(1))
+    seen[0] = os.path.exists(os.path.join(os.path.dirname(__file__), "go"))
+    dist.all_reduce(seen)
 print("I am rank", rank, flush=True)
 dist.barrier()
 if rank == 0:
@@ -97,6 +99,9 @@ def test_under_single_a_rank_has_the_number_of_its_process_group(
 ) -> None:
     request = Run(write_script(tmp_path, OWN_NUMBERS), launcher=LauncherName.SINGLE)
     with Operator(request, standing_sessions) as run:
+        for place in (("node1", 1), ("node2", 0)):
+            run.see(Window, lambda window, place=place: (window.host, window.rank) == place, 150)
+        (tmp_path / "go").touch()
         end = run.end(150)
         run.finish()
     assert end.first_failure is not UNSET

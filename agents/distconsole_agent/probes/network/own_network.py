@@ -31,6 +31,7 @@ def look(_seconds: float, *, peers: Sequence[str] = ()) -> dict[str, object]:
     addresses = local_addresses()
     names = sorted({entry["iface"] for entry in addresses} | set(entries_of(_SYS)))
     return {
+        "namespace": os.readlink("/proc/self/ns/net"),
         "addresses": addresses,
         "interfaces": {name: _interface(name) for name in names},
         "routes": {peer: _source_towards(peer) for peer in peers[:MAX_PEERS]},

@@ -50,9 +50,10 @@ class NetInterface(Facts, frozen=True, kw_only=True):
 
 
 class NetFacts(Facts, frozen=True, kw_only=True):
-    """Interfaces, and by peer address the source address towards it."""
+    """Interfaces, and by peer address the source address towards it; ``namespace`` is the kernel's name of theirs."""
 
     group: ClassVar[str] = "net"
+    namespace: str = ""
     addresses: tuple[NetAddress, ...] = ()
     interfaces: dict[str, NetInterface] = msgspec.field(default_factory=dict)
     routes: dict[str, str | None] = msgspec.field(default_factory=dict)
