@@ -51,5 +51,10 @@ def perform(
 
 def operation_of(verb: Verb) -> Callable[..., Iterator[Event]]:
     module, _, name = verb.operation.rpartition(".")
-    found: Any = getattr(import_module(f"distconsole.operations.{module}"), name)
+    try:
+        found: Any = getattr(import_module(f"distconsole.operations.{module}"), name)
+    except RuntimeError as error:  # before Python 3.12 a class that is made wraps Ctrl-C
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            raise error.__cause__ from None
+        raise
     return found  # type: ignore[no-any-return]
