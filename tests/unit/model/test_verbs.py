@@ -108,3 +108,14 @@ KEPT = Where(hosts="a,b", ssh_config="/etc/ours", python="/opt/python")
 def test_only_what_differs_is_said_again_and_means_the_same(where: Where, said: Where) -> None:
     assert where.beyond(KEPT) == said
     assert said.over(KEPT) == where
+
+
+def test_ctrl_c_while_a_verb_is_loaded_is_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before Python 3.12 a class that is being made raises a RuntimeError of what a signal raised."""
+
+    def interrupted(_name: str) -> None:
+        raise RuntimeError("Error calling __set_name__") from KeyboardInterrupt()
+
+    monkeypatch.setattr(sys.modules[operation_of.__module__], "import_module", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        operation_of(next(iter(VERBS.values())))
