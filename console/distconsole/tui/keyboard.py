@@ -101,9 +101,8 @@ class KeyScreen(PunctualScreen):
     async def _take_early(self) -> None:
         early, self._early = self._early or [], None
         for event in early:
-            await self.app.on_event(
-                event
-            )  # which keeps it once more if the one before wants a view
+            # It is kept once more if the one before it wants a view.
+            await self.app.on_event(event)
 
     def focus_view(self) -> None:
         """Move the focus into the view, unless it is there already."""

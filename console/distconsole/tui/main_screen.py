@@ -156,7 +156,7 @@ class ConsoleScreen(KeyScreen):
         if not (self.session.offers or isinstance(self.request, ask.Demo | ask.Replay)):
             self.session.look_at_hosts()
         self.back_to_view()
-        self.dispatcher.prompt_verbs.begin(self._startup)
+        self.dispatcher.prompt_verbs.begin(self._startup, self.dispatcher.run_at)
         if not self._wanted:
             self.let_keys_in()
         self.app.spare_collector()

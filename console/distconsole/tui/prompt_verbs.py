@@ -35,7 +35,7 @@ from distconsole.tui.tasks import RequestTask
 from distconsole.tui.terminal.sanitize import one_line
 
 if TYPE_CHECKING:
-    from distconsole.tui.main_screen import ConsoleScreen
+    from distconsole.tui.console import Console
 
 MIN_LINE_CELLS = 24
 """Least cells of a job's line."""
@@ -43,7 +43,7 @@ SAVED_AS = "distconsole-%Y%m%d-%H%M%S.txt"
 
 
 class PromptVerbs:
-    def __init__(self, console: ConsoleScreen) -> None:
+    def __init__(self, console: Console) -> None:
         self._console = console
         self._looked = 0
         console.session.confirm = self._confirm
@@ -77,8 +77,8 @@ class PromptVerbs:
                 return False
         return True
 
-    def begin(self, startup: Path | None) -> None:
-        """Note conflicts of keys and run the start-up file's lines; the requested view stays."""
+    def begin(self, startup: Path | None, run_at: Callable[[str, str], None]) -> None:
+        """Note conflicts of keys and ``run_at`` their places the start-up file's lines; the requested view stays."""
         for told in self._console.shortcuts.keymap.told:
             self._say(told)
         if startup is None:
@@ -90,7 +90,7 @@ class PromptVerbs:
             console.session.transcript.error(error)
             return
         for number, line in lines:
-            run = partial(console.dispatcher.run_at, f"{startup}:{number}", one_line(line))
+            run = partial(run_at, f"{startup}:{number}", one_line(line))
             console.want(view, run)
         if console.session.first is not None:
             console.want(view, partial(console.show_view, view))

@@ -32,7 +32,7 @@ from distconsole.tui.views.row_order import OrderedView
 from distconsole.tui.widgets.messages import SHOWN_SECONDS
 
 if TYPE_CHECKING:
-    from distconsole.tui.main_screen import ConsoleScreen
+    from distconsole.tui.console import Console
 
 RUN_LINES = ("run", "logs")
 """Views whose search goes through the run's lines instead of the screen."""
@@ -53,7 +53,7 @@ class CommandDispatcher:
     _interrupted = float("-inf")
     """Time of the last Ctrl-C without a job to interrupt."""
 
-    def __init__(self, console: ConsoleScreen) -> None:
+    def __init__(self, console: Console) -> None:
         self._console = console
         self.prompt_verbs = PromptVerbs(console)
 

@@ -53,7 +53,7 @@ MOMENTS = {
 }
 """Words that ``at`` takes, besides times."""
 WAYS = {"toggle": "go on or stand"}
-"""Words that ``play`` takes, besides a speed."""
+"""Words that ``play`` takes."""
 
 Words = Mapping[str, str]
 """Completion -> its meaning."""
