@@ -105,6 +105,7 @@ class Answers:
             "agent_pid": os.getpid(),
             "hostname": system.nodename,
             "boot_id": boot_id(),
+            "network": os.readlink("/proc/self/ns/net"),
             "user": user_name(),
             "uid": os.getuid(),
             "python": sys.executable,
