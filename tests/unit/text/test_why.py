@@ -168,9 +168,9 @@ TABLES = (RANK_FIELDS, CHECK_FIELDS, LOAD_FIELDS, summary_fields())
 def test_the_page_has_every_field_as_the_program_has_it(fields: Fields[Any]) -> None:
     _, _, behind = PAGE.read_text().partition(f"<!-- {fields.of} -->\n")
     table = [line for line in behind.partition("\n\n")[0].splitlines() if line]
-    head = ["| field | is a | without a unit | what it is |", "|---|---|---|---|"]
+    head = ["| field | is a | meaning |", "|---|---|---|"]
     assert table == head + [
-        f"| `{each.name}` | {each.kind.value} | {each.bare or each.unit} | {each.about} |"
+        f"| `{each.name}` | {each.kind.value}{f', {unit}' if (unit := each.bare or each.unit) else ''} | {each.about} |"
         for each in fields
     ]
 
