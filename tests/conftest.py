@@ -13,12 +13,14 @@ from pathlib import Path
 import pytest
 
 from suite.environment import scrubbed
+from suite.known_agent import leave_agent
 from suite.leaks import Held, leaked_since
 from suite.obstacles import by_reason, obstacle
 from suite.outcomes import has_failed, remember
 from testbed import Testbed, missing
 
 pytest.register_assert_rewrite("suite.blame")
+Testbed.fill_cache = leave_agent
 
 SERIAL = ("testbed", "torch_ranks", "horovod", "mpi", "slurm", "benchmark")
 """Marks of tests that start whole clusters: with pytest-xdist those of a file take turns on one worker.

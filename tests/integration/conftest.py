@@ -12,6 +12,7 @@ from distconsole.config.schema import Config
 from distconsole.operations import SessionSource
 from distconsole.session import Session
 from distconsole.ssh.embedded import EmbeddedCluster
+from suite.known_agent import leave_agent
 from testbed import Testbed
 from testbed.slurm import SLURM_ENVIRONMENT, Slurm
 
@@ -19,7 +20,7 @@ from testbed.slurm import SLURM_ENVIRONMENT, Slurm
 @pytest.fixture
 def cluster(tmp_path_factory: pytest.TempPathFactory, home: Path) -> Iterator[EmbeddedCluster]:
     """Two embedded nodes: real SSH on loopback, real agents."""
-    with EmbeddedCluster(2, folder=tmp_path_factory.mktemp("e")) as embedded:
+    with nodes_with_agent(tmp_path_factory.mktemp("e")) as embedded:
         yield embedded
 
 
@@ -35,7 +36,7 @@ def standing_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedde
     """Two embedded nodes that stay up through all tests of a file which do them no harm."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
-        with EmbeddedCluster(2, folder=tmp_path_factory.mktemp("e")) as nodes:
+        with nodes_with_agent(tmp_path_factory.mktemp("e")) as nodes:
             yield nodes
 
 
@@ -66,3 +67,11 @@ def slurm(session_slurm: Slurm, nothing_left: None) -> Iterator[Slurm]:
     yield session_slurm
     if session_slurm.queue():
         session_slurm.cancel_all()
+
+
+def nodes_with_agent(folder: Path) -> EmbeddedCluster:
+    """Return two embedded nodes to be opened in ``folder``; each has the agent's file."""
+    nodes = EmbeddedCluster(2, folder=folder)
+    for name in nodes.hosts:
+        leave_agent(folder / name / "cache")
+    return nodes
