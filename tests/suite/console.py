@@ -26,7 +26,7 @@ def perform(bed: Testbed, *words: str, hosts: str | None = None) -> tuple[int, s
     """Do what a shell's words ask for in this process; return the exit code, what it printed, and what to stderr."""
     where = ("--ssh-config", str(bed.ssh_config), "--hosts", hosts or bed.names)
     with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
-        code = run([words[0], *where, *words[1:]])
+        code = run([*words[:1], *where, *words[1:]])
     return code, out.getvalue(), err.getvalue()
 
 
