@@ -13,6 +13,7 @@ from distconsole.operations import SessionSource
 from distconsole.session import Session
 from distconsole.ssh.embedded import EmbeddedCluster
 from suite.known_agent import leave_agent
+from suite.lean_torch import lean_torch
 from testbed import Testbed
 from testbed.slurm import SLURM_ENVIRONMENT, Slurm
 
@@ -75,3 +76,19 @@ def nodes_with_agent(folder: Path) -> EmbeddedCluster:
     for name in nodes.hosts:
         leave_agent(folder / name / "cache")
     return nodes
+
+
+@pytest.fixture(scope="session")
+def lean(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Variables with which Python imports a lean torch, also in ranks whose program is no test's."""
+    return lean_torch(tmp_path_factory.mktemp("lean"))
+
+
+@pytest.fixture
+def lean_bed(healed_bed: Testbed, lean: dict[str, str]) -> Testbed:
+    """The two hosts of ``healed_bed``, with these variables until they are switched off."""
+    for host in healed_bed.hosts:
+        if lean.items() - host.environment().items():
+            host.set_environment(lean)
+            host.forget_environment()
+    return healed_bed
