@@ -16,7 +16,7 @@ CHECKS_PAGE = PAGE.with_name("checks.md")
 WIDTH = "80"
 HEAD = """# Command line
 
-What `--help` prints, made of the grammar by `make pages`. What an earlier verb explains in the same words is only named here, under "As above".
+The `--help` of each verb, by `make pages`. "As above" names the options that an earlier verb explains in the same words.
 Options of hosts stand before or behind the verb. Every option is a key of [distconsole.toml](configuration.md).
 [Exit codes](json-events.md#exit-codes), [environment](configuration.md#environment-variables).
 """
@@ -36,6 +36,8 @@ def _help(explained: set[str], *verb: str) -> str:
     assert isinstance(shown, ask.ShowHelp)
     kept, named = [], []
     for section in shown.text.rstrip().split("\n\n"):
+        if section.startswith("Exit codes:"):
+            continue
         title, *rows = re.split(r"\n  (?=[-\d]|N  )", section)
         new = [row for row in rows if " ".join(row.split()) not in explained]
         if new or not rows:
