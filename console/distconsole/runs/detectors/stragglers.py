@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf, isnan, nan
 from operator import attrgetter
 from statistics import median, mode
@@ -326,7 +326,7 @@ def _lags(began: Mapping[int, Record], fresh: Mapping[int, Known], rank: int) ->
     if not others:
         return False
     made, own = [there.step - here[1] for here, there in others], last.step - first_step
-    if max(made) - own < pace.BEHIND_STEPS:
+    if median(made) - own < pace.BEHIND_STEPS:
         return False  # as nearly always
     behind = median(
         steps
