@@ -48,7 +48,7 @@ from distconsole.runs.detectors.verify import SyncWatch
 from distconsole.runs.detectors.worlds import SplitWatch, WorldWatch
 from distconsole.runs.logs.printed import PrintedLosses
 from distconsole.runs.points import NotFiniteWatch, Point, PointReducer
-from distconsole.runs.rank_view import LIVING
+from distconsole.runs.rank_view import LIVING, RankView
 from distconsole.runs.samples import load_events, waited_of, window_event
 from distconsole.runs.timeline import RunTimeline
 
@@ -109,13 +109,14 @@ class RunReducer:
         """Host and number in the plan -> the number that its process group gave; the plan's of a rank that ended without."""
         self._unblamed: FirstFailure | None = None
         self._judged_at = 0.0
-        self._restart = 0
+        self._restart, self._last_step = 0, -1
         self._restarts: dict[str, int] = {}
         """Host -> the attempt that its journal has come to."""
-        self._last_step = -1
         self._bases = {0: 0}
         """Attempt -> offset of its steps, which each process counts from 0, in windows."""
         self._started: float | None = None
+        self._summed: dict[int, tuple[str, RankView, int]] = {}
+        """Rank -> its host, its view and the offset of its steps, while only windows are summed up."""
 
     @property
     def waiting(self) -> frozenset[str]:
@@ -127,6 +128,7 @@ class RunReducer:
 
     def feed(self, host: str, entry: frames.JournalEntry, t: float) -> Iterator[RunEvents]:
         """Return the events of the next ``entry`` of the journal of ``host``; ``t`` in UNIX seconds on the console's clock."""
+        self._summed.clear()
         if self.ended is not None and not (host in self._lost and isinstance(entry, LATE)):
             return iter(())
         self._started = t if self._started is None else min(self._started, t)
@@ -336,20 +338,13 @@ class RunReducer:
         """
         if not isinstance(entry, frames.WindowEntry):
             return self.feed(host, entry, t)
-        view = timeline.ranks.get(entry.rank)
-        if (
-            view is None
-            or view.batches
-            or entry.batches
-            or self._ranks.hosts.get(entry.rank) != host
-            or self._lost
-            or self.ended is not None
-            or self._not_finite.waits
-            or not self._is_current(host)
-            or not self._all_ranks.saw(entry)
-        ):
+        known_on, view, base = self._summed.get(entry.rank) or self._known(host, entry, timeline)
+        if known_on != host or view is None or entry.batches or not self._all_ranks.saw(entry):
             return self.feed(host, entry, t)
-        step, waited = self._step_of(host, entry), waited_of(entry.waited_ms)
+        step, waited = entry.step, entry.waited_ms and waited_of(entry.waited_ms)
+        if step >= 0:
+            step += base
+            self._last_step = max(self._last_step, step)
         timeline.sum_up(view, entry, step, waited)
         events: Iterable[RunEvents] = ()
         if entry.points:
@@ -362,6 +357,25 @@ class RunReducer:
             if slow:
                 events = chain(events, self._slow(slow, t))
         return events
+
+    def _known(
+        self, host: str, entry: frames.WindowEntry, timeline: RunTimeline
+    ) -> tuple[str, RankView | None, int]:
+        """Return a rank's host, view and offset of its steps, until something else is fed; no view if it has to be, too."""
+        view = timeline.ranks.get(entry.rank)
+        if (
+            view is None
+            or view.batches
+            or self._ranks.hosts.get(entry.rank) != host
+            or self._lost
+            or self.ended is not None
+            or self._not_finite.waits
+            or not self._is_current(host)
+        ):
+            return host, None, 0
+        known = host, view, self._bases.get(self._restart, 0)
+        self._summed[entry.rank] = known
+        return known
 
     def _slow(self, stragglers: list[Straggler], t: float) -> Iterator[RunFinding]:
         for straggler in stragglers:
