@@ -32,4 +32,4 @@ compiler.graph_break = compiler.clear_lru_cache = lambda: None
 compiler.utils = compiler.trace_rules = compiler
 compiler.get_optimize_ddp_mode = lambda: "ddp_optimizer"
 """
-"""The head of a script; the ranks of torch's launcher in ``test_every_launcher`` have the whole of torch."""
+"""The head of a script; ranks with the whole of torch are in ``test_run_demo`` and ``tests/hook``."""
