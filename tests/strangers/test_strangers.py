@@ -6,7 +6,8 @@ A file has
 * ``needs``: marks of pytest beside ``testbed``, such as ``torch_ranks``;
 * ``alone``: it reaches no host, and needs no bed;
 * ``files``: path and text of each file in the folder where the command is typed; one that begins with ``#!``
-  and whose name says nothing may be executed. The hosts see the folder under the same path;
+  and whose name says nothing may be executed. The hosts see the folder under the same path, and in it a module
+  ``lean_torch``, which a script imports before torch where what it leaves out does not matter;
 * ``home``: the same in the person's home; ``ssh_config`` stands in ``.ssh/config`` before what the bed says of its hosts;
 * ``nodes``: by host (``all``: each) the files of its home there; ``prepare`` and ``on_nodes``: lines of bash that are
   run before, in the folder and in each node's home;
@@ -31,6 +32,8 @@ from typing import IO, Any
 import pytest
 import yaml
 
+from suite.lean_torch import LEAN_TORCH
+from suite.remains import names as names_in
 from testbed import HOME, Testbed
 
 CASES = {
@@ -73,7 +76,7 @@ def lay_out(folder: Path, files: dict[str, str]) -> None:
 def prepare(
     case: dict[str, Any], bed: Testbed | None, folder: Path, home: Path, fill: Any
 ) -> None:
-    lay_out(folder, case.get("files", {}))
+    lay_out(folder, {"lean_torch.py": LEAN_TORCH, **case.get("files", {})})
     lay_out(home, {name: fill(text) for name, text in case.get("home", {}).items()})
     if bed is not None:
         config = f"{fill(case.get('ssh_config', ''))}\nMatch all\n{bed.ssh_config.read_text()}"
@@ -98,8 +101,13 @@ def names(*, alone: bool) -> list[Any]:
 
 @pytest.mark.parametrize("name", names(alone=False))
 @pytest.mark.testbed
-def test_a_stranger_is_helped(name: str, bed: Testbed, tmp_path: Path, home: Path) -> None:
-    try_case(name, bed, tmp_path, home)
+def test_a_stranger_is_helped(
+    name: str, standing_bed: Testbed, tmp_path: Path, home: Path
+) -> None:
+    try_case(name, standing_bed, tmp_path, home)
+    runs = [host.path(f"/tmp/distconsole-{os.geteuid()}/runs") for host in standing_bed.hosts]
+    if CASES[name].keys() & {"nodes", "on_nodes"} or any(names_in(folder) for folder in runs):
+        standing_bed.reset()
 
 
 @pytest.mark.parametrize("name", names(alone=True))

@@ -184,7 +184,8 @@ MAIN = '\nif __name__ == "__main__":  # Python 3.14 starts workers by forkserver
 ENV = LEAN_TORCH + GLOO + MAIN
 
 DDP = (
-    GLOO
+    LEAN_TORCH
+    + GLOO
     + """
 def wrap(model):
     model = torch.nn.parallel.DistributedDataParallel(model)
@@ -192,11 +193,11 @@ def wrap(model):
 """
     + MAIN
 )
-"""One launcher's ranks are wrapped as most are, and have the whole of torch."""
+"""One launcher's ranks are wrapped as most are."""
 
 SPAWN = (
     LEAN_TORCH
-    + GLOO
+    + GLOO.replace("num_workers=1", "num_workers=0")  # which a spawned rank spawns, with a torch each
     + """
 import torch.multiprocessing as mp
 
