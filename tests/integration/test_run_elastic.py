@@ -15,24 +15,35 @@ from distconsole.model.run_events import EndState, LogLine, RankChanged, RankSta
 from distconsole.operations import SessionSource
 from distconsole.session import open_session
 from suite.driving import Operator
-from suite.lean_torch import LEAN_TORCH
+from suite.lean_torch import LEAN_TORCH, lean_torchrun
 from testbed import Testbed
 from testbed.keeper import wait_for
 
 ROUND_SECONDS = 150.0
 """Generous: torchrun alone waits 19 s for a node that is gone, and then all ranks import torch."""
 
-ROUNDS = f"""{LEAN_TORCH}
-import os, pathlib, time
+ROUNDS = f"""
+import os, pathlib, sys, time
+
+rank, world, again = (
+    int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT")
+)
+enough = pathlib.Path(sys.argv[1])
+if again == 0:
+    print(f"rank {{rank}} of {{world}}, restart 0", flush=True)
+    raised = enough.with_name("raised")
+    if rank == world - 1:
+        raised.touch()
+        raise ValueError("only once")
+    while not raised.exists():
+        time.sleep(0.02)
+    time.sleep(0.2)
+    raise RuntimeError("Connection closed by peer")  # as a collective of Gloo
+{LEAN_TORCH}
 import torch.distributed as dist
 
 dist.init_process_group("gloo")
-rank, world = dist.get_rank(), dist.get_world_size()
-again = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
 print(f"rank {{rank}} of {{world}}, restart {{again}}", flush=True)
-if rank == world - 1 and again == 0:
-    raise ValueError("only once")
-enough = pathlib.Path(sys.argv[1])
 more = torch.ones(1)
 while more:
     more.fill_(not enough.exists())
@@ -62,6 +73,7 @@ def test_a_job_goes_on_after_a_failure_and_without_a_host_that_is_lost(tmp_path:
             script(tmp_path),
             (str(enough),),
             where=Where(hosts=bed.names, ssh_config=str(bed.ssh_config)),
+            env=lean_torchrun(tmp_path),
             nnodes="2:4",
             max_restarts=2,
         )
@@ -95,6 +107,7 @@ def test_a_rank_that_raises_ends_a_job_that_may_not_begin_again(
     request = Run(
         script(tmp_path),
         (str(tmp_path / "never"),),
+        env=lean_torchrun(tmp_path),
         nproc="1",
         nnodes="1:2",
         launcher=LauncherName.TORCHRUN,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from distconsole.model.requests import LauncherName, Run
 from distconsole.model.run_events import LogLine
 from distconsole.operations import SessionSource
 from suite.driving import Operator, write_script
-from suite.lean_torch import LEAN_TORCH
+from suite.lean_torch import LEAN_TORCH, lean_torchrun
 
 pytestmark = pytest.mark.torch_ranks
 
@@ -38,6 +39,7 @@ def test_lines_of_torchruns_ranks_have_their_rank(
 ) -> None:
     before = left_by_torchrun()
     request = Run(write_script(tmp_path, SPEAK), nproc="2", launcher=LauncherName.TORCHRUN)
+    request = replace(request, env=lean_torchrun(tmp_path))
     with Operator(request, standing_sessions) as run:
         assert run.end(150).exit_code == 0, run.lines()
     for rank in range(4):

@@ -6,7 +6,11 @@ export and tensors without data need, and Python looks for cycles among torch's 
 again when it ends.
 """
 
-LEAN_TORCH = """
+from __future__ import annotations
+
+from pathlib import Path
+
+ABSENT = """
 import gc, sys, types
 
 class Absent(types.ModuleType):
@@ -20,6 +24,9 @@ class Absent(types.ModuleType):
 gc.disable()
 for name in ("_meta_registrations", "distributed._meta_registrations", "export"):
     sys.modules["torch." + name] = Absent("torch." + name)
+"""
+
+LEAN_TORCH = f"""{ABSENT}
 import torch
 if hasattr(torch._C, "_set_generator_metaclass"):  # which what is left out does, and without which there is no Generator
     from torch._opaque_base import OpaqueBaseMeta
@@ -33,3 +40,16 @@ compiler.utils = compiler.trace_rules = compiler
 compiler.get_optimize_ddp_mode = lambda: "ddp_optimizer"
 """
 """The head of a script; the ranks of torch's launcher in ``test_every_launcher`` have the whole of torch."""
+
+SITE = f"""{ABSENT}
+import atexit
+atexit.register(gc.freeze)
+"""
+
+
+def lean_torchrun(folder: Path) -> tuple[tuple[str, str], ...]:
+    """Return the variable by which a torchrun costs half: it starts ranks, and uses none of what it imports."""
+    site = folder / "lean"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(SITE)
+    return (("PYTHONPATH", str(site)),)
