@@ -12,7 +12,7 @@ from distconsole.model.requests import LauncherName, Run, Where
 from distconsole.model.run_events import EndState, LogLine, RunFinding, RunRestarted
 from distconsole.session import open_session
 from suite.driving import Operator, write_script
-from suite.lean_torch import LEAN_TORCH, lean_torchrun
+from suite.lean_torch import LEAN_TORCH
 from suite.remains import gone
 from testbed import Testbed
 from testbed.slurm import Slurm
@@ -118,11 +118,11 @@ def request(
     "hosts", ["node1:1,node2:1", pytest.param("node1:2", marks=pytest.mark.campaign)]
 )
 def test_torchruns_meet_anew_once_every_old_rank_has_ended(
-    standing_bed: Testbed, tmp_path: Path, hosts: str
+    standing_bed: Testbed, tmp_path: Path, hosts: str, lean: dict[str, str]
 ) -> None:
     words = (str(tmp_path),)
     asked = request(tmp_path, TORCHRUN, standing_bed, LauncherName.TORCHRUN, words, hosts)
-    asked = replace(asked, env=lean_torchrun(tmp_path))
+    asked = replace(asked, env=tuple(lean.items()))
     assert followed(asked) == [f"attempt {n} of 3 sums to 11" for n in range(2)]
     assert not gone(*standing_bed.hosts)
 

@@ -15,7 +15,7 @@ from distconsole.model.run_events import EndState, LogLine, RankChanged, RankSta
 from distconsole.operations import SessionSource
 from distconsole.session import open_session
 from suite.driving import Operator
-from suite.lean_torch import LEAN_TORCH, lean_torchrun
+from suite.lean_torch import LEAN_TORCH
 from testbed import Testbed
 from testbed.keeper import wait_for
 
@@ -65,7 +65,9 @@ def says(line: str) -> Callable[[LogLine], bool]:
 
 @pytest.mark.testbed
 @pytest.mark.torch_ranks
-def test_a_job_goes_on_after_a_failure_and_without_a_host_that_is_lost(tmp_path: Path) -> None:
+def test_a_job_goes_on_after_a_failure_and_without_a_host_that_is_lost(
+    tmp_path: Path, lean: dict[str, str]
+) -> None:
     enough = tmp_path / "enough"
     with Testbed(4) as bed:
         bed.hosts[3].stop_sshd()
@@ -73,7 +75,7 @@ def test_a_job_goes_on_after_a_failure_and_without_a_host_that_is_lost(tmp_path:
             script(tmp_path),
             (str(enough),),
             where=Where(hosts=bed.names, ssh_config=str(bed.ssh_config)),
-            env=lean_torchrun(tmp_path),
+            env=tuple(lean.items()),
             nnodes="2:4",
             max_restarts=2,
         )
@@ -102,12 +104,12 @@ def test_a_job_goes_on_after_a_failure_and_without_a_host_that_is_lost(tmp_path:
 
 @pytest.mark.torch_ranks
 def test_a_rank_that_raises_ends_a_job_that_may_not_begin_again(
-    sessions: SessionSource, tmp_path: Path
+    sessions: SessionSource, tmp_path: Path, lean: dict[str, str]
 ) -> None:
     request = Run(
         script(tmp_path),
         (str(tmp_path / "never"),),
-        env=lean_torchrun(tmp_path),
+        env=tuple(lean.items()),
         nproc="1",
         nnodes="1:2",
         launcher=LauncherName.TORCHRUN,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from distconsole.model.requests import LauncherName, Run
 from distconsole.model.run_events import LogLine
 from distconsole.operations import SessionSource
 from suite.driving import Operator, write_script
-from suite.lean_torch import LEAN_TORCH, lean_torchrun
+from suite.lean_torch import LEAN_TORCH
 
 pytestmark = pytest.mark.torch_ranks
 
@@ -35,11 +34,11 @@ print("to stderr", file=sys.stderr)
 
 
 def test_lines_of_torchruns_ranks_have_their_rank(
-    standing_sessions: SessionSource, tmp_path: Path
+    standing_sessions: SessionSource, tmp_path: Path, lean: dict[str, str]
 ) -> None:
     before = left_by_torchrun()
-    request = Run(write_script(tmp_path, SPEAK), nproc="2", launcher=LauncherName.TORCHRUN)
-    request = replace(request, env=lean_torchrun(tmp_path))
+    path, env = write_script(tmp_path, SPEAK), tuple(lean.items())
+    request = Run(path, nproc="2", launcher=LauncherName.TORCHRUN, env=env)
     with Operator(request, standing_sessions) as run:
         assert run.end(150).exit_code == 0, run.lines()
     for rank in range(4):
