@@ -52,16 +52,18 @@ def command_lines() -> Iterator[set[bytes]]:
     """Collect the command lines of all processes here and on the hosts, which are namespaces of this machine."""
     seen: set[bytes] = set()
     over = threading.Event()
-
     looks: Counter[str] = Counter()
 
     def look() -> None:
         while not over.wait(0.01):
-            for pid in filter(str.isdigit, os.listdir("/proc")):
-                looks[pid] += 1
-                if looks[pid] < 20 or looks[pid] % 20 == 0:  # the young ones have just another program
+            for entry in os.scandir("/proc"):
+                looks[entry.name] += 1
+                # The young have just got their program.
+                if entry.name.isdigit() and (
+                    looks[entry.name] < 20 or looks[entry.name] % 20 == 0
+                ):
                     with suppress(OSError):
-                        seen.add(Path("/proc", pid, "cmdline").read_bytes())
+                        seen.add(Path(entry.path, "cmdline").read_bytes())
 
     thread = threading.Thread(target=look)
     thread.start()
@@ -80,7 +82,9 @@ class Outputs:
         self.told: list[tuple[str, str]] = []
 
     def run(self, verb: str, host: str, *words: str, code: int = 0) -> None:
-        self.past(verb, "--ssh-config", str(self._bed.ssh_config), "--hosts", host, *words, code=code)
+        self.past(
+            verb, "--ssh-config", str(self._bed.ssh_config), "--hosts", host, *words, code=code
+        )
 
     def past(self, *words: str, code: int = 0) -> None:
         ended = run(list(words))

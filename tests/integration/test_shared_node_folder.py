@@ -47,7 +47,9 @@ def done(bed: Testbed, tmp_path: Path) -> Iterator[Path]:
             host.exec(["umount", "-l", place], cwd="/")
 
 
-@pytest.mark.parametrize("sync", [(), ("--sync",)], ids=["there", "brought"])
+@pytest.mark.parametrize(
+    "sync", [pytest.param((), marks=pytest.mark.campaign), ("--sync",)], ids=["there", "brought"]
+)
 def test_hosts_that_share_tmp_run_together(
     bed: Testbed, done: Path, tmp_path: Path, sync: tuple[str, ...]
 ) -> None:

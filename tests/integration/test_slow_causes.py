@@ -21,7 +21,8 @@ class Numbers(Dataset):
     def __len__(self):
         return 1 << 20
     def __getitem__(self, index):
-        until = time.thread_time() + {{work}}
+        time.sleep({{work}} * 0.8)
+        until = time.thread_time() + {{work}} * 0.2
         while time.thread_time() < until:
             pass
         return torch.ones(8)
