@@ -35,6 +35,7 @@ from distconsole.model.requests import ExportFormat
 from distconsole.model.run_events import RunEnded, RunEvents, RunFinding
 from distconsole.operations import perform
 from distconsole.operations.stored.export import export_along
+from distconsole.runs.figures import GPU_FIGURES, NODE_FIGURES, STEP_FIGURES
 from distconsole.runs.store.store import RunStore
 from distconsole.runs.summary import stored_events
 from distconsole.runs.timeline import RunTimeline
@@ -187,8 +188,14 @@ def test_every_gauge_of_prometheus_has_one_name_for_a_collector(failed: RunStore
         for event in stored_events(run_file):
             if not isinstance(event, RunEnded):
                 timeline.apply(event)
-    names = list(run_page(timeline, timeline.last_t or 0.0).families)
-    assert len(names) > 25
+    figures = {"rank": STEP_FIGURES, "gpu": GPU_FIGURES, "node": NODE_FIGURES}
+    names = {
+        f"distconsole_{of}_{each.gauge}"
+        for of, table in figures.items()
+        for each in table
+        if each.gauge
+    } | set(run_page(timeline, timeline.last_t or 0.0).families)
+    assert len(names) > 35
     assert len({otel_name(name)[0] for name in names}) == len(names)
     assert otel_name("distconsole_node_network_receive_bytes_per_second") == (
         "distconsole.node.network_receive",
