@@ -19,7 +19,7 @@ from fakes.agents import AgentNode, launch, spec_of
 from fakes.ring_writer import RingWriter
 from fakes.shims import wait_until
 
-KILLS = 20
+KILLS = 8
 PRINTING = """
 import os, sys, time
 n = 0

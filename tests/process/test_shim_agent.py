@@ -7,6 +7,8 @@ import os
 import signal
 import sys
 from pathlib import Path
+from socket import SO_PEERCRED, SOL_SOCKET
+from struct import unpack
 
 from distconsole_agent.supervisor import proctree
 from distconsole_agent.supervisor.spawning import agent_lives
@@ -26,6 +28,13 @@ def agents_of(node_dir: Path) -> list[int]:
     return found
 
 
+def listening(path: str) -> int:
+    """Return the process that listens on a socket; 0 if none does."""
+    with contextlib.suppress(OSError), unix.connect(path, 5) as sock:
+        return unpack("3i", sock.getsockopt(SOL_SOCKET, SO_PEERCRED, 12))[0]
+    return 0
+
+
 def test_a_dead_agent_is_started_again_and_outlives_the_run(tmp_path: Path) -> None:
     node_dir = tmp_path / "node0"
     argv = [sys.executable, "-m", "distconsole_agent", "agent", "--node-dir", str(node_dir)]
@@ -33,15 +42,14 @@ def test_a_dead_agent_is_started_again_and_outlives_the_run(tmp_path: Path) -> N
         try:
             run.start()
             lock, socket = (str(node_dir / f"agent-dev.{what}") for what in ("lock", "sock"))
-            first = wait_until("an agent", lambda: agents_of(node_dir))[0]
-            wait_until("its socket", lambda: Path(socket).exists())
+            first = wait_until("an agent", lambda: listening(socket))
+            assert agents_of(node_dir) == [first]
             assert agent_lives(lock)
-            unix.connect(socket, 5).close()
             os.kill(first, signal.SIGKILL)
             wait_until("its end", lambda: gone(first))
-            second = wait_until("another agent", lambda: agents_of(node_dir))[0]
+            second = wait_until("another agent", lambda: listening(socket))
             assert second != first
-            wait_until("its lock", lambda: agent_lives(lock))
+            assert agent_lives(lock)
             stat = proctree.read_stat(second)
             assert stat is not None
             assert stat.ppid != run.shims[0].process.pid
