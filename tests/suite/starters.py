@@ -197,7 +197,9 @@ def wrap(model):
 
 SPAWN = (
     LEAN_TORCH
-    + GLOO.replace("num_workers=1", "num_workers=0")  # which a spawned rank spawns, with a torch each
+    + GLOO.replace(
+        "num_workers=1", "num_workers=0"
+    )  # which a spawned rank spawns, with a torch each
     + """
 import torch.multiprocessing as mp
 
