@@ -319,11 +319,10 @@ class RunReducer:
         if window.step >= 0:
             self._stalls.stepped(window)
         yield window
-        points = _known_points(entry)
-        yield from self._not_finite.add(entry.rank, points, t)
+        yield from self._not_finite.add(entry.rank, _known_points(entry), t)
         if not self._is_current(host):
             return  # of an attempt that another has followed
-        yield from self._points.add(entry.rank, points, t, trained=entry.steps > 0)
+        yield from self._points.add(entry.rank, entry.points, t, trained=entry.steps > 0)
         yield from self._points.heard_of(host, t)
         self._ranks.hosts.setdefault(entry.rank, host)
         yield from self._all_ranks.add(window)
@@ -348,8 +347,7 @@ class RunReducer:
         timeline.sum_up(view, entry, step, waited)
         events: Iterable[RunEvents] = ()
         if entry.points:
-            points = _known_points(entry)
-            events = self._points.add(entry.rank, points, t, trained=entry.steps > 0)
+            events = self._points.add(entry.rank, entry.points, t, trained=entry.steps > 0)
         if entry.steps and entry.step_ms and entry.step_ms[0] is not None:
             figures = (t, step, entry.step_ms[0], *_figures_of(entry))
             window = partial(window_event, self.run, host, entry, step, t)
