@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from operator import itemgetter, mul
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from distconsole.model.run_events import Metric, RunFinding
 from distconsole.rpc.frames import MetricPoint
@@ -33,6 +33,9 @@ class Point(NamedTuple):
     samples: float | None
 
 
+Given: TypeAlias = Point | MetricPoint
+
+
 def reduce_points(points: Iterable[Point]) -> tuple[float, float | None]:
     """Return the sample-weighted mean and the samples if every rank gave its samples, else the plain mean.
 
@@ -57,9 +60,7 @@ class _RankProgress:
         self.laps: dict[str, int] = {}
         """Metric -> offset of its steps, because they began again."""
 
-    def place(
-        self, name: str, points: Iterable[Point | MetricPoint]
-    ) -> Iterator[tuple[int, Point]]:
+    def place(self, name: str, points: Iterable[Given]) -> Iterator[tuple[int, Point]]:
         """Yield ``points`` that have a value with their positions on a line that never goes back.
 
         Scripts that count the steps of each epoch from 0 begin again; a loss that comes late from a
@@ -144,12 +145,7 @@ class PointReducer:
                 yield from self._ready(name, t)
 
     def add(
-        self,
-        rank: int,
-        points: Mapping[str, Iterable[Point | MetricPoint]],
-        t: float,
-        *,
-        trained: bool,
+        self, rank: int, points: Mapping[str, Iterable[Given]], t: float, *, trained: bool
     ) -> list[Metric]:
         """Take a rank's points by metric, from its window at ``t``; ``trained``: it has steps; return complete ones."""
         progress = self._ranks.get(rank) or self._ranks.setdefault(rank, _RankProgress())

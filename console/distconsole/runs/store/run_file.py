@@ -368,8 +368,8 @@ def _entries(host: str, rows: Iterable[tuple[int, float, bytes]]) -> Iterator[St
 
     A damaged file may have anything in place of a body.
     """
-    before, name = 0.0, HostName(host)
-    made = partial(tuple.__new__, StoredEntry)  # half the time of StoredEntry._make
+    # Half the time of StoredEntry._make.
+    before, name, made = 0.0, HostName(host), partial(tuple.__new__, StoredEntry)
     for seq, t, body in rows:
         before = t if is_time(t) else before
         yield made((name, seq, before, body if type(body) is bytes else b""))
