@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from operator import itemgetter, mul
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from distconsole.model.run_events import Metric, RunFinding
+from distconsole.rpc.frames import MetricPoint
 from distconsole.runs.detectors.conclusions import NOT_FINITE
 from distconsole.runs.detectors.ranks import RanksSeen, ranks_text
 from distconsole.runs.pace import MAX_WAIT_SECONDS
@@ -25,11 +26,14 @@ PATIENCE_SECONDS = 3.0
 
 
 class Point(NamedTuple):
-    """A rank's value at one step; ``samples`` is its weight, None if unknown."""
+    """A ``MetricPoint`` with a value."""
 
     step: int
     value: float
     samples: float | None
+
+
+Given: TypeAlias = Point | MetricPoint
 
 
 def reduce_points(points: Iterable[Point]) -> tuple[float, float | None]:
@@ -56,21 +60,23 @@ class _RankProgress:
         self.laps: dict[str, int] = {}
         """Metric -> offset of its steps, because they began again."""
 
-    def place(self, name: str, points: Iterable[Point]) -> Iterator[tuple[int, Point]]:
-        """Yield ``points`` with their positions on a line that never goes back.
+    def place(self, name: str, points: Iterable[Given]) -> Iterator[tuple[int, Point]]:
+        """Yield ``points`` that have a value with their positions on a line that never goes back.
 
         Scripts that count the steps of each epoch from 0 begin again; a loss that comes late from a
         device is only a little behind.
         """
         begun, last = self.laps.get(name, 0), self.last.get(name, -1)
         for point in points:
+            if point[1] is None:
+                continue
             step = point[0] + begun
             if step <= last and begun < last and step - begun <= (last - begun) // 2:
                 step += last + 1 - begun
                 self.laps[name] = begun = last + 1
             if step > last:  # as nearly always
                 self.last[name] = last = step
-            yield step, point
+            yield step, point  # type: ignore[misc]  # its value is known
 
 
 class _Pending:
@@ -139,7 +145,7 @@ class PointReducer:
                 yield from self._ready(name, t)
 
     def add(
-        self, rank: int, points: dict[str, list[Point]], t: float, *, trained: bool
+        self, rank: int, points: Mapping[str, Iterable[Given]], t: float, *, trained: bool
     ) -> list[Metric]:
         """Take a rank's points by metric, from its window at ``t``; ``trained``: it has steps; return complete ones."""
         progress = self._ranks.get(rank) or self._ranks.setdefault(rank, _RankProgress())

@@ -168,10 +168,11 @@ class RunReducer:
             case frames.NoteEntry():
                 yield from self._note(host, entry, t)
             case frames.VerdictEntry():
-                yield from self._judge(host, entry, t)
+                if (first := self._outcome.take(host, entry)) is not None:
+                    self._unblamed, self._judged_at = first, t
+                yield from self._blame_numbered(t)
             case frames.RestartEntry():
-                first = blame(entry.first_failure)
-                if first is not None:
+                if (first := blame(entry.first_failure)) is not None:
                     yield restart_finding(self._ranks, first, self._left(), entry, t)
             case frames.AttemptEntry():
                 yield from self._begin_attempt(host, entry, t)
@@ -315,15 +316,22 @@ class RunReducer:
             if entry.steps:
                 yield from self._splits.steps(entry.rank, host, t)
             return
-        window = window_event(self.run, host, entry, self._step_of(host, entry), t)
+        step = entry.step
+        if step >= 0:
+            step += self._bases.get(self._restarts.get(host, 0), 0)
+            self._last_step = max(self._last_step, -1 if entry.batches else step)
+        window = window_event(self.run, host, entry, step, t)
         if window.step >= 0:
             self._stalls.stepped(window)
         yield window
-        points = _known_points(entry)
-        yield from self._not_finite.add(entry.rank, points, t)
+        given = entry.points.items()
+        known = {
+            name: [each for each in points if each.value is not None] for name, points in given
+        }
+        yield from self._not_finite.add(entry.rank, cast("dict[str, list[Point]]", known), t)
         if not self._is_current(host):
             return  # of an attempt that another has followed
-        yield from self._points.add(entry.rank, points, t, trained=entry.steps > 0)
+        yield from self._points.add(entry.rank, entry.points, t, trained=entry.steps > 0)
         yield from self._points.heard_of(host, t)
         self._ranks.hosts.setdefault(entry.rank, host)
         yield from self._all_ranks.add(window)
@@ -348,8 +356,7 @@ class RunReducer:
         timeline.sum_up(view, entry, step, waited)
         events: Iterable[RunEvents] = ()
         if entry.points:
-            points = _known_points(entry)
-            events = self._points.add(entry.rank, points, t, trained=entry.steps > 0)
+            events = self._points.add(entry.rank, entry.points, t, trained=entry.steps > 0)
         if entry.steps and entry.step_ms and entry.step_ms[0] is not None:
             figures = (t, step, entry.step_ms[0], *_figures_of(entry))
             window = partial(window_event, self.run, host, entry, step, t)
@@ -381,13 +388,6 @@ class RunReducer:
         for straggler in stragglers:
             cause = self._load.cause_of(straggler.together, self.stragglers.newest(), t)
             yield straggler_finding(self._ranks, straggler, t, cause)
-
-    def _step_of(self, host: str, entry: frames.WindowEntry) -> int:
-        step = entry.step
-        if step >= 0:
-            step += self._bases.get(self._restarts.get(host, 0), 0)
-            self._last_step = max(self._last_step, -1 if entry.batches else step)
-        return step
 
     def _begin_attempt(
         self, host: str, entry: frames.AttemptEntry, t: float
@@ -431,11 +431,6 @@ class RunReducer:
         yield from self._tell_passed_by(t)
         if not self._waiting and self.ended is None:
             yield from self._finish(t)
-
-    def _judge(self, host: str, entry: frames.VerdictEntry, t: float) -> Iterator[RunEvents]:
-        if (first := self._outcome.take(host, entry)) is not None:
-            self._unblamed, self._judged_at = first, t
-        yield from self._blame_numbered(t)
 
     def _blame_numbered(self, t: float) -> Iterator[RunEvents]:
         """Report the first failure, once its host's journal has come to the number that its process group gave it."""
@@ -504,10 +499,3 @@ class RunReducer:
             restarts=self._restart or UNSET,
         )
         yield self.ended
-
-
-def _known_points(entry: frames.WindowEntry) -> dict[str, list[Point]]:
-    return {
-        name: cast("list[Point]", [point for point in given if point.value is not None])
-        for name, given in entry.points.items()
-    }

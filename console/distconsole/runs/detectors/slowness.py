@@ -93,13 +93,11 @@ class Times:
 
     def of(self, part: str, *, own: bool = False) -> dict[int, float]:
         """Return milliseconds of a part; ``own``: that were no wait, as far as that was seen."""
-        if (
-            part,
-            own,
-        ) not in self._kept:  # no functools.cache: it would make a cycle with its object
-            found = self._own(part) if own else self._known(self._column(part, False))
-            self._kept[part, own] = found
-        return self._kept[part, own]
+        kept = self._kept.get((part, own))
+        if kept is None:  # functools.cache would make a cycle with its object
+            kept = self._own(part) if own else self._known(self._column(part, False))
+            self._kept[part, own] = kept
+        return kept
 
     def own(self, part: str) -> dict[int, float]:
         return self.of(part, own=True)

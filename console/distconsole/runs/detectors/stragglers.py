@@ -308,8 +308,7 @@ def _half_ago(known: Known) -> Record:
 
 
 MAX_TOLD = 100
-MAX_OTHERS = 64
-"""The median of this many other ranks is close to that of all."""
+MAX_OTHERS = 64  # the median of so many other ranks is close to that of all
 
 
 def _lags(began: Mapping[int, Record], fresh: Mapping[int, Known], rank: int) -> bool:
