@@ -151,9 +151,8 @@ import os, subprocess, time
 e = os.environ
 rank = int(e.get("RANK") or e.get("HOROVOD_RANK") or e["NODE_RANK"])
 subprocess.Popen(["setsid", "sleep", "4321"])
-while True:
-    print(f"{rank}: 3", flush=True)
-    time.sleep(1)
+print(f"{rank}: 3", flush=True)
+time.sleep(600)
 """
 """Ranks that only live: many such runs fit on one machine."""
 
@@ -197,7 +196,9 @@ def wrap(model):
 
 SPAWN = (
     LEAN_TORCH
-    + GLOO.replace("num_workers=1", "num_workers=0")  # which a spawned rank spawns, with a torch each
+    + GLOO.replace(
+        "num_workers=1", "num_workers=0"
+    )  # which a spawned rank spawns, with a torch each
     + """
 import torch.multiprocessing as mp
 
