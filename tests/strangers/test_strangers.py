@@ -26,12 +26,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
 import yaml
 
+from suite.forked_console import forked_console
 from suite.lean_torch import LEAN_TORCH
 from suite.remains import names as names_in
 from testbed import HOME, Testbed
@@ -41,7 +43,6 @@ CASES = {
     for path in Path(__file__).parent.glob("*.yaml")
 }
 LONGEST = 120.0
-TYPED = 'distconsole() { "{python}" -m distconsole "$@"; }; '
 
 
 class Heard:
@@ -99,12 +100,18 @@ def names(*, alone: bool) -> list[Any]:
     ]
 
 
+@pytest.fixture(scope="module")
+def distconsole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with forked_console(tmp_path_factory.mktemp("c")) as defined:
+        yield defined
+
+
 @pytest.mark.parametrize("name", names(alone=False))
 @pytest.mark.testbed
 def test_a_stranger_is_helped(
-    name: str, standing_bed: Testbed, tmp_path: Path, home: Path
+    name: str, distconsole: str, standing_bed: Testbed, tmp_path: Path, home: Path
 ) -> None:
-    try_case(name, standing_bed, tmp_path, home)
+    try_case(name, distconsole, standing_bed, tmp_path, home)
     runs = [host.path(f"/tmp/distconsole-{os.geteuid()}/runs") for host in standing_bed.hosts]
     if CASES[name].keys() & {"nodes", "on_nodes"} or any(names_in(folder) for folder in runs):
         standing_bed.reset()
@@ -114,13 +121,14 @@ def test_a_stranger_is_helped(
 def test_a_stranger_is_answered_before_any_host_is_asked(
     name: str, tmp_path: Path, home: Path
 ) -> None:
-    try_case(name, None, tmp_path, home)
+    distconsole = f'distconsole() {{ {sys.executable} -m distconsole "$@"; }}; '
+    try_case(name, distconsole, None, tmp_path, home)
 
 
-def try_case(name: str, bed: Testbed | None, tmp_path: Path, home: Path) -> None:
+def try_case(name: str, distconsole: str, bed: Testbed | None, tmp_path: Path, home: Path) -> None:
     case, folder = CASES[name], tmp_path / "job"
     folder.mkdir()
-    places = {"folder": folder, "python": sys.executable}
+    places = {"folder": folder}
     if bed is not None:
         places |= {"key": bed.identity} | {host.name: host.address for host in bed.hosts}
 
@@ -132,7 +140,7 @@ def try_case(name: str, bed: Testbed | None, tmp_path: Path, home: Path) -> None
     prepare(case, bed, folder, home, fill)
     heard = Heard([fill(each) for each in case.get("said", [])])
     process = subprocess.Popen(
-        ["bash", "-c", fill(TYPED + case["typed"])],
+        ["bash", "-c", distconsole + fill(case["typed"])],
         cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
