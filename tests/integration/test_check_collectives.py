@@ -88,7 +88,9 @@ def test_a_rank_whose_torch_does_not_import_is_named(lean_bed: Testbed, tmp_path
     (tmp_path / "torch/__init__.py").write_text("raise ImportError('libcudart.so.12: gone')\n")
     (tmp_path / "torch/version.py").write_text("__version__ = '2.13.0+cpu'\n")
     setup = f"[ $(hostname) != node2 ] || export PYTHONPATH={tmp_path}"
-    code, report, stderr = check(lean_bed, "--only", "coll.init", "--setup", setup, "--budget", "60")
+    code, report, stderr = check(
+        lean_bed, "--only", "coll.init", "--setup", setup, "--budget", "60"
+    )
     (found,) = [each for each in report["findings"] if each["check"] == "coll.init"]
     assert code == 1, stderr
     assert found["hosts"] == ["node2"]
