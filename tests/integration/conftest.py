@@ -77,6 +77,14 @@ def lean(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return lean_torch(tmp_path_factory.mktemp("lean"))
 
 
+@pytest.fixture(scope="module")
+def lean_here(lean: dict[str, str]) -> Iterator[None]:
+    """What this process starts from now on, embedded nodes included, imports the lean torch."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", lean["PYTHONPATH"])
+        yield
+
+
 @pytest.fixture
 def lean_bed(healed_bed: Testbed, lean: dict[str, str]) -> Testbed:
     """The two hosts of ``healed_bed``, with the agent's file and these variables until they are switched off."""

@@ -25,7 +25,7 @@ from suite.neighbours import BESIDE_TORCH, accelerate, neighbour
 from testbed import Testbed
 from testbed.slurm import Slurm
 
-pytestmark = pytest.mark.testbed
+pytestmark = [pytest.mark.testbed, pytest.mark.usefixtures("lean_here")]
 
 TELL = """
 import json, os, sys
@@ -66,12 +66,6 @@ fabric = Fabric()  # launched by the command: launch() would be once too often
 total = int(fabric.all_reduce(torch.tensor([10.0 ** fabric.global_rank]), reduce_op="sum").item())
 torch.distributed.destroy_process_group()  # a thread of gloo's that is left lets go of a tensor while Python ends: SIGABRT
 """
-
-
-@pytest.fixture(autouse=True)
-def lean_here(lean: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Launchers beside import the lean torch, too."""
-    monkeypatch.setenv("PYTHONPATH", lean["PYTHONPATH"])
 
 
 PLACE = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
