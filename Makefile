@@ -80,7 +80,7 @@ docs: $(DONE)/docs pages ## Build the documentation as a site: build/docs/index.
 bench: system $(DONE)/dev horovod $(DONE)/peers ## Measure: the figures of docs/benchmarks.md
 	PYTHONPATH=tests $(BIN)/python -m benchmarks $(BENCH)
 
-league: system $(DONE)/dev horovod ## Train with seeded faults, and see who is named: the table of docs/league.md
+league: system $(DONE)/dev horovod ## Train with seeded faults, and see who is named: the table of docs/reliability.md
 	PYTHONPATH=tests $(BIN)/python -m league $(LEAGUE)
 
 screenshots: $(DONE)/dev ## Take the pictures of README and docs anew, of real runs

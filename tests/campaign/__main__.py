@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from campaign.cases import draw
-from campaign.page import table, write_page
+from campaign.page import counts, write_page
 from campaign.trying import bed, keep_evidence, obstacle_of, try_case
 from suite.environment import scrubbed
 
@@ -43,7 +43,7 @@ def main() -> int:
     rows = read_rows(results)
     if asked.page:
         write_page(Path(asked.page), rows)
-    print(table(rows))
+    print(counts(rows))
     new = rows[len(before) :]
     return int(any(row["problems"] for row in new))
 
@@ -152,8 +152,8 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument(
         "--resume", default=str(BUILD / "results.jsonl"), help="the file of results"
     )
-    parser.add_argument("--page", help="write the table into this page")
-    parser.add_argument("--no-run", action="store_true", help="only write the table")
+    parser.add_argument("--page", help="write the counts into this page")
+    parser.add_argument("--no-run", action="store_true", help="only write the counts")
     return parser
 
 

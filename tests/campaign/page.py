@@ -1,4 +1,4 @@
-"""The table of a campaign: by fault, how many were tried, and how many came out wrong."""
+"""The result of a campaign: by fault, how many were tried, and how many came out wrong."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from typing import Any
 from suite.pages import put_between_marks
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """Return the table; of a seed that was tried again its last row counts."""
+def counts(rows: list[dict[str, Any]]) -> str:
+    """Return the counts; of a seed that was tried again its last row counts."""
     last = {row["seed"]: row for row in rows}.values()
     tried = [row for row in last if not row["skipped"]]
     faults = Counter(row["case"]["fault"] for row in tried)
     failed = Counter(row["case"]["fault"] for row in rows if row["problems"])
     open_ = Counter(row["case"]["fault"] for row in tried if row["problems"])
-    lines = ["| fault | tried | once wrong |", "|---|---:|---:|"]
-    lines += [
-        f"| {fault.replace('_', ' ')} | {count} | {failed[fault]} |"
+    tried_of = (
+        f"{fault.replace('_', ' ')} {count}" + (f" ({failed[fault]})" if failed[fault] else "")
         for fault, count in sorted(faults.items())
-    ]
-    lines.append(f"| all | {sum(faults.values())} | {sum(failed.values())} |")
+    )
     named = ", ".join(f"{fault} ({count})" for fault, count in sorted(open_.items()))
-    return "\n".join([*lines, "", f"Still wrong: {named or 'none'}."])
+    return (
+        f"Tried (once wrong): all {sum(faults.values())} ({sum(failed.values())}): "
+        f"{', '.join(tried_of)}.\n\nStill wrong: {named or 'none'}."
+    )
 
 
 def write_page(page: Path, rows: list[dict[str, Any]]) -> None:
@@ -40,4 +41,4 @@ def write_page(page: Path, rows: list[dict[str, Any]]) -> None:
             f" {len(answers):,} keys were pressed on screens meanwhile: a screen took {middle} ms"
             f" (median) and {longest} ms at most, without what its thread waited for a processor."
         )
-    put_between_marks(page, "campaign", f"{head}\n\n{table(rows)}")
+    put_between_marks(page, "campaign", f"{head}\n\n{counts(rows)}")

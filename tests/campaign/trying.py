@@ -287,7 +287,7 @@ class _Trial:
         first = end.get("first_failure") or {}
         told = Outcome(end["state"], end["exit_code"], first.get("rank"), first.get("host"))
         right = right_outcomes(self.case, self.first, self.names)
-        # Horovod takes itself down at a rank's exit, before that has a code: docs/guide/launching.md.
+        # Horovod takes itself down at a rank's exit, before that has a code: docs/guide/restarts.md.
         by_horovod = (self.case.how, self.case.fault, told.code) == ("horovod", "exits", 1)
         if told in right or by_horovod or (told.rank is not None and _without_rank(told) in right):
             return

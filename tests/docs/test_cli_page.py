@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from suite.cli_page import CHECKS_PAGE, PAGE, WIDTH, checks_page, cli_page
+from distconsole.checks.engine.catalogue import catalogue_tables
+from suite.cli_page import CHECKS_PAGE, PAGE, WIDTH, cli_page
 
 
 def test_the_page_of_the_command_line_is_that_of_the_grammar(
@@ -15,4 +16,4 @@ def test_the_page_of_the_command_line_is_that_of_the_grammar(
 
 
 def test_the_page_of_the_checks_has_the_tables_of_the_catalogue() -> None:
-    assert CHECKS_PAGE.read_text() == checks_page(), "make pages writes it anew"
+    assert catalogue_tables() in CHECKS_PAGE.read_text(), "make pages writes it anew"

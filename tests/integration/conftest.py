@@ -12,18 +12,17 @@ from distconsole.config.schema import Config
 from distconsole.operations import SessionSource
 from distconsole.session import Session
 from distconsole.ssh.embedded import EmbeddedCluster
-from suite.installed import embedded_nodes, install_agent
+from suite.known_agent import nodes_with_agent
 from suite.lean_torch import lean_torch
 from testbed import Testbed
-from testbed.machine import HOME
 from testbed.slurm import SLURM_ENVIRONMENT, Slurm
 
 
 @pytest.fixture
 def cluster(tmp_path_factory: pytest.TempPathFactory, home: Path) -> Iterator[EmbeddedCluster]:
     """Two embedded nodes: real SSH on loopback, real agents."""
-    with embedded_nodes(tmp_path_factory.mktemp("e")) as nodes:
-        yield nodes
+    with nodes_with_agent(tmp_path_factory.mktemp("e")) as embedded:
+        yield embedded
 
 
 @pytest.fixture
@@ -38,7 +37,7 @@ def standing_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedde
     """Two embedded nodes that stay up through all tests of a file which do them no harm."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
-        with embedded_nodes(tmp_path_factory.mktemp("e")) as nodes:
+        with nodes_with_agent(tmp_path_factory.mktemp("e")) as nodes:
             yield nodes
 
 
@@ -87,10 +86,9 @@ def lean_here(lean: dict[str, str]) -> Iterator[None]:
 
 @pytest.fixture
 def lean_bed(healed_bed: Testbed, lean: dict[str, str]) -> Testbed:
-    """The two hosts of ``healed_bed``, with the agent's file and these variables until they are switched off."""
+    """The two hosts of ``healed_bed``, with these variables until they are switched off."""
     for host in healed_bed.hosts:
         if lean.items() - host.environment().items():
             host.set_environment(lean)
             host.forget_environment()
-            install_agent(host.path(f"{HOME}/.cache"))
     return healed_bed

@@ -35,7 +35,7 @@ from distconsole.ssh.embedded import EmbeddedCluster
 from distconsole.text.show import show_for
 from distconsole.tui.view_models.check import CheckModel
 from distconsole.tui.views.check_words import check_verdict
-from suite.installed import embedded_nodes
+from suite.known_agent import nodes_with_agent
 
 
 @dataclass
@@ -176,7 +176,7 @@ def nodes(
     if not {way.before, way.deed} & {Going.cut_power, Going.cut_all_power}:
         yield standing_nodes
         return
-    with embedded_nodes(tmp_path_factory.mktemp("e")) as own:
+    with nodes_with_agent(tmp_path_factory.mktemp("e")) as own:
         yield own
 
 
@@ -348,7 +348,7 @@ def test_a_host_that_a_launch_needs_and_that_is_away_exits_3(
     (tmp_path / "train.py").write_text("print('trained')\n")
     monkeypatch.chdir(tmp_path)
     found = {}
-    with embedded_nodes(tmp_path / "e") as nodes:
+    with nodes_with_agent(tmp_path / "e") as nodes:
         for name in away:
             nodes.power_cut(name)
         for words in codes:

@@ -1,4 +1,4 @@
-"""What happens, under every launcher: the table of docs/guide/launching.md, on real engines and hosts of their own.
+"""What happens, under every launcher: the table of docs/guide/restarts.md, on real engines and hosts of their own.
 
 Every row starts where the one before ended: a run that left anything behind breaks the next.
 """

@@ -1,4 +1,4 @@
-"""A node that is gone for good, under every launcher at once: the last row of the table of docs/guide/launching.md."""
+"""A node that is gone for good, under every launcher at once: the last row of the table of docs/guide/restarts.md."""
 
 from __future__ import annotations
 

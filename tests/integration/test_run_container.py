@@ -1,4 +1,4 @@
-"""What happens in a container as on the host itself: rows of the table of docs/guide/launching.md, below real engines.
+"""What happens in a container as on the host itself: rows of the table of docs/guide/restarts.md, below real engines.
 
 Each simulated host has a podman of its own, whose containers have this machine's files, so torch and MPI are there.
 """

@@ -212,7 +212,13 @@ def test_a_step_that_slurm_kills_says_so(
         run.finish()
     assert end.state is EndState.FAILED
     assert end.first_failure
-    assert f"Slurm job {job} was cancelled" in end.first_failure.error
+    assert (
+        end.first_failure.error
+        in (
+            f"Slurm job {job} was cancelled",
+            "Slurm ended the job's step, and its reason was lost",  # slurmstepd may die before it is read
+        )
+    )
     assert slurm.queue() == [job]
     slurm.cancel_all()
     assert nothing_left(slurm)

@@ -92,7 +92,7 @@ def _options() -> argparse.ArgumentParser:
         "--calls", metavar="FOLDER", help="keep there what the ranks of each hang told"
     )
     options.add_argument(
-        "--page", metavar="FILE", help="write the table there, as docs/league.md is"
+        "--page", metavar="FILE", help="write the table there, as docs/reliability.md is"
     )
     options.add_argument(
         "--minutes", type=float, default=600.0, help="begin no case after so many"

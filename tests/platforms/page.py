@@ -17,9 +17,13 @@ def make_table(results: Path) -> str:
     tried = [row.name for row in ROWS if (results / f"{row.name}.xml").exists()]
     columns = [_column(results, name) for name in tried]
     days = sorted({_day(results / f"{name}.xml") for name in tried})
-    names = [*VERSIONS, *CLAIMS]
+    alike = [
+        claim for claim in CLAIMS if columns and {each[claim] for each in columns} == {"real"}
+    ]
+    names = [*VERSIONS, *(claim for claim in CLAIMS if claim not in alike)]
     lines = [
         f"Tried {' to '.join(dict.fromkeys((days[0], days[-1])))}." if days else "Not tried.",
+        f"Real on each: {', '.join(alike) or '–'}.",
         "",
         "| | " + " | ".join(str(number) for number in range(1, len(tried) + 1)) + " |",
         "|---" * (len(tried) + 1) + "|",

@@ -9,7 +9,7 @@ import textwrap
 from distconsole.checks.engine.catalogue import catalogue_tables
 from distconsole.grammar.verbs import VERBS, parse_args
 from distconsole.model import requests as ask
-from suite.pages import REPOSITORY
+from suite.pages import REPOSITORY, put_between_marks
 
 PAGE = REPOSITORY / "docs" / "reference" / "cli.md"
 CHECKS_PAGE = PAGE.with_name("checks.md")
@@ -51,12 +51,7 @@ def _help(explained: set[str], *verb: str) -> str:
     return "```text\n" + "\n\n".join(kept) + "\n```\n"
 
 
-def checks_page() -> str:
-    """Return the page of the checks: what is written above its first table, and the tables."""
-    return CHECKS_PAGE.read_text().partition("## ")[0] + catalogue_tables()
-
-
 if __name__ == "__main__":
     os.environ["COLUMNS"] = WIDTH
     PAGE.write_text(cli_page())
-    CHECKS_PAGE.write_text(checks_page())
+    put_between_marks(CHECKS_PAGE, "checks", catalogue_tables())

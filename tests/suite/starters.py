@@ -242,7 +242,7 @@ AT_EXIT = (
     "Horovod ends the others' collectives at a rank's exit, before the rank has its exit code"
 )
 LIMITS = {("horovod", "exits"): AT_EXIT, ("mpi", "exits"): AT_EXIT}
-"""What a launcher cannot do, and why; docs/guide/launching.md has the same."""
+"""What a launcher cannot do, and why; docs/guide/restarts.md has the same."""
 
 
 class Engine(NamedTuple):

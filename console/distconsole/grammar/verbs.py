@@ -188,7 +188,7 @@ def _bench(context: click.Context, given: Given) -> ask.Request:
 VERB_COMMANDS: tuple[click.Command, ...] = (
     _verb(
         ask.Check,
-        "Judge the hosts: what is wrong, where, and what to type.",
+        "Check the hosts: faults, evidence and cures.",
         click.Argument(
             ["command"], nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT|COMMAND] [ARGS]..."
         ),
@@ -198,7 +198,7 @@ VERB_COMMANDS: tuple[click.Command, ...] = (
                 ["--explain"],
                 metavar="ID",
                 type=CHECK,
-                help="Say what a check catches, or a group of them, and stop.",
+                help="Describe a check, or a group of them, and stop.",
             ),
             **params_of(ask.Check),
             **{name: params_of(ask.Run)[name] for name in LAUNCH_OPTIONS},
@@ -218,9 +218,9 @@ VERB_COMMANDS: tuple[click.Command, ...] = (
     _verb(ask.Logs, "Lines that the ranks printed."),
     _verb(ask.Stop, "Stop a run on every host."),
     _verb(ask.Rerun, "The same again.", build=_rerun),
-    _verb(ask.Why, "Why a run hangs: who waits for whom, and where.", build=_why),
+    _verb(ask.Why, "Why a run hangs: the rank that the others wait for.", build=_why),
     _verb(ask.Watch, "Training that others have started: ranks, GPUs, logs."),
-    _verb(ask.Trace, "What the ranks do, step by step, for Perfetto."),
+    _verb(ask.Trace, "Profile the ranks' steps, for Perfetto."),
     _verb(ask.Replay, "A past run, in the console, at any moment."),
     _verb(
         ask.Compare,
@@ -242,7 +242,7 @@ VERB_COMMANDS: tuple[click.Command, ...] = (
         params=params_of(ask.Bench) | params_of(ask.BenchCollectives),
         examples=table.VERBS[ask.BenchCollectives].examples,
     ),
-    _verb(ask.Prepare, "Bring what the hosts lack."),
+    _verb(ask.Prepare, "Install Horovod where it is missing."),
     _verb(ask.Init, "Set up hosts, keys and Python, once.", build=_init),
     _verb(ask.Doctor, "This installation on one page, for a ticket."),
     _verb(
@@ -254,13 +254,13 @@ VERB_COMMANDS: tuple[click.Command, ...] = (
     ),
     _verb(
         ask.Notify,
-        "How you are told what becomes of a run.",
+        "How a run's end reaches you.",
         click.Argument(["test"], required=False, type=click.Choice(["test"]), metavar="[test]"),
         build=lambda _, given: ask.Notify(test=given["test"] is not None),
     ),
     _verb(
         ask.Trust,
-        "Take a project's configuration as it is.",
+        "Trust a project's configuration.",
         click.Argument(
             ["folder"], default=".", type=click.Path(file_okay=False), metavar="[FOLDER]"
         ),

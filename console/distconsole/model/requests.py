@@ -156,7 +156,7 @@ class Where:
     container: str | None = act(
         None,
         "Run ranks and their checks in docker:NAME, podman:NAME, apptainer:FILE, enroot:NAME, or below "
-        "a command; further words are the engine's. --python is then a path in there.",
+        "a command; further words are the engine's. --python is then a path inside.",
         Kind.TEXT,
         metavar="WHAT",
     )
@@ -222,8 +222,8 @@ class Printed:
 class Noticed:
     notify: str | None = plain(
         None,
-        "Tell me of its end, failure and stall by these: bell, desktop, command, webhook, services, or "
-        "node (its first node tells the webhook); all or none.  "
+        "Report its end, failure and stall by these: bell, desktop, command, webhook, services, "
+        "node (its first node posts to the webhook), all, none.  "
         "[default: as 'notify' says]",
         Kind.WAYS,
     )
@@ -278,7 +278,7 @@ class Run(OnHosts, Printed, Noticed, Request):
     arguments: tuple[str, ...] = ()
     launcher: LauncherName = plain(
         LauncherName.AUTO,
-        "What the ranks are. torch: env:// ranks; single: one process a node; slurm: torch or single.",
+        "How the ranks are started. torch: env:// ranks; single: one process a node; slurm: torch or single.",
     )
     nproc: str | None = plain(None, NPROC_HELP, Kind.NPROC, also=NPROC_ALSO)
     ranks: int | None = plain(
@@ -330,17 +330,17 @@ class Run(OnHosts, Printed, Noticed, Request):
     )
     nccl_debug: bool = plain(
         False,
-        "Have NCCL write which ways it takes into the run's folder, and say them.",
+        "Report the transports that NCCL uses; its log is in the run's folder.",
         Kind.FLAG,
     )
     log_limit: int | None = plain(
         None,
-        "The most that the ranks' output may take on each host; what is more is dropped.  [default: 1GiB]",
+        "Limit of the ranks' output on each host; more is dropped.  [default: 1GiB]",
         Kind.SIZE,
     )
     store_limit: int | None = plain(
         None,
-        "The most that the run may take here; then its output is not kept any more.  [default: 4GiB]",
+        "Limit of the run's file here; further output is not kept.  [default: 4GiB]",
         Kind.SIZE,
     )
     slurm: str | None = needs_trust(
@@ -367,13 +367,13 @@ class Run(OnHosts, Printed, Noticed, Request):
     )
     lost_after_seconds: float = plain(
         LOST_AFTER_SECONDS,
-        "Seconds without a word from a host until it is given up.  [default: 120]",
+        "Seconds without a message from a host until it counts as lost.  [default: 120]",
         Kind.SECONDS,
         least=5.0,
     )
     export: str | None = needs_trust(
         None,
-        "Show it in these services, too, as 'export --follow' does: wandb, mlflow, otlp.  [default: none]",
+        "Send it to these services, too: wandb, mlflow, otlp.  [default: none]",
         Kind.SERVICES,
     )
     watch: bool = plain(True, "Load the hook that counts steps.  [default: watch]")
@@ -459,9 +459,8 @@ class Target:
 class Check(OnHosts, Printed, Request):
     """Check that these hosts can train together.
 
-    With SCRIPT or COMMAND it is checked for that launch: the script itself, what it imports, its
-    arguments and variables, the port, and collectives as it would do them. COMMAND is what starts
-    it: what run takes, or distconsole run, with all behind it.
+    With SCRIPT or COMMAND, check that launch: the script, its imports, arguments and variables, the
+    port, and its collectives. COMMAND is one that run takes, or a whole distconsole run.
 
     Groups: ssh os python script torch gpu mpi horovod slurm net coll clock fs
     expect.
@@ -476,7 +475,7 @@ class Check(OnHosts, Printed, Request):
         None, "At most this long, for all of it.  [default: no limit]", Kind.SECONDS, least=1.0
     )
     strict: bool = plain(False, "Warnings fail.")
-    details: bool = plain(False, "Also what was seen, whole hints, and the interfaces taken.")
+    details: bool = plain(False, "Also evidence, whole hints, and interfaces.")
     junit: str | None = needs_trust(None, "Also write a JUnit report.", Kind.FILE)
     emit_hostfile: str | None = needs_trust(None, "Also write the hosts that passed.", Kind.FILE)
     prove: bool | None = plain(
@@ -521,34 +520,34 @@ class Top(OnHosts, Opening, Printed, Conditional, Request):
 
 @dataclass(frozen=True)
 class Prepare(OnHosts, Request):
-    """Bring what the hosts lack: Horovod, built against the torch that is there.
+    """Install Horovod on hosts that lack it, built against their torch.
 
-    It is built once for each kind of host, on one of them, and installed into the Python that the
-    ranks use (--python) on all that lack it; then checked.
+    It is built once for each kind of host, installed into the Python that the ranks use (--python),
+    and checked.
     """
 
     yes: bool = needs_trust(False, "Ask nothing.", Kind.FLAG, "--yes", "-y")
-    dry_run: bool = plain(False, "Say what would be done and do nothing.")
+    dry_run: bool = plain(False, "Print the steps, and stop.")
     source: str | None = needs_trusted_file(
         None, "Horovod's source archive, in place of an index.", Kind.FILE
     )
-    rebuild: bool = plain(False, "Also where the Horovod that is there fits.")
+    rebuild: bool = plain(False, "Build again, also if the installed Horovod fits.")
 
 
 @dataclass(frozen=True)
 class Init(OnHosts, Request):
     """Set this folder up for your hosts: their keys, their Python, and a distconsole.toml.
 
-    Asks which hosts and which Python where they are not given, and lists what ssh_config and the hosts
-    have. The file is shown before it is written, and the hosts are checked at the end.
+    Asks for hosts and Python unless they are given, and lists those of ssh_config and of the hosts.
+    The file is shown before it is written, and the hosts are checked at the end.
     """
 
     cluster: str = act(
-        "lab", "What the file calls the hosts.  [default: lab]", Kind.TEXT, metavar="NAME"
+        "lab", "The hosts' name in the file.  [default: lab]", Kind.TEXT, metavar="NAME"
     )
     yes: bool = needs_trust(
         False,
-        "Ask nothing but whether to trust a key, or to replace a file.",
+        "Ask only before a key is trusted or a file replaced.",
         Kind.FLAG,
         "--yes",
         "-y",
@@ -571,12 +570,11 @@ COMPLETING_SHELLS = ("bash", "zsh", "fish")
 class InstallCompletion(Request):
     """Have SHELL complete hosts, runs, checks and options with Tab; without SHELL, your login shell.
 
-    Writes one file of ours, and for bash and zsh a line that reads it into .bashrc or .zshrc. Twice
-    is as good as once.
+    Writes one file of ours, and for bash and zsh a line that reads it into .bashrc or .zshrc.
     """
 
     shell: str | None = None
-    show: bool = act(False, "Print what the shell would read; write nothing.")
+    show: bool = act(False, "Print the file, and write nothing.")
 
 
 @dataclass(frozen=True)
@@ -602,7 +600,7 @@ class Attach(OnHosts, Opening, Printed, Noticed, OfRun, Request):
 
 @dataclass(frozen=True)
 class Logs(OnHosts, OfRun, Request):
-    """Print what the ranks of RUN printed."""
+    """Print the output of RUN's ranks."""
 
     ranks: RankSpans = plain((), "Only these: 3 or 0-3,8.  [default: all]", Kind.RANKS, "--rank")
     host: str | None = plain(
@@ -620,7 +618,7 @@ class Logs(OnHosts, OfRun, Request):
     )
     fold: bool = plain(
         False,
-        "One line for what several ranks say within seconds.  [default: no-fold]",
+        "Print a line of several ranks within seconds once.  [default: no-fold]",
         Kind.FLAG,
         "--fold/--no-fold",
     )
@@ -644,12 +642,12 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Why(OnHosts, Printed, Chosen, OfRun, Request):
-    """Say which rank the others wait for, where it is and what it does there.
+    """Name the rank that the others wait for, its line and its operation.
 
-    All hosts of RUN are asked at once where their ranks are: Python stacks, collectives, process
-    states. Of a run that is over, the last answers are shown that were kept with it.
+    Asks all hosts of RUN at once for Python stacks, collectives and process states of the ranks.
+    Of a run that is over, the last stored answers are shown.
 
-    With hosts and no RUN it looks there for training of yours that anything has started: torchrun,
+    With hosts and no RUN, it looks there for your training, whatever started it: torchrun,
     mpirun, horovodrun, srun, mp.spawn, by hand. --hosts alone means those that are configured.
     """
 
@@ -664,16 +662,16 @@ class Why(OnHosts, Printed, Chosen, OfRun, Request):
 
 @dataclass(frozen=True)
 class Watch(OnHosts, Opening, Printed, Chosen, Request):
-    """Follow training on the hosts that anything has started, to its end. Leaving it never stops it.
+    """Follow training that something else started on the hosts, to its end. Leaving it never stops it.
 
-    It shows the ranks, GPUs and load of its hosts, and what its ranks print where that goes into files.
-    Steps are not seen: only 'run' counts them.
+    It shows the ranks, GPUs and load of the hosts, and output in files. Steps are not seen: only 'run'
+    counts them.
     """
 
 
 @dataclass(frozen=True)
 class Trace(OnHosts, OfRun, Request):
-    """Trace what the ranks of RUN do, by torch's profiler, and write one file for Perfetto.
+    """Profile the ranks of RUN by torch's profiler, into one file for Perfetto.
 
     RUN goes on, unchanged but for a pause while each rank writes its part. Every rank begins and ends
     where one of its steps ends; ranks are processes there, on one clock, and collectives have arrows.
@@ -685,12 +683,12 @@ class Trace(OnHosts, OfRun, Request):
     )
     max_mib: int = plain(
         512,
-        "The most that one rank's part may have, unpacked, in MiB.  [default: 512]",
+        "Limit of one rank's part, unpacked, in MiB.  [default: 512]",
         Kind.POSITIVE,
     )
     wait_seconds: float = plain(
         60.0,
-        "Wait so long for a rank's next step, and for its part.  [default: 60]",
+        "Longest wait for a rank's next step, and for its part.  [default: 60]",
         Kind.SECONDS,
         "--wait",
         most=600,
@@ -715,8 +713,8 @@ class Replay(Opening, OfRun, Request):
 class Compare(Printed, Request):
     """Compare two to eight runs with the first of them.
 
-    Says in words which is slower and why, then figures with ratios and what was configured
-    otherwise. In the console their curves stand on one axis: step, time or samples.
+    Names the slower run and the cause, then figures with ratios and differences of configuration. In the
+    console their curves share one axis: step, time or samples.
     """
 
     runs: tuple[str, ...]
@@ -726,7 +724,7 @@ class Compare(Printed, Request):
 class Export(OnHosts, Request):
     """Write RUN as JSON lines, CSV, TensorBoard event files, for Prometheus, Weights & Biases, MLflow, or OpenTelemetry.
 
-    --format prometheus without RUN tells of the hosts, as top does.
+    --format prometheus without RUN exports figures of the hosts, as top shows them.
     """
 
     run: str | None
@@ -747,11 +745,11 @@ class Export(OnHosts, Request):
     )
     follow: bool = plain(False, "Go on with a run until it ends.", Kind.FLAG, "--follow", "-f")
     listen: tuple[str, int] | None = needs_trust(
-        None, "prometheus: answer there, on this machine alone, until Ctrl-C.", Kind.LOOPBACK
+        None, "prometheus: serve at this loopback address until Ctrl-C.", Kind.LOOPBACK
     )
     interval_seconds: float = plain(
         5.0,
-        "prometheus, otlp: seconds between two writings.  [default: 5]",
+        "prometheus, otlp: seconds between two updates.  [default: 5]",
         Kind.SECONDS,
         least=0.2,
     )
@@ -805,7 +803,7 @@ class Bench(OnHosts, Printed, PerHost, Request):
         "Channels of the network's first stage.  [default: 64 on GPUs, else 16]",
         Kind.POSITIVE,
     )
-    precision: PrecisionName = plain(PrecisionName.FP32, "What the model computes in.")
+    precision: PrecisionName = plain(PrecisionName.FP32, "Number format of the model.")
 
 
 @dataclass(frozen=True)
@@ -814,7 +812,7 @@ class BenchCollectives(OnHosts, Printed, PerHost, Request):
 
     launcher: LauncherName = plain(
         LauncherName.TORCH,
-        "collectives: what starts and carries the ranks.",
+        "collectives: launcher and library of the ranks.",
         (LauncherName.TORCH, LauncherName.HOROVOD, LauncherName.MPI),
     )
     ops: tuple[CollectiveName, ...] = plain(
@@ -852,9 +850,9 @@ class Demo(Printed, Opening, Request):
 
 @dataclass(frozen=True)
 class Notify(Request):
-    """Say by which ways you are told of a run's end, failure and stall; with test try them.
+    """List the ways in which a run's end, failure and stall reach you; with test, try them.
 
-    The table [notify] of your configuration says which; --notify of a run which of them.
+    The table [notify] of your configuration sets them; --notify of a run chooses among them.
     """
 
     test: bool = False
@@ -862,10 +860,10 @@ class Notify(Request):
 
 @dataclass(frozen=True)
 class Trust(Request):
-    """Trust the distconsole.toml of FOLDER, or of where you are, as it is now.
+    """Trust the distconsole.toml of FOLDER, or of this folder, as it is now.
 
-    Keys that can have something executed (python, setup, ssh_config, env …) are taken from it only
-    then, and until it is changed.
+    Keys that can execute a program (python, setup, ssh_config, env …) count only then, until the file
+    changes.
     """
 
     folder: str = "."

@@ -15,7 +15,7 @@ from distconsole.model.requests import Run
 from distconsole.model.run_events import LogLine, RunEvents
 from distconsole.operations.control import Control, ControlCommand, StopReason, Wish
 from distconsole.rpc.link import OFFSET_PINGS
-from distconsole.rpc.stream import Stream
+from distconsole.rpc.stream import ItemStream
 from distconsole.runs.following.feed import JournalStream, OpenStream
 from distconsole.runs.following.follow import follow
 from distconsole.runs.store.place import JournalPlace
@@ -163,6 +163,6 @@ def journal_opener(session: Session, run: str) -> OpenStream:
 class _LinkJournal:
     """A ``follow`` stream with the clock offset of its node."""
 
-    def __init__(self, stream: Stream, clock_offset: float) -> None:
+    def __init__(self, stream: ItemStream, clock_offset: float) -> None:
         self.clock_offset = clock_offset
         self.listen, self.take, self.close = stream.listen, stream.take, stream.close

@@ -88,7 +88,7 @@ NODE_FIGURES = (
         "mem_used", "memory used on the host; beside a share: ram.share", "B", "ram",
         "memory_used_bytes", "GiB", "ram.share",
     ),
-    Figure("mem_total", "all of it", "B", "ram.total", "memory_total_bytes", "GiB"),
+    Figure("mem_total", "total memory of the host", "B", "ram.total", "memory_total_bytes", "GiB"),
     Figure("net_rx_s", "the host receives", "B/s", "net.in", "network_receive_bytes_per_second", "MB/s", label="net in/s"),
     Figure("net_tx_s", "the host sends", "B/s", "net.out", "network_transmit_bytes_per_second", "MB/s", label="out/s"),
     Figure("disk_read_s", "the host reads", "B/s", "disk.read", "disk_read_bytes_per_second", "MB/s"),
@@ -101,7 +101,7 @@ NODE_FIGURES = (
     Figure("disk_wait", "time in which something waited for a disk", "%", "disk.wait"),
     Figure("net_errors_s", "errors and drops of its interfaces, a second", "", "net.errors"),
     Figure("net_resent_s", "TCP segments sent again, a second", "", "net.resent"),
-    Figure("cpu_mhz", "what its processors may run at", "MHz"),
+    Figure("cpu_mhz", "highest clock of its processors", "MHz"),
 )  # fmt: skip
 
 GPU_FIGURES = (
@@ -110,7 +110,7 @@ GPU_FIGURES = (
         "mem_used", "memory used on the GPU; beside a share: mem.share", "B", "mem",
         "memory_used_bytes", "GiB", "mem.share", label="memory", together="sum", curve=True,
     ),
-    Figure("mem_total", "all of it", "B", "mem.total", "memory_total_bytes", "GiB", together="sum"),
+    Figure("mem_total", "total memory of the GPU", "B", "mem.total", "memory_total_bytes", "GiB", together="sum"),
     Figure("temp_c", "the GPU's temperature", "C", "temp", "temperature_celsius", together="max"),
     Figure("power_w", "the GPU's power", "W", "power", "power_watts", together="sum", curve=True),
     Figure("sm_clock_mhz", "the GPU's own clock", "MHz", "clock", "sm_clock_hertz", label="MHz", together="mean"),

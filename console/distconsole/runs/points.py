@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from distconsole.model.run_events import Metric, RunFinding
 from distconsole.runs.detectors.conclusions import NOT_FINITE
-from distconsole.runs.detectors.ranks import Ranks, ranks_text
+from distconsole.runs.detectors.ranks import RanksSeen, ranks_text
 from distconsole.runs.pace import MAX_WAIT_SECONDS
 
 MAX_PENDING_STEPS = 1024
@@ -82,7 +82,7 @@ class _Pending:
 class PointReducer:
     """Collects points by name and step until every rank that gives the metric has given it.
 
-    Ranks may thin their points differently when steps are fast. A step that only some gave is
+    RanksSeen may thin their points differently when steps are fast. A step that only some gave is
     left out while complete ones keep coming, because the mean of a changing subset is noise.
     """
 
@@ -276,7 +276,7 @@ class NotFiniteWatch:
     that live are waited for.
     """
 
-    def __init__(self, ranks: Ranks) -> None:
+    def __init__(self, ranks: RanksSeen) -> None:
         self._ranks = ranks
         self._waiting: dict[str, _Waiting] = {}
         self._told: set[str] = set()

@@ -80,7 +80,7 @@ def rate_of(view: RankView, sight: Sight) -> float | None:
             return None
 
 
-def own_ms_of(view: RankView, waits: Waits, sight: Sight) -> float | None:
+def own_ms_of(view: RankView, waits: StepWaits, sight: Sight) -> float | None:
     """Return the own time of a rank's last steps; None if it is unknown or old."""
     waited = waits.of(view) if sight in (Sight.MEASURED, Sight.GONE) else None
     if view.step_ms_mean is None or waited is None or waits.usual_own_ms is None:
@@ -89,7 +89,7 @@ def own_ms_of(view: RankView, waits: Waits, sight: Sight) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
+class StepWaits:
     """By how many milliseconds each rank waits longer in a step than the rank that waits least.
 
     If one of them does not report its waits, it is their backward.
@@ -117,7 +117,7 @@ def _waits_of(
     waited: Sequence[float | None],
     backward: Sequence[float | None],
     slow: Sequence[Straggler],
-) -> Waits:
+) -> StepWaits:
     said = None not in waited
     told = waited if said else backward
     known = [ms for ms in told if ms is not None]
@@ -127,7 +127,7 @@ def _waits_of(
     both = zip(steps, told, strict=True) if own_known else ()
     own = [step - (ms - least) for step, ms in both if step is not None and ms is not None]
     usual = median_low(own) if own else None
-    return Waits(said, least, sum(ms - least for ms in known) if known else None, usual)
+    return StepWaits(said, least, sum(ms - least for ms in known) if known else None, usual)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class Present:
     samples_s: float | None
     step_ms: float | None
     p95_ms: float
-    waits: Waits
+    waits: StepWaits
     working: int
     others: Mapping[int, Sight]
     idle: Sequence[RankView]

@@ -38,7 +38,7 @@ from distconsole.runs.detectors.conclusions import (
     note_finding,
     restart_finding,
 )
-from distconsole.runs.detectors.ranks import MAX_RANKS, PlanBounds, Ranks
+from distconsole.runs.detectors.ranks import MAX_RANKS, PlanBounds, RanksSeen
 from distconsole.runs.detectors.script_end import ScriptEndWatch
 from distconsole.runs.detectors.slow_causes import Load
 from distconsole.runs.detectors.slowness import Straggler
@@ -78,7 +78,7 @@ class RunReducer:
         starts: str = "",
     ) -> None:
         self.run = run
-        self._ranks = Ranks(run)
+        self._ranks = RanksSeen(run)
         self._bounds = PlanBounds(self._ranks, ranks)
         self.ended: RunEnded | None = None
         self._hosts = frozenset(hosts)

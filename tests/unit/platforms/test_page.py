@@ -53,7 +53,7 @@ def test_a_claim_is_real_only_if_all_of_its_tests_passed(results: Path) -> None:
     cells = dict(
         line[2:-2].split(" | ") for line in lines if line.startswith("| ") and line[2] != "|"
     )
-    assert cells["holds"] == "real"
+    assert "Real on each: holds." in lines
     assert cells["breaks"] == cells["one way breaks"] == cells["file"] == "**fails**"
     assert cells["lacks"] == "not tried"
     assert cells["was never run"] == "not tried"

@@ -18,7 +18,7 @@ from distconsole.cli.main import exit_code_of
 from distconsole.cli.streams import Streams
 from distconsole.expression import ExpressionError, Fields, parse_condition
 from distconsole.model.diagnosis.calls import Call, GpuUse, Place
-from distconsole.model.diagnosis.diagnosis import Diagnosis, Kind, Sure
+from distconsole.model.diagnosis.diagnosis import Diagnosis, Hang, Sure
 from distconsole.model.events import Diagnosed, FoundJob
 from distconsole.model.requests import Why
 from distconsole.runs.conditions.check_fields import CHECK_FIELDS
@@ -127,7 +127,7 @@ def test_what_can_never_go_on_is_a_deadlock_at_once() -> None:
 
 
 def test_of_a_run_that_ended_unasked_it_is_not_said_that_it_may_hang_yet() -> None:
-    never = Diagnosis(kind=Kind.UNDECIDED, sure=Sure.UNKNOWN, hang=False, summary="the run failed")
+    never = Diagnosis(kind=Hang.UNDECIDED, sure=Sure.UNKNOWN, hang=False, summary="the run failed")
     told = Diagnosed(t=1000.0, run="r", live=False, diagnosis=never, ended=990.0)
     assert printed(told) == ["ENDED  the run failed"]
 
@@ -168,9 +168,9 @@ TABLES = (RANK_FIELDS, CHECK_FIELDS, LOAD_FIELDS, summary_fields())
 def test_the_page_has_every_field_as_the_program_has_it(fields: Fields[Any]) -> None:
     _, _, behind = PAGE.read_text().partition(f"<!-- {fields.of} -->\n")
     table = [line for line in behind.partition("\n\n")[0].splitlines() if line]
-    head = ["| field | is a | without a unit | what it is |", "|---|---|---|---|"]
+    head = ["| field | is a | meaning |", "|---|---|---|"]
     assert table == head + [
-        f"| `{each.name}` | {each.kind.value} | {each.bare or each.unit} | {each.about} |"
+        f"| `{each.name}` | {each.kind.value}{f', {unit}' if (unit := each.bare or each.unit) else ''} | {each.about} |"
         for each in fields
     ]
 

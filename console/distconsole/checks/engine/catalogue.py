@@ -126,9 +126,9 @@ def catalogue_tables() -> str:
     """Return the tables at the end of docs/reference/checks.md: all checks, a table for each group."""
     lines = []
     for group, rules in by_key((rule.group, rule) for rule in CATALOGUE).items():
-        lines += [f"## {group}", "", "| id | from level | catches |", "|---|---|---|"]
+        lines += [f"### {group}", "", "| id | from level | catches |", "|---|---|---|"]
         for rule in rules:
             cells = (f"`{rule.id}`", rule.level.value, rule.catches)
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
         lines.append("")
-    return "\n".join(lines).rstrip() + "\n"
+    return "\n".join(lines).rstrip()

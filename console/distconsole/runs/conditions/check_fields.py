@@ -32,7 +32,7 @@ CHECK_FIELDS: Fields[CheckRow] = Fields(
         Field(
             "host",
             lambda row: row.hosts or None,
-            "where it was made; several may be",
+            "its hosts",
             ValueKind.TEXT,
         ),
         Field(
@@ -41,7 +41,7 @@ CHECK_FIELDS: Fields[CheckRow] = Fields(
             "fail, warn, info, pass, skipped, running, timed_out or could_not_run",
             ValueKind.TEXT,
         ),
-        Field("finding", lambda row: row.findings or None, "what was found", ValueKind.TEXT),
+        Field("finding", lambda row: row.findings or None, "its summary", ValueKind.TEXT),
     ),
 )
 

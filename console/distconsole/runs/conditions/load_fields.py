@@ -86,8 +86,8 @@ LOAD_FIELDS: Fields[LoadRow] = Fields(
     (
         Field("host", lambda row: row.host, "its name", TEXT),
         Field("connected", lambda row: row.connected, "the host answers", FLAG),
-        Field("age", lambda row: row.age_seconds, "since the host was heard of", unit="s"),
-        Field("cpus", lambda row: getattr(row.node, "cpus", None), "how many CPUs the host has"),
+        Field("age", lambda row: row.age_seconds, "since the host last reported", unit="s"),
+        Field("cpus", lambda row: getattr(row.node, "cpus", None), "number of CPUs"),
         *condition_fields(NODE_FIGURES, "node"),
         Field(
             "ram.share",
@@ -110,19 +110,19 @@ LOAD_FIELDS: Fields[LoadRow] = Fields(
         Field(
             "throttled",
             lambda row: None if row.gpu is None else bool(row.gpu.throttle),
-            "it is",
+            "the GPU is slowed down",
             FLAG,
         ),
         _both_ways("pcie", "PCIe"),
         _both_ways("nvlink", "NVLink"),
         _gpu("rank", "the rank of ours that uses the GPU"),
-        Field("user", lambda row: row.users, "who uses the GPU; several may", TEXT),
+        Field("user", lambda row: row.users, "users of the GPU", TEXT),
         Field(
             "strangers",
             lambda row: None if row.gpu is None else len(row.gpu.strangers),
             "processes on the GPU that are no ranks of ours",
         ),
-        Field("command", lambda row: row.commands, "what they run", TEXT),
+        Field("command", lambda row: row.commands, "command lines of these processes", TEXT),
         Field("me", lambda row: row.me, "you, beside user: user!=me", TEXT),
     ),
 )

@@ -19,7 +19,7 @@ from distconsole.model.run_events import RunFinding, Window
 from distconsole.model.time_text import ms_text
 from distconsole.rpc.frames import PhaseEntry, WindowEntry
 from distconsole.runs import pace
-from distconsole.runs.detectors.ranks import Ranks, ranks_text
+from distconsole.runs.detectors.ranks import RanksSeen, ranks_text
 from distconsole.runs.detectors.slow_causes import Load, SlowCause
 
 DRIFT = "run.drift"
@@ -99,7 +99,7 @@ class FirstSteps:
 class AllRanksWatch:
     """Takes every window; compares the run with ``earlier`` ones, if there are any."""
 
-    def __init__(self, ranks: Ranks, load: Load, earlier: Earlier | None) -> None:
+    def __init__(self, ranks: RanksSeen, load: Load, earlier: Earlier | None) -> None:
         self._ranks = ranks
         self._load = load
         self._earlier = earlier

@@ -15,7 +15,7 @@ from msgspec import structs
 
 from distconsole.model.run_events import GpuSample, NodeSample, RunFinding, Window
 from distconsole.runs.detectors.conclusions import XID
-from distconsole.runs.detectors.ranks import Ranks
+from distconsole.runs.detectors.ranks import RanksSeen
 
 Sample: TypeAlias = NodeSample | GpuSample | RunFinding
 
@@ -208,7 +208,7 @@ LASTING = ("cpu_clock", "cpu_model")
 class Load:
     """The newest words of hosts and GPUs, and the errors of those that ranks use."""
 
-    def __init__(self, ranks: Ranks) -> None:
+    def __init__(self, ranks: RanksSeen) -> None:
         self._ranks = ranks
         self._nodes: dict[str, NodeSample] = {}
         self._gpus: dict[int, GpuSample] = {}

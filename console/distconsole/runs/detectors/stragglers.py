@@ -18,7 +18,7 @@ from distconsole.model.run_events import RunFinding, Window
 from distconsole.model.time_text import ms_text
 from distconsole.runs import pace
 from distconsole.runs.detectors.conclusions import STRAGGLER
-from distconsole.runs.detectors.ranks import MAX_RANKS_NAMED, Ranks, ranks_text
+from distconsole.runs.detectors.ranks import MAX_RANKS_NAMED, RanksSeen, ranks_text
 from distconsole.runs.detectors.slow_causes import SlowCause
 from distconsole.runs.detectors.slowness import (
     BACKWARD,
@@ -313,7 +313,7 @@ MAX_OTHERS = 64
 def _lags(began: Mapping[int, Record], fresh: Mapping[int, Known], rank: int) -> bool:
     """Whether ``rank`` has made fewer steps than the others since ``began``.
 
-    Ranks that wait for each other make equally many, however the windows cut their steps up. The
+    RanksSeen that wait for each other make equally many, however the windows cut their steps up. The
     newest windows differ in time if a host's journal comes late: steps that a rank can
     have made between two such moments do not count.
     """
@@ -356,7 +356,7 @@ _HOST_HINT = (
 
 
 def straggler_finding(
-    ranks: Ranks, slow: Straggler, t: float, cause: SlowCause | None = None
+    ranks: RanksSeen, slow: Straggler, t: float, cause: SlowCause | None = None
 ) -> RunFinding:
     """Return the finding on a slow rank: the part of the step, the cost, and the cause if it is known."""
     where = {

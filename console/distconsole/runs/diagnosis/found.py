@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from msgspec import structs
 
 from distconsole.model.diagnosis.calls import Call
-from distconsole.model.diagnosis.diagnosis import Diagnosis, Kind, Sure
+from distconsole.model.diagnosis.diagnosis import Diagnosis, Hang, Sure
 from distconsole.model.events import FoundJob
 from distconsole.model.names import count_text, ranks_text
 from distconsole.model.time_text import span_text
@@ -138,7 +138,7 @@ def _no_hang(found: Found, still: float, living: Sequence[Call]) -> Diagnosis:
     hint = "ranks that spin look as those that work: py-spy on the hosts tells them apart"
     refused = {f"{each.way}: {each.why}" for call in living for each in call.refused}
     return Diagnosis(
-        kind=Kind.HEALTHY,
+        kind=Hang.HEALTHY,
         sure=Sure.CERTAIN if moved else Sure.LIKELY,
         hang=False,
         summary=f"{text}: nothing says that it hangs",

@@ -113,7 +113,7 @@ class PrintedLosses:
             yield from self._points.add(rank, found, t, trained=False)
 
 
-class Said(NamedTuple):
+class CountedWord(NamedTuple):
     """The first and the newest word on one count; ``t`` in UNIX seconds."""
 
     total: int
@@ -130,7 +130,7 @@ class EtaEstimator:
     """
 
     def __init__(self) -> None:
-        self._said: dict[str, Said] = {}
+        self._said: dict[str, CountedWord] = {}
         self._inner: set[str] = set()
 
     def read(self, line: str, t: float) -> None:
@@ -144,7 +144,7 @@ class EtaEstimator:
         if word in self._inner or done > total or total < 2:
             return
         if before is None:
-            self._said[word] = Said(total, done, t, done, t)
+            self._said[word] = CountedWord(total, done, t, done, t)
         elif done < before.newest or total != before.total:
             self._inner.add(word)
             del self._said[word]

@@ -38,9 +38,10 @@ def keys_table(keys: tuple[Key, ...]) -> list[str]:
 
 def parts_table() -> list[str]:
     """Return the rows of a table in Markdown of the keys of all parts."""
-    rows = ["| in | key | does |", "|---|---|---|"]
+    rows = ["| in | keys |", "|---|---|"]
     for title, part in PARTS_WITH_KEYS:
-        rows += [f"| {title} | {keys} | {does} |" for keys, does in part_keys(part)]
+        own = "; ".join(f"{keys}: {does}" for keys, does in part_keys(part))
+        rows.append(f"| {title} | {own} |")
     return rows
 
 
