@@ -56,9 +56,11 @@ def bed(lean_bed: Testbed) -> Iterator[Testbed]:
         host.exec(["rm", "-rf", JOB])
 
 
-def check(bed: Testbed, command: str, options: str = "--level quick") -> CheckReport:
+def check(
+    bed: Testbed, command: str, options: str = "--level quick", hosts: str = ""
+) -> CheckReport:
     """Check ``command`` as typed; its working folder is the hosts' own."""
-    line = f"check --hosts {bed.names} --ssh-config {bed.ssh_config} --workdir {JOB} {options} {command}"
+    line = f"check --hosts {hosts or bed.names} --ssh-config {bed.ssh_config} --workdir {JOB} {options} {command}"
     request = parse_line(line)
     assert isinstance(request, Check)
     assert request.target is not None
@@ -85,20 +87,20 @@ def the_finding(report: CheckReport, check_id: str) -> Finding:
 def test_a_launch_that_would_work_has_no_finding_and_is_proved_as_it_would_run(
     bed: Testbed,
 ) -> None:
-    command = "--nproc 2 -- MASTER_PORT=29611 NCCL_DEBUG=WARN python3 train.py --epochs 3"
-    report = check(bed, command, "--only script,coll,port,env")
+    first, second = bed.host_names
+    command = "-- MASTER_PORT=29611 NCCL_DEBUG=WARN python3 train.py --epochs 3"
+    report = check(bed, command, "--only script,coll,port,env", f"{first}:2,{second}:1")
     assert trouble(report) == []
     assert report.ok
-    first, second = (host.name for host in bed.hosts)
     target = report.target
     assert target is not None
-    assert (target.launcher, target.world_size, target.port) == ("torch", 4, 29611)
+    assert (target.launcher, target.world_size, target.port) == ("torch", 3, 29611)
     assert [(each.host, each.ranks) for each in target.hosts] == [
         (first, (0, 1)),
-        (second, (2, 3)),
+        (second, (2,)),
     ]
     assert {"NCCL_DEBUG", "MASTER_PORT"} <= set(target.hosts[0].env)
-    assert {each.size for each in report.collectives} == {4}
+    assert {each.size for each in report.collectives} == {3}
     assert all(each.correct for each in report.collectives)
     assert report.cells[first]["port.master_free"] == "pass"
     assert {report.cells[first][check_id] for check_id in ("script.same", "script.imports")} == {
