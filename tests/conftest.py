@@ -31,7 +31,7 @@ They share hosts there, and wait more than they work; which worker takes a file 
 SHARED = ("warm", "warm_verifying", "warm_ranks", "warm_compiling", "trained")
 """Fixtures that each worker would make again, for seconds: all tests that take one are a worker's."""
 
-STANDING = ("standing_nodes", "nodes_away")
+STANDING = ("standing_nodes",)
 """Fixtures of a file's embedded nodes: its tests are one worker's, or each worker would start them."""
 
 LONG = (

@@ -12,7 +12,7 @@ from distconsole.config.schema import Config
 from distconsole.operations import SessionSource
 from distconsole.session import Session
 from distconsole.ssh.embedded import EmbeddedCluster
-from suite.known_agent import leave_agent
+from suite.known_agent import nodes_with_agent
 from suite.lean_torch import lean_torch
 from testbed import Testbed
 from testbed.slurm import SLURM_ENVIRONMENT, Slurm
@@ -70,18 +70,18 @@ def slurm(session_slurm: Slurm, nothing_left: None) -> Iterator[Slurm]:
         session_slurm.cancel_all()
 
 
-def nodes_with_agent(folder: Path) -> EmbeddedCluster:
-    """Return two embedded nodes to be opened in ``folder``; each has the agent's file."""
-    nodes = EmbeddedCluster(2, folder=folder)
-    for name in nodes.hosts:
-        leave_agent(folder / name / "cache")
-    return nodes
-
-
 @pytest.fixture(scope="session")
 def lean(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Variables with which Python imports a lean torch, also in ranks whose program is no test's."""
     return lean_torch(tmp_path_factory.mktemp("lean"))
+
+
+@pytest.fixture(scope="module")
+def lean_here(lean: dict[str, str]) -> Iterator[None]:
+    """What this process starts from now on, embedded nodes included, imports the lean torch."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", lean["PYTHONPATH"])
+        yield
 
 
 @pytest.fixture

@@ -127,16 +127,23 @@ def test_a_way_that_loses_everything_is_proven_by_a_connection_and_ranks_elsewhe
 
 
 @pytest.mark.mpi
-def test_docker0_breaks_an_mpirun_typed_by_hand_and_the_network_mends_it(bed: Testbed) -> None:
+def test_docker0_breaks_an_mpirun_typed_by_hand_as_foretold_and_the_network_mends_it(
+    bed: Testbed,
+) -> None:
     for host in bed.hosts:
         host.add_docker_bridge()
-    found = the_finding(checked(bed, "--only", "net.iface_matrix"), "net.iface_matrix")
+    report = checked(bed, "--only", "net.iface_matrix,net.choices")
+    found = the_finding(report, "net.iface_matrix")
     # Open MPI 4 hangs; 5.0 does, or has a rank abort with MPI_ERR_UNKNOWN.
     before = found["proof"]["before"]
     assert "hang" in before or (": exit code 14 after" in before and not mpirun_is("4.1"))
     assert found["proof"]["cured"] is True
     network = bed.hosts[0].address.rpartition(".")[0] + ".0/24"
     assert found["cure"]["mca"]["btl_tcp_if_include"] == network
+    foretold = [each for each in report["choices"] if each["engine"] == "Open MPI"]
+    assert {each["interface"] for each in foretold if each["meets"] is False} == {"docker0"}
+    by_run = {(each["meets"], each["how"]) for each in foretold if each["start"] == "run"}
+    assert by_run == {(True, f"btl_tcp_if_include={network}")}
     assert_nothing_is_left(bed)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from distconsole.rpc.pack import agent_pack
+from distconsole.ssh.embedded import EmbeddedCluster
 from distconsole_agent.node_folder.compiled import keep_compiled
 
 
@@ -31,3 +32,11 @@ def _agent() -> dict[str, bytes]:
         path.write_bytes(pack.content)
         keep_compiled(str(path))
         return {each.name: each.read_bytes() for each in Path(folder).iterdir()}
+
+
+def nodes_with_agent(folder: Path) -> EmbeddedCluster:
+    """Return two embedded nodes to be opened in ``folder``; each has the agent's file."""
+    nodes = EmbeddedCluster(2, folder=folder)
+    for name in nodes.hosts:
+        leave_agent(folder / name / "cache")
+    return nodes
