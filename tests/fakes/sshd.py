@@ -41,8 +41,9 @@ def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
 
 def make_key(path: Path, kind: str = "ed25519", passphrase: str = "") -> str:
     """Make a key; return its public line without the comment."""
+    short = ["-b", "2048"] if kind == "rsa" else []
     subprocess.run(
-        ["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-C", "", "-f", str(path)],
+        ["ssh-keygen", "-q", "-t", kind, *short, "-N", passphrase, "-C", "", "-f", str(path)],
         check=True,
         timeout=60,
     )

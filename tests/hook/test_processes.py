@@ -281,12 +281,15 @@ def test_a_first_step_without_a_group_is_noted(runner: Runner, before: str, alon
     assert ended.ring.is_alone is alone
 
 
+TORCHRUN = LEAN_TORCH + "from torch.distributed.run import main; main()"
+
+
 @pytest.mark.torch_ranks
 def test_torchrun_and_its_data_parallel_workers(runner: Runner) -> None:
     ended = runner.watched(
         DDP,
         command=lambda script: [
-            sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2",
+            sys.executable, "-c", TORCHRUN, "--nproc-per-node=2",
             f"--master-port={free_port()}", "--master-addr=127.0.0.1", str(script),
         ],
     )  # fmt: skip

@@ -7,12 +7,10 @@ import os
 import signal
 import sys
 from pathlib import Path
-from socket import SO_PEERCRED, SOL_SOCKET
-from struct import unpack
 
 from distconsole_agent.supervisor import proctree
 from distconsole_agent.supervisor.spawning import agent_lives
-from distconsole_agent.system import unix
+from fakes.agents import listener
 from fakes.shims import RunUnderTest, gone, wait_until
 
 
@@ -28,13 +26,6 @@ def agents_of(node_dir: Path) -> list[int]:
     return found
 
 
-def listening(path: str) -> int:
-    """Return the process that listens on a socket; 0 if none does."""
-    with contextlib.suppress(OSError), unix.connect(path, 5) as sock:
-        return unpack("3i", sock.getsockopt(SOL_SOCKET, SO_PEERCRED, 12))[0]
-    return 0
-
-
 def test_a_dead_agent_is_started_again_and_outlives_the_run(tmp_path: Path) -> None:
     node_dir = tmp_path / "node0"
     argv = [sys.executable, "-m", "distconsole_agent", "agent", "--node-dir", str(node_dir)]
@@ -42,12 +33,12 @@ def test_a_dead_agent_is_started_again_and_outlives_the_run(tmp_path: Path) -> N
         try:
             run.start()
             lock, socket = (str(node_dir / f"agent-dev.{what}") for what in ("lock", "sock"))
-            first = wait_until("an agent", lambda: listening(socket))
+            first = wait_until("an agent", lambda: listener(socket))
             assert agents_of(node_dir) == [first]
             assert agent_lives(lock)
             os.kill(first, signal.SIGKILL)
             wait_until("its end", lambda: gone(first))
-            second = wait_until("another agent", lambda: listening(socket))
+            second = wait_until("another agent", lambda: listener(socket))
             assert second != first
             assert agent_lives(lock)
             stat = proctree.read_stat(second)
