@@ -13,12 +13,14 @@ from pathlib import Path
 import pytest
 
 from suite.environment import scrubbed
+from suite.known_agent import leave_agent
 from suite.leaks import Held, leaked_since
 from suite.obstacles import by_reason, obstacle
 from suite.outcomes import has_failed, remember
 from testbed import Testbed, missing
 
 pytest.register_assert_rewrite("suite.blame")
+Testbed.fill_cache = leave_agent
 
 SERIAL = ("testbed", "torch_ranks", "horovod", "mpi", "slurm", "benchmark")
 """Marks of tests that start whole clusters: with pytest-xdist those of a file take turns on one worker.
@@ -26,10 +28,10 @@ SERIAL = ("testbed", "torch_ranks", "horovod", "mpi", "slurm", "benchmark")
 They share hosts there, and wait more than they work; which worker takes a file is found as it goes.
 """
 
-SHARED = ("warm", "warm_verifying", "warm_ranks")
+SHARED = ("warm", "warm_verifying", "warm_ranks", "warm_compiling", "trained")
 """Fixtures that each worker would make again, for seconds: all tests that take one are a worker's."""
 
-STANDING = ("standing_nodes", "nodes_away")
+STANDING = ("standing_nodes",)
 """Fixtures of a file's embedded nodes: its tests are one worker's, or each worker would start them."""
 
 LONG = (
@@ -79,13 +81,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Spare each look for garbage the tests themselves: their million objects stay, and cost it half a second."""
+    """Spare each look for garbage the tests themselves: their million objects stay, and cost it half a second.
+
+    With Python's own thresholds the collector takes a tenth of the time of a test that makes many widgets.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.enable()
         gc.freeze()
+        gc.set_threshold(100_000, 20, 100)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -6,10 +6,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from distconsole_agent.server.connection import Asked
+from distconsole_agent.server.connection import PendingRequest
 
 
-class Asker(Asked):
+class Asker(PendingRequest):
     """Takes entries, and items without entries."""
 
     def __init__(

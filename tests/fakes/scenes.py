@@ -57,7 +57,7 @@ from distconsole.rpc.frames import LogEntry
 from distconsole.runs.compare.figures import compare, curves_of
 from distconsole.runs.compare.statistics import Compared, RunStatistics
 from distconsole.runs.detectors.conclusions import first_failure_finding
-from distconsole.runs.detectors.ranks import Ranks
+from distconsole.runs.detectors.ranks import RanksSeen
 from distconsole.runs.reduce import RunReducer
 from distconsole.ssh.plain import without_colours
 
@@ -252,7 +252,7 @@ def failing(world: int = 4) -> Iterator[Event]:
         traceback=TRACEBACK,
     )
     yield rank(2, RankState.FAILED, MINUTE_LATER)
-    yield first_failure_finding(Ranks(RUN), first, (), MINUTE_LATER)
+    yield first_failure_finding(RanksSeen(RUN), first, (), MINUTE_LATER)
     for number in range(world):
         if number != 2:
             yield rank(number, RankState.KILLED, MINUTE_LATER)

@@ -33,7 +33,7 @@ from distconsole_agent.probes.software.engines import parse_version
 from distconsole_agent.roll_call import recorder
 from distconsole_agent.roll_call.calling import parse_stalls
 from distconsole_agent.roll_call.stacks import parse_faulthandler, parse_py_spy, parse_python
-from distconsole_agent.server.connection import Asked, ConsoleConnection
+from distconsole_agent.server.connection import ConsoleConnection, PendingRequest
 from distconsole_agent.supervisor.failures import (
     headline,
     read_engine_summary,
@@ -57,7 +57,7 @@ def request_lines(data: bytes) -> None:
     over = threading.Event()
     raised: list[BaseException] = []
 
-    def answer(request: dict[str, Any], _asked: Asked) -> dict[str, Any]:
+    def answer(request: dict[str, Any], _asked: PendingRequest) -> dict[str, Any]:
         return {"seen": len(request)}
 
     before, threading.excepthook = (

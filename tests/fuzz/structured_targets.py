@@ -35,7 +35,7 @@ from distconsole_agent.node_folder.folders import NodeFolders, open_node_dir, th
 from distconsole_agent.node_folder.runs import NodeRuns
 from distconsole_agent.roll_call import recorder
 from distconsole_agent.server.answers import Answers
-from distconsole_agent.server.connection import Asked
+from distconsole_agent.server.connection import PendingRequest
 from distconsole_agent.telemetry.sampling import Telemetry
 from fakes.any_entry import TEXTS, any_entries, any_value
 from fakes.links import SECOND, World, spec
@@ -267,7 +267,7 @@ def agent_requests(asked: list[Any]) -> None:
             answers.answer(read_request(AgentRequest, message), _Nobody())
 
 
-class _Nobody(Asked):
+class _Nobody(PendingRequest):
     """A console that hears nothing."""
 
     def __init__(self) -> None:

@@ -12,6 +12,8 @@ from distconsole.config.schema import Config
 from distconsole.operations import SessionSource
 from distconsole.session import Session
 from distconsole.ssh.embedded import EmbeddedCluster
+from suite.known_agent import nodes_with_agent
+from suite.lean_torch import lean_torch
 from testbed import Testbed
 from testbed.slurm import SLURM_ENVIRONMENT, Slurm
 
@@ -19,7 +21,7 @@ from testbed.slurm import SLURM_ENVIRONMENT, Slurm
 @pytest.fixture
 def cluster(tmp_path_factory: pytest.TempPathFactory, home: Path) -> Iterator[EmbeddedCluster]:
     """Two embedded nodes: real SSH on loopback, real agents."""
-    with EmbeddedCluster(2, folder=tmp_path_factory.mktemp("e")) as embedded:
+    with nodes_with_agent(tmp_path_factory.mktemp("e")) as embedded:
         yield embedded
 
 
@@ -35,7 +37,7 @@ def standing_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedde
     """Two embedded nodes that stay up through all tests of a file which do them no harm."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
-        with EmbeddedCluster(2, folder=tmp_path_factory.mktemp("e")) as nodes:
+        with nodes_with_agent(tmp_path_factory.mktemp("e")) as nodes:
             yield nodes
 
 
@@ -66,3 +68,27 @@ def slurm(session_slurm: Slurm, nothing_left: None) -> Iterator[Slurm]:
     yield session_slurm
     if session_slurm.queue():
         session_slurm.cancel_all()
+
+
+@pytest.fixture(scope="session")
+def lean(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Variables with which Python imports a lean torch, also in ranks whose program is no test's."""
+    return lean_torch(tmp_path_factory.mktemp("lean"))
+
+
+@pytest.fixture(scope="module")
+def lean_here(lean: dict[str, str]) -> Iterator[None]:
+    """What this process starts from now on, embedded nodes included, imports the lean torch."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", lean["PYTHONPATH"])
+        yield
+
+
+@pytest.fixture
+def lean_bed(healed_bed: Testbed, lean: dict[str, str]) -> Testbed:
+    """The two hosts of ``healed_bed``, with these variables until they are switched off."""
+    for host in healed_bed.hosts:
+        if lean.items() - host.environment().items():
+            host.set_environment(lean)
+            host.forget_environment()
+    return healed_bed

@@ -12,7 +12,7 @@ from distconsole.operations import SessionSource
 from distconsole.runs.store.store import RunStore
 from suite.driving import Operator
 
-pytestmark = pytest.mark.torch_ranks
+pytestmark = [pytest.mark.torch_ranks, pytest.mark.usefixtures("lean_here")]
 
 TINY = {"rounds": 1, "images": 32, "batch": 8, "width": 2}
 
@@ -58,7 +58,7 @@ def test_two_strategies_are_compared_by_two_ordinary_runs(
 def test_a_stop_ends_the_run_that_goes_on_and_all_that_were_to_come(
     standing_sessions: SessionSource,
 ) -> None:
-    only = (StrategyName.DDP,)
+    only = (StrategyName.SINGLE,)
     request = Bench(only=only, epochs=100_000, **{**TINY, "rounds": 3})
     with Operator(request, standing_sessions) as bench:
         bench.see(BenchProgress, lambda progress: progress.step)

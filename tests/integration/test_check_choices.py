@@ -25,25 +25,24 @@ from distconsole.model.names import HostName
 from distconsole.model.reports import CheckReport, ChoiceReport
 from distconsole.model.requests import Check, Level, Where
 from distconsole.session import open_session
-from suite.lean_torch import LEAN_TORCH
 from testbed import Testbed, missing
 
 pytestmark = pytest.mark.testbed
 
 ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
-GLOO = f"""{LEAN_TORCH}
-import os, psutil
+GLOO = """
+import os, psutil, sys
 import torch.distributed as dist
 def listening():
-    return {{c.laddr for c in psutil.Process().net_connections("tcp") if c.status == "LISTEN"}}
+    return {c.laddr for c in psutil.Process().net_connections("tcp") if c.status == "LISTEN"}
 for name in sys.argv[1:]:
     os.environ.pop("GLOO_SOCKET_IFNAME", None)
     if name != "-":
         os.environ["GLOO_SOCKET_IFNAME"] = name
     before = listening()
     try:
-        dist.init_process_group("gloo", init_method=f"file:///tmp/meet{{name}}", rank=0, world_size=1)
+        dist.init_process_group("gloo", init_method=f"file:///tmp/meet{name}", rank=0, world_size=1)
     except RuntimeError:
         print(name, "-")
         continue
@@ -70,24 +69,23 @@ mpi.MPI_Barrier(world)
 mpi.MPI_Finalize()
 """
 
-HOROVOD = f"""{LEAN_TORCH}
-import os, psutil
+HOROVOD = """
+import os, psutil, torch
 import horovod.torch as hvd
 hvd.init()
 hvd.allreduce(torch.ones(4), name="a")
-found = {{c.laddr.ip for c in psutil.Process().net_connections("tcp") if c.status == "ESTABLISHED"}}
+found = {c.laddr.ip for c in psutil.Process().net_connections("tcp") if c.status == "ESTABLISHED"}
 print("told", (os.uname().nodename, os.environ["HOROVOD_GLOO_IFACE"], sorted(found)), flush=True)
 hvd.allreduce(torch.ones(4), name="b")
 """
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
+def two(lean: dict[str, str]) -> Iterator[Testbed]:
     """Two hosts that reach each other by ssh, as mpirun and horovodrun want it."""
     if reason := missing():
         pytest.skip(reason)
-    tmp_path_factory.getbasetemp()
-    with Testbed(hosts=2, prefix="pick", node_ssh=True) as bed:
+    with Testbed(hosts=2, prefix="pick", node_ssh=True, environment=lean) as bed:
         for host in bed.hosts:
             for name, text in (("gloo", GLOO), ("mpi", MPI), ("ranks", HOROVOD)):
                 host.path(f"/tmp/{name}.py").write_text(text)
@@ -175,10 +173,7 @@ def test_open_mpis_own_file_of_parameters_is_read(bed: Testbed) -> None:
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize(
-    ("variable", "value"),
-    [("", ""), ("btl_tcp_if_include", "eth1"), ("btl_tcp_if_exclude", "lo,eth1")],
-)
+@pytest.mark.parametrize(("variable", "value"), [("", ""), ("btl_tcp_if_exclude", "lo,eth1")])
 def test_open_mpis_ranks_connect_by_the_interfaces_that_were_foretold(
     bed: Testbed, variable: str, value: str
 ) -> None:
@@ -195,29 +190,12 @@ def test_open_mpis_ranks_connect_by_the_interfaces_that_were_foretold(
     }
 
 
-@pytest.mark.mpi
-def test_what_is_red_for_open_mpi_does_hang_and_what_run_sets_does_not(bed: Testbed) -> None:
-    for host in bed.hosts:
-        host.add_docker_bridge()
-    report = check(bed)
-    red = {c.interface for c in foretold(report, "Open MPI") if c.meets is False}
-    assert red == {"docker0"}
-    assert all(c.meets for c in foretold(report, "Open MPI", "run"))
-    assert mpirun(bed, {}, seconds=4) == {}
-    include = foretold(report, "Open MPI", "run")[0].how.partition("=")[2]
-    assert len(mpirun(bed, {"OMPI_MCA_btl_tcp_if_include": include})) == 2
-
-
-def mpirun(
-    bed: Testbed, variables: Mapping[str, str], seconds: int = 30
-) -> dict[str, list[tuple[str, str]]]:
-    """Return by host the connections of its rank; empty where the job did not end in time."""
+def mpirun(bed: Testbed, variables: Mapping[str, str]) -> dict[str, list[tuple[str, str]]]:
+    """Return by host the connections of its rank."""
     exported = [word for name in variables for word in ("-x", name)]
-    words = ["timeout", "-k1", str(seconds), "mpirun", "-np", "2", "--host", bed.names]
+    words = ["timeout", "-k1", "30", "mpirun", "-np", "2", "--host", bed.names]
     words += ["--mca", "btl", "tcp,self", *exported, "python3", "/tmp/mpi.py"]
-    done = bed.hosts[0].exec(
-        shlex.join(words), check=False, timeout=seconds + 20.0, env={**ROOT, **variables}
-    )
+    done = bed.hosts[0].exec(shlex.join(words), check=False, timeout=50, env={**ROOT, **variables})
     return dict(ast.literal_eval(line) for line in done.stdout.splitlines() if line[:2] == "('")
 
 

@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from suite.console import perform
 from suite.obstacles import mpirun_is, obstacle
 from testbed import Testbed
 
 pytestmark = [pytest.mark.testbed, pytest.mark.torch_ranks]
 
 
-def distconsole(bed: Testbed, *words: str) -> tuple[int, dict[str, Any], str]:
+def check(bed: Testbed, *words: str, hosts: str | None = None) -> tuple[int, dict[str, Any], str]:
     """Run ``distconsole check --json``; return exit code, report and stderr."""
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "distconsole", "check", "--json"),
-            *("--ssh-config", str(bed.ssh_config)),
-            *(() if "--hosts" in words else ("--hosts", bed.names)),
-            *words,
-        ],
-        capture_output=True,
-        text=True,
-        timeout=170,
-        check=False,
-    )
-    return done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr
+    code, out, err = perform(bed, "check", "--json", *words, hosts=hosts)
+    return code, json.loads(out) if out else {}, err
 
 
 COUNTS_IMPORTS = """
@@ -45,12 +33,12 @@ sys.addaudithook(note)
 
 
 def test_healthy_hosts_verify_their_collectives_and_exit_0(
-    healed_bed: Testbed, tmp_path: Path
+    lean_bed: Testbed, tmp_path: Path
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(COUNTS_IMPORTS)
-    slots = ",".join(f"{name}:{2 - index}" for index, name in enumerate(healed_bed.host_names))
+    slots = ",".join(f"{name}:{2 - index}" for index, name in enumerate(lean_bed.host_names))
     setup = f"export PYTHONPATH={tmp_path}"
-    code, report, stderr = distconsole(healed_bed, "--hosts", slots, "--setup", setup)
+    code, report, stderr = check(lean_bed, "--setup", setup, hosts=slots)
     assert (tmp_path / "imports").read_text() == "torch\n" * 2, "a host imports torch once"
     trouble = [found for found in report["findings"] if found["severity"] in ("warn", "fail")]
     assert (code, trouble) == (0, []), stderr
@@ -78,7 +66,7 @@ def test_healthy_hosts_verify_their_collectives_and_exit_0(
     if mpirun_is("Open MPI"):
         assert ways["Open MPI", "node2", "node1"]["via"] == ["tcp"]
         assert ways["Open MPI", "node1", "node1"]["via"] in (["vader"], ["sm"])  # of 4 and 5
-    for host in healed_bed.hosts:
+    for host in lean_bed.hosts:
         runs = host.exec(["sh", "-c", "ls /tmp/distconsole-*/runs /dev/shm/distconsole-*"])
         assert [line for line in runs.stdout.split() if not line.endswith(":")] == []
         left = [" ".join(each.argv) for each in host.processes()]
@@ -86,22 +74,22 @@ def test_healthy_hosts_verify_their_collectives_and_exit_0(
 
 
 @pytest.mark.horovod
-def test_a_rank_that_horovod_waits_for_in_vain_is_named(healed_bed: Testbed) -> None:
+def test_a_rank_that_horovod_waits_for_in_vain_is_named(lean_bed: Testbed) -> None:
     setup = '[ "${HOROVOD_RANK-}" != 1 ] || exit 7'
-    code, report, stderr = distconsole(healed_bed, "--only", "horovod.init", "--setup", setup)
+    code, report, stderr = check(lean_bed, "--only", "horovod.init", "--setup", setup)
     (found,) = report["findings"]
     assert (code, found["check"], found["hosts"]) == (1, "horovod.init", ["node2"]), stderr
     assert "rank 1 (node2) did not join the group of 2" in found["summary"]
     assert "rank 1 (node2): not started, exit code 7" in found["seen"]
 
 
-def test_a_rank_whose_torch_does_not_import_is_named(healed_bed: Testbed, tmp_path: Path) -> None:
+def test_a_rank_whose_torch_does_not_import_is_named(lean_bed: Testbed, tmp_path: Path) -> None:
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch/__init__.py").write_text("raise ImportError('libcudart.so.12: gone')\n")
     (tmp_path / "torch/version.py").write_text("__version__ = '2.13.0+cpu'\n")
     setup = f"[ $(hostname) != node2 ] || export PYTHONPATH={tmp_path}"
-    code, report, stderr = distconsole(
-        healed_bed, "--only", "coll", "--setup", setup, "--budget", "60"
+    code, report, stderr = check(
+        lean_bed, "--only", "coll.init", "--setup", setup, "--budget", "60"
     )
     (found,) = [each for each in report["findings"] if each["check"] == "coll.init"]
     assert code == 1, stderr
@@ -111,20 +99,11 @@ def test_a_rank_whose_torch_does_not_import_is_named(healed_bed: Testbed, tmp_pa
 
 
 @pytest.mark.horovod
-def test_bench_collectives_sweeps_what_horovod_has(healed_bed: Testbed) -> None:
+def test_bench_collectives_sweeps_what_horovod_has(lean_bed: Testbed) -> None:
     words = ("--launcher", "horovod", "--ops", "all_reduce,reduce,barrier", "--sizes", "4,64K")
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "distconsole", "bench", "collectives", "--json", *words),
-            *("--ssh-config", str(healed_bed.ssh_config), "--hosts", healed_bed.names),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=170,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    event = json.loads(done.stdout)
+    code, out, err = perform(lean_bed, "bench", "collectives", "--json", *words)
+    assert code == 0, err
+    event = json.loads(out)
     found = {(each["op"], each["bytes"]): each["correct"] for each in event["collectives"]}
     assert found == {("all_reduce", 4): True, ("all_reduce", 65536): True, ("barrier", 0): True}
     lacking = {each["op"] for each in event["verified"] if each["unsupported"]}
@@ -132,22 +111,22 @@ def test_bench_collectives_sweeps_what_horovod_has(healed_bed: Testbed) -> None:
     assert (event["launcher"], event["backend"], event["size"]) == ("horovod", "gloo", 2)
 
 
-def test_hosts_that_cannot_be_reached_exit_3(healed_bed: Testbed) -> None:
-    for host in healed_bed.hosts:
+def test_hosts_that_cannot_be_reached_exit_3(lean_bed: Testbed) -> None:
+    for host in lean_bed.hosts:
         host.deny_keys()
-    code, report, _ = distconsole(healed_bed, "--level", "quick")
+    code, report, _ = check(lean_bed, "--level", "quick")
     assert code == 3
     assert [found["check"] for found in report["findings"]] == ["ssh.auth", "ssh.auth"]
     assert report["ok"] is False
 
 
-def test_a_failure_exits_1_and_a_word_that_means_nothing_2(healed_bed: Testbed) -> None:
-    for host in healed_bed.hosts:
+def test_a_failure_exits_1_and_a_word_that_means_nothing_2(lean_bed: Testbed) -> None:
+    for host in lean_bed.hosts:
         host.wrong_etc_hosts()
-    code, report, _ = distconsole(healed_bed, "--level", "quick", "--only", "os.hostname_bindable")
+    code, report, _ = check(lean_bed, "--level", "quick", "--only", "os.hostname_bindable")
     assert code == 1
     assert [found["hosts"] for found in report["findings"]] == [["node1"], ["node2"]]
-    code, _, stderr = distconsole(healed_bed, "--only", "nett")
+    code, _, stderr = check(lean_bed, "--only", "nett")
     assert code == 2
     assert "--only nett" in stderr
 
@@ -157,7 +136,7 @@ def test_a_variable_set_on_one_host_is_found_by_its_ranks_and_written_down(
 ) -> None:
     bed.hosts[1].set_environment({"GLOO_SOCKET_IFNAME": "^lo,docker"})
     files = ("--junit", str(tmp_path / "j.xml"), "--emit-hostfile", str(tmp_path / "h"))
-    code, report, _ = distconsole(bed, "--level", "quick", "--only", "env", "--nproc", "4", *files)
+    code, report, _ = check(bed, "--level", "quick", "--only", "env", "--nproc", "4", *files)
     assert code == 1
     found = {each["check"]: each for each in report["findings"]}
     assert found["env.syntax"]["hosts"] == ["node2"]

@@ -35,6 +35,7 @@ from distconsole.ssh.embedded import EmbeddedCluster
 from distconsole.text.show import show_for
 from distconsole.tui.view_models.check import CheckModel
 from distconsole.tui.views.check_words import check_verdict
+from suite.known_agent import nodes_with_agent
 
 
 @dataclass
@@ -175,7 +176,7 @@ def nodes(
     if not {way.before, way.deed} & {Going.cut_power, Going.cut_all_power}:
         yield standing_nodes
         return
-    with EmbeddedCluster(2, folder=tmp_path_factory.mktemp("e")) as own:
+    with nodes_with_agent(tmp_path_factory.mktemp("e")) as own:
         yield own
 
 
@@ -304,7 +305,7 @@ def test_a_dead_agent_is_not_taken_for_a_dead_host(
 @pytest.mark.torch_ranks
 @pytest.mark.horovod
 def test_ctrl_c_while_jobs_go_on_accuses_nobody(
-    tmp_path_factory: pytest.TempPathFactory, home: Path
+    standing_nodes: EmbeddedCluster, home: Path
 ) -> None:
     pressed: list[bool] = []
 
@@ -319,10 +320,7 @@ def test_ctrl_c_while_jobs_go_on_accuses_nobody(
 
         return short_run(session, replace(job, given_up=given_up))
 
-    with (
-        EmbeddedCluster(2, folder=tmp_path_factory.mktemp("e")) as nodes,
-        Session(Config(), nodes.cluster) as session,
-    ):
+    with Session(Config(), standing_nodes.cluster) as session:
         request = Check(only=("coll.", "horovod."), nproc=1)
         *_, ended = run_check(request, session, start=start)
     assert isinstance(ended, CheckEnded)
@@ -332,47 +330,35 @@ def test_ctrl_c_while_jobs_go_on_accuses_nobody(
     assert {cells["horovod.init"] for cells in report.cells.values()} == {"could_not_run"}
 
 
-@pytest.fixture(scope="module")
-def nodes_away(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[EmbeddedCluster]:
-    """Two nodes, of which some have no power."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
-        with EmbeddedCluster(2, folder=tmp_path_factory.mktemp("e")) as nodes:
-            for name in request.param:
-                nodes.power_cut(name)
-            yield nodes
+LAUNCHES_AWAY = (
+    (SECOND, {"": 1, "train.py": 3, "-- mpirun -np 1 python3 train.py": 1, "--nnodes 1:2 train.py": 1}),
+    (BOTH, {"": 3, "train.py": 3}),
+)  # fmt: skip
+"""The nodes without power, and the exit codes of checks there, with a launch or without."""
 
 
-@pytest.mark.parametrize(
-    ("words", "nodes_away", "code"),
-    [
-        ("", SECOND, 1),
-        ("train.py", SECOND, 3),
-        ("-- mpirun -np 1 python3 train.py", SECOND, 1),
-        ("--nnodes 1:2 train.py", SECOND, 1),
-        ("", BOTH, 3),
-        ("train.py", BOTH, 3),
-    ],
-    indirect=["nodes_away"],
-)
+@pytest.mark.parametrize(("away", "codes"), LAUNCHES_AWAY, ids=["one", "both"])
 def test_a_host_that_a_launch_needs_and_that_is_away_exits_3(
-    words: str,
-    nodes_away: EmbeddedCluster,
-    code: int,
+    away: tuple[str, ...],
+    codes: dict[str, int],
     tmp_path: Path,
     home: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (tmp_path / "train.py").write_text("print('trained')\n")
     monkeypatch.chdir(tmp_path)
-    out = io.StringIO()
-    with Session(Config(), nodes_away.cluster) as session:
-        request = parse_line(f"check --level quick --only os {words}")
-        streams = Streams(out, io.StringIO())
-        assert perform_headless(request, streams, lend(session)) == code
-    assert "incomplete: " in out.getvalue()
+    found = {}
+    with nodes_with_agent(tmp_path / "e") as nodes:
+        for name in away:
+            nodes.power_cut(name)
+        for words in codes:
+            out = io.StringIO()
+            with Session(Config(), nodes.cluster) as session:
+                request = parse_line(f"check --level quick --only os {words}")
+                streams = Streams(out, io.StringIO())
+                found[words] = perform_headless(request, streams, lend(session))
+            assert "incomplete: " in out.getvalue()
+    assert found == codes
 
 
 class Signalled(Streams):

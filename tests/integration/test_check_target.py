@@ -6,7 +6,6 @@ import base64
 import shlex
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -19,7 +18,7 @@ from distconsole.model.findings import Finding, Severity
 from distconsole.model.reports import CheckReport
 from distconsole.model.requests import Check
 from distconsole.session import open_session
-from suite.console import Console
+from suite.console import perform
 from suite.obstacles import mpirun_is
 from testbed import Testbed
 from testbed.host import Host
@@ -47,24 +46,21 @@ def put(host: Host, name: str, text: str) -> None:
 
 
 @pytest.fixture
-def bed(session_bed: Testbed, nothing_left: None) -> Iterator[Testbed]:
+def bed(lean_bed: Testbed) -> Iterator[Testbed]:
     """Two hosts, each with the same script in its own /tmp."""
-    hosts = session_bed.hosts[:2]
-    for host in hosts:
+    for host in lean_bed.hosts:
         put(host, "train.py", TRAIN)
         put(host, "model.py", MODEL)
-    yield session_bed
-    for host in hosts:
+    yield lean_bed
+    for host in lean_bed.hosts:
         host.exec(["rm", "-rf", JOB])
-        host.heal()
 
 
-def check(bed: Testbed, command: str, options: str = "--level quick") -> CheckReport:
+def check(
+    bed: Testbed, command: str, options: str = "--level quick", hosts: str = ""
+) -> CheckReport:
     """Check ``command`` as typed; its working folder is the hosts' own."""
-    names = ",".join(host.name for host in bed.hosts[:2])
-    line = (
-        f"check --hosts {names} --ssh-config {bed.ssh_config} --workdir {JOB} {options} {command}"
-    )
+    line = f"check --hosts {hosts or bed.names} --ssh-config {bed.ssh_config} --workdir {JOB} {options} {command}"
     request = parse_line(line)
     assert isinstance(request, Check)
     assert request.target is not None
@@ -91,20 +87,20 @@ def the_finding(report: CheckReport, check_id: str) -> Finding:
 def test_a_launch_that_would_work_has_no_finding_and_is_proved_as_it_would_run(
     bed: Testbed,
 ) -> None:
-    command = "--nproc 2 -- MASTER_PORT=29611 NCCL_DEBUG=WARN python3 train.py --epochs 3"
-    report = check(bed, command, "--only script,coll,port,env")
+    first, second = bed.host_names
+    command = "-- MASTER_PORT=29611 NCCL_DEBUG=WARN python3 train.py --epochs 3"
+    report = check(bed, command, "--only script,coll,port,env", f"{first}:2,{second}:1")
     assert trouble(report) == []
     assert report.ok
-    first, second = (host.name for host in bed.hosts[:2])
     target = report.target
     assert target is not None
-    assert (target.launcher, target.world_size, target.port) == ("torch", 4, 29611)
+    assert (target.launcher, target.world_size, target.port) == ("torch", 3, 29611)
     assert [(each.host, each.ranks) for each in target.hosts] == [
         (first, (0, 1)),
-        (second, (2, 3)),
+        (second, (2,)),
     ]
     assert {"NCCL_DEBUG", "MASTER_PORT"} <= set(target.hosts[0].env)
-    assert {each.size for each in report.collectives} == {4}
+    assert {each.size for each in report.collectives} == {3}
     assert all(each.correct for each in report.collectives)
     assert report.cells[first]["port.master_free"] == "pass"
     assert {report.cells[first][check_id] for check_id in ("script.same", "script.imports")} == {
@@ -118,7 +114,7 @@ def test_faults_of_one_host_are_each_one_finding_about_it(bed: Testbed) -> None:
     second.read_only("/dev/shm")
     report = check(bed, "train.py --data /tmp/job --output /dev/shm/x/out", "--only script")
     assert trouble(report) == [
-        ("fail", "script.same", tuple(host.name for host in bed.hosts[:2])),
+        ("fail", "script.same", tuple(host.name for host in bed.hosts)),
         ("warn", "script.arguments", (second.name,)),
         ("fail", "script.imports", (second.name,)),
     ]
@@ -131,7 +127,7 @@ def test_faults_of_one_host_are_each_one_finding_about_it(bed: Testbed) -> None:
 
 
 def test_a_script_that_is_missing_or_broken_on_one_host(bed: Testbed) -> None:
-    first, second = bed.hosts[:2]
+    first, second = bed.hosts
     second.exec(["rm", f"{JOB}/train.py"])
     report = check(bed, "train.py", "--only script")
     assert trouble(report) == [("fail", "script.present", (second.name,))]
@@ -156,14 +152,14 @@ def test_the_port_that_the_launch_fixes_is_looked_at_and_no_other(bed: Testbed) 
 
 def test_an_interpreter_that_is_not_there_is_one_finding(bed: Testbed) -> None:
     report = check(bed, "-- /opt/nowhere/bin/python train.py")
-    names = tuple(host.name for host in bed.hosts[:2])
+    names = tuple(host.name for host in bed.hosts)
     assert trouble(report) == [("fail", "script.interpreter", names)]
     assert report.cells[names[0]]["script.present"] == "pass"
     assert report.cells[names[0]]["net.reach_tcp"] == "pass"
 
 
 def test_a_rendezvous_at_the_wrong_host_and_what_run_would_refuse(bed: Testbed) -> None:
-    first, second = bed.hosts[:2]
+    first, second = bed.hosts
     command = f"-- torchrun --master_addr {second.address} --master_port 29613 train.py"
     report = check(bed, command, "--only script")
     assert trouble(report) == [("fail", "script.rendezvous", (first.name, second.name))]
@@ -186,7 +182,7 @@ def test_a_working_folder_that_takes_no_file_on_one_host(bed: Testbed) -> None:
     assert told == [("warn", "fs.writable", (second.name,))]
     assert "Read-only file system" in the_finding(report, "fs.writable").seen
     assert report.cells[second.name]["fs.speed"] in ("pass", "warn"), "it is measured"
-    for host in bed.hosts[:2]:
+    for host in bed.hosts:
         listed = host.exec(["ls", "-A", JOB, "/tmp"])
         assert ".distconsole-check" not in str(listed.stdout)
 
@@ -203,14 +199,15 @@ def test_data_on_a_filesystem_that_hangs_is_one_failure_and_holds_up_nobody(bed:
     assert report.cells[second.name]["script.same"] == "pass"
 
 
-def give_ipv6_alone(bed: Testbed) -> None:
-    """Take the hosts' IPv4 addresses away: they, the console and ssh_config know one another by IPv6."""
+@pytest.fixture
+def ipv6_bed(bed: Testbed) -> Iterator[Testbed]:
+    """The hosts have no IPv4 address: they, the console and ssh_config know one another by IPv6."""
     _, second, third, _ = bed.console_address.split(".")
     of = {host: f"fd00:{second}:{third}::{number}" for number, host in enumerate(bed.hosts, 1)}
-    add = ["ip", "addr", "add", f"fd00:{second}:{third}::fe/64", "dev", bed.uplink, "nodad"]
-    subprocess.run(add, check=True)
+    console = [f"fd00:{second}:{third}::fe/64", "dev", bed.uplink]
+    subprocess.run(["ip", "addr", "add", *console, "nodad"], check=True)
     names = "".join(f"{address} {host.name}\n" for host, address in of.items())
-    config, keys = bed.ssh_config.read_text(), bed.known_hosts.read_text()
+    config, keys = before = bed.ssh_config.read_text(), bed.known_hosts.read_text()
     for host, address in of.items():
         host.wrong_etc_hosts(f"127.0.0.1 localhost\n::1 localhost\n{names}")
         host.exec(f"ip addr add {address}/64 dev eth0 nodad && ip -4 addr flush dev eth0")
@@ -219,22 +216,20 @@ def give_ipv6_alone(bed: Testbed) -> None:
         keys = keys.replace(f",{host.address},", f",{address},")
     bed.ssh_config.write_text(config)
     bed.known_hosts.write_text(keys)
+    yield bed
+    bed.ssh_config.write_text(before[0])
+    bed.known_hosts.write_text(before[1])
+    subprocess.run(["ip", "addr", "del", *console], check=True)
+    bed.reset()
 
 
 @pytest.mark.torch_ranks
 @pytest.mark.mpi
 def test_on_hosts_of_ipv6_alone_nothing_fails_that_the_launch_does_not_use(
-    nothing_left: None, tmp_path: Path
+    ipv6_bed: Testbed,
 ) -> None:
     """Horovod and Open MPI are there, too: horovodrun knows no IPv6, mpirun of Open MPI 4 alone starts ranks by it."""
-    with Testbed(2) as bed:
-        for host in bed.hosts:
-            put(host, "train.py", TRAIN)
-            put(host, "model.py", MODEL)
-        give_ipv6_alone(bed)
-        assert trouble(check(bed, "train.py")) == []
-        words = ("run", "--json", "--launcher", "mpi", "--workdir", JOB, "train.py")
-        with Console(bed, tmp_path, *words) as console:
-            assert console.wait(120) == (0 if mpirun_is("(Open MPI) 4") else 2), console.stderr
-        refused = "between hosts that have IPv6 addresses alone" in "".join(console.stderr)
-        assert refused != mpirun_is("(Open MPI) 4"), console.stderr
+    assert trouble(check(ipv6_bed, "train.py")) == []
+    code, _, told = perform(ipv6_bed, "run", "--launcher", "mpi", "--workdir", JOB, "train.py")
+    assert code == (0 if mpirun_is("(Open MPI) 4") else 2), told
+    assert ("between hosts that have IPv6 addresses alone" in told) == (code == 2)

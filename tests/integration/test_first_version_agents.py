@@ -51,15 +51,10 @@ class OldRun:
             if not awaited:
                 break
         self.folder = node.node_dir / "runs" / RUN
-
         self.journal = self.folder / "journal" / "000001.jsonl"
 
     def go(self) -> None:
         self._go.touch()
-
-    def end(self) -> None:
-        self.go()
-        wait_until("its end", (self.folder / "ended.json").exists)
 
 
 @pytest.fixture
@@ -78,28 +73,28 @@ def done(request: ask.Request, sessions: SessionSource) -> list[Event]:
         return operator.finish()
 
 
-def test_a_run_of_a_first_versions_shim_is_followed_to_its_end(
+def test_a_run_that_goes_on_there_is_known_followed_to_its_end_and_then_forgotten(
     old: OldRun, sessions: SessionSource
 ) -> None:
+    today = AgentNode(old.node.node_dir)
+    bridge = today.bridge()
     with Operator(ask.Attach(RUN, where=ON), sessions) as attached:
         attached.see(LogLine, lambda line: line.line == "first")
+        assert lines(done(ask.Logs(RUN, where=ON), sessions)) == ["first"]
+        assert lines(done(ask.Logs(RUN, where=ON), sessions)) == ["first"]
+        (shown,) = (e for e in done(ask.Show(RUN, where=ON), sessions) if isinstance(e, RunShown))
+        assert (shown.summary.state, shown.summary.metrics) == ("running", {"loss": 0.5})
+        (listed,) = (e for e in done(ask.Runs(where=ON), sessions) if isinstance(e, RunListed))
+        assert (listed.summary.run, listed.summary.state) == (RUN, "running")
+        assert bridge.done("forget", run=RUN) == {"forgotten": False}
         old.go()
         end = attached.end(60)
         attached.finish()
     assert (attached.lines(), end.state, end.exit_code) == (["first", "last"], "succeeded", 0)
-
-
-def test_logs_show_and_runs_know_a_run_that_goes_on_there(
-    old: OldRun, sessions: SessionSource
-) -> None:
-    assert lines(done(ask.Logs(RUN, where=ON), sessions)) == ["first"]
-    assert lines(done(ask.Logs(RUN, where=ON), sessions)) == ["first"]
-    (shown,) = (e for e in done(ask.Show(RUN, where=ON), sessions) if isinstance(e, RunShown))
-    assert (shown.summary.state, shown.summary.metrics) == ("running", {"loss": 0.5})
-    (listed,) = (e for e in done(ask.Runs(where=ON), sessions) if isinstance(e, RunListed))
-    assert (listed.summary.run, listed.summary.state) == (RUN, "running")
-    old.end()
     assert lines(done(ask.Logs(RUN, where=ON), sessions)) == ["first", "last"]
+    assert bridge.done("forget", run=RUN) == {"forgotten": True}
+    assert not old.folder.exists()
+    today.close()
 
 
 def test_a_stop_reaches_a_first_versions_shim(old: OldRun, sessions: SessionSource) -> None:
@@ -130,16 +125,6 @@ def test_a_run_whose_first_version_agent_is_gone_is_gone_on_with(
         attached.finish()
     assert (attached.lines(), end.state, end.exit_code) == (["first", "last"], "succeeded", 0)
     assert [metric.value for metric in attached.of(Metric)] == [0.5, 0.25]
-
-
-def test_todays_agent_forgets_a_run_of_the_first_version_once_it_is_over(old: OldRun) -> None:
-    today = AgentNode(old.node.node_dir)
-    bridge = today.bridge()
-    assert bridge.done("forget", run=RUN) == {"forgotten": False}
-    old.end()
-    assert bridge.done("forget", run=RUN) == {"forgotten": True}
-    assert not old.folder.exists()
-    today.close()
 
 
 def lines(events: list[Event]) -> list[str]:

@@ -95,21 +95,26 @@ def test_the_hosts_are_told_of_without_a_run(
     assert first.value > 1e8
 
 
-FAILING = """
+FAILS = """
 import os, time
 from distconsole_training import report
 
+while os.environ["RANK"] == "1":
+    report(loss=0.5, samples=4)
+    time.sleep(0.02)
+    if os.path.exists("{fail}"):
+        raise ValueError("no <b>data</b> left")
+"""
+TRAINS = f"""{LEAN_TORCH}
 weight = torch.nn.Parameter(torch.zeros(4))
 optimizer = torch.optim.SGD([weight], lr=0.1)
-for step in range(10_000):
+while True:
     loss = ((weight - 1) ** 2).sum()
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
     report(loss=loss.item(), samples=4)
     time.sleep(0.02)
-    if os.path.exists("{fail}") and os.environ["RANK"] == "1":
-        raise ValueError("no <b>data</b> left")
 """
 
 
@@ -119,10 +124,10 @@ def test_a_run_is_reported_while_it_goes_on_and_when_it_has_failed(
     standing_sessions: SessionSource, tmp_path: Path
 ) -> None:
     job, path = tmp_path / "job.py", tmp_path / "run.html"
-    job.write_text(LEAN_TORCH + FAILING.format(fail=tmp_path / "fail"))
+    job.write_text(FAILS.format(fail=tmp_path / "fail") + TRAINS)
     with browser(tmp_path / "profile") as page:
         with Operator(Run(str(job), ("--token", "hunter2"), nproc="1"), standing_sessions) as run:
-            run.see(Window)
+            run.see(Window, lambda window: window.rank == 0 and window.steps)
             with Operator(ReportPage("last", str(path)), standing_sessions) as report:
                 report.finish()
             page.open(path)

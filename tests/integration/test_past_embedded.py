@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import sqlite3
 import subprocess
 import time
@@ -119,21 +120,24 @@ def _compare(sessions: SessionSource) -> None:
 
 
 def test_a_run_that_a_host_cannot_read_is_told_and_stays(
-    sessions: SessionSource, cluster: EmbeddedCluster
+    standing_sessions: SessionSource, standing_nodes: EmbeddedCluster
 ) -> None:
-    host = cluster.cluster.hosts[0]
+    host = standing_nodes.cluster.hosts[0]
     assert host.node_dir is not None
-    list(perform(Runs(where=Where(hosts=host.name)), sessions))  # the node folder is there now
+    list(
+        perform(Runs(where=Where(hosts=host.name)), standing_sessions)
+    )  # the node folder is there now
     folder = Path(host.node_dir, "runs", "torn-run")
     (folder / "logs").mkdir(parents=True)
     (folder / "spec.json").touch()
     (folder / "logs" / "rank-0.out").write_text("step 1\n")
-    told = list(perform(Runs(where=Where(hosts=host.name)), sessions))
+    told = list(perform(Runs(where=Where(hosts=host.name)), standing_sessions))
     warned = [e.text for e in told if isinstance(e, Narration) and e.severity == Severity.WARN]
     assert [text for text in warned if f"{host.name}: " in text and f"{folder}/spec.json" in text]
-    (listed,) = [e.summary for e in told if isinstance(e, RunListed)]
-    assert (listed.run, listed.state) == ("torn-run", "unreadable")
+    listed = {e.summary.run: e.summary.state for e in told if isinstance(e, RunListed)}
+    assert listed["torn-run"] == "unreadable"
     assert (folder / "logs" / "rank-0.out").exists()
+    shutil.rmtree(folder)
 
 
 def test_what_is_said_of_a_damaged_record_brings_it_back(

@@ -25,7 +25,7 @@ from suite.neighbours import BESIDE_TORCH, accelerate, neighbour
 from testbed import Testbed
 from testbed.slurm import Slurm
 
-pytestmark = pytest.mark.testbed
+pytestmark = [pytest.mark.testbed, pytest.mark.usefixtures("lean_here")]
 
 TELL = """
 import json, os, sys
@@ -66,6 +66,7 @@ fabric = Fabric()  # launched by the command: launch() would be once too often
 total = int(fabric.all_reduce(torch.tensor([10.0 ** fabric.global_rank]), reduce_op="sum").item())
 torch.distributed.destroy_process_group()  # a thread of gloo's that is left lets go of a tensor while Python ends: SIGABRT
 """
+
 
 PLACE = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
 OF_PLACE = {
@@ -154,9 +155,9 @@ def assert_placed(ranks: list[dict[str, Any]], *locals_: int) -> None:
 
 
 @pytest.mark.torch_ranks
-def test_torchrun(standing_bed: Testbed, tmp_path: Path) -> None:
+def test_torchrun(lean_bed: Testbed, tmp_path: Path) -> None:
     ranks = run(
-        standing_bed,
+        lean_bed,
         tmp_path / "ours",
         "FOO=1 torchrun --nnodes=2 --nproc_per_node=2 --node_rank=0 --rdzv_id 7 --rdzv_backend c10d "
         "--rdzv_endpoint node1:29400 SCRIPT --x 1",
@@ -168,9 +169,9 @@ def test_torchrun(standing_bed: Testbed, tmp_path: Path) -> None:
     assert_same(ranks[-1], original(tmp_path / "theirs", *torchrun, "SCRIPT"))
 
 
-def test_torch_distributed_launch(standing_bed: Testbed, tmp_path: Path) -> None:
+def test_torch_distributed_launch(lean_bed: Testbed, tmp_path: Path) -> None:
     ranks = run(
-        standing_bed,
+        lean_bed,
         tmp_path,
         "CUDA_VISIBLE_DEVICES=0,1 python -m torch.distributed.launch --nproc_per_node=2 "
         "--master_port 9527 SCRIPT --cfg x",
@@ -184,10 +185,10 @@ def test_torch_distributed_launch(standing_bed: Testbed, tmp_path: Path) -> None
 
 
 @pytest.mark.horovod
-def test_horovodrun(standing_bed: Testbed, tmp_path: Path) -> None:
+def test_horovodrun(lean_bed: Testbed, tmp_path: Path) -> None:
     options = "--fusion-threshold-mb 32 --cycle-time-ms 3.5 --autotune --no-hierarchical-allreduce"
     ranks = run(
-        standing_bed,
+        lean_bed,
         tmp_path / "ours",
         f"horovodrun -np 3 -H node1:2,node2:2 {options} python SCRIPT",
     )
@@ -204,9 +205,9 @@ def test_horovodrun(standing_bed: Testbed, tmp_path: Path) -> None:
 
 
 @pytest.mark.mpi
-def test_mpirun(standing_bed: Testbed, tmp_path: Path) -> None:
+def test_mpirun(lean_bed: Testbed, tmp_path: Path) -> None:
     ranks = run(
-        standing_bed,
+        lean_bed,
         tmp_path,
         "mpirun -np 3 -host node1,node1,node2,node2 -bind-to none -map-by slot -x FOO=1 -x PATH "
         "-mca btl ^openib -mca btl_tcp_if_exclude lo python SCRIPT a",
@@ -233,6 +234,7 @@ def test_mpirun(standing_bed: Testbed, tmp_path: Path) -> None:
     ids=["srun", "srun without tasks", "torchrun below srun"],
 )
 def test_srun(slurm: Slurm, tmp_path: Path, command: str) -> None:
+    command = f"PYTHONPATH={os.environ['PYTHONPATH']} {command}"
     ranks = run(slurm.bed, tmp_path, command, how=f"--slurm-login {slurm.login.name}")
     one_a_node = "ntasks" not in command
     assert_placed(ranks, *((1, 1) if one_a_node else (2, 2)))
@@ -293,11 +295,11 @@ num_processes: 2
 
 
 @pytest.mark.torch_ranks
-def test_accelerate(standing_bed: Testbed, tmp_path: Path) -> None:
-    packages = str(accelerate())
+def test_accelerate(lean_bed: Testbed, tmp_path: Path) -> None:
+    packages = f"{accelerate()}:{os.environ['PYTHONPATH']}"
     (tmp_path / "cpu.yaml").write_text(CONFIG)
     ranks = run(
-        standing_bed,
+        lean_bed,
         tmp_path / "ours",
         f"PYTHONPATH={packages} accelerate launch --config_file {tmp_path}/cpu.yaml SCRIPT --x 1",
         "node1:2,node2:1",
@@ -318,11 +320,11 @@ BESIDE = pytest.mark.parametrize(
 
 @BESIDE
 @pytest.mark.torch_ranks
-def test_accelerate_with_fsdp(standing_bed: Testbed, tmp_path: Path, beside: bool) -> None:
+def test_accelerate_with_fsdp(lean_bed: Testbed, tmp_path: Path, beside: bool) -> None:
     (tmp_path / "fsdp.yaml").write_text(FSDP)
     config = f"--config_file {tmp_path}/fsdp.yaml --mixed_precision fp16"
     ranks = run(
-        standing_bed,
+        lean_bed,
         tmp_path / "ours",
         f"accelerate launch {config} --fsdp_offload_params true SCRIPT",
         "node1:1,node2:1",
@@ -345,7 +347,7 @@ def deepspeed() -> str:
 @BESIDE
 @pytest.mark.torch_ranks
 def test_deepspeed(
-    standing_bed: Testbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: bool
+    lean_bed: Testbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: bool
 ) -> None:
     monkeypatch.setenv("DS_BUILD_OPS", "0")
     packages = deepspeed() if beside else ""
@@ -353,7 +355,7 @@ def test_deepspeed(
     hostfile.write_text("node1 slots=2\nnode2 slots=2\nnode3 slots=2\n")
     filtered = f"--hostfile {hostfile} --exclude node1:0@node2:0@node3 --master_port 29501"
     ranks = run(
-        standing_bed,
+        lean_bed,
         tmp_path / "ours",
         f"PYTHONPATH={packages} DS_ACCELERATOR=cpu deepspeed {filtered} SCRIPT --zero 2",
         join=DEEPSPEED if beside else ALONE,
@@ -379,11 +381,11 @@ def lightning() -> str:
 
 @BESIDE
 @pytest.mark.torch_ranks
-def test_fabric(standing_bed: Testbed, tmp_path: Path, beside: bool) -> None:
+def test_fabric(lean_bed: Testbed, tmp_path: Path, beside: bool) -> None:
     packages = lightning() if beside else ""
     options = "--accelerator=cpu --strategy=ddp --devices=1 --precision=bf16-mixed"
     ranks = run(
-        standing_bed,
+        lean_bed,
         tmp_path / "ours",
         f"PYTHONPATH={packages} fabric run {options} --num-nodes=2 --node-rank=0 "
         "--main-address=10.0.0.1 SCRIPT a",

@@ -79,7 +79,7 @@ def test_each_host_has_its_own_name_home_and_folders(bed: Testbed) -> None:
     first = bed.ssh("node1", seen).stdout
     assert first.startswith(f"node1\n{HOME}\n{HOME}\n")
     assert bed.ssh("node2", "hostname; ls -A ~ /dev/shm; ls /tmp/mine || true").stdout == (
-        f"node2\n/dev/shm:\n\n{HOME}:\n"
+        f"node2\n/dev/shm:\n\n{HOME}:\n.cache\n"
     )
     assert not Path("/tmp/mine").exists()
     assert not Path("/dev/shm/mine").exists()

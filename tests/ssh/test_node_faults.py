@@ -38,11 +38,21 @@ OLD_PYTHON = Path("~root/.pyenv/versions/3.8.18/bin/python").expanduser()
 Fault = Callable[[BedHost], object]
 
 
+@pytest.fixture(scope="module")
+def new_bed(session_bed: Testbed) -> Iterator[Testbed]:
+    """Two hosts on which no console has been before."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Testbed, "fill_cache", None)
+        session_bed.reset()
+        yield session_bed
+    session_bed.reset()
+
+
 @pytest.fixture
-def bed(module_bed: Testbed, nothing_left: None) -> Iterator[Testbed]:
+def bed(new_bed: Testbed, nothing_left: None) -> Iterator[Testbed]:
     """Two hosts, of which the second is as if just switched on."""
-    yield module_bed
-    module_bed.reset(module_bed.hosts[1])
+    yield new_bed
+    new_bed.reset(new_bed.hosts[1])
 
 
 FAULTS: dict[str, tuple[Fault, type[NodeError], str]] = {

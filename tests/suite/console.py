@@ -1,19 +1,33 @@
-"""One ``distconsole`` process of a test, its JSON events read as they come. It asserts only that they come."""
+"""``distconsole`` as an operator starts it: a process of its own, its JSON events read as they come, or in the test's.
+
+It asserts only that they come.
+"""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
 import threading
 import time
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import IO, Any, Self
 
+from distconsole.__main__ import run
 from testbed import Testbed
 
 ENDED = ("exited", "failed", "killed")
+
+
+def perform(bed: Testbed, *words: str, hosts: str | None = None) -> tuple[int, str, str]:
+    """Do what a shell's words ask for in this process; return the exit code, what it printed, and what to stderr."""
+    where = ("--ssh-config", str(bed.ssh_config), "--hosts", hosts or bed.names)
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        code = run([*words[:1], *where, *words[1:]])
+    return code, out.getvalue(), err.getvalue()
 
 
 class Console:

@@ -6,8 +6,13 @@ export and tensors without data need, and Python looks for cycles among torch's 
 again when it ends.
 """
 
-LEAN_TORCH = """
+from __future__ import annotations
+
+from pathlib import Path
+
+LEAN_SITE = """
 import gc, sys, types
+from importlib.machinery import ModuleSpec
 
 class Absent(types.ModuleType):
     __path__ = []
@@ -17,19 +22,37 @@ class Absent(types.ModuleType):
             raise AttributeError(name)
         return lambda *_, **__: None
 
+class Last:
+    def find_spec(self, name, path, target=None):
+        return ModuleSpec(name, self) if name == "torch._meta_registrations" else None
+
+    def create_module(self, spec):
+        return Absent(spec.name)
+
+    def exec_module(self, module):
+        import torch
+        if hasattr(torch._C, "_set_generator_metaclass"):  # which what is left out does: without, no Generator
+            from torch._opaque_base import OpaqueBaseMeta
+            torch._C._set_generator_metaclass(OpaqueBaseMeta)
+        gc.enable()
+        gc.freeze()
+
 gc.disable()
-for name in ("_meta_registrations", "distributed._meta_registrations", "export"):
+unneeded = "distributed._meta_registrations", "distributions", "export", "masked", "onnx", "quantization"
+for name in unneeded:
     sys.modules["torch." + name] = Absent("torch." + name)
-import torch
-if hasattr(torch._C, "_set_generator_metaclass"):  # which what is left out does, and without which there is no Generator
-    from torch._opaque_base import OpaqueBaseMeta
-    torch._C._set_generator_metaclass(OpaqueBaseMeta)
-gc.enable()
-gc.freeze()
-compiler = sys.modules["torch._dynamo"] = torch._dynamo = types.ModuleType("torch._dynamo")
+sys.meta_path.insert(0, Last())
+compiler = sys.modules["torch._dynamo"] = types.ModuleType("torch._dynamo")
 compiler.disable = lambda call=None, *_, **__: call
 compiler.graph_break = compiler.clear_lru_cache = lambda: None
 compiler.utils = compiler.trace_rules = compiler
 compiler.get_optimize_ddp_mode = lambda: "ddp_optimizer"
 """
-"""The head of a script; the ranks of torch's launcher in ``test_every_launcher`` have the whole of torch."""
+LEAN_TORCH = LEAN_SITE + "import torch\n"
+"""The head of a script; ranks with the whole of torch are in ``test_run_demo`` and ``tests/hook``."""
+
+
+def lean_torch(folder: Path) -> dict[str, str]:
+    """Return the variables by which each Python process that imports torch imports the lean one."""
+    (folder / "sitecustomize.py").write_text(LEAN_SITE)
+    return {"PYTHONPATH": str(folder)}

@@ -13,9 +13,9 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 from testbed.claims import Claim, claim
 from testbed.host import Host, session_path
@@ -51,6 +51,7 @@ class Testbed:
         tmp_bytes: Size of each host's /tmp, /dev/shm and home.
 
     Attributes:
+        fill_cache: Writes what lies in each host's ``~/.cache`` at power-on, if there is something.
         hosts: The hosts, in order.
         ssh_config: Knows ``node1`` …, and ``node2-behind`` … : the same hosts at addresses that
             the console reaches only by ProxyJump over the first.
@@ -61,6 +62,7 @@ class Testbed:
     """
 
     __test__ = False
+    fill_cache: ClassVar[Callable[[Path], None] | None] = None
 
     def __init__(
         self,
@@ -228,8 +230,11 @@ class Testbed:
                 environment=self._environment,
             )
         )
+        shutil.rmtree(host.files / "home", ignore_errors=True)
         if self._node_ssh:
             self._give_keys(host)
+        if Testbed.fill_cache is not None:
+            Testbed.fill_cache(host.files / "home/.cache")
 
     def _give_keys(self, host: Host) -> None:
         folder = host.files / "home/.ssh"

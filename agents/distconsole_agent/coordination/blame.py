@@ -95,7 +95,7 @@ class Failure(NamedTuple):
         return {**fields, **bounded}
 
 
-class Stop(NamedTuple):
+class StopRequest(NamedTuple):
     """A request to end the run; ``reason`` is ``user``, ``sigint`` or ``sigterm``."""
 
     node: int
@@ -115,7 +115,7 @@ class Evidence(NamedTuple):
     """Evidence at the end: nodes that were lost, or ``outlived``; ``offsets_ns`` to node 0's clock."""
 
     failures: Sequence[Failure]
-    stops: Sequence[Stop]
+    stops: Sequence[StopRequest]
     lost: Sequence[NodeLost]
     offsets_ns: Mapping[int, int]
     outlived: Sequence[NodeLost] = ()
@@ -206,7 +206,7 @@ def _follows_from_others(failure: Failure) -> bool:
     return is_consequence(failure.error, "" if killed else failure.traceback)
 
 
-def _correct_time(evidence: Evidence, moment: Failure | Stop | NodeLost) -> int:
+def _correct_time(evidence: Evidence, moment: Failure | StopRequest | NodeLost) -> int:
     if isinstance(moment, NodeLost):  # the time is the judging node's
         return moment.t_ns
     return moment.t_ns + evidence.offsets_ns.get(moment.node, 0)

@@ -12,7 +12,7 @@ from typing import Callable
 from distconsole_agent.contract import records
 from distconsole_agent.contract.runspec import RunSpec
 from distconsole_agent.coordination import blame
-from distconsole_agent.coordination.blame import Failure, RunVerdict, Stop
+from distconsole_agent.coordination.blame import Failure, RunVerdict, StopRequest
 from distconsole_agent.coordination.channel import (
     Admission,
     LinkError,
@@ -60,7 +60,7 @@ class Coordinator:
         self._times = times
         self._now_ns = now_ns
         self._failures: list[Failure] = []
-        self._stops: list[Stop] = []
+        self._stops: list[StopRequest] = []
         self._lost: list[blame.NodeLost] = []
         self._outlived: list[blame.NodeLost] = []
         self._offsets_ns: dict[int, int] = {}
@@ -124,7 +124,7 @@ class Coordinator:
         if self._pause is not None:
             self._conclude()
 
-    def stopping(self, stop: Stop, grace_seconds: float) -> None:
+    def stopping(self, stop: StopRequest, grace_seconds: float) -> None:
         """Note that a node was asked to stop, or to stop faster, and stop the others."""
         self._stops.append(stop)
         self._stop_all(stop.reason, grace_seconds, but=stop.node)

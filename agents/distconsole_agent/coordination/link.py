@@ -20,7 +20,7 @@ from distconsole_agent.coordination.blame import (
     STOP_EXIT_CODES,
     Failure,
     RunVerdict,
-    Stop,
+    StopRequest,
 )
 from distconsole_agent.coordination.channel import (
     MAX_HELLO_BYTES,
@@ -109,8 +109,8 @@ def read_failure_message(message: Message, node: int, spec: RunSpec) -> Failure:
     )
 
 
-def read_stop_message(message: Message, node: int) -> Stop:
-    stop = read_message(Stop, {**message, "node": node})
+def read_stop_message(message: Message, node: int) -> StopRequest:
+    stop = read_message(StopRequest, {**message, "node": node})
     if stop.reason not in STOP_EXIT_CODES:
         raise LinkError(f"a stop for no known reason: {stop.reason!r}")
     return stop

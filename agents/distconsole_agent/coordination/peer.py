@@ -11,7 +11,7 @@ from typing import Callable
 
 from distconsole_agent.contract.runspec import RunSpec
 from distconsole_agent.coordination import blame
-from distconsole_agent.coordination.blame import Failure, RunVerdict, Stop
+from distconsole_agent.coordination.blame import Failure, RunVerdict, StopRequest
 from distconsole_agent.coordination.channel import (
     LinkError,
     LinkSession,
@@ -72,7 +72,7 @@ class Peer:
         self._best: tuple[int, int] | None = None
         self._restart = 0
         self._failures: list[Failure] = []
-        self._stops: list[Stop] = []
+        self._stops: list[StopRequest] = []
         self._verdict: RunVerdict | None = None
         self._cut_ns: int | None = None
         self._refused_since: float | None = None
@@ -91,7 +91,7 @@ class Peer:
         self._failures.append(failure)
         self._post({"op": "failed", **failure.as_json()})
 
-    def stopping(self, stop: Stop, grace_seconds: float) -> None:
+    def stopping(self, stop: StopRequest, grace_seconds: float) -> None:
         self._look_before(stop.t_ns)
         self._stops.append(stop)
         message = {"op": "stopping", "reason": stop.reason, "t_ns": stop.t_ns}

@@ -32,6 +32,9 @@ _COMPLAINT = re.compile(
 _KILLED = re.compile(r"^\S*sh: line \d+: +\d+ \S.* srun ", re.MULTILINE)
 """bash's own words on a child that a signal ended: its ``$?`` may as well be srun's own exit code."""
 
+_NOT_BY_SLURM = re.compile(r"^srun: (?:error: \S+: tasks? |forcing job termination)", re.MULTILINE)
+"""Before srun aborts the step: a task has ended by itself, or srun has received a signal."""
+
 _REASONS = {
     "TIME LIMIT": "Slurm ended job {job}: its time limit was reached",
     "PREEMPTION": "Slurm preempted job {job}",
@@ -51,13 +54,20 @@ def read_reason(run_dir: str) -> str:
         is_this = failed[1] == socket.gethostname().partition(".")[0]
         counted = f"it counted {failed[1]} as failed, though {failed[1]} answers"
         node = counted if is_this else f"{failed[1]} failed"
-    if found is None:  # slurmstepd's words may be lost with the step
+    if found is None:
         return "" if failed is None else f"Slurm ended the job: {node}"
     why = (found["why"] or found["failed"] or "").upper()
     told = _REASONS.get(why, "Slurm job {job} was cancelled")
     if why not in _REASONS and why not in _PLAIN:
         told += f": {why.lower()}"
     return told.format(job=found["id"], node=node)
+
+
+def read_abort(run_dir: str) -> str:
+    """Return that srun aborted the step for no reason of ours; slurmstepd's own words may be lost with the step."""
+    before, aborted, _ = _read_log(run_dir).partition("srun: Job step aborted")
+    by_slurm = aborted and not _NOT_BY_SLURM.search(before)
+    return "Slurm ended the job's step, and its reason was lost" if by_slurm else ""
 
 
 class SrunDeath(NamedTuple):

@@ -28,7 +28,7 @@ class Slice(NamedTuple):
     """Cost of this slice to all its readers behind the journal."""
 
 
-class LogTail:
+class LogSlicer:
     """Cuts one log file into slices as it grows.
 
     A slice ends after a line if it holds an end of one (a bare return counts: progress bars end in
@@ -137,7 +137,7 @@ class LogSources:
         self, folder: str, host: str, rank_of: Callable[[int], int | None] = lambda rank: rank
     ) -> None:
         self._folder, self._host, self._number_of = folder, host, rank_of
-        self._logs: dict[str, LogTail] = {}
+        self._logs: dict[str, LogSlicer] = {}
         self._budget, self._filled_at = float(limits.LOG_COST_AT_ONCE), 0.0
 
     def close(self) -> None:
@@ -151,7 +151,7 @@ class LogSources:
                 with contextlib.suppress(OSError):
                     rank = None if matched[1] is None else int(matched[1])
                     path = os.path.join(self._folder, name)
-                    self._logs[name] = LogTail(path, offsets.get(name, 0), rank, matched[2])
+                    self._logs[name] = LogSlicer(path, offsets.get(name, 0), rank, matched[2])
 
     def marks(self) -> dict[str, int]:
         return {name: log.offset for name, log in self._logs.items()}
@@ -190,7 +190,7 @@ class LogSources:
             entries += [self._entry(log, piece, t) for piece in pieces]
         return entries
 
-    def _name_flood(self, log: LogTail, bytes_per_second: float, t: float) -> list[Entry]:
+    def _name_flood(self, log: LogSlicer, bytes_per_second: float, t: float) -> list[Entry]:
         if not bytes_per_second:
             return []
         log.flood_told = True
@@ -203,7 +203,7 @@ class LogSources:
         hint = "print less; its steps and metrics, and the others' output, are not late"
         return [self._note("run.output_flood", summary, hint, log, t)]
 
-    def _skip(self, log: LogTail, t: float) -> Entry:
+    def _skip(self, log: LogSlicer, t: float) -> Entry:
         start = log.offset
         lines, size = log.skip(limits.LAST_LOG_BYTES)
         summary = (
@@ -213,7 +213,7 @@ class LogSources:
         hint = f"they are on {self._host}: {log.path}, bytes {start} to {start + size}"
         return self._note("run.output_skipped", summary, hint, log, t)
 
-    def _entry(self, log: LogTail, piece: Slice, t: float) -> Entry:
+    def _entry(self, log: LogSlicer, piece: Slice, t: float) -> Entry:
         return {
             "t": t,
             "kind": "log",
@@ -224,12 +224,12 @@ class LogSources:
             "file": os.path.basename(log.path),
         }
 
-    def _note(self, check: str, summary: str, hint: str, log: LogTail, t: float) -> Entry:
+    def _note(self, check: str, summary: str, hint: str, log: LogSlicer, t: float) -> Entry:
         return notes.warn(check, summary, hint, rank=self._rank_of(log)).entry(t)
 
-    def _who(self, log: LogTail) -> str:
+    def _who(self, log: LogSlicer) -> str:
         number = self._rank_of(log)
         return "what starts the ranks" if number is None else f"rank {number}"
 
-    def _rank_of(self, log: LogTail) -> int | None:
+    def _rank_of(self, log: LogSlicer) -> int | None:
         return None if log.rank is None else self._number_of(log.rank)

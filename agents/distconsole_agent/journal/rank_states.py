@@ -25,7 +25,7 @@ PLACED = ("rendezvous", "init_process_group")
 """Phases with a place in a world in their record."""
 
 
-class RankState:
+class TrackedRank:
     def __init__(self, rank: int, local_rank: int) -> None:
         self.rank = rank
         self.local_rank = local_rank
@@ -75,17 +75,17 @@ class RankStates:
         self.stopping = False
         self.first_started_ns = 0
         self.last_exit: tuple[int, int] | None = None
-        self._ranks = {rank: RankState(rank, index) for index, rank in enumerate(world_ranks)}
+        self._ranks = {rank: TrackedRank(rank, index) for index, rank in enumerate(world_ranks)}
         self._process_ranks: dict[int, int] = {}
         self._is_own_world = own_numbers
         self._own_numbers = own_numbers and engine_ranks
         self._numbers: dict[int, int] = {}
         """Rank of the plan -> its number in its process group, if that differs."""
 
-    def __iter__(self) -> Iterator[RankState]:
+    def __iter__(self) -> Iterator[TrackedRank]:
         return iter(self._ranks.values())
 
-    def get(self, rank: int) -> RankState | None:
+    def get(self, rank: int) -> TrackedRank | None:
         return self._ranks.get(rank)
 
     def states(self) -> dict[str, list[Any]]:
@@ -109,7 +109,7 @@ class RankStates:
             known = self._process_ranks.get(pid)
             if known is not None and self.engine_ranks and int(number) not in self._planned:
                 self._call(known, int(number))
-            rank = self._ranks.setdefault(int(number), RankState(int(number), local_rank))
+            rank = self._ranks.setdefault(int(number), TrackedRank(int(number), local_rank))
             rank.state, rank.pid, rank.local_rank = state, pid, local_rank
             if origins and number in origins:
                 rank.starter, rank.world, rank.is_placed = origins[number]
@@ -190,7 +190,7 @@ class RankStates:
         self.first_started_ns = self.first_started_ns or t_ns
         self._process_ranks[pid] = number
         if self.engine_ranks:
-            rank = self._ranks.setdefault(number, RankState(number, 0))
+            rank = self._ranks.setdefault(number, TrackedRank(number, 0))
             rank.local_rank = event.local_rank or 0
             rank.world, rank.starter, rank.is_numbered = 0, None, False
             begun = [rank]
@@ -244,7 +244,7 @@ class RankStates:
         A process of the plan that starts ranks is one itself only if it asks for a process group.
         """
         pid, local_rank = header.pid, header.local_rank
-        rank = self._ranks.get(number) or RankState(number, max(0, local_rank))
+        rank = self._ranks.get(number) or TrackedRank(number, max(0, local_rank))
         if rank.pid == pid:
             return []
         spawned = self.engine_ranks and self._is_spawned(rank, header)
@@ -264,7 +264,7 @@ class RankStates:
             rank.started_ns = header.started_time_ns
         return [self._change(rank, "starting", t)]
 
-    def _is_spawned(self, rank: RankState, header: Header) -> bool:
+    def _is_spawned(self, rank: TrackedRank, header: Header) -> bool:
         if (
             header.pid in self._process_ranks
             or header.rank != rank.rank
@@ -289,7 +289,7 @@ class RankStates:
             return min(self._planned) if len(self._planned) == 1 else -1
         return next((p for p, own in self._numbers.items() if own == number), number)
 
-    def _is_found(self, rank: RankState) -> bool:
+    def _is_found(self, rank: TrackedRank) -> bool:
         """Return True if the shim did not start a rank's process, and so does not report its end."""
         return not self.engine_ranks or rank.starter is not None
 
@@ -360,14 +360,14 @@ class RankStates:
         lost = [rank for rank in self if rank.alive and not self.is_nobody(rank)]
         return [self._change(rank, "failed", t, {"t_ns": int(t * 1e9)}) for rank in lost]
 
-    def is_nobody(self, rank: RankState) -> bool:
+    def is_nobody(self, rank: TrackedRank) -> bool:
         """Return whether no process took a planned number, while others took unplanned ones.
 
         A script that spawns its ranks numbers them itself; the plan had one number for the node.
         """
         return rank.pid is None and any(each.rank not in self._planned for each in list(self))
 
-    def _change(self, rank: RankState, state: str, t: float, how: Entry | None = None) -> Entry:
+    def _change(self, rank: TrackedRank, state: str, t: float, how: Entry | None = None) -> Entry:
         rank.state = state
         told = {key: value for key, value in (how or {}).items() if value is not None}
         for name in ("t_ns", "stopped"):
@@ -377,7 +377,7 @@ class RankStates:
         rank.ended = {**told, "t": round(t, 6)} if state in ENDED else None
         return self._entry(rank, t, how)
 
-    def _entry(self, rank: RankState, t: float, how: Entry | None = None) -> Entry:
+    def _entry(self, rank: TrackedRank, t: float, how: Entry | None = None) -> Entry:
         planned = self.engine_ranks and rank.starter is None and not rank.is_numbered
         return {
             "t": round(t, 6),

@@ -47,7 +47,7 @@ def segments(folder: str) -> list[int]:
     return sorted(numbers)
 
 
-class State:
+class JournalState:
     """A journal up to the end of one of its segments, or up to its first damage.
 
     Attributes:
@@ -98,7 +98,7 @@ class State:
             self.size, pending = offset, self.last_seq
 
 
-def read_state(folder: str) -> State:
+def read_state(folder: str) -> JournalState:
     """Return the state of a journal's files up to the first damage.
 
     A compressed segment is whole: it was synced before its plain file was removed. Each later one may
@@ -109,22 +109,22 @@ def read_state(folder: str) -> State:
     state, lost = _read_chain(folder, numbers, packed[-1] if packed else 0)
     while not state.size and packed:
         number = packed.pop()
-        state = State(number, gzip_path(folder, number))
+        state = JournalState(number, gzip_path(folder, number))
         lost += state.lost_bytes
         if not state.size and os.path.exists(plain_path(folder, number)):
-            state = State(number, plain_path(folder, number))
-    state = state if state.size else State()
+            state = JournalState(number, plain_path(folder, number))
+    state = state if state.size else JournalState()
     state.lost_bytes = lost
     return state
 
 
-def _read_chain(folder: str, numbers: list[int], packed: int) -> tuple[State, int]:
+def _read_chain(folder: str, numbers: list[int], packed: int) -> tuple[JournalState, int]:
     """Return the last segment of the unbroken chain after ``packed``, and the bytes lost behind it."""
-    state, lost, broken = State(), 0, False
+    state, lost, broken = JournalState(), 0, False
     for number in numbers:
         if number <= packed:
             continue
-        found = State(number, plain_path(folder, number))
+        found = JournalState(number, plain_path(folder, number))
         begins_there = found.begins_after == state.last_seq if state.size else True
         follows = number == (state.number or packed) + 1 and begins_there
         if broken or not (found.size and follows):

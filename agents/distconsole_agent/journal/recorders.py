@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from distconsole_agent.contract.limits import MAX_RINGS
 from distconsole_agent.journal.rank_states import Entry, RankStates, world_of
 from distconsole_agent.journal.rings import RING_SUFFIX, Header, Record, Ring
-from distconsole_agent.journal.waits import Waits
+from distconsole_agent.journal.waits import ProcessWaits
 from distconsole_agent.journal.windows import Checks, Offset, StepMemory, cut, names_path, window
 from distconsole_agent.supervisor import notes
 from distconsole_agent.supervisor.proctree import read_stat
@@ -27,7 +27,7 @@ TRAINING = (STEP, METRIC)
 LIVE_PHASES = ("init_process_group", "first_step")
 
 
-class Place(NamedTuple):
+class RankProgress(NamedTuple):
     """A rank's process, its last finished step (-1: none), when that was (monotonic ns, 0: never), its usual seconds."""
 
     pid: int
@@ -36,7 +36,7 @@ class Place(NamedTuple):
     usual: float | None
 
 
-class Recorder:
+class RankRing:
     def __init__(self, path: str, enclosed: str | None = None) -> None:
         self.ring = Ring(path, enclosed=enclosed)
         self._path = path
@@ -53,7 +53,7 @@ class Recorder:
         """True if it speaks for its parent's rank, as it has none of its own."""
         self.meets_ns = self.met_ns = self.first_step_ns = 0
         self.checks = Checks(path)
-        self.waits = Waits()
+        self.waits = ProcessWaits()
 
     @property
     def started_ns(self) -> int:
@@ -114,11 +114,11 @@ class Recorders:
         self._folder, self._enclosed = folder, enclosed
         self._ranks = ranks
         self._wall_ns = wall_ns
-        self._found: dict[str, Recorder] = {}
+        self._found: dict[str, RankRing] = {}
         self._since_ns = 0
         self._restart = 0
         self.unread: dict[str, str] = {}
-        self._active: dict[int, Recorder] = {}
+        self._active: dict[int, RankRing] = {}
         self._rare: set[int] = set()
         self._two_told = False
         self._memory: dict[int, StepMemory] = {}
@@ -146,7 +146,7 @@ class Recorders:
                 continue
             path = os.path.join(self._folder, name)
             try:
-                recorder = Recorder(path, self._enclosed)
+                recorder = RankRing(path, self._enclosed)
             except (FileNotFoundError, ValueError):
                 continue  # it is gone, or its process is still writing the header
             except OSError as error:
@@ -174,7 +174,7 @@ class Recorders:
         for recorder in self._found.values():
             recorder.active = False
 
-    def _is_past(self, recorder: Recorder) -> bool:
+    def _is_past(self, recorder: RankRing) -> bool:
         """Return True for a process of an earlier attempt; older hooks record only their start time."""
         attempt = recorder.ring.header.attempt
         return attempt <= self._restart if attempt else recorder.started_ns < self._since_ns
@@ -231,13 +231,13 @@ class Recorders:
             if memory.last_step_ns
         ]
 
-    def place_of(self, rank: int) -> Place | None:
+    def place_of(self, rank: int) -> RankProgress | None:
         """Return the process that speaks for a rank and its last step; None without one."""
         speaker, memory = self._active.get(rank), self._memory.get(rank) or StepMemory()
         if speaker is None or speaker.ended:
             return None
         usual = memory.median_seconds()
-        return Place(speaker.ring.header.pid, memory.last_step, memory.last_step_ns, usual)
+        return RankProgress(speaker.ring.header.pid, memory.last_step, memory.last_step_ns, usual)
 
     def meeting(self, now_monotonic_ns: int, seconds: float) -> frozenset[int]:
         """Return the ranks that have waited ``seconds`` for the others in ``init_process_group``."""
@@ -274,7 +274,7 @@ class Recorders:
         active = self._active.items()
         return [(rank, each.ring.own_pid, each.ring.header) for rank, each in active if each.ended]
 
-    def _restore(self, recorder: Recorder, mark: list[Any]) -> None:
+    def _restore(self, recorder: RankRing, mark: list[Any]) -> None:
         recorder.restore(mark)
         if recorder.rank < 0:
             return
@@ -293,7 +293,7 @@ class Recorders:
         if recorder.active:
             self._active[recorder.rank] = recorder
 
-    def _place(self, recorder: Recorder, *, final: bool) -> None:
+    def _place(self, recorder: RankRing, *, final: bool) -> None:
         """Assign a process to its rank; records that it made in its parent's place stay there."""
         header, before = recorder.ring.header, recorder.rank
         recorder.rank = self._ranks.of_process(header.pid, 0, header.rank)
@@ -305,7 +305,7 @@ class Recorders:
             recorder.active = False
             del self._active[before], self._memory[before]
 
-    def _is_substitute(self, recorder: Recorder, *, final: bool) -> bool:
+    def _is_substitute(self, recorder: RankRing, *, final: bool) -> bool:
         """Return True if a process without a number trains in its parent's place.
 
         A child does not while it may yet join a process group, nor beside a parent that trains or has joined one. Of several
@@ -328,13 +328,13 @@ class Recorders:
         waited = self._wall_ns() - recorder.trains_ns >= CHILD_SECONDS * 1e9
         return final or waited or recorder.ring.backlog > header.capacity // 2
 
-    def _is_own_rank(self, recorder: Recorder) -> bool:
+    def _is_own_rank(self, recorder: RankRing) -> bool:
         """Return whether a process has joined a process group or trains itself."""
         memory = self._memory.get(recorder.rank) if recorder.active else None
         trained = memory is not None and memory.last_step >= 0
         return trained or recorder.met_ns > 0 or recorder.trains()
 
-    def _take(self, recorder: Recorder) -> list[Entry]:
+    def _take(self, recorder: RankRing) -> list[Entry]:
         current = self._active.get(recorder.rank)
         entries: list[Entry] = []
         if current is not recorder:
@@ -356,7 +356,7 @@ class Recorders:
         entries += self._ranks.found(recorder.rank, header, began)
         return entries + self._read(recorder)
 
-    def _tell_two(self, older: Recorder, newer: Recorder) -> list[Entry]:
+    def _tell_two(self, older: RankRing, newer: RankRing) -> list[Entry]:
         """Say once that a process trains as a rank beside another one, of which neither started the other."""
         headers = older.ring.header, newer.ring.header
         pids = [each.pid for each in headers]
@@ -368,13 +368,13 @@ class Recorders:
         t = self._time(newer, None)
         return [notes.two_trainings(newer.rank, pids).entry(t)]
 
-    def _replaces(self, recorder: Recorder, current: Recorder) -> bool:
+    def _replaces(self, recorder: RankRing, current: RankRing) -> bool:
         newer = recorder.started_ns > current.started_ns
         if newer and current.ended and self._ranks.is_engines_own(recorder.ring.header.parent_pid):
             return True  # the rank of torchrun's next round
         return (newer or current.ended) and recorder.trains()
 
-    def _read(self, recorder: Recorder) -> list[Entry]:
+    def _read(self, recorder: RankRing) -> list[Entry]:
         ring = recorder.ring
         records: list[Record] = []
         while taken := ring.read(final=recorder.ended):
@@ -404,7 +404,7 @@ class Recorders:
                 entries += self._tell(recorder, record)
         return entries
 
-    def _tell(self, recorder: Recorder, record: Record) -> list[Entry]:
+    def _tell(self, recorder: RankRing, record: Record) -> list[Entry]:
         rank, t = recorder.rank, self._time(recorder, record[2])
         if record[3] != WAIT:
             body = recorder.checks.take(rank, record, recorder.offset.of_report)
@@ -414,7 +414,7 @@ class Recorders:
         self._rare.add(rank)
         return [notes.rare_looks(rank, record[6]).entry(t)]
 
-    def _phases(self, recorder: Recorder, records: list[Record]) -> list[Entry]:
+    def _phases(self, recorder: RankRing, records: list[Record]) -> list[Entry]:
         begun = self._ranks.start_of(recorder.rank, recorder.ring.header)
         entries: list[Entry] = []
         for record in records:
@@ -445,7 +445,7 @@ class Recorders:
                     entries += self._ranks.trains(recorder.rank, t)
         return entries
 
-    def _renumber(self, recorder: Recorder, phase: str, world: Entry, t: float) -> list[Entry]:
+    def _renumber(self, recorder: RankRing, phase: str, world: Entry, t: float) -> list[Entry]:
         known, number = recorder.rank, world.get("group_rank")
         if phase != "init_process_group" or number is None:
             return []
@@ -460,7 +460,7 @@ class Recorders:
                 self._memory[number] = self._memory.pop(known)
         return told
 
-    def _time(self, recorder: Recorder, monotonic_ns: int | None) -> float:
+    def _time(self, recorder: RankRing, monotonic_ns: int | None) -> float:
         """Return a record's time in UNIX seconds; now, if the process's clocks are implausible."""
         now = self._wall_ns() / 1e9
         if monotonic_ns is None:

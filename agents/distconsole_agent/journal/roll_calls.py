@@ -10,7 +10,7 @@ from collections.abc import Callable, Container
 
 from distconsole_agent.contract import limits, protocol
 from distconsole_agent.contract.protocol import Values
-from distconsole_agent.journal.rank_states import ENDED, Entry, RankState, RankStates
+from distconsole_agent.journal.rank_states import ENDED, Entry, RankStates, TrackedRank
 from distconsole_agent.journal.recorders import Recorders
 from distconsole_agent.roll_call.calling import Call, Seat, call_ranks
 from distconsole_agent.roll_call.facts import MAX_WORDS
@@ -152,7 +152,7 @@ class RollCalls:
                     past = self._power.setdefault(rank, deque(maxlen=POWER_SAMPLES))
                     past.append((sample.t, power))
 
-    def _seat(self, rank: RankState, raised: dict[int, str], found: dict[int, int]) -> Seat:
+    def _seat(self, rank: TrackedRank, raised: dict[int, str], found: dict[int, int]) -> Seat:
         place = self._recorders.place_of(rank.rank)
         facts: Call = {"rank": rank.rank, "local_rank": rank.local_rank, "alive": False}
         facts["ended"] = rank.ended
@@ -178,7 +178,7 @@ class RollCalls:
 
     @staticmethod
     def _stage(
-        rank: RankState, step: int, silent: float | None, recorded: bool, usual: float | None
+        rank: TrackedRank, step: int, silent: float | None, recorded: bool, usual: float | None
     ) -> str | None:
         if rank.state == "":
             return "not_started"

@@ -71,7 +71,7 @@ class ShimEventReducer:
         self._ranks = ranks
         self._verdict: Entry | None = None
         self._failures: list[blame.Failure] = []
-        self._stops: list[blame.Stop] = []
+        self._stops: list[blame.StopRequest] = []
         self._newest_ns = 0
         self._last_exit: float | None = None
 
@@ -98,7 +98,9 @@ class ShimEventReducer:
             return [self._end(t)]
         if kind == "stopping":
             self._ranks.stopping = True
-            self._stops.append(blame.Stop(self._spec.node_index, event.moment_ns, event.reason))
+            self._stops.append(
+                blame.StopRequest(self._spec.node_index, event.moment_ns, event.reason)
+            )
         elif kind == "attempt":
             self._ranks.begin_again()
             self._failures.clear()

@@ -24,7 +24,7 @@ class _Stat(NamedTuple):
     disk_ticks: int
 
 
-class Waits:
+class ProcessWaits:
     """The rank's process as it was at the last look."""
 
     def __init__(self, root: str = "/proc") -> None:

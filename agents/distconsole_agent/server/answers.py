@@ -27,7 +27,7 @@ from distconsole_agent.journal.source_collector import read_along
 from distconsole_agent.node_folder.folders import hash_file, this_program
 from distconsole_agent.node_folder.run_files import check_run_id, read_end
 from distconsole_agent.node_folder.runs import NodeRuns
-from distconsole_agent.server.connection import Asked
+from distconsole_agent.server.connection import PendingRequest
 from distconsole_agent.server.shim_calls import inherit_environment
 from distconsole_agent.system.addresses import local_addresses
 from distconsole_agent.system.kernel_files import boot_id
@@ -53,7 +53,7 @@ class Answers:
         self._node_dir = node_dir
         self._runs = runs
         self._telemetry = telemetry
-        self._ops: dict[str, Callable[[AgentRequest, Asked], Values]] = {
+        self._ops: dict[str, Callable[[AgentRequest, PendingRequest], Values]] = {
             "hello": self._hello,
             "ping": lambda _request, _asker: {
                 "time_ns": time.time_ns(),
@@ -83,7 +83,7 @@ class Answers:
             "trace_take": self._trace_take,
         }
 
-    def answer(self, request: AgentRequest, asker: Asked) -> Values:
+    def answer(self, request: AgentRequest, asker: PendingRequest) -> Values:
         """Return the result. Raises Refusal, or OSError when the connection is gone."""
         do = self._ops.get(request.op)
         if do is None:
@@ -91,7 +91,7 @@ class Answers:
             raise Refusal(ErrorCode.UNKNOWN_OP, what, OTHER_VERSION)
         return do(request, asker)
 
-    def _hello(self, request: AgentRequest, _asker: Asked) -> Values:
+    def _hello(self, request: AgentRequest, _asker: PendingRequest) -> Values:
         wanted = request.protocol
         if wanted != PROTOCOL_VERSION:
             raise bad_request(
@@ -105,6 +105,7 @@ class Answers:
             "agent_pid": os.getpid(),
             "hostname": system.nodename,
             "boot_id": boot_id(),
+            "network": os.readlink("/proc/self/ns/net"),
             "user": user_name(),
             "uid": os.getuid(),
             "python": sys.executable,
@@ -119,12 +120,12 @@ class Answers:
             "time_ns": time.time_ns(),
         }
 
-    def _survey(self, request: AgentRequest, _asker: Asked) -> Values:
+    def _survey(self, request: AgentRequest, _asker: PendingRequest) -> Values:
         from distconsole_agent.survey.surveying import answer_survey
 
         return answer_survey(request, self._telemetry.sample)
 
-    def _probe(self, request: AgentRequest, asker: Asked) -> Values:
+    def _probe(self, request: AgentRequest, asker: PendingRequest) -> Values:
         from distconsole_agent import probes
 
         seconds = request.args.get("timeout", limits.PROBE_SECONDS)
@@ -138,17 +139,17 @@ class Answers:
             raise Refusal(error.code, error.message, getattr(error, "hint", "")) from None
         return {"facts": facts}
 
-    def _watch(self, request: AgentRequest, asker: Asked) -> Values:
+    def _watch(self, request: AgentRequest, asker: PendingRequest) -> Values:
         watch(self._telemetry, request.interval, self._all_ranks, asker.send_item, asker.cancelled)
         return {"cancelled": True}
 
-    def _start(self, request: AgentRequest, _asker: Asked) -> Values:
+    def _start(self, request: AgentRequest, _asker: PendingRequest) -> Values:
         self._runs.ask_shim(
             request.run, ShimRequest("start", request.coordinator, request.master_port)
         )
         return {"started": True}
 
-    def _stop(self, request: AgentRequest, _asker: Asked) -> Values:
+    def _stop(self, request: AgentRequest, _asker: PendingRequest) -> Values:
         if request.reason not in ("user", "sigint", "sigterm"):
             raise bad_request("reason is user, sigint or sigterm")
         if request.grace != 0:  # a stop at once does not wait for it
@@ -169,7 +170,7 @@ class Answers:
             return False
         return True
 
-    def _follow(self, request: AgentRequest, asker: Asked) -> Values:
+    def _follow(self, request: AgentRequest, asker: PendingRequest) -> Values:
         after = request.after
         if after < 0:
             raise bad_request("after is the number of the last entry that is there, from 0")
@@ -186,17 +187,17 @@ class Answers:
                 journal.close()
         return {"cancelled": True} if asker.cancelled.is_set() else {"last": last}
 
-    def _trace(self, request: AgentRequest, asker: Asked) -> Values:
+    def _trace(self, request: AgentRequest, asker: PendingRequest) -> Values:
         from distconsole_agent.server.traces import trace
 
         return trace(request, asker, self._runs.folder(request.run))
 
-    def _trace_take(self, request: AgentRequest, _asker: Asked) -> Values:
+    def _trace_take(self, request: AgentRequest, _asker: PendingRequest) -> Values:
         from distconsole_agent.server.traces import take
 
         return take(request, self._runs.folder(request.run))
 
-    def _slurm(self, request: AgentRequest, asker: Asked) -> Values:
+    def _slurm(self, request: AgentRequest, asker: PendingRequest) -> Values:
         from distconsole_agent.engines import slurm
 
         return slurm.do(request, inherit_environment(asker.environment), self._runs)
@@ -266,7 +267,7 @@ def follow(
     journal: Journal,
     folder: str,
     after: int,
-    asker: Asked,
+    asker: PendingRequest,
     end: RunEnd | None = None,
     wall: Callable[[], float] = time.time,
 ) -> int:
@@ -311,7 +312,9 @@ def follow(
         texts.close()
 
 
-def _send_in_items(lines: list[bytes], texts: LogTexts, asker: Asked, journal_id: str) -> None:
+def _send_in_items(
+    lines: list[bytes], texts: LogTexts, asker: PendingRequest, journal_id: str
+) -> None:
     item: list[bytes] = []
     size = 0
     for line in lines:

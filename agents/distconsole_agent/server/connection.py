@@ -26,7 +26,7 @@ from distconsole_agent.system import unix
 from distconsole_agent.system.own_log import complain
 from distconsole_agent.system.threads import begin_thread
 
-Answer = Callable[[AgentRequest, "Asked"], Values]
+Answer = Callable[[AgentRequest, "PendingRequest"], Values]
 """Returns the result of a request, or raises a ``Refusal``."""
 
 IMMEDIATE = ("ping",)
@@ -68,7 +68,7 @@ class ConsoleConnection:
         self._over = over
         self._sending = threading.Lock()
         self._lock = threading.Lock()
-        self._asked: dict[int, Asked] = {}
+        self._asked: dict[int, PendingRequest] = {}
         self.environment = unix.peer_environment(sock)
         """The bridge's environment: runs of this console inherit it, not the agent's own,
         which may be that of another session hours ago. None if unknown."""
@@ -132,7 +132,7 @@ class ConsoleConnection:
         number = message.get("id")
         if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << 63:
             raise ProtocolError("a request without a number as its id")
-        asked = Asked(self, number)
+        asked = PendingRequest(self, number)
         try:
             request = read_request(AgentRequest, message)
             if request.op == "cancel":
@@ -148,7 +148,7 @@ class ConsoleConnection:
         except Refusal as refusal:
             self.send({"id": number, "error": refusal.as_json()})
 
-    def _begin_answer(self, asked: Asked, request: AgentRequest) -> None:
+    def _begin_answer(self, asked: PendingRequest, request: AgentRequest) -> None:
         """Answer a request in a thread of its own. Raises Refusal if there are too many, or no thread is left."""
         with self._lock:
             if asked.number in self._asked:
@@ -163,18 +163,18 @@ class ConsoleConnection:
             complain(f"{request.op}: {error}")
             raise NO_THREADS from None
 
-    def _answer_aside(self, asked: Asked, request: AgentRequest) -> None:
+    def _answer_aside(self, asked: PendingRequest, request: AgentRequest) -> None:
         try:
             self._answer(asked, request)
         finally:
             self._count_out(asked)
 
-    def _count_out(self, asked: Asked) -> None:
+    def _count_out(self, asked: PendingRequest) -> None:
         with self._lock:
             self._asked.pop(asked.number, None)
         self._threads.release()
 
-    def _answer(self, asked: Asked, request: AgentRequest) -> None:
+    def _answer(self, asked: PendingRequest, request: AgentRequest) -> None:
         try:
             self.send({"id": asked.number, "result": self._answer_to(request, asked)})
         except Refusal as refusal:
@@ -191,7 +191,7 @@ class ConsoleConnection:
         except Exception as error:  # noqa: BLE001
             self._report(asked, request, error)
 
-    def _report(self, asked: Asked, request: AgentRequest, error: Exception) -> None:
+    def _report(self, asked: PendingRequest, request: AgentRequest, error: Exception) -> None:
         text = f"{request.op}: {type(error).__name__}: {error}"
         complain(text)
         hint = "see the agent's log on that node"
@@ -204,7 +204,7 @@ class ConsoleConnection:
             self.close()
 
 
-class Asked:
+class PendingRequest:
     """A request without its answer yet; a stream sends its items through it.
 
     Sending blocks while the socket is full, and raises OSError when the connection is gone.

@@ -22,7 +22,7 @@ from distconsole_agent.supervisor.proctree import read_stat
 from distconsole_agent.system.room import disk_of
 
 if TYPE_CHECKING:
-    from distconsole_agent.server.connection import Asked
+    from distconsole_agent.server.connection import PendingRequest
 
 MAX_TRACE_SECONDS = 60.0
 MAX_WAIT_SECONDS = 600.0
@@ -61,7 +61,7 @@ class _Wanted(NamedTuple):
     error: str = ""
 
 
-def trace(request: AgentRequest, asker: Asked, folder: str) -> Values:
+def trace(request: AgentRequest, asker: PendingRequest, folder: str) -> Values:
     """Have the run's ranks here traced at once, and report each trace when it can be taken.
 
     A rank that was asked for and does not train here is left out. Raises Refusal: ``bad_request``, ``storage``.

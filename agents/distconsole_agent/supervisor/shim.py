@@ -87,7 +87,7 @@ class Shim:
         self._restart = 0
         self._rounds = Rounds(loop, spec)
         self._kills = Kills(None, None)
-        self._stop: blame.Stop | None = None
+        self._stop: blame.StopRequest | None = None
         self._ending = RunEnding(loop, self._log, self._end)
         self._reply_to_start: Reply | None = None
         self._start_refused = False
@@ -380,7 +380,7 @@ class Shim:
     # Stopping
 
     def _request_stop(self, reason: str, grace_seconds: float) -> None:
-        stop = blame.Stop(self._spec.node_index, steady.now_ns(), reason)
+        stop = blame.StopRequest(self._spec.node_index, steady.now_ns(), reason)
         self._read_ends()
         if self._state == "prepared":
             self._stop = stop

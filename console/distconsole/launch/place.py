@@ -387,7 +387,7 @@ def _by_subnet(
 
 def _clash(facts: Mapping[HostName, NodeFacts], chosen: Mapping[str, Interface]) -> bool:
     """True if different machines have the same address, as container bridges do."""
-    owner: dict[str, tuple[str, frozenset[str]]] = {}
+    owner: dict[str, tuple[str, object]] = {}
     machines = {str(name): node.machine for name, node in facts.items()}
     return any(
         owner.setdefault(item.address, machines[name]) != machines[name]

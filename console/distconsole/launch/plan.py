@@ -94,6 +94,7 @@ class NodeFacts:
         boot_id: Identifies the running kernel; equal for containers of one machine.
         reached_at: The address of the console's connection; empty where unknown.
         uid: The user's number there; -1 where unknown.
+        network: The kernel's name of its network namespace; empty from an older agent.
     """
 
     python: str
@@ -105,11 +106,12 @@ class NodeFacts:
     engines: Engines = field(default_factory=Engines)
     uid: int = -1
     accelerator: bool = False
+    network: str = ""
 
     @property
-    def machine(self) -> tuple[str, frozenset[str]]:
+    def machine(self) -> tuple[str, object]:
         """Equal for hosts that are one machine with one network, such as several sshd on it."""
-        return self.boot_id, frozenset(item.address for item in self.interfaces)
+        return self.boot_id, self.network or frozenset(item.address for item in self.interfaces)
 
 
 @dataclass(frozen=True, slots=True)

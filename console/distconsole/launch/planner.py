@@ -300,20 +300,18 @@ def refuse_one_machine(links: Sequence[NodeLink]) -> None:
 
     Hosts with a node folder of their own each, as embedded ones, are none. Raises PlanError, naming both.
     """
-    known: dict[object, list[tuple[str, set[str]]]] = {}
+    known: dict[object, str] = {}
     for link in links:
         hello = link.hello
-        agent = (hello.boot_id, hello.agent_pid, hello.node_dir, hello.hostname)
-        # Containers of one machine can be equal in all that. A machine's own addresses may come and
-        # go between two questions; some stay.
-        own = {each.address for each in hello.addresses if not each.loopback}
-        for other, theirs in known.setdefault(agent, []):
-            if other != link.name and (own & theirs or not (own or theirs)):
-                raise PlanError(
-                    f"{other} and {link.name} are one machine ({hello.hostname})",
-                    f"name it once; for more ranks on it: {other}:N",
-                )
-        known[agent].append((link.name, own))
+        # Containers of one machine can be equal in all but the network.
+        network = hello.network or frozenset(each.address for each in hello.addresses)
+        agent = (hello.boot_id, hello.agent_pid, hello.node_dir, hello.hostname, network)
+        other = known.setdefault(agent, link.name)
+        if other != link.name:
+            raise PlanError(
+                f"{other} and {link.name} are one machine ({hello.hostname})",
+                f"name it once; for more ranks on it: {other}:N",
+            )
 
 
 def visible_gpus(env: Mapping[str, str]) -> int | None:
@@ -347,6 +345,7 @@ def _facts_of(link: NodeLink, visible: int | None) -> NodeFacts:
         reached_at=link.address,
         uid=hello.uid,
         accelerator=hello.accelerator,
+        network=hello.network,
     )
 
 

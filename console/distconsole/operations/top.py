@@ -21,7 +21,7 @@ from distconsole.operations.judging import Judge, my_names
 from distconsole.operations.sessions import SessionSource
 from distconsole.rpc.frames import Survey
 from distconsole.rpc.link import NodeLink
-from distconsole.rpc.stream import Stream
+from distconsole.rpc.stream import ItemStream
 from distconsole.runs.conditions.load_fields import LOAD_FIELDS, LoadRow, load_rows
 from distconsole.runs.samples import load_events
 from distconsole.session import Session, on_every
@@ -81,7 +81,7 @@ class LoadWatch:
         self._interval_seconds = interval_seconds
         self._queue: Queue[tuple[HostName, News]] = Queue(QUEUED_SAMPLES_A_HOST * len(hosts))
         self._closed = threading.Event()
-        self._streams: dict[HostName, Stream] = {}
+        self._streams: dict[HostName, ItemStream] = {}
         for host in hosts:
             name = f"load-{host}"
             threading.Thread(target=self._watch, args=(host,), name=name, daemon=True).start()
@@ -117,7 +117,7 @@ class LoadWatch:
             stream.listen(partial(self._take, host, stream, ended))
             self._stay(host, link, ended)
 
-    def _take(self, host: HostName, stream: Stream, ended: Ended) -> None:
+    def _take(self, host: HostName, stream: ItemStream, ended: Ended) -> None:
         """Take what came of a host; on the reader's thread, so that the host's own is not woken for it."""
         try:
             while (item := stream.take(0.0)) is not None:

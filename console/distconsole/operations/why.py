@@ -11,7 +11,7 @@ from msgspec import structs
 
 from distconsole.errors import ConsoleError, RequestError
 from distconsole.model.diagnosis.calls import Call
-from distconsole.model.diagnosis.diagnosis import Diagnosis, Kind, Sure
+from distconsole.model.diagnosis.diagnosis import Diagnosis, Hang, Sure
 from distconsole.model.events import Diagnosed, Event, Narration, warn
 from distconsole.model.names import HostName, RunId, count_text
 from distconsole.model.outcome import Failed
@@ -40,7 +40,7 @@ SAME_CALL_SECONDS = 30.0
 TAIL_ENTRIES = 4000
 """The last entries of a run, of all hosts together, that say how fast its ranks used to be."""
 LEAST_TAIL = 100
-UNEXPLAINED = (Kind.RENDEZVOUS, Kind.ALL_WAIT, Kind.UNDECIDED)
+UNEXPLAINED = (Hang.RENDEZVOUS, Hang.ALL_WAIT, Hang.UNDECIDED)
 
 
 @dataclass
@@ -146,7 +146,7 @@ class _Asked:
         usual, longest = lately.usual_ms, lately.longest_s
         roll = Roll(self.record.run, calls, known | told, away, usual, longest)
         found = lately.explained(judge(roll))
-        if found.kind is Kind.HEALTHY:
+        if found.kind is Hang.HEALTHY:
             found = structs.replace(found, summary=f"{found.summary}{lately.slow_text()}")
         return Diagnosed(
             t=time.time(),
@@ -214,7 +214,7 @@ def _went_on(found: Diagnosis) -> Diagnosis:
     summary = f"the run succeeded, so nothing hung; its ranks were asked then: {found.summary}"
     return structs.replace(
         found,
-        kind=Kind.HEALTHY,
+        kind=Hang.HEALTHY,
         sure=Sure.CERTAIN,
         hang=False,
         summary=summary,
@@ -237,7 +237,7 @@ def _never(timeline: RunTimeline) -> Diagnosis:
     if end is not None and end.state is EndState.SUCCEEDED:
         text = f"the run succeeded after {duration_text(end.seconds)}, and none of its ranks stalled while it was watched"
         return Diagnosis(
-            kind=Kind.HEALTHY, sure=Sure.CERTAIN, hang=False, summary=text, short=text
+            kind=Hang.HEALTHY, sure=Sure.CERTAIN, hang=False, summary=text, short=text
         )
     if end is not None:
         how = f"; the run {end.state.value}"
@@ -245,5 +245,5 @@ def _never(timeline: RunTimeline) -> Diagnosis:
         text += f"{how}: {first.short_blame}" if first else how
     hint = f"distconsole logs {timeline.run} --errors shows what its ranks said"
     return Diagnosis(
-        kind=Kind.UNDECIDED, sure=Sure.UNKNOWN, hang=False, summary=text, short=text, hint=hint
+        kind=Hang.UNDECIDED, sure=Sure.UNKNOWN, hang=False, summary=text, short=text, hint=hint
     )

@@ -21,7 +21,7 @@ from typing import Any
 from distconsole.errors import AgentEndedError, AgentError, LinkLostError, NodeError, RequestError
 from distconsole.rpc import wire
 from distconsole.rpc.frames import Answer
-from distconsole.rpc.stream import Stream
+from distconsole.rpc.stream import ItemStream
 from distconsole.ssh.transport import Channel, Clock
 
 PING_SECONDS = 3.0
@@ -68,7 +68,7 @@ class Conversation:
         self._early = early
         self._clock = clock
         self._numbers = itertools.count(1)
-        self._waiting: dict[int, Reply | Stream] = {}
+        self._waiting: dict[int, Reply | ItemStream] = {}
         self._lock = threading.Lock()
         self._sending = threading.Lock()
         self._outbox: deque[bytes] = deque()
@@ -108,9 +108,9 @@ class Conversation:
             raise reply.error
         return reply
 
-    def stream(self, op: str, arguments: dict[str, Any]) -> Stream:
+    def stream(self, op: str, arguments: dict[str, Any]) -> ItemStream:
         """Ask for a stream; its items are checked as they come; raises LinkLostError or AgentError."""
-        stream = Stream(op, arguments, self._begin_again, self._cancel)
+        stream = ItemStream(op, arguments, self._begin_again, self._cancel)
         stream.number = self._enter(stream)
         self._send(wire.encode_request(stream.number, op, arguments))
         return stream
@@ -151,11 +151,11 @@ class Conversation:
         self._asked = now
         self._post(wire.encode_request(next(self._numbers), "ping", {}))
 
-    def _begin_again(self, stream: Stream) -> None:
+    def _begin_again(self, stream: ItemStream) -> None:
         stream.number = self._enter(stream)
         self._post(wire.encode_request(stream.number, stream.op, stream.arguments))
 
-    def _cancel(self, stream: Stream, *, forget: bool) -> None:
+    def _cancel(self, stream: ItemStream, *, forget: bool) -> None:
         """Ask the agent to end a stream; ``forget`` it at once if no reader waits for its end."""
         if forget:
             self._leave(stream.number)
@@ -164,7 +164,7 @@ class Conversation:
                 wire.encode_request(next(self._numbers), "cancel", {"target": stream.number})
             )
 
-    def _enter(self, waiting: Reply | Stream) -> int:
+    def _enter(self, waiting: Reply | ItemStream) -> int:
         number = next(self._numbers)
         with self._lock:
             if self.ended is not None:
@@ -284,7 +284,7 @@ class Conversation:
         number, item = wire.find_item(line)
         # An answer to a cancelled request, or one that came too late.
         waiting = self._waiting.get(number)
-        if item and isinstance(waiting, Stream):
+        if item and isinstance(waiting, ItemStream):
             if waiting.wants_items:
                 told = wire.read_item(waiting.op, item, plain=wire.is_plain(line))
                 waiting.offer(told, len(line))
@@ -299,7 +299,7 @@ class Conversation:
         match self._waiting.get(answer.id):
             case Reply() as reply:
                 self._reply(reply, answer, received_ns)
-            case Stream() as stream:
+            case ItemStream() as stream:
                 self._feed(stream, answer, len(line))
             case None:
                 return
@@ -314,7 +314,7 @@ class Conversation:
         reply.received_ns = received_ns
         reply.answered.set()
 
-    def _feed(self, stream: Stream, answer: Answer, size: int) -> None:
+    def _feed(self, stream: ItemStream, answer: Answer, size: int) -> None:
         if isinstance(answer.item, dict):  # only Python's parser took it
             if stream.wants_items:
                 stream.offer(wire.check_item(stream.op, answer.item), size)

@@ -39,7 +39,7 @@ class Address(Frame, frozen=True, kw_only=True):
 
 
 class Hello(Frame, frozen=True, kw_only=True):
-    """The agent's introduction; ``archive_sha256`` is of the file that the agent runs from."""
+    """The agent's introduction; ``archive_sha256`` is of the file that the agent runs from, ``network`` its network namespace."""
 
     protocol: int
     version: Name
@@ -56,6 +56,7 @@ class Hello(Frame, frozen=True, kw_only=True):
     addresses: Annotated[tuple[Address, ...], Meta(max_length=4096)]
     archive_sha256: Name | None = None
     accelerator: bool = False
+    network: Name = ""
 
 
 class Pong(Frame, frozen=True, kw_only=True):

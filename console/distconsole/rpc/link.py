@@ -15,7 +15,7 @@ from distconsole.rpc.bootstrap import open_bridge
 from distconsole.rpc.conversation import Conversation
 from distconsole.rpc.frames import Hello, Pong
 from distconsole.rpc.pack import agent_pack
-from distconsole.rpc.stream import Stream
+from distconsole.rpc.stream import ItemStream
 from distconsole.ssh.transport import Connection, Transport
 
 REQUEST_SECONDS = 30.0
@@ -132,7 +132,7 @@ class NodeLink:
         assert body is not None
         return body
 
-    def stream(self, op: str, **arguments: Any) -> Stream:
+    def stream(self, op: str, **arguments: Any) -> ItemStream:
         """Return the checked items that answer ``op``; close it to cancel; raises LinkLostError, AgentError."""
         return self._talk().stream(op, arguments)
 

@@ -40,14 +40,14 @@ _held = _Held()
 
 
 class _Cancel(Protocol):
-    def __call__(self, stream: Stream, *, forget: bool) -> None: ...
+    def __call__(self, stream: ItemStream, *, forget: bool) -> None: ...
 
 
-class Stream(Iterator[Any]):
+class ItemStream(Iterator[Any]):
     """An iterator over checked items, for one consumer; closing cancels; ``result`` comes at the end."""
 
     def __init__(
-        self, op: str, arguments: Items, begin: Callable[[Stream], None], cancel: _Cancel
+        self, op: str, arguments: Items, begin: Callable[[ItemStream], None], cancel: _Cancel
     ) -> None:
         self.op = op
         self.arguments = arguments

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, auto
 from statistics import median_low
@@ -80,7 +80,7 @@ def rate_of(view: RankView, sight: Sight) -> float | None:
             return None
 
 
-def own_ms_of(view: RankView, waits: Waits, sight: Sight) -> float | None:
+def own_ms_of(view: RankView, waits: StepWaits, sight: Sight) -> float | None:
     """Return the own time of a rank's last steps; None if it is unknown or old."""
     waited = waits.of(view) if sight in (Sight.MEASURED, Sight.GONE) else None
     if view.step_ms_mean is None or waited is None or waits.usual_own_ms is None:
@@ -89,7 +89,7 @@ def own_ms_of(view: RankView, waits: Waits, sight: Sight) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
+class StepWaits:
     """By how many milliseconds each rank waits longer in a step than the rank that waits least.
 
     If one of them does not report its waits, it is their backward.
@@ -117,7 +117,7 @@ def _waits_of(
     waited: Sequence[float | None],
     backward: Sequence[float | None],
     slow: Sequence[Straggler],
-) -> Waits:
+) -> StepWaits:
     said = None not in waited
     told = waited if said else backward
     known = [ms for ms in told if ms is not None]
@@ -127,7 +127,7 @@ def _waits_of(
     both = zip(steps, told, strict=True) if own_known else ()
     own = [step - (ms - least) for step, ms in both if step is not None and ms is not None]
     usual = median_low(own) if own else None
-    return Waits(said, least, sum(ms - least for ms in known) if known else None, usual)
+    return StepWaits(said, least, sum(ms - least for ms in known) if known else None, usual)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class Present:
     samples_s: float | None
     step_ms: float | None
     p95_ms: float
-    waits: Waits
+    waits: StepWaits
     working: int
     others: Mapping[int, Sight]
     idle: Sequence[RankView]
@@ -221,7 +221,12 @@ def present(timeline: RunTimeline, now: float) -> Present:
     of_now = [each for each in steps if each is not None]
     known = any(view.windows for view in timeline.ranks.values())
     known = known and bool(steps or idle or not unseen)
-    working, slow = len(steps), _slow(timeline, others)
+    slow = [each for each in timeline.stragglers.slow.values() if each.rank in timeline.ranks]
+    slow = [each for each in slow if each.rank not in others]
+    slow.sort(key=lambda each: (-each.excess_ms, each.rank))
+    still = [view for view in idle if view.stepped_at is not None]
+    still.sort(key=lambda view: (view.step or 0, view.stepped_at or 0.0, view.rank))
+    working = len(steps)
     if over:  # their last figures stay on the screen
         views = [view for view in timeline.ranks.values() if view.step_ms_mean is not None]
         steps, waited = [each.step_ms_mean for each in views], [each.waited_ms for each in views]
@@ -236,24 +241,12 @@ def present(timeline: RunTimeline, now: float) -> Present:
         idle=idle,
         unseen=unseen,
         gone=seen[Sight.GONE],
-        standing=_standing(idle, now),
+        standing={view: now - (view.stepped_at or now) for view in still},
         slow=slow,
         times=array("d", (each for each in times if each is not None)),
         hosts=Counter(where),
         states=Counter(states),
     )
-
-
-def _standing(idle: Iterable[RankView], now: float) -> dict[RankView, float]:
-    still = [view for view in idle if view.stepped_at is not None]
-    still.sort(key=lambda view: (view.step or 0, view.stepped_at or 0.0, view.rank))
-    return {view: now - (view.stepped_at or now) for view in still}
-
-
-def _slow(timeline: RunTimeline, others: Mapping[int, Sight]) -> list[Straggler]:
-    slow = timeline.stragglers.slow.values()
-    there = [each for each in slow if each.rank in timeline.ranks and each.rank not in others]
-    return sorted(there, key=lambda each: (-each.excess_ms, each.rank))
 
 
 def reading_text(value: float | None) -> str:

@@ -70,7 +70,7 @@ WITHOUT_A_RUN = (
 )
 
 
-class Show(Protocol):
+class Printer(Protocol):
     """Takes the events of one request in order."""
 
     def event(self, event: Event) -> None:
@@ -80,7 +80,7 @@ class Show(Protocol):
         """The request is answered."""
 
 
-def show_for(request: ask.Request, output: Output, *, on_screen: bool = False) -> Show:
+def show_for(request: ask.Request, output: Output, *, on_screen: bool = False) -> Printer:
     """Return what shows the events of ``request``; ``on_screen`` keys lead to the rest."""
     if getattr(request, "json", False):
         return JsonShow(output)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from distconsole.expression.fields import Value
 from distconsole.model.diagnosis.calls import GpuUse, Place
-from distconsole.model.diagnosis.diagnosis import Diagnosis, Kind, StackGroup, Sure
+from distconsole.model.diagnosis.diagnosis import Diagnosis, Hang, StackGroup, Sure
 from distconsole.model.events import Diagnosed, FoundJob
 from distconsole.model.names import count_text, join_some, ranks_text
 from distconsole.model.time_text import date_text, span_text
@@ -41,7 +41,7 @@ def show_diagnosis(output: Output, made: Diagnosed) -> None:
         tell(output, f"  also: {line}", indent=8)
     if found.hint:
         tell(output, f"  {paint('hint:', 'cyan')} {found.hint}", indent=8)
-    if found.hang or found.kind is not Kind.HEALTHY:
+    if found.hang or found.kind is not Hang.HEALTHY:
         for group in found.groups[:MAX_GROUPS]:
             _show_group(output, group, made)
         more = len(found.groups) - MAX_GROUPS
@@ -69,9 +69,9 @@ def _job_text(job: FoundJob, made: Diagnosed, paint: Paint) -> str:
 
 def head_word(made: Diagnosed) -> tuple[str, str]:
     found = made.diagnosis
-    if found.kind is Kind.HEALTHY:
+    if found.kind is Hang.HEALTHY:
         return "FINE", "green"
-    if found.kind is Kind.MISMATCH and found.hang:
+    if found.kind is Hang.MISMATCH and found.hang:
         return "DEADLOCK", "red"
     if made.ended is not None and not made.calls:
         return "ENDED", "yellow"

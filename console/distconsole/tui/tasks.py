@@ -52,7 +52,7 @@ from distconsole.runs.timeline import RunTimeline
 from distconsole.text.check import summary_text
 from distconsole.text.compare import comparison_lines
 from distconsole.text.run import NOTED, note_text
-from distconsole.text.show import Show, demo_lines, show_for
+from distconsole.text.show import Printer, demo_lines, show_for
 from distconsole.tui.terminal.input_priority import InputPriority
 from distconsole.tui.transcript import Transcript, Voice
 from distconsole.tui.view_models.check import CheckModel
@@ -297,7 +297,7 @@ class RequestTask:
         if self._left:
             self.voice.say(f"cancelled: {mask_secrets(self.line)}")
 
-    def _tell(self, event: Event, show: Show) -> None:
+    def _tell(self, event: Event, show: Printer) -> None:
         """Report an event, unless a view shows it: then in the transcript alone, or not at all."""
         if isinstance(event, DemoStep | DemoEnded):
             for line in demo_lines(event):
@@ -315,7 +315,7 @@ class RequestTask:
         elif self.is_run and isinstance(event, NOTED):
             self._note(event, self.run)
 
-    def _conclude(self, events: Iterator[Event], show: Show | None) -> None:
+    def _conclude(self, events: Iterator[Event], show: Printer | None) -> None:
         """Let an operation clean up; a check reports its findings so far."""
         if self.verb.interrupt is not Interrupt.REPORT:
             if isinstance(events, Generator):

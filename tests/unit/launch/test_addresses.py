@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from distconsole.errors import PlanError
@@ -94,14 +96,18 @@ def test_one_remote_host_uses_its_own_address() -> None:
 
 
 def test_several_servers_on_one_machine_use_loopback() -> None:
-    same = node(eth("10.1.0.1"), boot="b")
-    found, notes = chosen([same, same])
+    # An interface may come between two looks: the network tells the machine.
+    came = node(eth("10.1.0.1"), eth("10.9.0.1", "docker0"), boot="b")
+    same = [replace(each, network="net:[4]") for each in (node(eth("10.1.0.1"), boot="b"), came)]
+    found, notes = chosen(same)
     assert found == [("127.0.0.1", "lo")] * 2
     assert "one machine" in notes[0] or "this one" in notes[0]
 
 
 def test_containers_of_one_machine_are_hosts_of_their_own() -> None:
     facts = [node(eth("10.1.0.1"), boot="b"), node(eth("10.1.0.2"), boot="b")]
+    assert chosen(facts)[0] == [("10.1.0.1", "eth0"), ("10.1.0.2", "eth0")]
+    facts = [replace(each, network=f"net:[{at}]") for at, each in enumerate(facts)]
     assert chosen(facts)[0] == [("10.1.0.1", "eth0"), ("10.1.0.2", "eth0")]
 
 

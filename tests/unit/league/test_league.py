@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from distconsole.model.diagnosis.diagnosis import Diagnosis, Kind, Sure
+from distconsole.model.diagnosis.diagnosis import Diagnosis, Hang, Sure
 from distconsole.model.findings import Severity
 from distconsole.model.run_events import LogLine, RunFinding
 from league.cases import CLASSES, HERE, Case, make_cases
@@ -118,13 +118,13 @@ def test_an_alarm_in_a_healthy_training_is_blame() -> None:
 @pytest.mark.parametrize(
     ("severity", "kind", "alarms"),
     [
-        (Severity.INFO, Kind.SAVING, 0),
-        (Severity.WARN, Kind.HEALTHY, 1),
-        (Severity.INFO, Kind.UNDECIDED, 1),
+        (Severity.INFO, Hang.SAVING, 0),
+        (Severity.WARN, Hang.HEALTHY, 1),
+        (Severity.INFO, Hang.UNDECIDED, 1),
     ],
 )
 def test_in_a_soak_a_warning_is_an_alarm_and_so_is_an_answer_that_names_no_phase(
-    tmp_path: Path, severity: Severity, kind: Kind, alarms: int
+    tmp_path: Path, severity: Severity, kind: Hang, alarms: int
 ) -> None:
     heard = Heard(tmp_path / "soak.jsonl")
     heard.take(LogLine(t=1.0, run="r", host="node1", stream="stdout", line="PHASE 1.0 all_save"))

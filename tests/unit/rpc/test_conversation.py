@@ -16,7 +16,7 @@ from distconsole.errors import AgentError, LinkLostError, NodeError, RequestErro
 from distconsole.rpc import conversation as talking
 from distconsole.rpc import stream as streams
 from distconsole.rpc.conversation import Conversation
-from distconsole.rpc.stream import Stream
+from distconsole.rpc.stream import ItemStream
 from distconsole.rpc.wire import check_item
 from fakes.shims import wait_until
 
@@ -256,15 +256,15 @@ def test_a_stream_that_is_closed_while_it_is_asked_for_again_is_cancelled(
     monkeypatch.setattr(streams, "MAX_ITEMS", 0)
     going: set[int] = set()
 
-    def begin(stream: Stream) -> None:
+    def begin(stream: ItemStream) -> None:
         stream.close()  # as another thread may at any moment
         stream.number = 2
         going.add(stream.number)
 
-    def cancel(stream: Stream, *, forget: bool) -> None:
+    def cancel(stream: ItemStream, *, forget: bool) -> None:
         going.discard(stream.number)
 
-    stream = Stream("follow", {"run": "r"}, begin, cancel)
+    stream = ItemStream("follow", {"run": "r"}, begin, cancel)
     stream.number = 1
     stream.offer(check_item("follow", entries(1)), 10)
     stream.answered({"cancelled": True})
@@ -429,7 +429,7 @@ def test_one_thread_reads_what_all_nodes_send() -> None:
     for place, (channel, conversation) in enumerate(zip(channels, talks, strict=True)):
         stream = conversation.stream("watch", {})
 
-        def listen(place: int = place, stream: Stream = stream) -> None:
+        def listen(place: int = place, stream: ItemStream = stream) -> None:
             with contextlib.suppress(NodeError):
                 if stream.take(0.0) is not None:
                     heard.append((place, threading.current_thread().name))

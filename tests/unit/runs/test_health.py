@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from distconsole.model.diagnosis.calls import Call, Place, Thread
-from distconsole.model.diagnosis.diagnosis import Diagnosis, Kind, Sure
+from distconsole.model.diagnosis.diagnosis import Diagnosis, Hang, Sure
 from distconsole.model.findings import Severity
 from distconsole.model.run_events import (
     EndState,
@@ -28,7 +28,7 @@ from distconsole.model.run_events import (
     Window,
 )
 from distconsole.operations.why import Lately
-from distconsole.runs.detectors.ranks import Ranks
+from distconsole.runs.detectors.ranks import RanksSeen
 from distconsole.runs.figures import more_is_better, take_best
 from distconsole.runs.health import health_line
 from distconsole.runs.logs.printed import EtaEstimator
@@ -244,14 +244,14 @@ def test_a_start_that_takes_long_says_for_how_long_all_do_the_same() -> None:
     met = [reached(rank, "import_torch") for rank in range(4)]
     assert said(*ranks, *met) == "starting, all wait for the group: 4 ranks"
     assert said(*ranks, *met, now=T + 43) == "starting, all wait for the group for 42 s: 4 ranks"
-    cut = Ranks(RUN).finding(T + 9, "run.connection_lost", "h1 not heard of for 6 s", (1,))
+    cut = RanksSeen(RUN).finding(T + 9, "run.connection_lost", "h1 not heard of for 6 s", (1,))
     told = "starting for 13 s: h1 not heard of for 6 s: 4 ranks"
     assert said(*ranks, *met, cut, now=T + 13) == told
     lately = Lately()
     for event in (*ranks, *met, cut):
         lately.apply(event)
     wait = Diagnosis(
-        kind=Kind.ALL_WAIT, sure=Sure.UNKNOWN, hang=True, summary="all wait", hint="?"
+        kind=Hang.ALL_WAIT, sure=Sure.UNKNOWN, hang=True, summary="all wait", hint="?"
     )
     assert lately.explained(wait).summary == "all wait: h1 not heard of for 6 s"
 
@@ -385,12 +385,12 @@ def test_the_step_of_the_line_is_the_mean_of_the_ranks() -> None:
     "check", ["run.desync", "run.alone", "run.world", "run.same_batch", "run.not_finite"]
 )
 def test_ranks_that_disagree_are_not_healthy(check: str) -> None:
-    told = Ranks(RUN).finding(T, check, "what is wrong; and more", (1,))
+    told = RanksSeen(RUN).finding(T, check, "what is wrong; and more", (1,))
     assert said(window(0), window(1), told).startswith("what is wrong: 2 ranks")
 
 
 def test_a_disagreement_is_of_its_attempt() -> None:
-    told = Ranks(RUN).finding(T, "run.desync", "different parameters", (1,))
+    told = RanksSeen(RUN).finding(T, "run.desync", "different parameters", (1,))
     again = RunRestarted(t=T, run=RUN, restart=1, of=2)
     assert said(window(0), window(1), told, again, window(0), window(1)).startswith("healthy")
 

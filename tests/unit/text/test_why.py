@@ -14,7 +14,7 @@ from msgspec import structs
 from distconsole.cli.main import exit_code_of
 from distconsole.cli.streams import Streams
 from distconsole.model.diagnosis.calls import Call, GpuUse, Place
-from distconsole.model.diagnosis.diagnosis import Diagnosis, Kind, Sure
+from distconsole.model.diagnosis.diagnosis import Diagnosis, Hang, Sure
 from distconsole.model.events import Diagnosed, FoundJob
 from distconsole.model.requests import Why
 from distconsole.runs.diagnosis.judge import judge
@@ -119,7 +119,7 @@ def test_what_can_never_go_on_is_a_deadlock_at_once() -> None:
 
 
 def test_of_a_run_that_ended_unasked_it_is_not_said_that_it_may_hang_yet() -> None:
-    never = Diagnosis(kind=Kind.UNDECIDED, sure=Sure.UNKNOWN, hang=False, summary="the run failed")
+    never = Diagnosis(kind=Hang.UNDECIDED, sure=Sure.UNKNOWN, hang=False, summary="the run failed")
     told = Diagnosed(t=1000.0, run="r", live=False, diagnosis=never, ended=990.0)
     assert printed(told) == ["ENDED  the run failed"]
 

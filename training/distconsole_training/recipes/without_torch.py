@@ -27,7 +27,7 @@ MEETING_SECONDS, RETRY_SECONDS = 60.0, 0.2
 def main() -> None:
     """Fit the line."""
     options = read_options()
-    ranks = Ranks()
+    ranks = TcpRanks()
     slope = height = 0.0
     for step in range(options.steps):
         is_slow = ranks.rank == options.slow_rank and step >= options.slow_from
@@ -80,7 +80,7 @@ def parse(line: str) -> tuple[float, float]:
     return float(x), float(y)
 
 
-class Ranks:
+class TcpRanks:
     """The ranks of this job, each connected to rank 0 over TCP."""
 
     def __init__(self) -> None:

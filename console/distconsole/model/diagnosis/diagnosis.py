@@ -9,7 +9,7 @@ import msgspec
 from distconsole.model.diagnosis.calls import Place
 
 
-class Kind(StrEnum):
+class Hang(StrEnum):
     """Cause of a run's standstill. Add words, never change one: programs read them."""
 
     HEALTHY = "healthy"
@@ -46,8 +46,8 @@ class Kind(StrEnum):
 
 
 CALM = (
-    *(Kind.HEALTHY, Kind.STARTING, Kind.RENDEZVOUS, Kind.FIRST_STEP),
-    *(Kind.EVALUATING, Kind.SAVING, Kind.TEARDOWN),
+    *(Hang.HEALTHY, Hang.STARTING, Hang.RENDEZVOUS, Hang.FIRST_STEP),
+    *(Hang.EVALUATING, Hang.SAVING, Hang.TEARDOWN),
 )
 """Kinds that are no hang while they are as long as they used to be."""
 
@@ -102,7 +102,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
         away: Host -> why it does not answer.
     """
 
-    kind: Kind
+    kind: Hang
     sure: Sure
     hang: bool
     summary: str

@@ -11,7 +11,7 @@ from distconsole.model.names import join_some
 from distconsole.model.run_events import EndState, RunFinding
 from distconsole.model.run_summary import DISAGREE, FirstFailure
 from distconsole.rpc import frames
-from distconsole.runs.detectors.ranks import Ranks, ranks_text
+from distconsole.runs.detectors.ranks import RanksSeen, ranks_text
 
 NODE_LOST, RANK_LOST = "run.node_lost", "run.rank_lost"
 """Checks that report a lost node or rank; of severity ``warn`` if the run goes on."""
@@ -33,7 +33,7 @@ MAX_SUMMARY_CHARS = 240
 
 
 def first_failure_finding(
-    ranks: Ranks, first: FirstFailure, left: tuple[int, ...], t: float
+    ranks: RanksSeen, first: FirstFailure, left: tuple[int, ...], t: float
 ) -> RunFinding:
     """Return the finding on the first failure, with its traceback in ``seen``; ``left`` are ranks that had ended well before."""
     advice = remedy(first.error, first.traceback)
@@ -58,7 +58,11 @@ def first_failure_finding(
 
 
 def restart_finding(
-    ranks: Ranks, first: FirstFailure, left: tuple[int, ...], entry: frames.RestartEntry, t: float
+    ranks: RanksSeen,
+    first: FirstFailure,
+    left: tuple[int, ...],
+    entry: frames.RestartEntry,
+    t: float,
 ) -> RunFinding:
     """Return the finding on the first failure of an attempt that another follows, and the checkpoint to resume from."""
     soon = f" in {entry.pause:.3g} s" if entry.pause else ""
@@ -72,7 +76,7 @@ def restart_finding(
     )
 
 
-def note_finding(ranks: Ranks, host: str, entry: frames.NoteEntry, t: float) -> RunFinding:
+def note_finding(ranks: RanksSeen, host: str, entry: frames.NoteEntry, t: float) -> RunFinding:
     known = entry.severity in set(Severity)
     return ranks.finding(
         t,

@@ -19,7 +19,7 @@ MAX_GPUS = 1024
 """GPUs, and slices of them, that one host can have."""
 
 
-class Ranks:
+class RanksSeen:
     """Where the ranks of one run are; the reducer keeps it, its detectors read it."""
 
     def __init__(self, run: str) -> None:
@@ -69,7 +69,7 @@ def ranks_text(ranks: Sequence[int]) -> str:
 class PlanBounds:
     """Keeps numbers from nodes within the plan: at most ``ranks`` ranks, numbered below that."""
 
-    def __init__(self, known: Ranks, ranks: int) -> None:
+    def __init__(self, known: RanksSeen, ranks: int) -> None:
         self.ranks = ranks
         self._known = known
         self._counts: dict[str, int] = {}

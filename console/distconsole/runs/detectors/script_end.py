@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from distconsole.model.run_events import RankState, RunFinding
 from distconsole.model.run_summary import FirstFailure
 from distconsole.rpc import frames
-from distconsole.runs.detectors.ranks import Ranks
+from distconsole.runs.detectors.ranks import RanksSeen
 
 LAUNCHERS = (
     "torchrun",
@@ -28,7 +28,7 @@ class ScriptEndWatch:
         starts: The launcher, by name; empty if the processes of the run are the ranks.
     """
 
-    def __init__(self, ranks: Ranks, starts: str) -> None:
+    def __init__(self, ranks: RanksSeen, starts: str) -> None:
         self._ranks = ranks
         self._starts = starts
         self._failed: dict[int, str] = {}

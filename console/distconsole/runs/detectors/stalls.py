@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from msgspec import UNSET, structs
 
 from distconsole.model.diagnosis.calls import Call
-from distconsole.model.diagnosis.diagnosis import Diagnosis, Kind
+from distconsole.model.diagnosis.diagnosis import Diagnosis, Hang
 from distconsole.model.findings import Severity
 from distconsole.model.names import count_text
 from distconsole.model.run_events import RunFinding, Window
 from distconsole.runs.detectors.conclusions import STALL
-from distconsole.runs.detectors.ranks import Ranks, ranks_text
+from distconsole.runs.detectors.ranks import RanksSeen, ranks_text
 from distconsole.runs.diagnosis.blaming import HARD
 from distconsole.runs.diagnosis.judge import judge
 from distconsole.runs.diagnosis.roll import Roll
@@ -22,13 +22,13 @@ CALLS_SECONDS = 6.0
 """So long is waited for the calls of all ranks, once the first has come."""
 CALLED_BEFORE_SECONDS = 5.0
 """Calls belong to a stall if they came at most this long before it."""
-SAYS_NOTHING = (Kind.HEALTHY, Kind.UNDECIDED)
+SAYS_NOTHING = (Hang.HEALTHY, Hang.UNDECIDED)
 
 
 class StallWatch:
     """Collects ranks that stall at about the same time, and reports once which rank is behind."""
 
-    def __init__(self, ranks: Ranks) -> None:
+    def __init__(self, ranks: RanksSeen) -> None:
         self._ranks = ranks
         self._last: dict[int, Window] = {}
         """Rank -> its newest window with a step."""
@@ -123,7 +123,7 @@ class StallWatch:
         if self._late_found is None or _differs(found, self._late_found):
             self._late_found = found
             told = self._diagnosed(found, t)
-            sure = found.kind in (*HARD, Kind.MISMATCH, Kind.CROSSED)
+            sure = found.kind in (*HARD, Hang.MISMATCH, Hang.CROSSED)
             goes_on = any(call.stage == "stepping" for call in calls.values())
             severity = Severity.WARN if sure or goes_on else Severity.INFO
             yield structs.replace(told, severity=severity)

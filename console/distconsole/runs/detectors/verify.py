@@ -14,7 +14,7 @@ from distconsole.model.findings import Severity
 from distconsole.model.run_events import RunFinding
 from distconsole.rpc.frames import CheckEntry
 from distconsole.runs.detectors.conclusions import NOT_FINITE
-from distconsole.runs.detectors.ranks import Ranks, ranks_text
+from distconsole.runs.detectors.ranks import RanksSeen, ranks_text
 from distconsole.runs.pace import MAX_WAIT_SECONDS
 
 MAX_PENDING_CHECKS = 4096
@@ -41,7 +41,7 @@ class SyncWatch:
     A host of ``hosts`` without a report of a rank counts as awaited, like a rank.
     """
 
-    def __init__(self, ranks: Ranks, hosts: Iterable[str] = ()) -> None:
+    def __init__(self, ranks: RanksSeen, hosts: Iterable[str] = ()) -> None:
         self._ranks = ranks
         self._unheard = set(hosts)
         self._alive: dict[int, bool] = {}

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Set
 
 from distconsole.model.run_events import RunFinding
 from distconsole.rpc.frames import PhaseEntry
-from distconsole.runs.detectors.ranks import Ranks, ranks_text
+from distconsole.runs.detectors.ranks import RanksSeen, ranks_text
 
 GATHER_SECONDS, SKEW_SECONDS = 3.0, 10.0
 """Ranks with the same fault are reported together: after the first time if every rank that lives has come
@@ -26,7 +26,7 @@ OTHER_WORLD, OTHER_RANK, WAITS, ALONE = "other world", "other rank", "waits", "a
 class WorldWatch:
     """Collects the ranks' reports on their way to the first step."""
 
-    def __init__(self, ranks: Ranks) -> None:
+    def __init__(self, ranks: RanksSeen) -> None:
         self._ranks = ranks
         self._usual_seconds = 0.0
         self.begin_again()
@@ -182,7 +182,7 @@ class SplitWatch:
     has every host train a model of its own, and nothing fails.
     """
 
-    def __init__(self, ranks: Ranks) -> None:
+    def __init__(self, ranks: RanksSeen) -> None:
         self._ranks = ranks
         self._moved: dict[int, float] = {}
         self._told = False

@@ -11,7 +11,7 @@ from math import prod
 from msgspec import structs
 
 from distconsole.model.diagnosis.calls import Call, Operation
-from distconsole.model.diagnosis.diagnosis import CALM, Diagnosis, Kind, Waiting
+from distconsole.model.diagnosis.diagnosis import CALM, Diagnosis, Hang, Waiting
 from distconsole.model.names import ranks_text as spans_text
 from distconsole.model.time_text import span_text
 from distconsole.runs.diagnosis.causes import Cause, cause_of
@@ -20,11 +20,11 @@ from distconsole.runs.diagnosis.stacks import line_text, operation_of, own_place
 from distconsole.runs.diagnosis.waiting import WaitGraph, group_text
 
 HARD = (
-    *(Kind.OUT_OF_MEMORY, Kind.KILLED, Kind.FAILED, Kind.STOPPED, Kind.DEBUGGER, Kind.INPUT),
-    *(Kind.DATA_WORKER, Kind.DISK, Kind.SWAP, Kind.EXCEPTION),
+    *(Hang.OUT_OF_MEMORY, Hang.KILLED, Hang.FAILED, Hang.STOPPED, Hang.DEBUGGER, Hang.INPUT),
+    *(Hang.DATA_WORKER, Hang.DISK, Hang.SWAP, Hang.EXCEPTION),
 )
 """Causes that stop a run, whichever ranks wait for it."""
-PASSING = (Kind.DATA_WORKER, Kind.DISK, Kind.SWAP, Kind.CROSSED)
+PASSING = (Hang.DATA_WORKER, Hang.DISK, Hang.SWAP, Hang.CROSSED)
 """Activities that count as a hang after seconds."""
 NOT_LONG = "it is not long yet: a run counts as stalled after 30 s, later where its steps or its pauses are longer"
 MOST_LINES = 8
@@ -48,7 +48,7 @@ MAX_SPANS = 6
 """Ranks, and spans of them, that a sentence names."""
 
 
-def cause_is(rank: int, roll: Roll, kinds: Sequence[Kind]) -> bool:
+def cause_is(rank: int, roll: Roll, kinds: Sequence[Hang]) -> bool:
     cause = cause_of(rank, roll)
     return cause.kind in kinds and not cause.victim
 
@@ -93,7 +93,7 @@ def _hardness(cause: Cause) -> int:
         return 2
     if cause.kind in HARD:
         return 0
-    if cause.kind in (Kind.NOT_STARTED, Kind.HOST_SILENT):
+    if cause.kind in (Hang.NOT_STARTED, Hang.HOST_SILENT):
         return 1
     return 3 if cause.kind in CALM else 2
 
@@ -109,7 +109,7 @@ def make_diagnosis(
     waiting = what_most_wait_in(graph, ranks)
     about = [rank for rank in (ranks or sorted(roll.calls)) if rank in roll.calls]
     sure = cause.kind in HARD and cause.kind not in PASSING
-    sure = sure or cause.kind is Kind.MISMATCH  # it can never go on
+    sure = sure or cause.kind is Hang.MISMATCH  # it can never go on
     hang = sure or not about or any(_lasts(roll.calls[rank], cause, roll) for rank in about)
     if not hang:
         evidence = (*evidence, NOT_LONG)

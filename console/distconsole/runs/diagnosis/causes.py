@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from distconsole.model.diagnosis.calls import Call, Child, Place, ProcessEnding
-from distconsole.model.diagnosis.diagnosis import Kind, Sure
+from distconsole.model.diagnosis.diagnosis import Hang, Sure
 from distconsole.model.names import count_text
 from distconsole.runs.diagnosis.roll import Roll
 from distconsole.runs.diagnosis.stacks import (
@@ -44,7 +44,7 @@ class Cause(NamedTuple):
     ``victim``: the cause is that another rank is gone.
     """
 
-    kind: Kind
+    kind: Hang
     does: str
     hint: str
     details: tuple[str, ...] = ()
@@ -73,20 +73,20 @@ def _without_call(rank: int, roll: Roll) -> Cause:
     if host in roll.away:
         why = roll.away[host].removeprefix(f"{host}: ")
         return Cause(
-            Kind.HOST_SILENT,
+            Hang.HOST_SILENT,
             f"is on a host that does not answer ({why})" if why else "is on a host without answer",
             f"look whether {host} is up: ping {host}, ssh {host} uptime",
             sure=Sure.LIKELY,
         )
     if not host:
         hint = "add the host that runs it to --hosts; if one of these did, its process has ended"
-        return Cause(Kind.NOT_STARTED, "was not found on these hosts", hint, sure=Sure.LIKELY)
+        return Cause(Hang.NOT_STARTED, "was not found on these hosts", hint, sure=Sure.LIKELY)
     if rank in roll.usual_ms:
         does = "has made steps, but its host does not say where it is now"
         hint = f"distconsole logs {roll.run} --host {host} shows what is printed there"
-        return Cause(Kind.ELSEWHERE, does, hint, sure=Sure.UNKNOWN)
+        return Cause(Hang.ELSEWHERE, does, hint, sure=Sure.UNKNOWN)
     return Cause(
-        Kind.NOT_STARTED,
+        Hang.NOT_STARTED,
         "was never started: its host knows no process of it",
         f"distconsole logs {roll.run} --host {host} says how far its start came",
         sure=Sure.LIKELY,
@@ -97,7 +97,7 @@ def _not_started(call: Call, roll: Roll) -> Cause | None:
     if call.stage != "not_started" and (call.alive or call.ended is not None or call.pid):
         return None
     logs = f"distconsole logs {roll.run} --host {roll.host(call.rank)}"
-    return Cause(Kind.NOT_STARTED, "was never started", f"{logs} says how far its start came")
+    return Cause(Hang.NOT_STARTED, "was never started", f"{logs} says how far its start came")
 
 
 def _ended(call: Call, roll: Roll) -> Cause | None:
@@ -107,24 +107,24 @@ def _ended(call: Call, roll: Roll) -> Cause | None:
     why = ended.why.lower()
     if "oom" in why or "out of memory" in why:
         return Cause(
-            Kind.OUT_OF_MEMORY,
+            Hang.OUT_OF_MEMORY,
             "was killed by the kernel, whose memory had run out (OOM killer)",
             "use less memory there: a smaller batch, fewer DataLoader workers; "
             f"dmesg on {roll.host(call.rank)} says what each process had",
         )
     if ended.signal:
         return Cause(
-            Kind.KILLED,
+            Hang.KILLED,
             f"was killed by {signal_text(ended.signal)}",
             f"{logs} shows its last lines",
             victim=ended.signal == signal.SIGTERM,  # the signal by which a run is ended
         )
     if ended.exit_code == 0:
-        return Cause(Kind.LEFT, "has ended with exit code 0, while others train on", _LEFT_HINT)
+        return Cause(Hang.LEFT, "has ended with exit code 0, while others train on", _LEFT_HINT)
     code = "" if ended.exit_code is None else f" with exit code {ended.exit_code}"
     raised = f": {call.raised}" if call.raised else ""
     return Cause(
-        Kind.FAILED, f"has ended{code}{raised}", f"{logs} --errors", victim=_is_victim(call)
+        Hang.FAILED, f"has ended{code}{raised}", f"{logs} --errors", victim=_is_victim(call)
     )
 
 
@@ -143,7 +143,7 @@ def _stopped(call: Call, roll: Roll) -> Cause | None:
         return None
     return _at(
         call,
-        Kind.STOPPED,
+        Hang.STOPPED,
         "is stopped by a signal (SIGSTOP)",
         f"kill -CONT {call.pid} on {roll.host(call.rank)} lets it go on",
         "state T",
@@ -156,7 +156,7 @@ def _debugger(call: Call, roll: Roll) -> Cause | None:
     by = f"process {call.tracer} holds it" if call.tracer else ""
     return _at(
         call,
-        Kind.DEBUGGER,
+        Hang.DEBUGGER,
         "is in a debugger",
         "remove the breakpoint, or set PYTHONBREAKPOINT=0; nobody can type there",
         by,
@@ -169,7 +169,7 @@ def _input(call: Call, roll: Roll) -> Cause | None:
     if not reads and (waits is None or waits.kind != "terminal"):
         return None
     hint = "input() and sys.stdin wait for ever in a rank: take the answer from an argument"
-    return _at(call, Kind.INPUT, "waits for input on stdin", hint)
+    return _at(call, Hang.INPUT, "waits for input on stdin", hint)
 
 
 def _swap(call: Call, roll: Roll) -> Cause | None:
@@ -177,7 +177,7 @@ def _swap(call: Call, roll: Roll) -> Cause | None:
         return None
     return _at(
         call,
-        Kind.SWAP,
+        Hang.SWAP,
         "waits for memory that its host has moved to the disk",
         f"use less memory on {roll.host(call.rank)}, or run fewer ranks there; "
         "what else takes it: distconsole top",
@@ -194,7 +194,7 @@ def _disk(call: Call, roll: Roll) -> Cause | None:
     host = roll.host(call.rank)
     return _at(
         call,
-        Kind.DISK,
+        Hang.DISK,
         "waits for a disk",
         f"the file system does not answer {host}: look at its mounts (df, dmesg on {host})",
         "state D (disk)",
@@ -212,20 +212,20 @@ def _worker(call: Call, roll: Roll) -> Cause | None:
         if bad is not None:
             died = _died(bad.ended) if words.endswith("died") else ""
             text = f"its worker pid {bad.pid} {words}{died}"
-            return _at(call, Kind.DATA_WORKER, _LOADS, _WORKER_HINT, text)
+            return _at(call, Hang.DATA_WORKER, _LOADS, _WORKER_HINT, text)
     if not workers:
         text = "waits for its DataLoader, which has no worker left"
-        return _at(call, Kind.DATA_WORKER, text, _WORKER_HINT, sure=Sure.LIKELY)
+        return _at(call, Hang.DATA_WORKER, text, _WORKER_HINT, sure=Sure.LIKELY)
     where = next((place for child in workers if (place := own_place(child.frames))), None)
     if where is not None:
         child = next(child for child in workers if own_place(child.frames) == where)
         text = f"its worker pid {child.pid} is {place_text(where)}"
-        return _at(call, Kind.DATA_WORKER, _LOADS, _WORKER_HINT, text)
+        return _at(call, Hang.DATA_WORKER, _LOADS, _WORKER_HINT, text)
     idle = count_text(len(workers), "worker does", "workers do")
     hint = (
         f"{_WORKER_HINT}; py-spy dump --pid {workers[0].pid} on {roll.host(call.rank)} says where"
     )
-    return _at(call, Kind.DATA, _LOADS, hint, f"its {idle} nothing", sure=Sure.LIKELY)
+    return _at(call, Hang.DATA, _LOADS, hint, f"its {idle} nothing", sure=Sure.LIKELY)
 
 
 _LOADS = "waits for its DataLoader"
@@ -252,7 +252,7 @@ def _exception(call: Call, roll: Roll) -> Cause | None:
     leaves = what_it_does(call) is Does.LEAVES
     then = " and hangs in its teardown" if leaves else ""
     hint = f"distconsole logs {roll.run} --rank {call.rank} --errors shows its traceback"
-    cause = _at(call, Kind.EXCEPTION, f"has raised {call.raised}{then}", hint)
+    cause = _at(call, Hang.EXCEPTION, f"has raised {call.raised}{then}", hint)
     return cause._replace(victim=_is_victim(call))
 
 
@@ -262,7 +262,7 @@ def _saves(call: Call, roll: Roll) -> Cause | None:
     waits = call.waits_for
     file = f"file {waits.what}" if waits and waits.kind in ("file", "disk") and waits.what else ""
     hint = "no step is made until it is written: save less often, or to a faster disk"
-    return _at(call, Kind.SAVING, "saves", hint, file)
+    return _at(call, Hang.SAVING, "saves", hint, file)
 
 
 def _leaves(call: Call, roll: Roll) -> Cause | None:
@@ -270,10 +270,10 @@ def _leaves(call: Call, roll: Roll) -> Cause | None:
         does, place = "has come to the end of the script", own_place(call.frames)
         keeper, cure = _kept_alive_by(call)
         hint = cure if roll.script_is_over else _LEFT_HINT
-        kind = Kind.TEARDOWN if roll.script_is_over else Kind.LEFT
+        kind = Hang.TEARDOWN if roll.script_is_over else Hang.LEFT
         return Cause(kind, does, hint, (f"kept alive by {keeper}",), place, Sure.CERTAIN)
     if what_it_does(call) is Does.LEAVES or call.stage == "ended":
-        return _at(call, Kind.LEFT, "has left the loop and ends", _LEFT_HINT, sure=Sure.LIKELY)
+        return _at(call, Hang.LEFT, "has left the loop and ends", _LEFT_HINT, sure=Sure.LIKELY)
     return None
 
 
@@ -313,16 +313,16 @@ def _starts(call: Call, roll: Roll) -> Cause | None:
     does = what_it_does(call)
     if does is Does.COMPILES:
         hint = "the first step compiles; this may take minutes"
-        return _at(call, Kind.FIRST_STEP, "compiles its model", hint)
+        return _at(call, Hang.FIRST_STEP, "compiles its model", hint)
     if does is Does.MEETS:
-        return _at(call, Kind.RENDEZVOUS, "waits in the rendezvous", "")
+        return _at(call, Hang.RENDEZVOUS, "waits in the rendezvous", "")
     if call.stage == "starting" and not call.frames:
         # It may be anywhere before its first step.
         hint = "its stack says where: what that needs is told by each way that was refused"
-        return _at(call, Kind.STARTING, "has made no step yet", hint, sure=Sure.LIKELY)
+        return _at(call, Hang.STARTING, "has made no step yet", hint, sure=Sure.LIKELY)
     if does is Does.IMPORTS:
         hint = "imports from a slow disk take long: look at where Python and its packages lie"
-        return _at(call, Kind.STARTING, "still starts Python or imports", hint)
+        return _at(call, Hang.STARTING, "still starts Python or imports", hint)
     return None
 
 
@@ -338,7 +338,7 @@ def _lock(call: Call, roll: Roll) -> Cause | None:
     if any(file.endswith("/queue.py") for file in inner):
         does, hint = "waits for a queue", "look at who is to fill or empty it: another thread?"
     sure = Sure.CERTAIN if told else Sure.LIKELY
-    return _at(call, Kind.LOCK, does, hint, holder, sure=sure)
+    return _at(call, Hang.LOCK, does, hint, holder, sure=sure)
 
 
 def _holder(call: Call, what: str) -> str:
@@ -364,7 +364,7 @@ def _other_collective(call: Call, roll: Roll) -> Cause | None:
     pending = [each for each in call.collectives if not each.p2p and is_pending(each)]
     if len(pending) == 1 and family_of(op) in ("", family_of(pending[0].op)):
         op = f"{op} #{first_pending(pending[0])} of {group_text(pending[0].group or pending[0].name)}"
-    return _at(call, Kind.OTHER_COLLECTIVE, f"waits in {op}", hint, sure=Sure.LIKELY)
+    return _at(call, Hang.OTHER_COLLECTIVE, f"waits in {op}", hint, sure=Sure.LIKELY)
 
 
 _HINTS = {
@@ -382,7 +382,7 @@ def _evaluates(call: Call, roll: Roll) -> Cause | None:
     hint = (
         "the others wait until its evaluation is over: evaluate on all ranks, or raise the timeout"
     )
-    return _at(call, Kind.EVALUATING, "evaluates", hint)
+    return _at(call, Hang.EVALUATING, "evaluates", hint)
 
 
 def _busy(call: Call, roll: Roll) -> Cause | None:
@@ -391,7 +391,7 @@ def _busy(call: Call, roll: Roll) -> Cause | None:
         return None
     share = f"{100 * used / (call.over_s or 1.0):.0f} % of a processor"
     hint = f"py-spy dump --native --pid {call.pid} on {roll.host(call.rank)} says what it computes"
-    return _at(call, Kind.BUSY, "computes", hint, share)
+    return _at(call, Hang.BUSY, "computes", hint, share)
 
 
 def _anywhere(call: Call, roll: Roll) -> Cause:
@@ -405,7 +405,7 @@ def _anywhere(call: Call, roll: Roll) -> Cause:
     pid = f"py-spy dump --pid {call.pid} on {roll.host(call.rank)} says where" if call.pid else ""
     hint = pid if place is None else _LOOK
     sure = Sure.LIKELY if place is None else Sure.CERTAIN
-    return _at(call, Kind.ELSEWHERE, does, hint, *details, sure=sure)
+    return _at(call, Hang.ELSEWHERE, does, hint, *details, sure=sure)
 
 
 _LOOK = "look at what that line waits for, on this rank alone"
@@ -417,7 +417,7 @@ RULES: Sequence[CauseRule] = (
 
 
 def _at(
-    call: Call, kind: Kind, does: str, hint: str, *details: str, sure: Sure = Sure.CERTAIN
+    call: Call, kind: Hang, does: str, hint: str, *details: str, sure: Sure = Sure.CERTAIN
 ) -> Cause:
     place = own_place(call.frames)
     where = "" if place is None else place_text(place)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from msgspec import structs
 
 from distconsole.model.diagnosis.calls import Call
-from distconsole.model.diagnosis.diagnosis import Diagnosis, Kind, Sure
+from distconsole.model.diagnosis.diagnosis import Diagnosis, Hang, Sure
 from distconsole.model.events import FoundJob
 from distconsole.model.names import count_text, ranks_text
 from distconsole.model.time_text import span_text
@@ -116,7 +116,9 @@ def judge_found(found: Found, away: Mapping[str, str]) -> Diagnosis:
     roll = Roll(found.name, calls, hosts, away)
     hard = [rank for rank in roll.world if cause_is(rank, roll, HARD)]
     whole = not hard and not found.missing and len(living) == len(calls)
-    if whole and still < STILL_SECONDS and _goes_on(living):
+    # A stack has changed between two looks, or no stack could be read.
+    moves = any(call.stage == "stepping" for call in living) or not any(c.threads for c in living)
+    if whole and still < STILL_SECONDS and moves:
         return _no_hang(found, still, living)
     made = judge(roll)
     return structs.replace(
@@ -126,11 +128,6 @@ def judge_found(found: Found, away: Mapping[str, str]) -> Diagnosis:
     )
 
 
-def _goes_on(living: Sequence[Call]) -> bool:
-    """Return True if a stack has changed between two looks, or if no stack could be read."""
-    return any(call.stage == "stepping" for call in living) or not any(c.threads for c in living)
-
-
 def _no_hang(found: Found, still: float, living: Sequence[Call]) -> Diagnosis:
     moved = sum(call.stage == "stepping" for call in living)
     text = f"no rank has rested for longer than {span_text(max(1.0, still))}"
@@ -138,7 +135,7 @@ def _no_hang(found: Found, still: float, living: Sequence[Call]) -> Diagnosis:
     hint = "ranks that spin look as those that work: py-spy on the hosts tells them apart"
     refused = {f"{each.way}: {each.why}" for call in living for each in call.refused}
     return Diagnosis(
-        kind=Kind.HEALTHY,
+        kind=Hang.HEALTHY,
         sure=Sure.CERTAIN if moved else Sure.LIKELY,
         hang=False,
         summary=f"{text}: nothing says that it hangs",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec import structs
 
 from distconsole.model.diagnosis.calls import Call, Operation
-from distconsole.model.diagnosis.diagnosis import CALM, Diagnosis, Kind, Sure
+from distconsole.model.diagnosis.diagnosis import CALM, Diagnosis, Hang, Sure
 from distconsole.model.names import count_text
 from distconsole.model.time_text import ms_text, span_text
 from distconsole.runs.diagnosis.blaming import (
@@ -87,7 +87,7 @@ def _moving(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
         hosts = sorted({roll.host(rank) for rank in roll.unheard})
         text += f" yet; no answer from {', '.join(hosts[:3])}"
     sure = Sure.LIKELY if roll.unheard else Sure.CERTAIN
-    return Diagnosis(kind=Kind.HEALTHY, sure=sure, hang=False, summary=text)
+    return Diagnosis(kind=Hang.HEALTHY, sure=sure, hang=False, summary=text)
 
 
 def _over(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
@@ -97,7 +97,7 @@ def _over(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
     if any(call.ended is None or call.ended.exit_code != 0 for call in calls):
         return None
     text = f"{count_text(len(calls), 'rank')} ended with exit code 0: nothing hangs"
-    return Diagnosis(kind=Kind.HEALTHY, sure=Sure.CERTAIN, hang=False, summary=text)
+    return Diagnosis(kind=Hang.HEALTHY, sure=Sure.CERTAIN, hang=False, summary=text)
 
 
 def _kept_alive(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
@@ -135,7 +135,7 @@ def _left_behind(roll: Roll, graph: WaitGraph, outside: frozenset[int]) -> Diagn
     """Most ranks have left the loop well: the few that go on have more batches, and wait in vain."""
     causes = {cause_of(rank, roll).kind for rank in outside}
     waiting = what_most_wait_in(graph)
-    if causes != {Kind.LEFT} or waiting is None:
+    if causes != {Hang.LEFT} or waiting is None:
         return None
     few = waiting.ranks
     text = f"{count_text(len(outside), 'rank')} of {len(roll.world)} have left the loop. "
@@ -166,7 +166,7 @@ def _crossed(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
     hint = "every rank must use its groups in the same order; give each group's collectives one order in the script"
     place = own_place(graph.calls[circle[0]].frames)
     return make_diagnosis(
-        circle, Cause(Kind.CROSSED, "", hint, (), place, sure), roll, graph, text
+        circle, Cause(Hang.CROSSED, "", hint, (), place, sure), roll, graph, text
     )
 
 
@@ -203,7 +203,7 @@ def _mismatch(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
         text += "; which of them is wrong, this does not say" if tie else ""
         place = own_place(graph.calls[few[0]].frames)
         sure = Sure.UNKNOWN if tie else Sure.CERTAIN
-        cause = Cause(Kind.MISMATCH, "", ORDER_HINT, (), place, sure)
+        cause = Cause(Hang.MISMATCH, "", ORDER_HINT, (), place, sure)
         return make_diagnosis(() if tie else odd, cause, roll, graph, text)
     return None
 
@@ -244,14 +244,14 @@ def _all_meet(roll: Roll, graph: WaitGraph, there: Iterable[int]) -> Diagnosis:
     longest = silent_of(there, roll)
     text += f" for {span_text(longest)}" if longest else ""
     hint = "they do not find each other: MASTER_ADDR, MASTER_PORT, the interface (distconsole check --only net)"
-    cause = Cause(Kind.RENDEZVOUS, "", hint, sure=Sure.UNKNOWN)
+    cause = Cause(Hang.RENDEZVOUS, "", hint, sure=Sure.UNKNOWN)
     return make_diagnosis((), cause, roll, graph, text)
 
 
 def _hard(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
     """A rank that is stopped, killed, in a debugger, on a dead host, …, also if others are seen to wait."""
     hard = [rank for rank in sorted(roll.world) if cause_is(rank, roll, HARD)]
-    gone = [rank for rank in sorted(roll.world) if cause_is(rank, roll, (Kind.NOT_STARTED,))]
+    gone = [rank for rank in sorted(roll.world) if cause_is(rank, roll, (Hang.NOT_STARTED,))]
     culprits = hard or gone or sorted(roll.unheard)
     return blame(culprits, roll, graph) if culprits else None
 
@@ -303,7 +303,7 @@ def _other_operation(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
         text += "; which of them is wrong, this does not say"
     sure = Sure.UNKNOWN if tie else Sure.LIKELY
     place = own_place(roll.calls[few[0]].frames)
-    cause = Cause(Kind.OTHER_COLLECTIVE, "", ORDER_HINT, (), place, sure)
+    cause = Cause(Hang.OTHER_COLLECTIVE, "", ORDER_HINT, (), place, sure)
     return make_diagnosis(() if tie else odd, cause, roll, graph, text)
 
 
@@ -320,7 +320,7 @@ def _all_wait(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
         return None
     text = f"{waiting_text(waiting, len(roll.world))}: no rank is missing, so the evidence blames none"
     hint = "what remains is the network or the backend between them: distconsole check --only net,coll"
-    return make_diagnosis((), Cause(Kind.ALL_WAIT, "", hint, sure=Sure.UNKNOWN), roll, graph, text)
+    return make_diagnosis((), Cause(Hang.ALL_WAIT, "", hint, sure=Sure.UNKNOWN), roll, graph, text)
 
 
 def _same_phase(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
@@ -330,7 +330,7 @@ def _same_phase(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
     if len(kinds) != 1 or not kinds <= set(CALM):
         return None
     found = blame(outside, roll, graph)
-    saves = kinds == {Kind.SAVING} and not graph.waiting
+    saves = kinds == {Hang.SAVING} and not graph.waiting
     hang = found.hang and not (saves and (found.seconds or 0.0) < LONG_SAVE_SECONDS)
     return structs.replace(found, hang=hang)
 
@@ -371,7 +371,7 @@ def _undecided(roll: Roll, graph: WaitGraph) -> Diagnosis:
         text = "no rank could be asked where it is"
         hint = "distconsole doctor looks at the way to the hosts"
         return make_diagnosis(
-            (), Cause(Kind.UNDECIDED, "", hint, sure=Sure.UNKNOWN), roll, graph, text
+            (), Cause(Hang.UNDECIDED, "", hint, sure=Sure.UNKNOWN), roll, graph, text
         )
     seen = group_stacks(roll.calls.values())
     parts = [
@@ -386,7 +386,7 @@ def _undecided(roll: Roll, graph: WaitGraph) -> Diagnosis:
         text = f"no stack could be read, which would say who is waited for. {_by_kernel(roll)}"
         hint = "with py-spy on the hosts (pip install py-spy) the rank and its line can be named"
     return make_diagnosis(
-        (), Cause(Kind.UNDECIDED, "", hint, sure=Sure.UNKNOWN), roll, graph, text
+        (), Cause(Hang.UNDECIDED, "", hint, sure=Sure.UNKNOWN), roll, graph, text
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from distconsole.model.findings import Severity
 from distconsole.model.names import count_text
 from distconsole.model.run_events import RunFinding
-from distconsole.runs.detectors.ranks import Ranks
+from distconsole.runs.detectors.ranks import RanksSeen
 from distconsole.ssh.plain import plain_text
 
 
@@ -109,7 +109,7 @@ def full_finding(run: str, limit_bytes: int) -> RunFinding:
 
 def _finding(run: str, check: str, summary: str, host: str = "", **more: Any) -> RunFinding:
     hosts = (host,) if host else ()
-    return Ranks(run).finding(time.time(), check, summary, hosts=hosts, **more)
+    return RanksSeen(run).finding(time.time(), check, summary, hosts=hosts, **more)
 
 
 def _for_a_disk(why: str) -> str:

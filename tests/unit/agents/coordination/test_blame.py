@@ -12,7 +12,7 @@ from distconsole_agent.coordination.blame import (
     Failure,
     NodeLost,
     RunVerdict,
-    Stop,
+    StopRequest,
     determine_verdict,
 )
 
@@ -27,7 +27,7 @@ def failed(rank: int, t_ns: int, error: str = "ValueError: boom", **how: object)
 
 def verdict(
     failures: tuple[Failure, ...] = (),
-    stops: tuple[Stop, ...] = (),
+    stops: tuple[StopRequest, ...] = (),
     lost: tuple[NodeLost, ...] = (),
     offsets_ns: dict[int, int] | None = None,
     outlived: tuple[NodeLost, ...] = (),
@@ -60,7 +60,7 @@ def test_a_signal_is_in_the_verdict_only_where_there_was_one() -> None:
 
 
 def test_when_a_node_was_lost_is_told_by_the_clock_of_who_says_so() -> None:
-    lost, stop = (NodeLost(1, 5_000 * MS),), (Stop(0, 4_000 * MS, "user"),)
+    lost, stop = (NodeLost(1, 5_000 * MS),), (StopRequest(0, 4_000 * MS, "user"),)
     assert verdict(stops=stop, lost=lost, offsets_ns={1: -3_600_000 * MS}).state == "stopped"
 
 
@@ -117,13 +117,13 @@ def test_what_fails_much_later_is_not_the_cause_of_a_broken_connection() -> None
 
 
 def test_what_breaks_while_a_run_is_stopped_is_no_failure() -> None:
-    stop = Stop(0, 1000, "sigint")
+    stop = StopRequest(0, 1000, "sigint")
     assert verdict((failed(0, 1500),), (stop,)) == RunVerdict("stopped", 130, None)
     assert verdict((failed(0, 500),), (stop,)).state == "failed"
 
 
 def test_the_first_stop_gives_the_code() -> None:
-    stops = (Stop(0, 2000, "user"), Stop(1, 1000, "sigint"))
+    stops = (StopRequest(0, 2000, "user"), StopRequest(1, 1000, "sigint"))
     assert verdict(stops=stops).exit_code == 130
     assert verdict(stops=stops, offsets_ns={1: 5000}).exit_code == 143
 
@@ -143,7 +143,7 @@ def test_a_lost_node_has_the_blame_for_connections_but_not_for_errors() -> None:
 
 
 def test_a_stop_that_came_before_a_node_was_lost_is_a_stop() -> None:
-    assert verdict(stops=(Stop(0, 1, "user"),), lost=(NodeLost(1, 2),)).state == "stopped"
+    assert verdict(stops=(StopRequest(0, 1, "user"),), lost=(NodeLost(1, 2),)).state == "stopped"
 
 
 def test_a_node_whose_loss_the_run_outlived_is_not_blamed() -> None:

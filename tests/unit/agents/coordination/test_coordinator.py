@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from distconsole_agent.contract.runspec import FAILURE_GRACE_SECONDS
-from distconsole_agent.coordination.blame import RunVerdict, Stop
+from distconsole_agent.coordination.blame import RunVerdict, StopRequest
 from distconsole_agent.coordination.channel import (
     MAX_HELLO_BYTES,
     MAX_STRANGERS,
@@ -80,7 +80,7 @@ def test_a_failure_stops_every_other_node_at_once(world: World) -> None:
 
 
 def test_a_faster_stop_is_passed_on_and_a_slower_one_is_not(world: World) -> None:
-    stop = Stop(2, int(world.now * SECOND), "sigint")
+    stop = StopRequest(2, int(world.now * SECOND), "sigint")
     world.peers[1].stopping(stop, 10.0)
     world.settle()
     world.coordinator.stopping(stop._replace(node=0), 60.0)
@@ -116,7 +116,7 @@ def test_a_cut_connection_comes_back_and_nothing_is_lost_or_doubled(world: World
     world.relay.cut()
     world.turn(2.0)
     world.peers[0].failed(failure(1, int(world.now * SECOND)))
-    world.coordinator.stopping(Stop(0, int(world.now * SECOND), "user"), 3.0)
+    world.coordinator.stopping(StopRequest(0, int(world.now * SECOND), "user"), 3.0)
     world.turn(2.0)
     assert world.heard(2, "stop") == []
     world.relay.refuses = False
@@ -430,7 +430,7 @@ def test_strangers_are_bounded_and_do_not_keep_a_node_out(make_world: MakeWorld)
     assert sum(closed(world, sock) for sock in crowd) == 5
     world.begin()
     world.turn(1.0)
-    world.coordinator.stopping(Stop(0, 1, "user"), 1.0)
+    world.coordinator.stopping(StopRequest(0, 1, "user"), 1.0)
     world.settle()
     assert world.heard(1, "stop") == [("user", 1.0)]
     for sock in crowd:
@@ -444,7 +444,7 @@ def test_a_shim_of_another_run_is_not_let_in(make_world: MakeWorld, other: dict[
     world.coordinator.begin()
     stranger.begin()
     world.turn(2.0)
-    world.coordinator.stopping(Stop(0, 1, "user"), 1.0)
+    world.coordinator.stopping(StopRequest(0, 1, "user"), 1.0)
     world.turn(1.0)
     assert world.heard(1, "stop") == []
     stranger.close()
@@ -459,7 +459,7 @@ def test_a_coordinator_that_does_not_know_the_secret_is_not_believed(
     peer = Peer(world.loop, spec(2, 1), false.endpoint, world._events(1), TIMES)
     peer.begin()
     world.turn(3.0)
-    false.stopping(Stop(0, 1, "user"), 1.0)
+    false.stopping(StopRequest(0, 1, "user"), 1.0)
     world.turn(1.0)
     assert world.heard(1, "stop") == []
     peer.close()

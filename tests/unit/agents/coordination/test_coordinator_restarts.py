@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from distconsole_agent.coordination.blame import Stop
+from distconsole_agent.coordination.blame import StopRequest
 from distconsole_agent.coordination.restarts import (
     FIRST_PAUSE_SECONDS,
     LONGEST_PAUSE_SECONDS,
@@ -118,7 +118,7 @@ def test_a_settling_time_of_the_attempt_before_does_not_end_this_one(world: Worl
 
 def test_a_stop_in_the_pause_ends_the_run_at_once(world: World) -> None:
     fail(world)
-    world.peers[1].stopping(Stop(2, int(world.now * SECOND), "user"), 10.0)
+    world.peers[1].stopping(StopRequest(2, int(world.now * SECOND), "user"), 10.0)
     world.settle()
     assert world.heard(0, "verdict")[0].exit_code == 1
     assert notes(world) == ["not restarted: the run was asked to stop"]

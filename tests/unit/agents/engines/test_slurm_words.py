@@ -19,6 +19,7 @@ from distconsole_agent.engines.slurm_words import (
     STEP_ENDED,
     STEP_LOG,
     has_srun,
+    read_abort,
     read_complaint,
     read_reason,
     read_srun_death,
@@ -83,6 +84,28 @@ def test_sruns_words_say_why(tmp_path: Path, line: str, reason: str, begins: str
 
 def test_a_step_that_said_nothing_has_no_reason(tmp_path: Path) -> None:
     assert read_reason(str(tmp_path)) == read_complaint(str(tmp_path)) == ""
+
+
+ABORTED = "srun: Job step aborted: Waiting up to 7 seconds for job step to finish.\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "by_slurm"),
+    [
+        ("srun: cluster configuration lacks support for cpu binding\n", True),
+        ("srun: error: node1: task 0: Killed\n", False),
+        ("srun: forcing job termination\n", False),
+    ],
+)
+def test_a_step_that_srun_aborts_first_was_ended_by_slurm(
+    tmp_path: Path, before: str, by_slurm: bool
+) -> None:
+    (tmp_path / "step.log").write_text(before)
+    assert not read_abort(str(tmp_path))
+    (tmp_path / "step.log").write_text(f"{before}{ABORTED}srun: error: node2: task 1: Killed\n")
+    reason = read_abort(str(tmp_path))
+    assert bool(reason) is by_slurm
+    assert not reason or not FirstFailure(rank=0, host="n1", exit_code=143, error=reason).of_rank
 
 
 PYXIS = "srun: got SIGCONT\n{} error: pyxis: child 42 failed\nsrun: error: n1: task 0\n"

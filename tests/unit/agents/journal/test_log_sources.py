@@ -17,7 +17,7 @@ from distconsole_agent.contract.limits import (
     LOG_COST_PER_SECOND,
     LOG_SLICE_BYTES,
 )
-from distconsole_agent.journal.log_sources import LogSources, LogTail
+from distconsole_agent.journal.log_sources import LogSlicer, LogSources
 from suite.seeds import seeds
 
 LINE = b"0123456789 and some words to fill it\n"
@@ -109,8 +109,8 @@ def log(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def tail(log: Path) -> Iterator[LogTail]:
-    tail = LogTail(str(log), 0)
+def tail(log: Path) -> Iterator[LogSlicer]:
+    tail = LogSlicer(str(log), 0)
     yield tail
     tail.close()
 
@@ -120,7 +120,7 @@ def add(log: Path, data: bytes) -> None:
         file.write(data)
 
 
-def taken(tail: LogTail, log: Path, now: float = 0.0, *, final: bool = False) -> list[bytes]:
+def taken(tail: LogSlicer, log: Path, now: float = 0.0, *, final: bool = False) -> list[bytes]:
     whole = log.read_bytes()
     return [whole[s.offset : s.offset + s.length] for s in tail.take(now, final=final)]
 
@@ -151,7 +151,7 @@ def taken(tail: LogTail, log: Path, now: float = 0.0, *, final: bool = False) ->
     ],
 )
 def test_what_was_printed_is_passed_on(
-    tail: LogTail, log: Path, steps: list[tuple[bytes, float | None, bytes]]
+    tail: LogSlicer, log: Path, steps: list[tuple[bytes, float | None, bytes]]
 ) -> None:
     for added, now, expected in steps:
         add(log, added)
@@ -159,13 +159,13 @@ def test_what_was_printed_is_passed_on(
         assert b"".join(found) == expected
 
 
-def test_a_line_that_grows_waits_on(tail: LogTail, log: Path) -> None:
+def test_a_line_that_grows_waits_on(tail: LogSlicer, log: Path) -> None:
     for tenth in range(30):
         add(log, b".")
         assert taken(tail, log, tenth / 10) == []
 
 
-def test_long_text_is_cut_at_lines_or_at_characters(tail: LogTail, log: Path) -> None:
+def test_long_text_is_cut_at_lines_or_at_characters(tail: LogSlicer, log: Path) -> None:
     add(log, b"x" * 100 + b"\n" + "€".encode() * 60_000 + b"\n" + b"y" * 200_000)
     pieces: list[bytes] = []
     while more := taken(tail, log, final=True):
@@ -177,7 +177,7 @@ def test_long_text_is_cut_at_lines_or_at_characters(tail: LogTail, log: Path) ->
 
 
 @pytest.mark.parametrize("seed", seeds(8, always=2))
-def test_slices_join_without_a_gap(tail: LogTail, log: Path, seed: int) -> None:
+def test_slices_join_without_a_gap(tail: LogSlicer, log: Path, seed: int) -> None:
     chance = random.Random(seed)
     alphabet = [b"\n", b"\r", b"\r\n", "é".encode(), "😀".encode(), b"\xff", b"word ", b"z" * 9000]
     pieces: list[bytes] = []
@@ -190,7 +190,7 @@ def test_slices_join_without_a_gap(tail: LogTail, log: Path, seed: int) -> None:
     assert b"".join(pieces) == log.read_bytes()
 
 
-def test_a_log_that_was_emptied_goes_on(tail: LogTail, log: Path) -> None:
+def test_a_log_that_was_emptied_goes_on(tail: LogSlicer, log: Path) -> None:
     add(log, b"a long first line\n")
     taken(tail, log)
     log.write_bytes(b"")
@@ -201,6 +201,6 @@ def test_a_log_that_was_emptied_goes_on(tail: LogTail, log: Path) -> None:
 
 def test_a_log_is_gone_on_with_from_an_offset(log: Path) -> None:
     add(log, b"one\ntwo\n")
-    tail = LogTail(str(log), 4)
+    tail = LogSlicer(str(log), 4)
     assert taken(tail, log) == [b"two\n"]
     tail.close()

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from distconsole_agent.journal import waits as module
-from distconsole_agent.journal.waits import Waits
+from distconsole_agent.journal.waits import ProcessWaits
 
 STARVED = {"step_ms": [20.0, 25.0], "data_ms": 15.0}
 BLOCKED = "import ctypes,time; print(1, flush=True); ctypes.CDLL(None).vfork() or time.sleep(1000)"
@@ -47,7 +47,7 @@ def program(text: str) -> Iterator[int]:
 
 
 def test_it_is_told_of_the_time_since_the_last_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    waits = Waits()
+    waits = ProcessWaits()
     assert waits.look(os.getpid()) == {"cpu_wait": None, "disk_wait": None}
     found = waits.look(os.getpid())
     assert 0.0 <= found["cpu_wait"] <= 100.0
@@ -57,7 +57,7 @@ def test_it_is_told_of_the_time_since_the_last_look(monkeypatch: pytest.MonkeyPa
 
 
 def test_of_a_process_that_is_gone_nothing_is_told() -> None:
-    waits = Waits()
+    waits = ProcessWaits()
     for _ in range(2):
         assert waits.look(2**22 + 1) == {"cpu_wait": None, "disk_wait": None}
     assert waits.look_at_workers(2**22 + 1, STARVED) is None
@@ -65,14 +65,14 @@ def test_of_a_process_that_is_gone_nothing_is_told() -> None:
 
 def test_a_process_that_waits_for_a_disk_is_seen() -> None:
     with program(BLOCKED) as pid:
-        waits = Waits()
+        waits = ProcessWaits()
         while waits.look(pid)["disk_wait"] != 100.0:
             os.sched_yield()
 
 
 def test_workers_that_compute_are_told_from_those_that_rest_and_from_other_children() -> None:
     with program(TWO_WORKERS) as pid:
-        waits, found = Waits(), None
+        waits, found = ProcessWaits(), None
         assert waits.look_at_workers(pid, STARVED) is None, "the first look has nothing to compare"
         while found is None or found[0] != 2 or found[1] < 20.0:
             found = waits.look_at_workers(pid, STARVED)
@@ -88,7 +88,7 @@ def test_a_kernel_that_counts_waits_for_disks_is_believed(tmp_path: Path) -> Non
     folder.mkdir()
     (folder / "schedstat").write_text("5 5 5\n")
     stat = "7 (a ) b) S " + " ".join(["0"] * 38) + " {}\n"
-    waits = Waits(str(tmp_path))
+    waits = ProcessWaits(str(tmp_path))
     (folder / "stat").write_text(stat.format(5))
     waits.look(7)
     (folder / "stat").write_text(stat.format(10**9))

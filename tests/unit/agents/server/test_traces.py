@@ -11,7 +11,7 @@ import pytest
 from distconsole_agent.contract.requests import AgentRequest
 from distconsole_agent.journal.rings import read_headers
 from distconsole_agent.server import traces
-from distconsole_agent.server.connection import Asked
+from distconsole_agent.server.connection import PendingRequest
 from fakes.ring_writer import RingWriter
 from fakes.specs import run_spec
 
@@ -37,7 +37,7 @@ def test_a_ring_that_went_away_costs_no_other_rank_its_trace(
         ring.close()
     asker = Asker()
     asked = AgentRequest(seconds=0.01, max_bytes=1000)
-    traces.trace(asked, cast("Asked", asker), str(tmp_path))
+    traces.trace(asked, cast("PendingRequest", asker), str(tmp_path))
     tracing, *ended = asker.said
     assert tracing == {"tracing": [0, 1]}
     errors = {each["rank"]: each["told"]["error"] for each in ended}

@@ -24,7 +24,7 @@ from distconsole.rpc import frames
 from distconsole.rpc.frames import PhaseEntry, StateEntry
 from distconsole.rpc.wire import encode_entry
 from distconsole.runs.detectors.all_ranks import COUNTED_WINDOWS, AllRanksWatch, Earlier
-from distconsole.runs.detectors.ranks import Ranks
+from distconsole.runs.detectors.ranks import RanksSeen
 from distconsole.runs.detectors.slow_causes import Load
 from distconsole.runs.following.follow import EntryWriter, replay
 from distconsole.runs.rank_history import RankHistory
@@ -53,7 +53,7 @@ def windows(slow: float, seconds: int = 60) -> Iterator[Window]:
 def found(
     slow: float, earlier: Earlier | None = BEFORE, waited: float | None = None, **node: Any
 ) -> list[RunFinding]:
-    ranks = Ranks(scenes.RUN)
+    ranks = RanksSeen(scenes.RUN)
     load = Load(ranks)
     for host in ("node1", "node2"):
         own = node if host == "node2" else {}
@@ -122,7 +122,7 @@ def starving(
     seconds: int = 30, of: int = 4, data: float = 0.5, cpu: float = 30.0, busy: float = 97.0
 ) -> list[RunFinding]:
     """Return what is found where so many of four ranks, each with two workers, wait for data."""
-    ranks = Ranks(scenes.RUN)
+    ranks = RanksSeen(scenes.RUN)
     load, found = Load(ranks), []
     watch = AllRanksWatch(ranks, load, None)
     for window in windows(1.0, seconds):
@@ -168,7 +168,7 @@ def test_a_wait_for_data_that_more_workers_would_not_mend_is_not_told(
 
 def starts(**of_the_last: float) -> list[RunFinding]:
     """Return what is found where four ranks start alike, but for these phases of the last one."""
-    ranks = Ranks(scenes.RUN)
+    ranks = RanksSeen(scenes.RUN)
     watch, found = AllRanksWatch(ranks, Load(ranks), None), []
     usual = {
         "interpreter": 0.3,
@@ -202,7 +202,7 @@ def test_a_rank_that_all_have_waited_for_at_the_start_is_told_once_all_make_step
 
 def test_what_a_process_did_before_it_started_ranks_is_no_part_of_their_start() -> None:
     """Rank 0 has prepared for 40 s when it forks the others, whose own start begins then."""
-    ranks = Ranks(scenes.RUN)
+    ranks = RanksSeen(scenes.RUN)
     watch, found = AllRanksWatch(ranks, Load(ranks), None), []
     for rank in range(4):
         ranks.living[rank] = StateEntry(

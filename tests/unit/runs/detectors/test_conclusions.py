@@ -17,7 +17,7 @@ from distconsole.runs.detectors.conclusions import (
     first_failure_finding,
     remedy,
 )
-from distconsole.runs.detectors.ranks import Ranks
+from distconsole.runs.detectors.ranks import RanksSeen
 from distconsole.runs.detectors.slowness import Straggler
 from distconsole.runs.detectors.stragglers import straggler_finding
 from distconsole.runs.reduce import RunReducer
@@ -254,7 +254,7 @@ def test_the_first_failure_says_what_to_do_and_where_its_log_is() -> None:
         error="ModuleNotFoundError: No module named 'timm'",
         traceback="",
     )
-    hint = first_failure_finding(Ranks("r1"), first, (), 0.0).hint
+    hint = first_failure_finding(RanksSeen("r1"), first, (), 0.0).hint
     assert "check --only python" in hint
     assert hint.endswith("distconsole logs r1 --rank 2")
 
@@ -262,7 +262,7 @@ def test_the_first_failure_says_what_to_do_and_where_its_log_is() -> None:
 def test_who_notices_that_ranks_disagree_has_no_part_in_the_finding() -> None:
     error = "ranks disagree in a collective; rank 3 on node2 noticed it, which of them is wrong is not known: 64 vs 32"
     first = FirstFailure(rank=3, host="node2", exit_code=1, error=error)
-    ranks = Ranks("r1")
+    ranks = RanksSeen("r1")
     ranks.hosts[3] = "node2"
     found = first_failure_finding(ranks, first, (), 0.0)
     assert (found.hosts, found.rank) == ((), UNSET)
@@ -272,7 +272,7 @@ def test_who_notices_that_ranks_disagree_has_no_part_in_the_finding() -> None:
 
 def test_of_many_that_left_first_the_rest_is_counted() -> None:
     first = FirstFailure(rank=9, host="f", exit_code=1, error="Broken pipe", traceback="")
-    ranks = Ranks("r1")
+    ranks = RanksSeen("r1")
     ranks.hosts.update(enumerate("abcdeeeee"))
     hint = first_failure_finding(ranks, first, tuple(range(9)), 0.0).hint
     said = "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 1 more on a, b, c, d and 1 more left first"
@@ -303,7 +303,7 @@ def test_a_hint_states_no_cause_that_the_error_does_not_say(error: str, guess: s
 @pytest.mark.parametrize("part", ["data", "forward", "optimizer", "step", "rest"])
 def test_a_slow_part_is_no_reason_to_speak_of_heat(part: str) -> None:
     slow = Straggler(rank=1, part=part, own_ms=90.0, median_ms=30.0, step_ms=100.0)
-    hint = straggler_finding(Ranks("r"), slow, 0.0).hint
+    hint = straggler_finding(RanksSeen("r"), slow, 0.0).hint
     assert "look at" in hint
     assert not any(word in hint for word in ("heat", "clock", "computes slowly", "faster disk"))
 

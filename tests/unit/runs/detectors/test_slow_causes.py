@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from distconsole.model.run_events import NodeSample, RunFinding
-from distconsole.runs.detectors.ranks import Ranks
+from distconsole.runs.detectors.ranks import RanksSeen
 from distconsole.runs.detectors.slow_causes import TELLING_SECONDS, Load
 from fakes import scenes
 from fakes.blank import blank
@@ -23,7 +23,7 @@ def cause(
     age: float = 0.0,
 ) -> tuple[str, str] | None:
     """Return word and words of the cause, where rank 3 on node2 and its GPU or host say this besides."""
-    load, windows = Load(Ranks(scenes.RUN)), {}
+    load, windows = Load(RanksSeen(scenes.RUN)), {}
     for number in range(4):
         mine = number == 3
         own = structs.replace(scenes.window(number, 99, T), cpu_wait=1.0, disk_wait=0.0)
@@ -131,15 +131,15 @@ def test_of_several_slow_ranks_all_must_wait() -> None:
         rank: structs.replace(scenes.window(rank, 99, T), cpu_wait=40.0 if rank == 3 else 1.0)
         for rank in range(4)
     }
-    assert Load(Ranks(scenes.RUN)).cause_of((3,), windows, T) is not None
-    assert Load(Ranks(scenes.RUN)).cause_of((2, 3), windows, T) is None
+    assert Load(RanksSeen(scenes.RUN)).cause_of((3,), windows, T) is not None
+    assert Load(RanksSeen(scenes.RUN)).cause_of((2, 3), windows, T) is None
 
 
 @pytest.mark.parametrize(("others", "kind"), [("EPYC", "cpu_model"), ("Xeon", None)])
 def test_processors_of_two_kinds_among_the_others_explain_nothing(
     others: str, kind: str | None
 ) -> None:
-    load = Load(Ranks(scenes.RUN))
+    load = Load(RanksSeen(scenes.RUN))
     windows = {}
     for rank, model in enumerate(("EPYC", others, "Xeon")):
         host = f"node{rank + 1}"
@@ -156,11 +156,11 @@ def test_errors_of_a_network_are_told_beside_what_is_slow_and_not_alone() -> Non
         structs.replace(scenes.node("node2", T + at), net_errors_s=30.0, net_resent_s=400.0)
         for at in range(20)
     ]
-    assert list(Load(Ranks(scenes.RUN)).taken(iter(errs))) == errs
+    assert list(Load(RanksSeen(scenes.RUN)).taken(iter(errs))) == errs
 
 
 def test_an_error_of_a_gpu_is_told_once_and_explains_what_is_slow_later() -> None:
-    load = Load(Ranks(scenes.RUN))
+    load = Load(RanksSeen(scenes.RUN))
     told = [
         structs.replace(scenes.gpu(3, T - 20 + at), xid=94 if at < 5 else None) for at in range(20)
     ]

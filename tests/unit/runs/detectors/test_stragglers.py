@@ -18,7 +18,7 @@ from msgspec import structs
 
 from distconsole.model.run_events import RunFinding, Window
 from distconsole.runs import pace
-from distconsole.runs.detectors.ranks import Ranks
+from distconsole.runs.detectors.ranks import RanksSeen
 from distconsole.runs.detectors.slowness import Straggler
 from distconsole.runs.detectors.stragglers import (
     StragglerWatch,
@@ -144,7 +144,7 @@ def steady(seconds: int, own: list[float]) -> list[Window]:
 def test_the_price_is_what_the_step_would_be_shorter_by() -> None:
     (found,) = blamed(steady(20, [40.0, 44.0, 40.0, 60.0]))
     assert (found.rank, found.step_ms, found.cost_ms) == (3, 61.0, 16.0)
-    said = straggler_finding(Ranks("r"), found, T0)
+    said = straggler_finding(RanksSeen("r"), found, T0)
     assert said.summary.endswith("; costs 26 % of each step")
     assert said.costs == 26.23
 
@@ -177,7 +177,7 @@ def test_a_rank_for_which_nobody_waits_costs_nothing() -> None:
         for r in (0, 1)
     ])  # fmt: skip
     assert (found.rank, found.part, found.cost_ms) == (1, "data", 0.0)
-    assert "costs" not in straggler_finding(Ranks("r"), found, T0).summary
+    assert "costs" not in straggler_finding(RanksSeen("r"), found, T0).summary
 
 
 def varying(own: list[float], by: float) -> list[Window]:
@@ -209,13 +209,13 @@ def test_two_milliseconds_are_nobodys_where_own_times_differ_by_as_much_by_thems
 
 def test_of_two_slow_ranks_on_different_hosts_both_are_named() -> None:
     (found,) = blamed(steady(20, [40.0, 60.0, 40.0, 61.0, 41.0, 40.0]))
-    said = straggler_finding(Ranks("r"), found, T0)
+    said = straggler_finding(RanksSeen("r"), found, T0)
     assert said.summary.startswith("ranks 1, 3 are slow since about step ")
 
 
 def test_two_slow_hosts_are_named_as_hosts() -> None:
     (found,) = blamed(steady(20, [40.0, 40.0, 60.0, 61.0, 60.0, 61.0, 41.0, 40.0]))
-    said = straggler_finding(Ranks("r"), found, T0)
+    said = straggler_finding(RanksSeen("r"), found, T0)
     assert said.summary.startswith("h1, h2 (ranks 2, 3, 4, 5) are slow since about step ")
     assert isinstance(said, RunFinding)
     assert "all ranks of the host" in said.hint

@@ -10,7 +10,7 @@ from msgspec import UNSET
 from distconsole.model.findings import Severity
 from distconsole.model.run_events import RunFinding
 from distconsole.rpc.frames import CheckEntry, StateEntry
-from distconsole.runs.detectors.ranks import Ranks
+from distconsole.runs.detectors.ranks import RanksSeen
 from distconsole.runs.detectors.verify import MAX_PENDING_CHECKS, SyncWatch
 from distconsole.runs.reduce import RunReducer
 
@@ -40,7 +40,7 @@ class Run:
     """A watch of ranks that live, with a clock of its own."""
 
     def __init__(self, world: int = WORLD) -> None:
-        self.watch = SyncWatch(Ranks("r"))
+        self.watch = SyncWatch(RanksSeen("r"))
         self.t = 100.0
         for rank in range(world):
             assert list(self.watch.rank_is(rank, self.t, alive=True)) == []
@@ -143,7 +143,7 @@ def test_a_step_waits_for_a_rank_that_is_behind_and_not_for_ever() -> None:
 
 
 def test_a_step_waits_for_a_host_that_has_told_of_no_rank_yet() -> None:
-    watch = SyncWatch(Ranks("r"), ("a", "b"))
+    watch = SyncWatch(RanksSeen("r"), ("a", "b"))
     watch.heard_of("a")
     assert list(watch.rank_is(0, 100.0, alive=True)) == []
     assert list(watch.add(check(0), 100.0)) == []

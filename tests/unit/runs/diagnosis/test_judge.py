@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from distconsole.model.diagnosis.calls import Call
-from distconsole.model.diagnosis.diagnosis import Kind, Sure
+from distconsole.model.diagnosis.diagnosis import Hang, Sure
 from distconsole.rpc.frames import JobPart, Survey
 from distconsole.runs.diagnosis.found import Found, join_surveys, judge_found
 from distconsole.runs.diagnosis.judge import judge
@@ -40,7 +40,7 @@ CASES: list[dict[str, Any]] = yaml.load(
 def test_a_case_is_named(case: dict[str, Any]) -> None:
     found = judge(roll_of(case))
     text = f"{found.summary}; {found.hint}"
-    assert (found.kind, list(found.ranks)) == (Kind(case["kind"]), case["ranks"]), text
+    assert (found.kind, list(found.ranks)) == (Hang(case["kind"]), case["ranks"]), text
     for words in case.get("says", ()):
         assert words in text
     if "at" in case:
@@ -60,7 +60,7 @@ def test_a_rank_whose_steps_are_known_was_started() -> None:
 def test_a_start_without_a_stack_is_not_said_to_import() -> None:
     calls = {rank: Call(rank=rank, pid=rank + 7, stage="starting") for rank in range(2)}
     found = judge(Roll("run-1", calls, dict.fromkeys(calls, "n0"), {}))
-    assert found.kind is Kind.STARTING
+    assert found.kind is Hang.STARTING
     assert "has made no step yet" in found.summary or "have made no step yet" in found.summary
     assert found.sure.value == "likely"
 
@@ -151,7 +151,7 @@ def test_a_stopped_rank_is_named_without_any_stack() -> None:
     idle = {"state": "S", "waits_for": {"kind": "socket", "what": ""}}
     (found,) = joined(part(*(rank(n, **idle) for n in (0, 2, 3)), rank(1, state="T")))
     made = judge_found(found, {})
-    assert (made.kind, made.ranks, made.hang) == (Kind.STOPPED, (1,), True)
+    assert (made.kind, made.ranks, made.hang) == (Hang.STOPPED, (1,), True)
 
 
 def test_without_stacks_what_the_kernel_says_is_told_and_nobody_is_blamed() -> None:
@@ -159,7 +159,7 @@ def test_without_stacks_what_the_kernel_says_is_told_and_nobody_is_blamed() -> N
     other = {**idle, "syscall": {"name": "clock_nanosleep"}}
     (found,) = joined(part(*(rank(n, **idle) for n in (0, 2, 3)), rank(1, **other)))
     made = judge_found(found, {})
-    assert (made.kind, made.ranks, made.sure) == (Kind.UNDECIDED, (), Sure.UNKNOWN)
+    assert (made.kind, made.ranks, made.sure) == (Hang.UNDECIDED, (), Sure.UNKNOWN)
     assert "rank 1: state S in clock_nanosleep, no CPU; ranks 0,2-3: state S" in made.summary
     assert "py-spy" in made.hint
 
@@ -169,7 +169,7 @@ def test_a_rank_that_was_not_found_is_said_to_be_missing(away: dict[str, str]) -
     (found,) = joined(part(*(rank(n, AT) for n in range(3))))
     made = judge_found(found, away)
     assert (made.ranks, found.told(1).missing) == ((3,), (3,))
-    assert made.kind is (Kind.HOST_SILENT if away else Kind.NOT_STARTED)
+    assert made.kind is (Hang.HOST_SILENT if away else Hang.NOT_STARTED)
     assert ("was not found on these hosts" in made.summary) is not bool(away)
     assert ("add the host that runs it" in made.hint) is not bool(away)
 
@@ -177,7 +177,7 @@ def test_a_rank_that_was_not_found_is_said_to_be_missing(away: dict[str, str]) -
 def test_a_rank_that_its_host_had_started_and_has_no_more_is_gone() -> None:
     (found,) = joined(part(*(rank(n, AT) for n in (0, 2, 3)), gone=(1,)))
     made = judge_found(found, {})
-    assert (made.kind, made.ranks) == (Kind.FAILED, (1,))
+    assert (made.kind, made.ranks) == (Hang.FAILED, (1,))
     assert "distconsole logs" not in made.hint
 
 
@@ -185,7 +185,7 @@ def test_a_job_whose_ranks_run_on_is_not_said_to_hang() -> None:
     busy = [rank(n, AT, silent_s=0.0, stage="stepping" if n else None) for n in range(4)]
     (found,) = joined(part(*busy))
     made = judge_found(found, {})
-    assert (made.kind, made.hang, made.sure) == (Kind.HEALTHY, False, Sure.CERTAIN)
+    assert (made.kind, made.hang, made.sure) == (Hang.HEALTHY, False, Sure.CERTAIN)
     (found,) = joined(part(*(rank(n, silent_s=0.3) for n in range(4))))
     assert judge_found(found, {}).sure is Sure.LIKELY
 
