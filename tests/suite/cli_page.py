@@ -7,10 +7,8 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from distconsole.checks.engine.catalogue import catalogue_tables
-from distconsole.expression.fields import Fields
 from distconsole.grammar.verbs import VERBS, parse_args
 from distconsole.model import requests as ask
 from distconsole.runs.conditions.check_fields import CHECK_FIELDS
@@ -77,7 +75,15 @@ def tables() -> Iterator[tuple[Path, str, str]]:
     )
     yield KEYS_PAGE, "parts", _table("| in | keys |", parts)
     for fields in CONDITIONS:
-        yield CONDITIONS_PAGE, fields.of.replace(" ", "-"), _conditions_table(fields)
+        rows = (
+            f"| `{each.name}` | {', '.join(filter(None, (each.kind.value, each.bare or each.unit)))} | {each.about} |"
+            for each in fields
+        )
+        yield (
+            CONDITIONS_PAGE,
+            fields.of.replace(" ", "-"),
+            _table("| field | is a | meaning |", rows),
+        )
 
 
 def _table(head: str, rows: Iterable[str]) -> str:
@@ -89,16 +95,6 @@ def _key_row(key: Key) -> str:
     works = f"inside {place}" if key.inside else place if key.only else "anywhere"
     line = f"`{key.line.strip()}`" if key.line else "(opens it)"
     return f"| `{key.shown}` | {key.does} | {line}{' …' if key.asks else ''} | {works} |"
-
-
-def _conditions_table(fields: Fields[Any]) -> str:
-    return _table(
-        "| field | is a | meaning |",
-        (
-            f"| `{each.name}` | {', '.join(filter(None, (each.kind.value, each.bare or each.unit)))} | {each.about} |"
-            for each in fields
-        ),
-    )
 
 
 if __name__ == "__main__":

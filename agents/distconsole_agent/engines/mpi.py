@@ -382,12 +382,10 @@ class MpiShim(Shim):
         seconds = max(WAITING_SECONDS, *quiet.values())
         again = self._restart < self._spec.max_restarts
         if again:
-            self._cut_look = self._loop.call_later(
-                seconds, partial(self._blame_unconnected, quiet)
-            )
+            self._cut_look = self._loop.call_later(seconds, partial(self._blame_cut, quiet))
         self._note(notes.connection_lost(quiet, seconds if again else 0.0))
 
-    def _blame_unconnected(self, quiet: dict[str, float]) -> None:
+    def _blame_cut(self, quiet: dict[str, float]) -> None:
         if not self._teardown.begun and self._all_meet():
             assert self._coordinator is not None
             told = f"Open MPI failed to connect ranks as {notes.not_heard_of(quiet)}"

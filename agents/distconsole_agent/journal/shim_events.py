@@ -85,7 +85,6 @@ class ShimEventReducer:
         return self._spec.node_index != 0 and self._spec.may_lose_nodes
 
     def tell(self, event: ShimEvent) -> list[Entry]:
-        """Note an event, and return its entries."""
         self._newest_ns = max(self._newest_ns, event.moment_ns)
         kind, t = event.event, round(event.t_ns / 1e9, 6)
         if kind == "started":
@@ -115,7 +114,6 @@ class ShimEventReducer:
         return [entry]
 
     def add(self, failure: blame.Failure) -> None:
-        """Add a failure that no event reported, as the newest one."""
         self._failures.append(failure._replace(t_ns=self._newest_ns + 1))
 
     def judge_lost(self, now_ns: int, why: str) -> list[Entry]:

@@ -165,9 +165,7 @@ def window(
     if made:
         memory.begin_steps(offset)
     counted = made or [each for each in records if each[3] == BATCH and not memory.has_stepped]
-    steps = _with_reported_samples(
-        [each for each in counted if each[1] < MAX_STEP], records, names
-    )
+    steps = _fill_samples([each for each in counted if each[1] < MAX_STEP], records, names)
     dropped += len(counted) - len(steps)
     columns = list(zip(*steps))
     points: dict[str, list[Point]] = {}
@@ -187,21 +185,18 @@ def window(
     return body if made or not steps else {**body, "batches": True}
 
 
-def _with_reported_samples(
+def _fill_samples(
     steps: list[Record], records: Sequence[Record], names: Sequence[str]
 ) -> list[Record]:
     """Return ``steps``; those of unknown size get the samples that the script reported for them or their loss."""
-    reported_samples = {
+    by_step = {
         record[1]: record[6]
         for record in records
         if record[3] == METRIC and record[6] and names[record[5] :][:1] in _OF_STEPS
     }
-    if not reported_samples:
+    if not by_step:
         return steps
-    return [
-        each if each[6] else (*each[:6], reported_samples.get(each[1], 0), *each[7:])
-        for each in steps
-    ]
+    return [each if each[6] else (*each[:6], by_step.get(each[1], 0), *each[7:]) for each in steps]
 
 
 def _waits(records: Sequence[Record], steps: Sequence[Record]) -> dict[str, Any]:

@@ -223,8 +223,7 @@ class Noticed:
     notify: str | None = plain(
         None,
         "Report its end, failure and stall by these: bell, desktop, command, webhook, services, "
-        "node (its first node posts to the webhook), all, none.  "
-        "[default: as 'notify' says]",
+        "node (its first node posts to the webhook), all, none.  [default: as 'notify' says]",
         Kind.WAYS,
     )
 
@@ -329,9 +328,7 @@ class Run(OnHosts, Printed, Noticed, Request):
         None, "Every N steps, check that ranks agree.  [default: never]", Kind.POSITIVE
     )
     nccl_debug: bool = plain(
-        False,
-        "Report the transports that NCCL uses; its log is in the run's folder.",
-        Kind.FLAG,
+        False, "Report the transports that NCCL uses; its log is in the run's folder.", Kind.FLAG
     )
     log_limit: int | None = plain(
         None,
@@ -462,8 +459,7 @@ class Check(OnHosts, Printed, Request):
     With SCRIPT or COMMAND, check that launch: the script, its imports, arguments and variables, the
     port, and its collectives. COMMAND is one that run takes, or a whole distconsole run.
 
-    Groups: ssh os python script torch gpu mpi horovod slurm net coll clock fs
-    expect.
+    Groups: ssh os python script torch gpu mpi horovod slurm net coll clock fs expect.
     """
 
     level: Level = plain(Level.STANDARD, "How deep.")
@@ -682,9 +678,7 @@ class Trace(OnHosts, OfRun, Request):
         (), "Only these: 3 or 0-3,8.  [default: all]", Kind.RANKS, "--ranks", "--rank"
     )
     max_mib: int = plain(
-        512,
-        "Limit of one rank's part, unpacked, in MiB.  [default: 512]",
-        Kind.POSITIVE,
+        512, "Limit of one rank's part, unpacked, in MiB.  [default: 512]", Kind.POSITIVE
     )
     wait_seconds: float = plain(
         60.0,

@@ -164,5 +164,5 @@ class EtaEstimator:
             return None
         longest = max(known, key=lambda each: each.newest_t - each.first_t)
         each_seconds = (longest.newest_t - longest.first_t) / (longest.newest - longest.first)
-        left_seconds = (longest.total - longest.newest) * each_seconds
-        return max(0.0, left_seconds - (now - longest.newest_t))
+        over_t = longest.newest_t + (longest.total - longest.newest) * each_seconds
+        return max(0.0, over_t - now)
