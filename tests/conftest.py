@@ -28,7 +28,7 @@ SERIAL = ("testbed", "torch_ranks", "horovod", "mpi", "slurm", "benchmark")
 They share hosts there, and wait more than they work; which worker takes a file is found as it goes.
 """
 
-SHARED = ("warm", "warm_verifying", "warm_ranks")
+SHARED = ("warm", "warm_verifying", "warm_ranks", "warm_compiling", "trained")
 """Fixtures that each worker would make again, for seconds: all tests that take one are a worker's."""
 
 STANDING = ("standing_nodes",)

@@ -157,6 +157,7 @@ def _headless(request: Request, config: Config | None = None) -> int:
     try:
         from distconsole.cli.main import perform_headless  # noqa: PLC0415
 
+        gc.freeze()
         gc.enable()
         if ahead is None:
             return perform_headless(request, began=BEGAN)

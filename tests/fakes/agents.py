@@ -9,17 +9,20 @@ import contextlib
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from socket import SO_PEERCRED, SOL_SOCKET
 from typing import Any
 
 import psutil
 
 from distconsole_agent.node_folder.folders import remove_tree, ring_folders
 from distconsole_agent.supervisor import proctree
+from distconsole_agent.system import unix
 from fakes.shims import wait_until
 
 ANSWER_SECONDS = 60.0
@@ -184,6 +187,13 @@ class AgentNode:
             if verb and any(word.startswith(str(self.node_dir)) for word in words):
                 found.append(process)
         return found
+
+
+def listener(path: str) -> int:
+    """Return the process that listens on a socket; 0 if none does."""
+    with contextlib.suppress(OSError), unix.connect(path, 5) as sock:
+        return int(struct.unpack("3i", sock.getsockopt(SOL_SOCKET, SO_PEERCRED, 12))[0])
+    return 0
 
 
 def _wait_gone(process: psutil.Process) -> None:

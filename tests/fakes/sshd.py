@@ -41,8 +41,9 @@ def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
 
 def make_key(path: Path, kind: str = "ed25519", passphrase: str = "") -> str:
     """Make a key; return its public line without the comment."""
+    short = ["-b", "2048"] if kind == "rsa" else []
     subprocess.run(
-        ["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-C", "", "-f", str(path)],
+        ["ssh-keygen", "-q", "-t", kind, *short, "-N", passphrase, "-C", "", "-f", str(path)],
         check=True,
         timeout=60,
     )
@@ -119,7 +120,10 @@ class SshServer:
         return str(self.ssh_config)
 
     def start(self) -> SshServer:
-        """Start it and wait until it listens, without a connection: one without a login counts (PerSourcePenalties)."""
+        """Start it and wait until it listens, without a connection: one without a login counts (PerSourcePenalties).
+
+        With SHLVL, bash leaves out the developer's own .bashrc; a key exchange after quantum computers takes 60 ms.
+        """
         config = self.folder / "sshd_config"
         path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
         config.write_text(
@@ -136,7 +140,8 @@ PasswordAuthentication no
 KbdInteractiveAuthentication no
 AllowTcpForwarding yes
 {"" if "MaxStartups" in self._lines else "MaxStartups 100:30:200"}
-SetEnv XDG_CACHE_HOME={self.cache} PATH={path}
+SetEnv XDG_CACHE_HOME={self.cache} PATH={path} SHLVL=1
+KexAlgorithms -sntrup*,mlkem*
 {self._matches}
 """
         )

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from suite.lean_torch import LEAN_TORCH
+
 if TYPE_CHECKING:
     from conftest import Outcome, Runner
 
@@ -161,19 +163,19 @@ def test_a_thread_that_fails_is_not_the_process_that_fails(runner: Runner) -> No
 
 def test_execv_keeps_the_pid_and_gets_a_ring_of_its_own(runner: Runner) -> None:
     ended = runner.watched(
-        """
-        import os, sys
-        import torch
-        weights = torch.nn.Linear(2, 1)
-        optimizer = torch.optim.SGD(weights.parameters(), lr=0.1)
-        for _ in range(2):
-            weights(torch.ones(4, 2)).mean().backward()
-            optimizer.step()
-        if "again" not in sys.argv:
-            print("once more", flush=True)
-            os.execv(sys.executable, [sys.executable, __file__, "again"])
-        print("the end")
-        """
+        LEAN_TORCH
+        + """
+import os, sys
+weights = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(weights.parameters(), lr=0.1)
+for _ in range(2):
+    weights(torch.ones(4, 2)).mean().backward()
+    optimizer.step()
+if "again" not in sys.argv:
+    print("once more", flush=True)
+    os.execv(sys.executable, [sys.executable, __file__, "again"])
+print("the end")
+"""
     )
     assert ended.seen == (0, "once more\nthe end\n", "")
     first, second = ended.rings
@@ -227,8 +229,7 @@ def test_a_full_disk_costs_the_picture_only(
     assert ended.seen == (0, trained.out + "[]\n", trained.seen[2])
 
 
-TRAINS = """
-import torch
+TRAINS = f"""{LEAN_TORCH}
 from torch.utils.data import DataLoader, TensorDataset
 torch.manual_seed(0)
 data = TensorDataset(torch.randn(10, 4), torch.randn(10, 1))
@@ -362,35 +363,34 @@ print([name for name in vars(loss)], sorted(vars(optimizer)), sorted(vars(loader
 """What a script can find out, and how; in one process, because torch's import costs more than all of it."""
 
 
-@pytest.fixture(scope="module")
-def seen(standing_runner: Runner) -> dict[str, list[tuple[str, str]]]:
-    """For each part, output and errors without the hook, and with it."""
-    script = f"""
-import sys
+def test_a_script_that_looks_at_torch_finds_nothing_of_ours(runner: Runner) -> None:
+    # The first part imports torch itself: what keeps it lean stands before and behind that.
+    before, behind = LEAN_TORCH.split("import torch\n", 1)
+    script = f"""{before}
+behind = "import gc, sys, types, torch\\n" + {behind!r}
 for what, text in {SEEN!r}.items():
     for stream in sys.stdout, sys.stderr:
         print("PART", file=stream, flush=True)
     exec(compile(text, what, "exec"), {{"__name__": "__main__"}})
+    exec(behind)
+    behind = ""
 """
-    both = standing_runner.both(script)
-    assert [ended.code for ended in both] == [0, 0], both[1].err
-    parts = [
-        zip(*(text.split("PART\n")[1:] for text in each.seen[1:]), strict=True) for each in both
-    ]
-    return dict(zip(SEEN, map(list, zip(*parts, strict=True)), strict=True))
+    bare, watched = runner.both(script)
+    assert (bare.code, watched.code) == (0, 0), watched.err
 
+    def parts(text: str) -> list[str]:
+        return text.split("PART\n")[1:]
 
-@pytest.mark.parametrize("what", SEEN)
-def test_a_script_that_looks_at_torch_finds_nothing_of_ours(
-    what: str, seen: dict[str, list[tuple[str, str]]]
-) -> None:
-    bare, watched = seen[what]
-    assert watched == bare
-    assert "".join(watched)
-    if what == NO_FRAME:
-        assert [where for where in FAILS_INSIDE if f'File "{where}", line' not in watched[1]] == []
-    if what == LINE:
-        assert f"{LINE}:12: " in watched[1]
+    without, seen = (
+        dict(zip(SEEN, zip(*map(parts, ended.seen[1:]), strict=True), strict=True))
+        for ended in (bare, watched)
+    )
+    for what, streams in seen.items():
+        assert streams == without[what], what
+        assert "".join(streams), what
+    errors = seen[NO_FRAME][1]
+    assert [where for where in FAILS_INSIDE if f'File "{where}", line' not in errors] == []
+    assert f"{LINE}:12: " in seen[LINE][1]
 
 
 def test_a_torch_that_cannot_be_imported(runner: Runner, tmp_path: Path) -> None:

@@ -65,8 +65,8 @@ def join(rank, world, port):
 """
 
 
-LATE = """
-import os, sys, time, torch
+LATE = f"""{LEAN_TORCH}
+import os, sys, time
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -82,7 +82,7 @@ class Late(torch.autograd.Function):
 
 def join(rank, port):
     torch.distributed.init_process_group(
-        "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+        "gloo", init_method="tcp://127.0.0.1:" + port, rank=rank, world_size=2)
     linear = nn.Linear(4, 4)
     model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(4, 4), linear))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -196,13 +196,13 @@ train(2)
 def test_a_child_that_does_not_train_is_silent(runner: Runner) -> None:
     ended = runner.forked(
         TRAIN
-        + """
+        + f"""
 import subprocess
 train()
 pool = torch.multiprocessing.get_context("fork").Pool(2)
 print(pool.map(abs, [-1, 2]))
 pool.close(); pool.join()
-print(subprocess.run([sys.executable, "-c", "import torch; print(torch.ones(2).sum())"],
+print(subprocess.run([sys.executable, "-c", {LEAN_TORCH + "print(torch.ones(2).sum())"!r}],
                      capture_output=True, text=True).stdout)
 """
     )
@@ -281,12 +281,15 @@ def test_a_first_step_without_a_group_is_noted(runner: Runner, before: str, alon
     assert ended.ring.is_alone is alone
 
 
+TORCHRUN = LEAN_TORCH + "from torch.distributed.run import main; main()"
+
+
 @pytest.mark.torch_ranks
 def test_torchrun_and_its_data_parallel_workers(runner: Runner) -> None:
     ended = runner.watched(
         DDP,
         command=lambda script: [
-            sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2",
+            sys.executable, "-c", TORCHRUN, "--nproc-per-node=2",
             f"--master-port={free_port()}", "--master-addr=127.0.0.1", str(script),
         ],
     )  # fmt: skip
@@ -361,48 +364,6 @@ def test_horovod_under_mpi(runner: Runner) -> None:
     assert rings[1].header["local_rank"] == 1
 
 
-def test_compiled_code_stays_whole(runner: Runner, tmp_path: Path) -> None:
-    ended = runner.unchanged(
-        """
-import torch
-from torch.utils.data import DataLoader, TensorDataset
-torch.manual_seed(0)
-data = TensorDataset(torch.randn(12, 4), torch.randn(12, 1))
-compile = lambda what, **more: torch.compile(what, backend="eager", **more)
-
-def train(compiled):
-    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    optimize = optimizer.step
-    def step(batch):
-        loss = ((model(batch[0]) - batch[1]) ** 2).mean()
-        loss.backward()
-        optimize()
-        return loss
-    steps = [step]
-    if compiled == "model":
-        model = compile(model, fullgraph=True)
-    else:
-        optimize = compile(lambda: optimizer.step())
-        steps = [compile(step), step]
-    for step in steps:
-        for batch in DataLoader(data, batch_size=4):
-            print(step(batch).item())
-
-for compiled in ("model", "function, then optimizer"):
-    train(compiled)
-    counters = torch._dynamo.utils.counters
-    print(sorted(counters["graph_break"]), dict(counters["stats"]))
-""",
-        env={"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")},
-    )
-    assert ended.code == 0, ended.err
-    # A compiled optimizer runs no hook of torch. With Python 3.13 and 3.14, torch compiles only what is below the
-    # wrapper of a ``step`` that has hooks, and calls them, whoever's they are.
-    steps = 9 if (3, 13) <= sys.version_info < (3, 15) else 3
-    assert ended.ring.column("samples") == [4] * steps
-
-
 @pytest.mark.usefixtures("warm")
 def test_a_fork_while_a_backward_is_going_on(runner: Runner) -> None:
     ended = runner.forked(
@@ -466,19 +427,25 @@ if __name__ == "__main__":
 
 @pytest.mark.torch_ranks
 @pytest.mark.parametrize(
-    ("script", "headline"),
+    ("script", "headline", "line"),
     [
-        (WORKER_RAISES, "ValueError: bad sample (in DataLoader worker process 0, script.py:11)"),
-        (CHILD_RAISES, "ValueError: bad rank (in spawned process 0, script.py:5)"),
+        (
+            WORKER_RAISES,
+            "ValueError: bad sample (in DataLoader worker process 0, script.py:{})",
+            11,
+        ),
+        (CHILD_RAISES, "ValueError: bad rank (in spawned process 0, script.py:{})", 5),
     ],
 )
 def test_the_headline_of_what_torch_only_passes_on_is_what_was_raised(
-    runner: Runner, script: str, headline: str
+    runner: Runner, script: str, headline: str, line: int
 ) -> None:
-    ended = runner.watched(script)
+    ended = runner.watched(LEAN_TORCH + script)
     assert ended.code == 1
     *below, raised = read_raised(str(ended.folder / "errors"))
-    assert re.sub(r"\w+\.py", "script.py", raised.error) == headline
+    assert re.sub(r"\w+\.py", "script.py", raised.error) == headline.format(
+        line + LEAN_TORCH.count("\n")
+    )
     # A spawned rank notes what it raised itself, and torch tells its parent as if we were not there.
     assert [each.error for each in below] == ["ValueError: bad rank"] * (script is CHILD_RAISES)
     files = re.findall(r'File "(.+)", line', "".join(each.traceback for each in (*below, raised)))

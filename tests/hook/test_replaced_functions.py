@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
+from distconsole_training.records import ENV_ERRORS, ENV_HOOK, ENV_RINGS, ENV_RUN
+from suite.warm import WHOLE_TORCH, Warm
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
     from conftest import Outcome, Runner
 
 COMPILED = """
@@ -134,21 +142,105 @@ dist.destroy_process_group()
 """
 
 
-def test_a_wait_for_other_ranks_is_timed_however_it_is_called(runner: Runner) -> None:
-    ended = runner.watched(TIMED)
+STAYS_WHOLE = """
+import sys, types, torch
+from torch.utils.data import DataLoader, TensorDataset
+torch._dynamo.reset(), torch._dynamo.utils.counters.clear()
+# A compiled optimizer asks this whether a tensor is in a CUDA graph; its import takes a second.
+no_graphs = types.SimpleNamespace(get_manager=lambda *_, **__: None)
+sys.modules["torch._inductor.cudagraph_trees"] = no_graphs
+torch.manual_seed(0)
+data = TensorDataset(torch.randn(12, 4), torch.randn(12, 1))
+compile = lambda what, **more: torch.compile(what, backend="eager", **more)
+
+def train(compiled):
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    optimize = optimizer.step
+    def step(batch):
+        loss = ((model(batch[0]) - batch[1]) ** 2).mean()
+        loss.backward()
+        optimize()
+        return loss
+    steps = [step]
+    if compiled == "model":
+        model = compile(model, fullgraph=True)
+    else:
+        optimize = compile(lambda: optimizer.step())
+        steps = [compile(step), step]
+    for step in steps:
+        for batch in DataLoader(data, batch_size=4):
+            print(step(batch).item())
+
+for compiled in ("model", "function, then optimizer"):
+    train(compiled)
+    counters = torch._dynamo.utils.counters
+    print(sorted(counters["graph_break"]), dict(counters["stats"]))
+"""
+
+HAS_COMPILED = f"{WHOLE_TORCH}torch.compile(lambda x: x + 1, backend='eager')(torch.ones(1))\n"
+
+
+@pytest.fixture(scope="module")
+def warm_compiling(
+    hook_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Warm, Warm]]:
+    """Two interpreters that have torch and its compiler: without the hook and with it."""
+    bare = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": ""}
+    folder = str(tmp_path_factory.mktemp("warm_compiling"))
+    hook = {ENV_RUN: "test-run", ENV_HOOK: str(hook_folder), "PYTHONPATH": str(hook_folder)}
+    hook |= {ENV_RINGS: folder, ENV_ERRORS: folder}
+    both = Warm(bare, HAS_COMPILED), Warm({**bare, **hook}, HAS_COMPILED)
+    yield both
+    for each in both:
+        each.close()
+
+
+@pytest.fixture
+def compiling(warm_compiling: tuple[Warm, Warm], runner: Runner) -> tuple[Runner, Runner]:
+    """Run a script in forks of the two; the bare one has the hook's variables and no hook."""
+    folders = runner.folder / "bare-forks", runner.folder / "watched-forks"
+    for folder in folders:
+        folder.mkdir()
+    bare, watched = warm_compiling
+    kind = type(runner)
+    return (
+        kind(folders[0], runner.hook, lambda: bare),
+        kind(folders[1], runner.hook, lambda: watched),
+    )
+
+
+def unchanged(compiling: tuple[Runner, Runner], script: str) -> Outcome:
+    """Assert that the output is the same without the hook and with it; return the watched outcome."""
+    bare, watched = (runner.forked(script) for runner in compiling)
+    assert (bare.code, watched.code) == (0, 0), watched.err
+    first, second = (str(runner.scripts) for runner in compiling)
+    assert watched.out == bare.out.replace(first, second)
+    assert bare.out
+    assert bare.rings == []
+    return watched
+
+
+def test_a_wait_for_other_ranks_is_timed_however_it_is_called(
+    compiling: tuple[Runner, Runner],
+) -> None:
+    ended = compiling[1].forked(TIMED)
     assert ended.out.split() == ["1"] * 7, ended.err
     assert ended.ring.header["guard_errors"] == 0
-
-
-def outcomes(bare: Outcome, watched: Outcome) -> tuple[str, str]:
-    assert (bare.code, watched.code) == (0, 0), watched.err
-    return bare.out, watched.out
 
 
 @pytest.mark.parametrize(
     "script", [COMPILED, SCRIPTED, LOOKED_AT], ids=["compiled", "scripted", "looked at"]
 )
-def test_a_function_of_torch_is_as_without_the_hook(runner: Runner, script: str) -> None:
-    bare, watched = outcomes(*runner.both(script))
-    assert watched == bare
-    assert bare
+def test_a_function_of_torch_is_as_without_the_hook(
+    compiling: tuple[Runner, Runner], script: str
+) -> None:
+    unchanged(compiling, script)
+
+
+def test_compiled_code_stays_whole(compiling: tuple[Runner, Runner]) -> None:
+    ended = unchanged(compiling, STAYS_WHOLE)
+    # A compiled optimizer runs no hook of torch. With Python 3.13 and 3.14, torch compiles only what is below the
+    # wrapper of a ``step`` that has hooks, and calls them, whoever's they are.
+    steps = 9 if (3, 13) <= sys.version_info < (3, 15) else 3
+    assert ended.ring.column("samples") == [4] * steps

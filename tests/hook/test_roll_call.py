@@ -14,6 +14,7 @@ import pytest
 from distconsole_agent.roll_call import ways
 from distconsole_agent.roll_call.calling import Seat, call_ranks
 from fakes.shims import wait_until
+from suite.lean_torch import LEAN_TORCH
 
 if TYPE_CHECKING:
     from conftest import Outcome, Runner
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 OUTSIDE = {"py-spy", "python"}
 """The ways that read the memory of a process; which one depends on the version of Python."""
 
-STALLS = """
-import ctypes, os, sys, time, torch
+STALLS = f"""{LEAN_TORCH}
+import ctypes, os, sys, time
 import torch.distributed as dist
 
 def load_image():
@@ -36,8 +37,8 @@ def join(rank):
     dist.init_process_group("gloo", init_method="file://" + os.path.abspath("meet"), rank=rank, world_size=3)
     tensor = torch.ones(4)
     for _ in range(2): dist.all_reduce(tensor)
-    with open(f"pid-{rank}.new", "w") as file: file.write(str(os.getpid()))
-    os.rename(f"pid-{rank}.new", f"pid-{rank}")
+    with open("new-%d" % rank, "w") as file: file.write(str(os.getpid()))
+    os.rename("new-%d" % rank, "pid-%d" % rank)
     if rank == 2: stuck_in_c()
     if rank > 0: load_image()
     dist.all_reduce(tensor)
@@ -156,7 +157,7 @@ def test_a_worker_of_a_loader_that_is_waited_for_says_where_it_is(runner: Runner
     assert (worker["pid"], worker["frames"][0]["function"]) == (child, "augment")
 
 
-ENDS = """
+ENDS = f"""{LEAN_TORCH}
 import os, sys, time, torch.distributed as dist
 class Late:
     def __init__(self): self.open, self.read, self.write = os.open, os.read, os.write

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distconsole_training import records
+from suite.lean_torch import LEAN_TORCH
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,7 +104,8 @@ print(sorted(n for n in sys.modules if n.endswith(("_verify", "_sums", "_replica
 
 def test_a_script_that_checks_itself_sees_no_difference(runner: Runner) -> None:
     ended = runner.unchanged(
-        PREAMBLE
+        LEAN_TORCH
+        + PREAMBLE
         + """
 model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 1))
 train(model, steps=12)

@@ -30,19 +30,23 @@ SOON_SECONDS = 25.0
 
 
 PERMUTATIONS = {
-    # Whoever reads the end of a rank killed by SIGKILL, a row of every launcher, reads these as well.
-    "exits": ("torchrun", "single"),
+    # Whoever reads the end of a rank killed by SIGKILL reads these as well.
+    "exits": ("torchrun", "single", "slurm"),
     "faults": ("torchrun", "single", "horovod", "mpi", "slurm"),
+    # By torchrun's words for a rank that ended, of which one has raised in the training that is watched.
+    "is killed": ("torchrun",),
     # A rank that never starts has raised, as in the training that is watched.
-    "lacks": ("torchrun", "single", "horovod"),
+    "lacks": ("torchrun", "single", "horovod", "slurm"),
     # To a shim it is the same end as by Ctrl-C; but Open MPI and Horovod have their own ways with a signal.
     "stop": ("torch", "torchrun", "single", "horovod", "slurm"),
     # The agent reads the same files of the shims as of torch's, and torchrun is ended as single's parent is.
     "agent": ("torchrun", "single", "horovod"),
-    "Ctrl-C": ("torchrun", "horovod"),
-    # Their shim is that of torch; mpi and slurm have one of their own.
+    "Ctrl-C": ("torchrun", "single", "horovod"),
+    # Their shim is that of torch; mpi and slurm have one of their own, of which the first host's coordinates.
     "shim": ("torchrun", "single", "horovod"),
-    # Single's engine is told on either host.
+    "shim on other host": ("torchrun", "single", "horovod", "mpi", "slurm"),
+    # Single's engine is told on either host, by the first host's shim.
+    "engine": ("single",),
     "engine on other host": ("torchrun",),
 }
 """Rows, and launchers for which they claim nothing that another row does not."""
@@ -52,8 +56,8 @@ def is_permutation(test: str, params: dict[str, Any]) -> bool:
     if "place" not in params:
         return False
     row = params.get("what") or params.get("by") or params.get("killed")
-    if (row, params.get("host")) == ("engine", 1):
-        row = "engine on other host"
+    if params.get("host") == 1:
+        row = f"{row} on other host"
     for words, named in (("module_that_one_host_lacks", "lacks"), ("killed_agent", "agent")):
         row = named if words in test else row
     return params["place"].name in PERMUTATIONS.get(row, ())

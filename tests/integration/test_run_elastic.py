@@ -22,17 +22,28 @@ from testbed.keeper import wait_for
 ROUND_SECONDS = 150.0
 """Generous: torchrun alone waits 19 s for a node that is gone, and then all ranks import torch."""
 
-ROUNDS = f"""{LEAN_TORCH}
-import os, pathlib, time
+ROUNDS = f"""
+import os, pathlib, sys, time
+
+rank, world, again = (
+    int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT")
+)
+enough = pathlib.Path(sys.argv[1])
+if again == 0:
+    print(f"rank {{rank}} of {{world}}, restart 0", flush=True)
+    raised = enough.with_name("raised")
+    if rank == world - 1:
+        raised.touch()
+        raise ValueError("only once")
+    while not raised.exists():
+        time.sleep(0.02)
+    time.sleep(0.2)
+    raise RuntimeError("Connection closed by peer")  # as a collective of Gloo
+{LEAN_TORCH}
 import torch.distributed as dist
 
 dist.init_process_group("gloo")
-rank, world = dist.get_rank(), dist.get_world_size()
-again = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
 print(f"rank {{rank}} of {{world}}, restart {{again}}", flush=True)
-if rank == world - 1 and again == 0:
-    raise ValueError("only once")
-enough = pathlib.Path(sys.argv[1])
 more = torch.ones(1)
 while more:
     more.fill_(not enough.exists())
@@ -54,7 +65,9 @@ def says(line: str) -> Callable[[LogLine], bool]:
 
 @pytest.mark.testbed
 @pytest.mark.torch_ranks
-def test_a_job_goes_on_after_a_failure_and_without_a_host_that_is_lost(tmp_path: Path) -> None:
+def test_a_job_goes_on_after_a_failure_and_without_a_host_that_is_lost(
+    tmp_path: Path, lean: dict[str, str]
+) -> None:
     enough = tmp_path / "enough"
     with Testbed(4) as bed:
         bed.hosts[3].stop_sshd()
@@ -62,6 +75,7 @@ def test_a_job_goes_on_after_a_failure_and_without_a_host_that_is_lost(tmp_path:
             script(tmp_path),
             (str(enough),),
             where=Where(hosts=bed.names, ssh_config=str(bed.ssh_config)),
+            env=tuple(lean.items()),
             nnodes="2:4",
             max_restarts=2,
         )
@@ -90,11 +104,12 @@ def test_a_job_goes_on_after_a_failure_and_without_a_host_that_is_lost(tmp_path:
 
 @pytest.mark.torch_ranks
 def test_a_rank_that_raises_ends_a_job_that_may_not_begin_again(
-    sessions: SessionSource, tmp_path: Path
+    sessions: SessionSource, tmp_path: Path, lean: dict[str, str]
 ) -> None:
     request = Run(
         script(tmp_path),
         (str(tmp_path / "never"),),
+        env=tuple(lean.items()),
         nproc="1",
         nnodes="1:2",
         launcher=LauncherName.TORCHRUN,

@@ -13,7 +13,7 @@ from distconsole.model.events import TextMade
 from distconsole.model.requests import EmitKind, LauncherName, Run, Where
 from distconsole.session import open_session
 from suite.driving import Operator
-from suite.lean_torch import LEAN_TORCH
+from suite.lean_torch import LEAN_TORCH, lean_torch
 from testbed import Testbed
 from testbed.keeper import wait_for
 from testbed.slurm import SLURM_ENVIRONMENT, Slurm
@@ -53,7 +53,7 @@ def asked(bed: Slurm, folder: Path, kind: EmitKind, **options: object) -> Run:
     hosts = ",".join(node.name for node in bed.nodes)
     given = {
         "where": Where(hosts=hosts, ssh_config=str(bed.bed.ssh_config)),
-        "env": (("LR", "1 $x"), ("WANDB_API_KEY", SECRET)),
+        "env": (("LR", "1 $x"), ("WANDB_API_KEY", SECRET), *lean_torch(folder).items()),
         "workdir": str(folder),
         "nproc": "2",
         "emit": kind,

@@ -34,10 +34,11 @@ print("to stderr", file=sys.stderr)
 
 
 def test_lines_of_torchruns_ranks_have_their_rank(
-    standing_sessions: SessionSource, tmp_path: Path
+    standing_sessions: SessionSource, tmp_path: Path, lean: dict[str, str]
 ) -> None:
     before = left_by_torchrun()
-    request = Run(write_script(tmp_path, SPEAK), nproc="2", launcher=LauncherName.TORCHRUN)
+    path, env = write_script(tmp_path, SPEAK), tuple(lean.items())
+    request = Run(path, nproc="2", launcher=LauncherName.TORCHRUN, env=env)
     with Operator(request, standing_sessions) as run:
         assert run.end(150).exit_code == 0, run.lines()
     for rank in range(4):

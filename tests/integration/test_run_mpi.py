@@ -6,6 +6,7 @@ What every launcher does is in ``test_every_launcher``.
 from __future__ import annotations
 
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -207,6 +208,10 @@ mpi.MPI_Finalize()
 """
 
 
+SLEEPY_YIELD = "#include <unistd.h>\nint sched_yield(void) { return usleep(2000); }\n"
+"""In place of the C library's: a rank that waits in Open MPI spins, and these wait for 20 s."""
+
+
 def connects(host: Host) -> bool:
     """Return whether a process of the host waits for an answer to its SYN."""
     table = host.exec("cat /proc/net/tcp").stdout.splitlines()[1:]
@@ -222,7 +227,12 @@ def test_hosts_that_lose_each_other_as_the_ranks_meet_are_told_and_ranks_start_a
     go, hosts = tmp_path / "go", standing_bed.hosts[:2]
     script = tmp_path / "train.py"
     script.write_text(LOST_AS_RANKS_MEET.format(go=str(go)))
-    words = ("run", "--json", "--launcher", "mpi", "--max-restarts", "1", str(script))
+    library = tmp_path / "yield.so"
+    compiler = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", library]
+    subprocess.run(compiler, input=SLEEPY_YIELD, text=True, check=True)
+    words = ("run", "--json", "--launcher", "mpi", "--max-restarts", "1")
+    words += ("--env", "OMPI_MCA_mpi_yield_when_idle=1", "--env", f"LD_PRELOAD={library}")
+    words += (str(script),)
     with Console(standing_bed, tmp_path, *words, hosts="node1:1,node2:1") as console:
         for rank in (0, 1):
             console.see(event="log", rank=rank, line="ready")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from distconsole.__main__ import run
 from suite.driving import write_script
 from suite.lean_torch import LEAN_TORCH
 from testbed import Testbed
@@ -47,36 +46,35 @@ time.sleep(300)
 """
 
 
-def program(bed: Testbed, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run the program to its end, with what it knows of runs in ``folder``."""
-    where = ["--ssh-config", str(bed.ssh_config), "--hosts", bed.names]
-    where = [] if words[0] == "show" else where
-    return subprocess.run(
-        [sys.executable, "-m", "distconsole", words[0], *where, *words[1:]],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        env={**os.environ, "XDG_DATA_HOME": str(folder)},
-        text=True,
-        timeout=150,
-        check=False,
-    )
+@pytest.fixture
+def program(
+    standing_bed: Testbed, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str]]:
+    """The command line in this process: its words to its exit code and its output."""
+
+    def call(*words: str) -> tuple[int, str]:
+        where = ["--ssh-config", str(standing_bed.ssh_config), "--hosts", standing_bed.names]
+        code = run([words[0], *(where if words[0] != "show" else ()), *words[1:]])
+        return code, capfd.readouterr().out
+
+    return call
 
 
-def events(told: subprocess.CompletedProcess[str], kind: str) -> list[dict[str, Any]]:
-    found = [json.loads(line) for line in told.stdout.splitlines()]
+def events(told: str, kind: str) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in told.splitlines()]
     return [event for event in found if event["event"] == kind]
 
 
 def test_a_job_whose_console_has_gone_goes_on_from_its_checkpoint(
-    standing_bed: Testbed, tmp_path: Path
+    program: Callable[..., tuple[int, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bed, saved = standing_bed, tmp_path / "saved"
+    saved = tmp_path / "saved"
     words = ("--detach", "--max-restarts", "3", "--name", "night", write_script(tmp_path, TRAINS))
-    begun = program(bed, tmp_path / "mine", "run", *words, str(saved))
-    assert begun.returncode == 0, begun.stderr
+    assert program("run", *words, str(saved))[0] == 0
     # Another machine than the one that started it knows nothing but what the hosts tell.
-    seen = program(bed, tmp_path / "others", "attach", "--json", "night")
-    assert seen.returncode == 0, seen.stderr
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "others"))
+    code, seen = program("attach", "--json", "night")
+    assert code == 0
     (finding,) = [each for each in events(seen, "finding") if each["check"] == "run.restart"]
     assert finding["severity"] == "warn"
     assert (finding["rank"], finding["hosts"]) == (1, ["node2"])
@@ -94,12 +92,11 @@ def test_a_job_whose_console_has_gone_goes_on_from_its_checkpoint(
     states = [(each["rank"], each["state"]) for each in events(seen, "rank")]
     assert dict(states) == {0: "exited", 1: "exited"}  # the last of each
     assert (1, "failed") in states
-    shown = program(bed, tmp_path / "others", "show", "night")
-    assert "restarts     1" in shown.stdout.splitlines()
+    assert "restarts     1" in program("show", "night")[1].splitlines()
 
 
 def test_a_job_that_has_no_restart_left_ends_as_its_last_attempt_did(
-    standing_bed: Testbed, tmp_path: Path
+    program: Callable[..., tuple[int, str]], tmp_path: Path
 ) -> None:
     words = (
         "--max-restarts",
@@ -109,10 +106,10 @@ def test_a_job_that_has_no_restart_left_ends_as_its_last_attempt_did(
         "--json",
         write_script(tmp_path, RAISES),
     )
-    told = program(standing_bed, tmp_path / "mine", "run", *words)
+    code, told = program("run", *words)
     (end,) = events(told, "end")
     first = end["first_failure"]
-    assert told.returncode == end["exit_code"] == first["exit_code"] == 1
+    assert code == end["exit_code"] == first["exit_code"] == 1
     assert (end["state"], end["restarts"], first["rank"]) == ("failed", 1, 1)
     assert "ValueError: boom 1" in first["traceback"]
     assert "boom 0" not in first["traceback"]

@@ -341,7 +341,7 @@ srun torchrun --nnodes 2 --nproc_per_node 1 --rdzv_id $RANDOM --rdzv_backend c10
 @pytest.mark.torch_ranks
 @pytest.mark.parametrize("submits", [pytest.param(False, marks=pytest.mark.campaign), True])
 def test_the_line_that_answers_a_job_file_of_slurm_starts_its_ranks(
-    slurm: Slurm, tmp_path: Path, submits: bool
+    slurm: Slurm, tmp_path: Path, submits: bool, lean: dict[str, str]
 ) -> None:
     (tmp_path / "job.slurm").write_text(JOB_FILE)
     (tmp_path / "train.py").write_text(
@@ -376,6 +376,6 @@ def test_the_line_that_answers_a_job_file_of_slurm_starts_its_ranks(
     assert refused.returncode == 2, refused.stderr
     assert "submitted" not in refused.stderr
     line = shlex.split(refused.stderr.rpartition("distconsole run ")[2])
-    done = run(*login, *line)
+    done = run(*login, "--env", f"PYTHONPATH={lean['PYTHONPATH']}", *line)
     assert done.returncode == 0, done.stderr
     assert sorted(each[-3:] for each in done.stdout.splitlines()) == ["0 2", "1 2"]

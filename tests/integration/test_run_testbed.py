@@ -16,7 +16,9 @@ from testbed import Testbed
 
 pytestmark = pytest.mark.testbed
 
-MAX_PEAK_KIB = 160 * 1024
+MAX_PEAK_KIB = 130 * 1024
+"""A third more than is needed; 400,000 lines that are kept would be 100 MB more."""
+
 MEASURED = """
 import re, sys
 from pathlib import Path
@@ -31,7 +33,15 @@ Not by ``ru_maxrss``, which a program inherits from the one that started it: her
 """
 
 
-COUNT = "for n in range({}):\n    print(n, flush=True)\n    time.sleep(0.02)"
+COUNT = """
+n = 0
+while not os.path.exists({!r}):
+    print(n, flush=True)
+    n += 1
+    time.sleep(0.02)
+print("of", n)
+"""
+"""Counts until there is such a file."""
 
 
 def test_agents_that_are_killed_while_ranks_start_anew_tell_everything(
@@ -60,10 +70,9 @@ def test_ranks_live_on_while_their_hosts_cannot_hear_each_other(
 ) -> None:
     first, second = standing_bed.hosts[:2]
     go = tmp_path / "go"
-    text = f"n = 0\nwhile not os.path.exists({str(go)!r}):\n    print(n, flush=True)\n    n += 1\n    time.sleep(0.02)"
-    with Console(
-        standing_bed, tmp_path, "run", "--json", "--lost-after", "60", write_job(tmp_path, text)
-    ) as console:
+    job = write_job(tmp_path, COUNT.format(str(go)))
+    words = ("run", "--json", "--lost-after", "60", job)
+    with Console(standing_bed, tmp_path, *words) as console:
         for rank in (0, 1):
             console.see(event="log", rank=rank, line="20")
         first.lose_what_goes_to(second)
@@ -87,22 +96,25 @@ def test_ranks_live_on_while_their_hosts_cannot_hear_each_other(
 def test_a_cut_network_loses_and_doubles_nothing(
     standing_bed: Testbed, tmp_path: Path, transport: str
 ) -> None:
-    words = ("run", "--transport", transport, "--json", write_job(tmp_path, COUNT.format(1500)))
+    go = tmp_path / "go"
+    job = write_job(tmp_path, COUNT.format(str(go)))
+    words = ("run", "--transport", transport, "--json", job)
     with Console(standing_bed, tmp_path, *words) as console:
         console.see(event="log", rank=0, line="50")
         standing_bed.cut_console()
         console.see(event="link", connected=False)
         standing_bed.restore_console()
         console.see(event="link", connected=True)
+        go.touch()
         assert console.wait() == 0
         for rank in (0, 1):
-            assert console.lines(rank) == [str(n) for n in range(1500)]
+            *counted, last = console.lines(rank)
+            assert counted == [str(n) for n in range(len(counted))]
+            assert last == f"of {len(counted)}"
 
 
-def test_a_million_lines_pass_through_bounded_memory(
-    standing_bed: Testbed, tmp_path: Path
-) -> None:
-    text = "for n in range(500_000): sys.stdout.write(f'{n} and some words to fill the line\\n')"
+def test_400_000_lines_pass_through_bounded_memory(standing_bed: Testbed, tmp_path: Path) -> None:
+    text = "for n in range(200_000): sys.stdout.write(f'{n} and some words to fill the line\\n')"
     words = ["run", "--ssh-config", str(standing_bed.ssh_config), "--hosts", standing_bed.names]
     words += ["--env", "PYTHONUNBUFFERED=", write_job(tmp_path, text)]
     with subprocess.Popen(
@@ -128,5 +140,5 @@ def test_a_million_lines_pass_through_bounded_memory(
                 last[rank] = int(matched[2])
         assert process.wait(60) == 0
         peak_kib = int(process.stderr.read().split()[-1])
-    assert last == {0: 499_999, 1: 499_999}
+    assert last == {0: 199_999, 1: 199_999}
     assert peak_kib < MAX_PEAK_KIB

@@ -13,6 +13,7 @@ from distconsole.model.requests import Run
 from distconsole.model.run_events import RunFinding
 from distconsole.operations import SessionSource
 from suite.driving import Operator
+from suite.lean_torch import LEAN_TORCH
 
 LOOKS = """
 import json, os, sys
@@ -63,11 +64,11 @@ def test_the_line_that_a_page_gives_keeps_the_hook_out(page: str) -> None:
     assert request.env == (OFF,)
 
 
-LOSES_THE_HOOK = """
+LOSES_THE_HOOK = f"""
 import os, sys, time
 if os.environ.pop("PYTHONPATH", ""):
     os.execv(sys.executable, [sys.executable, *sys.argv])
-import torch
+{LEAN_TORCH}
 while not os.path.exists(sys.argv[1]):
     time.sleep(0.05)
 """

@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from distconsole.model.events import RunListed
+from distconsole.model.requests import Runs, Where
+from distconsole.runs.summary import RunSummary
+from distconsole.session import open_session
 from suite.console import Console
+from suite.driving import Operator
 from testbed import Testbed
 
 pytestmark = pytest.mark.testbed
@@ -47,7 +52,16 @@ def done(bed: Testbed, tmp_path: Path) -> Iterator[Path]:
             host.exec(["umount", "-l", place], cwd="/")
 
 
-@pytest.mark.parametrize("sync", [(), ("--sync",)], ids=["there", "brought"])
+def list_runs(bed: Testbed, hosts: str) -> list[RunSummary]:
+    """Return the runs that another session finds on hosts."""
+    where = Where(ssh_config=str(bed.ssh_config), hosts=hosts)
+    with Operator(Runs(where=where), open_session) as listing:
+        return [event.summary for event in listing.finish() if isinstance(event, RunListed)]
+
+
+@pytest.mark.parametrize(
+    "sync", [pytest.param((), marks=pytest.mark.campaign), ("--sync",)], ids=["there", "brought"]
+)
 def test_hosts_that_share_tmp_run_together(
     bed: Testbed, done: Path, tmp_path: Path, sync: tuple[str, ...]
 ) -> None:
@@ -58,14 +72,10 @@ def test_hosts_that_share_tmp_run_together(
             console.see(event="log", line=f"rank {rank} of 2", rank=rank)
         # Another session, while both agents live, and one after they were killed.
         for name in bed.host_names:
-            with Console(bed, tmp_path / "other", "runs", "--json", hosts=name) as listing:
-                assert listing.wait() == 0
-                assert [told["hosts"] for told in listing.events] == [[name]]
+            assert [told.hosts for told in list_runs(bed, name)] == [(name,)]
             bed.ssh(name, "pkill -KILL -f '[p]yz agent'")
-        with Console(bed, tmp_path / "other", "runs", "--json") as listing:
-            assert listing.wait() == 0
-            (told,) = listing.events
-            assert (told["state"], sorted(told["hosts"])) == ("running", list(bed.host_names))
+        (told,) = list_runs(bed, bed.names)
+        assert (told.state, sorted(told.hosts)) == ("running", list(bed.host_names))
         done.touch()
         assert console.wait() == 0
         assert [event["state"] for event in console.of("end")] == ["succeeded"]
@@ -80,8 +90,6 @@ def test_a_host_leaves_the_run_of_another_alone(bed: Testbed, done: Path, tmp_pa
     words = ("run", "--json", "--launcher", "torch", script, str(done))
     with Console(bed, tmp_path, *words, hosts=first) as console:
         console.see(event="log", line="rank 0 of 1")
-        with Console(bed, tmp_path / "other", "runs", "--json", hosts=other) as listing:
-            assert listing.wait() == 0
-            assert listing.events == []
+        assert list_runs(bed, other) == []
         done.touch()
         assert console.wait() == 0

@@ -21,7 +21,8 @@ class Numbers(Dataset):
     def __len__(self):
         return 1 << 20
     def __getitem__(self, index):
-        until = time.thread_time() + {{work}}
+        time.sleep({{work}} * 0.88)
+        until = time.thread_time() + {{work}} * 0.12
         while time.thread_time() < until:
             pass
         return torch.ones(8)
@@ -67,7 +68,7 @@ def test_a_rank_that_is_in_state_d_waits_for_a_disk(
 def test_the_one_worker_of_a_rank_that_waits_for_its_data_is_seen_at_work(
     standing_sessions: SessionSource, tmp_path: Path
 ) -> None:
-    with Operator(run_of(tmp_path, work=0.03, workers=1), standing_sessions) as run:
+    with Operator(run_of(tmp_path, work=0.1, workers=1), standing_sessions) as run:
         finding = run.see(RunFinding, lambda found: found.check == "run.straggler")
         assert finding.rank == 1
         told = [(each.rank, *each.workers) for each in run.of(Window) if each.workers]

@@ -46,11 +46,13 @@ def slow_storage():
 def work(local, first):
     rank, where = first + local, os.environ["MASTER_ADDR"] + ":" + os.environ["MASTER_PORT"]
     dist.init_process_group("gloo", init_method=f"tcp://{where}", rank=rank, world_size=4)
-    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+    model = torch.nn.Linear(4, 1)  # in DDP what spawn starts never ends with the lean torch
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for step in range(20):
         optimizer.zero_grad()
         model(torch.ones(8, 4)).square().mean().backward()
+        for weight in model.parameters():
+            dist.all_reduce(weight.grad)
         optimizer.step()
         time.sleep(0.05)
     if rank == 3 and sys.argv[2] == "hang":
@@ -63,10 +65,8 @@ def work(local, first):
 if __name__ == "__main__":
     launch(sys.argv[1], work)
 """
-# Where ranks end by themselves they have the whole of torch: what spawn starts never ends with the lean one and DDP.
-HEADS = {"hang": LEAN_TORCH, "end": "import torch", "raise": "import torch"}
-HANGS = (HEADS["hang"] + TRAINS).splitlines()
-LINE = HANGS.index("    time.sleep(600)  # the line that is named") + 1
+SCRIPT = LEAN_TORCH + TRAINS
+LINE = SCRIPT.splitlines().index("    time.sleep(600)  # the line that is named") + 1
 
 WAYS = [("spawn", "auto"), ("fork", "torch"), ("os.fork", "single")]
 # Ranks that hang are watched in all ways; those that raise, and of single, are in test_every_launcher.
@@ -76,7 +76,7 @@ ALL_ENDS = [WAYS[0], *(pytest.param(*way, marks=pytest.mark.campaign) for way in
 def start(bed: Testbed, folder: Path, launcher: str, way: str, what: str) -> Console:
     (folder / "starter.py").write_text(STARTER)
     script = folder / "train.py"
-    script.write_text(HEADS[what] + TRAINS)
+    script.write_text(SCRIPT)
     words = ("run", "--json", "--launcher", launcher, "--nproc", "1", "--grace", "2")
     return Console(bed, folder, *words, str(script), way, what)
 

@@ -25,7 +25,7 @@ dist.init_process_group("gloo")
 total = torch.ones(4)
 for step in range(5):
     dist.all_reduce(total)
-if dist.get_rank() == 3:
+if dist.get_rank() == 1:
     load_shard()
 dist.all_reduce(total)
 """
@@ -38,9 +38,9 @@ def test_a_rank_that_the_others_wait_for_is_named_with_host_and_line(
     script.write_text(HANGS)
     line = HANGS.splitlines().index("    time.sleep(600)  # the line that is named") + 1
     second = standing_bed.host_names[1]
-    words = ("run", "--json", "--nproc", "2", "--grace", "2", str(script))
+    words = ("run", "--json", "--nproc", "1", "--grace", "2", str(script))
     with Console(standing_bed, tmp_path, *words) as console:
-        console.see(event="log", rank=3, line="loading")
+        console.see(event="log", rank=1, line="loading")
         with Console(standing_bed, tmp_path, "why", "--json", console.run) as asked:
             assert asked.wait() == 0, asked.stderr
             (told,) = asked.events
@@ -48,6 +48,6 @@ def test_a_rank_that_the_others_wait_for_is_named_with_host_and_line(
             assert stopped.wait() == 0, stopped.stderr
         assert console.wait() == 143
     diagnosis = told["diagnosis"]
-    assert (diagnosis["ranks"], diagnosis["hosts"]) == ([3], [second]), told
+    assert (diagnosis["ranks"], diagnosis["hosts"]) == ([1], [second]), told
     assert f"hangs.py:{line}" in diagnosis["summary"], told
     assert not gone(*standing_bed.hosts)

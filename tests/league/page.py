@@ -67,9 +67,11 @@ def by_hand(rows: Sequence[Mapping[str, Any]]) -> str:
     traced = [row["verdict"]["by_hand"]["torchfrtrace"] for row in tried]
     ran = sum(each["ran"] for each in traced)
     shown = sum(bool(row["verdict"]["by_hand"]["py-spy"].get("line")) for row in tried)
+    right = sum(row["score"]["all"] for row in tried)
+    named = sum(bool(each.get("right")) for each in traced)
     words = (
-        f"### By hand\n\n{len(tried)} of the hangs were also given to other tools. `why` was right in {sum(row['score']['all'] for row in tried)}; torchfrtrace named"
-        f" the culprit in {sum(bool(each.get('right')) for each in traced)} of {ran} (the others have no flight recorder), but ends with a KeyError on Gloo's dumps: the members of the groups were added by hand."
-        f" py-spy on every rank showed the culprit's line in {shown}, and names no rank: its reader compares all stacks."
+        f"Of {len(tried)} hangs that other tools looked at, too, `why` named {right}, torchfrtrace {named} of {ran}"
+        " (the others have no flight recorder; on Gloo's dumps it ends with a KeyError, and the members of the groups were added by hand);"
+        f" py-spy on every rank showed the culprit's line in {shown}, without its rank."
     )
     return words if tried else ""

@@ -19,7 +19,7 @@ from fakes.agents import AgentNode, launch, spec_of
 from fakes.ring_writer import RingWriter
 from fakes.shims import wait_until
 
-KILLS = 20
+KILLS = 8
 PRINTING = """
 import os, sys, time
 n = 0
@@ -32,12 +32,19 @@ print("printed", n)
 """
 
 
-def pythons() -> list[str]:
-    """Return the interpreters here that a node might have."""
+def pythons() -> list[Any]:
+    """Return the interpreters here that a node might have; the oldest, ours and the newest are for each day."""
     versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    found = {str(path): path.parent.parent.name for path in versions.glob("3.*/bin/python3")}
-    others = [path for path, name in found.items() if int(name.split(".")[1]) >= 9]
-    return [sys.executable, *sorted(others)]
+    found = {int(path.parts[-3].split(".")[1]): path for path in versions.glob("3.*/bin/python3")}
+    others = sorted(minor for minor in found if minor >= 9 and minor != sys.version_info[1])
+    between = pytest.mark.campaign
+    return [
+        sys.executable,
+        *(
+            pytest.param(str(found[minor]), marks=[between] if minor in others[1:-1] else [])
+            for minor in others
+        ),
+    ]
 
 
 class Recording(threading.Thread):

@@ -117,23 +117,23 @@ def test_a_damaged_content_is_asked_for_again(node: AgentNode, bridge: Bridge) -
     assert bridge.done("sync", run="run-2")["missing"] == []
 
 
-@pytest.mark.parametrize(
-    ("op", "arguments"),
-    [
-        ("sync", {}),
-        ("sync", {"run": "run-9"}),
-        ("sync", {"run": "../x", "manifest": packed(manifest({}))}),
-        ("sync", {"run": "run-9", "manifest": packed(manifest({"../x": b"1"}))}),
-        ("sync", {"run": "run-9", "manifest": "no"}),
-        ("sync_take", {"run": "run-9", "pieces": 1, "data": packed(b"")}),
-        ("sync_take", {"run": "run-9", "pieces": [["../x", 1, 0, 1]], "data": packed(b"1")}),
-        ("sync_take", {"run": "run-9", "pieces": [[sha(b"1"), 1, 0, 2]], "data": packed(b"12")}),
-        ("sync_take", {"run": "run-9", "pieces": [[sha(b"1"), 1, 0, 1]], "data": packed(b"12")}),
-        ("sync_take", {"run": "run-9", "pieces": [[sha(b"1"), 1, -1, 1]], "data": packed(b"1")}),
-    ],
-)
-def test_what_means_nothing_is_refused(bridge: Bridge, op: str, arguments: dict[str, Any]) -> None:
-    assert bridge.refused(op, **arguments) == "bad_request"
+MEANINGLESS: list[tuple[str, dict[str, Any]]] = [
+    ("sync", {}),
+    ("sync", {"run": "run-9"}),
+    ("sync", {"run": "../x", "manifest": packed(manifest({}))}),
+    ("sync", {"run": "run-9", "manifest": packed(manifest({"../x": b"1"}))}),
+    ("sync", {"run": "run-9", "manifest": "no"}),
+    ("sync_take", {"run": "run-9", "pieces": 1, "data": packed(b"")}),
+    ("sync_take", {"run": "run-9", "pieces": [["../x", 1, 0, 1]], "data": packed(b"1")}),
+    ("sync_take", {"run": "run-9", "pieces": [[sha(b"1"), 1, 0, 2]], "data": packed(b"12")}),
+    ("sync_take", {"run": "run-9", "pieces": [[sha(b"1"), 1, 0, 1]], "data": packed(b"12")}),
+    ("sync_take", {"run": "run-9", "pieces": [[sha(b"1"), 1, -1, 1]], "data": packed(b"1")}),
+]
+
+
+def test_what_means_nothing_is_refused(bridge: Bridge) -> None:
+    for op, arguments in MEANINGLESS:
+        assert bridge.refused(op, **arguments) == "bad_request", (op, arguments)
 
 
 def test_a_run_whose_code_or_script_is_not_here_is_not_prepared(

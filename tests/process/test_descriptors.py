@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from fakes.agents import AgentNode, Bridge, launch, spec_of
+from fakes.agents import AgentNode, Bridge, launch, listener, spec_of
 from fakes.shims import RunUnderTest, wait_until
 
 HARD = 512
@@ -40,8 +40,7 @@ def test_an_agent_that_a_shim_starts_has_the_users_limit(tmp_path: Path) -> None
         bridge = node.bridge()
         launch(bridge, spec_of("a-run", ["import time; time.sleep(600)"]))
         node.kill_agent()
-        node.agent()
-        wait_until("the new agent answers", lambda: node.bridge().greeting)
+        wait_until("another agent", lambda: listener(str(node.node_dir / "agent-dev.sock")))
         launch(node.bridge(), spec_of("other-run", [TELL]))
         entries = node.bridge().entries("other-run")
         assert next(e["text"] for e in entries if e["kind"] == "log") == f"limit (128, {HARD})\n"

@@ -31,7 +31,7 @@ WRITTEN = (
     *("journal/000001.jsonl", "logs/rank-0.out", "logs/rank-0.err"),
 )
 SWEEP = int(os.environ.get("SWEEP", "0"))
-NUMBERS = range(1, SWEEP + 1) if SWEEP else (1, 3)
+NUMBERS = range(1, SWEEP + 1) if SWEEP else (1, pytest.param(3, marks=pytest.mark.campaign))
 RANK = "import os, time\nwhile not os.path.exists({done!r}): time.sleep(0.01)\nprint('well')"
 
 pytestmark = [

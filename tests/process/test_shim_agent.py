@@ -10,7 +10,7 @@ from pathlib import Path
 
 from distconsole_agent.supervisor import proctree
 from distconsole_agent.supervisor.spawning import agent_lives
-from distconsole_agent.system import unix
+from fakes.agents import listener
 from fakes.shims import RunUnderTest, gone, wait_until
 
 
@@ -33,15 +33,14 @@ def test_a_dead_agent_is_started_again_and_outlives_the_run(tmp_path: Path) -> N
         try:
             run.start()
             lock, socket = (str(node_dir / f"agent-dev.{what}") for what in ("lock", "sock"))
-            first = wait_until("an agent", lambda: agents_of(node_dir))[0]
-            wait_until("its socket", lambda: Path(socket).exists())
+            first = wait_until("an agent", lambda: listener(socket))
+            assert agents_of(node_dir) == [first]
             assert agent_lives(lock)
-            unix.connect(socket, 5).close()
             os.kill(first, signal.SIGKILL)
             wait_until("its end", lambda: gone(first))
-            second = wait_until("another agent", lambda: agents_of(node_dir))[0]
+            second = wait_until("another agent", lambda: listener(socket))
             assert second != first
-            wait_until("its lock", lambda: agent_lives(lock))
+            assert agent_lives(lock)
             stat = proctree.read_stat(second)
             assert stat is not None
             assert stat.ppid != run.shims[0].process.pid

@@ -206,7 +206,10 @@ time.sleep(600)
 
 
 @pytest.mark.torch_ranks
-@pytest.mark.parametrize("how", ["ends", "is stopped", "is killed"])
+@pytest.mark.parametrize(
+    "how",  # what a kill leaves to others to remove, a stop does too
+    ["ends", pytest.param("is stopped", marks=pytest.mark.campaign), "is killed"],
+)
 def test_torch_removes_what_ranks_shared_by_files(tmp_path: Path, how: str) -> None:
     shares = script(tmp_path, SHARES_BY_FILE)
     with RunUnderTest(tmp_path, [PY, shares, how]) as run:

@@ -36,9 +36,16 @@ def embedded(tmp_path: Path) -> Iterator[EmbeddedCluster]:
         yield cluster
 
 
+@pytest.fixture(scope="module")
+def standing_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
+    """Two nodes for all tests that leave them as they are."""
+    with EmbeddedCluster(2, folder=tmp_path_factory.mktemp("standing") / "e") as cluster:
+        yield cluster
+
+
 @pytest.fixture
-def session(embedded: EmbeddedCluster) -> Iterator[Session]:
-    with Session(Config(), embedded.cluster) as session:
+def session(standing_nodes: EmbeddedCluster) -> Iterator[Session]:
+    with Session(Config(), standing_nodes.cluster) as session:
         yield session
 
 
@@ -47,32 +54,33 @@ def test_every_host_is_connected_and_says_who_it_is(session: Session) -> None:
     assert [type(outcome) for outcome in outcomes] == [Ok, Ok]
     links = [session.link(name) for name in ("node1", "node2")]
     for link in links:
-        assert link.pushed
         assert link.hello.uid == os.getuid()
         assert link.hello.node_dir.endswith(f"{link.name}/node")
     pids = {link.hello.agent_pid for link in links}
     assert len(pids) == 2
 
 
-def test_a_second_session_finds_file_and_agent(
-    embedded: EmbeddedCluster, session: Session
-) -> None:
-    first = session.link("node1")
-    with Session(Config(), embedded.cluster) as again:
+def test_a_second_session_finds_file_and_agent(embedded: EmbeddedCluster) -> None:
+    with (
+        Session(Config(), embedded.cluster) as session,
+        Session(Config(), embedded.cluster) as again,
+    ):
+        first = session.link("node1")
+        assert first.pushed
         second = again.link("node1")
         assert not second.pushed
         assert second.hello.agent_pid == first.hello.agent_pid
 
 
 def test_a_file_damaged_while_its_agent_runs_is_brought_again(
-    embedded: EmbeddedCluster, session: Session
+    standing_nodes: EmbeddedCluster, session: Session
 ) -> None:
     pid = session.link("node1").hello.agent_pid
-    file = embedded.folder / "node1/cache/distconsole" / agent_pack().name
+    file = standing_nodes.folder / "node1/cache/distconsole" / agent_pack().name
     damaged = bytearray(agent_pack().content)
     damaged[-1000] ^= 1  # the size stays, and the agent runs on
     file.write_bytes(damaged)
-    with Session(Config(), embedded.cluster) as again:
+    with Session(Config(), standing_nodes.cluster) as again:
         link = again.link("node1")
         assert link.pushed
         assert link.hello.agent_pid == pid
@@ -81,10 +89,10 @@ def test_a_file_damaged_while_its_agent_runs_is_brought_again(
 
 
 def test_a_host_that_is_not_there_delays_and_spoils_nothing(
-    embedded: EmbeddedCluster,
+    standing_nodes: EmbeddedCluster,
 ) -> None:
-    hosts = (*embedded.cluster.hosts, Host(HostName("gone"), port=1))
-    cluster = Cluster(hosts, embedded.cluster.ssh_config)
+    hosts = (*standing_nodes.cluster.hosts, Host(HostName("gone"), port=1))
+    cluster = Cluster(hosts, standing_nodes.cluster.ssh_config)
     with Session(Config(), cluster) as session:
         gone, first, second = sorted(session.connect_all(), key=lambda outcome: outcome.host)
         assert isinstance(first, Ok)
@@ -134,24 +142,30 @@ def test_samples_stream_until_they_are_cancelled(session: Session) -> None:
     assert link.request("ping")["time_ns"] > 0
 
 
-def test_a_power_cut_ends_every_stream_and_no_other_node(
-    embedded: EmbeddedCluster, session: Session
-) -> None:
-    link, other = session.link("node1"), session.link("node2")
-    samples = link.stream("watch", interval=60)
-    embedded.power_cut("node1")
-    with pytest.raises(LinkLostError):
-        list(samples)
-    with pytest.raises(LinkLostError):
-        link.request("ping")
-    assert not link.connected
-    assert other.connected
-    with pytest.raises(NodeError):
-        link.connect()
+def test_a_power_cut_ends_every_stream_and_no_other_node(tmp_path: Path) -> None:
+    with (
+        EmbeddedCluster(2, folder=tmp_path / "e") as embedded,
+        Session(Config(), embedded.cluster) as session,
+    ):
+        links = [session.link(name) for name in ("node1", "node2")]
+        link, other = links
+        samples = link.stream("watch", interval=60)
+        embedded.power_cut("node1")
+        with pytest.raises(LinkLostError):
+            list(samples)
+        with pytest.raises(LinkLostError):
+            link.request("ping")
+        assert not link.connected
+        assert other.connected
+        with pytest.raises(NodeError):
+            link.connect()
+        pids = [each.hello.agent_pid for each in links]
+        assert lives(pids[1])
+    assert not any(map(lives, pids)), "something of the nodes is left"
 
 
-def test_a_link_of_a_closed_session_stays_closed(embedded: EmbeddedCluster) -> None:
-    with Session(Config(), embedded.cluster) as session:
+def test_a_link_of_a_closed_session_stays_closed(standing_nodes: EmbeddedCluster) -> None:
+    with Session(Config(), standing_nodes.cluster) as session:
         link = session.link("node1")
     with pytest.raises(LinkLostError):
         link.request("ping")
@@ -194,23 +208,25 @@ def test_this_machine_needs_no_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         psutil.Process(pid).kill()
 
 
-def test_an_embedded_node_is_real_ssh(embedded: EmbeddedCluster) -> None:
+def test_an_embedded_node_is_real_ssh(standing_nodes: EmbeddedCluster) -> None:
     import subprocess
 
-    command = ["ssh", "-F", str(embedded.ssh_config), "node2", "cat; echo err >&2; exit 5"]
+    command = ["ssh", "-F", str(standing_nodes.ssh_config), "node2", "cat; echo err >&2; exit 5"]
     done = subprocess.run(command, input=b"in", capture_output=True, timeout=20, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (5, b"in", b"err\n")
 
 
-def test_an_embedded_node_lets_nobody_else_in(embedded: EmbeddedCluster, tmp_path: Path) -> None:
+def test_an_embedded_node_lets_nobody_else_in(
+    standing_nodes: EmbeddedCluster, tmp_path: Path
+) -> None:
     import subprocess
 
     subprocess.run(
         ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "k"], check=True
     )
-    text = embedded.ssh_config.read_text()
+    text = standing_nodes.ssh_config.read_text()
     config = tmp_path / "config"
-    config.write_text(text.replace(str(embedded.folder / "id_ed25519"), str(tmp_path / "k")))
+    config.write_text(text.replace(str(standing_nodes.folder / "id_ed25519"), str(tmp_path / "k")))
     done = subprocess.run(
         ["ssh", "-F", str(config), "-o", "BatchMode=yes", "node1", "true"],
         capture_output=True,
@@ -219,13 +235,3 @@ def test_an_embedded_node_lets_nobody_else_in(embedded: EmbeddedCluster, tmp_pat
     )
     assert done.returncode == 255
     assert b"Permission denied (publickey)" in done.stderr
-
-
-def test_nothing_of_an_embedded_cluster_is_left(tmp_path: Path) -> None:
-    with (
-        EmbeddedCluster(2, folder=tmp_path / "e") as cluster,
-        Session(Config(), cluster.cluster) as session,
-    ):
-        pids = [session.link(name).hello.agent_pid for name in cluster.hosts]
-        assert all(psutil.pid_exists(pid) for pid in pids)
-    assert not any(lives(pid) for pid in pids)

@@ -6,7 +6,8 @@ A file has
 * ``needs``: marks of pytest beside ``testbed``, such as ``torch_ranks``;
 * ``alone``: it reaches no host, and needs no bed;
 * ``files``: path and text of each file in the folder where the command is typed; one that begins with ``#!``
-  and whose name says nothing may be executed. The hosts see the folder under the same path;
+  and whose name says nothing may be executed. The hosts see the folder under the same path, and in it a module
+  ``lean_torch``, which a script imports before torch where what it leaves out does not matter;
 * ``home``: the same in the person's home; ``ssh_config`` stands in ``.ssh/config`` before what the bed says of its hosts;
 * ``nodes``: by host (``all``: each) the files of its home there; ``prepare`` and ``on_nodes``: lines of bash that are
   run before, in the folder and in each node's home;
@@ -25,12 +26,16 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
 import yaml
 
+from suite.forked_console import forked_console
+from suite.lean_torch import LEAN_TORCH
+from suite.remains import names as names_in
 from testbed import HOME, Testbed
 
 CASES = {
@@ -38,7 +43,6 @@ CASES = {
     for path in Path(__file__).parent.glob("*.yaml")
 }
 LONGEST = 120.0
-TYPED = 'distconsole() { "{python}" -m distconsole "$@"; }; '
 
 
 class Heard:
@@ -73,7 +77,7 @@ def lay_out(folder: Path, files: dict[str, str]) -> None:
 def prepare(
     case: dict[str, Any], bed: Testbed | None, folder: Path, home: Path, fill: Any
 ) -> None:
-    lay_out(folder, case.get("files", {}))
+    lay_out(folder, {"lean_torch.py": LEAN_TORCH, **case.get("files", {})})
     lay_out(home, {name: fill(text) for name, text in case.get("home", {}).items()})
     if bed is not None:
         config = f"{fill(case.get('ssh_config', ''))}\nMatch all\n{bed.ssh_config.read_text()}"
@@ -96,23 +100,35 @@ def names(*, alone: bool) -> list[Any]:
     ]
 
 
+@pytest.fixture(scope="module")
+def distconsole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with forked_console(tmp_path_factory.mktemp("c")) as defined:
+        yield defined
+
+
 @pytest.mark.parametrize("name", names(alone=False))
 @pytest.mark.testbed
-def test_a_stranger_is_helped(name: str, bed: Testbed, tmp_path: Path, home: Path) -> None:
-    try_case(name, bed, tmp_path, home)
+def test_a_stranger_is_helped(
+    name: str, distconsole: str, standing_bed: Testbed, tmp_path: Path, home: Path
+) -> None:
+    try_case(name, distconsole, standing_bed, tmp_path, home)
+    runs = [host.path(f"/tmp/distconsole-{os.geteuid()}/runs") for host in standing_bed.hosts]
+    if CASES[name].keys() & {"nodes", "on_nodes"} or any(names_in(folder) for folder in runs):
+        standing_bed.reset()
 
 
 @pytest.mark.parametrize("name", names(alone=True))
 def test_a_stranger_is_answered_before_any_host_is_asked(
     name: str, tmp_path: Path, home: Path
 ) -> None:
-    try_case(name, None, tmp_path, home)
+    distconsole = f'distconsole() {{ {sys.executable} -m distconsole "$@"; }}; '
+    try_case(name, distconsole, None, tmp_path, home)
 
 
-def try_case(name: str, bed: Testbed | None, tmp_path: Path, home: Path) -> None:
+def try_case(name: str, distconsole: str, bed: Testbed | None, tmp_path: Path, home: Path) -> None:
     case, folder = CASES[name], tmp_path / "job"
     folder.mkdir()
-    places = {"folder": folder, "python": sys.executable}
+    places = {"folder": folder}
     if bed is not None:
         places |= {"key": bed.identity} | {host.name: host.address for host in bed.hosts}
 
@@ -124,7 +140,7 @@ def try_case(name: str, bed: Testbed | None, tmp_path: Path, home: Path) -> None
     prepare(case, bed, folder, home, fill)
     heard = Heard([fill(each) for each in case.get("said", [])])
     process = subprocess.Popen(
-        ["bash", "-c", fill(TYPED + case["typed"])],
+        ["bash", "-c", distconsole + fill(case["typed"])],
         cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

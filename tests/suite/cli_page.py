@@ -5,18 +5,31 @@ from __future__ import annotations
 import os
 import re
 import textwrap
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
 
 from distconsole.checks.engine.catalogue import catalogue_tables
+from distconsole.expression.fields import Fields
 from distconsole.grammar.verbs import VERBS, parse_args
 from distconsole.model import requests as ask
+from distconsole.runs.conditions.check_fields import CHECK_FIELDS
+from distconsole.runs.conditions.load_fields import LOAD_FIELDS
+from distconsole.runs.conditions.rank_fields import RANK_FIELDS
+from distconsole.runs.conditions.summary_fields import summary_fields
+from distconsole.tui.prompt.keys import FIRST_KEYS, KEYS, REPLAY_KEYS, VIEWS, Key
+from distconsole.tui.views.help import PARTS_WITH_KEYS, part_keys
 from suite.pages import REPOSITORY, put_between_marks
 
 PAGE = REPOSITORY / "docs" / "reference" / "cli.md"
 CHECKS_PAGE = PAGE.with_name("checks.md")
+KEYS_PAGE = PAGE.with_name("keys.md")
+CONDITIONS_PAGE = PAGE.with_name("expressions.md")
+CONDITIONS = (RANK_FIELDS, CHECK_FIELDS, LOAD_FIELDS, summary_fields())
 WIDTH = "80"
 HEAD = """# Command line
 
-What `--help` prints, made of the grammar by `make pages`. What an earlier verb explains in the same words is only named here, under "As above".
+The `--help` of each verb, by `make pages`. "As above" names the options that an earlier verb explains in the same words.
 Options of hosts stand before or behind the verb. Every option is a key of [distconsole.toml](configuration.md).
 [Exit codes](json-events.md#exit-codes), [environment](configuration.md#environment-variables).
 """
@@ -36,6 +49,8 @@ def _help(explained: set[str], *verb: str) -> str:
     assert isinstance(shown, ask.ShowHelp)
     kept, named = [], []
     for section in shown.text.rstrip().split("\n\n"):
+        if section.startswith("Exit codes:"):
+            continue
         title, *rows = re.split(r"\n  (?=[-\d]|N  )", section)
         new = [row for row in rows if " ".join(row.split()) not in explained]
         if new or not rows:
@@ -51,7 +66,43 @@ def _help(explained: set[str], *verb: str) -> str:
     return "```text\n" + "\n\n".join(kept) + "\n```\n"
 
 
+def tables() -> Iterator[tuple[Path, str, str]]:
+    """Yield a page, the name of the marks around a table there, and the table."""
+    yield CHECKS_PAGE, "checks", catalogue_tables()
+    for name, keys in (("keys", KEYS), ("first", FIRST_KEYS), ("moving", REPLAY_KEYS)):
+        yield KEYS_PAGE, name, _table("| key | | types | works |", map(_key_row, keys))
+    parts = (
+        f"| {title} | {'; '.join(f'{keys}: {does}' for keys, does in part_keys(part))} |"
+        for title, part in PARTS_WITH_KEYS
+    )
+    yield KEYS_PAGE, "parts", _table("| in | keys |", parts)
+    for fields in CONDITIONS:
+        yield CONDITIONS_PAGE, fields.of.replace(" ", "-"), _conditions_table(fields)
+
+
+def _table(head: str, rows: Iterable[str]) -> str:
+    return "\n".join([head, "|---" * (head.count("|") - 1) + "|", *rows])
+
+
+def _key_row(key: Key) -> str:
+    place = "any view" if key.views == VIEWS else ", ".join(key.views)
+    works = f"inside {place}" if key.inside else place if key.only else "anywhere"
+    line = f"`{key.line.strip()}`" if key.line else "(opens it)"
+    return f"| `{key.shown}` | {key.does} | {line}{' …' if key.asks else ''} | {works} |"
+
+
+def _conditions_table(fields: Fields[Any]) -> str:
+    return _table(
+        "| field | is a | meaning |",
+        (
+            f"| `{each.name}` | {', '.join(filter(None, (each.kind.value, each.bare or each.unit)))} | {each.about} |"
+            for each in fields
+        ),
+    )
+
+
 if __name__ == "__main__":
     os.environ["COLUMNS"] = WIDTH
     PAGE.write_text(cli_page())
-    put_between_marks(CHECKS_PAGE, "checks", catalogue_tables())
+    for page, name, text in tables():
+        put_between_marks(page, name, text)

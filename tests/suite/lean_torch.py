@@ -49,7 +49,7 @@ compiler.utils = compiler.trace_rules = compiler
 compiler.get_optimize_ddp_mode = lambda: "ddp_optimizer"
 """
 LEAN_TORCH = LEAN_SITE + "import torch\n"
-"""The head of a script; the ranks of torch's launcher in ``test_every_launcher`` have the whole of torch."""
+"""The head of a script; ranks with the whole of torch are in ``test_run_demo`` and ``tests/hook``."""
 
 
 def lean_torch(folder: Path) -> dict[str, str]:

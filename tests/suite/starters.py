@@ -151,9 +151,8 @@ import os, subprocess, time
 e = os.environ
 rank = int(e.get("RANK") or e.get("HOROVOD_RANK") or e["NODE_RANK"])
 subprocess.Popen(["setsid", "sleep", "4321"])
-while True:
-    print(f"{rank}: 3", flush=True)
-    time.sleep(1)
+print(f"{rank}: 3", flush=True)
+time.sleep(600)
 """
 """Ranks that only live: many such runs fit on one machine."""
 
@@ -184,7 +183,8 @@ MAIN = '\nif __name__ == "__main__":  # Python 3.14 starts workers by forkserver
 ENV = LEAN_TORCH + GLOO + MAIN
 
 DDP = (
-    GLOO
+    LEAN_TORCH
+    + GLOO
     + """
 def wrap(model):
     model = torch.nn.parallel.DistributedDataParallel(model)
@@ -192,11 +192,13 @@ def wrap(model):
 """
     + MAIN
 )
-"""One launcher's ranks are wrapped as most are, and have the whole of torch."""
+"""One launcher's ranks are wrapped as most are."""
 
 SPAWN = (
     LEAN_TORCH
-    + GLOO
+    + GLOO.replace(
+        "num_workers=1", "num_workers=0"
+    )  # which a spawned rank spawns, with a torch each
     + """
 import torch.multiprocessing as mp
 

@@ -18,8 +18,6 @@ from pathlib import Path
 
 PROGRAM = """\
 import atexit, json, os, runpy, sys, threading
-import torch
-torch.optim.SGD([torch.zeros(1)], lr=0.1)  # which imports the compiler
 job = None
 for line in sys.stdin:
     children = []
@@ -57,6 +55,12 @@ if job is not None:
 """
 
 
+WHOLE_TORCH = """
+import torch
+torch.optim.SGD([torch.zeros(1)], lr=0.1)  # which imports the compiler
+"""
+
+
 @dataclass(frozen=True)
 class Script:
     """One process to be: what it runs, what its environment has more, and where its output goes."""
@@ -70,11 +74,11 @@ class Script:
 
 
 class Warm:
-    """The interpreter; ``environment`` is what all its scripts have."""
+    """The interpreter; ``environment`` and what ``head`` imports is what all its scripts have."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], head: str = WHOLE_TORCH) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM],
+            [sys.executable, "-c", head + PROGRAM],
             env=dict(environment),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import socket
@@ -14,7 +15,11 @@ from typing import Any
 
 import pytest
 
+from suite.lean_torch import LEAN_TORCH
 from suite.warm import Script, Warm
+
+if importlib.util.find_spec("torch"):
+    exec(LEAN_TORCH, {})  # noqa: S102  # before the tests import it
 
 SCRIPTS = Path(__file__).parent / "scripts"
 LIMIT_SECONDS = 150
@@ -61,7 +66,7 @@ class Starter:
 
     def ended(self, script: Path, world_size: int, *words: str) -> list[Ended]:
         """Return how the ranks ended, each in an interpreter of its own, whose end is its own too."""
-        command = [sys.executable, str(script), *words]
+        command = [sys.executable, self._lean(script), *words]
         return self.together([(command, place) for place in self._meeting(world_size)])
 
     def _meeting(self, world_size: int) -> list[dict[str, str]]:
@@ -72,10 +77,19 @@ class Starter:
             {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(world_size)
         ]
 
-    def launched(self, launcher: Sequence[str], world_size: int, *words: str) -> list[Any]:
-        """Return what the ranks said that ``launcher`` started from ``words``."""
-        (ended,) = self.together([([*launcher, sys.executable, *words], {})])
+    def launched(
+        self, launcher: Sequence[str], script: Path, world_size: int, *words: str
+    ) -> list[Any]:
+        """Return what the ranks of ``script`` said that ``launcher`` started."""
+        command = [*launcher, sys.executable, self._lean(script), *words]
+        (ended,) = self.together([(command, {})])
         return self.answers([ended] * world_size)
+
+    def _lean(self, script: Path) -> str:
+        """Return a copy of the script that imports less of torch."""
+        copy = self.folder / script.name
+        copy.write_text(LEAN_TORCH + script.read_text())
+        return str(copy)
 
     def together(self, commands: Sequence[tuple[Sequence[str], Mapping[str, str]]]) -> list[Ended]:
         started = [
@@ -116,7 +130,7 @@ class Starter:
 @pytest.fixture(scope="session")
 def warm_ranks() -> Iterator[Warm]:
     """One interpreter with torch for all ranks that need no start of their own."""
-    made = Warm({**os.environ, **PEACEFUL})
+    made = Warm({**os.environ, **PEACEFUL}, LEAN_TORCH)
     yield made
     made.close()
 
@@ -131,11 +145,7 @@ def scripts() -> Path:
     return SCRIPTS
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
     """Compute in one thread: several that share a busy core wait for each other."""
-    torch = pytest.importorskip("torch")
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    pytest.importorskip("torch").set_num_threads(1)

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from suite.lean_torch import LEAN_TORCH
 from testbed import Testbed
 from testbed.slurm import SLURM_ENVIRONMENT, Slurm
 
 pytestmark = [pytest.mark.testbed, pytest.mark.slurm, pytest.mark.torch_ranks]
 
-SCRIPT = """
+SCRIPT = f"""{LEAN_TORCH}
 import os, socket, sys
 from distconsole_training import reduce_sum, setup
 

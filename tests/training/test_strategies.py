@@ -77,6 +77,7 @@ def test_single_is_the_loop_that_one_writes_by_hand(training: ModuleType) -> Non
     assert found["weights"] == by_hand(training, clip=0.5)
 
 
+@pytest.mark.usefixtures("warm_ranks")  # whose worker has ``alone``
 def test_accumulating_is_the_same_step_in_parts(alone: list[dict[str, Any]]) -> None:
     with_clip = SETTINGS[1]["clip"]
     assert with_clip
@@ -122,8 +123,8 @@ def test_horovod_learns_what_one_process_learns_and_so_does_ddp_under_it(
     starter: Starter, scripts: Path, alone: list[dict[str, Any]]
 ) -> None:
     horovodrun = ("horovodrun", "--gloo", "-np", "2", "-H", "localhost:2")
-    words = (str(scripts / "training.py"), "auto=horovod,ddp", json.dumps(settings()))
-    said = starter.launched(horovodrun, 2, *words)
+    words = ("auto=horovod,ddp", json.dumps(settings()))
+    said = starter.launched(horovodrun, scripts / "training.py", 2, *words)
     assert [one["auto"] for one in said] == [[rank, 2, "horovod", "horovod"] for rank in range(2)]
     judged(said, ["horovod", "ddp"], alone)
 
@@ -135,8 +136,8 @@ def test_mpirun_starts_both_and_nobody_says_where_to_meet(
     starter: Starter, scripts: Path, alone: list[dict[str, Any]]
 ) -> None:
     mpirun = ("mpirun", "-n", "2", "--oversubscribe", "--bind-to", "none")
-    words = (str(scripts / "training.py"), "auto=ddp;horovod=horovod", json.dumps(settings()[:2]))
-    said = starter.launched(mpirun, 2, *words)
+    words = ("auto=ddp;horovod=horovod", json.dumps(settings()[:2]))
+    said = starter.launched(mpirun, scripts / "training.py", 2, *words)
     assert [one["auto"] for one in said] == [[rank, 2, "gloo", "open-mpi"] for rank in range(2)]
     assert [one["horovod"][2:] for one in said] == [["horovod", "open-mpi"]] * 2
     judged(said, ["ddp", "horovod"], alone, settings()[:2])

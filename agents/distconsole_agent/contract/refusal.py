@@ -5,8 +5,8 @@ from __future__ import annotations
 from distconsole_agent.contract.protocol import ErrorCode
 
 
-class Refusal(Exception):  # noqa: N818 - an answer, mostly without an error
-    """A request that is not done; ``code`` is one of ``protocol.ErrorCode``."""
+class Refusal(Exception):  # noqa: N818 - sent as an answer
+    """A request that the agent refuses; ``code`` is one of ``protocol.ErrorCode``."""
 
     def __init__(self, code: str, message: str, hint: str = "") -> None:
         super().__init__(message)

@@ -28,22 +28,22 @@ ABORTED = 6
 """SIGABRT."""
 
 LOST = "lost"
-"""The state of a run in the eyes of a node that has lost the others, which may go on without it."""
+"""The state of a run on a node that has lost the others, which may go on without it."""
 
 SHIM_GONE = "its shim is gone"
-"""Why a node is lost whose host answers."""
+"""Why a node is lost though its host answers."""
 
 MAX_ERROR_CHARS = 1000
 MAX_TRACEBACK_CHARS = 8000
 
 BY_ENGINE = ", perhaps by mpirun"
-"""Said of a rank below mpirun that died of a SIGTERM which no shim sent."""
+"""Appended to the error of a rank below mpirun that died of a SIGTERM that no shim sent."""
 
 ENDED_EARLY = "mpirun ended, and rank"
 """First words of the failure of an mpirun that exits with 0 before its ranks: Open MPI 5 does so when it loses a daemon."""
 
 NODE_LOST = ", after a node was lost"
-"""Said of a rank that was ended because its round of an elastic job went over a node that is gone."""
+"""Appended to the error of a rank that was ended with its round of an elastic job, after a node was lost."""
 
 _CONSEQUENCE = re.compile(
     r"connection (was )?(reset|closed|refused|aborted)|closed by peer|broken pipe"
@@ -96,7 +96,7 @@ class Failure(NamedTuple):
 
 
 class StopRequest(NamedTuple):
-    """Somebody asked for the end; ``reason`` is ``user``, ``sigint`` or ``sigterm``."""
+    """A request to end the run; ``reason`` is ``user``, ``sigint`` or ``sigterm``."""
 
     node: int
     t_ns: int

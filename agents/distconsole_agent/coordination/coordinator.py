@@ -1,4 +1,4 @@
-"""The run's centre, in the shim of node 0: hears of failures, has all nodes stop, gives the verdict.
+"""Collects the failures of a run, stops its nodes and gives the verdict; in the shim of node 0.
 
 It listens on the training address for the life of the run, for shims that know the run's secret.
 """
@@ -40,8 +40,7 @@ from distconsole_agent.system import steady
 from distconsole_agent.system.loop import Loop, Timer
 
 OF_ATTEMPT = ("failed", "idle", "command_ended", "ended")
-"""Messages about the attempt in which they were sent, and nothing after it; a ``final`` one
-is about the run."""
+"""Messages that count only in the attempt in which they were sent; a ``final`` one is about the run."""
 
 
 class Coordinator:
@@ -107,7 +106,7 @@ class Coordinator:
         return {host: link.longest_quiet for host, link in links if link and link.linked}
 
     def begin(self) -> None:
-        """Take that the ranks start: from then on a node that is not there is missed."""
+        """Note that the ranks start: from now on a node without a connection may be lost."""
         self._begun = True
         self._restarts.begin()
         for node in self._nodes:
@@ -118,7 +117,7 @@ class Coordinator:
                 node.conversation.unlinked_since = self._loop.clock() + self._times.silent
 
     def failed(self, failure: Failure) -> None:
-        """Take that a rank failed by itself, in the attempt that goes on."""
+        """Note that a rank failed by itself in the present attempt, and stop the others."""
         self._restarts.failed()
         self._failures.append(failure)
         self._stop_all(blame.FAILURE, self._spec.failure_grace, but=failure.node)
@@ -126,14 +125,14 @@ class Coordinator:
             self._conclude()
 
     def stopping(self, stop: StopRequest, grace_seconds: float) -> None:
-        """Take that a node was asked to stop, or to stop faster."""
+        """Note that a node was asked to stop, or to stop faster, and stop the others."""
         self._stops.append(stop)
         self._stop_all(stop.reason, grace_seconds, but=stop.node)
         if self._pause is not None:
             self._conclude()
 
     def ended(self) -> None:
-        """Take that nothing of the attempt is left on this node."""
+        """Note that nothing of the attempt is left on this node."""
         self._ended(0)
 
     def command(self, node: int, name: str, command: str) -> None:
@@ -143,7 +142,7 @@ class Coordinator:
             conversation.post({"op": "command", "name": name, "command": command})
 
     def give_up(self, failures: Sequence[Failure]) -> None:
-        """End a run that cannot go on after failures, or losses of nodes, that it was to outlive."""
+        """End a run that was to outlive failures or losses of nodes, and cannot."""
         self._restarts.failed()
         self._failures.extend(failures)
         if not failures:
@@ -183,7 +182,7 @@ class Coordinator:
 
         def read() -> None:
             conversation.read()
-            self._part()
+            self._finish()
 
         wire.hand_to(read)
         conversation.attach(LinkSession(wire, proof.key("server"), proof.key("client")))
@@ -277,10 +276,10 @@ class Coordinator:
         for index, seconds in missed.items():
             if seconds is not None and seconds > self._times.give_up:
                 self._lose(index)
-        self._part()
+        self._finish()
 
     def _shim_gone(self, index: int, why: str) -> None:
-        """Take a node's agent at its word that the node's shim is gone."""
+        """Count a node as lost: its agent reports that its shim is gone."""
         node = self._nodes[index]
         if node.conversation is not None:
             node.conversation.cut()
@@ -318,7 +317,7 @@ class Coordinator:
 
     def _conclude(self, complete: bool = True) -> None:
         if self._verdict is not None:
-            self._part()
+            self._finish()
             return
         if complete and not all(node.ended or node.lost for node in self._nodes):
             return
@@ -329,7 +328,7 @@ class Coordinator:
         )
         verdict = blame.determine_verdict(evidence, self._spec.nodes)
         if not self._restarts_after(verdict, complete=complete):
-            self._give(verdict)
+            self._give_verdict(verdict)
 
     # Another attempt
 
@@ -372,23 +371,23 @@ class Coordinator:
 
     # The verdict
 
-    def _give(self, verdict: RunVerdict) -> None:
+    def _give_verdict(self, verdict: RunVerdict) -> None:
         self._cancel_timers()
         self._verdict = verdict
         self._farewell_at = self._loop.clock() + self._times.farewell
         for node in self._nodes:
             node.post({"op": "verdict", **records.write(self._verdict)})
         self._events.verdict(self._verdict)
-        self._timers.append(self._loop.call_later(self._times.farewell, self._part))
-        self._part()
+        self._timers.append(self._loop.call_later(self._times.farewell, self._finish))
+        self._finish()
 
     def _cancel_timers(self) -> None:
-        """Let nothing of the attempt that is over happen later."""
+        """Cancel all timers of the attempt that is over."""
         for timer in (*self._timers, *([self._pause] if self._pause is not None else [])):
             timer.cancel()
         self._timers, self._pause = [], None
 
-    def _part(self) -> None:
+    def _finish(self) -> None:
         """Finish once every node has the verdict, or has had its time to take it."""
         if self._verdict is None or not self._nodes[0].ended or self._farewell_at is None:
             return

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 LOOK_SECONDS = 0.1
-"""Between two looks at first. A rank needs longer than that from its start until it can meet others."""
+"""Seconds between the first looks; a rank takes longer from its start to the rendezvous."""
 
 LOOK_SHARE = 0.01
+"""Share of the time since the start that a pause may take: a script that never meets is watched ever more rarely."""
 LONGEST_LOOK_SECONDS = 5.0
-"""A script that does not meet for long, or never, is looked at ever more rarely."""
 
 
 class HeldPort:
@@ -55,7 +55,7 @@ class HeldPort:
 
 
 TRIES = 20
-"""For adjacent ports: the second may be taken."""
+"""Tries to find adjacent free ports."""
 
 Rendezvous = Union[HeldPort, "KeyValueStore"]
 
@@ -166,8 +166,8 @@ class PortWatch:
         """Look for the last time, and report a foreign listener: a rank may have failed because of it."""
         if self._timer is not None and self._ports:
             self._timer.cancel()
-            if told := self.look():
-                self._note(notes.port_stranger(told))
+            if stranger := self.look():
+                self._note(notes.port_stranger(stranger))
         self._ports.clear()
 
     def _wait(self) -> None:
@@ -177,9 +177,9 @@ class PortWatch:
             self._timer = self._loop.call_later(pause, self._look_again)
 
     def _look_again(self) -> None:
-        if told := self.look():
+        if stranger := self.look():
             self._ports.clear()
-            self._refuse(told)
+            self._refuse(stranger)
         self._wait()
 
 

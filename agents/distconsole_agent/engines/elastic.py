@@ -33,7 +33,7 @@ GLOBAL_SCOPE, NAME_PREFIX = b"global", b"rank_"
 (http_store.cc of Horovod, rendezvous/context.cc of Gloo)."""
 
 MEET_SECONDS = 600.0
-"""How long ranks may take to be all there; Horovod's own HOROVOD_ELASTIC_TIMEOUT."""
+"""Seconds in which all ranks must arrive; Horovod's own HOROVOD_ELASTIC_TIMEOUT."""
 
 PATIENCE_SECONDS = 3.0
 """Seconds after which a rank that has not noticed a failure is in a collective with the failed one."""
@@ -87,7 +87,7 @@ class Elastic:
         self._asked = 0
         self._rounds = 0
         self._size = 0
-        self._told = 0
+        self._reported_round = 0
         self._broken = False
         self._there: tuple[set[bytes], set[bytes]] = (set(), set())
         """Keys of the ranks that have published their address, and their host's name."""
@@ -129,7 +129,7 @@ class Elastic:
                 self._end("a rank ended before all had met")
 
     def failed(self, failure: Failure) -> None:
-        """Take that a rank failed by itself; the driver decides on the run."""
+        """Note that a rank failed by itself; the driver decides on the run."""
         ranks = self._spec.nodes[failure.node].ranks
         if failure.rank in ranks:
             self._failures[Slot(failure.node, ranks.index(failure.rank))] = failure
@@ -142,7 +142,7 @@ class Elastic:
                 self.ended(slot, 1)
 
     def asked(self, request: StoreRequest, reply: Reply) -> bool:
-        """Take the question of a rank for its place, of all that is asked of the store."""
+        """Take over the requests of ranks for their place; leave others to the store."""
         if request.scope != b"rank_and_size":
             return False
         slot, found = None, _ASKED.match(request.key)
@@ -168,7 +168,7 @@ class Elastic:
         return len(self._there[request.key.startswith(NAME_PREFIX)]) < self._size
 
     def kept(self, request: StoreRequest) -> None:
-        """Take that the store has kept a value, for which all may be waiting."""
+        """Note a stored value, and release the ranks if it is the last one they wait for."""
         if request.scope == GLOBAL_SCOPE:
             there = self._there[request.key.startswith(NAME_PREFIX)]
             there.add(request.key)
@@ -280,7 +280,7 @@ class Elastic:
         self._events.note(notes.info("run.world_size", summary, hint))
 
     def _outlived(self, slot: Slot) -> None:
-        """Report why a rank died whose end is not that of the run; a lost node is reported already."""
+        """Report the failure of a rank that the run outlives; a lost node is reported already."""
         self._loop.call_later(PATIENCE_SECONDS, partial(self._tell_awaited, self._rounds))
         failure = self._failures.get(slot)
         if failure is None:
@@ -295,9 +295,9 @@ class Elastic:
     def _tell_awaited(self, number: int) -> None:
         """Report the ranks that Horovod waits for before it goes on, once a round."""
         awaited = self.running - {slot for slot, _ in self._asks.values()}
-        if number != self._rounds or number == self._told or self.is_over or not awaited:
+        if number != self._rounds or number == self._reported_round or self.is_over or not awaited:
             return
-        self._told = number
+        self._reported_round = number
         nodes = self._spec.nodes
         ranks = [nodes[slot.node].ranks[slot.local_rank] for slot in sorted(awaited)]
         named = ", ".join(map(str, ranks[:MAX_RANKS_NAMED]))

@@ -46,7 +46,7 @@ class ElasticShim(Shim):
         self._given_up: set[RankProcess] = set()
         self._driver: RankProcess | None = None
         self._places: Places | None = None
-        events = ElasticEvents(self._ask, self._ask, self._note, self._told_over)
+        events = ElasticEvents(self._ask, self._ask, self._note, self._driver_finished)
         self._elastic = Elastic(self._loop, self._spec, events)
 
     def close(self) -> None:
@@ -128,13 +128,14 @@ class ElasticShim(Shim):
     # Requests of Horovod's driver, on node 0
 
     def _ask(self, slot: Slot, env: dict[str, str] | None = None) -> None:
+        """Have the slot's node start a rank with ``env``, or end it without."""
         if slot.node == 0:
             self._start_or_end(slot.local_rank, env)
         elif self._coordinator is not None:
             self._coordinator.command(slot.node, str(slot.local_rank), json.dumps(env))
 
-    def _told_over(self, why: str, failures: list[blame.Failure]) -> None:
-        """End the remaining ranks: after a success Horovod has no more use for them."""
+    def _driver_finished(self, why: str, failures: list[blame.Failure]) -> None:
+        """End the remaining ranks after a success; else fail the run."""
         assert self._coordinator is not None
         if not why:
             for slot in sorted(self._elastic.running):
@@ -204,7 +205,7 @@ class ElasticShim(Shim):
     def _driver_exited(self, driver: RankProcess) -> None:
         ended = driver.ended
         assert ended is not None
-        self._elastic.read()  # its last words
+        self._elastic.read()  # the messages before its end
         if self._elastic.is_over or self._teardown.begun:
             return
         words = describe_exit(ended.exit_code, ended.signal, None)

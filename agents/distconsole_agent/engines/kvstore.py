@@ -31,7 +31,7 @@ _LENGTH = re.compile(rb"^content-length:[ \t]*(\d{1,12})[ \t]*$", re.IGNORECASE 
 
 
 class Room(NamedTuple):
-    """How much is kept: bytes of one value, bytes of all of them, and how many there may be."""
+    """Bounds of the store: bytes of one value, bytes of all values, number of keys."""
 
     value_bytes: int
     total_bytes: int
@@ -52,11 +52,11 @@ class KeyValueStore:
     """Listens on ``address``, on a free port.
 
     Args:
-        admits: Answers, at once or later, if a connection is of the run; until then it is not read.
-        refused: Called once for each address that made a connection of another origin.
+        admits: Calls back, at once or later, with True if a connection is of the run; until then it is not read.
+        refused: Called once for each address whose connections are refused.
 
     Attributes:
-        asks: Takes over a GET, to answer at some time; returns False if it did not.
+        asks: Takes over a GET and replies later; returns False to leave it to the store.
         holds: Returns True if the answer to this GET has to wait, until ``release``.
         kept: Called after each PUT.
 
@@ -112,7 +112,7 @@ class KeyValueStore:
 
     def _enter(self, sock: socket.socket) -> None:
         try:
-            # Of IPv6 these have two more fields.
+            # IPv6 adds flow and scope to both.
             ends = Ends(sock.getpeername()[:2], sock.getsockname()[:2])
         except OSError:  # gone already
             sock.close()
@@ -181,7 +181,7 @@ class StoreRequest(NamedTuple):
 
 
 class _Connection:
-    """One request and its answer; ``waits``: True if the answer depends on another request."""
+    """One request and its answer; ``waits``: True while the answer is outstanding."""
 
     def __init__(
         self,

@@ -100,7 +100,7 @@ MAX_COMMANDS = 16
 
 
 class MpiRanks:
-    """The ranks of this node, as they report themselves; ``spec`` is the run as it is for one of them."""
+    """The ranks of this node, as they report themselves; ``spec``: the run, for the processes below mpirun."""
 
     def __init__(
         self,
@@ -202,6 +202,7 @@ class MpiRanks:
         return Failure(self.spec.node_index, rank, process.pid, ended.t_ns, *how)
 
     def _aborting(self, process: RankProcess) -> Failure | None:
+        """Return the failure of a rank that printed that it called MPI_Abort, and has not reported its end."""
         assert process.ended is not None
         for rank in self.alive:
             told = read_tail(rank.command.stderr_path, rank.stderr_from)
@@ -347,7 +348,7 @@ class MpiShim(Shim):
         return found
 
     def _look_for_raised(self) -> None:
-        """Take a rank that raised and does not end for one that failed."""
+        """Count a rank as failed if it raised and does not end."""
         places = self._engine.places
         if self._teardown.begun or places is None:
             return
@@ -365,7 +366,7 @@ class MpiShim(Shim):
                 return
 
     def _look_for_cut(self) -> None:
-        """Report that the hosts lost each other while the ranks met, if Open MPI has failed to connect ranks then."""
+        """Report lost connections of Open MPI if hosts were silent while the ranks met."""
         assert self._coordinator is not None
         if self._teardown.begun:
             return
@@ -381,10 +382,12 @@ class MpiShim(Shim):
         seconds = max(WAITING_SECONDS, *quiet.values())
         again = self._restart < self._spec.max_restarts
         if again:
-            self._cut_look = self._loop.call_later(seconds, partial(self._begin_anew, quiet))
+            self._cut_look = self._loop.call_later(
+                seconds, partial(self._blame_unconnected, quiet)
+            )
         self._note(notes.connection_lost(quiet, seconds if again else 0.0))
 
-    def _begin_anew(self, quiet: dict[str, float]) -> None:
+    def _blame_unconnected(self, quiet: dict[str, float]) -> None:
         if not self._teardown.begun and self._all_meet():
             assert self._coordinator is not None
             told = f"Open MPI failed to connect ranks as {notes.not_heard_of(quiet)}"
@@ -397,7 +400,7 @@ class MpiShim(Shim):
         return places is not None and all_meet(places.rings, self._restart + 1)
 
     def _judge(self, rank: RankProcess, stopped_ns: int | None) -> None:
-        """Wait with a rank that died of SIGTERM: if another calls MPI_Abort, mpirun ends the others."""
+        """Delay the judgement of a rank that died of SIGTERM: mpirun sends it after another rank's MPI_Abort."""
         assert rank.ended is not None
         if stopped_ns is None and rank.ended.signal == signal.SIGTERM:
             judge = partial(super()._judge, rank, None)
@@ -411,7 +414,7 @@ class MpiShim(Shim):
         super()._fail(failure)
 
     def _tell_started(self, rank: RankProcess) -> None:
-        """Say nothing: mpirun and its daemons are no ranks."""
+        """Report no start: mpirun and its daemons are no ranks."""
 
     def _settled(self, rank: RankProcess) -> None:
         if rank.spawn_failure is not None:

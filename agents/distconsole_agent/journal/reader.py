@@ -56,7 +56,7 @@ class JournalState:
         packed: The segment is compressed, and so complete.
         begins_after: Number of the last entry of the segment before it.
         last_seq, ended, mark, journal_id: As those of ``Journal``.
-        kept: Writer before it -> the last of its entries that this journal has.
+        kept: Id of an earlier writer -> its last entry in this journal.
         lost_bytes: Bytes from the first damaged line on.
     """
 
@@ -101,8 +101,8 @@ class JournalState:
 def read_state(folder: str) -> JournalState:
     """Return the state of a journal's files up to the first damage.
 
-    A compressed segment was synced before the plain one was removed. Those after it may lack their
-    ends each, so they are read in their order. Raises OSError when they cannot be read.
+    A compressed segment is whole: it was synced before its plain file was removed. Each later one may
+    lack its end, so they are read in order. Raises OSError when they cannot be read.
     """
     numbers = segments(folder)
     packed = [number for number in numbers if os.path.exists(gzip_path(folder, number))]
@@ -183,7 +183,7 @@ class JournalError(Exception):
 
 
 class Reader:
-    """Reads entries after a number, in order, by batch, on one descriptor; ``journal_id`` wrote the ``last``."""
+    """Reads entries after a number, in order, by batch, on one descriptor; ``journal_id``: the writer of the ``last``."""
 
     def __init__(self, folder: str, after: int) -> None:
         self._folder = folder
@@ -223,7 +223,7 @@ class Reader:
         found = []
         for line in lines:
             if line.startswith(MARK):
-                # Only a mark that signs is worth being read.
+                # Of marks, only the writer's id matters here.
                 if b'"journal":' in line and (mark := mark_of(line)) is not None:
                     self.journal_id = mark.journal.id if mark.journal else ""
             elif (seq := seq_of(line)) > self.last:

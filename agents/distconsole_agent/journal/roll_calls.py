@@ -1,4 +1,4 @@
-"""Decides when the ranks of a run are called, and adds the facts that the agent already has of each."""
+"""Decides when the ranks of a run are asked for their stacks, and adds the agent's own facts about each."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ MAX_WAITING = 4096
 
 POWER_SAMPLES = 180
 REUSE_SECONDS = 1.0
-"""A second request gets the answer of the one before it, if that is not older."""
+"""Age up to which an answer is given again to the next request."""
 
 BETWEEN_SECONDS = 2.0
+"""Least time since a step after which a rank counts as between two steps."""
 
 RANK_VARIABLES = (
     b"RANK",
@@ -91,9 +92,9 @@ class RollCalls:
             calls = call_ranks(seats, self._rings, seconds, outside=only is not None)
             if only is None:
                 self._last = (self._monotonic(), calls)
-        told = {"kind": "roll_call", "why": why}
+        header = {"kind": "roll_call", "why": why}
         self.entries.extend(
-            {"t": call["t"], **told, "rank": call["rank"], "call": call} for call in calls
+            {"t": call["t"], **header, "rank": call["rank"], "call": call} for call in calls
         )
         return calls
 
@@ -117,6 +118,7 @@ class RollCalls:
 
     def _watch_start(self, now: float) -> None:
         late = self._recorders.left_behind(int(now * 1e9))
+        # A start may take longer than the first step behind a process group: both get one limit.
         scale = limits.LEFT_BEHIND_SECONDS / limits.LONG_START_SECONDS
         for rank in list(self._ranks):
             if rank.alive and rank.started_ns and not self._recorders.has_steps(rank.rank):
@@ -152,8 +154,8 @@ class RollCalls:
 
     def _seat(self, rank: TrackedRank, raised: dict[int, str], found: dict[int, int]) -> Seat:
         place = self._recorders.place_of(rank.rank)
-        told: Call = {"rank": rank.rank, "local_rank": rank.local_rank, "alive": False}
-        told["ended"] = rank.ended
+        facts: Call = {"rank": rank.rank, "local_rank": rank.local_rank, "alive": False}
+        facts["ended"] = rank.ended
         step, silent = -1, None
         pid = found.get(rank.rank) if rank.alive and rank.pid is None else rank.pid
         if place is not None:
@@ -163,16 +165,16 @@ class RollCalls:
         unread = place is None and bool(self._recorders.unread)
         if silent is None and rank.started_ns and not unread:
             silent = max(0.0, time.time() - rank.started_ns / 1e9)
-        told["stage"] = self._stage(rank, step, silent, place is not None, place and place.usual)
-        if unread and told["stage"] == "starting":
-            told["stage"] = None  # its ring may have steps
-        told["step"] = step
-        told["silent_s"] = None if silent is None else round(silent, 2)
-        told["usual_s"] = place and place.usual
-        told["gpu"] = self._gpu(rank.rank, silent)
-        told["raised"] = raised.get(own_number(pid or 0), "")[:MAX_WORDS]
+        facts["stage"] = self._stage(rank, step, silent, place is not None, place and place.usual)
+        if unread and facts["stage"] == "starting":
+            facts["stage"] = None  # its ring may have steps
+        facts["step"] = step
+        facts["silent_s"] = None if silent is None else round(silent, 2)
+        facts["usual_s"] = place and place.usual
+        facts["gpu"] = self._gpu(rank.rank, silent)
+        facts["raised"] = raised.get(own_number(pid or 0), "")[:MAX_WORDS]
         log = os.path.join(self._logs, f"rank-{rank.rank}.err")
-        return Seat(pid if rank.state not in ENDED else rank.pid, told, log)
+        return Seat(pid if rank.state not in ENDED else rank.pid, facts, log)
 
     @staticmethod
     def _stage(
@@ -201,12 +203,12 @@ class RollCalls:
 
 
 def find_ranks(run_dir: str) -> dict[int, int]:
-    """Return rank -> pid of the run's processes on this node: of those with one rank the one that began first."""
+    """Return the pid of each rank of the run on this node: the oldest process with its number."""
     found: dict[int, int] = {}
     begun = pids_of_run(run_dir)
     for pid in sorted(begun, key=lambda pid: (begun[pid].starttime, pid)):
         environment = read_environ(pid)
-        told = next((environment[name] for name in RANK_VARIABLES if name in environment), b"")
-        if told.isdigit() and len(told) < 10:
-            found.setdefault(int(told), pid)
+        number = next((environment[name] for name in RANK_VARIABLES if name in environment), b"")
+        if number.isdigit() and len(number) < 10:
+            found.setdefault(int(number), pid)
     return found

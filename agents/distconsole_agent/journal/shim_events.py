@@ -19,13 +19,13 @@ FIELDS = {
     "attempt": ("restart", "of", "checkpoint"),
     "verdict": ("state", "exit_code", "first_failure"),
 }
-"""Of an entry by its kind, as the shim's event has them."""
+"""Kind of entry -> the fields that it takes from the shim's event."""
 
 _NEEDED = {
     "failed": ("rank", "exit_code", "error", "traceback"),
     "verdict": ("state", "exit_code"),
 }
-"""Without them an event means nothing."""
+"""Event -> fields without which it is skipped."""
 
 
 class ShimLines:
@@ -85,6 +85,7 @@ class ShimEventReducer:
         return self._spec.node_index != 0 and self._spec.may_lose_nodes
 
     def tell(self, event: ShimEvent) -> list[Entry]:
+        """Note an event, and return its entries."""
         self._newest_ns = max(self._newest_ns, event.moment_ns)
         kind, t = event.event, round(event.t_ns / 1e9, 6)
         if kind == "started":
@@ -114,6 +115,7 @@ class ShimEventReducer:
         return [entry]
 
     def add(self, failure: blame.Failure) -> None:
+        """Add a failure that no event reported, as the newest one."""
         self._failures.append(failure._replace(t_ns=self._newest_ns + 1))
 
     def judge_lost(self, now_ns: int, why: str) -> list[Entry]:
@@ -134,9 +136,9 @@ class ShimEventReducer:
         fields = {name: getattr(event, name) for name in blame.Failure._fields[1:]}
         fields.update(node=self._spec.node_index, t_ns=event.moment_ns)
         self._failures.append(blame.Failure(**fields))
-        told = _entry("failure", event, t)
-        told["rank"] = self._ranks.number_of(event.rank)
-        return [*self._ranks.failed(event), told]
+        failed_entry = _entry("failure", event, t)
+        failed_entry["rank"] = self._ranks.number_of(event.rank)
+        return [*self._ranks.failed(event), failed_entry]
 
     def _end(self, t: float) -> Entry:
         """Return the last entry; without a verdict this node's evidence decides."""

@@ -48,7 +48,7 @@ MAX_WINDOWS_AT_ONCE = 120
 """Most windows of a backlog; its oldest part is one long window."""
 
 MAX_STEP = 1 << 60
-"""A step beyond this is not one."""
+"""Records with a larger step are invalid."""
 
 _OF_STEPS = ([SAMPLES_NAME], [LOSS_NAME])
 
@@ -66,7 +66,7 @@ class StepMemory:
     def __init__(self) -> None:
         self.last_step = -1
         self.has_stepped = False
-        """True after the first step. Until then batches are counted and the rank does not stall: evaluation may end so."""
+        """True after the first step. Until then batches are counted, and the rank never stalls: it may only evaluate."""
         self.last_step_ns = 0
         self.longest_seconds = 0.0
         """The longest pause between two steps, as to save or to validate; short ones are not measured."""
@@ -75,7 +75,7 @@ class StepMemory:
         self._sizes: deque[tuple[int, int]] = deque([(0, 0)], maxlen=REMEMBERED_CHANGES)
 
     def stepped(self, first_ns: int, last_ns: int) -> None:
-        """Take when the first and the last step of a window ended (monotonic)."""
+        """Note the ends of a window's first and last step (monotonic)."""
         if self.last_step_ns:
             self.longest_seconds = max(self.longest_seconds, (first_ns - self.last_step_ns) / 1e9)
         self.last_step_ns = max(self.last_step_ns, last_ns)
@@ -165,7 +165,9 @@ def window(
     if made:
         memory.begin_steps(offset)
     counted = made or [each for each in records if each[3] == BATCH and not memory.has_stepped]
-    steps = _with_told_samples([each for each in counted if each[1] < MAX_STEP], records, names)
+    steps = _with_reported_samples(
+        [each for each in counted if each[1] < MAX_STEP], records, names
+    )
     dropped += len(counted) - len(steps)
     columns = list(zip(*steps))
     points: dict[str, list[Point]] = {}
@@ -185,18 +187,21 @@ def window(
     return body if made or not steps else {**body, "batches": True}
 
 
-def _with_told_samples(
+def _with_reported_samples(
     steps: list[Record], records: Sequence[Record], names: Sequence[str]
 ) -> list[Record]:
-    """Return ``steps``, those of unknown size with the samples that the script reports of them, or of their loss."""
-    told = {
+    """Return ``steps``; those of unknown size get the samples that the script reported for them or their loss."""
+    reported_samples = {
         record[1]: record[6]
         for record in records
         if record[3] == METRIC and record[6] and names[record[5] :][:1] in _OF_STEPS
     }
-    if not told:
+    if not reported_samples:
         return steps
-    return [each if each[6] else (*each[:6], told.get(each[1], 0), *each[7:]) for each in steps]
+    return [
+        each if each[6] else (*each[:6], reported_samples.get(each[1], 0), *each[7:])
+        for each in steps
+    ]
 
 
 def _waits(records: Sequence[Record], steps: Sequence[Record]) -> dict[str, Any]:
@@ -338,22 +343,22 @@ class Checks:
         self._path = names_path(path)
         self._details: list[int] = []
         self._step = -1
-        self._named = -1
+        self._named_layout = -1
 
     def take(
         self, rank: int, record: Record, step_of: Callable[[int], int]
     ) -> dict[str, Any] | None:
         """Return the ``check`` entry's body if ``record`` ends a check; ``step_of`` numbers the rank's steps."""
-        step, kind, name = record[1], record[3], record[5]
+        step, kind, number = record[1], record[3], record[5]
         if kind == DETAIL:
-            if name == 0:
+            if number == 0:
                 self._step, self._details = step, []
-            expected = name * _PER_RECORD
+            expected = number * _PER_RECORD
             if step == self._step and len(self._details) == expected < MAX_CHECKED:
                 self._details += struct.unpack("<8I", struct.pack("<4Q", *record[7:11]))
             return None
         details, self._details = self._details, []
-        whole = self._step == step and len(details) == name * _PER_RECORD
+        whole = self._step == step and len(details) == number * _PER_RECORD
         count = record[6] & 0xFFFF
         flags = record[4]
         rank_there, world, layout = PLACE.unpack(record[10].to_bytes(8, "little"))
@@ -375,14 +380,14 @@ class Checks:
 
     def _names(self, layout: int) -> list[str] | None:
         """Return the names of the details, once for each layout; None if they cannot be read."""
-        if layout == self._named:
+        if layout == self._named_layout:
             return None
         try:
-            said = json.loads(read_foreign(self._path, MAX_CHECKED_BYTES))
-            names = [str(each)[:MAX_CHECKED_NAME] for each in said["names"][:MAX_CHECKED]]
-            if said["layout"] != layout:
+            content = json.loads(read_foreign(self._path, MAX_CHECKED_BYTES))
+            names = [str(each)[:MAX_CHECKED_NAME] for each in content["names"][:MAX_CHECKED]]
+            if content["layout"] != layout:
                 return None
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
-        self._named = layout
+        self._named_layout = layout
         return names

@@ -22,7 +22,7 @@ TEMPORARY = "/tmp"  # noqa: S108 - as above
 
 
 class Program(NamedTuple):
-    """The words that start this program, without its verb; its zipapp and that's hash as ``tag`` (or ``dev``)."""
+    """The command that starts this program, without its verb; its zipapp, and the zipapp's hash as ``tag`` (or ``dev``)."""
 
     argv: tuple[str, ...]
     tag: str
@@ -157,7 +157,7 @@ def replace_file(path: str, content: bytes, *, sync: bool = True) -> None:
 
 
 def sync_paths(*paths: str) -> None:
-    """Wait until the disk keeps files and folders, but those that are gone; raises OSError."""
+    """Sync files and folders to the disk; skip those that are gone; raises OSError."""
     for path in paths:
         try:
             fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
@@ -190,7 +190,7 @@ def ring_folder(run: str, node_dir: str) -> str | None:
 
 
 def ring_folders(node_dir: str) -> list[tuple[str, str]]:
-    """Return run and path of the folders for rings in shared memory that are of ``node_dir``."""
+    """Return run and path of each folder for rings in shared memory that belongs to ``node_dir``."""
     suffix = _ring_suffix(node_dir)
     try:
         own_folder(_ring_base())
@@ -205,7 +205,7 @@ def ring_folders(node_dir: str) -> list[tuple[str, str]]:
 
 
 def remove_tree(path: str) -> None:
-    """Remove a folder, following no link, whatever goes missing meanwhile; raises OSError."""
+    """Remove a folder, following no link; entries may disappear meanwhile; raises OSError."""
     if os.path.islink(path):
         os.unlink(path)
         return

@@ -39,6 +39,7 @@ KEEP_SECONDS = 30 * 86400.0
 
 COPY_BYTES = 1024 * 1024
 TOUCH_SECONDS = 86400.0
+"""Age of a content's time stamp after which a use renews it."""
 
 
 class CodeSync:
@@ -68,7 +69,7 @@ class CodeSync:
         return {"missing": sorted(missing), "tree": manifest.tree}
 
     def take(self, run: str, pieces: object, packed: object) -> Values:
-        """Keep contents, or pieces of them: ``[[sha256, bytes in all, offset, bytes], ...]``.
+        """Store contents, or pieces of them: ``[[sha256, bytes in all, offset, bytes], ...]``.
 
         Raises Refusal (``bad_request``) when they are not that, and OSError when the disk refuses.
         """
@@ -102,7 +103,7 @@ class CodeSync:
         staged = []
         with contextlib.suppress(FileNotFoundError):
             staged = [entry.path for entry in os.scandir(self._staging)]
-        # Of contents also unfinished ones of another version.
+        # Besides contents, unfinished files of another version lie here.
         contents = []
         with contextlib.suppress(OSError):
             for shelf in os.scandir(self._blobs):
@@ -155,7 +156,7 @@ class CodeSync:
         return found.st_size == file.size
 
     def _copy(self, file: TreeFile, path: str) -> bool:
-        """Write a content to the new file ``path``; False when it is not here, or was damaged."""
+        """Write a content to the new file ``path``; return False when it is missing or damaged."""
         import hashlib  # by OpenSSL, five times as fast as ``system.sha256``
 
         content, digest = self._content(file.sha256), hashlib.sha256()

@@ -11,7 +11,7 @@ from distconsole_agent.survey.processes import SCHEMES, Scheme, SeenProcess, Tre
 MAX_RANK = 1_000_000
 LOOPBACK = ("localhost", "127.", "::1", "[::1]")
 END_OF_STEPS = 1 << 31
-"""Slurm numbers its batch script and the like above it."""
+"""Step numbers from here on are Slurm's own, such as that of the batch script."""
 
 _ARGUMENT = re.compile(r"--?(local[_-]rank|rank|world[_-]size)(?:=(\d+))?")
 _ENDPOINT = re.compile(r"tcp://([\w.\-\[\]:]+:\d+)")
@@ -93,7 +93,7 @@ def find_jobs(
 
 
 def _add(jobs: dict[str, SurveyedJob], job: SurveyedJob, rank: Rank) -> None:
-    """Take a rank in; of several processes of one rank, below each other, the first that trains is it."""
+    """Add a rank; of several processes with one number, the fittest stands for it (``SeenProcess.fitness``)."""
     known = jobs.setdefault(job.key, job)
     known.local_size = known.local_size or job.local_size
     before = known.ranks.get(rank.rank)
@@ -169,7 +169,7 @@ def _by_arguments(one: SeenProcess) -> tuple[SurveyedJob, Rank] | None:
 def _alone(
     one: SeenProcess, tree: Tree, seen: dict[int, SeenProcess]
 ) -> tuple[SurveyedJob, Rank] | None:
-    """Return a process that torch has named and that no other of its kind has started: a world of one."""
+    """Return a world of one: a process with torch's name for a main thread, started by no other of its script."""
     above = tree.get(one.process.ppid)
     if one.process.name != "pt_main_thread" or (
         above is not None and above.name == one.process.name

@@ -22,7 +22,7 @@ from distconsole.model.run_events import RunEvents
 
 BUFFER_BYTES = 1 << 18
 FLUSH_SECONDS = 1.0
-"""Longest wait of a running run's reader for a line."""
+"""Longest time before a line of a run that goes on reaches its readers."""
 MAX_WAITING = 100_000
 """Events that wait for a service; what comes beyond them is left out and counted."""
 MAX_REFUSAL_CHARS = 300
@@ -144,9 +144,9 @@ class TableFolder(FileFolder[LineFile]):
 
 
 class BesideOutlet:
-    """An outlet in a thread of its own: who gives it events never waits for the service behind it.
+    """An outlet in its own thread: its caller never waits for the service behind it.
 
-    What the service refuses is said once; the outlet keeps it, and sends it with the next events or at the end.
+    The first refusal is reported; the outlet keeps refused events, and sends them with the next ones or at the end.
     """
 
     def __init__(
@@ -156,8 +156,8 @@ class BesideOutlet:
         self._waiting: Queue[RunEvents | None] = Queue(MAX_WAITING)
         self._left_out = self._refused = 0
         self._closed = ""
-        self._lacks = True
-        """Whether the service has refused, or not yet taken, the rest at the end."""
+        self._incomplete = True
+        """Whether the service has yet to take the rest at the end."""
         self._thread = threading.Thread(target=self._work, name="export", daemon=True)
         self._thread.start()
 
@@ -168,21 +168,21 @@ class BesideOutlet:
             self._left_out += 1
 
     def flush(self) -> None:
-        """Nothing: the thread does."""
+        """Leave it to the thread."""
 
     def close(self) -> str:
-        """As of the outlet beside; raises UnavailableError if not all was written."""
+        """Wait for the rest, and return the outlet's description; raises UnavailableError if not all was written."""
         with contextlib.suppress(Full):
             self._waiting.put(None, timeout=LEAVING_SECONDS)
         self._thread.join(LEAVING_SECONDS)
         alive = self._thread.is_alive()
         lacking = {
             "it does not answer": alive,
-            "its package has ended the thread": self._lacks and not (self._refused or alive),
+            "its package has ended the thread": self._incomplete and not (self._refused or alive),
             count_text(self._refused, "refusal"): self._refused,
             f"{count_text(self._left_out, 'event')} left out": self._left_out,
         }
-        if self._lacks or self._left_out or alive:
+        if self._incomplete or self._left_out or alive:
             why = ", ".join(words for words, count in lacking.items() if count)
             raise UnavailableError(f"not all was written to the service: {why}")
         return self._closed
@@ -201,7 +201,7 @@ class BesideOutlet:
             if time.monotonic() >= flush_at:
                 self._try(self._outlet.flush)
                 flush_at = time.monotonic() + FLUSH_SECONDS
-        self._lacks = not self._try(self._close)
+        self._incomplete = not self._try(self._close)
 
     def _close(self) -> None:
         self._closed = self._outlet.close()

@@ -21,7 +21,6 @@ from distconsole.session import Session, on_every, require_all
 
 PREPARE_SECONDS = START_SECONDS = 60.0
 SLURM_SECONDS = 90.0
-STOP_SECONDS = 15.0
 FORGET_SECONDS = 10.0
 FORGET_TRIES, FORGET_PAUSE_SECONDS = 20, 0.25
 SECRET_BYTES = 32
@@ -57,21 +56,6 @@ def start(plan: Plan, session: Session, notice: Mapping[str, Any] | None = None)
     except ConsoleError:
         undo(plan, session)
         raise
-
-
-def stop(
-    session: Session, hosts: Sequence[HostName], run: str, reason: str, grace_seconds: float | None
-) -> list[Outcome[dict[str, Any]]]:
-    """Ask every node to end the run: SIGTERM, and SIGKILL after ``grace_seconds``.
-
-    One node suffices, because its coordinator informs the others; asking all works with any node
-    unreachable. ``reason`` is ``user``, ``sigint`` or ``sigterm`` and decides the exit code;
-    ``grace_seconds`` None takes the run's own, and 0 kills.
-    """
-    arguments: dict[str, Any] = {"run": run, "reason": reason}
-    if grace_seconds is not None:
-        arguments["grace"] = grace_seconds
-    return on_every(session, hosts, lambda link: link.request("stop", STOP_SECONDS, **arguments))
 
 
 def undo(plan: Plan, session: Session) -> None:

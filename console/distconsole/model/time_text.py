@@ -21,7 +21,7 @@ _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?")
 
 def is_time(seconds: object) -> bool:
     """Return True for a number that may be a moment, in UNIX seconds, or a span between two."""
-    if not isinstance(seconds, int | float):
+    if not isinstance(seconds, (int, float)):  # half the time of ``int | float``
         return False
     return -TOO_FAR_SECONDS < seconds < TOO_FAR_SECONDS  # not so for NaN
 

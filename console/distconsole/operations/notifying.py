@@ -1,8 +1,8 @@
-"""Tells a person what becomes of a run, beside the run: it never waits for anybody and never fails.
+"""Sends notices about a run to a person; it never blocks or fails the run.
 
-The bell and the desktop belong to the terminal that shows the run, and every one of them rings. A command
-and a webhook are told once for each run: by the console that started it, or by one that was asked to. What
-goes wrong is said without the webhook's address, which is a secret, and without the command's words.
+Bell and desktop notices appear in each terminal that shows the run. A command and a webhook get one notice
+for each run: from the console that started it, or from one with ``--notify``. A failure is reported without
+the webhook's address, which is a secret, and without the command's words.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MAX_WAITING = 32
 LEAVING_SECONDS = 15.0
 """Longest wait of the program's end for pending notices."""
 SLACK_SECONDS = 5.0
-"""Seconds before an attach from which on events still count as new."""
+"""Events of these last seconds before an attach still count as new."""
 
 SHOWN_CHARS = 200
 URGENCY = {
@@ -46,7 +46,7 @@ URGENCY = {
     NoticeKind.STALL: "warning",
     NoticeKind.FINDING: "warning",
 }
-"""What apprise calls it."""
+"""Kind of notice -> apprise's type."""
 APPRISE = """
 import json, logging, sys
 import apprise
@@ -60,7 +60,7 @@ for service in given.pop("services"):
         failed.append(service.partition(":")[0])
 sys.exit(", ".join(failed) or 0)
 """
-"""Tells services; it says the kinds of those that fail. A program of its own, for it leaves threads behind."""
+"""Posts to services, and prints the kinds of those that failed. A program of its own: apprise leaves threads behind."""
 
 NODE_WORDS = {
     None: "a run's first node tells the webhook where it was started with --detach",
@@ -102,18 +102,18 @@ def _choose_ways(
         case _:
             return frozenset()
     by_node = frozenset({Way.NODE} if started and settings.webhook else ())
-    there = usual_ways(settings, on_screen=on_screen)
+    usable = usual_ways(settings, on_screen=on_screen)
     if not stays:
-        there = frozenset() if settings.node is False else by_node
-    there -= {Way.NODE} - by_node
+        usable = frozenset() if settings.node is False else by_node
+    usable -= {Way.NODE} - by_node
     if asked is None:
-        return there if started else there & LOCAL_WAYS
+        return usable if started else usable & LOCAL_WAYS
     if asked == "none":
         return frozenset()
     if asked == "all":
-        return there | LOCAL_WAYS if stays else by_node
+        return usable | LOCAL_WAYS if stays else by_node
     ways = frozenset(Way(word) for word in asked.split(","))
-    lacking = ways - LOCAL_WAYS - there - by_node
+    lacking = ways - LOCAL_WAYS - usable - by_node
     if lacking:
         way = min(lacking)
         raise UsageError(
@@ -128,7 +128,7 @@ def _choose_ways(
 def usual_ways(settings: NotifySettings, *, on_screen: bool) -> frozenset[Way]:
     bell = on_screen if settings.bell is None else settings.bell
     desktop = on_screen if settings.desktop is None else settings.desktop != "off"
-    there = {
+    usable = {
         Way.BELL: bell,
         Way.DESKTOP: desktop,
         Way.COMMAND: bool(settings.command),
@@ -136,14 +136,14 @@ def usual_ways(settings: NotifySettings, *, on_screen: bool) -> frozenset[Way]:
         Way.SERVICES: bool(settings.services),
         Way.NODE: bool(settings.webhook and settings.node),
     }
-    return frozenset(way for way, is_there in there.items() if is_there)
+    return frozenset(way for way, is_there in usable.items() if is_there)
 
 
 class Notifier:
-    """Tells of one run.
+    """Sends the notices of one run.
 
     Args:
-        say: Says a failure, once for each way.
+        say: Reports a failed notice, once for each way.
         attached: Whether the run may have begun before, so that old events are left out.
     """
 
@@ -167,7 +167,7 @@ class Notifier:
         self._failed: set[Way] = set()
 
     def see(self, event: Event) -> None:
-        """Tell of ``event`` if it is worth it. Never blocks. A webhook that the run's node posts to is left to it."""
+        """Send the notice of an event that has one. Never blocks. Leaves the webhook to the run's node if that posts to it."""
         if isinstance(event, PlanMade) and event.told_by_node is True:
             self._ways -= {Way.WEBHOOK}
         notice = self._notices.see(event)
@@ -175,7 +175,7 @@ class Notifier:
             self.tell(notice)
 
     def tell(self, notice: Notice) -> None:
-        """Tell of ``notice``. Never blocks."""
+        """Send a notice. Never blocks."""
         local = self._ways & LOCAL_WAYS
         if local:
             self._ring(notice, local)
@@ -203,7 +203,7 @@ class Notifier:
 def deliver(
     settings: NotifySettings, ways: frozenset[Way], notice: Notice
 ) -> list[tuple[Way, str]]:
-    """Tell all but the terminal, each in bounded time; return by way what went wrong, or nothing."""
+    """Send a notice by all ways but the terminal's, each in bounded time; return each way's error, or an empty text."""
     told: list[tuple[Way, str]] = []
     for way in (Way.COMMAND, Way.WEBHOOK, Way.SERVICES):
         if way not in ways:
@@ -238,7 +238,7 @@ def run_command(command: Sequence[str], notice: Notice, timeout_seconds: float) 
 
 
 def tell_services(services: Sequence[str], notice: Notice, timeout_seconds: float) -> None:
-    """Tell services by apprise, in a program that ends in time; raises NotToldError with what failed."""
+    """Post to services by apprise, in a program that ends in time; raises NotToldError with their kinds."""
     if importlib.util.find_spec("apprise") is None:
         raise NotToldError("need apprise: pip install 'distconsole[notify]'")
     kind = URGENCY.get(notice.kind, "info")
@@ -289,30 +289,30 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def notify(request: ask.Notify) -> Iterator[Event]:
-    """Say by which ways one is told, and tell by those that are not the terminal's if a test is wanted.
+    """List the ways of notices; with ``test``, try those that are not the terminal's.
 
     Raises ConfigError if the configuration cannot be read.
     """
     settings = notify_settings(load_config().notify)
-    there = usual_ways(settings, on_screen=True)
+    usable = usual_ways(settings, on_screen=True)
     kinds = ", ".join(kind.value for kind in NoticeKind if kind in settings.kinds)
     yield TextMade(text=f"told of: {kinds or 'nothing'}")
     failures: dict[Way, str] = {}
     if request.test:
-        failures = dict(deliver(settings, there, trial(time.time())))
+        failures = dict(deliver(settings, usable, trial(time.time())))
     for way in Way:
-        words = "yes" if way in there else "not configured" if way not in LOCAL_WAYS else "off"
+        words = "yes" if way in usable else "not configured" if way not in LOCAL_WAYS else "off"
         if way in failures:
             words = failures[way] or "told"
         elif way is Way.NODE and settings.webhook:
             words = NODE_WORDS[settings.node]
-        elif way in there and way in LOCAL_WAYS:
+        elif way in usable and way in LOCAL_WAYS:
             words = "rung" if request.test else "on the screen; elsewhere by --notify"
         failed = bool(failures.get(way))
         yield TextMade(
-            text=f"  {way.value:<8} {'✗' if failed else '●' if way in there else '·'} {words}"
+            text=f"  {way.value:<8} {'✗' if failed else '●' if way in usable else '·'} {words}"
         )
-    if Way.DESKTOP in there and os.environ.get("TMUX"):
+    if Way.DESKTOP in usable and os.environ.get("TMUX"):
         yield TextMade(
             text="  tmux passes the desktop's on only with: set -g allow-passthrough on"
         )

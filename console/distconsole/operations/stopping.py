@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from distconsole.errors import UnreachableError
-from distconsole.launch import execute
 from distconsole.model.events import Event, Narration, warn
 from distconsole.model.outcome import failed, succeeded
 from distconsole.model.requests import Stop
@@ -13,7 +12,7 @@ from distconsole.model.run_events import LinkChanged, RunEnded, RunFinding
 from distconsole.operations.attach import find_record, open_run
 from distconsole.operations.control import Control, StopReason
 from distconsole.operations.sessions import SessionSource
-from distconsole.operations.watching import WIRE_REASONS, watch_run
+from distconsole.operations.watching import WIRE_REASONS, stop_ranks, watch_run
 from distconsole.runs.store.planned import stored_end
 from distconsole.runs.store.store import RunStore
 
@@ -34,7 +33,7 @@ def stop(
     opened = open_run(record, request.run, request.where, sessions, store)
     with opened as (session, record, hosts):
         reason = WIRE_REASONS[StopReason.STOP]
-        told = execute.stop(session, hosts, record.run, reason, request.grace_seconds)
+        told = stop_ranks(session, hosts, record.run, reason, request.grace_seconds)
         for failure in failed(told):
             yield warn(failure.text)
         if not succeeded(told):

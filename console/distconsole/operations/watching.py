@@ -5,16 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 import msgspec
 
-from distconsole.launch import execute
 from distconsole.model.decoding import threadsafe
 from distconsole.model.names import HostName
+from distconsole.model.outcome import Outcome
 from distconsole.model.requests import Run
 from distconsole.model.run_events import LogLine, RunEvents
 from distconsole.operations.control import Control, ControlCommand, StopReason, Wish
-from distconsole.rpc.link import OFFSET_PINGS
 from distconsole.rpc.stream import ItemStream
 from distconsole.runs.following.feed import JournalStream, OpenStream
 from distconsole.runs.following.follow import follow
@@ -23,9 +23,10 @@ from distconsole.runs.store.run_file import RunRecord
 from distconsole.runs.store.store import RunStore
 from distconsole.runs.summary import keep_whole, stored_timeline
 from distconsole.runs.timeline import RunTimeline
-from distconsole.session import Session
+from distconsole.session import Session, on_every
 
 STORE_BYTES = 4 << 30
+STOP_SECONDS = 15.0
 
 MANY_HOSTS, FEW_PINGS = 32, 3
 """With more hosts than that, each one's clock is compared with fewer exchanges."""
@@ -83,7 +84,22 @@ class WishCarrier:
         # A kill is a stop without grace, so that it keeps its reason and so its exit code.
         grace_seconds = 0.0 if command.wish is Wish.KILL else command.grace_seconds
         reason = WIRE_REASONS[command.reason]
-        execute.stop(self._session, self._hosts, self._run, reason, grace_seconds)
+        stop_ranks(self._session, self._hosts, self._run, reason, grace_seconds)
+
+
+def stop_ranks(
+    session: Session, hosts: Sequence[HostName], run: str, reason: str, grace_seconds: float | None
+) -> list[Outcome[dict[str, Any]]]:
+    """Ask every node to end the run: SIGTERM, and SIGKILL after ``grace_seconds``.
+
+    One node suffices, because its coordinator informs the others; asking all works with any node
+    unreachable. ``reason`` is ``user``, ``sigint`` or ``sigterm`` and decides the exit code;
+    ``grace_seconds`` None takes the run's own, and 0 kills.
+    """
+    arguments: dict[str, Any] = {"run": run, "reason": reason}
+    if grace_seconds is not None:
+        arguments["grace"] = grace_seconds
+    return on_every(session, hosts, lambda link: link.request("stop", STOP_SECONDS, **arguments))
 
 
 def watch_run(
@@ -148,12 +164,12 @@ def decode_request(record: RunRecord) -> Run | None:
 def journal_opener(session: Session, run: str) -> OpenStream:
     """Return how to open a host's journal of ``run``, connecting again if need be."""
 
-    pings = OFFSET_PINGS if len(session.cluster.hosts) <= MANY_HOSTS else FEW_PINGS
+    pings = (FEW_PINGS,) if len(session.cluster.hosts) > MANY_HOSTS else ()
 
     def open_journal(host: HostName, after: int, journal: str) -> JournalStream:
         link = session.link(host)
         # The link has the node's clock offset; its negative corrects the node's times.
-        offset_seconds = -link.clock_offset(pings).seconds
+        offset_seconds = -link.clock_offset(*pings).seconds
         stream = link.stream("follow", run=run, after=after, journal=journal)
         return _LinkJournal(stream, offset_seconds)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from operator import itemgetter
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from operator import itemgetter, mul
+from typing import NamedTuple, TypeAlias
 
 from distconsole.model.run_events import Metric, RunFinding
+from distconsole.rpc.frames import MetricPoint
 from distconsole.runs.detectors.conclusions import NOT_FINITE
 from distconsole.runs.detectors.ranks import RanksSeen, ranks_text
 from distconsole.runs.pace import MAX_WAIT_SECONDS
@@ -25,22 +26,29 @@ PATIENCE_SECONDS = 3.0
 
 
 class Point(NamedTuple):
-    """A rank's value at one step; ``samples`` is its weight, None if unknown."""
+    """A ``MetricPoint`` with a value."""
 
     step: int
     value: float
     samples: float | None
 
 
-def reduce_points(points: list[Point]) -> tuple[float, float | None]:
+Given: TypeAlias = Point | MetricPoint
+
+
+def reduce_points(points: Iterable[Point]) -> tuple[float, float | None]:
     """Return the sample-weighted mean and the samples if every rank gave its samples, else the plain mean.
 
     NaN and infinity count: a mean that hides them would look healthy.
     """
-    if all(point.samples is not None and 0 < point.samples < math.inf for point in points):
-        samples = sum(point.samples or 0.0 for point in points)
-        return sum(point.value * (point.samples or 0.0) for point in points) / samples, samples
-    return sum(point.value for point in points) / len(points), None
+    _, values, samples = zip(*points, strict=True)
+    weights = [each for each in samples if each is not None and 0 < each < math.inf]
+    if len(weights) < len(values):
+        return sum(values) / len(values), None
+    return sum(map(mul, values, weights)) / sum(weights), sum(weights)
+
+
+_value_of = itemgetter(1)  # of a ``Point``, faster than by its name
 
 
 class _RankProgress:
@@ -52,23 +60,23 @@ class _RankProgress:
         self.laps: dict[str, int] = {}
         """Metric -> offset of its steps, because they began again."""
 
-    def place(self, name: str, step: int) -> int:
-        """Return the position of ``step`` on a line that never goes back.
+    def place(self, name: str, points: Iterable[Given]) -> Iterator[tuple[int, Point]]:
+        """Yield ``points`` that have a value with their positions on a line that never goes back.
 
         Scripts that count the steps of each epoch from 0 begin again; a loss that comes late from a
         device is only a little behind.
         """
-        begun = self.laps.get(name, 0)
-        step += begun
-        last = self.last.get(name, -1)
-        if step > last:  # as nearly always
-            self.last[name] = step
-            return step
-        if last > begun and step - begun <= (last - begun) // 2:
-            self.laps[name] = last + 1
-            step += last + 1 - begun
-        self.last[name] = max(step, last)
-        return step
+        begun, last = self.laps.get(name, 0), self.last.get(name, -1)
+        for point in points:
+            if point[1] is None:
+                continue
+            step = point[0] + begun
+            if step <= last and begun < last and step - begun <= (last - begun) // 2:
+                step += last + 1 - begun
+                self.laps[name] = begun = last + 1
+            if step > last:  # as nearly always
+                self.last[name] = last = step
+            yield step, point  # type: ignore[misc]  # its value is known
 
 
 class _Pending:
@@ -137,7 +145,7 @@ class PointReducer:
                 yield from self._ready(name, t)
 
     def add(
-        self, rank: int, points: dict[str, list[Point]], t: float, *, trained: bool
+        self, rank: int, points: Mapping[str, Iterable[Given]], t: float, *, trained: bool
     ) -> list[Metric]:
         """Take a rank's points by metric, from its window at ``t``; ``trained``: it has steps; return complete ones."""
         progress = self._ranks.get(rank) or self._ranks.setdefault(rank, _RankProgress())
@@ -148,10 +156,15 @@ class PointReducer:
                 if len(self._pending) >= MAX_NAMES:
                     continue
                 steps = self._pending[name] = {}
-            for step, point in self._placed(progress, name, given):
+            done, moved = self._done.get(name, -1), bool(self._unplaced or self._bases)
+            for step, point in progress.place(name, given):
+                if moved:
+                    step += self._base(name, point.step)
+                if step < done:
+                    continue  # too late
                 pending = steps.get(step)
                 if pending is None:
-                    pending = steps[step] = _Pending(t, again=step == self._done.get(name, -1))
+                    pending = steps[step] = _Pending(t, again=step == done)
                     if name in self._blocking and step < self._blocking[name][1]:
                         del self._blocking[name]
                 pending.points[rank] = point
@@ -161,18 +174,6 @@ class PointReducer:
             if steps and not self._still_blocked(name, rank, t)
             for metric in self._ready(name, t)
         ]
-
-    def _placed(
-        self, progress: _RankProgress, name: str, given: list[Point]
-    ) -> Iterator[tuple[int, Point]]:
-        """Yield points that come in time, with their steps on the metric's line."""
-        done, moved = self._done.get(name, -1), bool(self._unplaced or self._bases)
-        for point in given:
-            step = progress.place(name, point.step)
-            if moved:
-                step += self._base(name, point.step)
-            if step >= done:
-                yield step, point
 
     def _still_blocked(self, name: str, rank: int, t: float) -> bool:
         """Whether a window of ``rank`` at ``t`` leaves the oldest step of a metric waiting."""
@@ -236,17 +237,17 @@ class PointReducer:
     def _worth(self, name: str, entry: _Pending, t: float) -> bool:
         """Return True if a step is worth a point: more than thinning's leftovers, or NaN."""
         count = len(entry.points)
-        if not all(math.isfinite(point.value) for point in entry.points.values()):
+        if _first_bad(entry.points.values()) is not None:
             return True
-        living = sum(progress.alive for progress in self._ranks.values())
-        if count >= min(self._most.get(name, 0), living):
+        most = self._most.get(name, 0)
+        if count >= most or count >= sum(each.alive for each in self._ranks.values()):
             return True
         return t - self._complete_at.get(name, -math.inf) > MAX_WAIT_SECONDS / 2
 
     def _emit(self, name: str, step: int, entry: _Pending, t: float) -> Metric:
-        points = list(entry.points.values())
+        points = entry.points.values()
         value, samples = reduce_points(points)
-        finite = [point.value for point in points if math.isfinite(point.value)] or [value]
+        finite = [*filter(math.isfinite, map(_value_of, points))] or [value]
         return Metric(
             t=t,
             run=self._run,
@@ -327,7 +328,7 @@ class NotFiniteWatch:
         )
 
 
-def _first_bad(given: list[Point]) -> Point | None:
-    if math.isfinite(sum(map(itemgetter(1), given))):
+def _first_bad(given: Iterable[Point]) -> Point | None:
+    if math.isfinite(sum(map(_value_of, given))):
         return None  # as nearly always; the sum of finite ones may be infinite
     return next((point for point in given if not math.isfinite(point.value)), None)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, auto
 from statistics import median_low
@@ -221,7 +221,12 @@ def present(timeline: RunTimeline, now: float) -> Present:
     of_now = [each for each in steps if each is not None]
     known = any(view.windows for view in timeline.ranks.values())
     known = known and bool(steps or idle or not unseen)
-    working, slow = len(steps), _slow(timeline, others)
+    slow = [each for each in timeline.stragglers.slow.values() if each.rank in timeline.ranks]
+    slow = [each for each in slow if each.rank not in others]
+    slow.sort(key=lambda each: (-each.excess_ms, each.rank))
+    still = [view for view in idle if view.stepped_at is not None]
+    still.sort(key=lambda view: (view.step or 0, view.stepped_at or 0.0, view.rank))
+    working = len(steps)
     if over:  # their last figures stay on the screen
         views = [view for view in timeline.ranks.values() if view.step_ms_mean is not None]
         steps, waited = [each.step_ms_mean for each in views], [each.waited_ms for each in views]
@@ -236,24 +241,12 @@ def present(timeline: RunTimeline, now: float) -> Present:
         idle=idle,
         unseen=unseen,
         gone=seen[Sight.GONE],
-        standing=_standing(idle, now),
+        standing={view: now - (view.stepped_at or now) for view in still},
         slow=slow,
         times=array("d", (each for each in times if each is not None)),
         hosts=Counter(where),
         states=Counter(states),
     )
-
-
-def _standing(idle: Iterable[RankView], now: float) -> dict[RankView, float]:
-    still = [view for view in idle if view.stepped_at is not None]
-    still.sort(key=lambda view: (view.step or 0, view.stepped_at or 0.0, view.rank))
-    return {view: now - (view.stepped_at or now) for view in still}
-
-
-def _slow(timeline: RunTimeline, others: Mapping[int, Sight]) -> list[Straggler]:
-    slow = timeline.stragglers.slow.values()
-    there = [each for each in slow if each.rank in timeline.ranks and each.rank not in others]
-    return sorted(there, key=lambda each: (-each.excess_ms, each.rank))
 
 
 def reading_text(value: float | None) -> str:

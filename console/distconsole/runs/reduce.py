@@ -48,7 +48,7 @@ from distconsole.runs.detectors.verify import SyncWatch
 from distconsole.runs.detectors.worlds import SplitWatch, WorldWatch
 from distconsole.runs.logs.printed import PrintedLosses
 from distconsole.runs.points import NotFiniteWatch, Point, PointReducer
-from distconsole.runs.rank_view import LIVING
+from distconsole.runs.rank_view import LIVING, RankView
 from distconsole.runs.samples import load_events, waited_of, window_event
 from distconsole.runs.timeline import RunTimeline
 
@@ -109,13 +109,14 @@ class RunReducer:
         """Host and number in the plan -> the number that its process group gave; the plan's of a rank that ended without."""
         self._unblamed: FirstFailure | None = None
         self._judged_at = 0.0
-        self._restart = 0
+        self._restart, self._last_step = 0, -1
         self._restarts: dict[str, int] = {}
         """Host -> the attempt that its journal has come to."""
-        self._last_step = -1
         self._bases = {0: 0}
         """Attempt -> offset of its steps, which each process counts from 0, in windows."""
         self._started: float | None = None
+        self._summed: dict[int, tuple[str, RankView, int]] = {}
+        """Rank -> its host, its view and the offset of its steps, while only windows are summed up."""
 
     @property
     def waiting(self) -> frozenset[str]:
@@ -127,6 +128,7 @@ class RunReducer:
 
     def feed(self, host: str, entry: frames.JournalEntry, t: float) -> Iterator[RunEvents]:
         """Return the events of the next ``entry`` of the journal of ``host``; ``t`` in UNIX seconds on the console's clock."""
+        self._summed.clear()
         if self.ended is not None and not (host in self._lost and isinstance(entry, LATE)):
             return iter(())
         self._started = t if self._started is None else min(self._started, t)
@@ -166,10 +168,11 @@ class RunReducer:
             case frames.NoteEntry():
                 yield from self._note(host, entry, t)
             case frames.VerdictEntry():
-                yield from self._judge(host, entry, t)
+                if (first := self._outcome.take(host, entry)) is not None:
+                    self._unblamed, self._judged_at = first, t
+                yield from self._blame_numbered(t)
             case frames.RestartEntry():
-                first = blame(entry.first_failure)
-                if first is not None:
+                if (first := blame(entry.first_failure)) is not None:
                     yield restart_finding(self._ranks, first, self._left(), entry, t)
             case frames.AttemptEntry():
                 yield from self._begin_attempt(host, entry, t)
@@ -313,15 +316,22 @@ class RunReducer:
             if entry.steps:
                 yield from self._splits.steps(entry.rank, host, t)
             return
-        window = window_event(self.run, host, entry, self._step_of(host, entry), t)
+        step = entry.step
+        if step >= 0:
+            step += self._bases.get(self._restarts.get(host, 0), 0)
+            self._last_step = max(self._last_step, -1 if entry.batches else step)
+        window = window_event(self.run, host, entry, step, t)
         if window.step >= 0:
             self._stalls.stepped(window)
         yield window
-        points = _known_points(entry)
-        yield from self._not_finite.add(entry.rank, points, t)
+        given = entry.points.items()
+        known = {
+            name: [each for each in points if each.value is not None] for name, points in given
+        }
+        yield from self._not_finite.add(entry.rank, cast("dict[str, list[Point]]", known), t)
         if not self._is_current(host):
             return  # of an attempt that another has followed
-        yield from self._points.add(entry.rank, points, t, trained=entry.steps > 0)
+        yield from self._points.add(entry.rank, entry.points, t, trained=entry.steps > 0)
         yield from self._points.heard_of(host, t)
         self._ranks.hosts.setdefault(entry.rank, host)
         yield from self._all_ranks.add(window)
@@ -336,25 +346,17 @@ class RunReducer:
         """
         if not isinstance(entry, frames.WindowEntry):
             return self.feed(host, entry, t)
-        view = timeline.ranks.get(entry.rank)
-        if (
-            view is None
-            or view.batches
-            or entry.batches
-            or self._ranks.hosts.get(entry.rank) != host
-            or self._lost
-            or self.ended is not None
-            or self._not_finite.waits
-            or not self._is_current(host)
-            or not self._all_ranks.saw(entry)
-        ):
+        known_on, view, base = self._summed.get(entry.rank) or self._known(host, entry, timeline)
+        if known_on != host or view is None or entry.batches or not self._all_ranks.saw(entry):
             return self.feed(host, entry, t)
-        step, waited = self._step_of(host, entry), waited_of(entry.waited_ms)
+        step, waited = entry.step, entry.waited_ms and waited_of(entry.waited_ms)
+        if step >= 0:
+            step += base
+            self._last_step = max(self._last_step, step)
         timeline.sum_up(view, entry, step, waited)
         events: Iterable[RunEvents] = ()
         if entry.points:
-            points = _known_points(entry)
-            events = self._points.add(entry.rank, points, t, trained=entry.steps > 0)
+            events = self._points.add(entry.rank, entry.points, t, trained=entry.steps > 0)
         if entry.steps and entry.step_ms and entry.step_ms[0] is not None:
             figures = (t, step, entry.step_ms[0], *_figures_of(entry))
             window = partial(window_event, self.run, host, entry, step, t)
@@ -363,17 +365,29 @@ class RunReducer:
                 events = chain(events, self._slow(slow, t))
         return events
 
+    def _known(
+        self, host: str, entry: frames.WindowEntry, timeline: RunTimeline
+    ) -> tuple[str, RankView | None, int]:
+        """Return a rank's host, view and offset of its steps, until something else is fed; no view if it has to be, too."""
+        view = timeline.ranks.get(entry.rank)
+        if (
+            view is None
+            or view.batches
+            or self._ranks.hosts.get(entry.rank) != host
+            or self._lost
+            or self.ended is not None
+            or self._not_finite.waits
+            or not self._is_current(host)
+        ):
+            return host, None, 0
+        known = host, view, self._bases.get(self._restart, 0)
+        self._summed[entry.rank] = known
+        return known
+
     def _slow(self, stragglers: list[Straggler], t: float) -> Iterator[RunFinding]:
         for straggler in stragglers:
             cause = self._load.cause_of(straggler.together, self.stragglers.newest(), t)
             yield straggler_finding(self._ranks, straggler, t, cause)
-
-    def _step_of(self, host: str, entry: frames.WindowEntry) -> int:
-        step = entry.step
-        if step >= 0:
-            step += self._bases.get(self._restarts.get(host, 0), 0)
-            self._last_step = max(self._last_step, -1 if entry.batches else step)
-        return step
 
     def _begin_attempt(
         self, host: str, entry: frames.AttemptEntry, t: float
@@ -417,11 +431,6 @@ class RunReducer:
         yield from self._tell_passed_by(t)
         if not self._waiting and self.ended is None:
             yield from self._finish(t)
-
-    def _judge(self, host: str, entry: frames.VerdictEntry, t: float) -> Iterator[RunEvents]:
-        if (first := self._outcome.take(host, entry)) is not None:
-            self._unblamed, self._judged_at = first, t
-        yield from self._blame_numbered(t)
 
     def _blame_numbered(self, t: float) -> Iterator[RunEvents]:
         """Report the first failure, once its host's journal has come to the number that its process group gave it."""
@@ -490,10 +499,3 @@ class RunReducer:
             restarts=self._restart or UNSET,
         )
         yield self.ended
-
-
-def _known_points(entry: frames.WindowEntry) -> dict[str, list[Point]]:
-    return {
-        name: cast("list[Point]", [point for point in given if point.value is not None])
-        for name, given in entry.points.items()
-    }

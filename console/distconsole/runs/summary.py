@@ -191,19 +191,22 @@ def replay(
         sums: Takes windows in place of their events, as ``RunReducer.sum_up`` does.
     """
     unwanted = re.compile(f'"kind":"(?:{"|".join(without)})"'.encode()) if without else None
-    for stored in run_file.entries(until=until):
-        if last and stored.host in last:
-            last[stored.host] = stored.seq
-        if unwanted is not None and unwanted.search(stored.body, 0, KIND_BYTES):
+    for host, seq, t, body in run_file.entries(until=until):
+        if last and host in last:
+            last[host] = seq
+        if unwanted is not None and unwanted.search(body, 0, KIND_BYTES):
             continue
-        plain = _decode_plain(stored.body)
+        plain = _decode_plain(body)
         try:
-            entry = plain if plain is not None else _decode_odd(stored.body)
+            entry = plain if plain is not None else _decode_odd(body)
         except ValueError:
             if spoilt is not None:
-                spoilt[stored.host] += 1
+                spoilt[host] += 1
             continue
-        for line in _in_turn(WaitingLine(stored.host, entry, stored.t), lines):
+        turn = (
+            ((host, entry, t),) if lines is None else _in_turn(WaitingLine(host, entry, t), lines)
+        )
+        for line in turn:
             taken = reducer.sum_up(*line, sums) if sums and plain else reducer.feed(*line)
             for event in taken:
                 if not isinstance(event, RunEnded):
@@ -212,8 +215,8 @@ def replay(
         yield reducer.ended
 
 
-def _in_turn(told: WaitingLine, lines: WaitingLines | None) -> Iterator[WaitingLine]:
-    if lines is not None and isinstance(told.entry, LogEntry):
+def _in_turn(told: WaitingLine, lines: WaitingLines) -> Iterator[WaitingLine]:
+    if isinstance(told.entry, LogEntry):
         lines.put(told.host, told.entry, told.t)
         return
     while lines and isinstance(told.entry, EndEntry):

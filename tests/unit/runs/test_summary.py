@@ -30,6 +30,7 @@ from distconsole.runs.summary import (
     summarise,
     summary_of,
 )
+from distconsole.runs.timeline import RunTimeline
 from fakes.journals import START, Journal
 from suite.first_version import ENTRIES, RUN, unpack_first_version
 
@@ -151,6 +152,12 @@ FAULTS: dict[str, Faulty] = {
     "short of data": Faulty(
         each_window(lambda _, body: {"workers": [2, 99.0, 0.0], "data_ms": 30.0})
     ),
+    "short of data for a while": Faulty(
+        each_window(
+            lambda t, body: {"workers": [2, 99.0, 0.0], "data_ms": 30.0 if 20 < t < 40 else 1.0}
+        ),
+        slow=5,
+    ),
 }  # fmt: skip
 
 
@@ -168,6 +175,18 @@ def test_a_summary_is_that_of_the_whole_picture(tmp_path: Path, fault: str) -> N
     points = {name: repr(series.points()) for name, series in seen.metrics.items()}
     assert {name: repr(series.points()) for name, series in summed.metrics.items()} == points
     assert seen.steps is not None
+
+
+def test_a_summary_makes_no_event_of_a_window_whose_workers_suffice(tmp_path: Path) -> None:
+    journal, store = Faulty(each_window(lambda *_: {"workers": [8, 9.0, 0.0]})), RunStore(tmp_path)
+    journal.write(store)
+    timeline, made = RunTimeline(), Counter[type]()
+    with store.open(RunId(journal.run)) as run_file:
+        for event in stored_events(run_file, UNSUMMED, sums=timeline):
+            timeline.apply(event)
+            made[type(event)] += 1
+    assert made[Window] == 0
+    assert timeline.steps == 20 * journal.seconds - 1
 
 
 def test_hosts_are_found_whatever_they_are_called(tmp_path: Path) -> None:

@@ -1,14 +1,11 @@
 """What ``why`` prints: the sentence first, of when it is, equal stacks, and the ways to them.
 Prose is broken between words on a terminal, and stays one line in a pipe.
-docs/reference/expressions.md has the fields that there are, and its examples mean something.
 """
 
 from __future__ import annotations
 
 import io
 import json
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,15 +13,10 @@ from msgspec import structs
 
 from distconsole.cli.main import exit_code_of
 from distconsole.cli.streams import Streams
-from distconsole.expression import ExpressionError, Fields, parse_condition
 from distconsole.model.diagnosis.calls import Call, GpuUse, Place
 from distconsole.model.diagnosis.diagnosis import Diagnosis, Hang, Sure
 from distconsole.model.events import Diagnosed, FoundJob
 from distconsole.model.requests import Why
-from distconsole.runs.conditions.check_fields import CHECK_FIELDS
-from distconsole.runs.conditions.load_fields import LOAD_FIELDS
-from distconsole.runs.conditions.rank_fields import RANK_FIELDS
-from distconsole.runs.conditions.summary_fields import summary_fields
 from distconsole.runs.diagnosis.judge import judge
 from distconsole.text.output import COLOUR, tell, wrap_line
 from distconsole.text.show import show_for
@@ -158,36 +150,3 @@ def test_in_a_pipe_a_line_stays_a_line() -> None:
     tell(streams, "word " * 50)
     streams.close()
     assert out.getvalue() == "word " * 50 + "\n"
-
-
-PAGE = Path(__file__).parents[3] / "docs/reference/expressions.md"
-TABLES = (RANK_FIELDS, CHECK_FIELDS, LOAD_FIELDS, summary_fields())
-
-
-@pytest.mark.parametrize("fields", TABLES, ids=lambda fields: fields.of)
-def test_the_page_has_every_field_as_the_program_has_it(fields: Fields[Any]) -> None:
-    _, _, behind = PAGE.read_text().partition(f"<!-- {fields.of} -->\n")
-    table = [line for line in behind.partition("\n\n")[0].splitlines() if line]
-    head = ["| field | is a | meaning |", "|---|---|---|"]
-    assert table == head + [
-        f"| `{each.name}` | {each.kind.value}{f', {unit}' if (unit := each.bare or each.unit) else ''} | {each.about} |"
-        for each in fields
-    ]
-
-
-def test_the_examples_of_the_page_mean_something() -> None:
-    text = PAGE.read_text()
-    first = text.split("```")[1].strip()
-    examples = [each for line in first.splitlines() for each in re.split(r"\s{2,}", line)]
-    examples += re.findall(r"--fail-if '([^']+)'", text)
-    assert len(examples) == 9
-    for example in examples:
-        assert any(_means(example, fields) for fields in TABLES), example
-
-
-def _means(text: str, fields: Fields[Any]) -> bool:
-    try:
-        parse_condition(text, fields)
-    except ExpressionError:
-        return False
-    return True

@@ -43,9 +43,9 @@ class ImageFolder:
     """The images of a folder that has one folder for each class.
 
     Args:
-        edge: Height and width that each image is brought to.
+        edge: Height and width to which each image is resized.
         crops: Take a square at random, as in training; else the middle.
-        limit: At most this number of images, equally spread.
+        limit: Largest number of images, taken at equal distances.
     """
 
     def __init__(self, root: Path, edge: int, *, crops: bool, limit: int | None = None) -> None:
@@ -110,7 +110,7 @@ def _random_box(height: int, width: int) -> tuple[int, int, int, int]:
 
 
 def _middle(height: int, width: int) -> tuple[int, int, int, int]:
-    """Return the largest square in the middle, less an eighth."""
+    """Return the central square whose side is 7/8 of the shorter side."""
     side = max(1, min(height, width) * 7 // 8)
     return (height - side) // 2, (width - side) // 2, side, side
 

@@ -126,9 +126,10 @@ def catalogue_tables() -> str:
     """Return the tables at the end of docs/reference/checks.md: all checks, a table for each group."""
     lines = []
     for group, rules in by_key((rule.group, rule) for rule in CATALOGUE).items():
-        lines += [f"### {group}", "", "| id | from level | catches |", "|---|---|---|"]
+        lines += [f"### {group}", "", "| id | catches |", "|---|---|"]
         for rule in rules:
-            cells = (f"`{rule.id}`", rule.level.value, rule.catches)
-            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+            level = "" if rule.level is Level.QUICK else f" ({rule.level.value})"
+            catches = rule.catches.replace("|", "\\|")
+            lines.append(f"| `{rule.id}`{level} | {catches} |")
         lines.append("")
     return "\n".join(lines).rstrip()

@@ -31,7 +31,6 @@ from distconsole.operations.attach import ask_late, find_record, fold, follow_ru
 from distconsole.operations.judging import Judge
 from distconsole.operations.sessions import SessionSource, at_hand, lend
 from distconsole.operations.stored.remote_runs import (
-    KnownRun,
     ask_runs,
     find_known,
     summary_of_known,
@@ -99,10 +98,10 @@ def _ask_hosts(
                 "it stays until you remove it"
             )
         stored = summaries.get(each.run)
-        updated = _update(stored, each)
-        if updated is not stored:
-            summaries[each.run] = updated
-            yield RunListed(summary=updated)
+        if stored is None or stored.state == "unknown":
+            made = stored and msgspec.structs.replace(stored, state=each.state)
+            summaries[each.run] = made or summary_of_known(each)
+            yield RunListed(summary=summaries[each.run])
 
 
 def _say_silent(silent: Sequence[Failed], so: str) -> Iterator[Narration]:
@@ -153,14 +152,6 @@ def _fetch_news(
     except ConsoleError as error:
         yield warn(f"{error.message}; only what is stored here is shown")
         return ""
-
-
-def _update(stored: RunSummary | None, known: KnownRun) -> RunSummary:
-    if stored is None:
-        return summary_of_known(known)
-    if stored.state != "unknown":
-        return stored
-    return msgspec.structs.replace(stored, state=known.state)
 
 
 def open_kept(run: str) -> RunFile:

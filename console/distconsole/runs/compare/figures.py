@@ -14,7 +14,6 @@ from distconsole.model.comparison import (
     Comparison,
     Setting,
 )
-from distconsole.model.run_summary import RunSummary
 from distconsole.runs.compare.statistics import AXES, Compared
 from distconsole.runs.detectors.stragglers import past_text
 from distconsole.runs.figures import PARTS, more_is_better
@@ -32,6 +31,8 @@ VALUE_CHARS = 32
 LOSS_SHARE = 0.01
 NEAR_END = 0.9
 """Losses are compared at a step that both runs have, if it is so far on in the shorter of them."""
+
+STATES = {"stopped": "was stopped", "running": "goes on", "unknown": "has no known end"}
 
 Get = Callable[[Compared], float | None]
 
@@ -202,15 +203,10 @@ def _list(values: Iterable[str | None]) -> str:
 
 def _outcomes(runs: Sequence[Compared]) -> Iterator[str]:
     if len({run.summary.state for run in runs}) > 1:
-        yield _list(_state(run.summary) for run in runs)
+        yield _list(STATES.get(run.summary.state, run.summary.state) for run in runs)
     for letter, run in zip(LETTERS, runs, strict=False):
         if run.summary.first_failure is not None:
             yield f"{letter}: {run.summary.first_failure.blame}"
-
-
-def _state(summary: RunSummary) -> str:
-    plain = {"stopped": "was stopped", "running": "goes on", "unknown": "has no known end"}
-    return plain.get(summary.state, summary.state)
 
 
 def _speed(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from distconsole.expression.fields import Field, Fields, Value, ValueKind
+from distconsole.expression.fields import Field, Fields, ValueKind
 from distconsole.expression.units import Measure
 from distconsole.model.run_events import GpuSample, NodeSample
 from distconsole.runs.detectors.slowness import Straggler
@@ -86,10 +86,6 @@ def used_percent(sample: NodeSample | GpuSample | None) -> float | None:
     return percent(sample.mem_used, sample.mem_total) if sample is not None else None
 
 
-def _state_of(row: RankOfRun) -> Value:
-    return "running" if row.run.end is None else row.run.end.state.value
-
-
 TEXT, FLAG = ValueKind.TEXT, ValueKind.FLAG
 OF_TIME = {Measure.TIME: "step_ms"}
 
@@ -159,7 +155,12 @@ RANK_FIELDS: Fields[RankOfRun] = Fields(
             "part of the memory that is used",
             unit="%",
         ),
-        Field("run.state", _state_of, "running, succeeded, failed or stopped", TEXT),
+        Field(
+            "run.state",
+            lambda row: row.run.end.state.value if row.run.end else "running",
+            "running, succeeded, failed or stopped",
+            TEXT,
+        ),
         Field("run.seconds", lambda row: row.run_seconds, "duration of the run", unit="s"),
         Field("run.samples_s", lambda row: row.run_rate, "samples a second of all ranks"),
         Field("run.loss", lambda row: row.run_metric("loss"), "loss over all ranks"),

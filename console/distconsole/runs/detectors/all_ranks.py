@@ -128,7 +128,10 @@ class AllRanksWatch:
     def saw(self, entry: WindowEntry) -> bool:
         """Note a rank's window; return False if ``add`` is to take it whole."""
         self._seen.add(entry.rank)
-        return self._earlier is None and entry.workers is None and entry.rank not in self._waiting
+        if self._earlier is not None or entry.rank in self._waiting:
+            return False
+        step_ms = entry.step_ms[0] if entry.step_ms else None
+        return entry.workers is None or _share(entry.data_ms, step_ms) < STARVED_SHARE
 
     def started(self, phase: PhaseEntry, t: float) -> Iterator[RunFinding]:
         """Take the progress of a rank's start; yield the late ranks, once all have made their first step."""
@@ -224,4 +227,8 @@ class AllRanksWatch:
 
 
 def _data_share(window: Window) -> float:
-    return (window.data_ms or 0.0) / window.step_ms_mean if window.step_ms_mean else 0.0
+    return _share(window.data_ms, window.step_ms_mean)
+
+
+def _share(data_ms: float | None, step_ms: float | None) -> float:
+    return (data_ms or 0.0) / step_ms if step_ms else 0.0

@@ -90,10 +90,6 @@ def _name(gpu: GpuSample) -> str:
     return f"GPU {gpu.gpu} of {gpu.host}"
 
 
-def _lanes(gpu: GpuSample) -> float | None:
-    return gpu.pcie[0] / gpu.pcie[1] if gpu.pcie and all(gpu.pcie) else None
-
-
 def _generation(gpu: GpuSample) -> float | None:
     """Return the share of the highest generation; None at rest."""
     if not gpu.pcie or not all(gpu.pcie) or (gpu.util or 0.0) < LOADED_PERCENT:
@@ -126,10 +122,6 @@ def _full(own: float, usual: float) -> bool:
     return own >= max(FULL_PERCENT, usual + MORE_PERCENT) and usual >= 0
 
 
-def _other(own: str, usual: object) -> bool:
-    return isinstance(usual, str) and own != usual
-
-
 def _rising(least: float) -> Callable[[float, float], bool]:
     return lambda own, usual: own >= least and own >= TIMES * usual
 
@@ -152,7 +144,7 @@ SIGNS = (
     Sign("ecc", _gpu, lambda gpu: gpu.ecc_uncorrected, lambda own, usual: own > 0 and not usual > 0,
          lambda gpu, own, _: f"{_name(gpu)} counts {own:,.0f} uncorrected memory errors",
          "leave the host out, and have the GPU replaced"),
-    Sign("pcie", _gpu, _lanes, _slower,
+    Sign("pcie", _gpu, lambda gpu: gpu.pcie[0] / gpu.pcie[1] if gpu.pcie and all(gpu.pcie) else None, _slower,
          lambda gpu, *_: f"{_name(gpu)} uses {gpu.pcie[0]} of its {gpu.pcie[1]} PCIe lanes",
          _LOOK_AT_PCIE),
     Sign("pcie", _gpu, _generation, _slower,
@@ -196,7 +188,7 @@ SIGNS = (
          lambda node, own, usual: f"the processors of {node.host} run at {own:,.0f} MHz at most, the others' at {usual:,.0f}"
          + (f" ({node.cpu_model})" if node.cpu_model else ""),
          "another model, or a limit: lscpu and cpupower frequency-info on {host}"),
-    Sign("cpu_model", _node, lambda node: node.cpu_model, _other,
+    Sign("cpu_model", _node, lambda node: node.cpu_model, lambda own, usual: isinstance(usual, str) and own != usual,
          lambda node, own, usual: f"the processors of {node.host} are {own}, the others' {usual}",
          "compare them by a test of the script on one host each: distconsole bench"),
 )  # fmt: skip

@@ -84,24 +84,33 @@ class Times:
         self.hosts, self.noise_ms, self._column = hosts, noise_ms, cache(column)
         self.waited = self._known(self._column(STEP, True))
         """Rank -> its waits in a step."""
-        self.of, self.own = cache(self._of), cache(self._own)
+        self._kept: dict[tuple[str, bool], dict[int, float]] = {}
         self.usual_step = median(self.of(STEP).values())
 
     def _known(self, column: Sequence[float]) -> dict[int, float]:
         both = zip(self.hosts, column, strict=True)
         return {rank: ms for rank, ms in both if ms == ms}
 
-    def _of(self, part: str) -> dict[int, float]:
-        return self._known(self._column(part, False))
+    def of(self, part: str, *, own: bool = False) -> dict[int, float]:
+        """Return milliseconds of a part; ``own``: that were no wait, as far as that was seen."""
+        kept = self._kept.get((part, own))
+        if kept is None:  # functools.cache would make a cycle with its object
+            kept = self._own(part) if own else self._known(self._column(part, False))
+            self._kept[part, own] = kept
+        return kept
+
+    def own(self, part: str) -> dict[int, float]:
+        return self.of(part, own=True)
 
     def _own(self, part: str) -> dict[int, float]:
-        """Return milliseconds of a part that were no wait, as far as that was seen."""
         if part == REST:
             return self._rest()
-        own, waited = self._column(part, False), self._column(part, True) if self.waited else ()
+        if not self.waited:
+            return self.of(part)
+        own, waited = self._column(part, False), self._column(part, True)
         if len(self.waited) == len(self.hosts):
             return self._known([*map(sub, own, waited)])
-        both = zip(own, waited, strict=True) if waited else ((ms, 0.0) for ms in own)
+        both = zip(own, waited, strict=True)
         return self._known([ms if isnan(wait) else ms - wait for ms, wait in both])
 
     def _rest(self) -> dict[int, float]:
@@ -199,7 +208,8 @@ def _slow_in(times: Times, part: str) -> dict[int, Straggler]:
     least = min(values[rank] for rank in slow) - usual
     if part != STEP:
         # Where waits were seen, equal own times prove that no rank is slow.
-        if median(times.waited.get(r, 0.0) for r in others) >= pace.WAIT_SHARE * least:
+        waits = median(times.waited.get(r, 0.0) for r in others) if times.waited else 0.0
+        if waits >= pace.WAIT_SHARE * least:
             return {}
         if part in _WAIT_IN and not all(
             _is_waited_for(times, rank, others, part, values[rank] - usual) for rank in slow

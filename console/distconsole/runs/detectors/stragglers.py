@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf, isnan, nan
 from operator import attrgetter
 from statistics import median, mode
@@ -82,25 +82,17 @@ class Known:
     @property
     def usual_window(self) -> Window:
         """The newest window with the median of each figure."""
-        usual = [_medians([self], figure)[0] for figure in range(2, _SIZE)]
-        known = [None if isnan(each) else each for each in usual]
+        recent = [*map(_median, zip(*self.last(pace.RECENT_WINDOWS), strict=True))][_STEP:]
+        known = [None if isnan(each) else each for each in recent]
         times, waited = dict(zip(FIGURES, known, strict=False)), known[len(FIGURES) :]
         said = None if None in waited else tuple(waited)
         newest = self.newest if isinstance(self.newest, Window) else self.newest()
         return msgspec.structs.replace(newest, waited_ms=said, **times)
 
 
-def _medians(ranks: Collection[Known], figure: int) -> list[float]:
-    """Return the median of a figure in each rank's last windows: one second may be noise; NaN if one of them is."""
-    recent = pace.RECENT_WINDOWS * _SIZE
-    if all(len(known.figures) >= recent for known in ranks):
-        last = [known.figures[figure - recent :: _SIZE] for known in ranks]
-    else:
-        last = [known.figures[figure::_SIZE][-pace.RECENT_WINDOWS :] for known in ranks]
-        return [nan if isnan(sum(each)) else median(each) for each in last]
-    if isnan(sum(map(sum, last))):
-        return [nan if isnan(sum(each)) else median(each) for each in last]
-    return [sorted(each)[pace.RECENT_WINDOWS // 2] for each in last]
+def _median(recent: Sequence[float]) -> float:
+    """Return the median of a figure in a rank's last windows: one second may be noise; NaN if one of them is."""
+    return nan if isnan(sum(recent)) else median(recent)
 
 
 def _own_ms(record: Record) -> float:
@@ -239,11 +231,21 @@ class StragglerWatch:
 def _times_of(fresh: Mapping[int, Known], *, usual: bool) -> Times:
     """Return the ranks' times in their newest windows, or the usual ones of their last windows."""
     ranks = fresh.values()
+    count = pace.RECENT_WINDOWS if usual else 1
+    size = count * _SIZE
+    # One block of all ranks, so that a column is one slice.
+    block = array("d", b"".join([known.figures[-size:] for known in ranks]))
 
-    def column(part: str, waits: bool) -> list[float]:
+    def column(part: str, waits: bool) -> Sequence[float]:
         figure = PARTS.index(part) + (_WAITED if waits else _STEP)
-        newest = [known.figures[figure - _SIZE] for known in ranks]
-        return _medians(ranks, figure) if usual and not all(map(isnan, newest)) else newest
+        if len(block) < size * len(ranks):
+            return [_median(known.figures[-size:][figure::_SIZE]) for known in ranks]
+        windows = [block[at + figure :: size] for at in range(0, size, _SIZE)]
+        if not usual or all(map(isnan, windows[-1])):
+            return windows[-1]
+        if isnan(sum(map(sum, windows))):
+            return [*map(_median, zip(*windows, strict=True))]
+        return [each[count // 2] for each in map(sorted, zip(*windows, strict=True))]
 
     def noise_ms() -> float:
         return _noise_ms(known.last(pace.RECENT_WINDOWS) for known in ranks) if usual else 0.0
@@ -306,8 +308,7 @@ def _half_ago(known: Known) -> Record:
 
 
 MAX_TOLD = 100
-MAX_OTHERS = 64
-"""The median of this many other ranks is close to that of all."""
+MAX_OTHERS = 64  # the median of so many other ranks is close to that of all
 
 
 def _lags(began: Mapping[int, Record], fresh: Mapping[int, Known], rank: int) -> bool:
@@ -323,16 +324,17 @@ def _lags(began: Mapping[int, Record], fresh: Mapping[int, Known], rank: int) ->
     others = [(began[r], fresh[r]) for r in fresh if r != rank and r in began]
     if not others:
         return False
-    most = max(there.step - here[1] for here, there in others)
+    made, own = [there.step - here[1] for here, there in others], last.step - first_step
+    if median(made) - own < pace.BEHIND_STEPS:
+        return False  # as nearly always
     behind = median(
-        there.step
-        - here[1]
+        steps
         - (abs(here[0] - first_t) + abs(there.t - last.t))
         * 1000
         / max(there.figures[_STEP - _SIZE], 1e-3)
-        for here, there in others
-    ) - (last.step - first_step)
-    return behind >= max(pace.BEHIND_STEPS, pace.BEHIND_SHARE * most)
+        for steps, (here, there) in zip(made, others, strict=True)
+    )
+    return behind - own >= max(pace.BEHIND_STEPS, pace.BEHIND_SHARE * max(made))
 
 
 _LOOK = (

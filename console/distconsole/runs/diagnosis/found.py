@@ -116,7 +116,9 @@ def judge_found(found: Found, away: Mapping[str, str]) -> Diagnosis:
     roll = Roll(found.name, calls, hosts, away)
     hard = [rank for rank in roll.world if cause_is(rank, roll, HARD)]
     whole = not hard and not found.missing and len(living) == len(calls)
-    if whole and still < STILL_SECONDS and _goes_on(living):
+    # A stack has changed between two looks, or no stack could be read.
+    moves = any(call.stage == "stepping" for call in living) or not any(c.threads for c in living)
+    if whole and still < STILL_SECONDS and moves:
         return _no_hang(found, still, living)
     made = judge(roll)
     return structs.replace(
@@ -124,11 +126,6 @@ def judge_found(found: Found, away: Mapping[str, str]) -> Diagnosis:
         hint=_hint(made, found),
         evidence=(*made.evidence, *_missing_text(made, found, away), *_ras_text(found)),
     )
-
-
-def _goes_on(living: Sequence[Call]) -> bool:
-    """Return True if a stack has changed between two looks, or if no stack could be read."""
-    return any(call.stage == "stepping" for call in living) or not any(c.threads for c in living)
 
 
 def _no_hang(found: Found, still: float, living: Sequence[Call]) -> Diagnosis:

@@ -16,7 +16,7 @@ from distconsole.runs.logs.slices import LogLines
 from distconsole.runs.points import Point, PointReducer
 
 LOOKED_AT_CHARS = 200
-SAID = re.compile(
+PROGRESS = re.compile(
     r"\b(epoch|step|steps|iter|iteration|batch|round)\b[\s:#=\[(]{0,3}(\d{1,12})\s{0,2}(?:/|of)\s{0,2}(\d{1,12})\b",
     re.IGNORECASE,
 )
@@ -29,8 +29,9 @@ MAX_PRINTED_NAMES = 8
 MAX_POINTS = 32
 """Values of one metric that are taken of one slice of a log, the last ones."""
 WAIT_SECONDS = 10.0
-"""So long after the first printed loss the hook may still see one, of a step that takes long; then it sees none."""
+"""Seconds after the first printed loss in which the hook may still report one; then printed losses are used."""
 MAX_HELD = 512
+"""Slices of logs whose losses are kept until then."""
 
 _PREFIXES = "train(?:ing)?|val(?:id(?:ation)?)?|test|eval|total|mean|avg|average|running|lm|gen(?:erator)?|disc(?:riminator)?|g|d"
 LOSS = re.compile(
@@ -47,7 +48,7 @@ AT = re.compile(
 PLACE = re.compile(r"[\[|]\s{0,8}(\d{1,12})\s?/\s{0,8}\d{1,12}", re.ASCII)
 """``[ 10/500]``, or the place in a progress bar; the last one in a line is the innermost."""
 MAY_BE_NAN = frozenset({"loss", "train loss", "training loss"})
-"""A validation without a sample, or a best loss that is not known yet, is no news."""
+"""Names whose NaN is reported; a validation without samples or a best loss may be NaN in a good run."""
 
 
 class PrintedLosses:
@@ -62,7 +63,7 @@ class PrintedLosses:
         self._names: dict[str, None] = {}
         self._last: dict[tuple[int, str], Point] = {}
         self._held: list[tuple[int, dict[str, list[Point]]]] | None = []
-        """Printed losses while the hook may still see one; None once it is known that it sees none."""
+        """Printed losses while the hook may still report one; None once it has reported none in time."""
         self._since = math.inf
 
     def feed(self, host: str, entry: LogEntry, t: float) -> Iterator[LogLine | Metric]:
@@ -83,14 +84,14 @@ class PrintedLosses:
 
     def _read(self, rank: int, line: str, found: dict[str, list[Point]]) -> None:
         named = AT.search(line)
-        said = named[1] if named else next(iter(PLACE.findall(line)[-1:]), None)
+        step = named[1] if named else next(iter(PLACE.findall(line)[-1:]), None)
         for words, number in LOSS.findall(line):
             name, value = re.sub(r"[\s_/-]+", " ", words.lower()), float(number)
             if math.isinf(value) or (math.isnan(value) and name not in MAY_BE_NAN):
                 continue
             self._names.update({name: None} if len(self._names) < MAX_PRINTED_NAMES else {})
             before = self._last.get((rank, name), Point(-1, math.nan, None))
-            point = Point(before.step + 1 if said is None else int(said), value, None)
+            point = Point(before.step + 1 if step is None else int(step), value, None)
             if name in self._names and point != before:  # a bar that stands still repeats it
                 self._last[rank, name] = point
                 found[PRINTED + name].append(point)
@@ -113,8 +114,8 @@ class PrintedLosses:
             yield from self._points.add(rank, found, t, trained=False)
 
 
-class CountedWord(NamedTuple):
-    """The first and the newest word on one count; ``t`` in UNIX seconds."""
+class PrintedCount(NamedTuple):
+    """The first and the newest value of one count, such as epochs; ``t`` in UNIX seconds."""
 
     total: int
     first: int
@@ -126,30 +127,30 @@ class CountedWord(NamedTuple):
 class EtaEstimator:
     """Estimates when a run will be over, by its first rank's output (``epoch 3/10``) or reports.
 
-    Two such words give the speed; a count that starts over, as of steps in an epoch, is left out.
+    Two values of a count give the speed; a count that starts over, as of steps in an epoch, is left out.
     """
 
     def __init__(self) -> None:
-        self._said: dict[str, CountedWord] = {}
+        self._counts: dict[str, PrintedCount] = {}
         self._inner: set[str] = set()
 
     def read(self, line: str, t: float) -> None:
         """Look at a line that the first rank printed at ``t``."""
         head = line[:LOOKED_AT_CHARS]
-        found = SAID.search(head) if "/" in head or " of " in head else None
+        found = PROGRESS.search(head) if "/" in head or " of " in head else None
         if found is None:
             return
         word, done, total = found[1].lower(), int(found[2]), int(found[3])
-        before = self._said.get(word)
+        before = self._counts.get(word)
         if word in self._inner or done > total or total < 2:
             return
         if before is None:
-            self._said[word] = CountedWord(total, done, t, done, t)
+            self._counts[word] = PrintedCount(total, done, t, done, t)
         elif done < before.newest or total != before.total:
             self._inner.add(word)
-            del self._said[word]
+            del self._counts[word]
         elif done > before.newest:
-            self._said[word] = before._replace(newest=done, newest_t=t)
+            self._counts[word] = before._replace(newest=done, newest_t=t)
 
     def seconds_left(
         self, now: float, step: int | None, step_ms: float | None, metrics: Mapping[str, float]
@@ -158,9 +159,10 @@ class EtaEstimator:
         total = metrics.get(TOTAL, math.nan)
         if math.isfinite(total) and step is not None and step_ms:
             return max(0.0, (total - step - 1) * step_ms / 1000)
-        known = [each for each in self._said.values() if each.newest > each.first]
+        known = [each for each in self._counts.values() if each.newest > each.first]
         if not known:
             return None
-        said = max(known, key=lambda each: each.newest_t - each.first_t)
-        each_seconds = (said.newest_t - said.first_t) / (said.newest - said.first)
-        return max(0.0, (said.total - said.newest) * each_seconds - (now - said.newest_t))
+        longest = max(known, key=lambda each: each.newest_t - each.first_t)
+        each_seconds = (longest.newest_t - longest.first_t) / (longest.newest - longest.first)
+        left_seconds = (longest.total - longest.newest) * each_seconds
+        return max(0.0, left_seconds - (now - longest.newest_t))

@@ -108,7 +108,9 @@ class LogRows:
     @property
     def behind(self) -> bool:
         """Whether ``advance`` has work to do."""
-        return self.taken < len(self.book) or self._search_behind
+        return self.taken < len(self.book) or (
+            self._pattern is not None and self._searched < len(self._rows)
+        )
 
     def advance(self, seconds: float) -> bool:
         """Make rows of new lines and search them, for about this long; return whether all is done."""
@@ -161,10 +163,6 @@ class LogRows:
             self._pattern = pattern
             self.found = Marks()
             self._searched = 0
-
-    @property
-    def _search_behind(self) -> bool:
-        return self._pattern is not None and self._searched < len(self._rows)
 
     def _take_some(self) -> None:
         start = max(self.taken, self.book.first)

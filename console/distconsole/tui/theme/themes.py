@@ -63,7 +63,7 @@ COLOURS: Mapping[str, tuple[str | None, str | None, str | None]] = {
     "foreground": ("#e0e0e0", "#1c1c1c", "#FFFFFF"),
     "background": (None, "#F5F5F5", "#000000"),
     "surface": (None, "#EBEBEB", "#0A0A0A"),
-    # In the dark grey enough that 256 colours do not make a deep blue of it.
+    # Dark: grey, as terminals with 256 colours show a bluer one as a deep blue.
     "panel": ("#282d32", "#DCDCDC", "#262626"),
     "boost": (None, None, "#101018"),
 }
@@ -92,7 +92,7 @@ PICTURES: Mapping[str, tuple[str, str, str]] = {
 
 PRINTED: Mapping[str, tuple[str, str, str]] = {
     "background": ("#121212", "#f5f5f5", "#000000"),
-    "black": ("#9a9a9a", "#4a4a4a", "#c8c8c8"),  # to be read at all
+    "black": ("#9a9a9a", "#4a4a4a", "#c8c8c8"),  # black on black cannot be read
     "red": ("#ff8a8a", "#98001a", "#ffa8a8"),
     "green": ("#98e024", "#15561f", "#7cff9c"),
     "yellow": ("#f4bf75", "#6b4e00", "#ffe066"),
@@ -165,6 +165,7 @@ def first_theme(asked: str | None, kept: str | None, *, colours: int, no_color: 
 
 
 def meanings(variables: Mapping[str, str], faint_share: float = FAINT_SHARE) -> RichTheme:
+    """Return Rich's styles by meaning (``ROLES``), in the colours of a theme of Textual's."""
     styles = {
         name: Style(color=_rich(variables.get(variable, "")), bold=bold)
         for name, (variable, bold) in ROLES.items()

@@ -24,6 +24,7 @@ from distconsole_agent.roll_call.calling import (
     parse_stalls,
     read_stalls,
 )
+from suite.lean_torch import LEAN_TORCH
 
 
 def thread(number: int) -> dict[str, Any]:
@@ -98,8 +99,8 @@ Missing ranks:
 """
 
 
-HANG = """
-import time, torch, horovod.torch as hvd
+HANG = f"""{LEAN_TORCH}
+import time, horovod.torch as hvd
 hvd.init()
 hvd.allreduce(torch.ones(4), name="old")
 if hvd.rank() == 1:
@@ -112,7 +113,7 @@ hvd.allreduce(torch.ones(4), name="new")
 @pytest.mark.horovod
 def test_what_horovod_itself_prints_over_mpi_is_read(tmp_path: Path) -> None:
     """Over Gloo it prints nothing, whatever hangs (horovod 0.28.1, gloo_controller.cc: ``reserve`` for ``resize``)."""
-    mpirun = ("mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "3")
+    mpirun = ("mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2")
     done = subprocess.run(
         (*mpirun, sys.executable, "-c", HANG),
         env={**os.environ, "HOROVOD_STALL_CHECK_TIME_SECONDS": "1"},

@@ -1,10 +1,9 @@
-"""docs/reference/keys.md has the keys that there are, no key hides another, and help tells them all."""
+"""No key hides another, and help tells them all."""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from pathlib import Path
 
 import pytest
 from textual.widget import Widget
@@ -12,51 +11,9 @@ from textual.widget import Widget
 import distconsole.tui
 from distconsole.config.schema import Config
 from distconsole.tui.prompt.keymap import Keymap
-from distconsole.tui.prompt.keys import FIRST_KEYS, KEYS, REPLAY_KEYS, VIEWS, Key
+from distconsole.tui.prompt.keys import KEYS, REPLAY_KEYS, VIEWS, Key
 from distconsole.tui.prompt.shortcuts import Shortcuts
 from distconsole.tui.views.help import PARTS_WITH_KEYS, help_page, part_keys
-
-PAGE = (Path(__file__).parents[4] / "docs/reference/keys.md").read_text()
-
-
-def place_of(key: Key) -> str:
-    if not (key.inside or key.only):
-        return "anywhere"
-    views = "any view" if key.views == VIEWS else ", ".join(key.views)
-    return f"inside {views}" if key.inside else views
-
-
-def keys_table(keys: tuple[Key, ...]) -> list[str]:
-    """Return the rows of a table in Markdown: key, label, line, place."""
-    rows = ["| key | | types | works |", "|---|---|---|---|"]
-    for key in keys:
-        line = f"`{key.line.strip()}`" if key.line else "(opens it)"
-        line += " …" if key.asks else ""
-        rows.append(f"| `{key.shown}` | {key.does} | {line} | {place_of(key)} |")
-    return rows
-
-
-def parts_table() -> list[str]:
-    """Return the rows of a table in Markdown of the keys of all parts."""
-    rows = ["| in | keys |", "|---|---|"]
-    for title, part in PARTS_WITH_KEYS:
-        own = "; ".join(f"{keys}: {does}" for keys, does in part_keys(part))
-        rows.append(f"| {title} | {own} |")
-    return rows
-
-
-TABLES = {
-    "keys": keys_table(KEYS),
-    "first": keys_table(FIRST_KEYS),
-    "moving": keys_table(REPLAY_KEYS),
-    "parts": parts_table(),
-}
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_the_page_has_every_key_and_no_other(name: str) -> None:
-    _, _, behind = PAGE.partition(f"<!-- {name} -->\n")
-    assert behind.partition("\n\n")[0].splitlines() == TABLES[name]
 
 
 def test_every_part_of_the_screen_with_keys_of_its_own_is_told() -> None:
