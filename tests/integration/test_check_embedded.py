@@ -21,6 +21,7 @@ from distconsole.model.requests import Check, Level, Where
 from distconsole.operations import SessionSource
 from distconsole.session import Session
 from distconsole.ssh.embedded import EmbeddedCluster
+from suite.known_agent import leave_agent
 
 FOREIGN_MPIRUN = """\
 #!/bin/bash
@@ -40,6 +41,12 @@ for rank in $(seq 0 $((np - 1))); do
 done
 wait
 """
+
+
+@pytest.fixture(autouse=True)
+def agent_here(home: Path) -> None:
+    """This machine itself has the agent's file, too."""
+    leave_agent(home / ".cache")
 
 
 def check(session: Session, **asked: object) -> CheckReport:

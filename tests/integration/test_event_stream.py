@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from distconsole.config.load import trust_as_it_is
+from suite.known_agent import leave_agent
 
 DOCUMENT = Path(__file__).parents[2] / "docs/reference/json-events.md"
 JOB = """\
@@ -39,6 +40,7 @@ def node_dir(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_the_documented_program_follows_a_run(home: Path, tmp_path: Path, node_dir: Path) -> None:
+    leave_agent(home / ".cache")
     (example,) = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
     program = tmp_path / "follow.py"
     program.write_text(

@@ -124,14 +124,13 @@ def test_a_run_that_a_host_cannot_read_is_told_and_stays(
 ) -> None:
     host = standing_nodes.cluster.hosts[0]
     assert host.node_dir is not None
-    list(
-        perform(Runs(where=Where(hosts=host.name)), standing_sessions)
-    )  # the node folder is there now
+    asked = Runs(where=Where(hosts=host.name))
+    list(perform(asked, standing_sessions))  # the node folder is there now
     folder = Path(host.node_dir, "runs", "torn-run")
     (folder / "logs").mkdir(parents=True)
     (folder / "spec.json").touch()
     (folder / "logs" / "rank-0.out").write_text("step 1\n")
-    told = list(perform(Runs(where=Where(hosts=host.name)), standing_sessions))
+    told = list(perform(asked, standing_sessions))
     warned = [e.text for e in told if isinstance(e, Narration) and e.severity == Severity.WARN]
     assert [text for text in warned if f"{host.name}: " in text and f"{folder}/spec.json" in text]
     listed = {e.summary.run: e.summary.state for e in told if isinstance(e, RunListed)}
