@@ -12,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from distconsole.model.requests import Stop, Where
+from distconsole.session import open_session
 from suite.console import Console
+from suite.driving import Operator
 from suite.outcomes import has_failed
 from suite.place import Place
 from suite.podman import NEW, RUNNING, install_podman, lacks_podman
@@ -65,10 +68,11 @@ def run(
     container: str,
     what: str,
     steps: int = NEVER,
+    *how: str,
     bare: bool = False,
 ) -> Console:
     place, inside = Place(STARTERS[launcher], bed), ("--python", sys.executable)
-    return place.run(folder, what, steps, bare, "--container", container, *inside)
+    return place.run(folder, what, steps, bare, "--container", container, *inside, *how)
 
 
 @pytest.mark.parametrize(
@@ -80,9 +84,10 @@ def run(
     ids=["image", "mpi"],
 )
 def test_a_rank_that_raises_in_a_container_is_blamed(
-    containers: Testbed, tmp_path: Path, launcher: str, container: str
+    containers: Testbed, tmp_path: Path, launcher: str, container: str, lean: dict[str, str]
 ) -> None:
-    with run(containers, tmp_path, launcher, container, "raises", 12) as console:
+    lean_torch = ("--env", f"PYTHONPATH={lean['PYTHONPATH']}")
+    with run(containers, tmp_path, launcher, container, "raises", 12, *lean_torch) as console:
         assert console.wait() == 1, console.stderr
     first = console.events[-1]["first_failure"]
     assert (first["rank"], first["host"]) == (MARKED, "node2")
@@ -139,9 +144,9 @@ def test_a_stop_leaves_nothing_in_a_container(
 ) -> None:
     with run(containers, tmp_path, "torch", container, "hangs", bare=True) as console:
         console.see(event="log", line="hangs")
-        stop = Console(containers, tmp_path, "stop", "--grace", "2", console.run)
-        with stop as other:
-            assert other.wait() == 0, other.stderr
+        where = Where(ssh_config=str(containers.ssh_config), hosts=containers.names)
+        with Operator(Stop(console.run, where=where, grace_seconds=2.0), open_session) as stop:
+            stop.finish()
         assert console.wait() == 143, console.stderr
     assert not left(containers)
 

@@ -102,6 +102,8 @@ def test_a_job_goes_on_after_a_failure_and_without_a_host_that_is_lost(
     assert ended[2].state in (RankState.KILLED, RankState.FAILED)
 
 
+# test_every_launcher has it below torchruns of a fixed number.
+@pytest.mark.campaign
 @pytest.mark.torch_ranks
 def test_a_rank_that_raises_ends_a_job_that_may_not_begin_again(
     sessions: SessionSource, tmp_path: Path, lean: dict[str, str]

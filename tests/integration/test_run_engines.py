@@ -1,4 +1,4 @@
-"""Ranks that torchrun or the script itself starts: their lines, nothing left behind."""
+"""Ranks that torchrun starts: their lines, nothing left behind."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from distconsole.model.requests import LauncherName, Run
 from distconsole.model.run_events import LogLine
 from distconsole.operations import SessionSource
 from suite.driving import Operator, write_script
-from suite.lean_torch import LEAN_TORCH
 
 pytestmark = pytest.mark.torch_ranks
 
@@ -47,25 +46,3 @@ def test_lines_of_torchruns_ranks_have_their_rank(
         assert out == [f"rank {rank}: 49/50", f"half of rank {rank}, and the rest"]
         assert [e.line for e in lines if e.stream == "err"] == ["to stderr"]
     assert left_by_torchrun() == before
-
-
-PARALLEL = f"""{LEAN_TORCH}
-model = torch.nn.DataParallel(torch.nn.Linear(4, 1))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-for _ in range(20):
-    optimizer.zero_grad()
-    torch.nn.functional.mse_loss(model(torch.ones(8, 4)), torch.ones(8, 1)).backward()
-    optimizer.step()
-print("done")
-"""
-
-
-def test_a_data_parallel_script_is_one_process_a_node(
-    standing_sessions: SessionSource, tmp_path: Path
-) -> None:
-    with Operator(Run(write_script(tmp_path, PARALLEL)), standing_sessions) as run:
-        assert run.end(150).exit_code == 0, run.lines()
-    assert sorted((e.host, e.rank, e.line) for e in run.of(LogLine) if e.line == "done") == [
-        ("node1", 0, "done"),
-        ("node2", 1, "done"),
-    ]

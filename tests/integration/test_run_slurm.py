@@ -88,7 +88,7 @@ def test_ranks_are_tasks_of_the_job_that_was_submitted(slurm: Slurm, tmp_path: P
     ("how", "code", "told"),
     [
         ("sys.exit(7)", 7, "7"),
-        ("os.kill(os.getpid(), 15)", 143, "SIGTERM"),
+        pytest.param("os.kill(os.getpid(), 15)", 143, "SIGTERM", marks=pytest.mark.campaign),
     ],
 )
 def test_the_first_failure_is_the_exit_code_of_run_and_job(

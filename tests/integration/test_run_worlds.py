@@ -12,6 +12,7 @@ from distconsole.model.requests import LauncherName, Run
 from distconsole.model.run_events import (
     EndState,
     LogLine,
+    PlanMade,
     RankChanged,
     RankState,
     RunFinding,
@@ -32,6 +33,7 @@ for step in range(20):
     optimizer.zero_grad()
     model(torch.ones(8, 4)).square().mean().backward()
     optimizer.step()
+print("done")
 """
 
 OTHER_WORLD = f"""{LEAN_TORCH}
@@ -46,12 +48,17 @@ def found(run: Operator, check: str) -> list[RunFinding]:
     return [finding for finding in run.of(RunFinding) if finding.check == check]
 
 
-def test_copies_that_train_alone_are_not_one_training(
+def test_copies_of_a_data_parallel_script_train_alone_and_are_not_one_training(
     standing_sessions: SessionSource, tmp_path: Path
 ) -> None:
-    with Operator(Run(write_script(tmp_path, COPIES), nproc="1"), standing_sessions) as run:
+    with Operator(Run(write_script(tmp_path, COPIES)), standing_sessions) as run:
         assert run.end(150).state is EndState.SUCCEEDED, run.lines()
         run.finish()
+    assert run.of(PlanMade)[0].launcher == "single"
+    assert sorted((e.host, e.rank, e.line) for e in run.of(LogLine) if e.line == "done") == [
+        ("node1", 0, "done"),
+        ("node2", 1, "done"),
+    ]
     (finding,) = found(run, "run.alone")
     assert finding.severity is Severity.WARN
     assert finding.hosts == ("node1", "node2")

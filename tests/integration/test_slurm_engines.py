@@ -152,6 +152,8 @@ def test_ranks_of_mpirun_hear_of_slurm_once_and_may_save(slurm: Slurm, tmp_path:
     assert nothing_left(slurm)
 
 
+# Horovod by MPI trains in test_every_launcher; both of Slurm's ways are in test_run_slurm.
+@pytest.mark.campaign
 @pytest.mark.mpi
 @pytest.mark.horovod
 def test_inside_an_allocation_horovod_may_go_by_mpi(slurm: Slurm, tmp_path: Path) -> None:

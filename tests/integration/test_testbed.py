@@ -267,7 +267,10 @@ def test_debians_hosts_line_makes_a_host_resolve_itself_to_loopback(healed_bed: 
     assert host.exec(resolve).stdout.strip() == host.address
 
 
-@pytest.mark.parametrize("mount", ["/tmp", "/dev/shm", HOME])
+@pytest.mark.parametrize(
+    "mount",
+    ["/tmp", *(pytest.param(each, marks=pytest.mark.campaign) for each in ("/dev/shm", HOME))],
+)
 def test_a_full_disk_takes_no_byte(healed_bed: Testbed, mount: str) -> None:
     host = healed_bed.hosts[0]
     healed_bed.ssh("node1", f"echo before > {mount}/before")
