@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from textual.dom import DOMNode
 
 from distconsole.model import requests as ask
 from distconsole.tui.prompt.keys import VIEWS
@@ -44,6 +45,24 @@ async def test_a_terminal_may_have_any_size_while_a_run_goes_on() -> None:
                 assert max(map(len, text.splitlines()), default=0) <= size[0]
                 assert len(text.splitlines()) <= size[1]
                 assert ("59 x 15: too small, made for 80 x 24" in text) is (size == (59, 15))
+
+
+async def test_the_size_of_the_terminal_is_known_before_the_first_styles_are_applied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app, stage = staged(SCENES)
+    update, updated = app.update_styles, []
+
+    def update_styles(node: DOMNode, animate: bool = True) -> None:
+        updated.append(node)
+        update(node, animate=animate)
+
+    monkeypatch.setattr(app, "update_styles", update_styles)
+    async with on_screen(app, stage, (60, 20)):
+        assert app.main.has_class("-ruled", "-short")
+    assert updated.count(app.main) == 1, (
+        "by Textual as the screen resumes, and not for its classes"
+    )
 
 
 async def test_a_resize_reaches_the_screen_also_where_the_timer_for_it_never_ends(
