@@ -14,7 +14,7 @@ from fuzz.judging import Target, judge, leave_sandbox
 from fuzz.mutation import mutate
 from fuzz.targets import TARGETS
 
-TRIES = 240
+TRIES = 100
 
 every_target = pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 

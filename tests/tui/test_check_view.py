@@ -244,39 +244,39 @@ async def test_beside_the_pairs_a_finding_under_the_cursor_opens_as_such() -> No
         assert words.startswith("✗ FAIL  no TCP connection between node16 and its peers")
 
 
-@pytest.mark.parametrize("by", ["keys", "mouse", "prompt"])
-async def test_a_finding_opens_in_full_and_closes(by: str) -> None:
+async def test_a_finding_opens_in_full_and_closes() -> None:
     app, stage = staged_pairs(dead=1)
     async with on_screen(app, stage, SMALL) as pilot:
         await checked(app, stage, pilot)
-        match by:
-            case "keys":
-                await pilot.press("enter")
-            case "mouse":
-                await pilot.click("#findings", offset=(10, 1), times=2)
-            case _:
-                await typed(app, stage, pilot, "open")
-        await settled(app, stage, pilot)
-        view = app.query_one(CheckView)
-        words = str(app.query_one("#page-words").render())
-        assert view.page is Page.FINDING
-        for said in (
-            "no TCP connection between node16",
-            "node8 -> node16: timeout",
-            "expected  connections to and from",
-            "do        a firewall",
-            "hosts.node16.nic = ",
-            "before: timeout (a connection to node16)",
-            "after: 0.2 ms: cured",
-        ):
-            assert said in words
-        if by == "mouse":
-            await pilot.click("#page-back", offset=(3, 0))
-        else:
-            await pilot.press("escape")
-        await settled(app, stage, pilot)
-        assert view.page is Page.FINDINGS
-        assert app.focused is app.query_one("#findings")
+        for by in ("keys", "mouse", "prompt"):
+            match by:
+                case "keys":
+                    await pilot.press("enter")
+                case "mouse":
+                    await pilot.click("#findings", offset=(10, 1), times=2)
+                case _:
+                    await typed(app, stage, pilot, "open")
+            await settled(app, stage, pilot)
+            view = app.query_one(CheckView)
+            words = str(app.query_one("#page-words").render())
+            assert view.page is Page.FINDING, by
+            for said in (
+                "no TCP connection between node16",
+                "node8 -> node16: timeout",
+                "expected  connections to and from",
+                "do        a firewall",
+                "hosts.node16.nic = ",
+                "before: timeout (a connection to node16)",
+                "after: 0.2 ms: cured",
+            ):
+                assert said in words
+            if by == "mouse":
+                await pilot.click("#page-back", offset=(3, 0))
+            else:
+                await pilot.press("escape")
+            await settled(app, stage, pilot)
+            assert view.page is Page.FINDINGS, by
+            assert app.focused is app.query_one("#findings")
 
 
 def shown_checks(app: ConsoleApp, table: str) -> list[str]:
@@ -487,7 +487,7 @@ def odd_hosts(events: Iterable[Event], odd: str) -> Iterator[Event]:
         )
 
 
-@pytest.mark.parametrize("size", [SMALL, LARGE])
+@pytest.mark.parametrize("size", [SMALL, pytest.param(LARGE, marks=pytest.mark.campaign)])
 async def test_whatever_a_host_is_called_is_shown_as_it_is(size: tuple[int, int]) -> None:
     odd = "[b]x[/] [@click=app.quit] [link='z"
     scene = partial(odd_hosts, list(scenes.paired(4, dead=1)), odd)

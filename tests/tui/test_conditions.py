@@ -40,6 +40,7 @@ def shared_hosts() -> Iterator[Event]:
         yield event
 
 
+SIZES = [SMALL, pytest.param(LARGE, marks=pytest.mark.campaign)]
 SCENES = {ask.Top: shared_hosts, ask.Attach: scenes.straggling}
 
 
@@ -62,7 +63,7 @@ MATCHING: dict[str, list[tuple[str, int]]] = {
 }
 
 
-@pytest.mark.parametrize("size", [SMALL, LARGE], ids=str)
+@pytest.mark.parametrize("size", SIZES, ids=str)
 async def test_the_cluster_shows_what_matches(size: tuple[int, int]) -> None:
     app, stage = staged(SCENES)
     async with on_screen(app, stage, size) as pilot:
@@ -125,7 +126,7 @@ FOUND: dict[str, tuple[list[str], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("size", [SMALL, LARGE], ids=str)
+@pytest.mark.parametrize("size", SIZES, ids=str)
 async def test_a_check_shows_the_findings_and_cells_that_match(size: tuple[int, int]) -> None:
     app, stage = staged({ask.Check: scenes.checked})
     async with on_screen(app, stage, size) as pilot:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from functools import partial
 
-import pytest
 from msgspec.structs import replace
 from textual.pilot import Pilot
 
@@ -235,14 +234,14 @@ async def test_one_long_window_is_cut_off_with_a_mark_and_its_value() -> None:
         assert "4,000 ┤" not in screen_text(app), "the scale is of the others"
 
 
-@pytest.mark.parametrize("words", ["heat", "heat span"])
-async def test_the_heat_map_ends_now(words: str) -> None:
+async def test_the_heat_map_ends_now() -> None:
     app, stage = staged({ask.Attach: stalled}, request=ATTACH)
     async with on_screen(app, stage, LARGE) as pilot:
-        await typed(app, stage, pilot, words)
-        text = screen_text(app)
-        assert "▲" not in text, "nobody is blamed for what was"
-        assert clock_text(scenes.START + 61) in text
+        for words in ("heat", "heat span"):
+            await typed(app, stage, pilot, words)
+            text = screen_text(app)
+            assert "▲" not in text, "nobody is blamed for what was"
+            assert clock_text(scenes.START + 61) in text, words
 
 
 async def test_a_finding_that_is_not_of_now_has_its_age() -> None:

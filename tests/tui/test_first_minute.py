@@ -88,7 +88,14 @@ async def test_hosts_of_ssh_config_are_offered_and_none_is_connected_before_the_
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("how", ["enter", "hosts node1,node2", "top --hosts node1,node2"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "enter",
+        "hosts node1,node2",
+        pytest.param("top --hosts node1,node2", marks=pytest.mark.campaign),
+    ],
+)
 async def test_after_the_choice_top_check_the_form_and_the_tab_bar_mean_the_same_hosts(
     how: str,
 ) -> None:

@@ -120,7 +120,7 @@ async def test_form_and_line_are_the_same_request_whatever_is_in_it() -> None:
     app, stage = staged(SCENES)
     async with on_screen(app, stage, LARGE) as pilot:
         await opened(app, stage, pilot)
-        for _ in range(12):
+        for _ in range(6):
             request = any_plain_request(dice)
             app.query_one(Prompt).value = draft_of(request).line()
             await pilot.pause()
@@ -145,7 +145,9 @@ async def test_form_and_line_are_the_same_request_whatever_is_in_it() -> None:
             )
 
 
-async def test_every_option_of_run_is_in_the_form_and_the_usual_ones_in_sight() -> None:
+async def test_every_option_of_run_is_in_the_form_as_in_the_help_and_the_usual_ones_in_sight() -> (
+    None
+):
     app, stage = staged(SCENES)
     async with on_screen(app, stage, SMALL) as pilot:
         await opened(app, stage, pilot)
@@ -157,7 +159,16 @@ async def test_every_option_of_run_is_in_the_form_and_the_usual_ones_in_sight() 
         for words in ("Start", "[x] node1", "[x] node2", f"{len(rows) - len(IN_SIGHT)} more"):
             assert words in text
         await pilot.click("#launch-more")
-        await pilot.pause()
+        await settled(app, stage, pilot)
+        titles = [each.title_text.strip("─ ").split(" ─")[0] for each in app.query(Section)]
+        headings = [each.value.capitalize() for each in Heading][
+            1:-1
+        ]  # plain options; the console's
+        assert [title.partition(" 2 of 2")[0] for title in titles] == ["Script", *headings]
+        for section in app.query(Section):
+            (heading,) = {heading_of(row.field.name) for row in section.query(FieldRow)}
+            name = "Script" if heading is Heading.OPTIONS else heading.value.capitalize()
+            assert section.title_text.lstrip("─ ").startswith(name)
         field(app, "slurm").editor.focus()
         await settled(app, stage, pilot)
         assert field(app, "slurm").region.height == 1
@@ -168,24 +179,15 @@ async def test_every_option_of_run_is_in_the_form_and_the_usual_ones_in_sight() 
         assert "slurm-login" in screen_text(app)
 
 
-async def test_fields_stand_under_the_headings_of_the_help_in_its_order() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage, LARGE) as pilot:
-        await opened(app, stage, pilot)
-        await pilot.click("#launch-more")
-        await settled(app, stage, pilot)
-        titles = [each.title_text.split(" ─")[0] for each in app.query(Section)]
-        headings = [each.value.capitalize() for each in Heading][
-            1:-1
-        ]  # plain options; the console's
-        assert [title.partition(" 2 of 2")[0] for title in titles] == ["Script", *headings]
-        for section in app.query(Section):
-            (heading,) = {heading_of(row.field.name) for row in section.query(FieldRow)}
-            name = "Script" if heading is Heading.OPTIONS else heading.value.capitalize()
-            assert section.title_text.startswith(name)
-
-
-@pytest.mark.parametrize("size", [(60, 15), SMALL, MIDDLE, LARGE], ids=str)
+@pytest.mark.parametrize(
+    "size",
+    [
+        (60, 15),
+        *(pytest.param(size, marks=pytest.mark.campaign) for size in (SMALL, MIDDLE)),
+        LARGE,
+    ],
+    ids=str,
+)
 async def test_script_start_and_how_it_stands_are_in_sight_at_every_size(
     size: tuple[int, int],
 ) -> None:
@@ -472,7 +474,9 @@ async def test_a_port_that_only_the_host_file_gives_goes_with_its_host(
         assert reached == [("a", 2222, "/p"), ("z", None, "/p")]
 
 
-@pytest.mark.parametrize("way", ["key", "button", "prompt"])
+@pytest.mark.parametrize(
+    "way", ["key", pytest.param("button", marks=pytest.mark.campaign), "prompt"]
+)
 async def test_a_start_starts_exactly_the_line_and_only_once(way: str) -> None:
     app, stage = staged(SCENES)
     line = "run --nproc 2 --name 'a b' train.py --lr 3"
@@ -628,7 +632,7 @@ async def test_another_verb_at_the_prompt_is_no_launch_and_stays() -> None:
 ODD = ("[bold]x[/red] [@click=app.quit]y[/]", "\x1b[31mred\x1b[0m\x07", "a\tb\nc", "\u202egpj.py", "日本" * 40, "x" * 5000)  # fmt: skip
 
 
-@pytest.mark.parametrize("size", [SMALL, LARGE], ids=str)
+@pytest.mark.parametrize("size", [SMALL, pytest.param(LARGE, marks=pytest.mark.campaign)], ids=str)
 async def test_odd_names_are_shown_as_they_are(size: tuple[int, int]) -> None:
     def odd() -> Iterator[Event]:
         yield msgspec.structs.replace(scenes.plan(2), why=ODD[0], launcher=ODD[1])
@@ -673,7 +677,6 @@ async def test_the_list_of_launches_hides_secrets_among_the_arguments() -> None:
 
     app, stage = staged(SCENES | {ask.Launches: kept})
     async with on_screen(app, stage, LARGE) as pilot:
-        await opened(app, stage, pilot, "run train.py")
         await pilot.press("ctrl+o")
         await settled(app, stage, pilot)
         text = screen_text(app)

@@ -30,64 +30,17 @@ SCENES = {
     ask.Runs: scenes.past_runs,
 }
 MOVES = (
-    "j",
-    "k",
-    "up",
-    "down",
-    "g",
-    "G",
-    "home",
-    "end",
-    "pageup",
-    "pagedown",
-    "ctrl+d",
-    "ctrl+u",
-    "ctrl+f",
-    "ctrl+b",
-    "space",
-    "u",
-    "b",
-    "h",
-    "l",
-    "tab",
-    "shift+tab",
-)
+    "j", "k", "up", "down", "g", "G", "home", "end", "pageup", "pagedown", "ctrl+d", "ctrl+u",
+    "ctrl+f", "ctrl+b", "space", "u", "b", "h", "l", "tab", "shift+tab",
+)  # fmt: skip
 TYPES = (
-    "colon",
-    "question_mark",
-    "slash",
-    "q",
-    "Q",
-    "f1",
-    "f2",
-    "f7",
-    "f9",
-    "f10",
-    "ctrl+o",
-    "ctrl+q",
-    "S",
-)
+    "colon", "question_mark", "slash", "q", "Q", "f1", "f2", "f7", "f9", "f10", "ctrl+o",
+    "ctrl+q", "S",
+)  # fmt: skip
 SAYS = (
-    "X",
-    "z",
-    "Z",
-    "plus",
-    "minus",
-    "asterisk",
-    "circumflex_accent",
-    "0",
-    "dollar_sign",
-    "percent_sign",
-    "K",
-    "J",
-    "D",
-    "I",
-    "A",
-    "delete",
-    "ctrl+k",
-    "ctrl+w",
-    "f12",
-)
+    "X", "z", "Z", "plus", "minus", "asterisk", "circumflex_accent", "0", "dollar_sign",
+    "percent_sign", "K", "J", "D", "I", "A", "delete", "ctrl+k", "ctrl+w", "f12",
+)  # fmt: skip
 """Where a view has a line for a key, that is done; else this is what comes of it."""
 
 

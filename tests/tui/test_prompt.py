@@ -196,24 +196,25 @@ async def test_a_run_of_this_console_is_stopped_by_its_own_task_which_knows_its_
         assert f"stopping {scenes.RUN}" in app.session.transcript.text()
 
 
-@pytest.mark.parametrize("no", ["escape", "n"])
-async def test_no_leaves_the_run_alone_and_what_is_behind_goes_on(no: str) -> None:
+async def test_no_leaves_the_run_alone_and_what_is_behind_goes_on() -> None:
     keep_run()
     app, stage = staged(SCENES, request=ATTACH)
     async with on_screen(app, stage) as pilot:
-        await typed(app, stage, pilot, "stop last")
-        await asked(app, stage, pilot)
-        task = app.session.shown_run()
-        assert task is not None
-        task.fold(scenes.window(3, 699, scenes.MINUTE_LATER))
-        app.main.redraw()
-        await pilot.pause()
-        assert "699" in screen_text(app)
-        await pilot.press(no)
-        await settled(app, stage, pilot)
-        assert not app.query_one(Question).waits
-        assert not any(isinstance(request, ask.Stop) for request in stage.asked)
-        assert "nothing was done" in screen_text(app)
+        for no, step in (("escape", 699), ("n", 799)):
+            app.main.run_command("clear", quiet=True)
+            await typed(app, stage, pilot, "stop last")
+            await asked(app, stage, pilot)
+            task = app.session.shown_run()
+            assert task is not None
+            task.fold(scenes.window(3, step, scenes.MINUTE_LATER))
+            app.main.redraw()
+            await pilot.pause()
+            assert str(step) in screen_text(app)
+            await pilot.press(no)
+            await settled(app, stage, pilot)
+            assert not app.query_one(Question).waits
+            assert not any(isinstance(request, ask.Stop) for request in stage.asked)
+            assert "nothing was done" in screen_text(app)
 
 
 async def test_the_end_of_a_line_that_was_typed_ahead_is_no_answer() -> None:

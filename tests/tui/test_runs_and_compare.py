@@ -71,7 +71,7 @@ def shared_hosts() -> Iterator[Event]:
         yield RunListed(summary=replace(event.summary, **more))
 
 
-@pytest.mark.parametrize("size", [SMALL, LARGE], ids=str)
+@pytest.mark.parametrize("size", [SMALL, pytest.param(LARGE, marks=pytest.mark.campaign)], ids=str)
 async def test_runs_of_others_are_told_from_ones_own_and_a_key_leaves_them_out(
     size: tuple[int, int],
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import groupby
 
 import pytest
@@ -41,10 +42,10 @@ SCENES: dict[type, Scene] = {
     ask.Launches: scenes.launches,
 }
 RUNS: dict[str, tuple[Scene, Sequence[str]]] = {
-    "4": (scenes.straggling, [*VIEWS, "heat"]),
-    "2048": (scenes.large, ["run", "heat"]),
+    "4": (scenes.straggling, sorted([*VIEWS, "heat"], key="launch".__eq__)),
+    "256": (partial(scenes.large, 256, slow=200), ["run", "heat"]),
 }
-"""Runs, and views that are looked at: how many ranks there are is the same to the others."""
+"""Runs, and views that are looked at, the one of 260 widgets late: how many ranks there are is the same to the others."""
 LINES = {
     "check": "check",
     "compare": "compare digits-1121-000 digits-1121-a3f9",
@@ -116,11 +117,12 @@ async def test_a_screen_is_as_its_new_size_wants_it_after_two_pictures(
             assert changes[2:] == [], size
 
 
-async def test_what_a_run_has_no_room_for_is_left_out_whole() -> None:
+@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.campaign)])
+async def test_what_a_run_has_no_room_for_is_left_out_whole(step: int) -> None:
     keep_run()
     app, stage = staged(SCENES | {ask.Attach: scenes.straggling}, request=ATTACH)
     async with on_screen(app, stage) as pilot:
-        for lines in range(33, 15, -1):
+        for lines in range(33, 15, -step):
             await pilot.resize_terminal(80, lines)
             await typed(app, stage, pilot, "stop last")
             await asked(app, stage, pilot)

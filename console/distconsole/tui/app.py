@@ -35,7 +35,7 @@ from distconsole.operations.last_resort import STDERR, WRITE_SECONDS, LastResort
 from distconsole.ssh.asking import PERSON
 from distconsole.tui.chrome import Mode
 from distconsole.tui.login import ScreenAsker
-from distconsole.tui.main_screen import SHORT_LINES, ConsoleScreen
+from distconsole.tui.main_screen import ConsoleScreen
 from distconsole.tui.prompt.keys import PROMPT_VERBS
 from distconsole.tui.prompt.shortcuts import Shortcuts, user_shortcuts
 from distconsole.tui.session import ConsoleSession
@@ -43,7 +43,6 @@ from distconsole.tui.terminal.low_overhead import LowOverheadApp
 from distconsole.tui.theme.appearance import Appearance, no_color, theme_of
 from distconsole.tui.theme.themes import LOOKS, PICTURES
 from distconsole.tui.view_models.hosts import Clocks
-from distconsole.tui.widgets.panel import RULED_TO
 
 if TYPE_CHECKING:
     from distconsole.tui.tasks import Perform
@@ -95,8 +94,6 @@ class ConsoleApp(LowOverheadApp[int]):
     CSS_PATH = "app.tcss"
     TITLE = "distconsole"
     AUTO_FOCUS: ClassVar[str | None] = None
-    VERTICAL_BREAKPOINTS = [(0, "-short"), (SHORT_LINES, "-tall")]  # noqa: RUF012 - as App has it
-    HORIZONTAL_BREAKPOINTS = [(0, "-ruled"), (RULED_TO + 1, "-framed")]  # noqa: RUF012 - likewise
     COMMANDS = {Everything}  # noqa: RUF012 - as App has it
     BINDINGS: ClassVar[list[BindingType]] = [
         # Textual's own binding would leave at once, even if the user has bound the key to something else.

@@ -37,6 +37,7 @@ from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.lines import Line, Words
 from distconsole.tui.widgets.messages import Messages
 from distconsole.tui.widgets.offer_list import OfferList
+from distconsole.tui.widgets.panel import RULED_TO
 
 if TYPE_CHECKING:
     from distconsole.runs.conditions.load_fields import LoadRow
@@ -132,6 +133,7 @@ class ConsoleScreen(KeyScreen):
         return LaunchForm(self.session, self.prompt, bring, self.run_command, id="launch")
 
     async def on_mount(self) -> None:
+        self._fit(self.app.size, update=False)  # all styles are still to be applied
         self._appearance.follow(self.redraw)
         self.views.cluster.me = self.session.my_names
         request, verb = self.request, verb_of(self.request)
@@ -242,20 +244,17 @@ class ConsoleScreen(KeyScreen):
         size = self.app.size  # an event's may be another one, and the next layout's this again
         if size != self._drawn_for:
             self._drawn_for = size
-            # Textual does so, too, but only after it has laid out everything without.
-            classes: dict[str, bool] = {}
-            for cells, points in (
-                (size.width, self.app.HORIZONTAL_BREAKPOINTS or ()),
-                (size.height, self.app.VERTICAL_BREAKPOINTS or ()),
-            ):
-                fitting = [name for least, name in points if least <= cells][-1:]
-                classes |= {name: name in fitting for _, name in points}
-            self.update_classes(classes, animate=False)
+            self._fit(size)
             held = ExitStack()
             held.enter_context(self.app.batch_update())
             self.call_later(self.redraw)  # which the first picture waits for
             self.call_later(held.close)
             self.settle()
+
+    def _fit(self, size: Size, *, update: bool = True) -> None:
+        """Set the classes of a size, which Textual's breakpoints do only after a layout without them."""
+        classes = {"-ruled": size.width <= RULED_TO, "-short": size.height < SHORT_LINES}
+        self.update_classes(classes, update=update, animate=False)
 
     def redraw(self) -> None:
         self.views.forget_drawn()

@@ -188,7 +188,7 @@ class LaunchView(Container):
             return
         await self.mount_all(self._parts())
         self.furnished = True
-        self._widen()
+        self.on_resize()
 
     def _parts(self) -> list[Widget]:
         fields = sorted(launch_fields(), key=_place)
@@ -348,11 +348,8 @@ class LaunchView(Container):
         self.query_one(More).show(words)
 
     def on_resize(self) -> None:
-        self._widen()
-
-    def _widen(self) -> None:
-        self.set_class(self.size.width >= WIDE_COLUMNS, "-wide")
-        self.set_class(self.size.height >= TALL_LINES, "-tall")
+        wide, tall = self.size.width >= WIDE_COLUMNS, self.size.height >= TALL_LINES
+        self.update_classes({"-wide": wide, "-tall": tall})
         if self.furnished:
             lines = self.size.height - 2 - LEAST_PLAN_LINES
             most = f"{max(3, lines)}" if not self.has_class("-wide") else "100%"

@@ -96,7 +96,7 @@ class FieldRow(Vertical):
         self._reasons: dict[str, str] = {}
         self._unsaid = self.field.unsaid
         self.editor = self._editor()
-        self._note = Words().add_class("field--note")
+        self._note = Words().add_class("field--note", update=False)
 
     def compose(self) -> ComposeResult:
         with Horizontal():

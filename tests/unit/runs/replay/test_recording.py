@@ -28,7 +28,7 @@ from fakes.journals import START, Journal
 from suite.seeds import seeds
 
 RUN = RunId("digits-1121-a3f9")
-SEEKS = 40
+SEEKS = 20
 
 
 @pytest.fixture
