@@ -144,20 +144,13 @@ if __name__ == "__main__":
 
 
 @pytest.mark.torch_ranks
-@pytest.mark.parametrize(
-    "method",
-    # A fork of a server is a fork, and a server is what spawned ranks have for a parent.
-    ["fork", pytest.param("forkserver", marks=pytest.mark.campaign)],
-)
-def test_forked_ranks_have_rings_of_their_own(runner: Runner, method: str) -> None:
+def test_forked_ranks_have_rings_of_their_own(runner: Runner) -> None:
     ended = runner.watched(
         LEAN_TORCH
         + TRAIN
-        + f"""
+        + """
 if __name__ == "__main__":
-    context = torch.multiprocessing.get_context("{method}")
-    if "{method}" == "forkserver":
-        context.set_forkserver_preload(["torch"])
+    context = torch.multiprocessing.get_context("fork")
     ranks = [context.Process(target=join, args=(rank, 2, int(sys.argv[1]))) for rank in range(2)]
     for rank in ranks: rank.start()
     for rank in ranks: rank.join()
@@ -208,16 +201,6 @@ print(subprocess.run([sys.executable, "-c", {LEAN_TORCH + "print(torch.ones(2).s
     )
     assert ended.seen == (0, "[1, 2]\ntensor(2.)\n\n", "")
     assert len(ended.ring.steps) == 3
-
-
-def test_a_subprocess_sees_the_same_world(runner: Runner) -> None:
-    runner.unchanged(
-        """
-import subprocess, sys
-line = "import sys; print(sys.path[1:], 'sitecustomize' in sys.modules)"
-print(subprocess.run([sys.executable, "-c", line], capture_output=True, text=True))
-"""
-    )
 
 
 DDP = (

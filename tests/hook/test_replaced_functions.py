@@ -197,20 +197,16 @@ def warm_compiling(
 
 
 @pytest.fixture
-def compiling(warm_compiling: tuple[Warm, Warm], runner: Runner) -> tuple[Runner, Runner]:
-    """Run a script in forks of the two; the bare one has the hook's variables and no hook."""
-    folders = runner.folder / "bare-forks", runner.folder / "watched-forks"
-    for folder in folders:
-        folder.mkdir()
-    bare, watched = warm_compiling
-    kind = type(runner)
-    return (
-        kind(folders[0], runner.hook, lambda: bare),
-        kind(folders[1], runner.hook, lambda: watched),
-    )
+def compiling(warm_compiling: tuple[Warm, Warm], runner: Runner) -> list[Runner]:
+    """Run a script in a fork of the one (it has the hook's variables alone) and of the other."""
+    runners = []
+    for name, warm in zip(("bare-forks", "watched-forks"), warm_compiling, strict=True):
+        (runner.folder / name).mkdir()
+        runners.append(type(runner)(runner.folder / name, runner.hook, lambda warm=warm: warm))
+    return runners
 
 
-def unchanged(compiling: tuple[Runner, Runner], script: str) -> Outcome:
+def unchanged(compiling: list[Runner], script: str) -> Outcome:
     """Assert that the output is the same without the hook and with it; return the watched outcome."""
     bare, watched = (runner.forked(script) for runner in compiling)
     assert (bare.code, watched.code) == (0, 0), watched.err
@@ -221,9 +217,7 @@ def unchanged(compiling: tuple[Runner, Runner], script: str) -> Outcome:
     return watched
 
 
-def test_a_wait_for_other_ranks_is_timed_however_it_is_called(
-    compiling: tuple[Runner, Runner],
-) -> None:
+def test_a_wait_for_other_ranks_is_timed_however_it_is_called(compiling: list[Runner]) -> None:
     ended = compiling[1].forked(TIMED)
     assert ended.out.split() == ["1"] * 7, ended.err
     assert ended.ring.header["guard_errors"] == 0
@@ -232,13 +226,11 @@ def test_a_wait_for_other_ranks_is_timed_however_it_is_called(
 @pytest.mark.parametrize(
     "script", [COMPILED, SCRIPTED, LOOKED_AT], ids=["compiled", "scripted", "looked at"]
 )
-def test_a_function_of_torch_is_as_without_the_hook(
-    compiling: tuple[Runner, Runner], script: str
-) -> None:
+def test_a_function_of_torch_is_as_without_the_hook(compiling: list[Runner], script: str) -> None:
     unchanged(compiling, script)
 
 
-def test_compiled_code_stays_whole(compiling: tuple[Runner, Runner]) -> None:
+def test_compiled_code_stays_whole(compiling: list[Runner]) -> None:
     ended = unchanged(compiling, STAYS_WHOLE)
     # A compiled optimizer runs no hook of torch. With Python 3.13 and 3.14, torch compiles only what is below the
     # wrapper of a ``step`` that has hooks, and calls them, whoever's they are.

@@ -129,7 +129,7 @@ class Bad(nn.Module):
         # The value is finite; the slope of the root at 0 is not.
         return self.second(self.first(x).detach() + torch.sqrt(self.second.weight.sum() * 0))
 train(Bad())
-""",
+"""
     )
     # The first step is known to be over when the second has begun, without its gradients.
     assert checks(ended)[1]["bad"] == names(ended.folder).index("second.weight") + 1
@@ -147,7 +147,7 @@ class Net(nn.Module):
     def forward(self, x):
         return self.head(x)
 train(nn.parallel.DistributedDataParallel(Net()))
-""",
+"""
     )
     assert names(ended.folder) == ["head.weight", "head.bias"]
     found = checks(ended)
@@ -204,7 +204,7 @@ def test_many_parameters_share_checksums(verifying: Runner) -> None:
         + """
 model = nn.Sequential(nn.Linear(4, 1), *(nn.Linear(1, 1) for _ in range(199)))
 train(model, steps=2)
-""",
+"""
     )
     assert checks(ended)[0]["count"] == 200 == len(names(ended.folder))
     assert names(ended.folder)[0] == "0.weight to 0.bias"

@@ -119,17 +119,12 @@ def test_a_folder_open_to_others_is_refused(tmp_path: Path) -> None:
     assert "chmod 700" in error["hint"]
 
 
-def test_a_link_is_refused(tmp_path: Path) -> None:
+def test_a_link_and_a_file_are_refused(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    error, _ = refusal(tmp_path / "link")
-    assert "not a folder" in error["message"]
-
-
-def test_a_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    error, _ = refusal(tmp_path / "file")
-    assert "not a folder" in error["message"]
+    (tmp_path / "file").touch()
+    for name in ("link", "file"):
+        assert "not a folder" in refusal(tmp_path / name)[0]["message"]
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root to give a folder away")
@@ -137,7 +132,9 @@ def test_anothers_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir(mode=0o700)
     os.chown(tmp_path / "theirs", 12345, 12345)
     error, _ = refusal(tmp_path / "theirs")
-    assert "12345" in error["message"]
+    assert "belongs to uid 12345, not to uid 0" in error["message"]
+    assert error["hint"] == "set node_dir to a local folder of your own"
+    assert list((tmp_path / "theirs").iterdir()) == []
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root to mount")

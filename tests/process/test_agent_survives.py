@@ -35,16 +35,11 @@ print("printed", n)
 def pythons() -> list[Any]:
     """Return the interpreters here that a node might have; the oldest, ours and the newest are for each day."""
     versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    found = {int(path.parts[-3].split(".")[1]): path for path in versions.glob("3.*/bin/python3")}
-    others = sorted(minor for minor in found if minor >= 9 and minor != sys.version_info[1])
-    between = pytest.mark.campaign
-    return [
-        sys.executable,
-        *(
-            pytest.param(str(found[minor]), marks=[between] if minor in others[1:-1] else [])
-            for minor in others
-        ),
-    ]
+    paths = versions.glob("3.*/bin/python3")
+    found = dict(sorted((int(path.parts[-3].split(".")[1]), str(path)) for path in paths))
+    others = [path for minor, path in found.items() if minor >= 9 and minor != sys.version_info[1]]
+    between = {path: [pytest.mark.campaign] for path in others[1:-1]}
+    return [sys.executable, *(pytest.param(path, marks=between.get(path, [])) for path in others)]
 
 
 class Recording(threading.Thread):

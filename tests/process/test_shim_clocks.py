@@ -96,8 +96,6 @@ def test_a_clock_that_is_set_blames_nobody_else(tmp_path: Path, step: int) -> No
     [
         (3600, True),  # by that clock the failure is after the stop
         (-3600, False),  # and here before it
-        pytest.param(-3600, True, marks=pytest.mark.campaign),
-        pytest.param(3600, False, marks=pytest.mark.campaign),
     ],
 )
 def test_a_clock_that_is_set_makes_no_failure_of_a_stop_and_no_stop_of_a_failure(

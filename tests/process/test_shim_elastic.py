@@ -139,10 +139,6 @@ def test_a_rank_that_fails_before_all_have_met_ends_the_run_at_once(tmp_path: Pa
     ("then", "exit_code", "error"),
     [
         ("sys.exit('no psutil')", 1, "Horovod's elastic driver exited with code 1: no psutil"),
-        pytest.param(
-            *("os.kill(os.getpid(), 9)", 137, "Horovod's elastic driver killed by SIGKILL"),
-            marks=pytest.mark.campaign,
-        ),
         ("os._exit(0)", 1, "Horovod's elastic driver exited with code 0"),
         ("say(nonsense=1, end='x'); heard.readline(); sys.exit(3)", 3, "exited with code 3"),
         ("say(over='no hosts'); heard.readline()", 1, "has ended the run: no hosts"),

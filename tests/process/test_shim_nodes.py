@@ -118,10 +118,6 @@ def linked_to_the_coordinator(run: RunUnderTest, shim: ShimUnderTest) -> None:
     ("ending", "error", "code"),
     [
         ("if rank == 1: raise ValueError('boom')", "ValueError: boom", 1),
-        pytest.param(  # as one that leaves without a word, below
-            *("if rank == 1: os.kill(os.getpid(), 9)", "killed by SIGKILL", 137),
-            marks=pytest.mark.campaign,
-        ),
         ("if rank == 0: os._exit(41)", "exited with code 41", 41),
     ],
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,6 @@ from distconsole.errors import (
     LinkLostError,
     NodeError,
     PythonError,
-    ShellNoiseError,
     StorageError,
 )
 from distconsole.model.cluster import Cluster, Host
@@ -32,8 +30,6 @@ from testbed import HOME, Testbed
 from testbed import Host as BedHost
 
 pytestmark = pytest.mark.testbed
-
-OLD_PYTHON = Path("~root/.pyenv/versions/3.8.18/bin/python").expanduser()
 
 Fault = Callable[[BedHost], object]
 
@@ -59,11 +55,6 @@ FAULTS: dict[str, tuple[Fault, type[NodeError], str]] = {
     "no keys": (BedHost.deny_keys, AuthError, "accepts none of our keys"),
     "no sshd": (BedHost.stop_sshd, ConnectError, "refused"),
     "another host key": (BedHost.change_host_key, ChangedHostKeyError, "not the one"),
-    "a shell that prints without end": (
-        lambda host: host.bashrc("yes Welcome\n"),
-        ShellNoiseError,
-        "Welcome",
-    ),
     "no python": (lambda host: host.use_python(None), PythonError, "python3"),
     "a full /tmp": (BedHost.full_disk, StorageError, "/tmp"),
     "a full home": (lambda host: host.full_disk(HOME), StorageError, "No space left"),
@@ -71,8 +62,6 @@ FAULTS: dict[str, tuple[Fault, type[NodeError], str]] = {
     "a read-only home": (lambda host: host.read_only(HOME), StorageError, "Read-only"),
     "a read-only /tmp": (BedHost.read_only, StorageError, "/tmp"),
 }
-if OLD_PYTHON.exists():
-    FAULTS["an old python"] = (lambda host: host.use_python(OLD_PYTHON), PythonError, "3.8.18")
 
 
 def connects(link: NodeLink) -> bool:
@@ -118,15 +107,6 @@ def test_a_silent_host_takes_its_own_timeout_only(bed: Testbed, tmp_path: Path) 
     assert isinstance(first, Ok)
     assert isinstance(second, Failed)
     assert isinstance(second.error, ConnectError)
-
-
-def test_a_host_behind_another_is_reached(bed: Testbed, tmp_path: Path) -> None:
-    both = cluster(bed, tmp_path)
-    hosts = (*both.hosts, Host(HostName("node2-behind"), node_dir="/tmp/distconsole-behind"))
-    with Session(Config(), replace(both, hosts=hosts)) as opened:
-        assert [type(outcome) for outcome in opened.connect_all()] == [Ok] * 3
-        behind = opened.link("node2-behind")
-        assert behind.hello.hostname == opened.link("node2").hello.hostname
 
 
 def test_a_silent_cut_is_noticed_and_mended(

@@ -52,6 +52,7 @@ if job is not None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+os._exit(0)
 """
 
 

@@ -36,10 +36,7 @@ sys.modules["sklearn.datasets"] = types.SimpleNamespace(load_digits=load_digits)
 
 @pytest.mark.torch_ranks
 def test_before_and_after_learn_the_same(
-    starter: Starter,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    starter: Starter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     if importlib.util.find_spec("sklearn") is None:
         pytest.skip("needs scikit-learn's digits")
