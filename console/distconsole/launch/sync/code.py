@@ -13,10 +13,12 @@ import json
 import os
 import stat
 import subprocess
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from subprocess import DEVNULL
 
@@ -99,9 +101,9 @@ class Code:
 
 
 def project_root(start: Path) -> Path:
-    """Return the Git work tree around ``start``, else the package's folder, unless it is a whole home; else ``start``."""
-    folders = [start, *start.parents]
-    folders = folders[: folders.index(Path.home())] if Path.home() in folders else folders
+    """Return the Git work tree around ``start``, else the package's folder; never a whole home or /tmp; else ``start``."""
+    whole = (Path.home(), Path(tempfile.gettempdir()))
+    folders = list(takewhile(lambda folder: folder not in whole, (start, *start.parents)))
     for marks in ((".git",), ("pyproject.toml", "setup.py")):
         for folder in folders:
             if any((folder / mark).exists() for mark in marks):

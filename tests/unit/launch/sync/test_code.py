@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -260,14 +261,17 @@ def test_what_is_too_large_is_named(
     assert ".distconsoleignore" in refused.value.hint
 
 
+@pytest.mark.parametrize("whole", ["HOME", "TMPDIR"])
 def test_the_project_is_the_git_work_tree_or_the_scripts_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: str
 ) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv(whole, str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
     inner = tmp_path / "p" / "a" / "b"
     inner.mkdir(parents=True)
     assert project_root(inner) == inner
-    (tmp_path / ".git").mkdir()  # the home itself under Git: dotfiles, not a project
+    # A home under Git has dotfiles, /tmp has files of all sorts.
+    (tmp_path / ".git").mkdir()
     assert project_root(inner) == inner
     (tmp_path / "p/a/pyproject.toml").touch()
     assert project_root(inner) == tmp_path / "p/a"
