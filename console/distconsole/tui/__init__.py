@@ -6,6 +6,7 @@ import sys
 from distconsole.config.schema import Config
 from distconsole.errors import UsageError
 from distconsole.model.requests import Replay, Request
+from distconsole.runs.following.freed_memory import return_freed_memory
 
 WITHOUT = (
     "what works without: distconsole check, run SCRIPT, top --once, runs, attach RUN, logs RUN"
@@ -21,6 +22,7 @@ def open_screen(request: Request, config: Config) -> int:
         if isinstance(request, Replay):
             hint = WITHOUT_REPLAY.format(run=request.run)
         raise UsageError(f"the console needs {lacking}", hint)
+    return_freed_memory()  # before threads have arenas of their own, which they keep
     from distconsole.tui.app import ConsoleApp  # noqa: PLC0415 - Textual takes a third of a second
 
     return ConsoleApp.open(request, config)
