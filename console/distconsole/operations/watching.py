@@ -28,7 +28,7 @@ from distconsole.session import Session, on_every
 STORE_BYTES = 4 << 30
 STOP_SECONDS = 15.0
 
-MANY_HOSTS, FEW_PINGS = 32, 3
+MANY_HOSTS, PINGS, FEW_PINGS = 32, 8, 3
 """With more hosts than that, each one's clock is compared with fewer exchanges."""
 
 WIRE_REASONS = {
@@ -164,12 +164,12 @@ def decode_request(record: RunRecord) -> Run | None:
 def journal_opener(session: Session, run: str) -> OpenStream:
     """Return how to open a host's journal of ``run``, connecting again if need be."""
 
-    pings = (FEW_PINGS,) if len(session.cluster.hosts) > MANY_HOSTS else ()
+    pings = PINGS if len(session.cluster.hosts) <= MANY_HOSTS else FEW_PINGS
 
     def open_journal(host: HostName, after: int, journal: str) -> JournalStream:
         link = session.link(host)
         # The link has the node's clock offset; its negative corrects the node's times.
-        offset_seconds = -link.clock_offset(*pings).seconds
+        offset_seconds = -link.clock_offset(pings).seconds
         stream = link.stream("follow", run=run, after=after, journal=journal)
         return _LinkJournal(stream, offset_seconds)
 
