@@ -67,7 +67,6 @@ QUICK: dict[str, tuple[str, ...]] = {
     "keys": ("--keys", "40"),
     "screen_delay": ("--seconds", "20"),
     "hour": ("--minutes", "5"),
-    "coordinator_scale": ("--peers", "64,256", "--seconds", "3"),
     "scale": ("--hosts", "128", "--seconds", "10", "--keys", "20", "--rounds", "1"),
 }
 """The benchmarks in the order they run, and what makes each short."""

@@ -8,7 +8,8 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from distconsole.checks.engine.catalogue import catalogue_tables
+from distconsole.checks.engine.catalogue import CATALOGUE
+from distconsole.checks.facts.evidence import by_key
 from distconsole.grammar.verbs import VERBS, parse_args
 from distconsole.model import requests as ask
 from distconsole.runs.conditions.check_fields import CHECK_FIELDS
@@ -66,7 +67,7 @@ def _help(explained: set[str], *verb: str) -> str:
 
 def tables() -> Iterator[tuple[Path, str, str]]:
     """Yield a page, the name of the marks around a table there, and the table."""
-    yield CHECKS_PAGE, "checks", catalogue_tables()
+    yield CHECKS_PAGE, "checks", _checks()
     for name, keys in (("keys", KEYS), ("first", FIRST_KEYS), ("moving", REPLAY_KEYS)):
         yield KEYS_PAGE, name, _table("| key | | types | works |", map(_key_row, keys))
     parts = (
@@ -84,6 +85,19 @@ def tables() -> Iterator[tuple[Path, str, str]]:
             fields.of.replace(" ", "-"),
             _table("| field | is a | meaning |", rows),
         )
+
+
+def _checks() -> str:
+    """A table of the checks of each group."""
+    lines = []
+    for group, rules in by_key((rule.group, rule) for rule in CATALOGUE).items():
+        lines += [f"### {group}", "", "| id | catches |", "|---|---|"]
+        for rule in rules:
+            level = "" if rule.level is ask.Level.QUICK else f" ({rule.level.value})"
+            catches = rule.catches.replace("|", "\\|")
+            lines.append(f"| `{rule.id}`{level} | {catches} |")
+        lines.append("")
+    return "\n".join(lines).rstrip()
 
 
 def _table(head: str, rows: Iterable[str]) -> str:

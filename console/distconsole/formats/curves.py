@@ -154,7 +154,8 @@ class Tracker:
     def take(self, event: RunEvents) -> None:
         is_first, self._first = self._first is None, self._first or event
         for point in self._curves.of(event):
-            self._values.append(CurveValue(_name(point), point.value, point.step, event.t))
+            band = f"_{point.place}" if point.place in ("lowest", "highest") else ""
+            self._values.append(CurveValue(point.tag + band, point.value, point.step, event.t))
         if isinstance(event, RunFinding):
             self._findings.append(finding_text(event))
         elif isinstance(event, RunEnded):
@@ -197,8 +198,3 @@ class Tracker:
 
     def abandon(self) -> None:
         """The service keeps its data."""
-
-
-def _name(point: CurvePoint) -> str:
-    band = point.place in ("lowest", "highest")
-    return f"{point.tag}_{point.place}" if band else point.tag

@@ -119,8 +119,11 @@ def show_summary(output: Output, summary: RunSummary) -> None:
         ("steps", "" if summary.steps is None else str(summary.steps)),
         ("samples/s", number_text(summary.samples_s, " (mean of the run)")),
         ("rank spread", f"slowest / fastest {of} time {spread:.3f}" if spread is not None else ""),
-        *((name, _metric(summary, name)) for name in sorted(summary.metrics)),
     ]
+    for metric, value in sorted(summary.metrics.items()):
+        best = summary.best.get(metric)
+        also = "" if best in (None, value) else f" (best {best:.6g})"
+        facts.append((metric, f"{value:.6g}{also}"))
     failure = summary.first_failure
     if failure is not None:
         facts.append(("failed first", failure.short_blame))
@@ -135,11 +138,6 @@ def show_summary(output: Output, summary: RunSummary) -> None:
         output.data(f"{label} after {after}: {finding.summary}")
         if finding.hint:
             output.data(f"     {output.paint_out('hint:', 'cyan')} {finding.hint}")
-
-
-def _metric(summary: RunSummary, name: str) -> str:
-    value, best = summary.metrics[name], summary.best.get(name)
-    return f"{value:.6g}" if best in (None, value) else f"{value:.6g} (best {best:.6g})"
 
 
 def show_ranks(output: Output, ranks: Sequence[RankListed]) -> None:

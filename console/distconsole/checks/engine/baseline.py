@@ -126,14 +126,11 @@ def _add_marks(
             _add_marks(at, (*inside, str(name)), each, found)
     elif isinstance(value, (list, tuple)) and any(isinstance(each, Mapping) for each in value):
         for index, each in enumerate(value):
-            _add_marks(at, (*inside, _name(each, index)), each, found)
+            named = each if isinstance(each, Mapping) else {}
+            name = next((str(named[key]) for key in NAMED_BY if named.get(key)), str(index))
+            _add_marks(at, (*inside, name), each, found)
     elif value not in (None, "", [], ()):
         found[".".join((*at, *inside))] = str(value)[:MAX_VALUE_CHARS]
-
-
-def _name(item: object, index: int) -> str:
-    named = item if isinstance(item, Mapping) else {}
-    return next((str(named[key]) for key in NAMED_BY if named.get(key)), str(index))
 
 
 def differences(host: str, baseline: Baseline, facts: FactGroups) -> tuple[ChangeReport, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from distconsole.checks.engine.rule import Rule
-from distconsole.checks.facts.evidence import by_key
 from distconsole.checks.facts.node import Facts, SshFacts
 from distconsole.checks.rules.gpu import gpu_health, gpus
 from distconsole.checks.rules.network import interfaces, links, names, network, ssh, transports
@@ -120,16 +119,3 @@ def explain_check(request: Explain) -> Iterator[Event]:
             f"  reads:   {', '.join(kind.group for kind in rule.needs)}",
         ]
     yield TextMade(text="\n".join(lines))
-
-
-def catalogue_tables() -> str:
-    """Return the tables at the end of docs/reference/checks.md: all checks, a table for each group."""
-    lines = []
-    for group, rules in by_key((rule.group, rule) for rule in CATALOGUE).items():
-        lines += [f"### {group}", "", "| id | catches |", "|---|---|"]
-        for rule in rules:
-            level = "" if rule.level is Level.QUICK else f" ({rule.level.value})"
-            catches = rule.catches.replace("|", "\\|")
-            lines.append(f"| `{rule.id}`{level} | {catches} |")
-        lines.append("")
-    return "\n".join(lines).rstrip()
