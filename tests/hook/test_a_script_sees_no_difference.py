@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from suite.lean_torch import LEAN_TORCH
+from suite.lean_torch import LEAN_SITE, LEAN_TORCH
 
 if TYPE_CHECKING:
     from conftest import Outcome, Runner
@@ -364,16 +364,12 @@ print([name for name in vars(loss)], sorted(vars(optimizer)), sorted(vars(loader
 
 
 def test_a_script_that_looks_at_torch_finds_nothing_of_ours(runner: Runner) -> None:
-    # The first part imports torch itself: what keeps it lean stands before and behind that.
-    before, behind = LEAN_TORCH.split("import torch\n", 1)
-    script = f"""{before}
-behind = "import gc, sys, types, torch\\n" + {behind!r}
+    # The first part imports torch itself.
+    script = f"""{LEAN_SITE}
 for what, text in {SEEN!r}.items():
     for stream in sys.stdout, sys.stderr:
         print("PART", file=stream, flush=True)
     exec(compile(text, what, "exec"), {{"__name__": "__main__"}})
-    exec(behind)
-    behind = ""
 """
     bare, watched = runner.both(script)
     assert (bare.code, watched.code) == (0, 0), watched.err

@@ -81,6 +81,7 @@ class Late(torch.autograd.Function):
         return gradient, None
 
 def join(rank, port):
+    global model  # a group that DDP is the last to hold ends with the GIL held, for which Gloo's thread may wait
     torch.distributed.init_process_group(
         "gloo", init_method="tcp://127.0.0.1:" + port, rank=rank, world_size=2)
     linear = nn.Linear(4, 4)

@@ -14,6 +14,7 @@ import pytest
 
 from distconsole_agent.node_folder.folders import ring_folders
 from fakes.agents import AgentNode, launch, spec_of
+from fakes.shims import wait_until
 
 AS_NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, "-c"]
 
@@ -81,5 +82,4 @@ def test_sockets_answer_no_other_user_where_every_folder_is_open(open_node: Agen
     for path in sockets_of(open_node):
         done = nobody(ASK, path, KILL)
         assert (done.stdout.strip(), done.stderr) == ("", ""), path
-    listed = bridge.done("runs")["runs"]
-    assert [run["state"] for run in listed] == ["running"]
+    wait_until("the run", lambda: bridge.done("runs")["runs"][0]["state"] == "running")

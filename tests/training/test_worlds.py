@@ -48,6 +48,7 @@ def test_two_ranks_meet_in_every_way_and_reduce_alike(
             assert found["silent"] == 5.0
             assert found["halves"] == "tensor([0.5000], dtype=torch.float16)"
             assert "called already" in found["twice"]
+            assert found["kept"]
 
 
 @needs_ranks

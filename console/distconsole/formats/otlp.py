@@ -26,7 +26,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from distconsole.errors import UnavailableError
 from distconsole.formats.curves import end_text
-from distconsole.formats.gauges import GaugePage, Labels, run_page
+from distconsole.formats.gauges import Labels, run_page
 from distconsole.model.findings import Severity
 from distconsole.model.names import count_text
 from distconsole.model.run_events import LogLine, RunEnded, RunEvents, RunFinding
@@ -121,7 +121,12 @@ class OtlpRun:
     def _send_gauges(self, t: float) -> None:
         self._told = t
         page = run_page(self._timeline, t)
-        self._unsent.append(_points(page, int(t * 1e9)))
+        points = [
+            (gauge, meaning, export.NumberDataPoint(_attributes(labels), 0, int(t * 1e9), value))
+            for gauge, (meaning, values) in page.families.items()
+            for labels, value in values.items()
+        ]
+        self._unsent.append(points)
         if len(self._unsent) > MAX_UNSENT_PAGES:
             self._left_out += 1
             del self._unsent[0]
@@ -165,14 +170,6 @@ def _resource(timeline: RunTimeline) -> Resource:
             **known,
         }
     )
-
-
-def _points(page: GaugePage, t_ns: int) -> list[Point]:
-    return [
-        (gauge, meaning, export.NumberDataPoint(_attributes(labels), 0, t_ns, value))
-        for gauge, (meaning, values) in page.families.items()
-        for labels, value in values.items()
-    ]
 
 
 def _metrics(points: list[Point]) -> list[export.Metric]:

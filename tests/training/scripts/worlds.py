@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import time
+import weakref
 from pathlib import Path
 
 import torch
@@ -19,6 +20,7 @@ said = {}
 def enter(name, **arguments):
     with setup(**arguments) as world:
         barrier()
+        group = weakref.ref(torch.distributed.group.WORLD)
         said[name] = {
             "world": [world.rank, world.local_rank, world.world_size],
             "backend": world.backend,
@@ -35,6 +37,9 @@ def enter(name, **arguments):
             setup()
         except SetupError as error:
             said[name]["twice"] = str(error)
+    said[name]["kept"] = (
+        group() is not None
+    )  # or DDP's end may wait for a thread that waits for Python
 
 
 enter("env")

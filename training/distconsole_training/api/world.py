@@ -23,6 +23,8 @@ BACKENDS = ("nccl", "gloo")
 
 _worlds: list[World] = []
 """The world that this process is in: at most one."""
+_left: list[Any] = []
+"""Groups that were left. One that DDP is the last to hold joins Gloo's thread with the GIL held (pytorch#56297)."""
 
 
 class World:
@@ -119,6 +121,7 @@ class World:
             import torch.distributed as dist
 
             if dist.is_initialized():
+                _left.append(dist.group.WORLD)
                 dist.destroy_process_group()
         horovod = sys.modules.get("horovod.torch")
         if waits and horovod is not None and horovod.is_initialized():
