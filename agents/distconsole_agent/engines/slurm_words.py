@@ -44,8 +44,11 @@ _REASONS = {
 }
 
 
-def read_reason(run_dir: str) -> str:
-    """Return why Slurm ended a run's step, in words; empty while it has given no reason."""
+def read_reason(run_dir: str, *, final: bool = False) -> str:
+    """Return why Slurm ended a run's step, in words; empty while it has given no reason.
+
+    slurmstepd's words may be lost with the step. ``final``, a step that srun aborted by itself has lost them.
+    """
     log = _read_log(run_dir)
     found, failed = _CANCELLED.search(log), _NODE_FAILED.search(log)
     node = "a node of it failed"
@@ -54,20 +57,17 @@ def read_reason(run_dir: str) -> str:
         is_this = failed[1] == socket.gethostname().partition(".")[0]
         counted = f"it counted {failed[1]} as failed, though {failed[1]} answers"
         node = counted if is_this else f"{failed[1]} failed"
+    if found is None and failed is None:
+        before, aborted, _ = log.partition("srun: Job step aborted")
+        lost = final and aborted and not _NOT_BY_SLURM.search(before)
+        return "Slurm ended the job's step, and its reason was lost" if lost else ""
     if found is None:
-        return "" if failed is None else f"Slurm ended the job: {node}"
+        return f"Slurm ended the job: {node}"
     why = (found["why"] or found["failed"] or "").upper()
     told = _REASONS.get(why, "Slurm job {job} was cancelled")
     if why not in _REASONS and why not in _PLAIN:
         told += f": {why.lower()}"
     return told.format(job=found["id"], node=node)
-
-
-def read_abort(run_dir: str) -> str:
-    """Return that srun aborted the step for no reason of ours; slurmstepd's own words may be lost with the step."""
-    before, aborted, _ = _read_log(run_dir).partition("srun: Job step aborted")
-    by_slurm = aborted and not _NOT_BY_SLURM.search(before)
-    return "Slurm ended the job's step, and its reason was lost" if by_slurm else ""
 
 
 class SrunDeath(NamedTuple):

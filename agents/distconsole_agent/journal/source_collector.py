@@ -16,12 +16,7 @@ from distconsole_agent.contract.limits import RING_SCAN_SECONDS, SHIM_CHECK_SECO
 from distconsole_agent.contract.runspec import MPI, RunSpec
 from distconsole_agent.coordination import blame
 from distconsole_agent.coordination.link import tell_death_in_background
-from distconsole_agent.engines.slurm_words import (
-    has_srun,
-    read_abort,
-    read_reason,
-    read_srun_death,
-)
+from distconsole_agent.engines.slurm_words import has_srun, read_reason, read_srun_death
 from distconsole_agent.journal.journal import Journal
 from distconsole_agent.journal.log_sources import LogSources
 from distconsole_agent.journal.nccl_logs import NcclLogs
@@ -374,8 +369,7 @@ class SourceCollector:
         self._take_everything(now, None, self._wall_ns())
         self._prepare_end()
         death = read_srun_death(self._folder)
-        told = read_reason(self._folder) or read_abort(self._folder)
-        reason = death.error if death is not None else told
+        reason = death.error if death else read_reason(self._folder, final=True)
         if reason:
             rank = self._spec.nodes[0].ranks[0]
             code = death.exit_code if death is not None else 128 + signal.SIGTERM

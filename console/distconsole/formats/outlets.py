@@ -157,7 +157,7 @@ class BesideOutlet:
         self._left_out = self._refused = 0
         self._closed = ""
         self._incomplete = True
-        """Whether the service has yet to take the rest at the end."""
+        """True until the last figures are sent and the service is closed."""
         self._thread = threading.Thread(target=self._work, name="export", daemon=True)
         self._thread.start()
 

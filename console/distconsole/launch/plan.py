@@ -21,7 +21,7 @@ from distconsole.launch.choose import Choice
 from distconsole.launch.engines import Engines
 from distconsole.launch.shell import SHELL_ENDINGS
 from distconsole.launch.slurm.submit import split_container_words, words_of
-from distconsole.model.addresses import Interface
+from distconsole.model.addresses import Interface, machine_of
 from distconsole.model.cluster import Host
 from distconsole.model.job import ScriptTraits
 from distconsole.model.names import HostName, Rank, RunId
@@ -111,7 +111,7 @@ class NodeFacts:
     @property
     def machine(self) -> tuple[str, object]:
         """Equal for hosts that are one machine with one network, such as several sshd on it."""
-        return self.boot_id, self.network or frozenset(item.address for item in self.interfaces)
+        return machine_of(self.boot_id, self.network, (each.address for each in self.interfaces))
 
 
 @dataclass(frozen=True, slots=True)

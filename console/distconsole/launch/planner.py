@@ -22,7 +22,7 @@ from distconsole.launch.plan import HOOK, NodeFacts, Plan, new_run_id
 from distconsole.launch.slurm.srun import Allocation, ask_state, fit_hosts, inside
 from distconsole.launch.sync.code import COMMIT_VARIABLE
 from distconsole.launch.sync.send import Project, script_path
-from distconsole.model.addresses import Interface
+from distconsole.model.addresses import Interface, machine_of
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.events import Narration, warn
 from distconsole.model.names import HostName, RunId, count_text, join_some
@@ -304,8 +304,9 @@ def refuse_one_machine(links: Sequence[NodeLink]) -> None:
     for link in links:
         hello = link.hello
         # Containers of one machine can be equal in all but the network.
-        network = hello.network or frozenset(each.address for each in hello.addresses)
-        agent = (hello.boot_id, hello.agent_pid, hello.node_dir, hello.hostname, network)
+        addresses = (each.address for each in hello.addresses)
+        machine = machine_of(hello.boot_id or "", hello.network, addresses)
+        agent = (machine, hello.agent_pid, hello.node_dir, hello.hostname)
         other = known.setdefault(agent, link.name)
         if other != link.name:
             raise PlanError(

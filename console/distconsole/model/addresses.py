@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -21,6 +21,11 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 def is_virtual(interface: str) -> bool:
     return interface.startswith(VIRTUAL_PREFIXES)
+
+
+def machine_of(boot_id: str, network: str, addresses: Iterable[str]) -> tuple[str, object]:
+    """Return the identity of a machine's kernel and network, by ``addresses`` if an older agent names no network."""
+    return boot_id, network or frozenset(addresses)
 
 
 @lru_cache(maxsize=8192)

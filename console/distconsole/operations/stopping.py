@@ -33,10 +33,10 @@ def stop(
     opened = open_run(record, request.run, request.where, sessions, store)
     with opened as (session, record, hosts):
         reason = WIRE_REASONS[StopReason.STOP]
-        told = stop_ranks(session, hosts, record.run, reason, request.grace_seconds)
-        for failure in failed(told):
+        answers = stop_ranks(session, hosts, record.run, reason, request.grace_seconds)
+        for failure in failed(answers):
             yield warn(failure.text)
-        if not succeeded(told):
+        if not succeeded(answers):
             raise UnreachableError(
                 f"no host of {record.run} could be told to stop",
                 "the run goes on there; try again when one can be reached",

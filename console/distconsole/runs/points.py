@@ -90,7 +90,7 @@ class _Pending:
 class PointReducer:
     """Collects points by name and step until every rank that gives the metric has given it.
 
-    RanksSeen may thin their points differently when steps are fast. A step that only some gave is
+    Ranks may thin their points differently when steps are fast. A step that only some gave is
     left out while complete ones keep coming, because the mean of a changing subset is noise.
     """
 

@@ -31,14 +31,14 @@ LOOPBACK = HostEndpoint("127.0.0.1", "lo", "127.0.0.0/8")
 
 @once_a_view
 def machines(view: View) -> Mapping[str, object]:
-    """Return the identity of a machine: its kernel and network, by the addresses where an older agent asked."""
+    """Return each host's identity (``machine_of``); its name while its kernel is unknown."""
     facts, ssh = view.of(NetFacts), view.of(SshFacts)
     found: dict[str, object] = {}
     for host in view.hosts:
         boot = ssh[host.name].boot_id if host.name in ssh else ""
-        net = facts.get(host.name)
-        addresses = frozenset(entry.address for entry in net.addresses) if net else frozenset()
-        found[host.name] = (boot, (net and net.namespace) or addresses) if boot else host.name
+        net = facts.get(host.name) or NetFacts()
+        addresses = (entry.address for entry in net.addresses)
+        found[host.name] = model.machine_of(boot, net.namespace, addresses) if boot else host.name
     return found
 
 

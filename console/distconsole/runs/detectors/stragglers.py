@@ -308,13 +308,13 @@ def _half_ago(known: Known) -> Record:
 
 
 MAX_TOLD = 100
-MAX_OTHERS = 64  # the median of so many other ranks is close to that of all
+MAX_OTHERS = 64  # their median is close to that of all other ranks
 
 
 def _lags(began: Mapping[int, Record], fresh: Mapping[int, Known], rank: int) -> bool:
     """Whether ``rank`` has made fewer steps than the others since ``began``.
 
-    RanksSeen that wait for each other make equally many, however the windows cut their steps up. The
+    Ranks that wait for each other make equally many, however the windows cut their steps up. The
     newest windows differ in time if a host's journal comes late: steps that a rank can
     have made between two such moments do not count.
     """

@@ -19,7 +19,6 @@ from distconsole_agent.engines.slurm_words import (
     STEP_ENDED,
     STEP_LOG,
     has_srun,
-    read_abort,
     read_complaint,
     read_reason,
     read_srun_death,
@@ -101,9 +100,10 @@ def test_a_step_that_srun_aborts_first_was_ended_by_slurm(
     tmp_path: Path, before: str, by_slurm: bool
 ) -> None:
     (tmp_path / "step.log").write_text(before)
-    assert not read_abort(str(tmp_path))
+    assert not read_reason(str(tmp_path), final=True)
     (tmp_path / "step.log").write_text(f"{before}{ABORTED}srun: error: node2: task 1: Killed\n")
-    reason = read_abort(str(tmp_path))
+    assert not read_reason(str(tmp_path))
+    reason = read_reason(str(tmp_path), final=True)
     assert bool(reason) is by_slurm
     assert not reason or not FirstFailure(rank=0, host="n1", exit_code=143, error=reason).of_rank
 
