@@ -88,6 +88,30 @@ def test_ranks_that_others_ended_are_told_from_those_of_the_stop(tmp_path: Path)
         assert [ends[pid] for pid in pids] == [False, False, True]
 
 
+DYING = """
+import os, sys
+from distconsole_agent.supervisor.proctree import PF_EXITING, read_stat
+note = sys.argv[1] + "/pid"
+if os.environ["RANK"] == "1":
+    held = bytearray(os.urandom(4096) * (1 << 18))
+    os.symlink(str(os.getpid()), note)
+    os._exit(41)
+while not os.path.lexists(note) or not read_stat(int(os.readlink(note))).flags & PF_EXITING:
+    pass
+os.write(2, b"ConnectionResetError: [Errno 104] Connection reset by peer\\n")
+os._exit(1)
+"""
+"""Rank 0 sees rank 1 end while the kernel still takes it apart, as a peer sees its sockets close."""
+
+
+def test_a_rank_that_is_slow_to_end_is_blamed_not_its_victim(tmp_path: Path) -> None:
+    argv = [sys.executable, script(tmp_path, DYING), str(tmp_path)]
+    with RunUnderTest(tmp_path, argv, ranks_per_node=2) as run:
+        run.start()
+        verdict = run.verdict()
+        assert (verdict["exit_code"], verdict["first_failure"]["rank"]) == (41, 1)
+
+
 def test_sigterm_to_the_shim_is_a_stop(tmp_path: Path) -> None:
     with RunUnderTest(tmp_path, ["sleep", "600"]) as run:
         run.start()

@@ -114,25 +114,14 @@ def linked_to_the_coordinator(run: RunUnderTest, shim: ShimUnderTest) -> None:
 
 
 @pytest.mark.torch_ranks
-@pytest.mark.parametrize(
-    ("ending", "error", "code"),
-    [
-        ("if rank == 1: raise ValueError('boom')", "ValueError: boom", 1),
-        ("if rank == 0: os._exit(41)", "exited with code 41", 41),
-    ],
-)
-def test_the_rank_that_fails_in_a_collective_is_blamed_not_its_victims(
-    tmp_path: Path, ending: str, error: str, code: int
-) -> None:
-    text = ALL_REDUCE + ending + "\nfor _ in range(10**9): dist.all_reduce(tensor)\n"
+def test_the_rank_that_fails_in_a_collective_is_blamed_not_its_victims(tmp_path: Path) -> None:
+    text = ALL_REDUCE + "if rank == 0: os._exit(41)\nwhile True: dist.all_reduce(tensor)\n"
     argv = [PY, script(tmp_path, text), str(tmp_path)]
     with RunUnderTest(tmp_path, argv, nodes=2, unset=[]) as run:
         run.start()
         verdict = run.verdict(90)
-        # gloo's threads may abort an interpreter that leaves with an exception.
-        assert verdict["exit_code"] in (code, 134 if code == 1 else code)
-        assert verdict["first_failure"]["rank"] == (0 if "rank == 0" in ending else 1)
-        assert verdict["first_failure"]["error"].startswith(error)
+        assert (verdict["exit_code"], verdict["first_failure"]["rank"]) == (41, 0)
+        assert verdict["first_failure"]["error"] == "exited with code 41"
 
 
 @pytest.mark.torch_ranks

@@ -61,6 +61,9 @@ NAMELESS = "(in a spawned process)"
 _REFUSED = re.compile(r"^torchrun: error: (.{1,200})", re.MULTILINE)
 """argparse's, of options that torchrun does not take."""
 
+UNWATCHED = "perhaps after another rank failed, which is not known without the hook: "
+"""Before an error that reads like a consequence: a rank that raised before, and was ended by the stop, noted nothing."""
+
 _SPAWNER = re.compile(r"^torch\.multiprocessing\.spawn\.Process\w{1,20}Exception: ", re.MULTILINE)
 
 
@@ -151,6 +154,9 @@ def _make_failure(
         error, traceback, t_ns = _explain(rank, said, raised, words, number)
         if said is None and raised is None and number and spec.launcher == TORCHRUN:
             error = f"torchrun {error}"
+        alone = sum(len(node.ranks) for node in spec.nodes) == 1
+        if not (spec.watch or alone) and number in (None, signal.SIGABRT):
+            error = f"{UNWATCHED}{error}" if is_consequence(error, traceback) else error
     if known.lines:
         traceback = "\n".join(filter(None, (traceback, *known.lines)))
     culprit = _global_rank(spec, rank, raised, said)

@@ -331,9 +331,10 @@ class Shim:
     def _exited(self, rank: RankProcess) -> None:
         self._log.exited(rank, terminated=rank.pid in self._teardown.terminated)
         # An engine of containers reports an end late: a rank killed before the stop may end behind it.
-        killed = rank.script and rank.ended is not None and rank.ended.signal == signal.SIGKILL
-        by_others = killed and not self._teardown.kills
-        self._judge(rank, None if by_others else self._teardown.begun_ns)
+        number = rank.ended and rank.ended.signal
+        killed = rank.script and number == signal.SIGKILL and not self._teardown.kills
+        before = rank.pid in self._teardown.over and number != signal.SIGTERM
+        self._judge(rank, None if killed or before else self._teardown.begun_ns)
 
     def _judge(self, rank: RankProcess, stopped_ns: int | None) -> None:
         """Report how a rank failed, if it did, as of the time when it ended."""

@@ -77,6 +77,8 @@ class Teardown:
         self.begun_ns: int | None = None
         self.terminated: set[int] = set()
         """Processes that lived when the SIGTERM of the stop was sent to them."""
+        self.over: set[int] = set()
+        """Processes that were ending by themselves then: a GPU's driver may keep one for seconds, its sockets closed."""
         self.told = False
 
     @property
@@ -186,6 +188,7 @@ class Teardown:
         spared = self.spared() | self._around_containers() | self._ending
         groups = {rank.pid for rank in self._ranks.alive} - spared
         found = proctree.descendants(os.getpid()).items()
+        self.over = {pid for pid, stat in found if stat.is_over}
         self.terminated |= {pid for pid, stat in found if not stat.is_over and pid not in spared}
         for pgid in groups:
             if proctree.send_group(pgid, signal.SIGTERM):

@@ -207,6 +207,9 @@ def interruptible(
             raise KeyboardInterrupt if by_key else Terminated
 
     before = {each: signal.signal(each, on_signal) for each in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(
+        signal.SIGURG, lambda *_: None
+    )  # of ``last``; without a handler it interrupts nothing
     try:
         yield
     finally:

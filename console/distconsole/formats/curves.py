@@ -54,20 +54,17 @@ class Curves:
         self._second = 0
 
     def of(self, event: RunEvents) -> Iterator[CurvePoint]:
-        match event:
-            case Metric():
-                yield CurvePoint("", event.name, event.value, event.step)
-                yield CurvePoint("lowest", event.name, event.min, event.step)
-                yield CurvePoint("highest", event.name, event.max, event.step)
-            case Window():
-                self._timeline.apply(event)
-                yield from self._window(event)
-            case GpuSample():
-                yield from self._gpu(event)
-            case PlanMade():
-                self._timeline.apply(event)
-            case _:
-                pass
+        if isinstance(event, Metric):
+            yield CurvePoint("", event.name, event.value, event.step)
+            yield CurvePoint("lowest", event.name, event.min, event.step)
+            yield CurvePoint("highest", event.name, event.max, event.step)
+        elif isinstance(event, Window):
+            self._timeline.apply(event)
+            yield from self._window(event)
+        elif isinstance(event, GpuSample):
+            yield from self._gpu(event)
+        elif isinstance(event, PlanMade):
+            self._timeline.apply(event)
 
     def _window(self, event: Window) -> Iterator[CurvePoint]:
         if event.step_ms_mean is not None and event.rank < MAX_RANKS:

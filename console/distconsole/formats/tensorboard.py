@@ -43,15 +43,12 @@ class TensorBoardFolder(FileFolder["EventFile"]):
         for point in self._curves.of(event):
             self._file(point.place, event).scalar(point.tag, point.value, point.step, event.t)
             self._values += 1
-        match event:
-            case PlanMade():
-                self._configuration(event)
-            case RunFinding():
-                self._finding(event)
-            case RunEnded():
-                self._file("", event).text("end", end_text(event), 0, event.t)
-            case _:
-                pass
+        if isinstance(event, PlanMade):
+            self._configuration(event)
+        elif isinstance(event, RunFinding):
+            self._finding(event)
+        elif isinstance(event, RunEnded):
+            self._file("", event).text("end", end_text(event), 0, event.t)
 
     def close(self) -> str:
         for file in self.files.values():

@@ -197,13 +197,11 @@ def ask_engines(
     while True:
         known = next((each.asked for each in launch.engines.values()), ())
         needed = dict.fromkeys(known)
-        match launch.decide().launcher:
-            case LauncherName.MPI:
-                needed |= dict.fromkeys(("mpi", *["horovod"] * launch.traits.horovod))
-            case LauncherName.HOROVOD:
-                needed |= {"horovod": None}
-            case _:
-                pass
+        launcher = launch.decide().launcher
+        if launcher is LauncherName.MPI:
+            needed |= dict.fromkeys(("mpi", *["horovod"] * launch.traits.horovod))
+        elif launcher is LauncherName.HOROVOD:
+            needed |= {"horovod": None}
         if len(needed) == len(known):
             return launch
         launch = ask_for(tuple(needed), launch, session, seconds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
@@ -16,6 +17,10 @@ from distconsole.runs.rank_view import LIVING
 
 SAY_SECONDS, END_SECONDS = 3.8, 0.6
 """Seconds until the program reports its leftovers; until it is gone."""
+
+LOOK_SECONDS = 1.0
+"""Between interruptions of the main thread: a signal right before a lock's wait (CPython, ``acquire_timed``) does not end
+that wait, the next one does."""
 
 WRITE_SECONDS = 0.2
 STDERR = 2
@@ -31,20 +36,17 @@ class LeftBehind:
         self._living: dict[int, tuple[str, int | None]] = {}
 
     def see(self, event: Event) -> None:
-        match event:
-            case PlanMade():
-                self._run = event.run
-                self._hosts = tuple(host.host for host in event.hosts)
-                self._living.clear()
-            case RankChanged() if event.state in LIVING:
-                self._run = event.run
-                self._living[event.rank] = (event.host, event.pid)
-            case RankChanged():
-                self._living.pop(event.rank, None)
-            case RunEnded():
-                self._run = ""
-            case _:
-                pass
+        if isinstance(event, PlanMade):
+            self._run = event.run
+            self._hosts = tuple(host.host for host in event.hosts)
+            self._living.clear()
+        elif isinstance(event, RankChanged) and event.state in LIVING:
+            self._run = event.run
+            self._living[event.rank] = (event.host, event.pid)
+        elif isinstance(event, RankChanged):
+            self._living.pop(event.rank, None)
+        elif isinstance(event, RunEnded):
+            self._run = ""
 
     def words(self) -> list[str]:
         """Return what to say of it, in lines; nothing where nothing is left."""
@@ -98,7 +100,11 @@ class LastResort:
             self._asked.put(None)
 
     def _wait(self) -> None:
-        exit_code = self._asked.get()
+        while True:
+            with contextlib.suppress(Empty):
+                exit_code = self._asked.get(timeout=LOOK_SECONDS)
+                break
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGURG)
         if exit_code is None:
             return
         with contextlib.suppress(Empty):

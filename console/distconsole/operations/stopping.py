@@ -43,12 +43,9 @@ def stop(
             )
         yield Narration(text=f"stopping {record.run} on {', '.join(hosts)}")
         for event in watch_run(record, session, control, store):
-            match event:
-                case RunEnded():
-                    yield Narration(
-                        text=f"{event.run} is over: {event.state}, exit code {event.exit_code}"
-                    )
-                case RunFinding() | LinkChanged():
-                    yield event
-                case _:
-                    pass
+            if isinstance(event, RunEnded):
+                yield Narration(
+                    text=f"{event.run} is over: {event.state}, exit code {event.exit_code}"
+                )
+            elif isinstance(event, RunFinding | LinkChanged):
+                yield event

@@ -62,17 +62,14 @@ class ReportData:
 
     def apply(self, event: RunEvents) -> None:
         self.timeline.apply(event)
-        match event:
-            case Window():
-                self.records += event.steps
-                if event.steps > 0:
-                    self.heat.apply(event)
-            case LogLine():
-                self._line(event)
-            case RunRestarted():
-                self.restarts.append(event)
-            case _:
-                pass
+        if isinstance(event, Window):
+            self.records += event.steps
+            if event.steps > 0:
+                self.heat.apply(event)
+        elif isinstance(event, LogLine):
+            self._line(event)
+        elif isinstance(event, RunRestarted):
+            self.restarts.append(event)
 
     def close(self) -> None:
         """Add to the curves the values that are still held back; call it last."""

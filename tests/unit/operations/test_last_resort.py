@@ -9,7 +9,7 @@ import sys
 import pytest
 
 STUCK = """
-import sys, threading
+import signal, sys, threading
 from contextlib import suppress
 from distconsole.cli import main
 from distconsole.operations import last_resort
@@ -31,6 +31,11 @@ def perform(request, sessions, control):
 
 PLAN = PlanMade(t=0.0, run="train-1", name="", launcher="torch", why="", world_size=3, script="train.py",
                 hosts=())
+def raise_here():  # in this thread: the main thread's wait goes on, as after a signal right before it
+    for line in sys.stdin:
+        signal.raise_signal(int(line))
+
+threading.Thread(target=raise_here, daemon=True).start()
 main.perform = perform
 last_resort.SAY_SECONDS = 0.3
 last_resort.END_SECONDS = 0.1
@@ -57,14 +62,16 @@ def test_a_second_signal_ends_a_program_that_is_stuck(
     request_text: str, numbers: tuple[int, ...], exit_code: int
 ) -> None:
     code = STUCK.replace("{request}", request_text)
+    pipe = subprocess.PIPE
     with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", code], stdin=pipe, stdout=subprocess.DEVNULL, stderr=pipe, text=True
     ) as process:
         try:
             assert process.stderr is not None
+            assert process.stdin is not None
             told = [next(line for line in process.stderr if line == "stuck\n")]
             for number in numbers:
-                process.send_signal(number)
+                print(int(number), file=process.stdin, flush=True)
                 told.append(next(line for line in process.stderr if line.startswith(HEARD)))
             assert process.wait(10) == exit_code
             told += process.stderr.readlines()

@@ -42,13 +42,10 @@ def bench_collectives(request: BenchCollectives, sessions: SessionSource) -> Ite
     )
     with sessions(request.where) as session:
         for event in run_check(asked, session, sweep=sweep):
-            match event:
-                case CheckProgress():
-                    yield event
-                case CheckEnded():
-                    yield measure_report(request.launcher, event.report)
-                case _:
-                    pass
+            if isinstance(event, CheckProgress):
+                yield event
+            elif isinstance(event, CheckEnded):
+                yield measure_report(request.launcher, event.report)
 
 
 def measure_report(launcher: LauncherName, report: CheckReport) -> CollectivesMeasured:

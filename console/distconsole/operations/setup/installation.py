@@ -353,17 +353,14 @@ class _Work:
         lines: list[str] = []
         ended: RunEnded | None = None
         for event in self.launch(request, exclude=others):
-            match event:
-                case LogLine(transient=False):
-                    lines.append(event.line)
-                    if not event.line.startswith((WHEEL_WORD, *PIP_NOISE)):
-                        yield Narration(text=f"{event.host}: {event.line}")
-                case RunEnded():
-                    ended = event
-                case Narration(severity=Severity.WARN | Severity.FAIL):
-                    yield event
-                case _:
-                    pass
+            if isinstance(event, LogLine) and not event.transient:
+                lines.append(event.line)
+                if not event.line.startswith((WHEEL_WORD, *PIP_NOISE)):
+                    yield Narration(text=f"{event.host}: {event.line}")
+            elif isinstance(event, RunEnded):
+                ended = event
+            elif isinstance(event, Narration) and event.severity in (Severity.WARN, Severity.FAIL):
+                yield event
         if ended is None or ended.state is not EndState.SUCCEEDED:
             _fail(script, lines, ended)
         return lines

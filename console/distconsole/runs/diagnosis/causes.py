@@ -76,7 +76,7 @@ def _without_call(rank: int, roll: Roll) -> Cause:
             Hang.HOST_SILENT,
             f"is on a host that does not answer ({why})" if why else "is on a host without answer",
             f"look whether {host} is up: ping {host}, ssh {host} uptime",
-            sure=Sure.LIKELY,
+            sure=Sure.LIKELY if roll.calls else Sure.UNKNOWN,  # it may be this machine's network
         )
     if not host:
         hint = "add the host that runs it to --hosts; if one of these did, its process has ended"
@@ -87,7 +87,7 @@ def _without_call(rank: int, roll: Roll) -> Cause:
         return Cause(Hang.ELSEWHERE, does, hint, sure=Sure.UNKNOWN)
     return Cause(
         Hang.NOT_STARTED,
-        "was never started: its host knows no process of it",
+        "has not started: its host knows no process of it",
         f"distconsole logs {roll.run} --host {host} says how far its start came",
         sure=Sure.LIKELY,
     )
@@ -97,7 +97,7 @@ def _not_started(call: Call, roll: Roll) -> Cause | None:
     if call.stage != "not_started" and (call.alive or call.ended is not None or call.pid):
         return None
     logs = f"distconsole logs {roll.run} --host {roll.host(call.rank)}"
-    return Cause(Hang.NOT_STARTED, "was never started", f"{logs} says how far its start came")
+    return Cause(Hang.NOT_STARTED, "has not started", f"{logs} says how far its start came")
 
 
 def _ended(call: Call, roll: Roll) -> Cause | None:
@@ -322,7 +322,7 @@ def _starts(call: Call, roll: Roll) -> Cause | None:
         return _at(call, Hang.STARTING, "has made no step yet", hint, sure=Sure.LIKELY)
     if does is Does.IMPORTS:
         hint = "imports from a slow disk take long: look at where Python and its packages lie"
-        return _at(call, Hang.STARTING, "still starts Python or imports", hint)
+        return _at(call, Hang.STARTING, "is still starting Python or importing", hint)
     return None
 
 

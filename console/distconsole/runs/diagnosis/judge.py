@@ -300,7 +300,7 @@ def _other_operation(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
             else "who of them is waited for, the records of these groups do not say"
         )
     elif tie:
-        text += "; which of them is wrong, this does not say"
+        text += "; which of them is late or wrong, this does not say"
     sure = Sure.UNKNOWN if tie else Sure.LIKELY
     place = own_place(roll.calls[few[0]].frames)
     cause = Cause(Hang.OTHER_COLLECTIVE, "", ORDER_HINT, (), place, sure)

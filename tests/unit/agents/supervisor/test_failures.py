@@ -19,7 +19,7 @@ from distconsole_agent.supervisor.failures import (
     read_tail,
 )
 from distconsole_agent.supervisor.killing import count_kills
-from distconsole_agent.supervisor.postmortem import find_failure
+from distconsole_agent.supervisor.postmortem import UNWATCHED, find_failure
 from distconsole_agent.supervisor.processes import Exit, RankProcess
 from distconsole_agent.supervisor.spawning import ChildCommand
 
@@ -208,6 +208,14 @@ def test_a_kill_is_told_with_what_is_known_of_it(tmp_path: Path) -> None:
 def test_the_exceptions_time_counts_not_the_ends(tmp_path: Path) -> None:
     note(tmp_path, 50, time_ns=1990 * S)
     assert find(tmp_path, ended(tmp_path, 1), spec()).t_ns == 1990 * S
+
+
+@pytest.mark.parametrize("error", ["RuntimeError: Connection closed by peer", "ValueError: boom"])
+def test_an_unwatched_victim_is_not_said_to_have_failed_first(tmp_path: Path, error: str) -> None:
+    (tmp_path / "err").write_text(f"Traceback (most recent call last):\n{error}\n")
+    of = spec(ranks=2)._replace(watch=False)
+    before = "" if "boom" in error else UNWATCHED
+    assert find(tmp_path, ended(tmp_path, 1), of).error == before + error
 
 
 def test_an_exception_below_a_rank_explains_its_end(tmp_path: Path) -> None:

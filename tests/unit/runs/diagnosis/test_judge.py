@@ -53,7 +53,7 @@ def test_a_case_is_named(case: dict[str, Any]) -> None:
 def test_a_rank_whose_steps_are_known_was_started() -> None:
     case = {"world": 2, "no_call": [1], "each": {"waits": "all_reduce 7 train.py:88"}}
     found = judge(replace(roll_of(case), usual_ms={1: 30.0}))
-    assert "never started" not in found.summary
+    assert "not started" not in found.summary
     assert "has made steps, but its host does not say where it is now" in found.summary
 
 
