@@ -317,7 +317,8 @@ def note_shell(shell: ShellScript, hosts: int) -> list[str]:
         elif table == "torchrun" and _value_of(start, "nnodes", "1") == "1":
             notes.append(
                 f"{start.name} (line {start.line}) starts the ranks of one host (--nnodes), so each of "
-                f"{hosts} hosts trains for itself: distconsole run -- {start.name} … makes one training of them"
+                f"{hosts} hosts trains for itself: distconsole run -- "
+                f"{'python -m ' * ('.' in start.name)}{start.name} … makes one training of them"
             )
     return notes
 

@@ -96,10 +96,11 @@ class RunText:
         for host in plan.hosts:
             ranks = "rank" if len(host.ranks) == 1 else "ranks"
             say(f"    {host.host}: {ranks} {ranks_text(host.ranks)} of {plan.world_size}")
-        if self._watchable:
-            say(f"    watch it: distconsole attach {plan.run}")
 
     def _rank(self, event: RankChanged) -> None:
+        if self._watchable:  # not with the plan: a run that is refused cannot be watched
+            self._watchable = False
+            self._output.say(f"    watch it: distconsole attach {event.run}")
         if event.stopped is True:
             self._output.say(f"rank {event.rank} on {event.host}: {ENDED_BY_STOP}")
             return

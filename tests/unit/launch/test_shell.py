@@ -213,7 +213,7 @@ def test_two_launchers_beside_each_other_are_said(script: str, note: str) -> Non
     ("script", "part"),
     [
         ("torchrun --nproc_per_node 2 t.py", "so each of 2 hosts trains for itself"),
-        ("torchrun --standalone t.py", "so each of 2 hosts trains for itself"),
+        ("python -m torch.distributed.run t.py", "run -- python -m torch.distributed.run … makes"),
         ("mpirun -np 2 python t.py", "and each of 2 hosts starts one"),
         ("torchrun --nnodes=$NNODES --node-rank $NODE_RANK t.py", ""),
         ("torchrun --nnodes ${NNODES:-1} t.py", ""),

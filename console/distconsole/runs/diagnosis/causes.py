@@ -313,7 +313,7 @@ def _starts(call: Call, roll: Roll) -> Cause | None:
     does = what_it_does(call)
     if does is Does.COMPILES:
         hint = "the first step compiles; this may take minutes"
-        return _at(call, Hang.FIRST_STEP, "compiles its model", hint)
+        return _at(call, Hang.FIRST_STEP, "compiles the model", hint)
     if does is Does.MEETS:
         return _at(call, Hang.RENDEZVOUS, "waits in the rendezvous", "")
     if call.stage == "starting" and not call.frames:

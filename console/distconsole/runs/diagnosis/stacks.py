@@ -122,8 +122,7 @@ def what_it_does(call: Call) -> Does:
     near = library if len(library) < len(frames) else library[:NEAR]
     imports = [at for at, frame in enumerate(near) if IMPORTS.search(frame.file)]
     if imports and not _waits_in_import(frames[: imports[0]]):  # the files inside only load
-        compiles = any(COMPILES.search(frame.file) for frame in library[imports[-1] :])
-        return Does.COMPILES if compiles else Does.IMPORTS
+        return Does.COMPILES if _compiles(library[imports[-1] :]) else Does.IMPORTS
     if any(DEBUGS.search(frame.file) for frame in library[:12]):
         return Does.DEBUGS
     if any(_leaves(frame) for frame in frames):
@@ -137,11 +136,15 @@ def what_it_does(call: Call) -> Does:
     saves = any(SAVES.search(f.file) and WRITES.match(f.function) for f in library)
     if saves or _named(frames, SAVING):
         return Does.SAVES
-    if any(COMPILES.search(f.file) for f in library):
+    if _compiles(library):
         return Does.COMPILES
     if any(IMPORTS.search(f.file) for f in frames[:NEAR]):
         return Does.IMPORTS
     return Does.EVALUATES if _named(frames, EVALUATING) else Does.OTHER
+
+
+def _compiles(frames: Sequence[Place]) -> bool:
+    return any(COMPILES.search(f.file) and f.function != "<module>" for f in frames)
 
 
 def evaluates(call: Call) -> bool:

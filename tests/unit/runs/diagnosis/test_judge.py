@@ -324,6 +324,7 @@ RUN = [
         ([REDUCE, PACKAGE], Does.WAITS),
         ([("forward", f"{TORCH}/nn/modules/linear.py")] * 8 + [PACKAGE], Does.OTHER),
         ([PACKAGE], Does.IMPORTS),
+        ([IMPORT, *[("<module>", f"{TORCH}/_inductor/cpp_builder.py")] * 9], Does.IMPORTS),
         ([("<module>", f"{TORCH}/nn/__init__.py"), IMPORT, PACKAGE], Does.IMPORTS),
         (
             [("f", REDUCE[1]), ("<module>", f"{TORCH}/distributed/tensor/__init__.py"), IMPORT, PACKAGE],
