@@ -19,8 +19,7 @@ SAY_SECONDS, END_SECONDS = 3.8, 0.6
 """Seconds until the program reports its leftovers; until it is gone."""
 
 LOOK_SECONDS = 1.0
-"""Between interruptions of the main thread: a signal right before a lock's wait (CPython, ``acquire_timed``) does not end
-that wait, the next one does."""
+"""Between interruptions of the main thread: its wait for a lock goes on if a signal came right before (``acquire_timed``)."""
 
 WRITE_SECONDS = 0.2
 STDERR = 2

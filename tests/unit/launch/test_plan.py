@@ -255,8 +255,7 @@ def test_a_torchrun_that_may_lose_nodes_is_dynamic_and_keeps_the_order_of_hosts(
 
 
 @pytest.mark.parametrize(
-    ("given", "met"),
-    [("00000/10.0.0.1", "10.0.0.1:29501"), ("00001/10.0.0.2", "10.0.0.2:7")],
+    ("given", "met"), [("00000/10.0.0.1", "10.0.0.1:29501"), ("00001/10.0.0.2", "10.0.0.2:7")]
 )
 def test_ranks_of_every_round_meet_where_the_first_of_its_nodes_is(
     given: str, met: str, tmp_path: Path
@@ -425,9 +424,7 @@ def test_nccl_writes_into_the_runs_folder_where_it_is_asked_to() -> None:
 
 def test_pass_args_with_another_launcher_is_refused() -> None:
     with pytest.raises(PlanError, match="--pass-args"):
-        plan(
-            Run("t.py", launcher=LauncherName.TORCHRUN, pass_args=PassArgs.TORCH_LAUNCH),
-        )
+        plan(Run("t.py", launcher=LauncherName.TORCHRUN, pass_args=PassArgs.TORCH_LAUNCH))
 
 
 def test_no_hosts_is_an_error() -> None:

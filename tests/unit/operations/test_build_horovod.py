@@ -16,14 +16,7 @@ from distconsole.operations.setup.node_programs import build_horovod
 from distconsole.operations.setup.node_programs.build_horovod import BuildPace, reason
 from distconsole.rpc.wire import decode_as
 from distconsole_agent.probes import run
-from suite.packages import (
-    COMPILES,
-    FIRST_ERROR,
-    WRONG,
-    pack_source,
-    pack_wheel,
-    python_without,
-)
+from suite.packages import COMPILES, FIRST_ERROR, WRONG, pack_source, pack_wheel, python_without
 
 PROGRAM = Path(build_horovod.__file__)
 SLOW = """\

@@ -35,11 +35,7 @@ def cluster(
     [
         (Where(hosts="a:2,b"), cluster("a", "b"), Where(hosts="a:2,b")),
         (Where(), cluster("a", "b", name="lab"), Where(cluster="lab")),
-        (
-            Where(python="/py"),
-            cluster("n1", "n2", local="n1"),
-            Where(hosts="n1,n2", python="/py"),
-        ),
+        (Where(python="/py"), cluster("n1", "n2", local="n1"), Where(hosts="n1,n2", python="/py")),
         (Where(), cluster("here", local="here"), Where()),
         (Where(hosts="a"), cluster("a", ssh_config="/c"), Where(hosts="a", ssh_config="/c")),
     ],

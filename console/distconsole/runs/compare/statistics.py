@@ -68,18 +68,15 @@ class RunStatistics:
 
     def apply(self, event: RunEvents) -> None:
         self.timeline.apply(event)
-        match event:
-            case Window():
-                self._window(event)
-            case Metric():
-                self._metric(event)
-            case GpuSample():
-                self._gpu(event)
-            case RunRestarted():
-                self._warm.clear()
-                self._resuming = set(self.measured)
-            case _:
-                pass
+        if isinstance(event, Window):
+            self._window(event)
+        elif isinstance(event, Metric):
+            self._metric(event)
+        elif isinstance(event, GpuSample):
+            self._gpu(event)
+        elif isinstance(event, RunRestarted):
+            self._warm.clear()
+            self._resuming = set(self.measured)
 
     def close(self) -> None:
         """Add to the curves the values that are still held back; call it last."""

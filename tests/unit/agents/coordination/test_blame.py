@@ -47,9 +47,7 @@ def test_nothing_that_went_wrong_is_success() -> None:
 def test_the_earliest_failure_is_the_first_and_gives_its_code() -> None:
     late, early = failed(0, 2000), failed(3, 1000, exit_code=3)
     assert verdict((late, early)) == RunVerdict(
-        "failed",
-        3,
-        BlamedRank(3, "b", 3, "ValueError: boom"),
+        "failed", 3, BlamedRank(3, "b", 3, "ValueError: boom")
     )
 
 

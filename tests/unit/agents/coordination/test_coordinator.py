@@ -20,11 +20,7 @@ from distconsole_agent.coordination.channel import (
     LinkTimes,
 )
 from distconsole_agent.coordination.coordinator import Coordinator
-from distconsole_agent.coordination.link import (
-    SHIM_GONE,
-    tell_death,
-    tell_death_in_background,
-)
+from distconsole_agent.coordination.link import SHIM_GONE, tell_death, tell_death_in_background
 from distconsole_agent.coordination.peer import Peer
 from distconsole_agent.coordination.whose import Ends, answer_of
 from distconsole_agent.supervisor.runlog import keep_endpoint

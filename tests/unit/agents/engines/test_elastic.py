@@ -139,10 +139,7 @@ def test_a_lost_host_is_none_any_more_and_its_ranks_have_ended(node: Node) -> No
     node.elastic.ended(B1, 0)
     node.heard()
     node.elastic.node_lost(1)
-    assert node.heard() == [
-        {"hosts": [["0-a", 1]], "min_hosts": 1},
-        {"ended": ["1-user-b", 0, 1]},
-    ]
+    assert node.heard() == [{"hosts": [["0-a", 1]], "min_hosts": 1}, {"ended": ["1-user-b", 0, 1]}]
 
 
 def test_a_failure_that_is_outlived_is_told_with_what_the_rank_died_of(node: Node) -> None:

@@ -36,10 +36,7 @@ AT = "2026-11-21T19:31:02"
             f"*** STEP 3.0 ON n1 CANCELLED AT {AT} DUE TO TIME LIMIT ***",
             "Slurm ended job 3: its time limit was reached",
         ),
-        (
-            f"*** JOB 40 ON n1 CANCELLED AT {AT} DUE TO PREEMPTION ***",
-            "Slurm preempted job 40",
-        ),
+        (f"*** JOB 40 ON n1 CANCELLED AT {AT} DUE TO PREEMPTION ***", "Slurm preempted job 40"),
         (
             f"*** STEP 3.0 ON n1 CANCELLED AT {AT} DUE to SIGNAL Killed ***",
             "Slurm job 3 was cancelled: signal killed",

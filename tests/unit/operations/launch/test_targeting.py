@@ -125,10 +125,7 @@ def test_a_script_is_planned_as_run_does_it(folder: Path) -> None:
     ],
 )
 def test_ranks_of_a_command_are_divided_among_the_hosts(
-    folder: Path,
-    words: str,
-    slots: tuple[int | None, int | None],
-    expected: dict[str, int],
+    folder: Path, words: str, slots: tuple[int | None, int | None], expected: dict[str, int]
 ) -> None:
     hosts = [Host(HostName(name), slots=count) for name, count in zip("ab", slots, strict=True)]
     launch = launch_of(

@@ -326,8 +326,7 @@ def test_a_report_is_one_file_and_says_where_it_lies(stored: RunStore, tmp_path:
 
 
 @pytest.mark.parametrize(
-    "request_",
-    [ask.Show("no"), ask.Attach("no"), ask.Logs("no"), ask.Stop("no"), ask.Rerun("no")],
+    "request_", [ask.Show("no"), ask.Attach("no"), ask.Logs("no"), ask.Stop("no"), ask.Rerun("no")]
 )
 def test_a_run_that_nobody_knows_is_an_error(
     request_: ask.Request, home: Path, monkeypatch: pytest.MonkeyPatch

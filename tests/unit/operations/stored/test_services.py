@@ -475,10 +475,7 @@ def faulty(*arguments, **named):
 {put}
 runpy.run_module("distconsole", run_name="__main__")
 """
-WANDB_LOG = {
-    "patch": "import wandb; real = wandb.Run.log",
-    "put": "wandb.Run.log = faulty",
-}
+WANDB_LOG = {"patch": "import wandb; real = wandb.Run.log", "put": "wandb.Run.log = faulty"}
 MLFLOW_LOG = {
     "patch": "from mlflow.tracking import MlflowClient; real = MlflowClient.log_batch",
     "put": "MlflowClient.log_batch = faulty",
