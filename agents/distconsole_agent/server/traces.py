@@ -18,7 +18,7 @@ from distconsole_agent.contract.requests import AgentRequest
 from distconsole_agent.journal.rings import OFFSET_WANTED, TOLD_SUFFIX, WANTED_SUFFIX, read_headers
 from distconsole_agent.node_folder.folders import own_folder, write_private
 from distconsole_agent.node_folder.run_files import read_own_spec
-from distconsole_agent.supervisor.proctree import read_stat
+from distconsole_agent.system.procfs import read_process
 from distconsole_agent.system.room import disk_of
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _training_ranks(folder: str, enclosed: str | None) -> dict[int, tuple[str, i
 
 
 def _lives(pid: int) -> bool:
-    stat = read_stat(pid) if pid > 0 else None
+    stat = read_process(pid) if pid > 0 else None
     return stat is not None and stat.state not in "ZX"
 
 

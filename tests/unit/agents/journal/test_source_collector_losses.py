@@ -213,7 +213,9 @@ def test_a_shim_that_cannot_be_looked_at_is_not_gone(
     (run.folder / "shim.pid").unlink()
     held = claim(str(run.folder))
     run.start(0)
-    monkeypatch.setattr("distconsole_agent.journal.source_collector.read_stat", lambda _pid: None)
+    monkeypatch.setattr(
+        "distconsole_agent.journal.source_collector.read_process", lambda _pid: None
+    )
     run.tick(5.0)
     run.tick(5.0)
     assert [note["check"] for note in run.entries("note")] == []
