@@ -12,6 +12,7 @@ from distconsole_agent.contract.runspec import RankSpec, RunSpec, parse_spec
 from distconsole_agent.coordination.blame import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
 from distconsole_agent.supervisor.failures import (
     EngineSaid,
+    Raised,
     describe_exit,
     first_reason,
     read_engine_summary,
@@ -57,6 +58,11 @@ def test_what_is_not_the_hooks_is_left_out(tmp_path: Path, text: str) -> None:
     (tmp_path / "7.json.tmp").write_text(json.dumps(GOOD))
     (tmp_path / "seven.json").write_text(json.dumps(GOOD))
     assert read_raised(str(tmp_path)) == []
+
+
+def test_a_field_of_another_type_costs_no_more_than_itself(tmp_path: Path) -> None:
+    note(tmp_path, 7, rank="3", message=5, traceback=None, retried="yes")
+    assert read_raised(str(tmp_path)) == [Raised(7, -1, 1_000, "ValueError", "")]
 
 
 def test_links_and_pipes_are_not_followed(tmp_path: Path) -> None:
