@@ -11,8 +11,15 @@ from typing import Any, NamedTuple
 from distconsole_agent.contract.limits import MAX_RINGS
 from distconsole_agent.journal.rank_states import Entry, RankStates, world_of
 from distconsole_agent.journal.rings import RING_SUFFIX, Header, Record, Ring
-from distconsole_agent.journal.waits import ProcessWaits
-from distconsole_agent.journal.windows import Checks, Offset, StepMemory, cut, names_path, window
+from distconsole_agent.journal.windows import (
+    Checks,
+    Offset,
+    ProcessWaits,
+    StepMemory,
+    cut,
+    names_path,
+    window,
+)
 from distconsole_agent.supervisor import notes
 from distconsole_agent.system.procfs import read_process
 from distconsole_training.records import BATCH, CHECK, DETAIL, METRIC, PHASE, PHASES, STEP, WAIT
