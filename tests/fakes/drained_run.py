@@ -12,7 +12,7 @@ from distconsole_agent.journal.journal import Journal
 from distconsole_agent.journal.reader import Reader
 from distconsole_agent.journal.source_collector import SourceCollector
 from distconsole_agent.server.answers import LogTexts
-from distconsole_agent.supervisor.proctree import read_stat
+from distconsole_agent.system.procfs import read_process
 from fakes.ring_writer import RingWriter
 from fakes.specs import run_spec
 
@@ -73,7 +73,7 @@ class Run:
             file.write(line + "\n")
 
     def alive(self, pid: int) -> None:
-        stat = read_stat(pid)
+        stat = read_process(pid)
         start = stat.starttime if stat is not None else 1
         (self.folder / "shim.pid").write_text(f"{pid} {start}\n")
 

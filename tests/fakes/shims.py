@@ -213,7 +213,7 @@ def script(folder: Path, text: str, name: str = "script.py", mode: int = 0o644) 
 
 def gone(pid: int) -> bool:
     """Return whether a process has ended (a zombie has)."""
-    stat = proctree.read_stat(pid)
+    stat = proctree.read_process(pid)
     return stat is None or stat.state in "ZX"
 
 

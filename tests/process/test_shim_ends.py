@@ -81,7 +81,7 @@ def test_ranks_that_others_ended_are_told_from_those_of_the_stop(tmp_path: Path)
         shim.process.send_signal(signal.SIGSTOP)  # it reads one end after the other
         for pid in pids[:2]:
             os.kill(pid, signal.SIGTERM)
-            wait_until("its end", lambda pid=pid: proctree.read_stat(pid).state == "Z")
+            wait_until("its end", lambda pid=pid: proctree.read_process(pid).state == "Z")
         shim.process.send_signal(signal.SIGCONT)
         assert run.verdict()["state"] == "failed"
         ends = {event["pid"]: event["terminated"] for event in shim.events("exited")}
@@ -364,7 +364,7 @@ def test_a_slurm_job_that_a_rank_submitted_outlives_the_run(tmp_path: Path) -> N
 
 def test_a_signal_reaches_no_other_process_that_has_got_the_pid(tmp_path: Path) -> None:
     with subprocess.Popen(["sleep", "600"]) as process:
-        stat = proctree.read_stat(process.pid)
+        stat = proctree.read_process(process.pid)
         assert stat is not None
         proctree.send(process.pid, stat._replace(starttime=stat.starttime - 1), signal.SIGKILL)
         proctree.send(process.pid, stat, signal.SIGTERM)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from distconsole_agent.supervisor.proctree import read_stat
+from distconsole_agent.system.procfs import read_process
 
 SETTLE_SECONDS = 3.0
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -81,7 +81,7 @@ def began_after(pid: int, ticks: int) -> bool:
     Linux leaves children out of its list while one of their siblings ends (proc(5), on ``children``),
     so that one which was there all the time may seem to be new.
     """
-    stat = read_stat(pid)
+    stat = read_process(pid)
     return stat is None or stat.starttime >= ticks
 
 

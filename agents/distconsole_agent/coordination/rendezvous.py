@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from typing import TYPE_CHECKING, Callable, Union
+from typing import TYPE_CHECKING, Callable
 
 from distconsole_agent.contract.runspec import HOROVOD, TORCHRUN, RunSpec
 from distconsole_agent.coordination.whose import listener_at, trusts
@@ -14,8 +14,6 @@ from distconsole_agent.supervisor.proctree import descendants
 from distconsole_agent.system.procfs import user_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from distconsole_agent.coordination.coordinator import Coordinator
     from distconsole_agent.coordination.whose import Holder
     from distconsole_agent.engines.kvstore import KeyValueStore
@@ -36,7 +34,7 @@ class HeldPort:
     The socket is bound with SO_REUSEADDR, and never listens. On Linux such a socket keeps the port from
     every program that asks for a free one and from binds without SO_REUSEADDR, while torch's store, which
     sets it in both of its implementations, can bind and listen there. Bound to the IPv6 wildcard in dual-stack
-    mode it keeps the IPv4 port as well. ``PortWatch`` looks for others that set SO_REUSEADDR.
+    mode it keeps the IPv4 port as well. ``MeetingPoint`` looks for others that set SO_REUSEADDR.
     """
 
     def __init__(self, count: int = 1) -> None:
@@ -56,30 +54,6 @@ class HeldPort:
 
 TRIES = 20
 """Tries to find adjacent free ports."""
-
-Rendezvous = Union[HeldPort, "KeyValueStore"]
-
-
-def open_rendezvous(
-    loop: Loop, spec: RunSpec, coordinator: Coordinator, note: Callable[[notes.RunNote], None]
-) -> Rendezvous:
-    """Return the rendezvous of the ranks at ``port``, or raise OSError."""
-    if spec.launcher != HOROVOD:
-        # An elastic torchrun has its own store at the first, and its ranks have theirs at the second.
-        return HeldPort(2 if spec.launcher == TORCHRUN and spec.min_nodes is not None else 1)
-    # Late: other runs start sooner without it.
-    from distconsole_agent.engines.kvstore import KeyValueStore, room_for
-
-    def refused(address: str) -> None:
-        summary = f"a connection from {address} to Horovod's rendezvous was refused"
-        hint = (
-            "it is no process of yours on one of the run's hosts; where it is, give that host's "
-            "address in the configuration, and let its ranks connect from the host's own network"
-        )
-        note(notes.warn("run.stranger", summary, hint))
-
-    room = room_for(sum(len(node.ranks) for node in spec.nodes))
-    return KeyValueStore(loop, spec.nodes[0].address, room, coordinator.whose.ask, refused)
 
 
 def _adjacent(count: int) -> list[socket.socket]:
@@ -112,38 +86,72 @@ def _bound(family: int, address: str, port: int) -> socket.socket:
     return sock
 
 
-class PortWatch:
-    """Looks for foreign listeners at the ranks' meeting point, until one of the ranks listens there.
+class MeetingPoint:
+    """Where the ranks of a run meet: a new port for each attempt, ``held`` and watched by the first node.
 
     Torch's store has no secret, and any program with SO_REUSEADDR can listen on the port that is kept for it,
-    until a process of the run listens there.
+    until a process of the run listens there: the watch looks for foreign listeners until then.
 
     Args:
-        ports: Those ports; empty on other nodes.
-        refuse: Called once, with the words, when a process of another user listens.
+        refuse: Called once an attempt, with the words, when a process of another user listens.
     """
 
     def __init__(
         self,
         loop: Loop,
-        address: str,
-        ports: Sequence[int],
+        spec: RunSpec,
         note: Callable[[notes.RunNote], None],
         refuse: Callable[[str], None],
     ) -> None:
         self._loop = loop
-        self._address = address
-        self._ports = set(ports)
+        self._spec = spec
         self._note = note
         self._refuse = refuse
+        self.held: HeldPort | KeyValueStore | None = None
+        self._ports: set[int] = set()
         self._began = 0.0
         self._timer: Timer | None = None
+
+    @property
+    def port(self) -> int | None:
+        return None if self.held is None else self.held.port
+
+    def open(self, coordinator: Coordinator) -> int:
+        """Hold a port that no rank of an earlier attempt knows, and return it; raises OSError."""
+        spec = self._spec
+        fresh: HeldPort | KeyValueStore
+        if spec.launcher != HOROVOD:
+            # An elastic torchrun has its own store at the first, and its ranks have theirs at the second.
+            fresh = HeldPort(2 if spec.launcher == TORCHRUN and spec.min_nodes is not None else 1)
+        else:
+            # Late: other runs start sooner without it.
+            from distconsole_agent.engines.kvstore import KeyValueStore, room_for
+
+            room = room_for(sum(len(node.ranks) for node in spec.nodes))
+            asks, address = coordinator.whose.ask, spec.nodes[0].address
+            fresh = KeyValueStore(self._loop, address, room, asks, self._note_stranger)
+        self.close()
+        self.held, self._timer = fresh, None
+        self._ports = set(fresh.ports) if isinstance(fresh, HeldPort) else set()
+        return fresh.port
+
+    def close(self) -> None:
+        if self.held is not None:
+            self.held.close()
+
+    def _note_stranger(self, address: str) -> None:
+        summary = f"a connection from {address} to Horovod's rendezvous was refused"
+        hint = (
+            "it is no process of yours on one of the run's hosts; where it is, give that host's "
+            "address in the configuration, and let its ranks connect from the host's own network"
+        )
+        self._note(notes.warn("run.stranger", summary, hint))
 
     def look(self) -> str:
         """Name a listener that does not belong to the run; empty without one."""
         for port in list(self._ports):
             try:
-                listener = listener_at((self._address, port))
+                listener = listener_at((self._spec.nodes[0].address, port))
             except ValueError:  # a name: how the ranks resolve it is unknown here
                 self._ports.clear()
                 return ""
@@ -158,11 +166,11 @@ class PortWatch:
                 self._note(notes.port_conflict(port))
         return ""
 
-    def begin(self) -> None:
+    def watch(self) -> None:
         self._began = self._loop.clock()
         self._wait()
 
-    def close(self) -> None:
+    def end_watch(self) -> None:
         """Look for the last time, and report a foreign listener: a rank may have failed because of it."""
         if self._timer is not None and self._ports:
             self._timer.cancel()

@@ -17,6 +17,8 @@ from distconsole_agent.coordination.channel import LinkError, Message
 from distconsole_agent.coordination.conversation import Member
 from distconsole_agent.coordination.link import read_integer
 from distconsole_agent.supervisor.proctree import descendants, owner_of
+from distconsole_agent.system.tcp_sockets import TcpEnd as End
+from distconsole_agent.system.tcp_sockets import tcp_sockets
 
 MAX_ASKED = 1024
 """Questions that wait for another node's answer."""
@@ -32,8 +34,6 @@ _ANSWER = struct.Struct("=BBBB2s2s44xIIIII")
 _ANY_STATE = _NO_COOKIE = 0xFFFFFFFF
 _PROTOCOL = socket.IPPROTO_TCP
 _SECONDS = 2.0
-
-End = tuple[str, int]
 
 
 class Ends(NamedTuple):
@@ -144,7 +144,10 @@ def _holder(near: End, far: End) -> Holder | None:
             return holder
     except OSError:
         pass
-    return _read_table(family, ports, packed)
+    here, there = (
+        (socket.inet_ntop(family, address), end[1]) for address, end in zip(packed, (near, far))
+    )
+    return _read_table(here, there)
 
 
 @lru_cache(maxsize=1)
@@ -180,23 +183,12 @@ def _ask_kernel(family: int, ports: list[bytes], addresses: list[bytes]) -> Hold
     return holder if holder.inode and same else None
 
 
-def _read_table(family: int, ports: list[bytes], addresses: list[bytes]) -> Holder | None:
+def _read_table(near: End, far: End) -> Holder | None:
     """Look into proc(5)'s table of all connections, where addresses that listen may be any."""
-    # Words of 4 bytes, each as this machine keeps it.
-    words = [struct.unpack(f"={len(address) // 4}I", address) for address in addresses]
-    near, far = (
-        f"{''.join(f'{word:08X}' for word in each)}:{port.hex().upper()}"
-        for each, port in zip(words, ports)
-    )
-    anywhere = f"{'0' * 2 * len(addresses[0])}:{ports[0].hex().upper()}"
-    try:
-        with open("/proc/net/tcp" if family == socket.AF_INET else "/proc/net/tcp6") as table:
-            rows = [line.split() for line in table]
-    except OSError:
-        return None
-    wanted = ([near, far], [anywhere, far])
-    found = (Holder(int(row[7]), int(row[9])) for row in rows if row[1:3] in wanted)
-    return next((holder for holder in found if holder.inode), None)
+    anywhere = "::" if ":" in near[0] else "0.0.0.0"  # noqa: S104 - not bound
+    wanted = ((near, far), ((anywhere, near[1]), far))
+    found = (each for each in tcp_sockets() if (each.here, each.there) in wanted)
+    return next((Holder(each.uid, int(each.inode)) for each in found if each.inode != "0"), None)
 
 
 def _pack_address(address: str) -> bytes:

@@ -58,8 +58,8 @@ class ElasticShim(Shim):
     def _start_ranks(self, port: int | None) -> None:
         try:
             self._places = self._make_places()
-            if isinstance(self._held, KeyValueStore):
-                self._elastic.open(self._run_dir, self._held)
+            if isinstance(self._meeting.held, KeyValueStore):
+                self._elastic.open(self._run_dir, self._meeting.held)
                 self._start_driver(port, self._places)
         except OSError as error:
             self._cannot_start(f"{DRIVER} cannot start: {error}", "see the limits: ulimit -a")

@@ -8,8 +8,8 @@ from typing import Any
 
 from distconsole_agent.contract import limits
 from distconsole_agent.journal.rings import Header, Record
-from distconsole_agent.supervisor.proctree import read_stat
 from distconsole_agent.supervisor.runlog import ShimEvent
+from distconsole_agent.system.procfs import read_process
 from distconsole_training.records import ALONE, PHASES
 
 ENDED = ("exited", "failed", "killed")
@@ -281,7 +281,7 @@ class RankStates:
         number = self._process_ranks.get(parent_pid)
         if number is None and len(self._planned) > 1:
             for _ in range(MAX_ANCESTORS):
-                stat = read_stat(parent_pid) if parent_pid > 1 else None
+                stat = read_process(parent_pid) if parent_pid > 1 else None
                 parent_pid = 0 if stat is None else stat.ppid
                 if (number := self._process_ranks.get(parent_pid)) is not None:
                     break

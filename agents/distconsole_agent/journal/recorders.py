@@ -11,10 +11,17 @@ from typing import Any, NamedTuple
 from distconsole_agent.contract.limits import MAX_RINGS
 from distconsole_agent.journal.rank_states import Entry, RankStates, world_of
 from distconsole_agent.journal.rings import RING_SUFFIX, Header, Record, Ring
-from distconsole_agent.journal.waits import ProcessWaits
-from distconsole_agent.journal.windows import Checks, Offset, StepMemory, cut, names_path, window
+from distconsole_agent.journal.windows import (
+    Checks,
+    Offset,
+    ProcessWaits,
+    StepMemory,
+    cut,
+    names_path,
+    window,
+)
 from distconsole_agent.supervisor import notes
-from distconsole_agent.supervisor.proctree import read_stat
+from distconsole_agent.system.procfs import read_process
 from distconsole_training.records import BATCH, CHECK, DETAIL, METRIC, PHASE, PHASES, STEP, WAIT
 
 REBUILT_RECORDS = 4096
@@ -91,7 +98,7 @@ class RankRing:
     def check_process(self) -> None:
         if self.ended:
             return
-        stat = read_stat(self.ring.header.pid) if self.ring.header.pid > 0 else None
+        stat = read_process(self.ring.header.pid) if self.ring.header.pid > 0 else None
         alive = stat is not None and stat.state not in "ZX"
         # A pid of another namespace is never seen alive: such a process ends with its rank.
         self.was_alive = self.was_alive or alive

@@ -97,14 +97,21 @@ def step_of(data: bytes, offset: int) -> Record:
     return (sequence, step, ended, records.STEP, flags, name, samples, *seconds, loss)
 
 
-def read_headers(folder: str, enclosed: str | None = None) -> Iterator[tuple[str, Header]]:
-    """Yield path and header of each ring in ``folder`` that can be read; ``enclosed`` as for ``Ring``."""
+def read_headers(
+    folder: str, enclosed: str | None = None, unread: list[OSError] | None = None
+) -> Iterator[tuple[str, Header]]:
+    """Yield path and header of each ring in ``folder`` that can be read; ``enclosed`` as for ``Ring``.
+
+    ``unread`` gets the errors of the others, without those that are no ring yet.
+    """
     names = [name for name in entries_of(folder) if name.endswith(RING_SUFFIX)]
     for name in names[:MAX_RINGS]:
         path = os.path.join(folder, name)
         try:
             ring = Ring(path, enclosed=enclosed)
-        except (OSError, ValueError):
+        except (OSError, ValueError) as error:
+            if unread is not None and isinstance(error, OSError):
+                unread.append(error)
             continue
         ring.close()
         yield path, ring.header

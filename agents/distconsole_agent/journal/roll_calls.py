@@ -16,6 +16,7 @@ from distconsole_agent.roll_call.calling import Call, Seat, call_ranks
 from distconsole_agent.roll_call.facts import MAX_WORDS
 from distconsole_agent.supervisor.failures import read_raised
 from distconsole_agent.supervisor.proctree import own_number, pids_of_run, read_environ
+from distconsole_agent.survey.processes import SCHEMES
 from distconsole_agent.telemetry.sampling import Sample
 
 MAX_WAITING = 4096
@@ -27,16 +28,6 @@ REUSE_SECONDS = 1.0
 
 BETWEEN_SECONDS = 2.0
 """Least time since a step after which a rank counts as between two steps."""
-
-RANK_VARIABLES = (
-    b"RANK",
-    b"HOROVOD_RANK",
-    b"OMPI_COMM_WORLD_RANK",
-    b"MV2_COMM_WORLD_RANK",
-    b"PMI_RANK",
-    b"SLURM_PROCID",
-)
-"""Nearest engine first, as the hook reads them (``distconsole_training.identity``)."""
 
 
 class RollCalls:
@@ -205,10 +196,11 @@ class RollCalls:
 def find_ranks(run_dir: str) -> dict[int, int]:
     """Return the pid of each rank of the run on this node: the oldest process with its number."""
     found: dict[int, int] = {}
-    begun = pids_of_run(run_dir)
+    begun, names = pids_of_run(run_dir), [os.fsencode(scheme.rank) for scheme in SCHEMES]
     for pid in sorted(begun, key=lambda pid: (begun[pid].starttime, pid)):
         environment = read_environ(pid)
-        number = next((environment[name] for name in RANK_VARIABLES if name in environment), b"")
+        named = (environment[each] for each in names if each in environment)
+        number = next(named, b"")
         if number.isdigit() and len(number) < 10:
             found.setdefault(int(number), pid)
     return found

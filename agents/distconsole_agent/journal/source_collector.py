@@ -30,8 +30,9 @@ from distconsole_agent.journal.unwatched import UnwatchedProcesses
 from distconsole_agent.node_folder.proofs import shim_may_live
 from distconsole_agent.supervisor import notes
 from distconsole_agent.supervisor.failures import forget_exceptions, read_raised
-from distconsole_agent.supervisor.proctree import kill_run, read_stat
+from distconsole_agent.supervisor.proctree import kill_run
 from distconsole_agent.supervisor.runlog import ShimEvent, is_over
+from distconsole_agent.system.procfs import read_process
 from distconsole_agent.system.steady import to_next_second
 from distconsole_agent.telemetry.mapping import VISIBLE, RunningRank, visible_devices
 
@@ -344,7 +345,7 @@ class SourceCollector:
             return now - self._unborn_since > UNBORN_SECONDS
         except (OSError, ValueError):
             return False
-        stat = read_stat(pid)
+        stat = read_process(pid)
         if stat is not None and stat.starttime == starttime and stat.state not in "ZX":
             return False
         if shim_may_live(self._folder):

@@ -29,49 +29,31 @@ def unpack_hook(folders: NodeFolders, program: Program) -> str:
 
     Raises OSError.
     """
-    files = {} if program.archive is not None else _from_package()
-    if program.archive is not None:
-        tag, sizes = program.tag, _sizes_in_archive(program.archive)
-    else:
+    if program.archive is None:
+        files = _from_package()
         parts = (name.encode() + b"\0" + files[name] + b"\0" for name in sorted(files))
         tag = sha256(b"".join(parts)).hexdigest()[:16]
-        sizes = {name: len(files[name]) for name in files}
+    else:
+        tag, files = program.tag, _from_archive(program.archive)
     path = os.path.join(folders.node_dir, f"hook-{tag}")
-    places = {os.path.join(path, name): name for name in sizes}
-    places[os.path.join(path, "sitecustomize.py")] = SITE
-    lacking = dict(places)
-    for at, name in places.items():
-        with contextlib.suppress(FileNotFoundError):
-            if os.stat(at).st_size == sizes[name]:
-                del lacking[at]
-    if lacking and program.archive is not None:
-        files = _from_archive(program.archive)
     os.makedirs(path, mode=0o700, exist_ok=True)
-    for at, name in lacking.items():
+    for name, content in {**files, "sitecustomize.py": files[SITE]}.items():
+        at = os.path.join(path, name)
+        with contextlib.suppress(FileNotFoundError):
+            if os.stat(at).st_size == len(content):
+                continue
         os.makedirs(os.path.dirname(at), mode=0o700, exist_ok=True)
-        replace_file(at, files[name], sync=False)
+        replace_file(at, content, sync=False)
     with contextlib.suppress(OSError):  # it may be whole and read-only
         os.utime(path)  # in use
     return path
-
-
-def _sizes_in_archive(archive: str) -> dict[str, int]:
-    import zipfile
-
-    with zipfile.ZipFile(archive) as packed:
-        return {
-            each.filename: each.file_size
-            for each in packed.infolist()
-            if _is_wanted(each.filename)
-        }
 
 
 def _from_archive(archive: str) -> dict[str, bytes]:
     import zipfile
 
     with zipfile.ZipFile(archive) as packed:
-        names = [name for name in packed.namelist() if _is_wanted(name)]
-        return {name: packed.read(name) for name in names}
+        return {name: packed.read(name) for name in packed.namelist() if _is_wanted(name)}
 
 
 def _from_package() -> dict[str, bytes]:

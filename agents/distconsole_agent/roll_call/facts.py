@@ -10,6 +10,7 @@ from collections.abc import Container, Iterator
 from typing import Any, NamedTuple
 
 from distconsole_agent.system.procfs import Process, printable, read_head, stat_fields
+from distconsole_agent.system.tcp_sockets import tcp_sockets
 
 MAX_WORDS = 512
 MAX_CHILDREN = 64
@@ -257,25 +258,13 @@ def _wait_on(pid: int, fd: int | None) -> Facts | None:
 
 def connections_of(pid: int, inodes: Container[str]) -> Iterator[tuple[str, str]]:
     """Yield the addresses of both ends of TCP sockets of ``pid``; the other one has port 0 for a listener."""
-    for name in ("tcp", "tcp6"):
-        for line in read_head(f"/proc/{pid}/net/{name}", 1 << 22).splitlines()[1:]:
-            words = line.split()
-            if len(words) > 9 and words[9].decode() in inodes:
-                yield _address(words[1].decode()), _address(words[2].decode())
+    for each in tcp_sockets(f"/proc/{pid}/net"):
+        if each.inode in inodes:
+            yield _write_end(*each.here), _write_end(*each.there)
 
 
-def _address(text: str) -> str:
-    """Return an address of /proc/net/tcp as people write it."""
-    import socket
-
-    raw, _, port = text.partition(":")
-    words = [bytes.fromhex(raw[i : i + 8])[::-1] for i in range(0, len(raw), 8)]
-    packed = b"".join(words)
-    if packed.startswith(b"\0" * 10 + b"\xff\xff"):
-        packed = packed[12:]
-    family = socket.AF_INET if len(packed) == 4 else socket.AF_INET6
-    host = socket.inet_ntop(family, packed)
-    return f"[{host}]:{int(port, 16)}" if family == socket.AF_INET6 else f"{host}:{int(port, 16)}"
+def _write_end(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _file_lock(pid: int, fd: int | None) -> str:

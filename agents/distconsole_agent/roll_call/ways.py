@@ -119,7 +119,7 @@ def ask_server(
     seconds: float,
     keep: Callable[[socket.socket], None] = lambda _sock: None,
 ) -> bytes:
-    """Return the answer of a handler of torch's worker server at ``path``, or raise RefusedError.
+    """Return the answer of a handler of torch's worker server at ``path``, or raise WayRefusedError.
 
     ``keep`` is called with the connection of a request that was not answered in time, before that is closed.
     """
@@ -154,7 +154,7 @@ def ask_server(
 
 
 def ask_server_for_any(path: str, handlers: Sequence[str], seconds: float) -> bytes:
-    """Return the answer of the first handler that the server at ``path`` has, or raise RefusedError."""
+    """Return the answer of the first handler that the server at ``path`` has, or raise WayRefusedError."""
     for handler in handlers[:-1]:
         with contextlib.suppress(UnknownHandlerError):
             return ask_server(path, handler, seconds)
@@ -162,7 +162,7 @@ def ask_server_for_any(path: str, handlers: Sequence[str], seconds: float) -> by
 
 
 def stacks_by_server(path: str | None, state: str, seconds: float) -> list[Thread]:
-    """Return the stacks as torch's worker server gives them, which waits for Python's lock, or raise RefusedError."""
+    """Return the stacks as torch's worker server gives them, which waits for Python's lock, or raise WayRefusedError."""
     if path is None:
         raise WayRefusedError(
             "the process has no worker server of torch: it starts with a process group, from torch 2.4 on"
@@ -222,7 +222,7 @@ def from_outside(
 
 
 def stacks_by_py_spy(pid: int, python: str, state: str, seconds: float) -> list[Thread]:
-    """Return the stacks as py-spy reads them from the memory of ``pid``, which goes on meanwhile, or raise RefusedError.
+    """Return the stacks as py-spy reads them from the memory of ``pid``, which goes on meanwhile, or raise WayRefusedError.
 
     Args:
         python: The interpreter of the process; a py-spy beside it counts, too.
@@ -252,7 +252,7 @@ def stacks_by_py_spy(pid: int, python: str, state: str, seconds: float) -> list[
 
 
 def stacks_by_python(pid: int, state: str, seconds: float) -> list[Thread] | None:
-    """Return the stacks as the interpreter of ``pid``, started once more, reads them from its memory, or raise RefusedError.
+    """Return the stacks as the interpreter of ``pid``, started once more, reads them from its memory, or raise WayRefusedError.
 
     None if it is too old, is no Python, or is invisible. The process goes on meanwhile; nothing is written into it.
     """
@@ -298,7 +298,7 @@ def _run_reader(
     cwd: str | None = None,
     env: Mapping[bytes, bytes] | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a program that reads another process; raises RefusedError if it does not start, or end in time."""
+    """Run a program that reads another process; raises WayRefusedError if it does not start, or end in time."""
     try:
         return subprocess.run(
             command,

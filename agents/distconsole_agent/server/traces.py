@@ -18,7 +18,7 @@ from distconsole_agent.contract.requests import AgentRequest
 from distconsole_agent.journal.rings import OFFSET_WANTED, TOLD_SUFFIX, WANTED_SUFFIX, read_headers
 from distconsole_agent.node_folder.folders import own_folder, write_private
 from distconsole_agent.node_folder.run_files import read_own_spec
-from distconsole_agent.supervisor.proctree import read_stat
+from distconsole_agent.system.procfs import read_process
 from distconsole_agent.system.room import disk_of
 
 if TYPE_CHECKING:
@@ -73,7 +73,10 @@ def trace(request: AgentRequest, asker: PendingRequest, folder: str) -> Values:
     most = int(request.max_bytes)
     spec = read_own_spec(folder)
     enclosed = folder if spec.enter else None
-    rings = _training_ranks(spec.rings or os.path.join(folder, "rings"), enclosed)
+    unread: list[OSError] = []
+    rings = _training_ranks(spec.rings or os.path.join(folder, "rings"), enclosed, unread)
+    if unread and not rings:
+        raise storage(f"no rank's ring can be read: {unread[0].strerror}")
     rings = {rank: ring for rank, ring in rings.items() if ranks is None or rank in ranks}
     place = os.path.join(folder, "traces")
     own_folder(place)
@@ -103,10 +106,12 @@ def trace(request: AgentRequest, asker: PendingRequest, folder: str) -> Values:
     return {"time_ns": time.time_ns()}
 
 
-def _training_ranks(folder: str, enclosed: str | None) -> dict[int, tuple[str, int]]:
+def _training_ranks(
+    folder: str, enclosed: str | None, unread: list[OSError]
+) -> dict[int, tuple[str, int]]:
     """Return ring and process of each rank that has a living process which trains: the newest one."""
     found: dict[int, tuple[int, str, int]] = {}
-    for path, header in read_headers(folder, enclosed):
+    for path, header in read_headers(folder, enclosed, unread):
         known = found.get(header.rank, (0, "", 0))
         if header.rank >= 0 and not header.finished and _lives(header.pid):
             found[header.rank] = max(known, (header.started_time_ns, path, header.pid))
@@ -114,7 +119,7 @@ def _training_ranks(folder: str, enclosed: str | None) -> dict[int, tuple[str, i
 
 
 def _lives(pid: int) -> bool:
-    stat = read_stat(pid) if pid > 0 else None
+    stat = read_process(pid) if pid > 0 else None
     return stat is not None and stat.state not in "ZX"
 
 

@@ -49,16 +49,8 @@ class ContainerEngine(NamedTuple):
 
 
 _SHARED = (
-    *(
-        "run",
-        "--rm",
-        "--interactive",
-        "--pull=never",
-        "--entrypoint=",
-        "--network=host",
-        "--pid=host",
-    ),
-    *("--ipc=host", "--security-opt=label=disable"),
+    *("run", "--rm", "--interactive", "--pull=never", "--entrypoint="),
+    *("--network=host", "--pid=host", "--ipc=host", "--security-opt=label=disable"),
 )
 _KFD = ("--device=/dev/kfd", "--device=/dev/dri")
 _APPTAINER = ContainerEngine(

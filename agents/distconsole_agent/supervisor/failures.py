@@ -14,8 +14,6 @@ import re
 import signal
 from typing import NamedTuple
 
-from distconsole_agent.contract import records
-from distconsole_agent.contract.records import Positive
 from distconsole_agent.coordination.blame import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
 from distconsole_agent.system.kernel_files import end_of, read_foreign
 
@@ -208,32 +206,24 @@ def describe_exit(exit_code: int, number: int | None, out_of_memory: bool | None
     return f"killed by signal {number}"
 
 
-class _Noted(NamedTuple):
-    """The hook's file on an uncaught exception."""
-
-    time_ns: Positive
-    rank: object = None
-    type: str = ""
-    message: str = ""
-    traceback: str = ""
-    retried: bool = False
-
-
 def _read_one(path: str, pid: int) -> Raised | None:
+    """Return the hook's note on an uncaught exception; a field of a wrong type is left out, and without a time all."""
     try:
         text = read_foreign(path, MAX_ERROR_FILE_BYTES + 1)
-        noted = records.read(_Noted, json.loads(text))
-    except (OSError, ValueError, RecursionError):
+        noted = json.loads(text)
+        t_ns, rank, retried = (noted.get(name) for name in ("time_ns", "rank", "retried"))
+    except (OSError, ValueError, RecursionError, AttributeError):
         return None
-    error = f"{noted.type}: {noted.message}" if noted.message else noted.type
-    if not error or len(text) > MAX_ERROR_FILE_BYTES:
+    kind, message, traceback = (
+        value if isinstance(value := noted.get(name), str) else ""
+        for name in ("type", "message", "traceback")
+    )
+    error = ": ".join(filter(None, (kind, message)))
+    if not error or len(text) > MAX_ERROR_FILE_BYTES or type(t_ns) is not int or t_ns < 1:
         return None
-    rank = noted.rank
-    if isinstance(rank, bool) or not isinstance(rank, int) or not 0 <= rank < 1 << 31:
-        rank = -1
-    error = headline(error, noted.traceback)[:MAX_ERROR_CHARS]
-    traceback = noted.traceback[-MAX_TRACEBACK_CHARS:]
-    return Raised(pid, rank, noted.time_ns, error, traceback, noted.retried)
+    rank = rank if type(rank) is int and 0 <= rank < 1 << 31 else -1
+    error = headline(error, traceback)[:MAX_ERROR_CHARS]
+    return Raised(pid, rank, t_ns, error, traceback[-MAX_TRACEBACK_CHARS:], retried is True)
 
 
 def _traceback(lines: list[str], heads: list[int]) -> FailureWords:

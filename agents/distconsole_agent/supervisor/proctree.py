@@ -17,7 +17,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from distconsole_agent.system.command_lines import read_target, split_words
-from distconsole_agent.system.procfs import read_head, stat_fields
+from distconsole_agent.system.procfs import (
+    Process,
+    all_processes,
+    descendants_of,
+    list_pids,
+    read_head,
+    read_process,
+)
 
 ENV_RUN_DIR = "DISTCONSOLE_RUN_DIR"
 """The run's folder on this node. The run's id would not do: where several nodes of a run live on
@@ -33,9 +40,6 @@ EMBEDDED = "DISTCONSOLE_EMBEDDED"
 MAX_ENVIRON_BYTES = 1 << 20
 RETRY_SECONDS = 0.05
 KILL_SECONDS = 5.0
-
-LISTINGS, LISTING_SECONDS = 5, 0.02
-"""How often /proc is listed again, and after how long, where no descriptor or memory was left for it."""
 
 TIDY_SECONDS = 4.0
 """Time for a process that removes leftovers of killed ones."""
@@ -58,9 +62,6 @@ IDLE = (b"torch/_inductor/compile_worker/", b"/wandb-symon\0")
 """In the command lines of helpers of torch and wandb that look for the end of the process that started them only now
 and then (4 to 60 s), and hold nothing that a signal would lose."""
 
-PF_EXITING = 0x4
-"""Of a process's flags (proc(5)): it ends. Giving back much memory may take seconds."""
-
 MAX_FILE_BYTES = 1 << 20
 
 PATIENCE_SECONDS = 1.0
@@ -72,49 +73,6 @@ MAX_HANGING = 8
 _hanging: dict[str, threading.Thread] = {}
 
 
-class Stat(NamedTuple):
-    """/proc/PID/stat; ``starttime``, in clock ticks since boot, distinguishes a reused pid.
-
-    ``name`` is the kernel's, of at most 15 characters; ``flags`` are its, too.
-    """
-
-    state: str
-    ppid: int
-    pgid: int
-    starttime: int
-    name: str
-    flags: int
-
-    @property
-    def is_over(self) -> bool:
-        """True if the process has ended or is ending: it has no memory, and so no command line, any more."""
-        return self.state in "ZX" or bool(self.flags & PF_EXITING)
-
-    def is_of(self, other: Stat | None) -> bool:
-        """Whether both are of one process: the pid is the same."""
-        return other is not None and other.starttime == self.starttime
-
-
-def read_stat(pid: int) -> Stat | None:
-    """Return the stat of ``pid``; None when there is no such process (any more)."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            text = file.read()
-    except OSError:
-        return None
-    name, fields = stat_fields(text)
-    if len(fields) < 20:
-        return None
-    return Stat(
-        state=fields[0].decode("ascii"),
-        ppid=int(fields[1]),
-        pgid=int(fields[2]),
-        starttime=int(fields[19]),
-        name=os.fsdecode(name),
-        flags=int(fields[6]),
-    )
-
-
 def owner_of(pid: int) -> int | None:
     """Return the user of a process; None when there is no such process."""
     try:
@@ -124,37 +82,17 @@ def owner_of(pid: int) -> int | None:
 
 
 def own_pids() -> list[int]:
-    return [pid for pid in _list_pids() if owner_of(pid) == os.getuid()]
+    return [pid for pid in list_pids() if owner_of(pid) == os.getuid()]
 
 
-def descendants(root: int) -> dict[int, Stat]:
+def descendants(root: int) -> dict[int, Process]:
     """Return the living processes below ``root``, of whatever user, without zombies."""
-    children: dict[int, list[int]] = {}
-    stats: dict[int, Stat] = {}
-    for pid in _list_pids():
-        stat = read_stat(pid)
-        if stat is not None:
-            stats[pid] = stat
-            children.setdefault(stat.ppid, []).append(pid)
-    found: dict[int, Stat] = {}
-    waiting = list(children.get(root, ()))
-    while waiting:
-        pid = waiting.pop()
-        if pid not in found:
-            found[pid] = stats[pid]
-            waiting.extend(children.get(pid, ()))
-    return {pid: stat for pid, stat in found.items() if stat.state not in "ZX"}
+    every = all_processes()
+    below = (every[pid] for pid in descendants_of(root, every) - {root})
+    return {each.pid: each for each in below if each.state not in "ZX"}
 
 
-def _list_pids() -> list[int]:
-    for _ in range(LISTINGS):
-        with contextlib.suppress(OSError):
-            return [int(name) for name in os.listdir("/proc") if name.isdigit()]
-        time.sleep(LISTING_SECONDS)
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
-
-
-def pids_of_run(run_dir: str, *, doubtful: bool = False) -> dict[int, Stat]:
+def pids_of_run(run_dir: str, *, doubtful: bool = False) -> dict[int, Process]:
     """Return this user's living processes that were started in ``run_dir``.
 
     The environment is that of the last exec, so a process cannot lose the mark by accident; one
@@ -165,7 +103,7 @@ def pids_of_run(run_dir: str, *, doubtful: bool = False) -> dict[int, Stat]:
         doubtful: Also those that cannot be looked into in time.
     """
     mark = os.fsencode(f"{ENV_RUN_DIR}={run_dir}")
-    before = {pid: read_stat(pid) for pid in own_pids() if pid != os.getpid()}
+    before = {pid: read_process(pid) for pid in own_pids() if pid != os.getpid()}
     texts = read_in_time([f"/proc/{pid}/environ" for pid in before])
     found = {}
     for (pid, then), text in zip(before.items(), texts.values()):
@@ -174,7 +112,7 @@ def pids_of_run(run_dir: str, *, doubtful: bool = False) -> dict[int, Stat]:
         job = named.get(os.fsencode(ENV_JOB))
         is_ours = named and job in (None, named.get(os.fsencode(SLURM_JOB), b""))
         if is_ours or (doubtful and text is None):
-            now = read_stat(pid)
+            now = read_process(pid)
             if now is not None and now.state not in "ZX" and now.is_of(then):
                 found[pid] = now
     return found
@@ -244,8 +182,8 @@ def kill_marked(mark: str) -> None:
         time.sleep(RETRY_SECONDS)
 
 
-def _pids_marked(mark: bytes) -> dict[int, Stat]:
-    stats = {pid: read_stat(pid) for pid in own_pids() if pid != os.getpid()}
+def _pids_marked(mark: bytes) -> dict[int, Process]:
+    stats = {pid: read_process(pid) for pid in own_pids() if pid != os.getpid()}
     paths = [f"/proc/{pid}/{name}" for pid in stats for name in ("environ", "cmdline")]
     texts = read_in_time(paths)
     return {
@@ -257,7 +195,7 @@ def _pids_marked(mark: bytes) -> dict[int, Stat]:
     }
 
 
-def tidies_up(pid: int, stat: Stat) -> bool:
+def tidies_up(pid: int, stat: Process) -> bool:
     """Return True if a process removes leftovers of others, and then ends by itself."""
     return stat.name == SHM_MANAGER or TRACKER in _read(f"/proc/{pid}/cmdline")
 
@@ -275,13 +213,13 @@ class Helpers(NamedTuple):
     idle: set[int]
 
 
-def find_helpers(processes: dict[int, Stat]) -> Helpers:
+def find_helpers(processes: dict[int, Process]) -> Helpers:
     """Return which of ``processes`` are helpers that outlive the process that started them."""
     texts = read_in_time([f"/proc/{pid}/cmdline" for pid in processes])
     found = Helpers(set(), set())
     for (pid, stat), text in zip(processes.items(), texts.values()):
         words = text or b""
-        now = stat if words else read_stat(pid)
+        now = stat if words else read_process(pid)
         is_known = stat.name == SHM_MANAGER or any(each in words for each in (TRACKER, *ENDING))
         if now is None or now.is_over or is_known:
             found.ending.add(pid)
@@ -302,7 +240,7 @@ def program_names(pids: Sequence[int]) -> list[str]:
     return found
 
 
-def send(pid: int, stat: Stat, number: int) -> None:
+def send(pid: int, stat: Process, number: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         try:
             held = os.pidfd_open(pid)
@@ -317,8 +255,8 @@ def send(pid: int, stat: Stat, number: int) -> None:
             os.close(held)
 
 
-def _is(pid: int, stat: Stat) -> bool:
-    now = read_stat(pid)
+def _is(pid: int, stat: Process) -> bool:
+    now = read_process(pid)
     return now is not None and now.is_of(stat)
 
 

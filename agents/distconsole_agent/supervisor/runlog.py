@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from distconsole_agent.contract import records
 from distconsole_agent.node_folder.folders import write_private
-from distconsole_agent.supervisor.proctree import read_stat
 from distconsole_agent.system import steady
 from distconsole_agent.system.kernel_files import end_of
+from distconsole_agent.system.procfs import read_process
 from distconsole_agent.system.room import keep_room
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def claim(run_dir: str) -> int:
     path = os.path.join(run_dir, "shim.pid")
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    stat = read_stat(os.getpid())
+    stat = read_process(os.getpid())
     assert stat is not None
     os.ftruncate(fd, 0)
     os.write(fd, f"{os.getpid()} {stat.starttime}\n".encode("ascii"))

@@ -22,12 +22,7 @@ from distconsole_agent.coordination.channel import times_for
 from distconsole_agent.coordination.coordinator import Coordinator
 from distconsole_agent.coordination.link import LinkEvents
 from distconsole_agent.coordination.peer import Peer
-from distconsole_agent.coordination.rendezvous import (
-    HeldPort,
-    PortWatch,
-    Rendezvous,
-    open_rendezvous,
-)
+from distconsole_agent.coordination.rendezvous import MeetingPoint
 from distconsole_agent.coordination.restarts import ENV_CHECKPOINT, Restart, last_checkpoint
 from distconsole_agent.node_folder.folders import NodeFolders, this_program
 from distconsole_agent.supervisor import notes
@@ -36,11 +31,7 @@ from distconsole_agent.supervisor.containers import (
     make_script_folder,
     read_arrival,
 )
-from distconsole_agent.supervisor.control import (
-    Answer,
-    Reply,
-    ShimSocket,
-)
+from distconsole_agent.supervisor.control import Answer, Reply, ShimSocket
 from distconsole_agent.supervisor.killing import Kills, count_kills
 from distconsole_agent.supervisor.processes import (
     Places,
@@ -94,7 +85,8 @@ class Shim:
         self._refused: Refusal | None = None
         self._events = self._make_link_events()
         self._times = times_for(spec.lost_after)
-        self._coordinator, self._held = self._prepare()
+        self._meeting = MeetingPoint(loop, spec, self._note, self._refuse_port)
+        self._coordinator = self._prepare()
         self._link: Coordinator | Peer | None = self._coordinator
         self._prepare_attempt()
         folders = NodeFolders(os.path.dirname(os.path.dirname(run_dir)), this_program().tag)
@@ -133,8 +125,7 @@ class Shim:
         self._control.close()
         if self._link is not None:
             self._link.close()
-        if self._held is not None:
-            self._held.close()
+        self._meeting.close()
         self._disk_watch.end()
         self._arrivals.close()
         self._output.close()
@@ -181,31 +172,32 @@ class Shim:
             "state": self._state,
             "restart": self._restart,
             "coordinator": endpoint and {"address": endpoint[0], "port": endpoint[1]},
-            "master_port": self._held and self._held.port,
+            "master_port": self._meeting.port,
         }
 
     # Starting
 
-    def _prepare(self) -> tuple[Coordinator | None, Rendezvous | None]:
+    def _prepare(self) -> Coordinator | None:
         if self._spec.node_index != 0:
-            return None, None
+            return None
         address = self._spec.nodes[0].address
         try:
             coordinator = Coordinator(self._loop, self._spec, self._events, self._times)
-            return coordinator, open_rendezvous(self._loop, self._spec, coordinator, self._note)
+            self._meeting.open(coordinator)
         except OSError as error:
             why = f"cannot listen on {address}: {error.strerror or error}"
             hint = f"{address} must be an address of {self._spec.host}; --nic names the interface"
             self._refused = start_failed(why, hint)
             self._loop.call_later(PREPARED_SECONDS, self._loop.stop)
-            return None, None
+            return None
+        return coordinator
 
     def _start(self, request: ShimRequest, reply: Reply) -> None:
         if self._refused is not None:
             raise self._refused
         if self._state != "prepared":
             raise bad_request(f"the run is {self._state} already")
-        port = request.master_port if self._held is None else self._held.port
+        port = self._meeting.port or request.master_port
         if self._link is None:
             endpoint = request.coordinator
             if endpoint is None:
@@ -234,10 +226,10 @@ class Shim:
         self._start_ranks(port)
 
     def _start_ranks(self, port: int | None) -> None:
-        if told := self._port_watch.look():
+        if told := self._meeting.look():
             self._cannot_start(told, "start the run again: it takes another port")
             return
-        self._port_watch.begin()
+        self._meeting.watch()
         try:
             places = self._make_places()
             self._ranks.start(
@@ -275,9 +267,6 @@ class Shim:
             lambda pids: self._note(notes.unkillable(self._spec.host, pids)),
             self._end_linger,
         )
-        ports = self._held.ports if isinstance(self._held, HeldPort) else []
-        address = self._spec.nodes[0].address
-        self._port_watch = PortWatch(self._loop, address, ports, self._note, self._refuse_port)
 
     def _refuse_port(self, told: str) -> None:
         """End the run before its ranks connect to a stranger."""
@@ -425,7 +414,7 @@ class Shim:
             return
         if self._state != "stopping":
             self._state = "stopping"
-            self._port_watch.close()
+            self._meeting.end_watch()
             self._log.write("stopping", reason=reason)
         if not self._ending.gone:
             self._teardown.begin(grace_seconds)
@@ -455,12 +444,9 @@ class Shim:
     def _renew(self) -> tuple[int, str | None]:
         """Give a rendezvous that no rank of an earlier attempt knows, and the checkpoint."""
         assert self._coordinator is not None
-        fresh = open_rendezvous(self._loop, self._spec, self._coordinator, self._note)
-        if self._held is not None:
-            self._held.close()
-        self._held = fresh
+        port = self._meeting.open(self._coordinator)
         checkpoint = last_checkpoint(self._run_dir)
-        return fresh.port, checkpoint or self._first_spec.env.get(ENV_CHECKPOINT)
+        return port, checkpoint or self._first_spec.env.get(ENV_CHECKPOINT)
 
     def _tell_restart(
         self, restart: Restart, failed: blame.RunVerdict, pause_seconds: float

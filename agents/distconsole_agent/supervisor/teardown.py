@@ -18,6 +18,7 @@ from distconsole_agent.supervisor.containers import forget_scripts
 from distconsole_agent.supervisor.processes import Processes
 from distconsole_agent.system import steady
 from distconsole_agent.system.loop import Loop, Timer
+from distconsole_agent.system.procfs import Process, read_process
 
 KILL_AGAIN_SECONDS = 0.1
 LAST_LOOK_SECONDS = 0.5
@@ -68,7 +69,7 @@ class Teardown:
         self._timer: Timer | None = None
         self._kill_at: float | None = None
         self._killing_since: float | None = None
-        self._strays: dict[int, proctree.Stat] = {}
+        self._strays: dict[int, Process] = {}
         self._lingering: Timer | None = None
         self._lingers_until = 0.0
         self._ending: set[int] = set()
@@ -131,7 +132,7 @@ class Teardown:
 
     def terminate_late(self, pid: int) -> None:
         """Send SIGTERM to a rank that began after the others were sent it."""
-        stat = proctree.read_stat(pid)
+        stat = read_process(pid)
         if stat is not None:
             for each, of in {pid: stat, **proctree.descendants(pid)}.items():
                 self.terminated.add(each)
@@ -193,7 +194,7 @@ class Teardown:
         for pgid in groups:
             if proctree.send_group(pgid, signal.SIGTERM):
                 proctree.send_group(pgid, signal.SIGCONT)
-            elif (forked := proctree.read_stat(pgid)) is not None:
+            elif (forked := read_process(pgid)) is not None:
                 # Just forked: its session, and so its group, is not made yet.
                 _terminate_one(pgid, forked)
         for pid, stat in proctree.descendants(os.getpid()).items():
@@ -218,10 +219,10 @@ class Teardown:
                 proctree.send_group(rank.pid, signal.SIGKILL)
         if now - self._killing_since > UNKILLABLE_SECONDS and not self._told_of_unkillable:
             self._told_of_unkillable = True
-            self._on_unkillable([pid for pid in left if proctree.read_stat(pid) is not None])
+            self._on_unkillable([pid for pid in left if read_process(pid) is not None])
 
 
-def _terminate_one(pid: int, stat: proctree.Stat) -> None:
+def _terminate_one(pid: int, stat: Process) -> None:
     if stat.name == proctree.SHM_MANAGER:
         return
     proctree.send(pid, stat, signal.SIGTERM)
@@ -264,7 +265,7 @@ class Rounds:
         return failure
 
 
-def ranks_over(root: int, nodes: int) -> dict[int, proctree.Stat]:
+def ranks_over(root: int, nodes: int) -> dict[int, Process]:
     """Return the processes below ``root`` that are of a round over more than ``nodes`` nodes."""
     return {
         pid: stat

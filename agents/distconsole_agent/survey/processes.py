@@ -37,7 +37,7 @@ SCHEMES = (
     Scheme("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "mpiexec"),
     Scheme("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "", "srun"),
 )
-"""Nearest engine first, as ``journal.roll_calls`` has them."""
+"""Nearest engine first, as the hook reads them (``distconsole_training.identity``)."""
 
 KEPT = frozenset(
     (

@@ -45,7 +45,8 @@ def read_target(words: Sequence[str]) -> CommandTarget:
                 value, at = words[at] if at < len(words) else "", at + 1
             if option in ("-c", "-m"):
                 return CommandTarget(option, value, tuple(words[at:]))
-    return CommandTarget("", *_split(words[at:]))
+    name, *arguments = words[at:] or ("",)
+    return CommandTarget("", name, tuple(arguments))
 
 
 def is_ours(words: Sequence[str]) -> bool:
@@ -58,7 +59,3 @@ def is_ours(words: Sequence[str]) -> bool:
         return any(_AGENT.fullmatch(os.path.basename(word)) for word in target.arguments[:3])
     name = os.path.basename(target.name)
     return name == _CONSOLE or _AGENT.fullmatch(name) is not None
-
-
-def _split(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    return (words[0], tuple(words[1:])) if words else ("", ())

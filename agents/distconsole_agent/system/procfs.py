@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import time
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -12,18 +13,24 @@ from typing import Any, NamedTuple
 from distconsole_agent.system.kernel_files import boottime
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-_KERNEL_THREAD = 0x00200000
-"""PF_KTHREAD of include/linux/sched.h, in field 9 of /proc/PID/stat (proc(5))."""
+_KERNEL_THREAD, _EXITING = 0x00200000, 0x4
+"""PF_KTHREAD and PF_EXITING of include/linux/sched.h, in field 9 of /proc/PID/stat (proc(5))."""
 
 MAX_NAME = 32
 MAX_FILES = 4096
+
+LISTINGS, LISTING_SECONDS = 5, 0.02
+"""How often /proc is listed again, and after how long, if no descriptor or memory is left for it."""
 
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC
 """PROC_PID_INIT_INO of include/linux/proc_ns.h."""
 
 
 class Process(NamedTuple):
-    """A living or dead process; ``name`` is the kernel's, 15 characters at most."""
+    """A living or dead process; ``name``, of 15 characters at most, and ``flags`` are the kernel's.
+
+    ``starttime``, in clock ticks since boot, distinguishes a reused pid.
+    """
 
     pid: int
     ppid: int
@@ -32,7 +39,24 @@ class Process(NamedTuple):
     state: str
     age_seconds: float
     starttime: int
-    kernel: bool
+    flags: int = 0
+    pgid: int = 0
+
+    @property
+    def kernel(self) -> bool:
+        return bool(self.flags & _KERNEL_THREAD)
+
+    @property
+    def is_over(self) -> bool:
+        """True if it has ended or is ending: it has no memory, and so no command line, any more.
+
+        Giving back much memory may take seconds.
+        """
+        return self.state in "ZX" or bool(self.flags & _EXITING)
+
+    def is_of(self, other: Process | None) -> bool:
+        """Whether both are of one process: the pid is the same."""
+        return other is not None and other.starttime == self.starttime
 
     def told(self) -> dict[str, Any]:
         return {
@@ -64,20 +88,12 @@ def read_process(pid: int, root: str = "/proc") -> Process | None:
     if len(fields) < 20:
         return None
     try:
-        parent, flags, started = int(fields[1]), int(fields[6]), int(fields[19])
-        age_seconds = max(0.0, boottime() - started / _TICKS)
+        started, flags, pgid = int(fields[19]), int(fields[6]), int(fields[2])
+        parent, age_seconds = int(fields[1]), max(0.0, boottime() - started / _TICKS)
     except (ValueError, OverflowError):  # of a kernel that is none, as in some sandboxes
         return None
-    return Process(
-        pid,
-        parent,
-        uid,
-        printable(name, MAX_NAME),
-        fields[0].decode("ascii", "replace"),
-        age_seconds,
-        started,
-        bool(flags & _KERNEL_THREAD),
-    )
+    known, state = printable(name, MAX_NAME), fields[0].decode("ascii", "replace")
+    return Process(pid, parent, uid, known, state, age_seconds, started, flags, pgid)
 
 
 def describe_process(pid: int) -> dict[str, Any]:
@@ -87,9 +103,16 @@ def describe_process(pid: int) -> dict[str, Any]:
 
 
 def all_processes(root: str = "/proc") -> dict[int, Process]:
-    pids = [int(name) for name in os.listdir(root) if name.isdigit()]
-    found = (read_process(pid, root) for pid in pids)
+    found = (read_process(pid, root) for pid in list_pids(root))
     return {process.pid: process for process in found if process is not None}
+
+
+def list_pids(root: str = "/proc") -> list[int]:
+    for _ in range(LISTINGS):
+        with contextlib.suppress(OSError):
+            return [int(name) for name in os.listdir(root) if name.isdigit()]
+        time.sleep(LISTING_SECONDS)
+    return [int(name) for name in os.listdir(root) if name.isdigit()]
 
 
 def descendants_of(pid: int, processes: dict[int, Process]) -> set[int]:

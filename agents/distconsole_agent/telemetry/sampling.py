@@ -62,11 +62,11 @@ UNWATCHED_SECONDS = MAX_WATCH_SECONDS + LONGEST_SWEEP_SECONDS
 MAX_BUSY = 10
 
 DRIVER_SECONDS = 5.0
+"""How long ``hello`` waits for the first answer of a GPU driver."""
 
 _ACCELERATORS = "dev/accel*", "dev/davinci[0-9]*", "dev/neuron[0-9]*", "dev/vfio/[0-9]*"
 _OF_PCI = re.compile(r"0x(12|0302|0380|03....0x10de)")
 """Class and vendor: processing accelerators, displays that are no VGA, all of NVIDIA; no graphics of a board."""
-"""How long ``hello`` waits for the first answer of a GPU driver."""
 
 
 class Sample(NamedTuple):

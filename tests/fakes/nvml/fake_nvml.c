@@ -54,13 +54,10 @@
 /* Links. What is 0 below is as on a healthy idle GPU. */
 #define GPU_PCIE_WIDTH 384          /* 0: 16 */
 #define GPU_PCIE_WIDTH_MAX 385      /* 0: 16 */
-#define GPU_PCIE_GENERATION 386     /* while a program uses CUDA on it; 0: the most; else it is 1 */
+#define GPU_PCIE_GENERATION 386     /* while GPU_USER is set; 0: the most; else it is 1 */
 #define GPU_PCIE_GENERATION_MAX 387 /* 0: 4 */
-#define GPU_PCIE_REPLAYS 388        /* with every copy */
 #define GPU_LINKS 389               /* NVLinks */
 #define GPU_LINKS_DOWN 390          /* bits */
-#define GPU_LINKS_DROPPING 391      /* bits: down from the first copy to a peer on */
-#define GPU_LINK_ERRORS_AT 392      /* with every copy to a peer, on link 1: replays, recoveries, flits, data */
 #define GPU_LINKS_NEW 415           /* they count by fields, as those of the fifth generation */
 #define GPU_MEMORY_USED 396         /* 0: by formula, else bytes + 1 */
 #define GPU_MEMORY_MIB 397          /* 0: by the model */
@@ -70,15 +67,7 @@
 #define GPU_POWER_LIMIT_MW 401 /* 0: 700 W */
 #define GPU_ROWS_AT 402        /* remapped rows: correctable, uncorrectable, pending, failure */
 #define GPU_SRAM_ERRORS 406    /* uncorrectable, ever */
-#define GPU_USER 407           /* the process that uses CUDA on it, 0: none; set by the stand-in CUDA */
-#define GPU_COPIES 408
-#define GPU_PEER_COPIES 409
-#define GPU_COPY_MB_S 410      /* 0: 25000 */
-#define GPU_PEER_MB_S 411      /* 0: 200000 */
-#define GPU_CUDA_ERROR 412     /* of making a context */
-#define GPU_PEER_ERROR 416      /* of copies to a peer */
-#define GPU_CUDA_HANGS 413     /* making a context */
-#define GPU_GUEST 414          /* a process that comes with the first copy */
+#define GPU_USER 407           /* a process that computes on it, 0: none */
 #define GPU_XID 417            /* an error that nobody has taken yet */
 #define CONTROL_WORDS (GPUS_AT + MAX_GPUS * GPU_WORDS)
 
@@ -500,21 +489,18 @@ LINK(nvmlDeviceGetMaxPcieLinkWidth, or_else(d->gpu, GPU_PCIE_WIDTH_MAX, 16))
 LINK(nvmlDeviceGetMaxPcieLinkGeneration, or_else(d->gpu, GPU_PCIE_GENERATION_MAX, 4))
 LINK(nvmlDeviceGetCurrPcieLinkGeneration,
      gpu_word(d->gpu, GPU_USER) ? or_else(d->gpu, GPU_PCIE_GENERATION, or_else(d->gpu, GPU_PCIE_GENERATION_MAX, 4)) : 1)
-LINK(nvmlDeviceGetPcieReplayCounter, (unsigned)(gpu_word(d->gpu, GPU_COPIES) * gpu_word(d->gpu, GPU_PCIE_REPLAYS)))
+LINK(nvmlDeviceGetPcieReplayCounter, 0)
 EXPORT int nvmlDeviceSetCpuAffinity(nvmlDevice_t d) { WHOLE_GPU(nvmlDeviceSetCpuAffinity, d); return OK; }
 EXPORT int nvmlDeviceGetNvLinkState(nvmlDevice_t d, unsigned link, unsigned *to) {
-    uint64_t down;
     WHOLE_GPU(nvmlDeviceGetNvLinkState, d);
     if (link >= gpu_word(d->gpu, GPU_LINKS)) return NOT_SUPPORTED;
-    down = gpu_word(d->gpu, GPU_LINKS_DOWN);
-    if (gpu_word(d->gpu, GPU_PEER_COPIES)) down |= gpu_word(d->gpu, GPU_LINKS_DROPPING);
-    *to = !(down >> link & 1);
+    *to = !(gpu_word(d->gpu, GPU_LINKS_DOWN) >> link & 1);
     return OK;
 }
 EXPORT int nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t d, unsigned link, unsigned kind, unsigned long long *to) {
     WHOLE_GPU(nvmlDeviceGetNvLinkErrorCounter, d);
     if (link >= gpu_word(d->gpu, GPU_LINKS) || kind > 3 || gpu_word(d->gpu, GPU_LINKS_NEW)) return NOT_SUPPORTED;
-    *to = 3 + (link == 1 ? gpu_word(d->gpu, GPU_PEER_COPIES) * gpu_word(d->gpu, GPU_LINK_ERRORS_AT + kind) : 0);
+    *to = 3;
     return OK;
 }
 EXPORT int nvmlDeviceGetP2PStatus(nvmlDevice_t d, nvmlDevice_t other, unsigned kind, unsigned *to) {
@@ -559,7 +545,7 @@ static void field(unsigned gpu, struct field *f) {
     }
     case 215: /* of the links that have no other counters */
         if (!gpu_word(gpu, GPU_LINKS_NEW) || f->scope >= gpu_word(gpu, GPU_LINKS)) { f->status = NOT_SUPPORTED; return; }
-        f->value.ull = f->scope == 1 ? gpu_word(gpu, GPU_PEER_COPIES) * gpu_word(gpu, GPU_LINK_ERRORS_AT + 1) : 0;
+        f->value.ull = 0;
         return;
     default: f->status = NOT_SUPPORTED;
     }
@@ -574,7 +560,7 @@ EXPORT int nvmlDeviceGetPcieThroughput(nvmlDevice_t d, unsigned counter, unsigne
     WHOLE_GPU(nvmlDeviceGetPcieThroughput, d);
     (void)counter;
     usleep(20000);
-    *to = gpu_word(d->gpu, GPU_USER) ? or_else(d->gpu, GPU_COPY_MB_S, 25000) * 977u : 4882812;
+    *to = gpu_word(d->gpu, GPU_USER) ? 25000 * 977u : 4882812;
     return OK;
 }
 
@@ -584,10 +570,9 @@ struct process { unsigned pid; unsigned long long bytes; unsigned gpu_instance, 
 
 static int processes(nvmlDevice_t d, unsigned *count, struct process *to) {
     unsigned listed = (unsigned)gpu_word(d->gpu, GPU_PROCESS_COUNT), found = 0;
-    unsigned also[2] = {(unsigned)gpu_word(d->gpu, GPU_USER), gpu_word(d->gpu, GPU_COPIES) ? (unsigned)gpu_word(d->gpu, GPU_GUEST) : 0};
-    for (unsigned at = 0; at < 2; at++) {
-        if (!also[at]) continue;
-        if (to && found < *count) to[found] = (struct process){also[at], 300ull << 20, UINT32_MAX, UINT32_MAX};
+    unsigned user = (unsigned)gpu_word(d->gpu, GPU_USER);
+    if (user) {
+        if (to && found < *count) to[found] = (struct process){user, 300ull << 20, UINT32_MAX, UINT32_MAX};
         found++;
     }
     for (unsigned at = 0; at < listed && at < MAX_PROCESSES; at++) {

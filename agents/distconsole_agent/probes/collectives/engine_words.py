@@ -7,12 +7,12 @@ src/graph/{paths,topo}.cc. RCCL prints the same, and ends the lines of channels 
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import os
 import re
 from typing import Any
 
 from distconsole_agent.system.memory import memory_file
+from distconsole_agent.system.tcp_sockets import ESTABLISHED, tcp_sockets
 
 MAX_BYTES = 4 << 20
 MAX_LINE = 2048
@@ -173,23 +173,9 @@ def own_sockets(without_port: int | None = None) -> list[list[str]]:
         with contextlib.suppress(OSError):
             mine.add(os.readlink(f"/proc/self/fd/{name}"))
     pairs: dict[tuple[str, str], None] = {}
-    for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
-        if not os.path.exists(table):
-            continue
-        with open(table, encoding="ascii", errors="replace") as file:
-            lines = file.read(MAX_BYTES).splitlines()[1:]
-        for fields in (line.split() for line in lines):
-            if len(fields) > 9 and fields[3] == "01" and f"socket:[{fields[9]}]" in mine:
-                (here, port), (there, other) = (_endpoint(fields[at]) for at in (1, 2))
-                if without_port not in (port, other):
-                    pairs[here, there] = None
+    for each in tcp_sockets("/proc/self/net"):
+        if each.state == ESTABLISHED and each.open_file in mine:
+            (here, port), (there, other) = each.here, each.there
+            if without_port not in (port, other):
+                pairs[here, there] = None
     return [list(pair) for pair in list(pairs)[:MAX_PAIRS]]
-
-
-def _endpoint(text: str) -> tuple[str, int]:
-    """Return address and port of proc(5)'s text: words of four bytes, each in the machine's order."""
-    address, _, port = text.partition(":")
-    raw = b"".join(bytes.fromhex(address[at : at + 8])[::-1] for at in range(0, len(address), 8))
-    ip = ipaddress.ip_address(raw)
-    mapped = getattr(ip, "ipv4_mapped", None)
-    return str(mapped or ip), int(port, 16)

@@ -15,7 +15,6 @@ from typing import Any
 
 from distconsole_agent.node_folder.folders import SHARED_MEMORY
 from distconsole_agent.probes.arguments import bounded
-from distconsole_agent.probes.network.own_network import listeners
 from distconsole_agent.supervisor.proctree import EMBEDDED, ENV_RUN_DIR, MAX_ENVIRON_BYTES
 from distconsole_agent.system.command_lines import is_ours, split_words
 from distconsole_agent.system.kernel_files import entries_of
@@ -28,6 +27,7 @@ from distconsole_agent.system.procfs import (
     read_process,
     sees_all_processes,
 )
+from distconsole_agent.system.tcp_sockets import LISTEN, tcp_sockets
 
 MAX_PROCESSES = 200
 MAX_PORTS = 64
@@ -115,10 +115,9 @@ class _Holding:
     def __init__(self, uid: int, ports: set[int], due: float) -> None:
         self.uid = uid
         self._due = due
-        found = listeners() if ports else ()
-        self._listeners = {
-            each.open_file: each.port for each in found if each.uid == uid and each.port in ports
-        }
+        found = tcp_sockets() if ports else ()
+        own = (each for each in found if each.state == LISTEN and each.uid == uid)
+        self._listeners = {e.open_file: e.here[1] for e in own if e.here[1] in ports}
         self._gpus = os.path.exists(_CUDA)
 
     def of(self, process: Process) -> tuple[list[int], list[int]]:

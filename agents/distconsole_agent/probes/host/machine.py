@@ -99,7 +99,7 @@ def look(
         "temporary": temporary(),
         "cpus": len(os.sched_getaffinity(0)),
         "load1": os.getloadavg()[0],
-        "limits": {name: _limit(number) for name, number in _LIMITS.items()},
+        "limits": limits(),
         "sysctl": {name: first_line_of(f"/proc/sys/{path}") for name, path in _SYSCTLS.items()},
         "memory": memory(),
         "cgroup": tightest_limits(),
@@ -135,12 +135,13 @@ def _slow_parts(
     }
 
 
-def _limit(number: int) -> list[int | None]:
-    """Return [soft, hard]; null is unlimited."""
+def limits() -> dict[str, list[int | None]]:
+    """Return soft and hard limit by name; null is unlimited."""
+    found = {name: resource.getrlimit(number) for name, number in _LIMITS.items()}
     # This program's own limit of descriptors is not that of the user's programs.
-    own = number != resource.RLIMIT_NOFILE
-    limits = resource.getrlimit(number) if own else users_limits()
-    return [None if value == resource.RLIM_INFINITY else value for value in limits]
+    found["nofile"] = users_limits()
+    infinity = resource.RLIM_INFINITY
+    return {n: [None if each == infinity else each for each in pair] for n, pair in found.items()}
 
 
 def ends_at_logout(user: str, seconds: float, root: str = "") -> bool | None:

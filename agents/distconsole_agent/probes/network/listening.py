@@ -88,7 +88,9 @@ def close(_seconds: float, *, token: str) -> dict[str, object]:
 
 def _spread(address: str, count: int) -> list[socket.socket]:
     """Listen on ``count`` ports spread evenly over the kernel's range, as those it chooses leave parts unseen."""
-    low, high = _ephemeral_range()
+    low, high = 32768, 60999
+    with contextlib.suppress(ValueError):
+        low, high = map(int, text_of("/proc/sys/net/ipv4/ip_local_port_range").split())
     width = max(1, (high - low) // max(1, count))
     found = []
     for index in range(count):
@@ -99,14 +101,6 @@ def _spread(address: str, count: int) -> list[socket.socket]:
         if listener is not None:
             found.append(listener)
     return found
-
-
-def _ephemeral_range() -> tuple[int, int]:
-    try:
-        low, high = map(int, text_of("/proc/sys/net/ipv4/ip_local_port_range").split())
-    except ValueError:
-        return 32768, 60999
-    return low, high
 
 
 def _try_to_listen(address: str, port: int) -> tuple[socket.socket | None, str]:

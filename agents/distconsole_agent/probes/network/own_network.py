@@ -8,8 +8,7 @@ import ipaddress
 import os
 import re
 import socket
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from distconsole_agent.probes.scripts import ask_script
 from distconsole_agent.system.addresses import local_addresses
@@ -18,9 +17,9 @@ from distconsole_agent.system.procfs import (
     all_processes,
     describe_process,
     open_files,
-    read_head,
     sees_all_processes,
 )
+from distconsole_agent.system.tcp_sockets import LISTEN, tcp_sockets
 
 MAX_PEERS = 4096
 _SYS = "/sys/class/net"
@@ -138,18 +137,10 @@ def _gids(folder: str) -> dict[str, str]:
         if gid.strip("0:"):
             with contextlib.suppress(ValueError):
                 ip = ipaddress.IPv6Address(gid)
-                found[str(index)] = f"{_text(ip)} {kind[:20]}".strip()
+                # Python's way to write an address of IPv4 differs by version.
+                shown = f"::ffff:{ip.ipv4_mapped}" if ip.ipv4_mapped else str(ip)
+                found[str(index)] = f"{shown} {kind[:20]}".strip()
     return found
-
-
-def _text(ip: ipaddress.IPv6Address) -> str:
-    """Return an address as people write it; Python's way with those of IPv4 differs by version."""
-    return f"::ffff:{ip.ipv4_mapped}" if ip.ipv4_mapped else str(ip)
-
-
-MAX_TABLE_BYTES = 1 << 24
-_LISTEN = "0A"
-"""TCP_LISTEN in /proc/net/tcp (proc(5))."""
 
 
 def look_at_ports(_seconds: float, *, ports: Sequence[int] = ()) -> dict[str, object]:
@@ -176,28 +167,11 @@ def _state(port: int) -> dict[str, object]:
 
 def _holder(port: int) -> dict[str, object] | None:
     """Return the listener's process; pid and name are unknown for another user's."""
-    found = next((each for each in listeners() if each.port == port), None)
+    listening = (each for each in tcp_sockets() if each.state == LISTEN)
+    found = next((each for each in listening if each.here[1] == port), None)
     if found is None:
         return None
     pids = map(int, filter(str.isdigit, os.listdir("/proc")))
     pid = next((pid for pid in pids if found.open_file in open_files(pid)), None)
     known = {"pid": None} if pid is None else describe_process(pid)
     return {**known, "uid": found.uid}
-
-
-class Listener(NamedTuple):
-    """A socket that listens; ``open_file`` is the target of its descriptor (proc(5), ``/proc/pid/fd``)."""
-
-    port: int
-    uid: int
-    open_file: str
-
-
-def listeners() -> Iterator[Listener]:
-    """Yield all that listen, from the kernel's tables of connections."""
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        for line in read_head(table, MAX_TABLE_BYTES).splitlines()[1:]:
-            fields = line.decode("ascii", "replace").split()
-            if len(fields) > 9 and fields[3] == _LISTEN:
-                port = int(fields[1].rpartition(":")[2], 16)
-                yield Listener(port, int(fields[7]), f"socket:[{fields[9]}]")

@@ -15,10 +15,7 @@ from typing import Any
 from distconsole_agent.contract.protocol import ErrorCode
 from distconsole_agent.probes.arguments import ProbeError, Shell, bounded
 from distconsole_agent.probes.collectives.preloaded import end_server
-from distconsole_agent.probes.environment import (
-    change_environment,
-    launch_environment,
-)
+from distconsole_agent.probes.environment import change_environment, launch_environment
 from distconsole_agent.probes.scripts import ask_python
 
 MAX_FILES = 1 << 17

@@ -11,7 +11,7 @@ import shutil
 import sys
 import sysconfig
 
-from distconsole_agent.probes.standalone.reporting import FACTS, begin, leave, say
+from distconsole_agent.probes.standalone.reporting import FACTS, begin, find_mapped, leave, say
 
 TOOLS = ("cmake", "c++", "g++", "mpicxx", "nvcc")
 
@@ -57,11 +57,8 @@ def libstdcxx() -> str:
     """The file of the C++ library that this Python loads, its own or the system's; its name has the version."""
     with contextlib.suppress(OSError):
         ctypes.CDLL("libstdc++.so.6")
-        with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
-            for line in maps:
-                if "/libstdc++.so" in line:
-                    return os.path.basename(os.path.realpath(line.split(None, 5)[5].rstrip("\n")))
-    return ""
+    found = find_mapped(r"/libstdc\+\+\.so")
+    return os.path.basename(os.path.realpath(found[0])) if found else ""
 
 
 def identity(path: str) -> str:

@@ -16,7 +16,7 @@ from distconsole_agent.journal import active
 from distconsole_agent.journal.active import ActiveRun
 from distconsole_agent.journal.journal import Journal
 from distconsole_agent.server.answers import follow
-from distconsole_agent.supervisor.proctree import read_stat
+from distconsole_agent.system.procfs import read_process
 from fakes.askers import Asker
 from fakes.specs import run_spec
 
@@ -27,7 +27,7 @@ def make_run(folder: Path) -> RunSpec:
     """Make the folder of a run whose shim is this process, and return its specification."""
     for name in ("logs", "errors", "journal", "rings"):
         (folder / name).mkdir()
-    stat = read_stat(os.getpid())
+    stat = read_process(os.getpid())
     (folder / "shim.pid").write_text(f"{os.getpid()} {stat.starttime}\n")
     return run_spec(rings=str(folder / "rings"))
 

@@ -14,7 +14,7 @@ import pytest
 from distconsole_agent.journal import journal as journal_module
 from distconsole_agent.journal.journal import Journal, Upkeep
 from distconsole_agent.journal.lines import dump, seq_of
-from distconsole_agent.journal.reader import JournalError, Reader, segments
+from distconsole_agent.journal.reader import JournalError, Reader
 from fakes.node_journals import note, opened, read_after
 from suite.seeds import seeds
 
@@ -73,21 +73,6 @@ def test_full_segments_are_compressed_and_read_on(folder: Path, writer: Journal)
     assert numbers(read_after(writer, 0)) == list(range(1, 201))
     for after in (1, 57, 120, 199):
         assert numbers(read_after(writer, after)) == list(range(after + 1, 201))
-
-
-@pytest.mark.usefixtures("small_segments")
-def test_a_new_segment_without_a_mark_is_taken_again(folder: Path, writer: Journal) -> None:
-    for index in range(100):
-        writer.append([note(f"entry {index}")], {"shim": {"offset": index}})
-    last = max(segments(writer.folder))
-    writer.close()
-    (folder / f"{last + 1:06d}.jsonl").write_bytes(b'{"mark":{"shim"')
-    journal = opened(folder)
-    assert (journal.last_seq, journal.mark) == (100, {"shim": {"offset": 99}})
-    for index in range(100):
-        journal.append([note(f"more {index}")], {})
-    assert numbers(read_after(journal, 0)) == list(range(1, 201))
-    journal.close()
 
 
 def test_a_segment_that_is_missing_is_said(folder: Path, writer: Journal) -> None:

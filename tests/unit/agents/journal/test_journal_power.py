@@ -135,8 +135,11 @@ def test_a_writer_that_follows_one_that_lost_nothing_has_all_its_entries(folder:
     reading.close()
 
 
+@pytest.mark.parametrize(
+    ("content", "lost"), [(bytes(300), 300), (b'{"mark":{"shim"', 0)], ids=["zeros", "torn"]
+)
 def test_a_last_segment_without_a_mark_behind_a_compressed_one_is_taken_again(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, lost: int
 ) -> None:
     monkeypatch.setattr(journal_module, "SEGMENT_BYTES", 500)
     journal = opened(folder)
@@ -145,9 +148,9 @@ def test_a_last_segment_without_a_mark_behind_a_compressed_one_is_taken_again(
     before = journal.last_seq - 1
     assert journal.sync_with([], 10)
     journal.close()
-    (folder / "000003.jsonl").write_bytes(bytes(300))
+    (folder / "000003.jsonl").write_bytes(content)
     journal = opened(folder)
-    assert (journal.last_seq, journal.lost_bytes) == (before, 300)
+    assert (journal.last_seq, journal.lost_bytes) == (before, lost)
     journal.append([note("next")], {})
     assert [entry["seq"] for entry in read_after(journal)] == list(range(1, before + 2))
     journal.close()

@@ -168,14 +168,10 @@ def exited(rank: int, code: int, signal: int | None = None, pid: int = 0) -> Shi
     return ShimEvent("exited", 9 * SECOND, None, *of, exit_code=code, signal=signal)
 
 
-def words(entries: list[dict[str, Any]]) -> list[tuple[int, str]]:
-    return [(entry["rank"], entry["state"]) for entry in entries]
-
-
 def test_a_rank_starts_runs_and_exits() -> None:
     ranks = RankStates([0, 1], engine_ranks=True)
-    assert words(ranks.started(started(1))) == [(1, "starting")]
-    assert words(ranks.trains(1, 2.0)) == [(1, "running")]
+    assert said(ranks.started(started(1))) == [(1, "starting")]
+    assert said(ranks.trains(1, 2.0)) == [(1, "running")]
     assert ranks.trains(1, 3.0) == []
     (entry,) = ranks.exited(exited(1, 0))
     assert (entry["state"], entry["exit_code"], entry["signal"]) == ("exited", 0, None)
@@ -186,18 +182,18 @@ def test_an_end_is_judged_by_code_and_signal() -> None:
     ranks = RankStates([0, 1, 2, 3], engine_ranks=True)
     for rank in range(4):
         ranks.started(started(rank))
-    assert words(ranks.exited(exited(0, 3))) == [(0, "failed")]
-    assert words(ranks.exited(exited(1, 139, 11))) == [(1, "killed")]
+    assert said(ranks.exited(exited(0, 3))) == [(0, "failed")]
+    assert said(ranks.exited(exited(1, 139, 11))) == [(1, "killed")]
     ranks.stopping = True
-    assert words(ranks.exited(exited(2, 143, 15))) == [(2, "killed")]
-    assert words(ranks.exited(exited(3, 1))) == [(3, "exited")]
+    assert said(ranks.exited(exited(2, 143, 15))) == [(2, "killed")]
+    assert said(ranks.exited(exited(3, 1))) == [(3, "exited")]
 
 
 def test_a_rank_that_lives_on_counts_as_running() -> None:
     ranks = RankStates([0], engine_ranks=True)
     ranks.started(started(0, t=1))
     assert ranks.old_enough(9 * SECOND) == []
-    assert words(ranks.old_enough(12 * SECOND)) == [(0, "running")]
+    assert said(ranks.old_enough(12 * SECOND)) == [(0, "running")]
 
 
 def test_a_rank_that_an_engine_has_yet_to_start_does_not_run() -> None:
@@ -206,7 +202,7 @@ def test_a_rank_that_an_engine_has_yet_to_start_does_not_run() -> None:
     assert ranks.old_enough(60 * SECOND) == []
     unwatched = RankStates([0], engine_ranks=False, watched=False)
     unwatched.started(started(0, pid=50))
-    assert words(unwatched.old_enough(60 * SECOND)) == [(0, "running")]
+    assert said(unwatched.old_enough(60 * SECOND)) == [(0, "running")]
 
 
 def test_a_rank_that_makes_no_step_has_stalled_until_it_makes_one() -> None:
@@ -217,11 +213,11 @@ def test_a_rank_that_makes_no_step_has_stalled_until_it_makes_one() -> None:
     assert ranks.paused(0, 100.0, 20.0, 40.0) == []
     assert ranks.paused(0, 100.0, None, 40.0) == []
     assert ranks.paused(0, 70.0, 0.01, 40.0, 60.0) == []
-    assert words(ranks.paused(0, 73.0, 0.01, 40.0, 60.0)) == [(0, "stalled")]
+    assert said(ranks.paused(0, 73.0, 0.01, 40.0, 60.0)) == [(0, "stalled")]
     ranks.trains(0, 40.5)
-    assert words(ranks.paused(0, 31.0, 0.01, 40.0)) == [(0, "stalled")]
+    assert said(ranks.paused(0, 31.0, 0.01, 40.0)) == [(0, "stalled")]
     assert ranks.paused(0, 32.0, 0.01, 41.0) == []
-    assert words(ranks.trains(0, 42.0)) == [(0, "running")]
+    assert said(ranks.trains(0, 42.0)) == [(0, "running")]
 
 
 def test_a_dead_rank_does_not_stall() -> None:
@@ -233,15 +229,15 @@ def test_a_dead_rank_does_not_stall() -> None:
 
 def test_ranks_of_an_engine_are_found_by_their_recorders() -> None:
     ranks = RankStates([2, 3], engine_ranks=False)
-    assert words(ranks.started(started(1, pid=50))) == [(2, "starting"), (3, "starting")]
+    assert said(ranks.started(started(1, pid=50))) == [(2, "starting"), (3, "starting")]
     assert ranks.get(2) is not None
     (entry,) = ranks.found(2, header(2, 61, local_rank=0), 2.0)
     assert (entry["pid"], entry["state"]) == (61, "starting")
     assert ranks.found(2, header(2, 61, local_rank=0), 3.0) == []
     ranks.trains(2, 3.0)
-    assert words(ranks.vanished(2, 61, "failed", 4.0)) == [(2, "failed")]
+    assert said(ranks.vanished(2, 61, "failed", 4.0)) == [(2, "failed")]
     # The engine starts it again.
-    assert words(ranks.found(2, header(2, 71, local_rank=0), 5.0)) == [(2, "starting")]
+    assert said(ranks.found(2, header(2, 71, local_rank=0), 5.0)) == [(2, "starting")]
     ended = ranks.exited(exited(1, 0, pid=50))
     assert [(e["rank"], e["state"], e["exit_code"]) for e in ended] == [
         (2, "exited", 0),
@@ -255,7 +251,7 @@ def test_a_number_that_no_spawned_rank_took_does_not_end() -> None:
     for number in (2, 3):
         ranks.found(number, header(number, 60 + number, local_rank=-1), 2.0)
     ended = ranks.exited(exited(1, 0, pid=50))
-    assert words(ended) == [(2, "exited"), (3, "exited")]
+    assert said(ended) == [(2, "exited"), (3, "exited")]
     assert ranks.lose(3.0) == []
 
 
@@ -303,7 +299,7 @@ def test_a_lost_shim_fails_what_had_not_ended() -> None:
     ranks.started(started(0))
     ranks.started(started(1))
     ranks.exited(exited(0, 0))
-    assert words(ranks.lose(9.0)) == [(1, "failed")]
+    assert said(ranks.lose(9.0)) == [(1, "failed")]
 
 
 def test_events_that_mean_nothing_change_nothing() -> None:

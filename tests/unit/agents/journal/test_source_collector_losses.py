@@ -18,14 +18,18 @@ from distconsole_agent.supervisor.runlog import claim
 from fakes.drained_run import Run
 
 
-def test_a_dead_shim_of_node_zero_fails_the_run_and_is_blamed(run: Run) -> None:
+def bury_shim(run: Run) -> None:
     ghost = subprocess.Popen([sys.executable, "-c", ""])
+    run.alive(ghost.pid)
+    ghost.wait()
+
+
+def test_a_dead_shim_of_node_zero_fails_the_run_and_is_blamed(run: Run) -> None:
     rank = subprocess.Popen(
         [sys.executable, "-c", "import time; time.sleep(600)"],
         env={**os.environ, "DISTCONSOLE_RUN_DIR": str(run.folder)},
     )
-    run.alive(ghost.pid)
-    ghost.wait()
+    bury_shim(run)
     run.start(0, pid=rank.pid)
     run.log(0, "still printed")
     run.tick(1.0)
@@ -44,12 +48,6 @@ def test_a_dead_shim_of_node_zero_fails_the_run_and_is_blamed(run: Run) -> None:
         "traceback": "",
     }
     assert run.text(0) == "still printed"
-
-
-def bury_shim(run: Run) -> None:
-    ghost = subprocess.Popen([sys.executable, "-c", ""])
-    run.alive(ghost.pid)
-    ghost.wait()
 
 
 FAILED = {"rank": 0, "pid": 5000, "exit_code": 3, "signal": None, "error": "ValueError: x", "traceback": ""}  # fmt: skip
@@ -213,7 +211,9 @@ def test_a_shim_that_cannot_be_looked_at_is_not_gone(
     (run.folder / "shim.pid").unlink()
     held = claim(str(run.folder))
     run.start(0)
-    monkeypatch.setattr("distconsole_agent.journal.source_collector.read_stat", lambda _pid: None)
+    monkeypatch.setattr(
+        "distconsole_agent.journal.source_collector.read_process", lambda _pid: None
+    )
     run.tick(5.0)
     run.tick(5.0)
     assert [note["check"] for note in run.entries("note")] == []

@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,7 @@ def test_every_argument_of_a_probe_can_be_read(group: str) -> None:
     assert {probe.__annotations__[name] for name in names - {first}} <= arguments._READERS.keys()
 
 
-def test_the_machine_says_who_it_is() -> None:
+def test_the_machine_says_who_it_is_and_what_may_be_used_of_it() -> None:
     facts = probes.run("os", {"paths": ["/nowhere/at/all"]}, 5.0)
     assert facts["hostname"] == socket.gethostname()
     assert facts["uid"] == os.getuid()
@@ -93,6 +94,9 @@ def test_the_machine_says_who_it_is() -> None:
     assert facts["filesystems"]["/nowhere/at/all"]["error"] == "No such file or directory"
     assert facts["resolution"]["addresses"] or facts["resolution"]["error"]
     assert facts["limits"]["nofile"][0] >= 256
+    assert facts["memory"]["total"] >= facts["memory"]["available"] > 0
+    assert facts["temporary"] in facts["filesystems"]
+    assert facts["sysctl"]["somaxconn"].isdigit()
 
 
 def test_facts_fit_into_one_line_of_the_wire() -> None:
@@ -273,37 +277,51 @@ def test_a_node_without_a_driver_has_no_gpu(monkeypatch: pytest.MonkeyPatch) -> 
     assert probes.run("gpu", {}, 20.0)["present"] is False
 
 
-@pytest.mark.skipif(nvml.compiler() is None, reason="no C compiler for the stand-in NVML")
-def test_gpus_are_listed_through_pynvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[nvml.FakeNvml]:
+    if nvml.compiler() is None:
+        pytest.skip("no C compiler for the stand-in NVML")
     fake = nvml.FakeNvml(tmp_path / "control")
-    try:
-        for name, value in fake.environment().items():
-            monkeypatch.setenv(name, value)
-        facts = probes.run("gpu", {}, 20.0)
-        assert facts["present"]
-        assert facts["count"] == len(facts["gpus"]) == 8
-        assert facts["gpus"][0]["uuid"]
-        fake.lose(3)
-        broken = probes.run("gpu", {}, 20.0)
-        assert broken["count"] == 8
-    finally:
-        fake.close()
+    for name, value in fake.environment().items():
+        monkeypatch.setenv(name, value)
+    yield fake
+    fake.close()
 
 
-@pytest.mark.skipif(nvml.compiler() is None, reason="no C compiler for the stand-in NVML")
-def test_a_driver_that_hangs_does_not_hang_the_agent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake = nvml.FakeNvml(tmp_path / "control")
-    try:
-        for name, value in fake.environment().items():
-            monkeypatch.setenv(name, value)
-        fake.hang("nvmlDeviceGetMemoryInfo_v2")
-        with pytest.raises(probes.ProbeError, match="did not answer") as raised:
-            probes.run("gpu", {}, 1.5)
-        assert raised.value.code == ErrorCode.TIMED_OUT
-    finally:
-        fake.close()
+def test_gpus_are_listed_through_pynvml(gpus: nvml.FakeNvml) -> None:
+    facts = probes.run("gpu", {}, 20.0)
+    assert facts["present"]
+    assert facts["count"] == len(facts["gpus"]) == 8
+    assert facts["gpus"][0]["uuid"]
+    gpus.lose(3)
+    assert probes.run("gpu", {}, 20.0)["count"] == 8
+
+
+def test_a_driver_that_hangs_does_not_hang_the_agent(gpus: nvml.FakeNvml) -> None:
+    gpus.hang("nvmlDeviceGetMemoryInfo_v2")
+    with pytest.raises(probes.ProbeError, match="did not answer") as raised:
+        probes.run("gpu", {}, 1.5)
+    assert raised.value.code == ErrorCode.TIMED_OUT
+
+
+def test_the_health_of_gpus_is_asked_of_nvml_and_only_when_wanted(gpus: nvml.FakeNvml) -> None:
+    gpus.set_throttle(3, 0x48)
+    gpus.set_throttle(4, 0x08, once=True)  # as with a change of clocks
+    gpus.set_ecc(5, 2)
+    gpus.set(6, "GPU_SRAM_ERRORS", 7)
+    gpus.set(7, "GPU_POWER_LIMIT_MW", 500_000)
+    # As by a driver that is older than this.
+    gpus.fail("nvmlDeviceGetRemappedRows", nvml.NOT_SUPPORTED)
+    health = probes.run("gpu", {"health": True}, 20.0)["health"]
+    assert [each["index"] for each in health] == list(range(8))
+    assert [each["index"] for each in health if each["clock_reasons"]] == [3]
+    assert [each["uncorrected"] for each in health] == [0, 0, 0, 0, 0, 2, 0, 0]
+    assert all(each["temperature_c"] > 0 for each in health)
+    assert [each["sram_uncorrected"] for each in health] == [0, 0, 0, 0, 0, 0, 7, 0]
+    limits = {each["power_limit_mw"] for each in health[:7]}
+    assert limits == {health[7]["power_default_mw"]} != {health[7]["power_limit_mw"]}
+    assert all(each["remap_pending"] is None for each in health)
+    assert probes.run("gpu", {}, 20.0)["health"] == []
 
 
 WHOSE: ContextVar[str] = ContextVar("whose", default="nobody's")

@@ -18,7 +18,6 @@ from distconsole_agent.probes.network import own_network
 from distconsole_agent.probes.programs import Ended
 from distconsole_agent.probes.standalone.reporting import LAST
 from distconsole_agent.system.cgroup import tightest_limits
-from fakes import nvml
 
 CASES = Path(__file__).parents[3] / "cases" / "facts"
 
@@ -67,13 +66,6 @@ def test_governors_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         "driver": "acpi-cpufreq",
     }
     assert machine.cpu_clocks(str(tmp_path / "guest"))["governors"] == {}
-
-
-def test_this_machine_says_what_may_be_used_of_it() -> None:
-    facts = probes.run("os", {}, 10.0)
-    assert facts["memory"]["total"] >= facts["memory"]["available"] > 0
-    assert facts["temporary"] in facts["filesystems"]
-    assert facts["sysctl"]["somaxconn"].isdigit()
 
 
 @pytest.mark.parametrize("case", cases("kernel_log"), ids=lambda case: str(case["output"])[:40])
@@ -142,35 +134,6 @@ def test_a_machine_without_a_fabric_says_so() -> None:
     facts = probes.run("fabric", {}, 5.0)
     assert facts["switches"] == 0
     assert facts["fabric_manager"] is None
-
-
-@pytest.mark.skipif(nvml.compiler() is None, reason="no C compiler for the stand-in NVML")
-def test_the_health_of_gpus_is_asked_of_nvml_and_only_when_wanted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake = nvml.FakeNvml(tmp_path / "control")
-    try:
-        for name, value in fake.environment().items():
-            monkeypatch.setenv(name, value)
-        fake.set_throttle(3, 0x48)
-        fake.set_throttle(4, 0x08, once=True)  # as with a change of clocks
-        fake.set_ecc(5, 2)
-        fake.set(6, "GPU_SRAM_ERRORS", 7)
-        fake.set(7, "GPU_POWER_LIMIT_MW", 500_000)
-        # As by a driver that is older than this.
-        fake.fail("nvmlDeviceGetRemappedRows", nvml.NOT_SUPPORTED)
-        health = probes.run("gpu", {"health": True}, 20.0)["health"]
-        assert [each["index"] for each in health] == list(range(8))
-        assert [each["index"] for each in health if each["clock_reasons"]] == [3]
-        assert [each["uncorrected"] for each in health] == [0, 0, 0, 0, 0, 2, 0, 0]
-        assert all(each["temperature_c"] > 0 for each in health)
-        assert [each["sram_uncorrected"] for each in health] == [0, 0, 0, 0, 0, 0, 7, 0]
-        limits = {each["power_limit_mw"] for each in health[:7]}
-        assert limits == {health[7]["power_default_mw"]} != {health[7]["power_limit_mw"]}
-        assert all(each["remap_pending"] is None for each in health)
-        assert probes.run("gpu", {}, 20.0)["health"] == []
-    finally:
-        fake.close()
 
 
 @pytest.mark.parametrize("case", cases("mountinfo"), ids=lambda case: str(case["name"]))

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from distconsole_agent.contract.refusal import Refusal
 from distconsole_agent.contract.requests import AgentRequest
 from distconsole_agent.journal.rings import read_headers
 from distconsole_agent.server import traces
@@ -52,3 +53,16 @@ def test_a_trace_that_is_larger_than_it_may_be_is_left_out(tmp_path: Path) -> No
     said = traces._pack(one, {}, 2 << 20)
     assert said["told"] == {"error": "its trace has 3 MiB, more than --max-mib allows"}
     assert list(tmp_path.iterdir()) == []
+
+
+def test_rings_of_another_version_are_the_reason_why_no_rank_is_traced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ring = RingWriter(tmp_path / "rings", 0)
+    with ring.path.open("r+b") as file:
+        file.write(b"DCRING9\n")
+    ring.close()
+    monkeypatch.setattr(traces, "read_own_spec", lambda _: run_spec())
+    asked = AgentRequest(seconds=0.01, max_bytes=1000)
+    with pytest.raises(Refusal, match="another version of distconsole wrote it"):
+        traces.trace(asked, cast("PendingRequest", Asker()), str(tmp_path))

@@ -12,6 +12,7 @@ from distconsole_agent.contract.runspec import RankSpec, RunSpec, parse_spec
 from distconsole_agent.coordination.blame import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
 from distconsole_agent.supervisor.failures import (
     EngineSaid,
+    Raised,
     describe_exit,
     first_reason,
     read_engine_summary,
@@ -57,6 +58,11 @@ def test_what_is_not_the_hooks_is_left_out(tmp_path: Path, text: str) -> None:
     (tmp_path / "7.json.tmp").write_text(json.dumps(GOOD))
     (tmp_path / "seven.json").write_text(json.dumps(GOOD))
     assert read_raised(str(tmp_path)) == []
+
+
+def test_a_field_of_another_type_costs_no_more_than_itself(tmp_path: Path) -> None:
+    note(tmp_path, 7, rank="3", message=5, traceback=None, retried="yes")
+    assert read_raised(str(tmp_path)) == [Raised(7, -1, 1_000, "ValueError", "")]
 
 
 def test_links_and_pipes_are_not_followed(tmp_path: Path) -> None:
@@ -236,19 +242,14 @@ def test_another_ranks_exception_is_not_taken(tmp_path: Path) -> None:
     assert find(tmp_path, ended(tmp_path, 3), spec(ranks=2)).error == "exited with code 3"
 
 
-def test_a_rank_that_had_raised_before_the_stop_has_failed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("signal", [9, 15])
+def test_a_rank_that_had_raised_before_our_signal_has_failed(tmp_path: Path, signal: int) -> None:
     note(tmp_path, 50, time_ns=1990 * S)
-    process = ended(tmp_path, 143, 15)
+    process = ended(tmp_path, 128 + signal, signal)
     found = find(tmp_path, process, spec(), stopped_ns=1995 * S)
     assert (found.exit_code, found.signal, found.error) == (1, None, "ValueError: boom")
+    assert found.traceback == "Traceback ..."
     assert find(tmp_path, process, spec(), stopped_ns=1985 * S) is None
-
-
-def test_of_a_kill_that_was_our_doing_nothing_is_told(tmp_path: Path) -> None:
-    note(tmp_path, 50, time_ns=1990 * S)
-    found = find(tmp_path, ended(tmp_path, 137, 9), spec(), stopped_ns=1995 * S)
-    assert (found.exit_code, found.signal, found.error) == (1, None, "ValueError: boom")
-    assert "what is known" not in found.traceback
 
 
 def test_an_end_by_our_signal_or_with_zero_is_no_failure(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from distconsole_agent.system.procfs import Process
 
 
 def rank_of(pid: int, file: Path | str) -> Rank:
-    process = Process(pid, 1, 0, "python3", "S", 0.0, 0, kernel=False)
+    process = Process(pid, 1, 0, "python3", "S", 0.0, 0)
     return Rank(1, 1, SeenProcess(process, (), {"TORCHELASTIC_ERROR_FILE": str(file)}))
 
 

@@ -4,32 +4,15 @@ Names of peers are resolved apart from the agent, which no resolver can hold up.
 
 from __future__ import annotations
 
-import os
 import socket
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from distconsole_agent import probes
 from distconsole_agent.probes import scripts
-from distconsole_agent.probes.network import own_network as probe
 from distconsole_agent.probes.programs import Ended
-
-
-@pytest.mark.parametrize(
-    ("family", "address"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")]
-)
-def test_a_listener_is_found_with_its_user_and_its_inode(family: int, address: str) -> None:
-    with socket.create_server((address, 0), family=family) as ours:
-        port = ours.getsockname()[1]
-        with socket.create_connection((address, port)) as connection:
-            found = list(probe.listeners())
-            assert connection.getsockname()[1] not in {each.port for each in found}
-        (mine,) = [each for each in found if each.port == port]
-        assert mine.uid == os.getuid()
-        assert mine.open_file == str(Path(f"/proc/self/fd/{ours.fileno()}").readlink())
 
 
 def test_names_are_resolved_as_a_program_on_the_node_would() -> None:
