@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from distconsole.config.spelling import nearest
 from distconsole.errors import ConsoleError, UsageError
 from distconsole.expression import ExpressionError
-from distconsole.grammar.mistakes import OTHER_WORDS
 from distconsole.grammar.secrets import mask_secrets
 from distconsole.grammar.verbs import VERBS, parse_args
 from distconsole.model import requests as ask
@@ -116,6 +115,8 @@ class CommandDispatcher:
 
     def _with_all_verbs(self, line: str, error: ConsoleError) -> ConsoleError:
         """Return ``error``; with the screen's verb in it if that is most like the wrong one."""
+        from distconsole.grammar.mistakes import OTHER_WORDS  # noqa: PLC0415 - reads other launchers' commands
+
         word = line.split()[0] if "no verb" in error.message else ""
         near = nearest(word, (*PROMPT_VERBS, *self._console.shortcuts.aliases))
         if near is None or near in VERBS or word in OTHER_WORDS:
