@@ -54,7 +54,7 @@ def _request(kind: type[ask.Request], context: click.Context, given: Given) -> a
     return kind(**given)
 
 
-class Verb(NamedTuple):
+class LateCommand(NamedTuple):
     """A verb, and what makes its command; those of all verbs take 0.7 MB and 15 ms."""
 
     name: str
@@ -70,7 +70,7 @@ def _verb(
     build: Callable[[click.Context, Given], ask.Request] | None = None,
     params: Callable[[], dict[str, click.Parameter]] | None = None,
     examples: tuple[str, ...] = (),
-) -> Verb:
+) -> LateCommand:
     """Return the verb that makes a kind of request, by ``build`` where it holds more than what was given.
 
     ``arguments`` stand behind its options, or behind ``params``; ``examples`` are of its other requests.
@@ -102,7 +102,7 @@ def _verb(
             of_run=row.role in (table.RunRole.RECORDS, table.RunRole.FOLLOWS),
         )
 
-    return Verb(name, short_help, kind, command)
+    return LateCommand(name, short_help, kind, command)
 
 
 def _check(context: click.Context, given: Given) -> ask.Request:
@@ -191,7 +191,7 @@ def _bench(context: click.Context, given: Given) -> ask.Request:
     return _request(BENCHES[what], context, given)
 
 
-VERB_COMMANDS: tuple[Verb, ...] = (
+VERB_COMMANDS: tuple[LateCommand, ...] = (
     _verb(
         ask.Check,
         "Check the hosts: faults, evidence and cures.",

@@ -423,7 +423,8 @@ class CommandDispatcher:
         session = self._console.session
         requests = (task.request for task in session.tasks if not task.done)
         stopping = {request.run for request in requests if isinstance(request, ask.Stop)}
-        stopping |= {task.run.run for task in session.going if _stops(task)}
+        asked = ((task.run.run, task.control.asked) for task in session.going)
+        stopping |= {run for run, end in asked if end is not None and end.wish is Wish.STOP}
         return f"{line} --grace 0" if line in {f"stop {run}" for run in stopping} else line
 
     def _run_for(self, line: str) -> str:
@@ -439,7 +440,3 @@ def finding_of(timeline: RunTimeline, rank: str) -> RunFinding | None:
     told = [finding for finding in timeline.findings if finding.hint]
     of_rank = [finding for finding in told if str(finding.rank) == rank]
     return next(reversed(of_rank or told), None)
-
-
-def _stops(task: RequestTask) -> bool:
-    return task.control.asked is not None and task.control.asked.wish is Wish.STOP
