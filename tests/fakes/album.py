@@ -10,7 +10,6 @@ from textual.pilot import Pilot
 from distconsole.model import requests as ask
 from distconsole.tui.app import ConsoleApp
 from distconsole.tui.prompt.input import Prompt
-from distconsole.tui.terminal.screenshot import picture_of
 from fakes.stage import (
     CONSOLE,
     SMALL,
@@ -82,7 +81,7 @@ async def pictures(page: Page) -> AsyncIterator[tuple[str, str]]:
                 for theme in themes:
                     app.theme = theme
                     await still(app, stage, pilot)
-                    yield f"{view}-{size}-{theme}", picture_of(app, view)
+                    yield f"{view}-{size}-{theme}", app.picture(view)
             await pilot.resize_terminal(*SMALL)
 
 

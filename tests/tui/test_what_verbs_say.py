@@ -18,8 +18,8 @@ from distconsole.model.run_events import EndState, RunEnded, RunFinding
 from distconsole.operations.control import Wish
 from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.prompt_verbs import assess, shorten
-from distconsole.tui.transcript import TranscriptView
 from distconsole.tui.views.runs import RunRow
+from distconsole.tui.views.transcript import TranscriptView
 from distconsole.tui.widgets.line_table import LineTable
 from fakes import scenes
 from fakes.stage import (

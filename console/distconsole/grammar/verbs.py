@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import click
 from click.core import ParameterSource
@@ -28,29 +29,13 @@ from distconsole.grammar.asking import (
     write_verbs,
 )
 from distconsole.grammar.effects import refuse_idle_options
-from distconsole.grammar.mistakes import (
-    hosts_meant,
-    meant_verb,
-    refuse_hosts_behind,
-    refuse_path,
-    usage_error,
-)
 from distconsole.grammar.options import (
     HOST_OPTIONS,
     LAUNCH_OPTIONS,
-    OPENING_OPTIONS,
     opening,
     params_of,
     where,
 )
-from distconsole.grammar.pasting.read import (
-    ASSIGNMENT,
-    MODULES,
-    is_command_line,
-    refuse_program,
-    starts_ranks,
-)
-from distconsole.grammar.pasting.take import take_command, take_target
 from distconsole.grammar.values import CHECK, RUN, Vocabulary
 from distconsole.grammar.words import line_words
 from distconsole.model import requests as ask
@@ -69,14 +54,23 @@ def _request(kind: type[ask.Request], context: click.Context, given: Given) -> a
     return kind(**given)
 
 
+class LateCommand(NamedTuple):
+    """A verb, and what makes its command; those of all verbs take 0.7 MB and 15 ms."""
+
+    name: str
+    short_help: str
+    kind: type[ask.Request]
+    command: Callable[[], click.Command]
+
+
 def _verb(
     kind: type[ask.Request],
     short_help: str,
     *arguments: click.Parameter,
     build: Callable[[click.Context, Given], ask.Request] | None = None,
-    params: dict[str, click.Parameter] | None = None,
+    params: Callable[[], dict[str, click.Parameter]] | None = None,
     examples: tuple[str, ...] = (),
-) -> click.Command:
+) -> LateCommand:
     """Return the verb that makes a kind of request, by ``build`` where it holds more than what was given.
 
     ``arguments`` stand behind its options, or behind ``params``; ``examples`` are of its other requests.
@@ -90,23 +84,31 @@ def _verb(
 
     row = table.VERBS[kind]
     name = row.name.split()[0]
-    options = (params_of(kind) if params is None else params).values()
     with_script = kind in (ask.Check, ask.Run)
-    return (DividedVerb if with_script else VerbCommand)(
-        name,
-        params=[*sorted(options, key=lambda each: each.name in HOST_OPTIONS), *arguments],
-        callback=callback,
-        help=inspect.getdoc(kind),
-        short_help=short_help,
-        options_metavar="[OPTIONS] [--]" if with_script else "[OPTIONS]",
-        context_settings={"allow_interspersed_args": not with_script},
-        group=row.group,
-        examples=(*row.examples, *examples),
-        of_run=row.role in (table.RunRole.RECORDS, table.RunRole.FOLLOWS),
-    )
+
+    @cache
+    def command() -> click.Command:
+        options = (params_of(kind) if params is None else params()).values()
+        return (DividedVerb if with_script else VerbCommand)(
+            name,
+            params=[*sorted(options, key=lambda each: each.name in HOST_OPTIONS), *arguments],
+            callback=callback,
+            help=inspect.getdoc(kind),
+            short_help=short_help,
+            options_metavar="[OPTIONS] [--]" if with_script else "[OPTIONS]",
+            context_settings={"allow_interspersed_args": not with_script},
+            group=row.group,
+            examples=(*row.examples, *examples),
+            of_run=row.role in (table.RunRole.RECORDS, table.RunRole.FOLLOWS),
+        )
+
+    return LateCommand(name, short_help, kind, command)
 
 
 def _check(context: click.Context, given: Given) -> ask.Request:
+    from distconsole.grammar.mistakes import hosts_meant, refuse_hosts_behind
+    from distconsole.grammar.pasting.take import take_target
+
     if check := given.pop("explain"):
         return ask.Explain(check=check)
     asked = where(context, given)
@@ -120,6 +122,10 @@ def _check(context: click.Context, given: Given) -> ask.Request:
 
 
 def _run(context: click.Context, given: Given) -> ask.Request:
+    from distconsole.grammar.mistakes import refuse_hosts_behind, refuse_path
+    from distconsole.grammar.pasting.read import MODULES, refuse_program, starts_ranks
+    from distconsole.grammar.pasting.take import take_command
+
     divided = bool(context.meta.get(DIVIDED))
     words = (given["script"], *given["arguments"])
     if given["module"] and words[0] in MODULES:
@@ -185,7 +191,7 @@ def _bench(context: click.Context, given: Given) -> ask.Request:
     return _request(BENCHES[what], context, given)
 
 
-VERB_COMMANDS: tuple[click.Command, ...] = (
+VERB_COMMANDS: tuple[LateCommand, ...] = (
     _verb(
         ask.Check,
         "Check the hosts: faults, evidence and cures.",
@@ -193,7 +199,7 @@ VERB_COMMANDS: tuple[click.Command, ...] = (
             ["command"], nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT|COMMAND] [ARGS]..."
         ),
         build=_check,
-        params={
+        params=lambda: {
             "explain": click.Option(
                 ["--explain"],
                 metavar="ID",
@@ -239,7 +245,7 @@ VERB_COMMANDS: tuple[click.Command, ...] = (
         "Measure collectives or strategies.",
         click.Argument(["what"], type=click.Choice(list(BENCHES))),
         build=_bench,
-        params=params_of(ask.Bench) | params_of(ask.BenchCollectives),
+        params=lambda: params_of(ask.Bench) | params_of(ask.BenchCollectives),
         examples=table.VERBS[ask.BenchCollectives].examples,
     ),
     _verb(ask.Prepare, "Install Horovod where it is missing."),
@@ -273,6 +279,19 @@ HELP_CELLS = 120
 """Help is as wide as the terminal, up to here."""
 
 
+class Commands(Mapping[str, click.Command]):
+    """The verbs' commands by name, each made when it is first looked up."""
+
+    def __getitem__(self, name: str) -> click.Command:
+        return {verb.name: verb for verb in VERB_COMMANDS}[name].command()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(VERBS)
+
+    def __len__(self) -> int:
+        return len(VERBS)
+
+
 class _Root(click.Group):
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
         return help_option()
@@ -287,12 +306,17 @@ class _Root(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        exports = name == "export" and len(args) > 1 and bool(ASSIGNMENT.match(args[1]))
-        if (is_command_line(name) and name not in self.commands) or exports:
-            args = ["run", "--", *args]
-            name = args[0]
+        if name == "export" or name not in VERBS:
+            from distconsole.grammar.pasting.read import ASSIGNMENT, is_command_line
+
+            exports = len(args) > 1 and bool(ASSIGNMENT.match(args[1]))
+            if exports if name == "export" else is_command_line(name):
+                args = ["run", "--", *args]
+                name = args[0]
         known = self.get_command(ctx, name) is not None or name.startswith("-")
         if not known and not ctx.resilient_parsing:
+            from distconsole.grammar.mistakes import meant_verb
+
             near = meant_verb(name, VERBS)
             hint = f" Did you mean {near!r}?" if near else ""
             raise click.UsageError(f"There is no verb {name!r}.{hint}", ctx)
@@ -309,11 +333,7 @@ def _open(context: click.Context, /, **given: Any) -> ask.Request | None:
     verb = context.invoked_subcommand
     if verb is None:
         return ask.OpenConsole(**opening(context, given), where=where(context, given))
-    opens = [
-        name
-        for name, command in root.commands.items()
-        if set(OPENING_OPTIONS) <= {option.name for option in command.params}
-    ]
+    opens = [each.name for each in VERB_COMMANDS if issubclass(each.kind, ask.Opening)]
     for option, name in (("--theme", "theme"), ("--no-startup", "startup")):
         if given[name] is not None and verb not in opens:
             raise click.UsageError(
@@ -325,7 +345,7 @@ def _open(context: click.Context, /, **given: Any) -> ask.Request | None:
 
 root = _Root(
     PROGRAM,
-    {str(command.name): command for command in VERB_COMMANDS},
+    Commands(),  # type: ignore[arg-type]  # only add_command would change it
     invoke_without_command=True,
     no_args_is_help=False,
     callback=_open,
@@ -339,9 +359,7 @@ root = _Root(
     context_settings={"token_normalize_func": dash_words, "max_content_width": HELP_CELLS},
 )
 
-VERBS: dict[str, str] = {
-    str(command.name): command.get_short_help_str(80) for command in VERB_COMMANDS
-}
+VERBS: dict[str, str] = {verb.name: verb.short_help for verb in VERB_COMMANDS}
 """Every verb with a one-line description, in the order of the help."""
 
 
@@ -365,6 +383,8 @@ def parse_args(
     except HelpRequested as asked:
         return ask.ShowHelp(str(asked))
     except click.UsageError as error:
+        from distconsole.grammar.mistakes import usage_error
+
         raise usage_error(error) from None
     except click.ClickException as error:
         raise UsageError(error.format_message()) from None

@@ -163,7 +163,10 @@ def show_way_to_details(output: Output, report: CheckReport) -> None:
 def show_finding(output: Output, finding: Finding, *, details: bool = True) -> None:
     """Print a finding: what, where, what came of its cure, and what to do; without ``details`` what to type first."""
     paint = output.paint_out
-    tell(output, _headline(paint, finding), HANGING)
+    hosts = f" {paint(_hosts(finding.hosts), 'bold')}:" if finding.hosts else ""
+    said = finding.summary.removeprefix(f"{', '.join(finding.hosts)}: ")
+    mark, check = paint.severity(finding.severity), paint(f"[{finding.check}]", "dim")
+    tell(output, f"{mark}{hosts} {said} {check}", HANGING)
     serious = finding.severity in (Severity.WARN, Severity.FAIL)
     if details:
         facts = [("seen", finding.seen), ("expected", finding.expected)] if serious else []
@@ -197,13 +200,6 @@ def cure_lines(cure: Cure) -> list[str]:
     from distconsole.checks.fixes.cures import lines_to_type  # noqa: PLC0415 - other verbs need no checks
 
     return lines_to_type(cure)
-
-
-def _headline(paint: Paint, finding: Finding) -> str:
-    hosts = f" {paint(_hosts(finding.hosts), 'bold')}:" if finding.hosts else ""
-    mark = paint.severity(finding.severity)
-    said = finding.summary.removeprefix(f"{', '.join(finding.hosts)}: ")
-    return f"{mark}{hosts} {said} {paint(f'[{finding.check}]', 'dim')}"
 
 
 def _hosts(names: tuple[str, ...]) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
@@ -18,7 +20,8 @@ from textual.containers import Horizontal, Vertical
 from textual.geometry import Size
 
 from distconsole.config.load import load_config
-from distconsole.config.paths import PROJECT_FILE
+from distconsole.config.paths import PROJECT_FILE, expand_home, state_dir
+from distconsole.errors import ConsoleError
 from distconsole.grammar.words import line_words
 from distconsole.model import requests as ask
 from distconsole.model.verbs import verb_of
@@ -289,9 +292,20 @@ class ConsoleScreen(KeyScreen):
             self.dispatcher.run_command(line, quiet=quiet)
 
     def save_screenshot(self, path: str | None) -> str:
-        from distconsole.tui.terminal.screenshot import save_screenshot
-
-        return save_screenshot(self.app, self.view, path)
+        """Write a picture of the screen, by default into this folder, else into that of the console's state."""
+        name = time.strftime(f"distconsole-{self.view}-%Y%m%d-%H%M%S.svg")
+        folder = Path.cwd() if os.access(".", os.W_OK) else state_dir()
+        file = folder / name if path is None else expand_home(path)
+        try:
+            if path is None:
+                folder.mkdir(parents=True, exist_ok=True)
+            picture = self.app.picture(f"distconsole {self.view}")
+            file.write_text(picture, encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise ConsoleError(
+                f"the picture cannot be written: {error.strerror}: {file}", "screenshot FILE"
+            ) from None
+        return f"saved {file.name} in {file.parent.resolve()}"
 
     def find(self, words: str, step: int = 1, *, typing: bool = False) -> None:
         panel = self.views.panel

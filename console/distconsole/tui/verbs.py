@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from distconsole.config.spelling import nearest
 from distconsole.errors import ConsoleError, UsageError
 from distconsole.expression import ExpressionError
-from distconsole.grammar.mistakes import OTHER_WORDS
 from distconsole.grammar.secrets import mask_secrets
 from distconsole.grammar.verbs import VERBS, parse_args
 from distconsole.model import requests as ask
@@ -116,6 +115,8 @@ class CommandDispatcher:
 
     def _with_all_verbs(self, line: str, error: ConsoleError) -> ConsoleError:
         """Return ``error``; with the screen's verb in it if that is most like the wrong one."""
+        from distconsole.grammar.mistakes import OTHER_WORDS  # noqa: PLC0415 - reads other launchers' commands
+
         word = line.split()[0] if "no verb" in error.message else ""
         near = nearest(word, (*PROMPT_VERBS, *self._console.shortcuts.aliases))
         if near is None or near in VERBS or word in OTHER_WORDS:
@@ -422,7 +423,8 @@ class CommandDispatcher:
         session = self._console.session
         requests = (task.request for task in session.tasks if not task.done)
         stopping = {request.run for request in requests if isinstance(request, ask.Stop)}
-        stopping |= {task.run.run for task in session.going if _stops(task)}
+        asked = ((task.run.run, task.control.asked) for task in session.going)
+        stopping |= {run for run, end in asked if end is not None and end.wish is Wish.STOP}
         return f"{line} --grace 0" if line in {f"stop {run}" for run in stopping} else line
 
     def _run_for(self, line: str) -> str:
@@ -438,7 +440,3 @@ def finding_of(timeline: RunTimeline, rank: str) -> RunFinding | None:
     told = [finding for finding in timeline.findings if finding.hint]
     of_rank = [finding for finding in told if str(finding.rank) == rank]
     return next(reversed(of_rank or told), None)
-
-
-def _stops(task: RequestTask) -> bool:
-    return task.control.asked is not None and task.control.asked.wish is Wish.STOP

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from textual.app import ComposeResult
 from textual.geometry import Region
 from textual.widget import Widget
-from textual.widgets import ContentSwitcher, RichLog
+from textual.widgets import ContentSwitcher
 
 from distconsole.errors import ConsoleError
 from distconsole.tui.prompt.keys import VIEWS
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from distconsole.tui.jobs import JobsView
     from distconsole.tui.launch_form.form import LaunchForm
     from distconsole.tui.tasks import RequestTask
-    from distconsole.tui.transcript import TranscriptView
     from distconsole.tui.views.check import CheckView
     from distconsole.tui.views.compare import CompareView
     from distconsole.tui.views.help import HelpView
     from distconsole.tui.views.logs import LogsView
     from distconsole.tui.views.run import RunView
     from distconsole.tui.views.runs import RunsView
+    from distconsole.tui.views.transcript import TranscriptView
 
 AGE_SECONDS = 1.0
 """Seconds after which ages and silences are drawn again without news."""
@@ -46,7 +46,7 @@ MADE_LATE = {
     "logs": ("distconsole.tui.views.logs", "LogsView"),
     "runs": ("distconsole.tui.views.runs", "RunsView"),
     "compare": ("distconsole.tui.views.compare", "CompareView"),
-    "transcript": ("distconsole.tui.transcript", "TranscriptView"),
+    "transcript": ("distconsole.tui.views.transcript", "TranscriptView"),
     "jobs": ("distconsole.tui.jobs", "JobsView"),
     "help": ("distconsole.tui.views.help", "HelpView"),
 }
@@ -310,6 +310,8 @@ class Finder:
 def _lines(panel: Widget) -> list[str]:
     if isinstance(panel, LineTable):
         return [panel.words_of(row) for row in panel.rows]
+    from textual.widgets import RichLog  # with attrs and rich.pretty, 1.2 MB
+
     if isinstance(panel, RichLog):
         return [line.text for line in panel.lines]
     return [

@@ -15,7 +15,7 @@ from distconsole.config.load import load_config, read_config, trust_as_it_is
 from distconsole.config.schema import VERB_KEYS, Config
 from distconsole.errors import ConfigError
 from distconsole.grammar.options import HOST_OPTIONS, LAUNCH_OPTIONS, OPENING_OPTIONS
-from distconsole.grammar.verbs import VERB_COMMANDS
+from distconsole.grammar.verbs import root
 from distconsole.model.expectation import CollectiveExpectation, Expectation
 
 WHOLE = """
@@ -163,7 +163,7 @@ def test_every_flag_of_every_verb_has_its_key() -> None:
     """``why``'s flags are the hosts', ``explain`` is a question, ``at`` a moment, ``write_profile`` and
     ``revoke``, ``show`` are acts, not settings; how the console opens stands at the top of the file."""
     elsewhere = (*HOST_OPTIONS, *OPENING_OPTIONS)
-    for command in VERB_COMMANDS:
+    for command in root.commands.values():
         flags = {
             option.name
             for option in command.params

@@ -14,14 +14,7 @@ import pytest
 from distconsole.errors import UsageError
 from distconsole.grammar.completion import complete_line
 from distconsole.grammar.values import Vocabulary
-from distconsole.grammar.verbs import (
-    HELP_CELLS,
-    VERB_COMMANDS,
-    VERBS,
-    parse_args,
-    parse_line,
-    root,
-)
+from distconsole.grammar.verbs import HELP_CELLS, VERBS, parse_args, parse_line, root
 from distconsole.model import requests as ask
 from distconsole.model.options import HEADINGS, Heading, options_of
 from distconsole.model.verbs import VERBS as TABLE
@@ -373,7 +366,7 @@ NOT_DONE = (
 
 
 def test_an_option_says_what_holds_without_it() -> None:
-    for command in (*VERB_COMMANDS, root):
+    for command in (*root.commands.values(), root):
         context = click.Context(command)
         for option in command.params:
             if not isinstance(option, click.Option) or (

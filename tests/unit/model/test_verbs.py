@@ -40,7 +40,7 @@ def test_an_operation_takes_its_request_and_what_its_row_says(kind: type) -> Non
 
 def test_the_verbs_that_are_typed_are_those_of_the_table() -> None:
     assert {verb.name.split()[0] for verb in VERBS.values() if verb.name} == {
-        command.name for command in VERB_COMMANDS
+        verb.name for verb in VERB_COMMANDS
     }
 
 

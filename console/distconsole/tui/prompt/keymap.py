@@ -109,7 +109,11 @@ def make_keymap(settings: Iterable[KeySetting], aliases: Mapping[str, Alias]) ->
     told: list[str] = []
     gone: set[Key] = set()
     for (view, name), setting in wanted.items():
-        key = _key(name, view, setting)
+        asks = setting.line.endswith(" ")
+        line = setting.line if asks else setting.line.strip()
+        key = Key(name, line, setting.label or line.strip(), asks, (view,) if view else ())
+        if key.inside and not view:
+            key = replace(key, views=VIEWS)
         replaced = [each for each in KEYS if each.key == name and _meet(each, key)]
         gone |= {each for each in replaced if not view or each.views == (view,)}
         if setting.line:
@@ -160,14 +164,6 @@ def _textual_name(written: str) -> str | None:
     elif base not in CHARACTERS:
         return None
     return "+".join((*held, base))
-
-
-def _key(name: str, view: str, setting: KeySetting) -> Key:
-    letter = "ctrl+" not in name and "alt+" not in name and not re.fullmatch(r"f\d+|insert", name)
-    views = (view,) if view else VIEWS if letter else ()
-    line = setting.line if setting.line.endswith(" ") else setting.line.strip()
-    asks = setting.line.endswith(" ")
-    return Key(name, line, setting.label or line.strip(), asks, views, inside=letter)
 
 
 def _meet(default: Key, key: Key) -> bool:

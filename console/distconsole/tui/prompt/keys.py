@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -36,7 +37,6 @@ class Key:
         asks: True if the line is put into the prompt for Enter to confirm, because it is dangerous
             or unfinished.
         views: The views whose line of keys shows it; empty for all, ("",) for none.
-        inside: True if it is an ordinary letter, which works only while the view has the focus.
         only: True if it works only while one of ``views`` is on the screen.
     """
 
@@ -45,8 +45,12 @@ class Key:
     label: str
     asks: bool = False
     views: tuple[str, ...] = ()
-    inside: bool = False
     only: bool = False
+
+    @property
+    def inside(self) -> bool:
+        """True for an ordinary letter, which works only while the view has the focus."""
+        return not re.fullmatch(r"(ctrl|alt)\+.+|f\d+|insert", self.key)
 
     @property
     def shown(self) -> str:
@@ -119,79 +123,77 @@ KEYS: tuple[Key, ...] = (
     Key("ctrl+s", "launch start", "start", views=("launch",), only=True),
     Key("ctrl+o", "launch last", "last launches", views=("launch", "runs")),
     Key("ctrl+y", "launch copy", "copy command", views=("launch",), only=True),
-    Key("s", "sort", "sort", views=("run",), inside=True),
-    Key("m", "mark {run}", "mark", views=("runs",), inside=True),
-    Key("c", "compare {runs}", "compare", views=("runs",), inside=True),
-    Key("a", "axis next", "step/time/samples", views=("compare",), inside=True),
-    Key("c", "plots next", "other plots", views=("compare",), inside=True),
-    Key("s", "sort ", "sort", True, ("cluster", "runs", "check"), inside=True),
-    Key("f", "filter ", "filter", True, ("cluster", "run", "runs"), inside=True),
-    Key("g", "group ", "group", True, ("cluster", "runs"), inside=True),
-    Key("o", "mine", "mine", views=("runs",), inside=True),
-    Key("r", "report {run} -o {run}.html", "report", True, ("runs",), inside=True),
-    Key("R", "rerun {run}", "the same again", True, ("runs",), inside=True),
-    Key("p", "plots", "plots/error", views=("run",), inside=True),
-    Key("c", "plots next", "other plots", views=("run",), inside=True),
-    Key("h", "heat", "heat map", views=("run",), inside=True),
-    Key("v", "heat next", "by what", views=("run",), inside=True),
-    Key("t", "heat span", "since when", views=("run",), inside=True),
-    Key("l", "lines filter {rank}", "its log", views=("run",), inside=True),
-    Key("W", "why {run}", "why", views=("run", "logs"), inside=True),
-    Key("T", "trace {run} -o {run}-trace.json.gz", "trace", True, ("run",), inside=True),
-    Key(
-        "e", "export {run} --format csv -o {run}.csv", "export", True, ("run", "runs"), inside=True
-    ),
-    Key("slash", "find ", "find", True, VIEWS, inside=True),
-    Key("n", ON[0], "next found", views=SEARCHED, inside=True),
-    Key("N", ON[1], "found before", views=SEARCHED, inside=True),
-    Key("f", "filter ", "filter", True, ("logs",), inside=True),
-    Key("x", "lines first-error", "first error", views=("logs",), inside=True),
-    Key("e", "lines error", "error", views=("logs",), inside=True),
-    Key("E", "lines error-before", "error before", views=("logs",), inside=True),
-    Key("o", "lines fold", "fold", views=("logs",), inside=True),
-    Key("d", "lines digits", "digits", views=("logs",), inside=True),
-    Key("w", "lines wrap", "wrap", views=("logs",), inside=True),
-    Key("t", "lines times", "times", views=("logs",), inside=True),
-    Key("a", "lines at ", "at a time", True, ("logs",), inside=True),
-    Key("y", "lines copy", "copy", views=("logs",), inside=True),
-    Key("c", "check --hosts {host}", "check this host", views=("cluster",), inside=True),
-    Key("enter", "open", "open", views=("cluster", "check"), inside=True),
-    Key("r", "repeat {check}", "this again", views=("check",), inside=True),
-    Key("m", "pairs", "pairs", views=("check",), inside=True),
-    Key("i", "interfaces", "interfaces", views=("check",), inside=True),
-    Key("f", "filter ", "filter", True, ("check",), inside=True),
-    Key("x", "cancel", "cancel", views=("check",), inside=True),
-    Key("y", "copy", "copy command", views=("run", "check"), inside=True),
+    Key("s", "sort", "sort", views=("run",)),
+    Key("m", "mark {run}", "mark", views=("runs",)),
+    Key("c", "compare {runs}", "compare", views=("runs",)),
+    Key("a", "axis next", "step/time/samples", views=("compare",)),
+    Key("c", "plots next", "other plots", views=("compare",)),
+    Key("s", "sort ", "sort", True, ("cluster", "runs", "check")),
+    Key("f", "filter ", "filter", True, ("cluster", "run", "runs")),
+    Key("g", "group ", "group", True, ("cluster", "runs")),
+    Key("o", "mine", "mine", views=("runs",)),
+    Key("r", "report {run} -o {run}.html", "report", True, ("runs",)),
+    Key("R", "rerun {run}", "the same again", True, ("runs",)),
+    Key("p", "plots", "plots/error", views=("run",)),
+    Key("c", "plots next", "other plots", views=("run",)),
+    Key("h", "heat", "heat map", views=("run",)),
+    Key("v", "heat next", "by what", views=("run",)),
+    Key("t", "heat span", "since when", views=("run",)),
+    Key("l", "lines filter {rank}", "its log", views=("run",)),
+    Key("W", "why {run}", "why", views=("run", "logs")),
+    Key("T", "trace {run} -o {run}-trace.json.gz", "trace", True, ("run",)),
+    Key("e", "export {run} --format csv -o {run}.csv", "export", True, ("run", "runs")),
+    Key("slash", "find ", "find", True, VIEWS),
+    Key("n", ON[0], "next found", views=SEARCHED),
+    Key("N", ON[1], "found before", views=SEARCHED),
+    Key("f", "filter ", "filter", True, ("logs",)),
+    Key("x", "lines first-error", "first error", views=("logs",)),
+    Key("e", "lines error", "error", views=("logs",)),
+    Key("E", "lines error-before", "error before", views=("logs",)),
+    Key("o", "lines fold", "fold", views=("logs",)),
+    Key("d", "lines digits", "digits", views=("logs",)),
+    Key("w", "lines wrap", "wrap", views=("logs",)),
+    Key("t", "lines times", "times", views=("logs",)),
+    Key("a", "lines at ", "at a time", True, ("logs",)),
+    Key("y", "lines copy", "copy", views=("logs",)),
+    Key("c", "check --hosts {host}", "check this host", views=("cluster",)),
+    Key("enter", "open", "open", views=("cluster", "check")),
+    Key("r", "repeat {check}", "this again", views=("check",)),
+    Key("m", "pairs", "pairs", views=("check",)),
+    Key("i", "interfaces", "interfaces", views=("check",)),
+    Key("f", "filter ", "filter", True, ("check",)),
+    Key("x", "cancel", "cancel", views=("check",)),
+    Key("y", "copy", "copy command", views=("run", "check")),
     Key("f10", "theme", "theme", views=("help",)),
-    Key("x", "cancel {job}", "cancel", views=("jobs",), inside=True),
+    Key("x", "cancel {job}", "cancel", views=("jobs",)),
     Key("ctrl+q", "quit", "quit"),
-    Key("colon", "", "prompt", views=VIEWS, inside=True),
-    Key("question_mark", "help", "help", views=VIEWS, inside=True),
-    Key("q", "back", "back", views=VIEWS, inside=True),
-    Key("Q", "back all", "leave", views=VIEWS, inside=True),
-    Key("S", "screenshot", "screenshot", views=VIEWS, inside=True),
+    Key("colon", "", "prompt", views=VIEWS),
+    Key("question_mark", "help", "help", views=VIEWS),
+    Key("q", "back", "back", views=VIEWS),
+    Key("Q", "back all", "leave", views=VIEWS),
+    Key("S", "screenshot", "screenshot", views=VIEWS),
 )
 
 REPLAYED = ("run", "logs", "cluster")
 """Views that show a moment of a past run."""
 
 REPLAY_KEYS: tuple[Key, ...] = (
-    Key("space", "play toggle", "play/pause", views=REPLAYED, inside=True),
-    Key("comma", "at -1s", "a second back", views=REPLAYED, inside=True),
-    Key("full_stop", "at +1s", "on", views=REPLAYED, inside=True),
-    Key("left_square_bracket", "at previous", "mark before", views=REPLAYED, inside=True),
-    Key("right_square_bracket", "at next", "next", views=REPLAYED, inside=True),
-    Key("0", "at start", "start", views=REPLAYED, inside=True),
-    Key("dollar_sign", "at end", "end", views=REPLAYED, inside=True),
-    Key("at", "at ", "a time", True, views=REPLAYED, inside=True),
+    Key("space", "play toggle", "play/pause", views=REPLAYED),
+    Key("comma", "at -1s", "a second back", views=REPLAYED),
+    Key("full_stop", "at +1s", "on", views=REPLAYED),
+    Key("left_square_bracket", "at previous", "mark before", views=REPLAYED),
+    Key("right_square_bracket", "at next", "next", views=REPLAYED),
+    Key("0", "at start", "start", views=REPLAYED),
+    Key("dollar_sign", "at end", "end", views=REPLAYED),
+    Key("at", "at ", "a time", True, views=REPLAYED),
 )
 """Keys that work while a past run is shown; the time bar shows them."""
 
 FIRST_KEYS: tuple[Key, ...] = (
-    Key("enter", "open", "use", views=("cluster",), inside=True),
-    Key("i", "init", "set up", views=("cluster",), inside=True),
-    Key("d", "demo", "demo", views=("cluster",), inside=True),
-    Key("t", "hosts localhost", "this machine", views=("cluster",), inside=True),
+    Key("enter", "open", "use", views=("cluster",)),
+    Key("i", "init", "set up", views=("cluster",)),
+    Key("d", "demo", "demo", views=("cluster",)),
+    Key("t", "hosts localhost", "this machine", views=("cluster",)),
 )
 """Keys that work while no hosts are chosen."""
 

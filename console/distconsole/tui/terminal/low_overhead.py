@@ -52,6 +52,8 @@ BRIDGED_CELLS = 4
 """Rewriting up to this many cells takes no more bytes than moving over them."""
 SGR_WORD = re.compile(r"[34]8;2;\d+;\d+;\d+|[34]8;5;\d+|\d+")
 """A colour, or an attribute, of an SGR sequence."""
+FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
+"""Fonts of an SVG from a server, which would learn of each opening of the file."""
 WIDE_FROM = "\U0001f000"
 """From here on terminals disagree on the width of characters."""
 
@@ -125,6 +127,10 @@ class LowOverheadApp(App[Result]):
         """Write all cells again, in case another program has written to the terminal."""
         self._terminal_diff.forget()
         self.screen.refresh()
+
+    def picture(self, title: str) -> str:
+        """Return the screen as an SVG without external resources."""
+        return FONTS.sub("", self.export_screenshot(title=title))
 
     def on_resize(self) -> None:
         """Forget the terminal's content: a new size may keep, move or lose it."""

@@ -3,36 +3,16 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 
-from distconsole.grammar.verbs import VERB_COMMANDS, VERBS
+from distconsole.grammar.verbs import VERBS, root
 from distconsole.model.findings import Finding
 from distconsole.model.run_events import RunFinding
 from distconsole.text.check import cure_lines
 from distconsole.tui.prompt.keymap import Keymap
 
-_FLAGS = sorted(
-    {
-        flag
-        for command in VERB_COMMANDS
-        for param in command.params
-        if getattr(param, "is_flag", False)
-        for flag in param.opts
-        if flag.startswith("--")
-    }
-)
 _VALUE = r"""(?:'[^']*'|"[^"]*"|[^\s;()'"`…]*[^\s;,.:()'"`…])"""
 _NAME = rf"(?:last\b|(?=[^\s;,()]*\d|[A-Z]{{3}}|'|[^\s;,()]*[/.]\w){_VALUE})"
-COMMAND = re.compile(
-    rf"\bdistconsole (?P<verb>{'|'.join(VERBS)})(?![\w-])"
-    rf"(?P<rest>(?: (?:{'|'.join(_FLAGS)})(?![\w-])| --[a-z-]+[ =]{_VALUE}| -[a-zA-Z] {_VALUE}| {_NAME})*"
-    r"(?: -- (?:'[^']*'|\"[^\"]*\"|[^;…`\"'])+(?<!\s))?"
-    rf"(?P<open> ?…(?: {_NAME})*)?)"
-)
-"""A command in a hint: a verb, options, names of runs, hosts and files (with a digit, a dot or in capitals).
-
-Prose may follow. It is ``open`` if a person has to write the rest.
-"""
 _OTHER = re.compile(r"(?:sudo [\w-]+|export)(?: (?=\S*[^a-z\s])\S+)*")
 """A hint that is just a command of another program."""
 _ELSEWHERE = re.compile(r"\b(?:in a script|in a job of [^:;]+|and in it|salloc, then)\b[^;]*$")
@@ -46,6 +26,23 @@ KEYED = {
 }
 """By verb, the line of the key that does the same for the shown run."""
 OF_RANK = re.compile(r" --rank (\S+)")
+
+
+@cache
+def command_pattern() -> re.Pattern[str]:
+    """Return what matches a command in a hint: a verb, options, names of runs, hosts and files (with a digit, a dot or in capitals).
+
+    Prose may follow. It is ``open`` if a person has to write the rest.
+    """
+    params = (param for command in root.commands.values() for param in command.params)
+    flags = {flag for param in params if getattr(param, "is_flag", False) for flag in param.opts}
+    return re.compile(
+        rf"\bdistconsole (?P<verb>{'|'.join(VERBS)})(?![\w-])"
+        rf"(?P<rest>(?: (?:{'|'.join(sorted(each for each in flags if each[:2] == '--'))})(?![\w-])"
+        rf"| --[a-z-]+[ =]{_VALUE}| -[a-zA-Z] {_VALUE}| {_NAME})*"
+        r"(?: -- (?:'[^']*'|\"[^\"]*\"|[^;…`\"'])+(?<!\s))?"
+        rf"(?P<open> ?…(?: {_NAME})*)?)"
+    )
 
 
 def console_hint(hint: str, keymap: Keymap | None = None) -> str:
@@ -69,7 +66,7 @@ def console_hint(hint: str, keymap: Keymap | None = None) -> str:
         quote = "" if before.endswith(("'", '"', "`")) else "`" if "'" in rest else "'"
         return key or f"{quote}{verb}{rest}{quote}"
 
-    return COMMAND.sub(put, hint)
+    return command_pattern().sub(put, hint)
 
 
 def command_of(finding: Finding | RunFinding) -> str:
@@ -82,7 +79,7 @@ def command_of(finding: Finding | RunFinding) -> str:
 @lru_cache(maxsize=64)
 def _command_in(hint: str) -> str:
     # A bare `distconsole run` is a name in prose.
-    found = (each for each in COMMAND.finditer(hint) if each[0] != "distconsole run")
+    found = (each for each in command_pattern().finditer(hint) if each[0] != "distconsole run")
     other = _OTHER.fullmatch(hint)
     ours = (each[0] for each in found if not each["open"])
     return next(ours, "" if other is None else other[0])

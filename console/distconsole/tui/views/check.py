@@ -146,7 +146,12 @@ class CheckView(OrderedView[CheckRow]):
                     yield Words(id="evidence-text")
                 with Panel("Checks", keys="Enter its checks", legend=GRID_LEGEND, id="grid-panel"):
                     none = "nothing looked at yet"
-                    yield LineTable(GRID_COLUMNS, same=_key_of, empty=none, id="grid")
+                    yield LineTable(
+                        GRID_COLUMNS,
+                        same=lambda row: (row.check, row.checks),
+                        empty=none,
+                        id="grid",
+                    )
             with Vertical(id="check-right"):
                 with Panel("Network between hosts", keys="n next in trouble", id="pairs-panel"):
                     yield Line(id="pairs-line")
@@ -386,7 +391,3 @@ class CheckView(OrderedView[CheckRow]):
         title = "About this check" if finding is None else title_of(finding)
         self.query_one("#evidence-panel", Panel).entitle(title)
         self.query_one("#evidence-text", Words).show(text)
-
-
-def _key_of(row: GridRow) -> tuple[str, int]:
-    return row.check, row.checks

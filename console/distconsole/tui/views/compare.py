@@ -126,7 +126,12 @@ class CompareView(Vertical):
 
     def _draw_words(self, found: Comparison, words: list[str]) -> None:
         """Show the runs and the remarks on them in panels, of one height if side by side."""
-        runs, differs = _runs(found), _words(words, found.notes)
+        runs = Text("\n", no_wrap=True, overflow="ellipsis").join(
+            Text(run_words(run), style=colour_of(run.letter), end="") for run in found.runs
+        )
+        remarks = [Text(f"• {line}", end="") for line in words]
+        remarks += [Text(f"note: {note}", style="faint", end="") for note in found.notes]
+        differs = Text("\n").join(remarks)
         lines = [len(found.runs), 0]
         beside = self.query_one("#compare-runs-panel", Panel).framed
         room = self.size.width // (2 if beside else 1) - 4
@@ -184,18 +189,6 @@ def _plot(shown: ComparedCurves) -> PlotData:
 
 def colour_of(letter: str) -> str:
     return COLOURS[LETTERS.index(letter)]
-
-
-def _runs(found: Comparison) -> Text:
-    return Text("\n", no_wrap=True, overflow="ellipsis").join(
-        Text(run_words(run), style=colour_of(run.letter), end="") for run in found.runs
-    )
-
-
-def _words(words: list[str], notes: Sequence[str]) -> Text:
-    lines = [Text(f"• {line}", end="") for line in words]
-    lines += [Text(f"note: {note}", style="faint", end="") for note in notes]
-    return Text("\n").join(lines)
 
 
 def _tone(found: Comparison) -> tuple[str, str]:

@@ -122,7 +122,11 @@ def news_of(
     for finding in sorted(newest, key=lambda finding: -finding.severity.order)[:3]:
         # A finding may be over: while the run goes on, its age is shown.
         age = age_text(finding.t, now) if end is None else ""
-        _add_finding(text, finding, age, told=_is_said(finding, said))
+        if not _is_said(finding, said):
+            mark, style = SEVERITY_MARKS[finding.severity]
+            text.append(f"{mark} ", style=style)
+            text.append(finding.summary)
+            text.append(f",{age}\n" if age else "\n", style="note")
         if finding.hint:
             do = wrap(
                 hint(finding.hint), max(LEAST_HINT, cells - len(HINT)), break_on_hyphens=False
@@ -151,14 +155,6 @@ def _is_said(finding: RunFinding, said: str) -> bool:
     about = SAID_AS.get(finding.check)
     same = about is not None and about in said and any(each in said for each in whose)
     return same or finding.summary in said
-
-
-def _add_finding(text: Text, finding: RunFinding, age: str, *, told: bool) -> None:
-    if not told:
-        mark, style = SEVERITY_MARKS[finding.severity]
-        text.append(f"{mark} ", style=style)
-        text.append(finding.summary)
-        text.append(f",{age}\n" if age else "\n", style="note")
 
 
 def _results(timeline: RunTimeline) -> str:

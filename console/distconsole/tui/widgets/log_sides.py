@@ -94,7 +94,7 @@ class LogSides(Vertical):
         else:
             self._listed = key
             spoke = list(zip(book.speakers, counts.by_speaker, erring, strict=False))
-            spoke.sort(key=lambda each: (not each[2], *_order(each[0])))
+            spoke.sort(key=lambda of: (not of[2], of[0].rank is None, of[0].rank or 0, of[0].host))
             ranks_said = sum(who.rank is not None for who, _, _ in spoke)
             title = f"Ranks {ranks_said:,} of {world:,}"
             order = "those with errors first" if any(erring) else ""
@@ -140,7 +140,3 @@ def lines_text(count: int) -> str:
     if count <= MOST_EXACT:
         return f"{count:,}" if count else ""
     return f"{count / 1e6:.2f}M" if count < 1e8 else f"{count / 1e6:.0f}M"
-
-
-def _order(speaker: Speaker) -> tuple[bool, int, str]:
-    return speaker.rank is None, speaker.rank or 0, speaker.host

@@ -19,7 +19,7 @@ from distconsole.grammar.verbs import VERBS, parse_args
 from distconsole.model.findings import Cure, Finding, Severity
 from distconsole.operations.init.init import IN_A_SCRIPT
 from distconsole.tui.prompt.keymap import Keymap, make_keymap
-from distconsole.tui.view_models.hints import COMMAND, command_of, console_hint
+from distconsole.tui.view_models.hints import command_of, command_pattern, console_hint
 
 RUN = "ddp-1128-7af509"
 HINTS = {
@@ -147,7 +147,7 @@ def test_commands_in_the_code_are_found_whole_and_mean_something() -> None:
     texts = list(texts_in_code())
     assert len(texts) > 100
     for text in texts:
-        found = list(COMMAND.finditer(text))
+        found = list(command_pattern().finditer(text))
         assert len(found) == len(COMMANDS.findall(text)), text
         assert [
             wrong for each in found if (wrong := mistake_in(each[0], text[each.end() :]))

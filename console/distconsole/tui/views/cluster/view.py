@@ -414,7 +414,8 @@ def verdict_of(rows: Sequence[HostRow], gpus: Sequence[GpuRow]) -> tuple[str, st
     broken = sum(bool(row.memory_errors) for row in there)
     slowed = sum(bool(row.sample.throttle) for row in there)
     lost = [row for row in rows if row.lost is not None]
-    troubles = [_lost_text(lost)] if lost else []
+    age = _longest(lost) if lost else ""
+    troubles = [f"{_names(lost)} lost{age and f' for {age}'}: {lost[0].lost}"] if lost else []
     troubles += [f"{count_text(others, 'GPU')} used by others"] if others else []
     troubles += [f"{broken} with ECC errors"] if broken else []
     if silent := [row for row in rows if row.stale and row.lost is None]:
@@ -426,12 +427,6 @@ def verdict_of(rows: Sequence[HostRow], gpus: Sequence[GpuRow]) -> tuple[str, st
     if words:
         return "warn", "▲", words, counts
     return ("good", "●", counts, "") if connected == len(rows) else ("note", "…", counts, "")
-
-
-def _lost_text(lost: Sequence[HostRow]) -> str:
-    age = _longest(lost)
-    state = f"lost for {age}" if age else "lost"
-    return f"{_names(lost)} {state}: {lost[0].lost}"
 
 
 def _names(rows: Sequence[HostRow]) -> str:
