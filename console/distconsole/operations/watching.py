@@ -23,7 +23,7 @@ from distconsole.runs.store.run_file import RunRecord
 from distconsole.runs.store.store import RunStore
 from distconsole.runs.summary import keep_whole, stored_timeline
 from distconsole.runs.timeline import RunTimeline
-from distconsole.session import Session, on_every
+from distconsole.session import Session, request_every
 
 STORE_BYTES = 4 << 30
 STOP_SECONDS = 15.0
@@ -95,7 +95,7 @@ def stop_ranks(
     arguments: dict[str, Any] = {"run": run, "reason": reason}
     if grace_seconds is not None:
         arguments["grace"] = grace_seconds
-    return on_every(session, hosts, lambda link: link.request("stop", STOP_SECONDS, **arguments))
+    return request_every(session, hosts, "stop", STOP_SECONDS, **arguments)
 
 
 def watch_run(

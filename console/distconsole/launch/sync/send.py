@@ -9,17 +9,21 @@ from __future__ import annotations
 import base64
 import posixpath
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from distconsole.config.paths import expand_home
+from distconsole.config.paths import code_dir, expand_home
 from distconsole.errors import AgentError, PlanError
-from distconsole.launch.plan import RUN_DIR
-from distconsole.launch.sync.code import Code, collect, project_root
+from distconsole.launch.plan import RUN_DIR, Plan
+from distconsole.launch.script import module_files, traits_of
+from distconsole.launch.sync.code import COMMIT_VARIABLE, Code, collect, project_root
 from distconsole.launch.sync.kept_code import KeptCode
-from distconsole.model.names import HostName, count_text
+from distconsole.model.events import Narration
+from distconsole.model.job import ScriptTraits
+from distconsole.model.names import HostName, RunId, count_text
 from distconsole.model.requests import Run
 from distconsole.rpc.frames import Synced
 from distconsole.rpc.link import NodeLink
@@ -52,6 +56,26 @@ class Project:
     def description(self) -> str:
         files = count_text(len(self.code.files), "file")
         return f"{files} ({size_text(self.code.size)}) of {self.code.root}"
+
+    def find_traits(self, request: Run) -> ScriptTraits:
+        """Return the traits of the script as it is in this code; none if it is not there."""
+        path = script_path(request, Path.cwd())
+        paths = module_files(request) if path is None else [path]
+        for file in self.code.files:
+            if Path(self.code.root, file.path) in [each.absolute() for each in paths]:
+                source = self.kept.read(file.sha256).decode("utf-8", "replace")
+                return traits_of(source, Path(self.code.root, file.path), request)
+        return ScriptTraits()
+
+
+def collect_project(request: Run, again: RunId | None = None) -> Project:
+    """Return the code that ``--sync`` brings, as it is now or as the run ``again`` had it.
+
+    Raises PlanError if it cannot be read, or is too large; RunNotFoundError if that run's code is gone.
+    """
+    kept, here = KeptCode(code_dir()), Path.cwd()
+    code = gather(request, here, kept) if again is None else kept.of_run(again)
+    return Project(code, kept, *locate(request, here, Path(code.root)))
 
 
 def gather(request: Run, folder: Path, kept: KeptCode) -> Code:
@@ -146,6 +170,24 @@ def bring(
 
     sent = require_all(on_every(session, hosts, bring_to), "the code cannot be brought")
     return sum(contents for contents, _ in sent), sum(size for _, size in sent)
+
+
+def bring_code(
+    plan: Plan, project: Project, session: Session, is_stopped: Callable[[], bool]
+) -> Iterator[Narration]:
+    """Bring the code to the plan's hosts and report it, unless stopped; raises UnreachableError."""
+    began = time.monotonic()
+    contents, size = bring(project.code, project.kept, plan.run, session, plan.hosts, is_stopped)
+    if is_stopped():
+        return
+    project.kept.note(plan.run, project.code)
+    new = f"{contents:,} new ({size_text(size)})"
+    git = f"; it has no .git: the commit is in {COMMIT_VARIABLE}" if project.code.commit else ""
+    yield Narration(
+        text=f"code: {project.description} to {count_text(len(plan.nodes), 'host')} in "
+        f"{time.monotonic() - began:.2f} s, {new if contents else 'none of them new'}; "
+        f"each has its own copy in runs/{plan.run}/code of its node folder{git}"
+    )
 
 
 def script_path(request: Run, folder: Path) -> Path | None:

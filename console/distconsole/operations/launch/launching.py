@@ -19,11 +19,12 @@ from distconsole.config.paths import expand_home
 from distconsole.config.spelling import nearest_script
 from distconsole.errors import ConsoleError, PlanError, RunNotFoundError, UsageError
 from distconsole.launch import planner
-from distconsole.launch.code_sync import bring_code, seek_own_modules
 from distconsole.launch.execute import start
+from distconsole.launch.own_modules import seek_own_modules
 from distconsole.launch.place import PreparedLaunch
 from distconsole.launch.plan import Plan
 from distconsole.launch.show import dry_run_text, emit
+from distconsole.launch.sync.send import bring_code
 from distconsole.model.decoding import threadsafe
 from distconsole.model.events import (
     Event,

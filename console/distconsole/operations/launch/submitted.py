@@ -21,10 +21,10 @@ from distconsole.config.load import load_config
 from distconsole.config.ranges import RangeError
 from distconsole.errors import ConsoleError, UnavailableError, UsageError
 from distconsole.launch.choose import command_lines
-from distconsole.launch.code_sync import refuse_our_flags
 from distconsole.launch.place import PreparedLaunch
 from distconsole.launch.plan import SHOWN_RUN_DIR, NodeFacts, Plan, new_run_id
 from distconsole.launch.planner import plan_launch, read_launch
+from distconsole.launch.script import refuse_our_flags
 from distconsole.launch.show import dry_run_text
 from distconsole.launch.slurm import srun
 from distconsole.launch.slurm.submit import (
