@@ -333,6 +333,24 @@ def on_every(
     return [done[name] for name in hosts if name in done]
 
 
+def request_every(
+    session: Session,
+    hosts: Sequence[HostName],
+    op: str,
+    seconds: float,
+    own: Mapping[HostName, Mapping[str, Any]] | None = None,
+    /,
+    **arguments: Any,
+) -> list[Outcome[dict[str, Any]]]:
+    """Return each host's answer to the request ``op``, within ``seconds``; ``own`` has a host's own arguments."""
+
+    def ask(link: NodeLink) -> dict[str, Any]:
+        extra = own.get(link.host.name, {}) if own else {}
+        return link.request(op, seconds, **arguments, **extra)
+
+    return on_every(session, hosts, ask)
+
+
 def connect_all(session: Session, cluster: Cluster | None = None) -> None:
     """Connect to every host of ``cluster``, or of the session; raises UnreachableError."""
     hosts = [host.name for host in (cluster or session.cluster).hosts]

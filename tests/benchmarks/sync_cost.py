@@ -20,8 +20,7 @@ from benchmarks.alone import Figures, Row, run_alone, text
 from benchmarks.cluster import bed_and_folder
 from benchmarks.measure import alternate, spreads
 from distconsole.config.schema import Config
-from distconsole.launch.sync.kept_code import KeptCode
-from distconsole.launch.sync.send import bring, gather
+from distconsole.launch.sync.send import KeptCode, bring, gather
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName
 from distconsole.model.requests import Run

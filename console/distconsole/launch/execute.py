@@ -17,7 +17,7 @@ from distconsole.model.names import HostName
 from distconsole.model.outcome import Outcome, failed
 from distconsole.rpc.link import NodeLink
 from distconsole.rpc.wire import NO_SCRIPT
-from distconsole.session import Session, on_every, require_all
+from distconsole.session import Session, on_every, request_every, require_all
 
 PREPARE_SECONDS = START_SECONDS = 60.0
 SLURM_SECONDS = 90.0
@@ -36,23 +36,24 @@ def start(plan: Plan, session: Session, notice: Mapping[str, Any] | None = None)
     Raises UnreachableError, naming the nodes that failed, and why.
     """
     secret = secrets.token_hex(SECRET_BYTES)
-    hosts = plan.hosts
+    specs = plan.specs(secret, time.time())
+    specs[0]["notify"] = notice
+    own = {host: {"spec": spec} for host, spec in zip(plan.hosts, specs, strict=True)}
     try:
-        prepared = _prepare(plan, session, hosts, secret, notice)
-        first = prepared[0] if plan.slurm_job is None else _begin_step(plan, session, prepared)
-        outcomes = on_every(
-            session,
-            hosts,
-            lambda link: link.request(
-                "start",
-                START_SECONDS,
-                run=plan.run,
-                coordinator=first.get("coordinator"),
-                coordinator_secret=secret,
-                master_port=first.get("master_port"),
-            ),
+        outcomes = request_every(
+            session, plan.hosts, "prepare", PREPARE_SECONDS, own, run=plan.run
         )
-        require_all(outcomes, "the run cannot be started")
+        _refuse_without_script(plan, outcomes)
+        prepared = require_all(outcomes, "the run cannot be prepared")
+        first = prepared[0] if plan.slurm_job is None else _begin_step(plan, session, prepared)
+        started = request_every(
+            *(session, plan.hosts, "start", START_SECONDS),
+            run=plan.run,
+            coordinator=first.get("coordinator"),
+            coordinator_secret=secret,
+            master_port=first.get("master_port"),
+        )
+        require_all(started, "the run cannot be started")
     except ConsoleError:
         undo(plan, session)
         raise
@@ -69,34 +70,6 @@ def undo(plan: Plan, session: Session) -> None:
             time.sleep(FORGET_PAUSE_SECONDS)
 
     on_every(session, plan.hosts, forget, FORGET_SECONDS)
-
-
-def _prepare(
-    plan: Plan,
-    session: Session,
-    hosts: Sequence[HostName],
-    secret: str,
-    notice: Mapping[str, Any] | None,
-) -> list[dict[str, Any]]:
-    """Prepare the run on every node; return their answers, in order."""
-    created = time.time()
-    index_of = {host: index for index, host in enumerate(hosts)}
-
-    def spec_of(host: HostName) -> dict[str, Any]:
-        index = index_of[host]
-        spec = plan.spec(index, secret, created)
-        return {**spec, "notify": notice} if index == 0 else spec
-
-    outcomes = on_every(
-        session,
-        hosts,
-        lambda link: link.request(
-            "prepare", PREPARE_SECONDS, run=plan.run, spec=spec_of(link.host.name)
-        ),
-    )
-    _refuse_without_script(plan, outcomes)
-    answers: list[dict[str, Any]] = require_all(outcomes, "the run cannot be prepared")
-    return answers
 
 
 def _refuse_without_script(plan: Plan, outcomes: Sequence[Outcome[dict[str, Any]]]) -> None:
@@ -135,9 +108,7 @@ def _begin_step(
     argv = list(step_command(plan.slurm_job, plan.run, hosts, shims, plan.slurm_containers))
 
     def ask(hosts: Sequence[HostName], **what: object) -> list[dict[str, Any]]:
-        outcomes = on_every(
-            session, hosts, lambda link: link.request("slurm", SLURM_SECONDS, run=plan.run, **what)
-        )
+        outcomes = request_every(session, hosts, "slurm", SLURM_SECONDS, run=plan.run, **what)
         return require_all(outcomes, "the run cannot be started below Slurm")
 
     ask(hosts[:1], do="step", job=plan.slurm_job, argv=argv, held=plan.slurm_held)

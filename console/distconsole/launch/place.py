@@ -85,13 +85,13 @@ def make_plan(launch: PreparedLaunch, run: RunId, folder: str) -> Plan:
     )
     choice, hosts = launch.decide(), launch.cluster.hosts
     _refuse_request(launch)
-    addresses = choose_addresses(hosts, facts, request.nic)
+    endpoints, address_notes = choose_addresses(hosts, facts, request.nic)
     if not choice.one_a_node:
         slots, notes = _count_slots(launch, choice)
     else:
         slots, notes = [1] * len(hosts), _note_spare_numbers(request, hosts, traits)
         notes += note_shell(traits.shell, len(hosts)) if traits.shell is not None else []
-    nodes = _place_ranks(hosts, facts, addresses, slots)
+    nodes = _place_ranks(hosts, facts, endpoints, slots)
     _refuse_engines(launch, choice, nodes)
     _refuse_arguments(request, choice)
     workdir = posixpath.join(folder, request.workdir) if request.workdir else folder
@@ -115,7 +115,7 @@ def make_plan(launch: PreparedLaunch, run: RunId, folder: str) -> Plan:
     # mpirun takes no allocation but its own hosts: its ranks get Slurm's variables from it.
     if plan.slurm_job is not None and choice.launcher is not LauncherName.MPI:
         plan = replace(plan, nodes=plan_tasks(plan))
-    return replace(plan, notes=(*launch.notes, *addresses.notes, *notes, *_note_plan(plan)))
+    return replace(plan, notes=(*launch.notes, *address_notes, *notes, *_note_plan(plan)))
 
 
 def _refuse_request(launch: PreparedLaunch) -> None:
@@ -218,7 +218,7 @@ def _note_spare_numbers(request: Run, hosts: Sequence[Host], traits: ScriptTrait
 def _place_ranks(
     hosts: tuple[Host, ...],
     facts: Mapping[HostName, NodeFacts],
-    addresses: AddressChoice,
+    endpoints: Mapping[HostName, Endpoint],
     slots: list[int],
 ) -> tuple[NodePlan, ...]:
     if sum(slots) > MAX_WORLD_SIZE:
@@ -230,7 +230,7 @@ def _place_ranks(
         NodePlan(
             host=host,
             facts=facts[host.name],
-            endpoint=addresses.endpoints[host.name],
+            endpoint=endpoints[host.name],
             index=index,
             first_rank=sum(slots[:index]),
             slots=slots[index],
@@ -299,18 +299,10 @@ def _fill_nodes(plan: Plan) -> Plan:
             assert_never(plan.launcher)
 
 
-@dataclass(frozen=True, slots=True)
-class AddressChoice:
-    """An endpoint for every host, and notes about the choice for the user."""
-
-    endpoints: dict[HostName, Endpoint]
-    notes: tuple[str, ...] = field(default=())
-
-
 def choose_addresses(
     hosts: Sequence[Host], facts: Mapping[HostName, NodeFacts], nic: str | None = None
-) -> AddressChoice:
-    """Choose the addresses that all hosts, in the order of ranks, can reach each other at.
+) -> tuple[dict[HostName, Endpoint], tuple[str, ...]]:
+    """Choose the addresses that all hosts, in the order of ranks, can reach each other at; return them and notes.
 
     ``nic`` is an interface of every host; None or ``auto`` chooses. Raises PlanError if a requested
     interface does not exist, or a host has no address at all.
@@ -320,11 +312,11 @@ def choose_addresses(
     endpoints = {name: endpoint for name, endpoint in given.items() if endpoint is not None}
     rest = [host for host in hosts if host.name not in endpoints]
     if not rest:
-        return AddressChoice(endpoints)
+        return endpoints, ()
     if _one_machine(hosts, facts):
         lo = Endpoint(LOOPBACK, _interface_of(facts[rest[0].name], LOOPBACK))
         notes = () if len(hosts) == 1 else ("all hosts are this one machine: 127.0.0.1 is used",)
-        return AddressChoice({**endpoints, **{host.name: lo for host in rest}}, notes)
+        return {**endpoints, **{host.name: lo for host in rest}}, notes
     return _by_subnet(hosts, facts, endpoints)
 
 
@@ -356,7 +348,7 @@ def _one_machine(hosts: Sequence[Host], facts: Mapping[HostName, NodeFacts]) -> 
 
 def _by_subnet(
     hosts: Sequence[Host], facts: Mapping[HostName, NodeFacts], fixed: dict[HostName, Endpoint]
-) -> AddressChoice:
+) -> tuple[dict[HostName, Endpoint], tuple[str, ...]]:
     candidates: dict[str, list[Interface]] = {
         host.name: [i for i in facts[host.name].interfaces if i.usable] for host in hosts
     }
@@ -368,7 +360,7 @@ def _by_subnet(
     if best:
         found = {host.name: best[host.name] for host in hosts}
         by_subnet = {name: Endpoint(each.address, each.name) for name, each in found.items()}
-        return AddressChoice({**by_subnet, **fixed})
+        return {**by_subnet, **fixed}, ()
     endpoints = dict(fixed)
     for host in [host for host in hosts if host.name not in fixed]:
         single = without_subnet(candidates[host.name], facts[host.name].reached_at)
@@ -379,10 +371,10 @@ def _by_subnet(
             )
         endpoints[host.name] = Endpoint(single.address, single.name)
     if len(hosts) == 1:
-        return AddressChoice(endpoints)
+        return endpoints, ()
     listed = ", ".join(f"{host.name} {endpoints[host.name].address}" for host in hosts)
     note = f"the hosts share no subnet; assuming that these reach each other: {listed}"
-    return AddressChoice(endpoints, (note,))
+    return endpoints, (note,)
 
 
 def _clash(facts: Mapping[HostName, NodeFacts], chosen: Mapping[str, Interface]) -> bool:

@@ -1,6 +1,6 @@
 """A run as it is planned: its nodes with their ranks, and the settings that all launchers share.
 
-A launcher fills the processes of each node in (``launchers/``); ``Plan.spec`` is what a node gets of it.
+A launcher fills the processes of each node in (``launchers/``); ``Plan.specs`` are what the nodes get of it.
 """
 
 from __future__ import annotations
@@ -290,30 +290,22 @@ class Plan:
             starts=starts if starts and self.watch else UNSET,
         )
 
-    def spec(self, index: int, secret: str, created: float) -> dict[str, Any]:
-        """Return one node's part of the plan for the agent (``runspec.RunSpec``)."""
-        node, request = self.nodes[index], self.request
-        return {
+    def specs(self, secret: str, created: float) -> list[dict[str, Any]]:
+        """Return each node's part of the plan for its agent (``runspec.RunSpec``)."""
+        request = self.request
+        nodes = [
+            {"host": n.name, "address": n.endpoint.address, "ranks": list(n.world_ranks)}
+            for n in self.nodes
+        ]
+        common = {
             "run": self.run,
             "name": request.name or "",
             "secret": secret,
-            "node_index": index,
-            "nodes": [
-                {"host": n.name, "address": n.endpoint.address, "ranks": list(n.world_ranks)}
-                for n in self.nodes
-            ],
+            "nodes": nodes,
             "world_size": self.world_size,
             "launcher": self.launcher.value,
             "script": self.script,
             "workdir": self.workdir,
-            "setup": node.host.setup,
-            "container": node.host.container,
-            "env": node.env,
-            "unset": list(node.unset),
-            "ranks": [
-                {"rank": r.rank, "local_rank": r.local_rank, "argv": list(r.argv), "env": r.env}
-                for r in node.ranks
-            ],
             "engine_ranks": self.engine_ranks,
             "watch": self.watch,
             "grace": request.grace_seconds,
@@ -327,6 +319,26 @@ class Plan:
             "driver": list(self.master.driver),
             "log_bytes": request.log_limit,
         }
+        return [
+            {
+                **common,
+                "node_index": node.index,
+                "setup": node.host.setup,
+                "container": node.host.container,
+                "env": node.env,
+                "unset": list(node.unset),
+                "ranks": [
+                    {
+                        "rank": r.rank,
+                        "local_rank": r.local_rank,
+                        "argv": list(r.argv),
+                        "env": r.env,
+                    }
+                    for r in node.ranks
+                ],
+            }
+            for node in self.nodes
+        ]
 
 
 def new_run_id(script: str, name: str | None) -> RunId:

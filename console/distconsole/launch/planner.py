@@ -14,14 +14,23 @@ from itertools import takewhile
 from pathlib import Path
 
 from distconsole.errors import ConfigError, PlanError, UsageError
-from distconsole.launch import code_sync
 from distconsole.launch.choose import decide
 from distconsole.launch.engines import Engines, engines_of
 from distconsole.launch.place import PreparedLaunch, make_plan
 from distconsole.launch.plan import HOOK, NodeFacts, Plan, new_run_id
+from distconsole.launch.script import (
+    find_traits,
+    refuse_missing_script,
+    refuse_other_file,
+    refuse_our_flags,
+)
 from distconsole.launch.slurm.srun import Allocation, ask_state, fit_hosts, inside
 from distconsole.launch.sync.code import COMMIT_VARIABLE
-from distconsole.launch.sync.send import Project, script_path
+from distconsole.launch.sync.send import (
+    Project,
+    collect_project,
+    script_path,
+)
 from distconsole.model.addresses import Interface, machine_of
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.events import Narration, warn
@@ -47,13 +56,14 @@ def prepare_launch(request: Run, again: RunId | None = None) -> PreparedLaunch:
     ``again`` is the run whose code is wanted, None for the code as it is now. Raises ConsoleError for an
     option of ours behind the script, code that cannot be brought, or a launcher that does not fit.
     """
-    code_sync.refuse_our_flags(request)
-    return read_launch(request, code_sync.collect_project(request, again))
+    refuse_our_flags(request)
+    return read_launch(request, collect_project(request, again) if request.sync else None)
 
 
 def read_launch(request: Run, project: Project | None = None) -> PreparedLaunch:
     """Return the launch as request and script describe it; raises as ``prepare_launch``."""
-    env, traits = user_env(request), code_sync.inspect_script(request, project)
+    env = user_env(request)
+    traits = find_traits(request) if project is None else project.find_traits(request)
     if os.environ.get(HOOK) == "0":
         env.setdefault(HOOK, "0")  # other variables of this shell do not travel
     if project is not None and project.code.commit:
@@ -73,9 +83,9 @@ def reach_hosts(
     Raises ConsoleError.
     """
     cluster = exclude_hosts(session.cluster, exclude)
-    code_sync.refuse_other_file(launch.request)
+    refuse_other_file(launch.request)
     if launch.project is None:
-        code_sync.refuse_missing_script(launch.request, cluster)
+        refuse_missing_script(launch.request, cluster)
     cluster = yield from connect_hosts(session, cluster, launch.request)
     allocation = allocation or inside(os.environ, session.cluster)
     launch = collect_facts(launch, session, cluster, allocation)

@@ -1,16 +1,23 @@
-"""Reads from a training script's source how it wants to be started."""
+"""The script of a run: what is refused of it, and what its source says of how it wants to be started."""
 
 from __future__ import annotations
 
 import ast
+import re
+import shlex
 from contextlib import suppress
 from dataclasses import replace
-from itertools import dropwhile
+from itertools import count, dropwhile
 from pathlib import Path, PurePosixPath
 
 from distconsole.config.paths import expand_home
+from distconsole.config.spelling import nearest_script
+from distconsole.errors import PlanError, UsageError
+from distconsole.grammar.mistakes import hosts_meant
 from distconsole.grammar.pasting.read import PYTHON_NAME, RAY_DRIVER
+from distconsole.grammar.secrets import mask_text
 from distconsole.launch.shell import DIRECTIVE, SHELL_ENDINGS, SHELLS, read_shell
+from distconsole.model.cluster import Cluster
 from distconsole.model.job import ScriptTraits
 from distconsole.model.requests import Run
 
@@ -21,6 +28,116 @@ DISTRIBUTED_MODELS = {"DistributedDataParallel", "FullyShardedDataParallel", "fu
 NOT_READ = ("sys.stdin.isatty", "sys.stdin.fileno", "sys.stdin.close")
 """Uses of standard input that do not read it."""
 SLURM_NAMES = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NODEID")
+
+
+CONFIGURATIONS = (".yaml", ".yml", ".toml", ".json", ".cfg", ".ini")
+OUR_FLAGS = frozenset(
+    (
+        *("--hosts", "--hostfile", "--cluster", "--ssh-config", "--nproc", "--launcher"),
+        *("--nnodes", "--dry-run", "--detach", "--slurm", "--slurm-login", "--emit"),
+        *("--sync", "--no-sync", "--env-file", "--pass-args", "--max-restarts", "--verify-sync"),
+    )
+)
+"""Options of ``run`` that few scripts have too; ``--name``, ``--json`` and the like are left to scripts."""
+
+
+def path_here(request: Run) -> Path:
+    """Return the script's path on this machine, whether it is there or not."""
+    return (expand_home(request.workdir or ".") / request.script).absolute()
+
+
+def refuse_other_file(request: Run) -> None:
+    """Refuse a script that neither Python nor a shell can run: by its name, or as it lies here. Raises PlanError, naming the path."""
+    path = path_here(request)
+    if request.module:
+        return
+    typed = expand_home(request.workdir or ".") / request.script
+    if path.suffix == ".ipynb":
+        made = _unused(path, ".py")
+        cure = f"make a script of it: jupyter nbconvert --to script {shlex.quote(str(typed))}"
+        cure += f" --output {shlex.quote(made)}" if made != path.stem else ""
+        raise PlanError(f"{path} is a notebook and no Python script", cure)
+    if path.suffix in CONFIGURATIONS:
+        name = shlex.quote(request.script)
+        cure = f"name the script first, then this file: distconsole run train.py … {name}"
+        raise PlanError(f"{path} is a configuration and no script", cure)
+    program = False
+    with suppress(OSError), path.open("rb") as file:
+        program = file.read(4) == b"\x7fELF"
+    if program:
+        name = shlex.quote(request.script if "/" in request.script else f"./{request.script}")
+        line = shlex.quote(f'exec {name} "$@"')
+        made = shlex.quote(f"{typed.with_name(_unused(path, '.sh'))}.sh")
+        cure = f"a script that starts it can be launched: echo {line} > {made}"
+        raise PlanError(f"{path} is a program and no Python script", cure)
+
+
+def refuse_missing_script(request: Run, cluster: Cluster) -> None:
+    """Raise PlanError if this machine is the only host and the script is not there."""
+    path = path_here(request)
+    runnable = path.is_file() or (path / "__main__.py").is_file()
+    elsewhere = not all(host.local and not host.container for host in cluster.hosts)
+    if request.module or runnable or elsewhere:
+        return
+    folder = expand_home(request.workdir or ".")
+    if not folder.is_dir():
+        raise PlanError(f"the folder {folder} of --workdir does not exist", "give one that does")
+    if not request.script:
+        raise UsageError("SCRIPT is empty", "a variable that is not set?")
+    what = "is a folder without __main__.py" if path.is_dir() else "does not exist"
+    raise PlanError(f"the script {path} {what}", _meant_script(request, path))
+
+
+def _meant_script(request: Run, path: Path) -> str:
+    text = request.script
+    end = "give its path, or --module with a module's name"
+    if path.is_dir():
+        scripts = sorted(each.name for each in path.glob("*.py"))
+        return f"did you mean {Path(text) / scripts[0]}?" if len(scripts) == 1 else end
+    if "$" in text:
+        return f"the shell has not replaced the variable in {text}: leave the single quotes out"
+    if text.startswith("~/") and (meant := Path.home() / text[2:]).is_file():
+        return f"did you mean {meant}? a shell replaces ~ only outside of quotes"
+    if Path(f"{path}.py").is_file():
+        return f"did you mean {text}.py?"
+    if (path.parent / f"{path.name.replace('.', '/')}.py").is_file():
+        return f"did you mean --module {text}?"
+    if not request.divided and (hosts := hosts_meant((text, *request.arguments))):
+        return hosts
+    near = nearest_script(path.name, (each.name for each in path.parent.glob("*.py")))
+    return f"did you mean {Path(text).parent / near}? {end}" if near else end
+
+
+def _unused(path: Path, suffix: str) -> str:
+    stems = (f"{path.stem}{number or ''}" for number in count())
+    return next(stem for stem in stems if not path.with_name(stem + suffix).exists())
+
+
+def refuse_our_flags(request: Run, verb: str = "run") -> None:
+    """Refuse an option of ours behind the script of ``verb``, which would get it and does not know it.
+
+    A script that names the option anywhere gets it, and so does every script behind ``--``. Raises UsageError
+    with the line that was probably meant.
+    """
+    words = request.arguments
+    words = words[: words.index("--")] if "--" in words else words
+    given = [word.partition("=")[0] for word in words]
+    ours = next((flag for flag in given if flag in OUR_FLAGS), None)
+    if ours is None or request.divided or request.module:
+        return
+    try:
+        path = path_here(request)
+        source = path.read_text("utf-8", "replace") if path.suffix == ".py" else ""
+    except OSError:
+        return
+    spelled = re.escape(ours.removeprefix("--")).replace(r"\-", "[-_]")
+    if not source or len(source) > MAX_SOURCE_BYTES or re.search(rf"\b{spelled}\b", source):
+        return
+    line = mask_text(shlex.join([request.script, *request.arguments]))
+    raise UsageError(
+        f"{ours} stands behind the script, so {request.script} would get it and not distconsole",
+        f"put it before the script; or, if the script wants it: distconsole {verb} … -- {line}",
+    )
 
 
 def find_traits(request: Run) -> ScriptTraits:

@@ -23,7 +23,7 @@ from distconsole.runs.store.run_file import RunRecord
 from distconsole.runs.store.store import RunStore
 from distconsole.runs.summary import keep_whole, stored_timeline
 from distconsole.runs.timeline import RunTimeline
-from distconsole.session import Session, on_every
+from distconsole.session import Session, request_every
 
 STORE_BYTES = 4 << 30
 STOP_SECONDS = 15.0
@@ -54,13 +54,9 @@ class WishCarrier:
         self._session = session
         self._hosts = list(hosts)
         self._run = run
-        self._left = threading.Event()
+        self.left = threading.Event()
         self._thread = threading.Thread(target=self._carry, name=f"wishes-{run}", daemon=True)
         self._thread.start()
-
-    @property
-    def left(self) -> bool:
-        return self._left.is_set()
 
     def close(self) -> None:
         self._control.close()
@@ -70,7 +66,7 @@ class WishCarrier:
         obeying: list[threading.Thread] = []
         while (command := self._control.next()) is not None:
             if command.wish is Wish.LEAVE:
-                self._left.set()
+                self.left.set()
                 continue
             thread = threading.Thread(
                 target=self._obey, args=(command,), name=f"{command.wish}-{self._run}", daemon=True
@@ -99,7 +95,7 @@ def stop_ranks(
     arguments: dict[str, Any] = {"run": run, "reason": reason}
     if grace_seconds is not None:
         arguments["grace"] = grace_seconds
-    return on_every(session, hosts, lambda link: link.request("stop", STOP_SECONDS, **arguments))
+    return request_every(session, hosts, "stop", STOP_SECONDS, **arguments)
 
 
 def watch_run(
@@ -108,7 +104,7 @@ def watch_run(
     control: Control,
     store: RunStore,
     until: Mapping[HostName, JournalPlace] | None = None,
-    over: Callable[[], bool] = lambda: False,
+    over: Callable[[], bool] | None = None,
     *,
     whole: bool = False,
 ) -> Iterator[RunEvents]:
@@ -125,7 +121,7 @@ def watch_run(
     timeline = RunTimeline()
 
     def is_over() -> bool:
-        return over() or (demo is not None and not demo.exists())
+        return (over is not None and over()) or (demo is not None and not demo.exists())
 
     def note(behind: bool, unordered: bool) -> None:
         control.behind, control.unordered = behind, unordered
@@ -133,7 +129,7 @@ def watch_run(
     try:
         limit = store_limit(record)
         for event in follow(
-            *(store, record, opener, lambda: carrier.left, until, is_over, limit, note),
+            *(store, record, opener, carrier.left.is_set, until, is_over, limit, note),
             control.retell,
             whole=whole,
         ):

@@ -28,9 +28,9 @@ def chosen(
     facts: list[NodeFacts], nic: str | None = None, **host_fields: str
 ) -> tuple[list[tuple[str, str | None]], tuple[str, ...]]:
     hosts = [Host(HostName(f"n{i}"), **host_fields) for i in range(len(facts))]  # type: ignore[arg-type]
-    choice = choose_addresses(hosts, {h.name: f for h, f in zip(hosts, facts, strict=True)}, nic)
-    endpoints = [choice.endpoints[host.name] for host in hosts]
-    return [(each.address, each.nic) for each in endpoints], choice.notes
+    known = {h.name: f for h, f in zip(hosts, facts, strict=True)}
+    endpoints, notes = choose_addresses(hosts, known, nic)
+    return [(endpoints[h.name].address, endpoints[h.name].nic) for h in hosts], notes
 
 
 def test_the_subnet_that_all_hosts_share_is_taken() -> None:

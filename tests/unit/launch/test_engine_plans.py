@@ -104,8 +104,8 @@ def test_elastic_ranks_are_horovods_and_a_driver_on_the_first_host_starts_them()
         assert node.env == {**other.env, **timeout, "HOROVOD_ELASTIC": "1"}
         assert "HOROVOD_ELASTIC" not in node.unset
     for index in range(2):
-        assert made.spec(index, "00", 0.0)["driver"] == [PYTHON, "{agent}", "elastic-driver"]
-        assert plain.spec(index, "00", 0.0)["driver"] == []
+        assert made.specs("00", 0.0)[index]["driver"] == [PYTHON, "{agent}", "elastic-driver"]
+        assert plain.specs("00", 0.0)[index]["driver"] == []
     own = plan(LauncherName.HOROVOD, elastic=True, env={"HOROVOD_GLOO_TIMEOUT_SECONDS": "5"})
     assert own.nodes[1].env["HOROVOD_GLOO_TIMEOUT_SECONDS"] == "5"
 

@@ -438,7 +438,7 @@ def test_no_hosts_is_an_error() -> None:
 
 def test_one_node_of_the_plan_becomes_its_spec() -> None:
     made = plan(Run("train.py", nproc="2", name="first", grace_seconds=3))
-    spec: dict[str, Any] = made.spec(1, "ab" * 32, 17.0)
+    spec: dict[str, Any] = made.specs("ab" * 32, 17.0)[1]
     assert spec["nodes"] == [
         {"host": "a", "address": "10.0.0.1", "ranks": [0, 1]},
         {"host": "b", "address": "10.0.0.2", "ranks": [2, 3]},
@@ -450,7 +450,7 @@ def test_one_node_of_the_plan_becomes_its_spec() -> None:
 def test_the_spec_has_what_an_agent_reads_of_it() -> None:
     from distconsole_agent.contract.runspec import RunSpec, parse_spec
 
-    spec = plan(Run("train.py", nproc="2")).spec(0, "ab" * 32, 17.0)
+    spec = plan(Run("train.py", nproc="2")).specs("ab" * 32, 17.0)[0]
     of_agent = {"hook", "rings", "agent_argv", "restart", "enter"}
     of_session = {"visible_devices", "visible_variables"}
     assert set(spec) == set(RunSpec._fields) - of_agent - of_session - {"notify", "more"}

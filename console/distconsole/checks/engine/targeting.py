@@ -16,12 +16,14 @@ from typing import Any
 from distconsole.checks.engine.target import HostLaunch, Launch, LaunchPath
 from distconsole.errors import ConsoleError, NodeError, PlanError
 from distconsole.grammar.secrets import mask_words
-from distconsole.launch import code_sync, planner
+from distconsole.launch import planner
 from distconsole.launch.choose import starter_of
+from distconsole.launch.own_modules import find_own_modules
 from distconsole.launch.place import PreparedLaunch
 from distconsole.launch.plan import PORT, RUN_DIR, NodePlan, Plan
+from distconsole.launch.script import find_traits, refuse_our_flags
 from distconsole.launch.slurm.srun import inside
-from distconsole.launch.sync.send import Project, script_path
+from distconsole.launch.sync.send import Project, collect_project, script_path
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.job import ScriptTraits
 from distconsole.model.requests import Check, LauncherName, Run, Target, count_of_hosts
@@ -54,7 +56,7 @@ def make_planner(request: Check, target: Target) -> Targeting:
     """
     env = planner.user_env(target.run)
     if not starter_of(target.run):
-        code_sync.refuse_our_flags(target.run, "check")
+        refuse_our_flags(target.run, "check")
     return Targeting(target, env, python_asked=request.where.python is not None)
 
 
@@ -82,8 +84,8 @@ class Targeting:
         python = None if self.python_asked else self.target.python
         placed = [replace(host, python=python or host.python) for host in hosts]
         try:
-            known = replace(known, project=code_sync.collect_project(run))
-            traits = code_sync.inspect_script(run, known.project)
+            known = replace(known, project=collect_project(run) if run.sync else None)
+            traits = known.project.find_traits(run) if known.project else find_traits(run)
             run = self._as_run(run, traits, session.cluster)
             known = replace(known, request=run, traits=traits)
             choice = known.decide()
@@ -168,7 +170,7 @@ class Targeting:
             nic=run.nic,
             env=self.env,
             paths=argument_paths(run.arguments, workdir, os.path.exists),
-            own=code_sync.find_own_modules(run),
+            own=find_own_modules(run),
             brought=project.description if project is not None else "",
             sources=sources,
             notes=(*self.notes, *(plan.notes if plan is not None else ())),

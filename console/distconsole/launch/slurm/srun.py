@@ -10,7 +10,7 @@ from __future__ import annotations
 import posixpath
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from distconsole.config.ranges import RangeError, expand, split_list
@@ -64,16 +64,12 @@ class Allocation:
     Attributes:
         held: Submitted for this run, and ends with it.
         run: The run's id if the job was named after it; empty otherwise.
-        asked: The request as it came, for ``rerun``; None if the request is unchanged.
-        over: Asks Slurm if the job has ended or will start again.
     """
 
     job: str
     held: bool = False
     run: str = ""
-    asked: Run | None = None
     state: JobState | None = None
-    over: Callable[[], bool] = lambda: False
 
 
 def read_job(text: str) -> JobState:

@@ -1,25 +1,33 @@
 """``--sync``: brings a project's code to every node before a run is prepared there.
 
 Contents travel by their SHA-256 over the existing connection; those that a node has from any run are
-not sent again. Each run gets a copy of its own, ``runs/<run>/code`` on the node.
+not sent again. Each run gets a copy of its own, ``runs/<run>/code`` on the node. They are kept here, so that
+``rerun`` runs exactly what ran.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
+import json
+import os
 import posixpath
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from distconsole.config.paths import expand_home
-from distconsole.errors import AgentError, PlanError
-from distconsole.launch.plan import RUN_DIR
-from distconsole.launch.sync.code import Code, collect, project_root
-from distconsole.launch.sync.kept_code import KeptCode
-from distconsole.model.names import HostName, count_text
+from distconsole.config.paths import code_dir, expand_home, replace_file
+from distconsole.errors import AgentError, ConsoleError, PlanError, RunNotFoundError
+from distconsole.launch.plan import RUN_DIR, Plan
+from distconsole.launch.script import module_files, traits_of
+from distconsole.launch.sync.code import COMMIT_VARIABLE, Code, CodeFile, collect, project_root
+from distconsole.model.events import Narration
+from distconsole.model.job import ScriptTraits
+from distconsole.model.names import HostName, RunId, count_text
 from distconsole.model.requests import Run
 from distconsole.rpc.frames import Synced
 from distconsole.rpc.link import NodeLink
@@ -35,7 +43,104 @@ PIECE_BYTES = MAX_PIECES_BYTES // 2
 TRIES = 3
 """How often a node may report missing contents before it is given up."""
 
+KEEP_SECONDS = 90 * 86400.0
+"""Contents and manifests unused for this long are removed from this machine."""
+
+TOUCH_SECONDS = 86400.0
+
 NODE_CODE = f"{RUN_DIR}/code"
+
+
+class KeptCode:
+    """Contents by SHA-256 in ``folder`` (made 0700 when first needed), and which each run had: for ``rerun``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def keep(self, data: bytes) -> str:
+        """Keep a content, and return its SHA-256; raises ConsoleError if the disk refuses."""
+        sha256 = hashlib.sha256(data).hexdigest()
+        path = self._path(sha256)
+        try:
+            with suppress(FileNotFoundError):
+                found = path.stat()
+                if found.st_size == len(data):
+                    if time.time() - found.st_mtime > TOUCH_SECONDS:
+                        os.utime(path)
+                    return sha256
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            path.parent.mkdir(exist_ok=True, mode=0o700)
+            replace_file(path, data, sync=False)
+        except OSError as error:
+            raise ConsoleError(
+                f"the code cannot be kept in {self.folder}: {error.strerror}",
+                "make room there, or set XDG_DATA_HOME to another folder",
+            ) from None
+        return sha256
+
+    def note(self, run: RunId, code: Code) -> None:
+        """Record the code of ``run``; raises ConsoleError if the disk refuses."""
+        path = self._manifest(run)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            said = {"root": code.root, "commit": code.commit, "code": json.loads(code.manifest())}
+            path.write_text(json.dumps(said))
+        except OSError as error:
+            raise ConsoleError(f"{path}: {error.strerror}", "make room there") from None
+        self._prune()
+
+    def of_run(self, run: RunId) -> Code:
+        """Return the code of ``run``; raises RunNotFoundError if it is gone."""
+        path = self._manifest(run)
+        gone = RunNotFoundError(
+            f"the code that {run} ran is gone from this machine ({self.folder})",
+            "distconsole run --sync SCRIPT runs the code as it is now",
+        )
+        try:
+            said = json.loads(path.read_text())
+            kept = said["code"]
+            code = Code(
+                str(said["root"]),
+                tuple(CodeFile(*entry) for entry in kept["files"]),
+                tuple((str(link), str(target)) for link, target in kept["links"]),
+                tuple(kept["folders"]),
+                str(said.get("commit", "")),
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            raise gone from None
+        if not all(self._path(file.sha256).is_file() for file in code.files if file.size):
+            raise gone
+        with suppress(OSError):
+            os.utime(path)
+        return code
+
+    def read(self, sha256: str) -> bytes:
+        """Return a content; raises ConsoleError if it is gone or damaged."""
+        try:
+            data = self._path(sha256).read_bytes()
+        except OSError as error:
+            raise ConsoleError(f"{self._path(sha256)}: {error.strerror}", "try again") from None
+        if hashlib.sha256(data).hexdigest() != sha256:
+            self._path(sha256).unlink(missing_ok=True)
+            raise ConsoleError(f"{self._path(sha256)} was damaged", "it was removed; try again")
+        return data
+
+    def _prune(self) -> None:
+        oldest, mark = time.time() - KEEP_SECONDS, self.folder / "pruned"
+        with suppress(OSError):
+            if mark.exists() and time.time() - mark.stat().st_mtime < TOUCH_SECONDS:
+                return
+            mark.touch()
+            for path in self.folder.glob("*/*"):
+                with suppress(OSError):
+                    if path.stat().st_mtime < oldest:
+                        path.unlink()
+
+    def _path(self, sha256: str) -> Path:
+        return self.folder / sha256[:2] / sha256[2:]
+
+    def _manifest(self, run: RunId) -> Path:
+        return self.folder / "runs" / f"{run}.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +157,26 @@ class Project:
     def description(self) -> str:
         files = count_text(len(self.code.files), "file")
         return f"{files} ({size_text(self.code.size)}) of {self.code.root}"
+
+    def find_traits(self, request: Run) -> ScriptTraits:
+        """Return the traits of the script as it is in this code; none if it is not there."""
+        path = script_path(request, Path.cwd())
+        paths = module_files(request) if path is None else [path]
+        for file in self.code.files:
+            if Path(self.code.root, file.path) in [each.absolute() for each in paths]:
+                source = self.kept.read(file.sha256).decode("utf-8", "replace")
+                return traits_of(source, Path(self.code.root, file.path), request)
+        return ScriptTraits()
+
+
+def collect_project(request: Run, again: RunId | None = None) -> Project:
+    """Return the code that ``--sync`` brings, as it is now or as the run ``again`` had it.
+
+    Raises PlanError if it cannot be read, or is too large; RunNotFoundError if that run's code is gone.
+    """
+    kept, here = KeptCode(code_dir()), Path.cwd()
+    code = gather(request, here, kept) if again is None else kept.of_run(again)
+    return Project(code, kept, *locate(request, here, Path(code.root)))
 
 
 def gather(request: Run, folder: Path, kept: KeptCode) -> Code:
@@ -146,6 +271,24 @@ def bring(
 
     sent = require_all(on_every(session, hosts, bring_to), "the code cannot be brought")
     return sum(contents for contents, _ in sent), sum(size for _, size in sent)
+
+
+def bring_code(
+    plan: Plan, project: Project, session: Session, is_stopped: Callable[[], bool]
+) -> Iterator[Narration]:
+    """Bring the code to the plan's hosts and report it, unless stopped; raises UnreachableError."""
+    began = time.monotonic()
+    contents, size = bring(project.code, project.kept, plan.run, session, plan.hosts, is_stopped)
+    if is_stopped():
+        return
+    project.kept.note(plan.run, project.code)
+    new = f"{contents:,} new ({size_text(size)})"
+    git = f"; it has no .git: the commit is in {COMMIT_VARIABLE}" if project.code.commit else ""
+    yield Narration(
+        text=f"code: {project.description} to {count_text(len(plan.nodes), 'host')} in "
+        f"{time.monotonic() - began:.2f} s, {new if contents else 'none of them new'}; "
+        f"each has its own copy in runs/{plan.run}/code of its node folder{git}"
+    )
 
 
 def script_path(request: Run, folder: Path) -> Path | None:

@@ -11,9 +11,8 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 
 from msgspec import UNSET
 
@@ -22,10 +21,10 @@ from distconsole.config.load import load_config
 from distconsole.config.ranges import RangeError
 from distconsole.errors import ConsoleError, UnavailableError, UsageError
 from distconsole.launch.choose import command_lines
-from distconsole.launch.code_sync import refuse_our_flags
 from distconsole.launch.place import PreparedLaunch
 from distconsole.launch.plan import SHOWN_RUN_DIR, NodeFacts, Plan, new_run_id
 from distconsole.launch.planner import plan_launch, read_launch
+from distconsole.launch.script import refuse_our_flags
 from distconsole.launch.show import dry_run_text
 from distconsole.launch.slurm import srun
 from distconsole.launch.slurm.submit import (
@@ -43,10 +42,8 @@ from distconsole.model.names import HostName, RunId
 from distconsole.model.requests import Run
 from distconsole.model.run_events import EndState, PlanMade, RunEnded, RunEvent
 from distconsole.operations.control import Control, end_before_start
-from distconsole.operations.launch.on_hosts import run_on_hosts
 from distconsole.operations.sessions import SessionSource, narrate
 from distconsole.rpc.link import NodeLink
-from distconsole.runs.store.store import RunStore
 from distconsole.session import Session
 
 SHOWN_JOB, SHOWN_NODE, SHOWN_NIC, SHOWN_PYTHON = "JOB", "NODE", "NIC", "python3"
@@ -68,39 +65,33 @@ RESTART_VARIABLE, CHECKPOINT_VARIABLE = "DISTCONSOLE_RESTART", "DISTCONSOLE_CHEC
 UNSEEN = "Slurm job {job} is over, and its nodes let nobody in who could read how the run ended"
 
 
-def submit_and_run(
+@contextmanager
+def submit(
     request: Run,
     sessions: SessionSource,
     control: Control,
-    store: RunStore,
     exclude: Sequence[str],
     again: RunId | None = None,
-) -> Iterator[Event]:
-    """Submit a job with the options of ``--slurm``, wait until it runs, and run on its nodes.
+) -> Iterator[SubmittedRun]:
+    """Submit a job with the options of ``--slurm``; if an error ends the body before a run has begun, cancel it.
 
-    Whatever happens before the run has started gives the job back.
-
-    Raises ConsoleError if it cannot be submitted, does not come to run, or as ``run_on_hosts``.
+    Raises ConsoleError if it cannot be submitted. An error of the body gets a hint if the job cannot be cancelled.
     """
-    run, named, submit = _prepare(request, exclude)
+    run, named, command = _prepare(request, exclude)
     with _login(request, sessions, list(named)) as link:
-        job = str(srun.ask_slurm(link, do="submit", argv=submit).get("job"))
+        job = str(srun.ask_slurm(link, do="submit", argv=command).get("job"))
         if not job.isdigit():
             text = f"{link.host.name} submitted a job and did not say which"
             raise UnavailableError(text, "squeue")
-        launch = partial(run_on_hosts, sessions=sessions, control=control, store=store)
-        submitted = SubmittedRun(request, run, job, link, sessions, control, launch, code=again)
+        submitted = SubmittedRun(request, run, named, job, link, sessions, control, again)
         try:
-            yield Narration(text=f"submitted Slurm job {job} on {link.host.name}")
-            yield from submitted.follow(named)
+            yield submitted
         except ConsoleError as error:
             error.hint = "\n".join(filter(None, (error.hint, submitted.give_back())))
             raise
         except BaseException:
             submitted.give_back()
             raise
-        if kept := submitted.give_back():
-            yield warn(kept)
 
 
 def show_submission(request: Run, exclude: Sequence[str]) -> Iterator[Event]:
@@ -230,112 +221,98 @@ def _login(request: Run, sessions: SessionSource, named: Sequence[str]) -> Itera
         yield session.link(session.cluster.hosts[0].name)
 
 
-class AskRarely:
-    """A question that is asked rarely, and not again once the answer was yes."""
-
-    def __init__(
-        self, ask: Callable[[], bool], clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._ask = ask
-        self._clock = clock
-        self._next = 0.0
-        self.yes = False
-
-    def __call__(self) -> bool:
-        if not self.yes and self._clock() >= self._next:
-            self.yes = self._ask()
-            self._next = self._clock() + OVER_SECONDS
-        return self.yes
-
-
 @dataclass
 class SubmittedRun:
     """A run in a job that was submitted for it, and that Slurm may requeue.
 
     Attributes:
         run: The id of the next start; the job is named after the first.
+        named: The hosts of ``--hosts``, with their slots.
         link: To a host that has Slurm's commands.
+        code: The run whose code is taken again; None before the first start.
         used: Whether a run of ours has begun in the job, and ends it by itself.
         number: How many starts there were before.
-        run_on_nodes: ``run_on_hosts``, with what is the same for every start.
-        code: The run whose code is taken again; None before the first start.
+        state: The job's state at the present start; None before the first.
+        ended: The end of the present start's run.
+        over: Whether Slurm has answered that the job is over, and ``ask_at`` the time to ask it again.
         last: The run before and the host of its first rank, while its checkpoint is not known.
         news: Variables that the next start gets.
     """
 
     request: Run
     run: RunId
+    named: Mapping[str, int | None]
     job: str
     link: NodeLink
     sessions: SessionSource
     control: Control
-    run_on_nodes: Callable[..., Iterator[Event]]
+    code: RunId | None = None
     used: bool = False
     number: int = 0
-    code: RunId | None = None
+    state: srun.JobState | None = None
+    ended: RunEnded | None = None
+    over: bool = False
+    ask_at: float = 0.0
+    clock: Callable[[], float] = time.monotonic
     last: tuple[RunId, HostName] | None = None
     news: tuple[tuple[str, str], ...] = ()
 
-    def follow(self, named: Mapping[str, int | None]) -> Iterator[Event]:
-        while True:
-            state = yield from self._wait_for_nodes()
-            if state is None:
-                assert self.control.asked is not None
-                yield Narration(text=f"cancelling Slurm job {self.job}")
-                yield end_before_start(self.run, self.control.asked)
-                return
-            yield Narration(text=f"Slurm job {self.job} has {', '.join(state.nodes)}")
-            ended = yield from self.start(state, named)
-            may_be = (
-                self.control.asked is None and read_options(words_of(self.request.slurm)).requeue
-            )
-            if ended is None or ended.state is not EndState.FAILED or not may_be:
-                return
-            if not self._wait_for_requeue(state.restarts):
-                self.used = self.used and self.control.asked is None
-                return
-            yield from self.prepare_next(ended, state)
+    @property
+    def allocation(self) -> srun.Allocation:
+        return srun.Allocation(self.job, held=True, run=self.run, state=self.state)
 
-    def start(
-        self, state: srun.JobState, named: Mapping[str, int | None]
-    ) -> Generator[Event, None, RunEnded | None]:
-        """Launch and follow on the job's nodes; return the end; raises ConsoleError if the first start fails."""
-        ended: RunEnded | None = None
+    def next_start(self) -> Generator[Event, None, Run | None]:
+        """Wait until the job has nodes; return the request of a run on them, None once there is no start to come.
+
+        Raises ConsoleError if the job ends before, or Slurm does not answer.
+        """
+        if self.state is not None:
+            if not self._is_requeued(self.state):
+                return None
+            yield self._prepare_next(self.state)
+        state = yield from self._wait_for_nodes()
+        if state is None:
+            assert self.control.asked is not None
+            yield Narration(text=f"cancelling Slurm job {self.job}")
+            yield end_before_start(self.run, self.control.asked)
+            return None
+        yield Narration(text=f"Slurm job {self.job} has {', '.join(state.nodes)}")
         if self.last is not None and self.last[1] in state.nodes:
             path = self._learn_checkpoint()
             if path is not None:
                 yield Narration(text=f"the checkpoint of the start before is {path}")
-        over = AskRarely(partial(self._is_over, state.restarts))
-        allocation = srun.Allocation(
-            self.job, held=True, run=self.run, asked=self.request, state=state, over=over
-        )
-        request = self._request_on(state, named)
+        self.state, self.ended, self.over, self.ask_at = state, None, False, 0.0
+        words = [
+            f"{node}:{slots}" if (slots := self.named.get(node)) else node for node in state.nodes
+        ]
+        where = replace(self.request.where, hosts=",".join(words), hostfile=None, cluster=None)
+        kept = tuple(pair for pair in self.request.env if pair[0] not in dict(self.news))
+        return replace(self.request, where=where, slurm=None, env=(*kept, *self.news))
+
+    def watch(self, events: Iterator[Event]) -> Iterator[Event]:
+        """Pass the events of a start on, and keep its end; raises ConsoleError if the first start fails."""
         try:
-            for event in self.run_on_nodes(request, allocation=allocation, again=self.code):
+            for event in events:
                 of_run = isinstance(event, RunEvent)
                 self.used |= of_run and not isinstance(event, PlanMade | RunEnded)
                 if isinstance(event, RunEnded) and event.error is UNSET:
-                    ended = event
+                    self.ended = event
                 yield event
         except ConsoleError as error:
             if not self.number:
                 raise
             yield Narration(text=f"not started again: {error.message}", severity=Severity.FAIL)
-        if over.yes:
+        if self.over:
             yield warn(UNSEEN.format(job=self.job))
         self.used = self.used or self.request.detach
-        return ended
 
-    def prepare_next(self, ended: RunEnded, state: srun.JobState) -> Iterator[Event]:
-        """Keep the checkpoint for the next start, and announce the start."""
-        self.number += 1
-        self.used = False
-        self.code = self.code or RunId(ended.run)
-        self.last = (RunId(ended.run), HostName(state.nodes[0]))
-        path = self._learn_checkpoint()
-        self.run = new_run_id(self.request.script, self.request.name)
-        since = f"with the checkpoint {path}" if path else "with no checkpoint that is known"
-        yield warn(f"Slurm requeued job {self.job}: start {self.number + 1} follows, {since}")
+    def is_over(self) -> bool:
+        """Return whether the job has ended since its start, or will be started once more; asks Slurm rarely."""
+        if not self.over and self.clock() >= self.ask_at and self.state is not None:
+            with suppress(ConsoleError):
+                self.over = self._starts_again(self.state.restarts) is not None
+            self.ask_at = self.clock() + OVER_SECONDS
+        return self.over
 
     def give_back(self) -> str:
         """Cancel a job in which nothing was started; return why it could not be cancelled, or nothing."""
@@ -351,11 +328,28 @@ class SubmittedRun:
             )
         return ""
 
-    def _request_on(self, state: srun.JobState, named: Mapping[str, int | None]) -> Run:
-        words = [f"{node}:{slots}" if (slots := named.get(node)) else node for node in state.nodes]
-        where = replace(self.request.where, hosts=",".join(words), hostfile=None, cluster=None)
-        kept = tuple(pair for pair in self.request.env if pair[0] not in dict(self.news))
-        return replace(self.request, where=where, slurm=None, env=(*kept, *self.news))
+    def _is_requeued(self, state: srun.JobState) -> bool:
+        """Return whether the run failed and Slurm starts its job once more; waits for Slurm's answer."""
+        may_be = self.control.asked is None and read_options(words_of(self.request.slurm)).requeue
+        if self.ended is None or self.ended.state is not EndState.FAILED or not may_be:
+            return False
+        if not self._wait_for_requeue(state.restarts):
+            self.used = self.used and self.control.asked is None
+            return False
+        return True
+
+    def _prepare_next(self, state: srun.JobState) -> Narration:
+        """Keep the checkpoint for the next start; return its announcement."""
+        assert self.ended is not None
+        run = RunId(self.ended.run)
+        self.number += 1
+        self.used = False
+        self.code = self.code or run
+        self.last = (run, HostName(state.nodes[0]))
+        path = self._learn_checkpoint()
+        self.run = new_run_id(self.request.script, self.request.name)
+        since = f"with the checkpoint {path}" if path else "with no checkpoint that is known"
+        return warn(f"Slurm requeued job {self.job}: start {self.number + 1} follows, {since}")
 
     def _learn_checkpoint(self) -> str | None:
         """Keep the checkpoint for the next start: that of the last one, or of one before it.
@@ -411,13 +405,6 @@ class SubmittedRun:
                 return starts_again
             self._pause(ENDING_PAUSE_SECONDS)
         return False
-
-    def _is_over(self, restarts: int) -> bool:
-        """Whether the job with this number of restarts has ended since, or will be started once more."""
-        try:
-            return self._starts_again(restarts) is not None
-        except ConsoleError:
-            return False
 
     def _starts_again(self, restarts: int) -> bool | None:
         """Return True if Slurm starts the job once more, False if it has ended, None as long as that is open."""

@@ -179,19 +179,16 @@ def export_along(events: Iterator[Event], services: Iterable[ExportFormat]) -> I
             yield event
             yield from drain(said)
     finally:
-        lacking = [error for outlet in outlets if (error := _close(outlet, said)) is not None]
+        lacking = list[ConsoleError]()
+        for outlet in outlets:
+            try:
+                said.put(Narration(text=outlet.close()))
+            except ConsoleError as error:
+                lacking.append(error)
     yield from drain(said)
     if lacking and not exit_code:
         raise UnavailableError("; ".join(error.message for error in lacking))
     yield from (warn(error.message) for error in lacking)
-
-
-def _close(outlet: Outlet, said: SimpleQueue[Narration]) -> ConsoleError | None:
-    try:
-        said.put(Narration(text=outlet.close()))
-    except ConsoleError as error:
-        return error
-    return None
 
 
 @contextmanager

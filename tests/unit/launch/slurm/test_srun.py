@@ -224,7 +224,7 @@ def test_the_launcher_says_what_the_shims_of_a_job_start(
     assert (made.launcher, made.slurm_job) == (launcher, "12")
     assert made.why == "asked for; by srun, in Slurm job 12"
     assert [len(node.ranks) for node in made.nodes] == processes
-    assert made.spec(1, "00", 0.0)["below_slurm"] is True
+    assert made.specs("00", 0.0)[1]["below_slurm"] is True
 
 
 def test_horovods_ranks_have_the_variables_of_a_task_too() -> None:

@@ -14,8 +14,7 @@ import pytest
 from distconsole.errors import ConsoleError, PlanError, RunNotFoundError
 from distconsole.launch.sync import code as code_module
 from distconsole.launch.sync.code import Code, collect, project_root
-from distconsole.launch.sync.kept_code import KeptCode
-from distconsole.launch.sync.send import gather, locate
+from distconsole.launch.sync.send import KeptCode, gather, locate
 from distconsole.model.names import RunId
 from distconsole.model.requests import Run
 

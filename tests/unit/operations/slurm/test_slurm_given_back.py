@@ -15,7 +15,7 @@ from distconsole.model.events import Event, Narration
 from distconsole.model.names import HostName
 from distconsole.model.run_events import RunEnded
 from distconsole.operations.control import Control
-from distconsole.operations.launch.submitted import submit_and_run
+from distconsole.operations.launch import launching
 from distconsole.operations.sessions import SessionSource
 from distconsole.runs.store.store import RunStore
 from distconsole.session import Session
@@ -56,7 +56,7 @@ def submitted(login: Login, control: Control) -> Iterator[Event]:
         yield cast("Session", login)
 
     no_store = cast("RunStore", None)  # nothing is to be started
-    return submit_and_run(RUN, cast("SessionSource", sessions), control, no_store, ())
+    return launching.run(RUN, cast("SessionSource", sessions), control, no_store)
 
 
 def test_a_job_that_nobody_waits_for_is_cancelled() -> None:
