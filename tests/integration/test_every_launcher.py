@@ -23,7 +23,7 @@ from suite.starters import LIMITS, MARKED, NEVER, SHIM, STARTERS, WHAT
 from testbed import Host, Testbed
 from testbed.keeper import wait_for
 
-pytestmark = pytest.mark.testbed
+pytestmark = [pytest.mark.testbed, pytest.mark.usefixtures("consoles")]
 
 SOON_SECONDS = 25.0
 """Far below the grace of the runs, and the minutes after which an engine gives up by itself."""
