@@ -25,7 +25,8 @@ ENDED = ("exited", "failed", "killed")
 
 def perform(bed: Testbed, *words: str, hosts: str | None = None) -> tuple[int, str, str]:
     """Do what a shell's words ask for in this process; return the exit code, what it printed, and what to stderr."""
-    where = ("--ssh-config", str(bed.ssh_config), "--hosts", hosts or bed.names)
+    named = bed.names if hosts is None else hosts
+    where = ("--ssh-config", str(bed.ssh_config), *(("--hosts", named) if named else ()))
     with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
         code = run([*words[:1], *where, *words[1:]])
     return code, out.getvalue(), err.getvalue()
