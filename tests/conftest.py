@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from suite.console import Console
 from suite.environment import scrubbed
+from suite.forked_console import console_server
 from suite.known_agent import leave_agent
 from suite.leaks import Held, leaked_since
 from suite.obstacles import by_reason, obstacle
@@ -214,6 +216,17 @@ def colours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLORTERM", "truecolor")
+
+
+@pytest.fixture(scope="session")
+def consoles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The address at which each ``Console`` is forked from now on."""
+    with (
+        console_server(tmp_path_factory.mktemp("c")) as address,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(Console, "server", address)
+        yield address
 
 
 @pytest.fixture(scope="session")

@@ -212,7 +212,7 @@ def test_horovodrun_takes_the_common_interface_and_its_process_sets_the_own_name
         line = "horovodrun --gloo --disable-cache --verbose -np 2 -H pick1:1,pick2:1"
         done = bed.hosts[0].exec(f"{line} python3 /tmp/ranks.py", check=False, timeout=90)
     finally:
-        second.rename_interface_back("train", "ens5")
+        second.rename_back("train", "ens5")
     taken = {c.interface for c in foretold(report, "Horovod") if "own name" not in c.how}
     assert f"Common interface found: {' '.join(taken)}" in done.stdout, done.stderr
     said = [line.partition("told ")[2] for line in done.stdout.splitlines() if "told " in line]

@@ -23,7 +23,7 @@ from suite.starters import LIMITS, MARKED, NEVER, SHIM, STARTERS, WHAT
 from testbed import Host, Testbed
 from testbed.keeper import wait_for
 
-pytestmark = pytest.mark.testbed
+pytestmark = [pytest.mark.testbed, pytest.mark.usefixtures("consoles")]
 
 SOON_SECONDS = 25.0
 """Far below the grace of the runs, and the minutes after which an engine gives up by itself."""
@@ -71,11 +71,17 @@ def starters() -> list[Any]:
 
 
 @pytest.fixture(scope="module", params=starters())
-def place(request: pytest.FixtureRequest) -> Place:
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     if request.param.name == "slurm":
-        return Place(request.param, request.getfixturevalue("session_slurm").bed)
+        yield Place(request.param, request.getfixturevalue("session_slurm").bed)
+        return
     bed: Testbed = request.getfixturevalue("module_bed")
-    return Place(request.param, bed)
+    if request.param.name == "torchrun":  # which imports torch; the whole of it in test_found_jobs
+        for host in bed.hosts:
+            host.set_environment(request.getfixturevalue("lean"))
+    yield Place(request.param, bed)
+    for host in bed.hosts if request.param.name == "torchrun" else ():
+        host.heal()
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from suite.remains import gone
 from testbed import Testbed
 from testbed.keeper import wait_for
 
-pytestmark = pytest.mark.testbed
+pytestmark = [pytest.mark.testbed, pytest.mark.usefixtures("consoles")]
 
 SLEEPS = "import time\nprint('up', flush=True)\ntime.sleep(600)\n"
 AS_ROOT = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"

@@ -46,12 +46,12 @@ def cases(*, slurm: bool) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laboratory]:
+def three(tmp_path_factory: pytest.TempPathFactory, lean: dict[str, str]) -> Iterator[Laboratory]:
     """Three hosts for the tests of this file."""
     if reason := missing():
         pytest.skip(reason)
     tmp_path_factory.getbasetemp()
-    with Testbed(hosts=3, prefix="lab") as bed:
+    with Testbed(hosts=3, prefix="lab", environment=lean) as bed:
         yield Laboratory(bed)
 
 
@@ -182,9 +182,9 @@ def test_a_fault_of_slurms_is_found_and_nothing_else(
 
 
 def test_six_healthy_hosts_have_no_finding_and_three_faults_are_three(
-    nothing_left: None,
+    nothing_left: None, lean: dict[str, str]
 ) -> None:
-    with Testbed(hosts=6, prefix="big") as bed:
+    with Testbed(hosts=6, prefix="big", environment=lean) as bed:
         laboratory = Laboratory(bed)
         assert trouble(check(laboratory)) == []
         with ExitStack() as stack:

@@ -35,14 +35,16 @@ named the node yet, and slurmctld may ask a node by way of the one that is gone.
 
 
 @pytest.fixture
-def bed_to_lose(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
+def bed_to_lose(
+    tmp_path_factory: pytest.TempPathFactory, lean: dict[str, str]
+) -> Iterator[Testbed]:
     """Three hosts and a login host, with Slurm where there is one."""
     tmp_path_factory.getbasetemp()  # made before the hosts, so that they see it
     with ExitStack() as stack:
         if obstacle("slurm"):
-            yield stack.enter_context(Testbed(4))
+            yield stack.enter_context(Testbed(4, environment=lean))
             return
-        bed = stack.enter_context(Testbed(4, environment=SLURM_ENVIRONMENT))
+        bed = stack.enter_context(Testbed(4, environment=SLURM_ENVIRONMENT | lean))
         stack.enter_context(Slurm(bed))
         yield bed
 

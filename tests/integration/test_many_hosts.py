@@ -13,7 +13,7 @@ from suite.console import Console
 from suite.remains import gone
 from testbed import Testbed
 
-pytestmark = [pytest.mark.testbed, pytest.mark.campaign]
+pytestmark = [pytest.mark.testbed, pytest.mark.usefixtures("consoles"), pytest.mark.campaign]
 
 HOSTS = 64
 FAILING = 37

@@ -16,6 +16,7 @@ from testbed import Testbed
 
 pytestmark = [
     pytest.mark.testbed,
+    pytest.mark.usefixtures("consoles"),
     pytest.mark.skipif(
         SSHD_VERSION < (9, 8),
         reason=f"sshd is {'.'.join(map(str, SSHD_VERSION))}; PerSourcePenalties are of 9.8 and newer",

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from distconsole.config.load import load_config
+from suite.forked_console import forked_console
 from suite.pages import (
     CUT,
     INTERRUPTED,
@@ -86,10 +87,12 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def type_command(command: str, bed: Testbed, until: str | None = None) -> tuple[int, list[str]]:
+def type_command(
+    command: str, bed: Testbed, until: str | None = None, before: str = "exec "
+) -> tuple[int, list[str]]:
     """Type a command as the README has it; Ctrl-C once a line such as ``until`` was printed."""
     process = subprocess.Popen(
-        ["bash", "-c", f"exec {command}"],
+        ["bash", "-c", before + command],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -143,9 +146,12 @@ def test_the_configuration_has_six_lines_and_is_taken(project: Path) -> None:
         if words[:1] == ["run"] and words != ["run", "train.py"]
     ],
 )
-def test_a_launch_can_be_planned(hosts: Testbed, project: Path, words: list[str]) -> None:
+def test_a_launch_can_be_planned(
+    hosts: Testbed, project: Path, words: list[str], consoles: Path
+) -> None:
     command = shlex.join(["distconsole", "run", "--dry-run", *words[1:]])
-    code, lines = type_command(command.replace("--dry-run --dry-run", "--dry-run"), hosts)
+    command = command.replace("--dry-run --dry-run", "--dry-run")
+    code, lines = type_command(command, hosts, before=forked_console(consoles))
     assert code == 0, lines
     assert any(line.startswith("# ") and " ranks by " in line for line in lines), lines
 

@@ -26,6 +26,7 @@ from testbed.keeper import wait_for
 
 pytestmark = [
     pytest.mark.testbed,
+    pytest.mark.usefixtures("consoles"),
     pytest.mark.torch_ranks,
     pytest.mark.skipif(bool(lacks_podman()), reason=lacks_podman()),
 ]

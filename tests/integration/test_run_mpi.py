@@ -26,7 +26,7 @@ from suite.remains import gone
 from testbed import Host, Testbed
 from testbed.keeper import wait_for
 
-pytestmark = [pytest.mark.testbed, pytest.mark.mpi]
+pytestmark = [pytest.mark.testbed, pytest.mark.usefixtures("consoles"), pytest.mark.mpi]
 
 WORLD = 3
 

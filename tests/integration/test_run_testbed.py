@@ -14,7 +14,7 @@ from suite.console import Console
 from suite.driving import write_job
 from testbed import Testbed
 
-pytestmark = pytest.mark.testbed
+pytestmark = [pytest.mark.testbed, pytest.mark.usefixtures("consoles")]
 
 MAX_PEAK_KIB = 130 * 1024
 """A third more than is needed; 400,000 lines that are kept would be 100 MB more."""

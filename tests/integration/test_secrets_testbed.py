@@ -94,12 +94,12 @@ class Outputs:
 
 
 def test_a_secret_is_in_nothing_that_others_may_read(
-    bed: Testbed,
+    lean_bed: Testbed,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    host = bed.host_names[0]
+    host = lean_bed.host_names[0]
     project, config = tmp_path / "project", tmp_path / "config" / "distconsole"
     for folder in (project, config):
         folder.mkdir(parents=True)
@@ -110,7 +110,7 @@ def test_a_secret_is_in_nothing_that_others_may_read(
     for name in ("CONFIG", "STATE", "CACHE", "DATA"):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
     monkeypatch.chdir(project)
-    out = Outputs(bed, capfd)
+    out = Outputs(lean_bed, capfd)
     where = ("--env", "A_TOKEN=xmarkx-13", "--env-file", "env", "--setup", SETUP, "--sync")
     job = ("train.py", *ARGUMENTS)
     with command_lines() as seen:
@@ -151,7 +151,9 @@ def test_a_secret_is_in_nothing_that_others_may_read(
     ]
     assert all(path.stat().st_mode & 0o077 == 0 for path in marked if path.parent != config)
     node = f"/tmp/distconsole-{os.getuid()}"
-    listed = bed.ssh(host, f"grep -rlsI {MARKER} {node} ~/.cache/distconsole; true").stdout.split()
+    listed = lean_bed.ssh(
+        host, f"grep -rlsI {MARKER} {node} ~/.cache/distconsole; true"
+    ).stdout.split()
     assert {
         path.rpartition("/")[2] for path in listed if not re.search("/(code|blobs)/", path)
     } <= {"spec.json"}

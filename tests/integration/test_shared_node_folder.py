@@ -16,7 +16,7 @@ from suite.console import Console
 from suite.driving import Operator
 from testbed import Testbed
 
-pytestmark = pytest.mark.testbed
+pytestmark = [pytest.mark.testbed, pytest.mark.usefixtures("consoles")]
 
 SCRIPT = """
 import os, socket, sys, time

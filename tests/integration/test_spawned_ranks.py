@@ -12,7 +12,7 @@ from suite.lean_torch import LEAN_TORCH
 from suite.remains import gone
 from testbed import Testbed
 
-pytestmark = [pytest.mark.testbed, pytest.mark.torch_ranks]
+pytestmark = [pytest.mark.testbed, pytest.mark.usefixtures("consoles"), pytest.mark.torch_ranks]
 
 STARTER = """
 import os

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from distconsole.__main__ import run
+from suite.console import perform
 from testbed import Testbed
 
 pytestmark = pytest.mark.testbed
@@ -22,31 +22,16 @@ open("written.txt", "w").write(os.environ["RANK"])
 """
 
 
-class Console:
-    """The command line, in this process and started in one folder."""
+def done(bed: Testbed, code: int, verb: str, hosts: str, *words: str) -> tuple[str, str]:
+    """Do it in this process; return what it printed on stdout and stderr."""
+    ended, out, err = perform(bed, verb, *words, hosts=hosts)
+    assert ended == code, err
+    return out, err
 
-    def __init__(
-        self,
-        bed: Testbed,
-        capfd: pytest.CaptureFixture[str],
-        patch: pytest.MonkeyPatch,
-        folder: Path,
-    ) -> None:
-        self._bed, self._capfd = bed, capfd
-        patch.chdir(folder)
 
-    def __call__(self, code: int, verb: str, hosts: str, *words: str) -> tuple[str, str]:
-        """Return what it printed on stdout and stderr."""
-        where = ["--ssh-config", str(self._bed.ssh_config), *(["--hosts", hosts] if hosts else [])]
-        ended = run([verb, *where, *words])
-        out, err = self._capfd.readouterr()
-        assert ended == code, err
-        return out, err
-
-    def events(self, verb: str, hosts: str, *words: str) -> list[dict[str, Any]]:
-        return [
-            json.loads(line) for line in self(0, verb, hosts, "--json", *words)[0].splitlines()
-        ]
+def events_of(bed: Testbed, verb: str, hosts: str, *words: str) -> list[dict[str, Any]]:
+    out, _ = done(bed, 0, verb, hosts, "--json", *words)
+    return [json.loads(line) for line in out.splitlines()]
 
 
 def lines_by_host(events: list[dict[str, Any]]) -> dict[str, str]:
@@ -56,7 +41,6 @@ def lines_by_host(events: list[dict[str, Any]]) -> dict[str, str]:
 def test_every_host_runs_the_code_that_was_here_when_the_run_began(
     standing_bed: Testbed,
     tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     one, two = standing_bed.host_names
@@ -67,9 +51,9 @@ def test_every_host_runs_the_code_that_was_here_when_the_run_began(
     (project / "conf.txt").write_text("conf")
     (project / "data.bin").write_bytes(b"0" * 100_000)
     (project / ".gitignore").write_text("*.bin\n")
-    console = Console(standing_bed, capfd, monkeypatch, project)
+    monkeypatch.chdir(project)
 
-    events = console.events("run", f"{one},{two}", "--sync", "train.py", "word")
+    events = events_of(standing_bed, "run", f"{one},{two}", "--sync", "train.py", "word")
     assert lines_by_host(events) == dict.fromkeys((one, two), "first conf word")
     first = events[0]["run"]
     code = f"/tmp/distconsole-{os.getuid()}/runs/{first}/code"
@@ -81,22 +65,21 @@ def test_every_host_runs_the_code_that_was_here_when_the_run_began(
     assert not (project / "written.txt").exists()
 
     (project / "helper" / "words.py").write_text("WORD = 'second'\n")
-    out, err = console(0, "run", f"{one},{two}", "--sync", "--json", "train.py", "x")
+    out, err = done(standing_bed, 0, "run", f"{one},{two}", "--sync", "--json", "train.py", "x")
     assert "2 new (32 B)" in err
     events = [json.loads(line) for line in out.splitlines()]
     assert lines_by_host(events) == dict.fromkeys((one, two), "second conf x")
     second = events[0]["run"]
 
-    events = console.events("rerun", two, first)
+    events = events_of(standing_bed, "rerun", two, first)
     assert lines_by_host(events) == {two: "first conf word"}
-    events = console.events("rerun", "", "--exclude", one, second)
+    events = events_of(standing_bed, "rerun", "", "--exclude", one, second)
     assert lines_by_host(events) == {two: "second conf x"}
 
 
 def test_a_script_that_one_host_lacks_is_one_error_before_anything_starts(
     standing_bed: Testbed,
     tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     one, two = standing_bed.host_names
@@ -105,11 +88,11 @@ def test_a_script_that_one_host_lacks_is_one_error_before_anything_starts(
     standing_bed.ssh(one, f"mkdir {there} && echo 'print(1)' >{there}/train.py")
     there.mkdir()
     try:
-        console = Console(standing_bed, capfd, monkeypatch, there)
-        out, err = console(2, "run", f"{one},{two}", "--no-sync", "train.py")
+        monkeypatch.chdir(there)
+        out, err = done(standing_bed, 2, "run", f"{one},{two}", "--no-sync", "train.py")
         assert f"error: the script {there}/train.py does not exist on {two}\n" in err
         assert "hint: it is not on this machine, either; --workdir" in err
         assert out == ""
-        assert str(there) not in console(0, "runs", f"{one},{two}", "--json")[0]
+        assert str(there) not in done(standing_bed, 0, "runs", f"{one},{two}", "--json")[0]
     finally:
         there.rmdir()

@@ -326,10 +326,3 @@ def test_beds_run_side_by_side_on_networks_of_their_own(healed_bed: Testbed) -> 
         assert second.hosts[0].address != healed_bed.hosts[0].address
         assert second.ssh("other1", "hostname").stdout == "other1\n"
         assert healed_bed.ssh("node1", "hostname").stdout == "node1\n"
-
-
-@pytest.mark.campaign  # sixteen come up together in test_laboratory
-def test_ten_hosts_come_up_together() -> None:
-    with Testbed(hosts=10) as bed:
-        assert bed.ssh("node10", "getent hosts node1").stdout.split()[0] == bed.hosts[0].address
-        assert transfer(bed.hosts[0], bed.hosts[9]).startswith("took")

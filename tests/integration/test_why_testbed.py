@@ -11,7 +11,7 @@ from suite.lean_torch import LEAN_TORCH
 from suite.remains import gone
 from testbed import Testbed
 
-pytestmark = [pytest.mark.testbed, pytest.mark.torch_ranks]
+pytestmark = [pytest.mark.testbed, pytest.mark.usefixtures("consoles"), pytest.mark.torch_ranks]
 
 HANGS = f"""{LEAN_TORCH}
 import time

@@ -26,7 +26,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -101,9 +100,8 @@ def names(*, alone: bool) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def distconsole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with forked_console(tmp_path_factory.mktemp("c")) as defined:
-        yield defined
+def distconsole(consoles: Path) -> str:
+    return forked_console(consoles)
 
 
 @pytest.mark.parametrize("name", names(alone=False))

@@ -14,9 +14,10 @@ import threading
 import time
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, Any, ClassVar, Self
 
 from distconsole.__main__ import run
+from suite.forked_console import ForkedConsole
 from testbed import Testbed
 
 ENDED = ("exited", "failed", "killed")
@@ -24,7 +25,8 @@ ENDED = ("exited", "failed", "killed")
 
 def perform(bed: Testbed, *words: str, hosts: str | None = None) -> tuple[int, str, str]:
     """Do what a shell's words ask for in this process; return the exit code, what it printed, and what to stderr."""
-    where = ("--ssh-config", str(bed.ssh_config), "--hosts", hosts or bed.names)
+    named = bed.names if hosts is None else hosts
+    where = ("--ssh-config", str(bed.ssh_config), *(("--hosts", named) if named else ()))
     with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
         code = run([*words[:1], *where, *words[1:]])
     return code, out.getvalue(), err.getvalue()
@@ -41,7 +43,10 @@ class Console:
     Attributes:
         events: What it printed so far.
         stderr: Its narration so far.
+        server: Where consoles are forked off, or each is a fresh interpreter.
     """
+
+    server: ClassVar[Path | None] = None
 
     def __init__(self, bed: Testbed, folder: Path, *words: str, hosts: str | None = None) -> None:
         where = ["--ssh-config", str(bed.ssh_config), "--hosts", hosts or bed.names]
@@ -49,15 +54,20 @@ class Console:
         self.stderr: list[str] = []
         self._changed = threading.Condition()
         environment = {**os.environ, "XDG_DATA_HOME": str(folder / "data")}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "distconsole", words[0], *where, *words[1:]],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-            text=True,
-            start_new_session=True,
-        )
+        argv = [words[0], *where, *words[1:]]
+        self.process: subprocess.Popen[str] | ForkedConsole
+        if self.server is not None:
+            self.process = ForkedConsole(self.server, argv, environment)
+        else:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "distconsole", *argv],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=environment,
+                text=True,
+                start_new_session=True,
+            )
         self._threads = [
             threading.Thread(target=self._read, args=(self.process.stdout, self._event)),
             threading.Thread(target=self._read, args=(self.process.stderr, self.stderr.append)),

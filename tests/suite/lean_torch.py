@@ -1,9 +1,9 @@
 """Torch for the ranks of a test that is about something else: the same library, for a third of its start and end.
 
-A rank with an optimizer and DDP costs 2.5 seconds of a core before its first step and at its end, and 0.65 with this
+A rank with an optimizer and DDP costs 2.5 seconds of a core before its first step and at its end, and 0.6 with this
 head: torch's optimizers and DDP import the compiler only to have it leave them alone, torch itself imports what only
-export and tensors without data need, and Python looks for cycles among torch's objects while it imports them, and
-again when it ends.
+export, quantization and tensors without data need, asks for the module of a frame, for which inspect resolves the path
+of each module there is, and Python looks for cycles among torch's objects while it imports them, and again when it ends.
 """
 
 from __future__ import annotations
@@ -22,15 +22,26 @@ class Absent(types.ModuleType):
             raise AttributeError(name)
         return lambda *_, **__: None
 
-class Last:
+class Finder:
+    last = "torch._meta_registrations"
+    getmodule = None
+
     def find_spec(self, name, path, target=None):
-        return ModuleSpec(name, self) if name == "torch._meta_registrations" else None
+        if name == "torch":
+            import inspect
+            self.getmodule = self.getmodule or inspect.getmodule
+            inspect.getmodule = lambda *_, **__: None
+        parent = sys.modules.get(name.rpartition(".")[0])
+        return ModuleSpec(name, self) if name == self.last or isinstance(parent, Absent) else None
 
     def create_module(self, spec):
         return Absent(spec.name)
 
     def exec_module(self, module):
-        import torch
+        if module.__name__ != self.last:
+            return
+        import inspect, torch
+        inspect.getmodule = self.getmodule
         if hasattr(torch._C, "_set_generator_metaclass"):  # which what is left out does: without, no Generator
             from torch._opaque_base import OpaqueBaseMeta
             torch._C._set_generator_metaclass(OpaqueBaseMeta)
@@ -38,10 +49,13 @@ class Last:
         gc.freeze()
 
 gc.disable()
-unneeded = "distributed._meta_registrations", "distributions", "export", "masked", "onnx", "quantization"
+unneeded = (
+    *("_native", "_strobelight", "ao", "distributed._meta_registrations", "distributions", "export", "masked"),
+    *("nn.intrinsic", "nn.qat", "nn.quantizable", "nn.quantized", "onnx", "quantization", "testing"),
+)
 for name in unneeded:
     sys.modules["torch." + name] = Absent("torch." + name)
-sys.meta_path.insert(0, Last())
+sys.meta_path.insert(0, Finder())
 compiler = sys.modules["torch._dynamo"] = types.ModuleType("torch._dynamo")
 compiler.disable = lambda call=None, *_, **__: call
 compiler.graph_break = compiler.clear_lru_cache = lambda: None

@@ -120,10 +120,6 @@ class Host(Machine):
         """Call an interface otherwise than on the other hosts, until power-off."""
         self._rename(INTERFACES[network], name)
 
-    def rename_interface_back(self, network: Network, name: str) -> None:
-        """Give an interface that is called ``name`` its usual name."""
-        self._rename(name, INTERFACES[network])
-
     def _rename(self, old: str, name: str) -> None:
         ip_batch(
             self.pid,
@@ -134,12 +130,7 @@ class Host(Machine):
 
     def rename_back(self, network: Network, name: str) -> None:
         """Take back ``rename_interface``."""
-        ip_batch(
-            self.pid,
-            f"link set {name} down",
-            f"link set {name} name {INTERFACES[network]}",
-            f"link set {INTERFACES[network]} up",
-        )
+        self._rename(name, INTERFACES[network])
 
     def wrong_etc_hosts(self, text: str | None = None) -> None:
         """Replace /etc/hosts; by default put Debian's ``127.0.1.1 <hostname>`` on top."""
