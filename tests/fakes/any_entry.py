@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from msgspec import inspect
@@ -33,7 +34,8 @@ FLOATS = (
     *(0.0, -0.0, 1e-300, 5e-324, 1e18, -1e18, 1e308, -1e308, -1.0),
     *(float("inf"), float("-inf"), float("nan")),
 )
-KINDS = inspect.type_info(frames.JournalEntry).types  # type: ignore[attr-defined]
+type_info = cache(inspect.type_info)
+KINDS = type_info(frames.JournalEntry).types  # type: ignore[attr-defined]
 
 
 def any_entries(dice: random.Random, count: int) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -55,7 +57,7 @@ def any_entries(dice: random.Random, count: int) -> Iterator[tuple[str, dict[str
 
 def any_value(kind: type, dice: random.Random) -> Any:
     """Return a value that the wire lets through as ``kind``, as JSON has it."""
-    return _any(inspect.type_info(kind), dice)
+    return _any(type_info(kind), dice)
 
 
 def _any(kind: Any, dice: random.Random) -> Any:

@@ -15,7 +15,7 @@ if [ ! -e "$venv/.made" ]; then
     grep -v '^torch==' .ci/constraints.txt >"$venv/constraints.txt"
     "$venv/bin/python" -m pip install -q --no-cache-dir -c "$venv/constraints.txt" -e '.[training]' "torch==$torch" \
         pytest pytest-asyncio pytest-textual-snapshot pytest-timeout pytest-xdist \
-        hypothesis pyyaml setuptools wheel packaging cffi cloudpickle
+        pyyaml setuptools wheel packaging cffi cloudpickle
     touch "$venv/.made"
 fi
 # Horovod is built for Debian's MPI: with another mpirun its ranks would not find each other, and a check says so.

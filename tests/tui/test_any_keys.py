@@ -38,6 +38,7 @@ from distconsole.tui.view_models.hosts import Clocks
 from fakes import scenes
 from fakes.any_entry import any_entries
 from fakes.stage import CONSOLE, Scene, Stage, on_screen, screen_text
+from suite.seeds import seeds
 
 pytestmark = pytest.mark.usefixtures("utc", "home", "colours")
 
@@ -270,7 +271,7 @@ async def play(seed: int) -> None:
         raise
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4, always=2))
 async def test_any_keys_leave_the_screen_standing(
     seed: int, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
