@@ -96,6 +96,12 @@ def fill(path: Path) -> None:
             file.write(bytes(4096))
 
 
+def in_attempt(number: int, argv: list[str]) -> list[str]:
+    """Return a command whose attempts before this one fail at once."""
+    guard = f'test "${{DISTCONSOLE_RESTART:-0}}" = {number} || exit 5; exec "$@"'
+    return ["sh", "-c", guard, "sh", *argv]
+
+
 def lines_and_missing(shim: ShimUnderTest) -> tuple[int, int]:
     """Return how many whole lines rank 0 has in its log, and how many it is said to lack."""
     text = shim.log(0)
@@ -140,9 +146,12 @@ def test_what_somebody_else_fills_the_disk_with_fails_no_rank(
         assert [note["check"] for note in shim.events("note")][-1] == "run.output_dropped"
 
 
-def test_a_disk_that_runs_low_during_a_run_is_told_once(small_disk: Path, tmp_path: Path) -> None:
-    argv = [PY, script(tmp_path, WAITS), str(tmp_path)]
-    with RunUnderTest(small_disk, argv) as run:
+@pytest.mark.parametrize("attempt", [0, 1])
+def test_a_disk_that_runs_low_during_a_run_is_told_once(
+    small_disk: Path, tmp_path: Path, attempt: int
+) -> None:
+    argv = in_attempt(attempt, [PY, script(tmp_path, WAITS), str(tmp_path)])
+    with RunUnderTest(small_disk, argv, max_restarts=1) as run:
         run.start()
         wait_until("the rank", (tmp_path / "ready").exists)
         (small_disk / "foreign").write_bytes(bytes(disk_of(str(small_disk)).free - (600 << 10)))
@@ -153,9 +162,8 @@ def test_a_disk_that_runs_low_during_a_run_is_told_once(small_disk: Path, tmp_pa
         (tmp_path / "full").touch()
         assert shim.process.wait(30) == 0
         assert shim.event("verdict")["state"] == "succeeded"
-        low = [note for note in shim.events("note") if note["check"] == "run.disk_low"]
-        assert len(low) == 1
-        assert f"of {8 << 20} bytes" in low[0]["summary"]
+        (low,) = [note for note in shim.events("note") if note["check"] == "run.disk_low"]
+        assert f"of {8 << 20} bytes" in low["summary"]
 
 
 def test_the_logs_of_a_run_take_no_more_than_they_may(tmp_path: Path) -> None:
@@ -188,11 +196,13 @@ def test_what_ends_a_rank_behind_its_flood_is_named_and_in_its_log(
         assert MISSING.search(shim.log(0, "err"))
 
 
+@pytest.mark.parametrize("attempt", [0, 1])
 def test_a_rank_that_prints_little_is_heard_though_another_has_filled_the_logs(
-    tmp_path: Path,
+    tmp_path: Path, attempt: int
 ) -> None:
-    argv = [PY, script(tmp_path, ONE_FLOODS), str(tmp_path)]
-    with RunUnderTest(tmp_path, argv, ranks_per_node=2, log_bytes=2 << 20) as run:
+    argv = in_attempt(attempt, [PY, script(tmp_path, ONE_FLOODS), str(tmp_path)])
+    limit = 2 << 20
+    with RunUnderTest(tmp_path, argv, ranks_per_node=2, max_restarts=1, log_bytes=limit) as run:
         run.start()
         shim = run.shims[0]
         wait_until("dropped output", lambda: shim.events("note"))
@@ -202,9 +212,7 @@ def test_a_rank_that_prints_little_is_heard_though_another_has_filled_the_logs(
         assert run.verdict()["state"] == "succeeded"
         assert len(shim.log(1).splitlines()) == 1501
         logs = shim.run_dir / "logs"
-        assert sum(path.stat().st_blocks * 512 for path in logs.iterdir()) < (2 << 20) + (
-            256 << 10
-        )
+        assert sum(path.stat().st_blocks * 512 for path in logs.iterdir()) < limit + (256 << 10)
 
 
 def test_no_pipe_stays_that_nobody_reads(tmp_path: Path) -> None:

@@ -12,7 +12,9 @@ import os
 import select
 import threading
 import time
+from typing import Callable
 
+from distconsole_agent.system.loop import Loop
 from distconsole_agent.system.room import disk_of
 
 PIPES = "pipes"
@@ -38,12 +40,28 @@ FLUSH_READS = 64
 FLUSH_SECONDS = 2.0
 """How long the shim waits for a log on a disk that hangs."""
 
+WATCH_SECONDS = 1.0
+"""Pace of looking whether output is dropped."""
+
 
 class RankOutput:
-    """The pipes of a run's ranks into its ``logs``, of ``limit_bytes`` at most; the reader is a thread."""
+    """The pipes of a run's ranks into its ``logs``, of ``limit_bytes`` at most; the reader is a thread.
 
-    def __init__(self, run_dir: str, limit_bytes: int) -> None:
+    Args:
+        on_loss: Gets the logs of which something was dropped, and whether an attempt is over.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        run_dir: str,
+        limit_bytes: int,
+        on_loss: Callable[[list[OutputStream], bool], None],
+    ) -> None:
+        self._loop = loop
         self._run_dir = run_dir
+        self._on_loss = on_loss
+        self._watched = True
         self._room = _Room(os.path.join(run_dir, "logs"), limit_bytes)
         self._streams: dict[str, OutputStream] = {}
         self._by_fd: dict[int, OutputStream] = {}
@@ -73,6 +91,21 @@ class RankOutput:
     def dropped(self) -> list[OutputStream]:
         """Return the logs of which something was dropped so far."""
         return [stream for stream in self._streams.values() if stream.dropped_bytes]
+
+    def watch_loss(self) -> None:
+        """Tell once, in whichever attempt it is, when output begins to be dropped."""
+        if self._watched:
+            self.tell_loss(over=False)
+            self._loop.call_later(WATCH_SECONDS, self.watch_loss)
+
+    def end_watch(self) -> None:
+        self._watched = False
+
+    def tell_loss(self, *, over: bool) -> None:
+        """Tell what was dropped so far, if anything was."""
+        if dropped := self.dropped():
+            self._watched = False
+            self._on_loss(dropped, over)
 
     def close(self) -> None:
         """End the reader and remove the pipes: opening one without a reader blocks for ever."""

@@ -50,9 +50,6 @@ from distconsole_agent.system.line_pipe import LinePipe
 from distconsole_agent.system.loop import Loop
 from distconsole_agent.system.room import DiskWatch
 
-OUTPUT_SECONDS = 1.0
-"""Pace of looking whether output of the ranks is dropped."""
-
 PREPARED_SECONDS = 900.0
 """A run without a start is given up after this long."""
 
@@ -70,8 +67,12 @@ class Shim:
         self._log = RunLog(loop, run_dir)
         self._ranks = Processes(loop, self._settled, self._ended, self._reaped)
         self._arrivals = LinePipe(loop, self._arrived)
-        self._output = RankOutput(run_dir, spec.log_bytes)
-        self._told_of_output = False
+        self._output = RankOutput(
+            loop,
+            run_dir,
+            spec.log_bytes,
+            lambda logs, over: self._note(notes.output_loss(spec.host, logs, over=over)),
+        )
         self._disk_watch = DiskWatch(
             loop, run_dir, lambda disk: self._note(notes.disk_low(spec.host, run_dir, disk))
         )
@@ -209,7 +210,7 @@ class Shim:
         self._link.begin()
         self._reply_to_start = reply
         self._disk_watch.begin()
-        self._look_at_output()
+        self._output.watch_loss()
         self._begin_attempt(port)
         load_late()
 
@@ -482,9 +483,8 @@ class Shim:
     def _gone(self) -> None:
         if not self._ending.gone:
             forget_scripts(self._run_dir)
-            self._disk_watch.end()
             self._output.flush()
-            self._tell_of_output(over=True)
+            self._output.tell_loss(over=True)
             self._ending.gone = True
             assert self._link is not None
             self._link.ended()
@@ -492,17 +492,8 @@ class Shim:
 
     def _end(self) -> None:
         self._state = "ended"
-
-    def _look_at_output(self) -> None:
-        if not (self._ending.gone or self._told_of_output):
-            self._tell_of_output(over=False)
-            self._loop.call_later(OUTPUT_SECONDS, self._look_at_output)
-
-    def _tell_of_output(self, *, over: bool) -> None:
-        """Report that output of the ranks is dropped when it begins, and how much it was at the end."""
-        if dropped := self._output.dropped():
-            self._told_of_output = True
-            self._note(notes.output_loss(self._spec.host, dropped, over=over))
+        self._disk_watch.end()
+        self._output.end_watch()
 
     def _note(self, note: notes.RunNote) -> None:
         self._log.write("note", **records.write(note))

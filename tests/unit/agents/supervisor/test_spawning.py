@@ -20,6 +20,7 @@ from distconsole_agent.probes.programs import run_program
 from distconsole_agent.supervisor import spawning
 from distconsole_agent.supervisor.rank_output import RankOutput
 from distconsole_agent.supervisor.spawning import ChildCommand, login_shell, spawn
+from distconsole_agent.system.loop import Loop
 from fakes.shims import wait_until
 
 
@@ -75,7 +76,7 @@ def test_what_was_only_held_back_by_a_passing_error_is_in_the_log_without_a_gap(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "logs").mkdir()
-    output = RankOutput(str(tmp_path), ROOM)
+    output = RankOutput(Loop(), str(tmp_path), ROOM, lambda _logs, _over: None)
     pipe = output.pipe("rank-0.out")
     with Path(pipe).open("wb", buffering=0) as rank:
         with _no_file_grows():
