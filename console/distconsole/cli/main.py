@@ -222,7 +222,7 @@ STANDARD_INPUT = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 
 
 def look_at_input(request: ask.Request, say: Callable[[str], None], descriptor: int = 0) -> None:
-    """Say that standard input does not reach the ranks of ``run``, where somebody may think so.
+    """Say that standard input does not reach the ranks of ``run``, if it has data or the script reads it.
 
     A shell's loop (``while read host; do distconsole run …``) and a CI system give every program a standard
     input, which most scripts never read. So data alone refuses nothing.

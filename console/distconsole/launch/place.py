@@ -44,7 +44,7 @@ MAX_SLOTS_NAMED = 4
 
 @dataclass(frozen=True, slots=True)
 class PreparedLaunch:
-    """A run before it is placed: what is known of it here, then the hosts that were reached for it.
+    """A run before it is placed: what this machine knows of it, then the hosts that were reached.
 
     Attributes:
         env: The user's variables.

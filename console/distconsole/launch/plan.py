@@ -1,6 +1,6 @@
 """A run as it is planned: its nodes with their ranks, and the settings that all launchers share.
 
-A launcher fills the processes of each node in (``launchers/``); ``Plan.specs`` are what the nodes get of it.
+A launcher fills the processes of each node in (``launchers/``); ``Plan.specs`` are the nodes' parts of it.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class RankPlacement:
 
 @dataclass(frozen=True, slots=True)
 class NodePlan:
-    """A host with its ranks (``slots`` from ``first_rank``), and what it starts for them.
+    """A host with its ranks (``slots`` from ``first_rank``), and the processes that start them.
 
     Attributes:
         neighbours: The ranks of all hosts that are this machine.

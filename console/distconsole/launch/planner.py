@@ -135,7 +135,7 @@ def collect_facts(
     cluster: Cluster,
     allocation: Allocation | None = None,
 ) -> PreparedLaunch:
-    """Return ``launch`` with the hosts of ``cluster``, and what they said when they were reached.
+    """Return ``launch`` with the hosts of ``cluster``, and their facts from the hand-shake.
 
     ``allocation`` is the Slurm job that they are nodes of, which says what of them may be used. Raises
     ConsoleError if two are one machine, or there is no such job.
@@ -241,8 +241,8 @@ def ask_for(
 def plan_launch(launch: PreparedLaunch, project: Project | None = None) -> Plan:
     """Return the plan on hosts of which everything that it needs is known.
 
-    ``project`` is the code that lies there; None where it lies as it does here. Raises PlanError if the
-    job cannot be placed.
+    ``project`` is the code that ``--sync`` brings; None if the hosts have the same paths as this machine.
+    Raises PlanError if the job cannot be placed.
     """
     named = launch.allocation.run if launch.allocation is not None else ""
     run = RunId(named) if named else new_run_id(launch.request.script, launch.request.name)

@@ -1,4 +1,4 @@
-"""The script of a run: what is refused of it, and what its source says of how it wants to be started."""
+"""The script of a run: refusals before anything is started, and the traits in its source that decide how to start it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ OUR_FLAGS = frozenset(
 
 
 def path_here(request: Run) -> Path:
-    """Return the script's path on this machine, whether it is there or not."""
+    """Return the script's path on this machine; the file may be missing."""
     return (expand_home(request.workdir or ".") / request.script).absolute()
 
 

@@ -153,7 +153,7 @@ def find_record(
 def open_run(
     record: RunRecord | None, wanted: str, where: Where, sessions: SessionSource, store: RunStore
 ) -> Iterator[tuple[Session, RunRecord, list[HostName]]]:
-    """Give a session on the hosts of a run, what is known of it (``record``, else what they say), and the hosts.
+    """Give a session on the hosts of a run, its record (``record``, else one by their answers), and the hosts.
 
     Raises RunNotFoundError if none of them knows it; UsageError if it is on other hosts than those named.
     """

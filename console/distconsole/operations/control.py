@@ -57,9 +57,9 @@ def end_before_start(run: str, asked: ControlCommand) -> RunEnded:
 
 
 def interrupt(events: Iterator[Event], by: KeyboardInterrupt | None = None) -> Iterator[Event]:
-    """End an operation that tells what it has found so far, and yield that. ``by`` ends it, by default Ctrl-C.
+    """End an operation that reports its findings so far, and yield them. ``by`` ends it, by default Ctrl-C.
 
-    Raises KeyboardInterrupt from an operation that tells nothing, or that is over.
+    Raises KeyboardInterrupt from an operation that reports none, or that is over.
     """
     by = by or KeyboardInterrupt()
     if not isinstance(events, Generator):

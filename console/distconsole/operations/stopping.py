@@ -22,8 +22,8 @@ def stop(
 ) -> Iterator[Event]:
     """Stop a run and follow it, quietly, until nothing of it is left.
 
-    The run's own end is told as narration: this verb succeeded, whatever the run's exit code is. Raises
-    RunNotFoundError if nobody knows the run; UnreachableError if no host of it could be told.
+    The run's own end is narration: this verb succeeded, whatever the run's exit code. Raises
+    RunNotFoundError for an unknown run; UnreachableError if no host of it takes the request.
     """
     record = find_record(request.run, request.where, sessions, store)
     end = stored_end(record) if record is not None else None

@@ -48,7 +48,7 @@ class _Part:
 def trace(request: Trace, sessions: SessionSource, store: RunStore) -> Iterator[Event]:
     """Have every rank traced, and write one file of all.
 
-    Raises RunNotFoundError if nobody knows the run; UsageError if it is over; UnavailableError if no
+    Raises RunNotFoundError for an unknown run; UsageError if it is over; UnavailableError if no
     rank could be traced; ConfigError if the file cannot be written.
     """
     record = find_record(request.run, request.where, sessions, store)

@@ -42,9 +42,8 @@ WIRE_REASONS = {
 class WishCarrier:
     """Carries out the wishes of a ``Control`` on threads of its own.
 
-    Its own, so that a stop reaches the nodes while the consumer of the events is stuck on a pipe that
-    nobody reads; and one for each wish, so that a kill does not wait until a host that hangs was told
-    of the stop.
+    Its own, so that a stop reaches the nodes while the consumer of the events is blocked on a full pipe;
+    and one for each wish, so that a kill does not wait for a host that hangs in the stop.
     """
 
     def __init__(

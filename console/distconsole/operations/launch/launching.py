@@ -108,8 +108,9 @@ def _run_in_job(
     with submit(request, sessions, control, exclude, again) as submitted:
         yield Narration(text=f"submitted Slurm job {submitted.job} on {submitted.link.host.name}")
         while (placed := (yield from submitted.next_start())) is not None:
-            events = _run_on_hosts(placed, sessions, control, store, (), submitted.code, submitted)
-            yield from submitted.watch(events)
+            yield from submitted.watch(
+                _run_on_hosts(placed, sessions, control, store, (), submitted.code, submitted)
+            )
         if kept := submitted.give_back():
             yield warn(kept)
 
@@ -182,7 +183,7 @@ def _start(
     store: RunStore,
     notice: dict[str, Any] | None,
 ) -> Generator[Event, None, bool]:
-    """Bring the code, keep the record and start the run; return whether it was started, or stopped before."""
+    """Bring the code, keep the record and start the run; return False if it was stopped before."""
     if launch.project is not None:
         yield from bring_code(plan, launch.project, session, lambda: bool(control.asked))
     if control.asked is not None:
@@ -268,7 +269,7 @@ def rerun(
 ) -> Iterator[Event]:
     """Launch a past run again: the same script, arguments, environment and hosts.
 
-    What was brought by ``--sync`` is brought again as it was then. Raises RunNotFoundError if there is no
+    ``--sync`` brings the code of that run. Raises RunNotFoundError if there is no
     such run, or it was not started from here; ConsoleError as ``run``.
     """
     with store.open(store.resolve(request.run)) as run_file:
@@ -338,11 +339,11 @@ def _seek_script(
 
 
 def _judge_launchers(launch: PreparedLaunch, session: Session) -> Iterator[LaunchersJudged]:
-    """Plan with every launcher, and report those that refuse; a reason of most of them is no matter of theirs."""
+    """Plan with every launcher, and report those that refuse, but for a reason that most of them give."""
     try:
         launch = planner.ask_for(("horovod", "mpi"), launch, session)
     except ConsoleError:
-        return  # what a host does not say is no reason
+        return  # a host that cannot be asked is no reason
     refused: dict[str, str] = {}
     names = [name for name in LauncherName if name is not LauncherName.AUTO]
     for name in names:

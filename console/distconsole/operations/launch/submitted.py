@@ -177,7 +177,7 @@ def _prepare(
 ) -> tuple[RunId, dict[str, int | None], list[str]]:
     """Return the run's id, the hosts of ``--hosts`` with their slots, and the sbatch that submits its job.
 
-    Raises UsageError, naming the options, for what a submitted job cannot be asked for.
+    Raises UsageError for options that a submitted job cannot have, and names them.
     """
     _refuse_before_submitting(request)
     refuse_our_flags(request)

@@ -230,7 +230,7 @@ def prepare(
 ) -> Iterator[Event]:
     """Report the missing packages, ask, build, install, and have the checks prove it.
 
-    Raises UsageError if nobody is there to ask; PlanError if the hosts that lack it cannot have it;
+    Raises UsageError without a person to ask; PlanError if the hosts that lack it cannot have it;
     ConsoleError if something could not be built or installed.
     """
     with sessions(request.where) as session:

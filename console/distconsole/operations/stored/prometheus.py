@@ -103,7 +103,7 @@ class HostGauges:
     """The newest load of every host that answers.
 
     Args:
-        interval_seconds: How often hosts are asked; after two times in vain what they told is left out.
+        interval_seconds: How often hosts are asked; samples that are not fresh (``is_fresh``) are left out.
         clock: UNIX seconds.
     """
 
