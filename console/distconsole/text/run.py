@@ -100,7 +100,7 @@ class RunText:
     def _rank(self, event: RankChanged) -> None:
         if self._watchable:  # not with the plan: a run that is refused cannot be watched
             self._watchable = False
-            self._output.say(f"    watch it: distconsole attach {event.run}")
+            self._output.say(f"watch it: distconsole attach {event.run}")
         if event.stopped is True:
             self._output.say(f"rank {event.rank} on {event.host}: {ENDED_BY_STOP}")
             return

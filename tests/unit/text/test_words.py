@@ -111,7 +111,7 @@ def test_what_ranks_print_goes_to_the_stream_they_printed_it_to() -> None:
 def test_who_starts_a_run_in_a_shell_is_told_how_to_watch_it(
     request_: ask.Request, told: bool
 ) -> None:
-    words = f"    watch it: distconsole attach {RUN}\n"
+    words = f"\nwatch it: distconsole attach {RUN}\n"
     assert words not in Pipes().show(request_, plan())[1]  # it may be refused
     rank = RankChanged(
         t=1.0, run=RUN, rank=0, host="n", local_rank=0, pid=7, state=RankState.STARTING

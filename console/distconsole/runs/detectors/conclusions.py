@@ -349,6 +349,10 @@ REMEDIES = (
         f"the kernel for memory (sudo dmesg | grep -i oom on that host), or somebody sent it: {SENDERS}",
     ),
     (
+        r"'git',.{0,200} returned non-zero exit status 128|InvalidGitRepositoryError",
+        "a copy by --sync has no .git: the commit is in DISTCONSOLE_GIT_COMMIT",
+    ),
+    (
         r"killed by SIGSEGV",
         "--env PYTHONFAULTHANDLER=1 shows where; whether packages fit each other says distconsole "
         "check --only python,torch,horovod",

@@ -242,24 +242,21 @@ class Recording:
 
     def _note(self, event: RunEvents) -> None:
         """Keep findings, restarts and ends, and the steps by time."""
-        match event:
-            case Window():
-                if not self._steps or event.step > self._steps[-1]:
-                    self._steps.append(event.step)
-                    self._step_times.append(event.t)
-            case RunFinding(severity=Severity.WARN | Severity.FAIL):
-                self._mark(event.t, "finding", event.summary, bad=event.severity is Severity.FAIL)
-            case RunRestarted():
-                path = f" from {event.checkpoint}" if event.checkpoint else ""
-                self._mark(event.t, "restart", f"restart {event.restart} of {event.of}{path}")
-            case PhaseReached(phase="first_step") if not self._stepped:
-                self._stepped = True
-                self._mark(event.t, "begin", f"rank {event.rank} has done its first step")
-            case RunEnded():
-                words = f"the run has {ENDED[event.state]}"
-                self._mark(event.t, "end", words, bad=event.state is EndState.FAILED)
-            case _:
-                pass
+        if isinstance(event, Window):
+            if not self._steps or event.step > self._steps[-1]:
+                self._steps.append(event.step)
+                self._step_times.append(event.t)
+        elif isinstance(event, RunFinding) and event.severity in (Severity.WARN, Severity.FAIL):
+            self._mark(event.t, "finding", event.summary, bad=event.severity is Severity.FAIL)
+        elif isinstance(event, RunRestarted):
+            path = f" from {event.checkpoint}" if event.checkpoint else ""
+            self._mark(event.t, "restart", f"restart {event.restart} of {event.of}{path}")
+        elif isinstance(event, PhaseReached) and event.phase == "first_step" and not self._stepped:
+            self._stepped = True
+            self._mark(event.t, "begin", f"rank {event.rank} has done its first step")
+        elif isinstance(event, RunEnded):
+            words = f"the run has {ENDED[event.state]}"
+            self._mark(event.t, "end", words, bad=event.state is EndState.FAILED)
 
     def _mark(self, t: float, kind: str, text: str, *, bad: bool = False) -> None:
         if len(self.marks) < MAX_MARKS or kind == "end":

@@ -66,17 +66,15 @@ class Retold:
 
     def news_in(self, body: Body) -> Body | None:
         """Return the new part of an entry; None if it has none."""
-        match body.get("kind"):
-            case "log":
-                return self._unprinted(body)
-            case "window":
-                known = self._steps.get(body["rank"], -1)
-                return None if body["steps"] and body["step"] <= known else body
-            case "attempt" if not self._others[_key(body)]:
-                self._steps.clear()  # the ranks count from 0 again
-            case _:
-                pass
+        kind = body.get("kind")
+        if kind == "log":
+            return self._unprinted(body)
+        if kind == "window":
+            known = self._steps.get(body["rank"], -1)
+            return None if body["steps"] and body["step"] <= known else body
         key = _key(body)
+        if kind == "attempt" and not self._others[key]:
+            self._steps.clear()  # the ranks count from 0 again
         if not self._others[key]:
             return body
         self._others[key] -= 1

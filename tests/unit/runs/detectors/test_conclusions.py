@@ -202,14 +202,15 @@ SAID = [
         "was closed",
     ),
     ("horovod.common.exceptions.HorovodInternalError: Horovod has been shut down.", "was closed"),
-    (
-        "terminate called without an active exception, then killed by SIGABRT",
-        "dist.barrier()",
-    ),
+    ("terminate called without an active exception, then killed by SIGABRT", "dist.barrier()"),
     ("killed by SIGKILL (out of memory?)", "a smaller batch"),
     ("killed by SIGKILL", "killed nobody for memory there"),
     ("killed by SIGKILL (for memory? that is not known)", "sudo dmesg"),
     ("killed by SIGSEGV", "PYTHONFAULTHANDLER"),
+    (
+        "CalledProcessError: Command '['git', 'rev-parse', 'HEAD']' returned non-zero exit status 128.",
+        "DISTCONSOLE_GIT_COMMIT",
+    ),
     (
         "RuntimeError: The NVIDIA driver on your system is too old: CUDA driver version is "
         "insufficient for CUDA runtime version",
