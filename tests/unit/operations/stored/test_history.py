@@ -219,7 +219,7 @@ def test_runs_lists_without_asking_any_host(stored: RunStore) -> None:
     listed = [(e.summary.run, e.summary.state) for e in events if isinstance(e, RunListed)]
     assert listed == [("later-1", "unknown"), ("demo-1", "succeeded")]
     none = [e.text for e in done(ask.Runs(only="state=failed")) if isinstance(e, Narration)]
-    assert none[-1] == "none of 2 runs fits --where"
+    assert none[-1] == "--where fits none of the runs (2)"
 
 
 def test_a_list_says_how_fast_and_how_good_each_run_was(stored: RunStore) -> None:
