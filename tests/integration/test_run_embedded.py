@@ -303,7 +303,7 @@ def test_code_that_cannot_be_brought_ends_the_stream(
 def test_top_shows_every_host_once(standing_sessions: SessionSource) -> None:
     with Operator(Top(once=True, interval_seconds=0.2), standing_sessions) as top:
         events = top.finish()
-    assert {e.host for e in events if isinstance(e, NodeSample)} == {"node1", "node2"}
+    assert [e.host for e in events if isinstance(e, NodeSample)] == ["node1", "node2"]
 
 
 def test_a_job_that_fails_is_restarted_with_its_last_checkpoint(

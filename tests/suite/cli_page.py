@@ -29,7 +29,7 @@ WIDTH = "80"
 HEAD = """# Command line
 
 The `--help` of each verb, by `make pages`. "As above" names the options that an earlier verb explains in the same words.
-Options of hosts stand before or behind the verb. Every option is a key of [distconsole.toml](configuration.md).
+Options of hosts stand before or behind the verb. Options but `--explain`, `--write-profile`, `--at`, `--show`, `--revoke` are keys of [distconsole.toml](configuration.md).
 [Exit codes](json-events.md#exit-codes), [environment](configuration.md#environment-variables).
 """
 

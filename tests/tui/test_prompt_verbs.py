@@ -299,6 +299,8 @@ async def test_keys_and_aliases_of_the_configuration_work_and_are_shown(tmp_path
         assert prompt_of(app).value == "filter "
         await pilot.press("ctrl+u")
         await typed(app, stage, pilot, "alias night = check --level full --budget 60")
+        await typed(app, stage, pilot, "alias wrong = foo")
+        assert "'wrong' begins with 'foo', which is no verb" in app.session.transcript.text()
         await typed(app, stage, pilot, "night")
         assert ask.Check(level=ask.Level.FULL, budget_seconds=60.0) in stage.asked
         await pilot.press("f1")

@@ -9,6 +9,7 @@ from itertools import takewhile
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from distconsole.config.ranges import RangeError
 from distconsole.config.spelling import nearest, suggest
@@ -78,13 +79,14 @@ def usage_error(error: click.UsageError) -> UsageError:
         for name, value in context.params.items():
             if isinstance(value, str) and value.endswith(".py"):
                 flag = f"--{name.replace('_', '-')}"
-                cure = (
-                    f"{flag} took {value} for its value: give it one, in quotes if it has blanks"
-                )
+                cure = f"{flag} took {value} for its value: give it one, in quotes if with blanks"
     elif isinstance(error, click.BadParameter):
         kind = error.param.type if error.param else None
         typed = re.match(r"'([^']*)'", error.message)
         cure = suggest(typed[1], kind.choices) if typed and isinstance(kind, click.Choice) else ""
+        name = str(error.param.name) if error.param else ""
+        if context and context.get_parameter_source(name) is ParameterSource.DEFAULT_MAP:
+            message += f", in [{context.command.name}] of distconsole.toml"
     elif (extra := EXTRA.match(message)) and context is not None:
         message = f"{path} takes no further words: {extra[1]}"
         cure = _meant_words(extra[1].split(), context.command)

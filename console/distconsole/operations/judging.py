@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from distconsole.errors import UnavailableError
 from distconsole.expression import Fields, parse_condition
 from distconsole.model.cluster import Cluster
-from distconsole.model.events import ConditionJudged
+from distconsole.model.events import ConditionJudged, Narration
 
 Row = TypeVar("Row")
 
@@ -48,8 +48,8 @@ class Judge(Generic[Row]):
         both = (each for each in (self._fail_if, self._only) if each is not None)
         return tuple(dict.fromkeys(name for each in both for name in each.names))
 
-    def judge(self, rows: Sequence[Row]) -> tuple[list[Row], list[ConditionJudged]]:
-        """Return the selected ``rows``, and the verdict on them if one was asked for.
+    def judge(self, rows: Sequence[Row]) -> tuple[list[Row], list[ConditionJudged | Narration]]:
+        """Return the selected ``rows``, and the verdict on them if one was asked for, or that none was selected.
 
         Figures over rows are over all that are given. Raises UnavailableError if nothing is known of
         what ``fail_if`` asks: that is no health.
@@ -60,7 +60,8 @@ class Judge(Generic[Row]):
         else:
             wanted = list(enumerate(rows))
         if self._fail_if is None:
-            return [row for _, row in wanted], []
+            none = f"--where fits none of the {self._of} ({len(rows):,})"
+            return [row for _, row in wanted], [] if wanted or not rows else [Narration(text=none)]
         every = list(self._fail_if.answers(rows))
         answers = [every[at] for at, _ in wanted]
         if all(answer is None for answer in answers) and (answers or self._always_some):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from queue import Empty, Full, Queue, SimpleQueue
@@ -157,20 +157,19 @@ def raise_end(error: NodeError | None) -> None:
 
 
 def _once(watch: LoadWatch, hosts: list[HostName]) -> Iterator[Event]:
-    """Yield one sample of each host; of one that has none in time, that it has none."""
-    missing = set(hosts)
+    """Yield one sample of each host, in their order; of one that has none in time, that it has none."""
+    found: dict[HostName, Sequence[Event]] = {}
     deadline = time.monotonic() + FIRST_SAMPLE_SECONDS
-    while missing and time.monotonic() < deadline:
+    while len(found) < len(hosts) and time.monotonic() < deadline:
         match watch.next():
-            case (host, list(samples)) if host in missing:
-                missing.discard(host)
-                yield from samples
+            case (host, list(samples)):
+                found.setdefault(host, samples)
             case (host, HostStatus() as status) if not status.reachable:
-                missing.discard(host)
-                yield status
-            case _:
-                pass
-    for host in filter(missing.__contains__, hosts):
+                found.setdefault(host, [status])
+    for host in hosts:
+        if host in found:
+            yield from found[host]
+            continue
         yield HostStatus(
             host=host,
             reachable=False,

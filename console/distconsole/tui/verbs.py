@@ -119,7 +119,7 @@ class CommandDispatcher:
 
         word = line.split()[0] if "no verb" in error.message else ""
         near = nearest(word, (*PROMPT_VERBS, *self._console.shortcuts.aliases))
-        if near is None or near in VERBS or word in OTHER_WORDS:
+        if near in (None, word) or near in VERBS or word in OTHER_WORDS:
             return error
         return ConsoleError(f"There is no verb {word!r}. Did you mean {near!r}?", "see 'help'")
 

@@ -303,6 +303,8 @@ def test_the_configuration_speaks_where_the_words_say_nothing() -> None:
     request = parse_line("run --nproc 2 --grace 5 train.py", defaults=defaults)
     assert isinstance(request, ask.Run)
     assert (request.nproc, request.grace_seconds) == ("2", 5.0)
+    with pytest.raises(UsageError, match=r"at least 0.2 s, in \[top\] of distconsole.toml"):
+        parse_line("top", defaults={"top": {"interval_seconds": 0.0}})
 
 
 @pytest.mark.parametrize(

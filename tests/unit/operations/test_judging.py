@@ -91,19 +91,16 @@ def test_one_line_fails_a_run_with_a_slow_rank() -> None:
 @pytest.mark.usefixtures("runs")
 def test_what_was_not_measured_is_no_health() -> None:
     code, out, err = told(f"show blind-1 --fail-if '{SLOW}'")
-    assert (code, out) == (1, "")
-    assert "cannot be judged: of 2 ranks none is known" in err
+    assert (code, out, "cannot be judged: of 2 ranks none is known" in err) == (1, "", True)
     code, _, err = told("show even-1 --where 'host=b' --fail-if 'rank>=0'")
-    assert code == 1
-    assert "of 0 ranks" in err
+    assert (code, "of 0 ranks" in err) == (1, True)
 
 
 @pytest.mark.usefixtures("runs")
 def test_where_lists_ranks_and_changes_no_exit_code() -> None:
     code, out, _ = told("show slow-1 --where 'rank<2 and step>15'")
-    assert code == 0
-    assert [line.split()[0] for line in out.splitlines()] == ["rank", "0", "1"]
-    assert told("show slow-1 --where 'rank>7'")[:2] == (0, "")
+    assert (code, [line.split()[0] for line in out.splitlines()]) == (0, ["rank", "0", "1"])
+    assert told("show slow-1 --where 'rank>7'") == (0, "", "--where fits none of the ranks (4)\n")
     code, out, _ = told("show slow-1 --json --where 'step_ms.p95_run > median(step_ms.p95_run)'")
     (line,) = map(json.loads, out.splitlines())
     assert (line["run"], line["rank"], line["step_ms.p95_run"]) == ("slow-1", 3, 23.0)
@@ -120,11 +117,9 @@ def test_both_judge_what_the_one_left_by_figures_of_all() -> None:
 def test_runs_are_listed_and_judged_by_conditions() -> None:
     _, out, _ = told("runs --json --where 'run~slow or ranks=2'")
     assert {json.loads(line)["run"] for line in out.splitlines()} == {"slow-1", "blind-1"}
-    assert told("runs --fail-if 'state=failed'")[0] == 0
+    assert told("runs --fail-if 'state=failed'") == (0, "", "state=failed: none of 3 runs\n")
     code, out, err = told("runs --fail-if 'run=even-1'")
-    assert code == 1
-    assert "even-1" in out
-    assert "1 of 3 runs" in err
+    assert (code, "even-1" in out, "1 of 3 runs" in err) == (1, True, True)
 
 
 @pytest.mark.usefixtures("runs")

@@ -22,7 +22,7 @@ from distconsole.model.events import (
     RunShown,
     warn,
 )
-from distconsole.model.names import RunId, count_text, join_some
+from distconsole.model.names import RunId, join_some
 from distconsole.model.outcome import Failed
 from distconsole.model.requests import Launches, Replay, Run, Runs, Show, Where
 from distconsole.model.run_summary import RunSummary
@@ -81,8 +81,6 @@ def runs(request: Runs, sessions: SessionSource, store: RunStore) -> Iterator[Ev
     if not summaries:
         text = f"no runs yet (they are kept in {store.folder}): distconsole run SCRIPT makes one"
         yield Narration(text=text)
-    elif not rows:
-        yield Narration(text=f"none of {count_text(len(summaries), 'run')} fits --where")
 
 
 def _ask_hosts(
