@@ -49,7 +49,7 @@ def press(app: ConsoleApp, key: str) -> str:
     main = app.main
     main.prompt.tell("")
     keymap, view = main.shortcuts.keymap, main.view
-    if keymap.inside(key, view, replayed=False) or keymap.of(key, view):
+    if keymap.of(key, view):
         return "types"
     if key in main.active_bindings:
         return "moves"
@@ -71,14 +71,13 @@ async def test_every_key_of_other_programs_gets_an_answer() -> None:
             wanted = {**dict.fromkeys(MOVES, "moves"), **dict.fromkeys(TYPES, "types")}
             wanted |= dict.fromkeys(SAYS, "says")
             await pilot.pause()
-            own = {key: "types" for key in given if keymap.inside(key, view, replayed=False)}
+            own = {key: "types" for key in given if keymap.of(key, view)}
             assert given == wanted | own, view
             assert app.focused in app.main.focus_chain
             press(app, "delete")
             assert prompt.placeholder.endswith("F8 stops a run, ? lists the keys")
             press(app, "P")
-            sorts = keymap.inside("s", view, replayed=False) is not None
-            assert ("s sorts" in prompt.placeholder) == sorts
+            assert ("s sorts" in prompt.placeholder) == (keymap.of("s", view) is not None)
 
 
 async def test_words_and_lines_on_the_screen_are_found() -> None:

@@ -134,16 +134,14 @@ class KeyScreen(PunctualScreen):
 
     def press(self, pressed: str, *, letters: bool = True) -> bool:
         """Type the line of a key, if it has one; ``letters`` includes those of the view."""
-        keymap, view = self.shortcuts.keymap, self.views.view
-        key = keymap.of(pressed, view)
-        if key is None and letters:
-            views = self.views
-            key = keymap.inside(
-                pressed, view, replayed=views.is_replayed, offered=views.cluster.offers_hosts
-            )
-        if key is not None:
-            self.dispatcher.press(key)
-        return key is not None
+        views, keymap = self.views, self.shortcuts.keymap
+        key = keymap.of(
+            pressed, views.view, replayed=views.is_replayed, offered=views.cluster.offers_hosts
+        )
+        if key is None or (key.inside and not letters):
+            return False
+        self.dispatcher.press(key)
+        return True
 
     @property
     def _copies(self) -> bool:
@@ -172,8 +170,7 @@ class KeyScreen(PunctualScreen):
         return True
 
     def _what_does(self, key: str) -> str:
-        keymap, view = self.shortcuts.keymap, self.views.view
         ours, does = MEANT.get(key, ("", ""))
-        if ours and (keymap.of(ours, view) or keymap.inside(ours, view, replayed=False)):
+        if self.shortcuts.keymap.of(ours, self.views.view):
             return f"{does}, ? lists the keys"
         return "? lists the keys, : types a verb"

@@ -80,19 +80,12 @@ class Keymap:
         found = (next((key for key in able if key.line == line), None) for line in lines)
         return " · ".join(f"{key.shown} {key.label}" for key in found if key is not None)
 
-    def of(self, pressed: str, view: str) -> Key | None:
-        """Return the key that works from anywhere while ``view`` is on the screen, or None."""
-        able = (key for key in self.keys if not key.inside and key.key == pressed)
-        return next((key for key in able if key.works_in(view)), None)
-
-    def inside(
-        self, pressed: str, view: str, *, replayed: bool, offered: bool = False
+    def of(
+        self, pressed: str, view: str, *, replayed: bool = False, offered: bool = False
     ) -> Key | None:
-        """Return the letter that works inside ``view``, or None; ``offered``: while there are hosts to choose from."""
-        now = (*(self.moving if replayed else ()), *(self.first if offered else ()))
-        able = (*now, *self.keys)
-        fitting = (key for key in able if key.inside and key.key == pressed)
-        return next((key for key in fitting if key.works_in(view)), None)
+        """Return the key that works while ``view`` is on the screen, or None; ``offered``: while there are hosts to choose from."""
+        able = (*(self.moving if replayed else ()), *(self.first if offered else ()), *self.keys)
+        return next((key for key in able if key.key == pressed and key.works_in(view)), None)
 
 
 def make_keymap(settings: Iterable[KeySetting], aliases: Mapping[str, Alias]) -> Keymap:
@@ -114,7 +107,9 @@ def make_keymap(settings: Iterable[KeySetting], aliases: Mapping[str, Alias]) ->
         key = Key(name, line, setting.label or line.strip(), asks, (view,) if view else ())
         if key.inside and not view:
             key = replace(key, views=VIEWS)
-        replaced = [each for each in KEYS if each.key == name and _meet(each, key)]
+        same = [each for each in KEYS if each.key == name]
+        places = set(key.views or VIEWS)
+        replaced = [each for each in same if places & set(each.views or VIEWS)]
         gone |= {each for each in replaced if not view or each.views == (view,)}
         if setting.line:
             own.append(key)
@@ -164,12 +159,6 @@ def _textual_name(written: str) -> str | None:
     elif base not in CHARACTERS:
         return None
     return "+".join((*held, base))
-
-
-def _meet(default: Key, key: Key) -> bool:
-    if default.inside != key.inside:
-        return False
-    return not default.views or not key.views or bool(set(default.views) & set(key.views))
 
 
 def _check_line(setting: KeySetting, aliases: Mapping[str, Alias]) -> None:

@@ -36,7 +36,7 @@ class Key:
         line: The line that it types; ``{run}``, ``{check}`` and ``{host}`` are filled in from the screen.
         asks: True if the line is put into the prompt for Enter to confirm, because it is dangerous
             or unfinished.
-        views: The views whose line of keys shows it; empty for all, ("",) for none.
+        views: The views whose line of keys shows it; empty for all.
         only: True if it works only while one of ``views`` is on the screen.
     """
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from functools import cache, lru_cache
 
-from distconsole.grammar.verbs import VERBS, root
+from distconsole.grammar.verbs import VERBS
+from distconsole.model import requests as ask
 from distconsole.model.findings import Finding
+from distconsole.model.options import Kind, options_of
 from distconsole.model.run_events import RunFinding
+from distconsole.model.verbs import VERBS as REQUESTS
 from distconsole.text.check import cure_lines
 from distconsole.tui.prompt.keymap import Keymap
 
@@ -34,11 +37,12 @@ def command_pattern() -> re.Pattern[str]:
 
     Prose may follow. It is ``open`` if a person has to write the rest.
     """
-    params = (param for command in root.commands.values() for param in command.params)
-    flags = {flag for param in params if getattr(param, "is_flag", False) for flag in param.opts}
+    each = (pair for kind in (ask.Where, *REQUESTS) for pair in options_of(kind).items())
+    of = [(name, option) for name, option in each if option.kind is Kind.FLAG]
+    flags = {flag for name, its in of for flag in (*(its.flags or [its.flag(name)]), *its.also)}
     return re.compile(
         rf"\bdistconsole (?P<verb>{'|'.join(VERBS)})(?![\w-])"
-        rf"(?P<rest>(?: (?:{'|'.join(sorted(each for each in flags if each[:2] == '--'))})(?![\w-])"
+        rf"(?P<rest>(?: (?:{'|'.join(sorted(flag.partition('/')[0] for flag in flags if flag[:2] == '--'))})(?![\w-])"
         rf"| --[a-z-]+[ =]{_VALUE}| -[a-zA-Z] {_VALUE}| {_NAME})*"
         r"(?: -- (?:'[^']*'|\"[^\"]*\"|[^;…`\"'])+(?<!\s))?"
         rf"(?P<open> ?…(?: {_NAME})*)?)"

@@ -60,9 +60,8 @@ def test_a_letter_works_inside_its_view_alone(written: str, tmp_path: Path) -> N
     own = keys.keys[0]
     assert (own.line, own.asks, own.inside, own.views) == ("theme ", True, True, ("runs",))
     assert own.key == as_pressed(" " if written == "space" else written)
-    assert keys.inside(own.key, "runs", replayed=False) is own
-    assert keys.inside(own.key, "check", replayed=False) is not own
-    assert keys.of(own.key, "runs") is None
+    assert keys.of(own.key, "runs") is own
+    assert keys.of(own.key, "check") is not own
 
 
 def test_a_key_takes_the_place_of_ours_and_that_is_told(tmp_path: Path) -> None:
@@ -78,7 +77,7 @@ def test_a_key_takes_the_place_of_ours_and_that_is_told(tmp_path: Path) -> None:
 
 def test_a_letter_for_all_views_hides_those_of_views_and_says_so(tmp_path: Path) -> None:
     keys = keymap(tmp_path, '[keys]\nx = "jobs"\n')
-    assert {keys.inside("x", view, replayed=False).line for view in VIEWS} == {"jobs"}  # type: ignore[union-attr]
+    assert {keys.of("x", view).line for view in VIEWS} == {"jobs"}  # type: ignore[union-attr]
     assert all(
         line in keys.told[0] for line in ("'lines first-error'", "'cancel'", "'cancel {job}'")
     )
