@@ -269,14 +269,18 @@ def failing(world: int = 4) -> Iterator[Event]:
 def stalled(world: int = 4) -> Iterator[Event]:
     yield from training(world)
     yield rank(1, RankState.STALLED, MINUTE_LATER)
-    yield RunFinding(
-        t=MINUTE_LATER,
+    yield _stall(MINUTE_LATER, "rank 1 on node1 has stopped making steps", "logs {} --rank 1")
+
+
+def _stall(t: float, summary: str, verb: str) -> RunFinding:
+    return RunFinding(
+        t=t,
         run=RUN,
         check="run.stall",
         severity=Severity.WARN,
-        summary="rank 1 on node1 has stopped making steps",
+        summary=summary,
         hosts=("node1",),
-        hint=f"distconsole logs {RUN} --rank 1; distconsole stop {RUN}",
+        hint=f"distconsole {verb.format(RUN)}; distconsole stop {RUN}",
         rank=1,
     )
 
@@ -286,16 +290,8 @@ def hung(world: int = 4) -> Iterator[Event]:
     yield from (event for event in training(world) if event.t <= START + 25)
     for number in range(world):
         yield rank(number, RankState.STALLED, START + 55)
-    yield RunFinding(
-        t=START + 55,
-        run=RUN,
-        check="run.stall",
-        severity=Severity.WARN,
-        summary="no rank has finished a step for 30 s: rank 1 on node1 is the first that stopped",
-        hosts=("node1",),
-        hint=f"distconsole why {RUN}; distconsole stop {RUN}",
-        rank=1,
-    )
+    summary = "no rank has finished a step for 30 s: rank 1 on node1 is the first that stopped"
+    yield _stall(START + 55, summary, "why {}")
 
 
 def host_lost(world: int = 4) -> Iterator[Event]:

@@ -23,6 +23,7 @@ from distconsole.model.run_events import (
     Window,
 )
 from distconsole.model.time_text import duration_text
+from distconsole.runs.detectors.stragglers import StragglerWatch
 from distconsole.runs.figures import GPU_FIGURES
 from distconsole.runs.present import present
 from distconsole.runs.timeline import RunTimeline
@@ -50,7 +51,7 @@ class CurvePoint(NamedTuple):
 
 class Curves:
     def __init__(self) -> None:
-        self._timeline = RunTimeline()
+        self._timeline = RunTimeline(StragglerWatch())  # no curve needs them judged
         self._second = 0
 
     def of(self, event: RunEvents) -> Iterator[CurvePoint]:

@@ -95,10 +95,10 @@ class LineFile(NewFile):
         return f"{count_text(self.count, 'line')} written to {self.path}"
 
     def _write(self, lines: Iterator[str]) -> None:
-        with writable(self.path):
-            for line in lines:
+        for line in lines:
+            with writable(self.path):
                 self.file.write(line.encode("utf-8", "replace") + b"\n")
-                self.count += 1
+            self.count += 1
 
 
 class FileFolder(Generic[File]):

@@ -50,15 +50,12 @@ def environment_of(plan: PlanMade) -> list[tuple[str, str]]:
     """Return the variables of the first host's ranks, those that differ between hosts marked so."""
     if not plan.hosts:
         return []
-    first = mask_env(plan.hosts[0].env)
-    return [
-        (name, value + _other_hosts(plan, name, plan.hosts[0].env[name]))
-        for name, value in sorted(first.items())
-    ]
-
-
-def _other_hosts(plan: PlanMade, name: str, value: str) -> str:
-    return "" if all(host.env.get(name) == value for host in plan.hosts) else "  (differs by host)"
+    first, *others = [host.env for host in plan.hosts]
+    shown = mask_env(first)
+    for name in first:
+        if any(env.get(name) != first[name] for env in others):
+            shown[name] += "  (differs by host)"
+    return sorted(shown.items())
 
 
 def settings_of_run(
@@ -74,7 +71,7 @@ def settings_of_run(
         found["command"] = mask_text(plan.hosts[0].command)
     if names := sorted(set(gpus)):
         found["GPU"] = ", ".join(names)
-    return found | _host_settings(facts)
+    return found | _over_hosts(facts.values())
 
 
 def arguments_of(words: Sequence[str]) -> dict[str, str]:
@@ -113,14 +110,8 @@ def _plan_settings(plan: PlanMade) -> dict[str, str]:
         "ranks": str(plan.world_size),
         "ranks per host": per_host,
     }
-    env: dict[str, list[str]] = {}
-    for host in plan.hosts:
-        for name, value in mask_env(host.env).items():
-            if not PASSING.fullmatch(name):
-                env.setdefault(name, []).append(value)
-    for name, values in sorted(env.items()):
-        found[f"env {name}"] = _together(values)
-    return found
+    env = sorted(_over_hosts(mask_env(host.env) for host in plan.hosts).items())
+    return found | {f"env {name}": value for name, value in env if not PASSING.fullmatch(name)}
 
 
 def _request_settings(request: Run) -> dict[str, str]:
@@ -141,13 +132,10 @@ def _request_settings(request: Run) -> dict[str, str]:
     return found
 
 
-def _host_settings(facts: Facts) -> dict[str, str]:
-    names = dict.fromkeys(name for marks in facts.values() for name in marks)
-    return {
-        name: _together([marks[name] for marks in facts.values() if name in marks])
-        for name in names
-    }
-
-
-def _together(values: Sequence[str]) -> str:
-    return ", ".join(dict.fromkeys(values))
+def _over_hosts(hosts: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """Return the hosts' settings as one, with each value that a host has."""
+    values: dict[str, dict[str, None]] = {}
+    for host in hosts:
+        for name, value in host.items():
+            values.setdefault(name, {})[value] = None
+    return {name: ", ".join(each) for name, each in values.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from distconsole.model.run_events import (
     RunFinding,
     Window,
 )
+from distconsole.runs.detectors.stragglers import StragglerWatch
 from distconsole.runs.figures import GPU_FIGURES, NODE_FIGURES, PARTS
 from distconsole.runs.timeline import RunTimeline
 
@@ -53,10 +55,8 @@ class Table:
         rows: Rows | None = None,
     ) -> None:
         self.columns, self.kinds = columns, kinds
-        self.rows = rows or self._fields
-
-    def _fields(self, event: RunEvents) -> Iterator[Row]:
-        yield tuple(_cell(getattr(event, name)) for name in self.columns)
+        fields = attrgetter(*columns)
+        self.rows = rows or (lambda event: iter((fields(event),)))
 
     def ending(self) -> Iterator[Row]:
         return iter(())
@@ -69,14 +69,14 @@ class RanksTable(Table):
 
     def __init__(self) -> None:
         super().__init__(self.columns, RunEvents.__args__, self._take)
-        self._timeline = RunTimeline()
+        self._timeline = RunTimeline(StragglerWatch())  # no column needs them judged
 
     def ending(self) -> Iterator[Row]:
         own = self._timeline.own_times
         for rank, view in sorted(self._timeline.ranks.items()):
             parts = dict(zip(PARTS, view.parts_ms, strict=True))
-            fields = (_cell(parts[f] if f in parts else getattr(view, f)) for f in RANK_FIELDS)
-            yield (rank, *fields, _cell(own.get(rank)))
+            fields = (parts[f] if f in parts else getattr(view, f) for f in RANK_FIELDS)
+            yield (rank, *fields, own.get(rank))
 
     def _take(self, event: RunEvents) -> Iterator[Row]:
         if not isinstance(event, LogLine):
@@ -130,7 +130,9 @@ class CsvLines(Lines):
 
 
 def _plain(cell: object) -> object:
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA_STARTS) else cell
+    if isinstance(cell, str) and cell.startswith(FORMULA_STARTS):
+        return f"'{cell}"
+    return None if cell is UNSET else cell  # which the writer leaves empty
 
 
 def make_table(name: ExportTable) -> Table:
@@ -145,12 +147,12 @@ def _rank_metrics(event: Window) -> Iterator[Row]:
 def _findings(event: RunFinding) -> Iterator[Row]:
     hosts = " ".join(event.hosts)
     words = (event.summary, event.seen, event.expected, event.hint)
-    yield (event.t, event.severity.value, event.check, _cell(event.rank), hosts, *words)
+    yield (event.t, event.severity.value, event.check, event.rank, hosts, *words)
 
 
 def _logs(event: LogLine) -> Iterator[Row]:
     if not event.transient:
-        yield event.t, event.host, _cell(event.rank), event.stream, event.line
+        yield event.t, event.host, event.rank, event.stream, event.line
 
 
 def _numbers(event: Window | Metric | GpuSample | NodeSample | PhaseReached) -> Iterator[Row]:
@@ -169,7 +171,7 @@ def _numbers(event: Window | Metric | GpuSample | NodeSample | PhaseReached) -> 
                     name = event.name if field == "value" else f"{event.name}.{field}"
                     yield (*place, name, number)
         case GpuSample():
-            place = (event.t, "gpu", event.host, _cell(event.rank), event.gpu, "")
+            place = (event.t, "gpu", event.host, event.rank, event.gpu, "")
             yield from _name_each(place, event, GPU_NUMBERS)
         case NodeSample():
             yield from _name_each((event.t, "node", event.host, "", "", ""), event, NODE_NUMBERS)
@@ -183,10 +185,6 @@ def _name_each(place: Row, event: RunEvents, names: tuple[str, ...]) -> Iterator
         value = getattr(event, name)
         if value is not None:
             yield (*place, name, value)
-
-
-def _cell(value: object) -> object:
-    return "" if value is None or value is UNSET else value
 
 
 _TABLES: dict[ExportTable, Table] = {

@@ -16,10 +16,11 @@ from distconsole.operations.stored.remote_runs import ask_runs, find_known, reco
 from distconsole.operations.watching import journal_opener, watch_run
 from distconsole.runs.following.follow import fetch_late, hosts_to_ask
 from distconsole.runs.store.place import JournalPlace
-from distconsole.runs.store.planned import stored_plan
+from distconsole.runs.store.planned import reducer_of, stored_plan
 from distconsole.runs.store.run_file import RunRecord
 from distconsole.runs.store.store import RunStore, meant
 from distconsole.runs.summary import stored_events
+from distconsole.runs.timeline import RunTimeline
 from distconsole.session import Session
 
 
@@ -53,8 +54,11 @@ def follow_run(
     sessions: SessionSource,
     store: RunStore,
     control: Control | None = None,
+    timeline: RunTimeline | None = None,
 ) -> Generator[Event, None, None]:
     """Yield a run's events to its end or until ``control`` leaves; without ``control`` up to this moment.
+
+    ``timeline``, to which the caller applies each event at once, need not judge who is slow in a stored run.
 
     The hosts of a run without an end are asked for news. If they do not answer, the
     stored part has to do up to this moment, with a note. Raises as ``attach``.
@@ -81,7 +85,10 @@ def follow_run(
             yield _say_lacking(error.message)
     if record is not None:
         with store.open(record.run) as run_file:
-            yield from stored_events(run_file)
+            reducer = reducer_of(record)
+            if timeline is not None:
+                timeline.share(reducer.stragglers)
+            yield from stored_events(run_file, reducer=reducer)
 
 
 def fold(events: Iterable[Event], take: Callable[[RunEvents], object]) -> Iterator[Event]:

@@ -185,7 +185,7 @@ class RankHistory:
     """The fold of a run's windows and GPU samples: the last minutes by the second, the whole run more coarsely.
 
     Args:
-        only: The quantities of windows that are wanted; none takes all there are.
+        only: The quantities of windows that are wanted, over the whole run; none takes all there are.
         cells: Ranks times moments of one quantity over the whole run at most.
     """
 
@@ -196,7 +196,7 @@ class RankHistory:
         self.quantities: dict[str, Quantity] = {}
         """Name -> values of at least one rank."""
         self.hosts: dict[int, str] = {}
-        self._only = only
+        self._only = {each.name for each in only}
         self._cells = cells
 
     @property
@@ -229,7 +229,7 @@ class RankHistory:
         values = {
             quantity.name: (quantity, value)
             for quantity, value in measured
-            if value is not None and (not self._only or quantity in self._only)
+            if value is not None and (not self._only or quantity.name in self._only)
         }
         for name, value in event.metrics.items() if not self._only else ():
             key = f"metric {name}"
@@ -262,7 +262,8 @@ class RankHistory:
         for key, (quantity, _) in values.items():
             self.quantities.setdefault(key, quantity)
         told = [(key, quantity.badness(value)) for key, (quantity, value) in values.items()]
-        for track, make_room in ((self.recent, _shift), (self.whole, self._halve)):
+        tracks = (self.whole, self._halve), (self.recent, _shift)
+        for track, make_room in tracks[:1] if self._only else tracks:
             column = self._column(track, t, make_room)
             if column < 0:
                 continue

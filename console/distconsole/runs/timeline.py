@@ -146,6 +146,10 @@ class RunTimeline:
             case _:
                 assert_never(event)
 
+    def share(self, stragglers: StragglerWatch) -> None:
+        """Take the slow ranks from a reducer, as ``stragglers`` of the constructor does."""
+        self.stragglers, self._judges = stragglers, False
+
     def close(self) -> None:
         """Put the second under way on the curves; nothing is applied after it."""
         self.step_ms.flush()

@@ -107,7 +107,7 @@ def _content(data: ReportData, now: float) -> dict[str, Any]:
     heat = heat_map(data.heat, started, OWN if slow_seen else STEP)
     findings = words.findings_of(timeline)
     metrics = sorted(timeline.metric_last)
-    ranks = list(_ranks(timeline))
+    ranks = _ranks(timeline)
     shown = [
         at
         for at, column in enumerate(COLUMNS)
@@ -181,28 +181,20 @@ def _plots(data: ReportData, started: float) -> Iterator[PagePlot | None]:
     yield plot("GPU use", timeline.gpu_use.series, note="mean of the GPUs", unit="%", **time_axis)
 
 
-def _worst_first(timeline: RunTimeline) -> list[RankView]:
-    bad, first = (RankState.FAILED, RankState.STALLED), words.first_failed_rank(timeline)
-    return sorted(
-        timeline.ranks.values(),
-        key=lambda view: (view.rank != first, view.state not in bad, view.rank),
-    )
-
-
-def _state(view: RankView, timeline: RunTimeline) -> tuple[str, str]:
-    first = view.rank == words.first_failed_rank(timeline)
-    return "failed first" if first else view.state.value, view.state.value
-
-
-def _ranks(timeline: RunTimeline) -> Iterator[list[tuple[str, str]]]:
-    own_times = timeline.own_times
-    fastest_ms = min(own_times.values() or timeline.step_times, default=None)
-    for view in _worst_first(timeline):
-        yield _rank(view, timeline, own_times.get(view.rank), fastest_ms)
+def _ranks(timeline: RunTimeline) -> list[list[tuple[str, str]]]:
+    """Return the rows of the ranks, the worst first."""
+    own, first = timeline.own_times, words.first_failed_rank(timeline)
+    fastest_ms = min(own.values() or timeline.step_times, default=None)
+    bad = (RankState.FAILED, RankState.STALLED)
+    views = list(timeline.ranks.values())
+    views.sort(key=lambda view: (view.rank != first, view.state not in bad, view.rank))
+    return [
+        _rank(each, own.get(each.rank), fastest_ms, first=each.rank == first) for each in views
+    ]
 
 
 def _rank(
-    view: RankView, timeline: RunTimeline, own_ms: float | None, fastest_ms: float | None
+    view: RankView, own_ms: float | None, fastest_ms: float | None, *, first: bool
 ) -> list[tuple[str, str]]:
     compared = view.step_ms_run if own_ms is None else own_ms
     ratio = compared / fastest_ms if compared and fastest_ms else None
@@ -213,7 +205,7 @@ def _rank(
         _sort_cell(view.rank),
         (view.host, view.host),
         _sort_cell(view.gpu),
-        _state(view, timeline),
+        ("failed first" if first else view.state.value, view.state.value),
         _sort_cell(view.exit_code),
         _sort_cell(view.steps or None, f"{view.steps:,}"),
         _sort_cell(view.step_ms_run),
@@ -300,7 +292,8 @@ def _log(who: str, why: str, ends: LineEnds, data: ReportData) -> dict[str, Any]
     started, levels = data.timeline.started or 0.0, LevelWatch()
 
     def line(each: KeptLine) -> tuple[str, str, str]:
-        return _since(each.t - started), LOG_CLASSES[levels.of(who, each.text)], each.text
+        since = duration_text(max(0.0, each.t - started))
+        return since, LOG_CLASSES[levels.of(who, each.text)], each.text
 
     return {
         "who": who,
@@ -309,10 +302,6 @@ def _log(who: str, why: str, ends: LineEnds, data: ReportData) -> dict[str, Any]
         "left_out": ends.left_out,
         "last": [line(each) for each in ends.last],
     }
-
-
-def _since(seconds: float) -> str:
-    return duration_text(max(0.0, seconds))
 
 
 def _clean(value: Any) -> Any:

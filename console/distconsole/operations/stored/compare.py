@@ -16,7 +16,7 @@ from distconsole.model.requests import Compare
 from distconsole.operations.watching import decode_request
 from distconsole.runs.compare.figures import compare, curves_of
 from distconsole.runs.compare.statistics import Compared, RunStatistics
-from distconsole.runs.store.planned import stored_plan
+from distconsole.runs.store.planned import reducer_of, stored_plan
 from distconsole.runs.store.run_file import RunFile, RunRecord
 from distconsole.runs.store.store import RunStore
 from distconsole.runs.summary import stored_events, summarise
@@ -46,11 +46,12 @@ def compare_runs(request: Compare, store: RunStore) -> Iterator[Event]:
 
 
 def _read(run_file: RunFile) -> Compared:
-    statistics = RunStatistics()
-    for event in stored_events(run_file):
+    statistics, record = RunStatistics(), run_file.record()
+    reducer = reducer_of(record)
+    statistics.timeline.share(reducer.stragglers)
+    for event in stored_events(run_file, reducer=reducer):
         statistics.apply(event)
     statistics.close()
-    record = run_file.record()
     settings = settings_of_run(
         stored_plan(record), decode_request(record), _facts_of(record), statistics.gpu_names
     )

@@ -219,7 +219,8 @@ def report(request: ReportPage, sessions: SessionSource, store: RunStore) -> Ite
     from distconsole.formats.page import page_of  # noqa: PLC0415
 
     data = ReportData()
-    yield from fold(follow_run(request.run, request.where, sessions, store), data.apply)
+    events = follow_run(request.run, request.where, sessions, store, timeline=data.timeline)
+    yield from fold(events, data.apply)
     data.close()
     page = page_of(data, time.time())
     path = expand_home(request.output or f"{data.timeline.run}.html")

@@ -179,7 +179,8 @@ def launches(request: Launches, store: RunStore) -> Iterator[Event]:
 def _show_ranks(request: Show, sessions: SessionSource, store: RunStore) -> Iterator[Event]:
     judge = Judge(RANK_FIELDS, request.only, request.fail_if, always_some=True)
     timeline = RunTimeline()
-    yield from fold(follow_run(request.run, request.where, sessions, store), timeline.apply)
+    events = follow_run(request.run, request.where, sessions, store, timeline=timeline)
+    yield from fold(events, timeline.apply)
     rows, verdict = judge.judge(ranks_of(timeline))
     named = judge.names or ("step", "step_ms", "samples_s")
     shown = tuple(dict.fromkeys(("rank", "host", "state", *named)))

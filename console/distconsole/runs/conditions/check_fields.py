@@ -29,12 +29,7 @@ CHECK_FIELDS: Fields[CheckRow] = Fields(
     "checks",
     (
         Field("check", lambda row: row.check, "its name", ValueKind.TEXT),
-        Field(
-            "host",
-            lambda row: row.hosts or None,
-            "its hosts",
-            ValueKind.TEXT,
-        ),
+        Field("host", lambda row: row.hosts or None, "its hosts", ValueKind.TEXT),
         Field(
             "outcome",
             lambda row: row.outcome,

@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from distconsole.expression.fields import Field, Fields, Value, ValueKind
 from distconsole.model.run_events import GpuSample, NodeSample
-from distconsole.runs.conditions.rank_fields import used_percent
+from distconsole.runs.conditions.rank_fields import memory_share
 from distconsole.runs.figures import GPU_FIGURES, NODE_FIGURES, condition_fields
 
 
@@ -89,23 +89,13 @@ LOAD_FIELDS: Fields[LoadRow] = Fields(
         Field("age", lambda row: row.age_seconds, "since the host last reported", unit="s"),
         Field("cpus", lambda row: getattr(row.node, "cpus", None), "number of CPUs"),
         *condition_fields(NODE_FIGURES, "node"),
-        Field(
-            "ram.share",
-            lambda row: used_percent(row.node),
-            "part of the memory that is used",
-            unit="%",
-        ),
+        memory_share("ram.share", "node"),
         _gpu("gpu", "the GPU's number"),
         _gpu("name", "the GPU's model", TEXT),
         _gpu("uuid", "the GPU's own name", TEXT),
         _gpu("mig", "the slice of the GPU", TEXT),
         *condition_fields(GPU_FIGURES, "gpu"),
-        Field(
-            "mem.share",
-            lambda row: used_percent(row.gpu),
-            "part of the memory that is used",
-            unit="%",
-        ),
+        memory_share("mem.share", "gpu"),
         _gpu("throttle", "why the GPU is slowed down", TEXT),
         Field(
             "throttled",

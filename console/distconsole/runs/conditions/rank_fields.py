@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from distconsole.expression.fields import Field, Fields, ValueKind
 from distconsole.expression.units import Measure
@@ -81,9 +82,14 @@ def percent(part: float | None, whole: float | None) -> float | None:
     return None if part is None or not whole else 100.0 * part / whole
 
 
-def used_percent(sample: NodeSample | GpuSample | None) -> float | None:
-    """Return the percentage of its memory in use; None if unknown."""
-    return percent(sample.mem_used, sample.mem_total) if sample is not None else None
+def memory_share(name: str, attribute: str) -> Field[Any]:
+    """Return the field for the share of memory in use, of rows that have their sample as ``attribute``."""
+
+    def used_percent(row: object) -> float | None:
+        sample: NodeSample | GpuSample | None = getattr(row, attribute)
+        return None if sample is None else percent(sample.mem_used, sample.mem_total)
+
+    return Field(name, used_percent, "part of the memory that is used", unit="%")
 
 
 TEXT, FLAG = ValueKind.TEXT, ValueKind.FLAG
@@ -149,12 +155,7 @@ RANK_FIELDS: Fields[RankOfRun] = Fields(
         Field("loss", lambda row: row.metric("loss"), "the same as metric.loss"),
         Field("gpu", lambda row: row.view.gpu, "its GPU's number"),
         *condition_fields(RANK_GPU_FIGURES, "gpu"),
-        Field(
-            "mem.share",
-            lambda row: used_percent(row.gpu),
-            "part of the memory that is used",
-            unit="%",
-        ),
+        memory_share("mem.share", "gpu"),
         Field(
             "run.state",
             lambda row: row.run.end.state.value if row.run.end else "running",

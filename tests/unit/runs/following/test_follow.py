@@ -575,28 +575,22 @@ def test_a_journal_of_which_nothing_is_known_is_read_anew_and_nothing_is_told_tw
     assert lines(list(replay_of(store))) == ["x", "y", "z"]
 
 
-def test_a_journal_that_another_writer_goes_on_with_is_read_though_more_of_it_is_stored(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("stored", "third", "shown"),
+    [
+        pytest.param(4, printed(3, 10, "new\n"), ["1", "2", "3", "4", "new"], id="more is stored"),
+        pytest.param(3, printed(3, 6, "3\n"), ["1", "2", "3"], id="it has only known entries"),
+    ],
+)
+def test_a_journal_that_another_writer_goes_on_with_is_read_to_its_place(
+    tmp_path: Path, stored: int, third: dict[str, Any], shown: list[str]
 ) -> None:
-    store = RunStore(tmp_path)
-    told: Script = [of_writer("A", printed(n, 2 * n, f"{n}\n")) for n in range(1, 5)]
-    list(follow(store, record("a"), FakeNodes(a=[told]), until={HostName("a"): JournalPlace(4)}))
-    cut: Script = [*LOST_POWER, of_writer("B", printed(3, 10, "anew\n"))]
+    store, upto = RunStore(tmp_path), {HostName("a"): JournalPlace(stored)}
+    told: Script = [of_writer("A", printed(n, 2 * n, f"{n}\n")) for n in range(1, stored + 1)]
+    list(follow(store, record("a"), FakeNodes(a=[told]), until=upto))
+    cut: Script = [*LOST_POWER, of_writer("B", third)]
     upto = {HostName("a"): JournalPlace(3, "B")}
-    events = list(follow(store, record("a"), FakeNodes(a=[cut]), until=upto))
-    assert lines(events) == ["1", "2", "3", "4", "anew"]
-
-
-def test_a_journal_whose_new_writer_says_only_what_is_known_is_not_waited_for(
-    tmp_path: Path,
-) -> None:
-    store = RunStore(tmp_path)
-    told: Script = [of_writer("A", printed(n, 2 * n, f"{n}\n")) for n in range(1, 4)]
-    list(follow(store, record("a"), FakeNodes(a=[told]), until={HostName("a"): JournalPlace(3)}))
-    cut: Script = [*LOST_POWER, of_writer("B", printed(3, 6, "3\n"))]
-    upto = {HostName("a"): JournalPlace(3, "B")}
-    events = list(follow(store, record("a"), FakeNodes(a=[cut]), until=upto))
-    assert lines(events) == ["1", "2", "3"]
+    assert lines(list(follow(store, record("a"), FakeNodes(a=[cut]), until=upto))) == shown
 
 
 def test_what_comes_first_of_many_hosts_is_found_without_asking_each(
