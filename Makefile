@@ -19,7 +19,7 @@ SHELL := bash
 .DELETE_ON_ERROR:
 # What is compiled once is not compiled again by each worker and each run.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo test campaign permutations platforms differential check man package pages docs bench league screenshots gallery fuzz clean horovod mpich system
+.PHONY: help demo test set-up campaign permutations platforms differential check man package pages docs bench league screenshots gallery fuzz clean horovod mpich system
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -29,7 +29,7 @@ TESTS ?= tests
 # A test that fails once in a hundred is a defect with a name.
 RERUNS ?= 0
 # Those that drive hosts wait more than they work: with four, two cores are busy for 83 % of the time.
-# Each further one costs 15 s of a core, in which it collects the tests.
+# Each further one costs 9 s of a core, in which it collects the tests.
 WORKERS ?= 6
 TYPED := console agents training tests/testbed tests/suite tests/conftest.py
 INPUTS := pyproject.toml .ci/constraints.txt
@@ -40,7 +40,7 @@ help: ## Show this
 demo: $(DONE)/demo ## Check two embedded nodes, then watch them train
 	@$(BIN)/distconsole demo --torch $(ARGS)
 
-test: system $(DONE)/dev horovod mpich ## Run every test; what this machine lacks is skipped by name
+test: set-up ## Run every test; what this machine lacks is skipped by name
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --reruns $(RERUNS) $(TESTS)
 
 campaign: system $(DONE)/dev horovod ## Runs with a random fault each, on simulated hosts: the table of docs/reliability.md
@@ -121,11 +121,20 @@ $(DONE)/peers: $(DONE)/dev
 	@build/peers/bin/python -m pip --disable-pip-version-check install -q traceml-ai==0.5.0 wandb </dev/null
 	@touch $@
 
+# The system's packages and pip's come at once, and Horovod is compiled beside the rest.
+set-up:
+	@$(MAKE) --no-print-directory -j3 system horovod mpich $(DONE)/collected
+
 system:
 	@.ci/system-packages
 
+# In a fresh clone pytest compiles each test file for its assertions: once here, else in each worker.
+$(DONE)/collected: $(DONE)/dev
+	@$(BIN)/python -m pytest --collect-only -qq tests >/dev/null || true
+	@touch $@
+
 # Without Horovod the tests go on, and those that need it are skipped.
-horovod: $(DONE)/dev
+horovod: system $(DONE)/dev
 	@$(MAKE) --no-print-directory $(DONE)/horovod || echo "set-up: going on without Horovod" >&2
 
 $(DONE)/horovod: $(DONE)/dev .ci/horovod-wheel
