@@ -36,8 +36,10 @@ while True:
 
 
 def test_init_asks_on_the_terminal_of_the_console_which_takes_its_hosts_then(
-    lean_bed: Testbed, tmp_path: Path
+    bed: Testbed, tmp_path: Path, lean: dict[str, str]
 ) -> None:
+    for host in bed.hosts:
+        host.set_environment(lean)
     (tmp_path / "project").mkdir()
     (tmp_path / "project/json.py").write_text(
         "open('ran', 'w')\nraise ImportError('not Python's')"
@@ -47,7 +49,7 @@ def test_init_asks_on_the_terminal_of_the_console_which_takes_its_hosts_then(
     program += ["bash", "-mc", '"$0" -P -m distconsole; exit $?', sys.executable]
     places = {name: str(tmp_path / name) for name in ("XDG_DATA_HOME", "XDG_STATE_HOME")}
     given = {
-        "DISTCONSOLE_SSH_CONFIG": str(lean_bed.ssh_config),
+        "DISTCONSOLE_SSH_CONFIG": str(bed.ssh_config),
         "HOME": str(tmp_path),
         **places,
     }
@@ -80,10 +82,10 @@ def loss_on(screen: Terminal) -> float:
 
 
 def test_a_run_is_launched_followed_twice_and_stopped_from_terminals(
-    lean_bed: Testbed, tmp_path: Path
+    bed: Testbed, tmp_path: Path
 ) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
-    hosts = ["--ssh-config", str(lean_bed.ssh_config), "--hosts", lean_bed.names]
+    hosts = ["--ssh-config", str(bed.ssh_config), "--hosts", bed.names]
     program = [sys.executable, "-m", "distconsole"]
     data = {"XDG_DATA_HOME": str(tmp_path / "data"), "XDG_STATE_HOME": str(tmp_path / "state")}
     with Terminals(tmp_path) as terminals:
@@ -116,6 +118,6 @@ def test_a_run_is_launched_followed_twice_and_stopped_from_terminals(
         )
         first.press("Enter")
         first.see("STOPPED  after")
-        assert gone(*lean_bed.hosts) == []
+        assert gone(*bed.hosts) == []
         first.press("C-q")
         assert first.exit_code() == 0
