@@ -213,11 +213,9 @@ def test_the_summary_of_a_run_without_an_end_is_made_anew(stored: RunStore) -> N
 
 
 def test_runs_lists_without_asking_any_host(stored: RunStore) -> None:
-    store_unfinished = RunRecord(RunId("later-1"), "", 200.0, ("a",))
-    stored.create(store_unfinished).close()
-    events = done(ask.Runs())
-    listed = [(e.summary.run, e.summary.state) for e in events if isinstance(e, RunListed)]
-    assert listed == [("later-1", "unknown"), ("demo-1", "succeeded")]
+    stored.create(RunRecord(RunId("later-1"), "", 200.0, ("a",))).close()
+    runs = [e.summary for e in done(ask.Runs()) if isinstance(e, RunListed)]
+    assert [f"{run.run} {run.state}" for run in runs] == ["later-1 unknown", "demo-1 succeeded"]
     none = [e.text for e in done(ask.Runs(only="state=failed")) if isinstance(e, Narration)]
     assert none[-1] == "--where fits none of the runs (2)"
 
