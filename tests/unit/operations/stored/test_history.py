@@ -214,11 +214,8 @@ def test_the_summary_of_a_run_without_an_end_is_made_anew(stored: RunStore) -> N
 
 def test_runs_lists_without_asking_any_host(stored: RunStore) -> None:
     stored.create(RunRecord(RunId("later-1"), "", 200.0, ("a",))).close()
-    listed = [e.summary for e in done(ask.Runs()) if isinstance(e, RunListed)]
-    assert [f"{each.run} {each.state}" for each in listed] == [
-        "later-1 unknown",
-        "demo-1 succeeded",
-    ]
+    runs = [e.summary for e in done(ask.Runs()) if isinstance(e, RunListed)]
+    assert [f"{run.run} {run.state}" for run in runs] == ["later-1 unknown", "demo-1 succeeded"]
     none = [e.text for e in done(ask.Runs(only="state=failed")) if isinstance(e, Narration)]
     assert none[-1] == "--where fits none of the runs (2)"
 
