@@ -26,9 +26,8 @@ from benchmarks.alone import Figures, Row, run_alone
 from benchmarks.glass import Watched
 from benchmarks.logs_cost import lines
 from benchmarks.measure import Tail, cpu_seconds
-from distconsole.model import requests as ask
+from benchmarks.tui_cost import TOLD_AT, run_console
 from distconsole.model.events import Event
-from distconsole.operations import Control, SessionSource
 from fakes import scenes
 
 WORLD, PER_HOST = 2048, 8
@@ -37,8 +36,6 @@ TARGET_SECONDS = 0.05
 TICK_SECONDS = 0.02
 FIRST = "the very first line"
 SETTLING_SECONDS = 4.0
-TOLD_AT = [scenes.START]
-"""The moment of what was told last: the console's clock, so that no rank seems silent."""
 
 
 @dataclass(frozen=True)
@@ -96,23 +93,6 @@ def flood() -> Iterator[Event]:
             sent += 1
             yield msgspec.structs.replace(next(printed), t=t)
         time.sleep(TICK_SECONDS)
-
-
-def be_console() -> None:
-    """Be the console on a run that goes on."""
-    from distconsole.tui.app import ConsoleApp
-    from distconsole.tui.view_models.hosts import Clocks
-
-    def perform(request: ask.Request, _s: SessionSource, control: Control) -> Iterator[Event]:
-        for event in flood() if isinstance(request, ask.Attach) else ():
-            if control.asked is not None:
-                return
-            yield event
-
-    clocks = Clocks(unix=lambda: TOLD_AT[0])
-    app = ConsoleApp(ask.Attach(run=scenes.RUN), clocks=clocks, perform=perform)
-    app.session.begin()
-    app.run()
 
 
 def be_textual() -> None:
@@ -207,6 +187,6 @@ def rows(figures: Figures) -> list[Row]:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--be"]:
-        (be_console if sys.argv[2] == "console" else be_textual)()
+        run_console(flood()) if sys.argv[2] == "console" else be_textual()
     else:
         run_alone("keys", __doc__, measure_all, rows, keys=300, only=",".join(WAYS))

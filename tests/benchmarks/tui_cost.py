@@ -44,13 +44,13 @@ def ticking(world: int) -> Iterator[Event]:
         yield scenes.log(0, f"step {step}", t)
 
 
-def run_console(world: int) -> None:
-    """Be the console on a run that goes on."""
+def run_console(happens: Iterator[Event]) -> None:
+    """Be the console on a run whose events are ``happens``."""
     from distconsole.tui.app import ConsoleApp
     from distconsole.tui.view_models.hosts import Clocks
 
     def perform(request: ask.Request, _s: SessionSource, control: Control) -> Iterator[Event]:
-        for event in ticking(world) if isinstance(request, ask.Attach) else ():
+        for event in happens if isinstance(request, ask.Attach) else ():
             if control.asked is not None:
                 return
             yield event
@@ -141,6 +141,7 @@ def _screen(cost: Figures) -> str:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--be"]:
-        (run_console if sys.argv[2] == "console" else run_datatable)(int(sys.argv[3]))
+        world = int(sys.argv[3])
+        run_console(ticking(world)) if sys.argv[2] == "console" else run_datatable(world)
     else:
         run_alone("tui_cost", __doc__, measure_all, rows, seconds=20.0)

@@ -10,11 +10,16 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
+
+from distconsole.model.cluster import Host
+from distconsole.ssh.choosing import ChosenTransport
+from distconsole.ssh.transport import Channel
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 
@@ -37,6 +42,17 @@ def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.01)
+
+
+@contextmanager
+def connected(transport: ChosenTransport, host: Host) -> Iterator[Any]:
+    """Yield a connection to ``host``, then close it and ``transport``."""
+    with closing(transport), closing(transport.connect(host)) as connection:
+        yield connection
+
+
+def stdout_of(channel: Channel) -> bytes:
+    return b"".join(iter(lambda: channel.recv(65536, 20), b""))
 
 
 def make_key(path: Path, kind: str = "ed25519", passphrase: str = "") -> str:

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,27 +27,15 @@ from distconsole.model.names import HostName
 from distconsole.ssh import paramiko_transport
 from distconsole.ssh.choosing import ChosenTransport
 from distconsole.ssh.known_hosts import add_line
-from distconsole.ssh.transport import Channel, Connection
+from distconsole.ssh.transport import Connection
+from fakes.sshd import connected, stdout_of
 
 NODE = Host(HostName("node"))
 both_ways = pytest.mark.parametrize("way", ["paramiko", "openssh"])
 
 
-@contextmanager
-def connected(config: str, host: Host = NODE, way: str = "paramiko") -> Iterator[Any]:
-    transport = ChosenTransport(config)
-    try:
-        connection = transport.connect(replace(host, transport=way))
-        try:
-            yield connection
-        finally:
-            connection.close()
-    finally:
-        transport.close()
-
-
-def stdout_of(channel: Channel) -> bytes:
-    return b"".join(iter(lambda: channel.recv(65536, 20), b""))
+def reached(config: str, host: Host = NODE, way: str = "paramiko") -> AbstractContextManager[Any]:
+    return connected(ChosenTransport(config), replace(host, transport=way))
 
 
 def succeeds(connection: Connection) -> bool:
@@ -56,14 +44,14 @@ def succeeds(connection: Connection) -> bool:
 
 
 def failure(config: str, host: Host = NODE, way: str = "paramiko") -> NodeError:
-    with pytest.raises(NodeError) as caught, connected(config, host, way):
+    with pytest.raises(NodeError) as caught, reached(config, host, way):
         pass
     return caught.value
 
 
 @both_ways
 def test_a_command_runs_and_its_streams_and_code_come_back(server, way: str) -> None:
-    with connected(str(server.ssh_config), way=way) as connection:
+    with reached(str(server.ssh_config), way=way) as connection:
         channel = connection.open("echo out; echo err >&2; exit 7", 10)
         assert stdout_of(channel) == b"out\n"
         assert channel.exit_code(10) == 7
@@ -71,7 +59,7 @@ def test_a_command_runs_and_its_streams_and_code_come_back(server, way: str) -> 
 
 
 def test_the_socket_sends_at_once(server) -> None:
-    with connected(str(server.ssh_config)) as connection:
+    with reached(str(server.ssh_config)) as connection:
         stream = connection._stream._stream
         assert isinstance(stream, socket.socket)
         assert stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
@@ -79,13 +67,13 @@ def test_the_socket_sends_at_once(server) -> None:
 
 @both_ways
 def test_the_address_that_was_reached_is_known(server, way: str) -> None:
-    with connected(str(server.ssh_config), way=way) as connection:
+    with reached(str(server.ssh_config), way=way) as connection:
         assert connection.reached_at == "127.0.0.1"
 
 
 @both_ways
 def test_of_much_on_stderr_the_end_is_kept(server, way: str) -> None:
-    with connected(str(server.ssh_config), way=way) as connection:
+    with reached(str(server.ssh_config), way=way) as connection:
         channel = connection.open("head -c 5000000 /dev/zero; yes | head -c 300000 >&2", 20)
         assert len(stdout_of(channel)) == 5_000_000
         assert channel.exit_code(10) == 0
@@ -191,7 +179,7 @@ def test_an_unknown_key_tells_the_line_that_adds_it(server) -> None:
     line = error.hint[error.hint.index("mkdir") :]
     assert (server.folder / "host.pub").read_text().split()[1] in line
     subprocess.run(line, shell=True, check=True, timeout=20)
-    with connected(str(server.ssh_config)) as connection:
+    with reached(str(server.ssh_config)) as connection:
         assert succeeds(connection)
 
 
@@ -207,7 +195,7 @@ def test_a_changed_key_tells_the_line_that_mends_it(server, tmp_path: Path) -> N
     line = error.hint[error.hint.index("ssh-keygen") :]
     assert line.startswith(f"ssh-keygen -R '[127.0.0.1]:{server.port}' -f {server.known_hosts}")
     subprocess.run(line, shell=True, check=True, capture_output=True, timeout=20)
-    with connected(str(server.ssh_config)) as connection:
+    with reached(str(server.ssh_config)) as connection:
         assert succeeds(connection)
 
 
@@ -225,7 +213,7 @@ def test_an_unknown_alias_is_added_by_the_very_key(server) -> None:
     error = failure(config)
     line = error.hint[error.hint.index("echo") :]
     subprocess.run(line, shell=True, check=True, timeout=20)
-    with connected(config) as connection:
+    with reached(config) as connection:
         assert succeeds(connection)
 
 
@@ -271,7 +259,7 @@ def jump_config(first, last, more: str = "") -> str:
 @both_ways
 def test_a_host_need_not_allow_forwarding(make_server, way: str) -> None:
     config = str(make_server("DisableForwarding yes\nAllowTcpForwarding no").ssh_config)
-    with connected(config, way=way) as connection:
+    with reached(config, way=way) as connection:
         assert succeeds(connection)
 
 
@@ -283,7 +271,7 @@ def test_no_agent_is_forwarded(server, agent: Path, way: str) -> None:
         ["ssh", "-F", config, "node", tell], stdout=subprocess.PIPE, check=True
     )
     assert by_hand.stdout != b"[]\n"
-    with connected(config, way=way) as connection:
+    with reached(config, way=way) as connection:
         assert stdout_of(connection.open(tell, 10)) == b"[]\n"
 
 
@@ -329,7 +317,7 @@ def test_an_unknown_key_behind_a_jump_is_added_without_keyscan(make_server) -> N
     assert isinstance(error, UnknownHostKeyError)
     line = error.hint[error.hint.index("echo") :]
     subprocess.run(line, shell=True, check=True, timeout=20)
-    with connected(config) as connection:
+    with reached(config) as connection:
         assert succeeds(connection)
 
 
@@ -341,7 +329,7 @@ def test_an_unknown_key_of_a_jump_host_is_one_to_trust(make_server) -> None:
     assert isinstance(error, UnknownHostKeyError)
     assert error.message.startswith("by way of hop: ")
     add_line(error.file, error.line)
-    with connected(config) as connection:
+    with reached(config) as connection:
         assert succeeds(connection)
 
 
@@ -356,14 +344,14 @@ def test_a_jump_host_that_jumps_through_itself_ends(make_server, way: str) -> No
 def test_a_proxy_command_is_spoken_through(server, way: str) -> None:
     command = f"ssh -F {server.folder}/plain -W %h:%p node"
     (server.folder / "plain").write_text(server.ssh_config.read_text())
-    with connected(server.write_config(f"    ProxyCommand {command}"), way=way) as connection:
+    with reached(server.write_config(f"    ProxyCommand {command}"), way=way) as connection:
         assert connection.reached_at == ""
         assert stdout_of(connection.open("echo through", 10)) == b"through\n"
 
 
 @both_ways
 def test_death_mid_stream_is_a_lost_link(server, way: str) -> None:
-    with connected(str(server.ssh_config), way=way) as connection:
+    with reached(str(server.ssh_config), way=way) as connection:
         channel = connection.open("echo here; sleep 60", 10)
         assert channel.recv(100, 10) == b"here\n"
         server.cut_sessions()
@@ -373,7 +361,7 @@ def test_death_mid_stream_is_a_lost_link(server, way: str) -> None:
 
 
 def test_death_while_something_is_sent_is_a_lost_link(server) -> None:
-    with connected(str(server.ssh_config)) as connection:
+    with reached(str(server.ssh_config)) as connection:
         channel = connection.open("cat >/dev/null; sleep 60", 10)
         # What a thread sees that is about to write when paramiko's own finds the connection ended.
         channel._channel.get_transport().packetizer.close()
@@ -383,7 +371,7 @@ def test_death_while_something_is_sent_is_a_lost_link(server) -> None:
 
 @both_ways
 def test_a_command_that_ends_is_no_lost_link(server, way: str) -> None:
-    with connected(str(server.ssh_config), way=way) as connection:
+    with reached(str(server.ssh_config), way=way) as connection:
         channel = connection.open("exit 4", 10)
         assert channel.recv(100, 10) == b""
         assert channel.exit_code(5) == 4

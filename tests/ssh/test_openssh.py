@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,9 +26,8 @@ from distconsole.ssh.asking import LoginQuestion, Person
 from distconsole.ssh.choosing import ChosenTransport
 from distconsole.ssh.multiplexing import ControlSocket
 from distconsole.ssh.openssh import OpensshConnection
-from distconsole.ssh.transport import Channel
 from fakes.pam import PASSWORD, PamService, code_now, lacks_pam
-from fakes.sshd import SshServer, wait_until
+from fakes.sshd import SshServer, connected, stdout_of, wait_until
 from suite.terminal import Terminal, Terminals
 
 NODE = Host(HostName("node"))
@@ -55,21 +53,8 @@ class Answers:
         return next((say() for words, say in self.answers.items() if words in question.text), None)
 
 
-@contextmanager
-def reached(config: str | Path, answers: Answers, host: Host = NODE) -> Iterator[Any]:
-    transport = ChosenTransport(str(config), Person(answers))
-    try:
-        connection = transport.connect(host)
-        try:
-            yield connection
-        finally:
-            connection.close()
-    finally:
-        transport.close()
-
-
-def said_by(channel: Channel) -> bytes:
-    return b"".join(iter(lambda: channel.recv(65536, 20), b""))
+def reached(config: str | Path, answers: Answers, host: Host = NODE) -> Any:
+    return connected(ChosenTransport(str(config), Person(answers)), host)
 
 
 def logins(server: SshServer) -> int:
@@ -100,7 +85,7 @@ def test_a_password_is_asked_for_where_the_key_is_refused(ask_for) -> None:
     answers = Answers({"root@127.0.0.1's password:": lambda: next(tries)})
     with reached(server.ssh_config, answers) as connection:
         assert isinstance(connection, OpensshConnection)
-        assert said_by(connection.open("echo in", 10)) == b"in\n"
+        assert stdout_of(connection.open("echo in", 10)) == b"in\n"
     assert len(answers.put) == 2
     assert logins(server) == 1
 
@@ -111,8 +96,8 @@ def test_a_key_and_then_a_code_is_asked_for(ask_for) -> None:
     server = ask_for(both, code=True)
     answers = Answers({"Verification code:": code_now})
     with reached(server.ssh_config, answers) as connection:
-        assert said_by(connection.open("echo in", 10)) == b"in\n"
-        assert said_by(connection.open("echo again", 10)) == b"again\n"
+        assert stdout_of(connection.open("echo in", 10)) == b"in\n"
+        assert stdout_of(connection.open("echo again", 10)) == b"again\n"
     assert [words.split(") ")[-1] for words in answers.put] == ["Verification code:"]
 
 
@@ -126,7 +111,7 @@ def test_a_password_and_a_code_at_the_jump_host_are_asked_for_once(ask_for, make
     answers = Answers({"Password:": lambda: PASSWORD, "Verification code:": code_now})
     transport = ChosenTransport(str(node.ssh_config), Person(answers))
     connections = [transport.connect(NODE) for _ in range(3)]
-    assert {said_by(each.open("echo in", 10)) for each in connections} == {b"in\n"}
+    assert {stdout_of(each.open("echo in", 10)) for each in connections} == {b"in\n"}
     for each in connections:
         each.close()
     transport.close()
@@ -187,7 +172,7 @@ def test_a_question_that_waited_too_long_for_others_is_put_all_the_same(ask_for)
         wait_until(asked.is_set, 20)
         two = pool.submit(transport.connect, by_ssh[1])
         for connection in (one.result(60), two.result(60)):
-            assert said_by(connection.open("echo in", 10)) == b"in\n"
+            assert stdout_of(connection.open("echo in", 10)) == b"in\n"
             connection.close()
     transport.close()
 
@@ -258,7 +243,7 @@ def users_master(server, short_folder: str) -> Iterator[Path]:
 def test_a_master_of_the_user_s_is_used_and_left(server, users_master: Path) -> None:
     with reached(server.ssh_config, Answers({}, there=False)) as connection:
         assert connection.master.path == str(users_master)
-        assert said_by(connection.open("echo in", 10)) == b"in\n"
+        assert stdout_of(connection.open("echo in", 10)) == b"in\n"
     assert logins(server) == 1
     control = ControlSocket(str(users_master))
     control.check()
@@ -270,7 +255,7 @@ def test_a_master_whose_server_is_silent_gives_way_to_one_of_ours(
 ) -> None:
     with reached(server.ssh_config, Answers({}, there=False)) as connection:
         server.freeze_sessions()
-        assert said_by(connection.open("echo in", 2)) == b"in\n"
+        assert stdout_of(connection.open("echo in", 2)) == b"in\n"
         assert connection.master.path != str(users_master)
     assert logins(server) == 2
 
@@ -294,7 +279,7 @@ def test_a_full_master_of_the_user_s_gives_way_to_one_of_ours(
         assert shell.stdout is not None
         assert shell.stdout.readline() == b"held\n"
         with reached(config, Answers({}, there=False)) as connection:
-            assert said_by(connection.open("echo in", 10)) == b"in\n"
+            assert stdout_of(connection.open("echo in", 10)) == b"in\n"
         assert shell.poll() is None
         shell.communicate(timeout=20)
     assert logins(server) == 2
@@ -309,7 +294,7 @@ def test_a_master_that_leads_to_the_jump_host_is_enough(
     last.write_config("    ProxyJump hop")
     last.ssh_config.write_text(last.ssh_config.read_text() + hop)
     with reached(last.ssh_config, Answers({}, there=False)) as connection:
-        assert said_by(connection.open("echo in", 10)) == b"in\n"
+        assert stdout_of(connection.open("echo in", 10)) == b"in\n"
     assert (logins(server), logins(last)) == (1, 1)
 
 
@@ -322,7 +307,7 @@ def test_as_many_commands_run_at_once_as_the_server_allows(make_server, sessions
         with pytest.raises(AgentError, match="refuses to run"):
             connection.open("true", 10)
         held[0].close()
-        assert said_by(connection.open("echo next", 10)) == b"next\n"
+        assert stdout_of(connection.open("echo next", 10)) == b"next\n"
     assert logins(server) == 1
 
 
@@ -411,7 +396,7 @@ def test_a_master_that_is_killed_is_a_lost_link(server) -> None:
 def test_no_master_of_ours_stays(server) -> None:
     with reached(server.ssh_config, Answers({}), BY_SSH) as connection:
         path = connection.master.path
-        assert said_by(connection.open("echo in", 10)) == b"in\n"
+        assert stdout_of(connection.open("echo in", 10)) == b"in\n"
     wait_until(lambda: not _is_named(path))
 
 
@@ -481,5 +466,5 @@ def test_a_kerberos_ticket_logs_in(
     server.known_hosts.write_text(known)
     with reached(config, Answers({}, there=False)) as connection:
         assert isinstance(connection, OpensshConnection)
-        assert said_by(connection.open("echo in", 10)) == b"in\n"
+        assert stdout_of(connection.open("echo in", 10)) == b"in\n"
     assert "Accepted gssapi-with-mic" in (server.folder / "log").read_text()

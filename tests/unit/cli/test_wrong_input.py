@@ -27,11 +27,7 @@ VERBS = [
     ("torchrun", "torchrun without a script", "such as: torchrun train.py"),
     ("accelerate launch", "accelerate without a script", "such as: accelerate launch train.py"),
     ("accelerate config", "accelerate config starts no training", "accelerate launch train.py"),
-    (
-        "deepspeed --num_gpu 4 t.py",
-        "deepspeed has no option --num_gpu",
-        "did you mean --num-gpus?",
-    ),
+    ("deepspeed --num_gpu 4 t.py", "deepspeed has no option --num_gpu", "mean --num-gpus?"),
     ("sbatch job.sh", "what sbatch would start is not known", '--slurm "OPTIONS"'),
     ("uv run torchrun t.py", "what uv would start is not known", "--python PATH of its python"),
     ("axolotl train x.yml", "what axolotl would start", "accelerate launch -m axolotl.cli.train"),
@@ -80,11 +76,7 @@ SCRIPTS = [
     ("run --slurm -N2 train.py --nproc 2", "--nproc stands behind the script", "put it before"),
     ("run --workdir /no/such train.py", "the folder /no/such of --workdir does not exist", "one"),
     ("check -- torchrun", "torchrun without a script", "such as: torchrun train.py"),
-    (
-        "check run train.py",
-        "run is no command that is known here",
-        "did you mean distconsole run?",
-    ),
+    ("check run train.py", "run is no command that is known here", "mean distconsole run?"),
     ("check -- docker run x", "what docker would start is not known", "the command below it"),
     ("check -- python -c 'print(1)'", "has no script to check", "put the text into a file"),
     ("check -- 'torchrun \"a'", "cannot be split", "close the quote"),
@@ -222,11 +214,7 @@ RUNS = [
     ("top --once --where 'utl<1'", "hosts and GPUs have no field 'utl'", "did you mean util?"),
     ("export last --format cvs", "'cvs' is not one of", "did you mean csv?"),
     ("export last --format prometheus --listen 0.0.0.0:94", "not this machine's own", HELP),
-    (
-        "export last --format prometheus --listen x",
-        "not ADDRESS:PORT such as 127.0.0.1:9400",
-        HELP,
-    ),
+    ("export last --format prometheus --listen x", "not ADDRESS:PORT such as 127.0.0.1:94", HELP),
     ("export last --format tensorboard", "--format tensorboard writes a folder", "export --help"),
 ]
 WITHOUT_EFFECT = [
