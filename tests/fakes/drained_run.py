@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,9 @@ class Run:
     def close(self) -> None:
         self.collector.close()
         self.journal.close()
+        for thread in threading.enumerate():
+            if thread.name == "roll call":
+                thread.join()
         for ring in self.rings:
             ring.close()
 

@@ -39,7 +39,7 @@ print("done")
 OTHER_WORLD = f"""{LEAN_TORCH}
 import datetime, os, torch.distributed as dist
 dist.init_process_group(
-    "gloo", rank=int(os.environ["RANK"]), world_size=4, timeout=datetime.timedelta(seconds=20)
+    "gloo", rank=int(os.environ["RANK"]), world_size=4, timeout=datetime.timedelta(seconds=40)
 )
 """
 

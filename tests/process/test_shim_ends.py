@@ -90,13 +90,13 @@ def test_ranks_that_others_ended_are_told_from_those_of_the_stop(tmp_path: Path)
 
 DYING = """
 import os, sys
-from distconsole_agent.supervisor.proctree import PF_EXITING, read_stat
+from distconsole_agent.system.procfs import read_process
 note = sys.argv[1] + "/pid"
 if os.environ["RANK"] == "1":
     held = bytearray(os.urandom(4096) * (1 << 18))
     os.symlink(str(os.getpid()), note)
     os._exit(41)
-while not os.path.lexists(note) or not read_stat(int(os.readlink(note))).flags & PF_EXITING:
+while not os.path.lexists(note) or (other := read_process(int(os.readlink(note)))) and not other.is_over:
     pass
 os.write(2, b"ConnectionResetError: [Errno 104] Connection reset by peer\\n")
 os._exit(1)

@@ -224,4 +224,4 @@ def test_the_wheel_of_the_tests_is_kept_by_all_that_it_depends_on(tmp_path: Path
 def test_a_wheel_of_the_tests_that_cannot_be_built_shows_why(tmp_path: Path) -> None:
     ended = development_wheel(tmp_path, CXX="false")
     assert (ended.returncode, ended.stdout) == (1, "")
-    assert "false cannot make an empty program: exit code 1" in ended.stderr.splitlines()
+    assert "/c++ cannot make an empty program: exit code 1\n" in ended.stderr

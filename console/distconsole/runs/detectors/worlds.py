@@ -73,6 +73,9 @@ class WorldWatch:
         for kind, since in list(self._since.items()):
             come = self._stepped if kind == ALONE else self._asked.keys() | self._stepped
             patience = GATHER_SECONDS if come >= living else SKEW_SECONDS
+            worlds = (entry.world or 0 for entry in self._wrong[kind].values())
+            if kind == OTHER_WORLD and max(worlds, default=0) > len(living):
+                patience = WAIT_SECONDS  # a script may start the other ranks itself
             if t - since >= patience:
                 yield from self._tell(kind, t)
         waiting = sorted(self._asked.keys() - self._joined)
