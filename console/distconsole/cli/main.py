@@ -207,9 +207,8 @@ def interruptible(
             raise KeyboardInterrupt if by_key else Terminated
 
     before = {each: signal.signal(each, on_signal) for each in (signal.SIGINT, signal.SIGTERM)}
-    signal.signal(
-        signal.SIGURG, lambda *_: None
-    )  # of ``last``; without a handler it interrupts nothing
+    # ``last`` interrupts waits by it, which needs a handler.
+    signal.signal(signal.SIGURG, lambda *_: None)
     try:
         yield
     finally:
