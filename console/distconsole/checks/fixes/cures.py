@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from distconsole.checks.facts.evidence import View
+from distconsole.checks.facts.evidence import View, once_a_view
 from distconsole.checks.rules.wording import name_hosts
 from distconsole.config.writing import in_config
 from distconsole.model.findings import Cure, Finding, HostCure, Proof
@@ -107,8 +107,12 @@ def libraries_first(folder: str) -> str:
 
 def by_run(view: View, names: Iterable[str], words: str) -> str:
     """Return ``words`` where ``run`` sets these variables last on every host: no setup command does."""
-    setups = " ".join(host.host.setup or "" for host in view.hosts)
-    return "" if any(name in setups for name in names) else words
+    return "" if any(name in _setups(view) for name in names) else words
+
+
+@once_a_view
+def _setups(view: View) -> str:
+    return " ".join(host.host.setup or "" for host in view.hosts)
 
 
 def on_network(network: str) -> dict[str, str]:

@@ -222,9 +222,8 @@ def _explains(choice: EngineChoice, view: View) -> bool:
         case Fault.NONE_FOUND:
             return _explains_missing(choice, view)
         case Fault.SILENT:
-            return pick.address in _tried_addresses(
-                view
-            )  # net.reach_tcp, net.other_networks and their like
+            # net.reach_tcp, net.other_networks and their like
+            return pick.address in _tried_addresses(view)
         case _:
             return False
 
