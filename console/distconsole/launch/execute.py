@@ -22,7 +22,7 @@ from distconsole.session import Session, on_every, request_every, require_all
 PREPARE_SECONDS = START_SECONDS = 60.0
 SLURM_SECONDS = 90.0
 FORGET_SECONDS = 10.0
-FORGET_TRIES, FORGET_PAUSE_SECONDS = 20, 0.25
+FORGET_TRIES, FORGET_PAUSE_SECONDS = 36, 0.25
 SECRET_BYTES = 32
 
 
