@@ -141,6 +141,8 @@ def changes_text(report: CheckReport, hosts: Iterable[str] | None = None) -> lis
         if wanted is None or change.host in wanted:
             told = f"{change.what} {change.was or 'nothing'} -> {change.now or 'nothing'}"
             of_host.setdefault(change.host, []).append(told)
+    if not of_host and not any(report.cells.values()):
+        return []  # nothing was looked at
     if not of_host:
         return [f"nothing that was looked at has changed since the last green check, {when}"]
     lines = [f"changed since the last green check, {when}:"]

@@ -109,7 +109,7 @@ OPTIONS = [
     ("check --level qick", "'qick' is not one of", "did you mean quick?"),
     ("check --only gpus", "--only gpus: no check begins with that", "did you mean gpu?"),
     ("check --only nosuch", "--only nosuch: no check begins with that", "the groups are: clock"),
-    ("check --only net --skip net", "--skip net leaves nothing of --only net", "skip less"),
+    ("check --skip zzz", "--skip zzz: no check begins with that", "the groups are: clock"),
     ("check --only ''", "it is empty; groups are ssh os", HELP),
     ("check --explain zzz", "there is no check zzz", "groups are: "),
     ("check --explain net.rech", "there is no check net.rech", "did you mean net.reach"),

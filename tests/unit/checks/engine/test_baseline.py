@@ -196,6 +196,7 @@ def report(*changes: ChangeReport, ok: bool = False, last: float | None = T0) ->
         seconds=1.0,
         changes=changes,
         last_passed=last,
+        cells={"a": {"os.kernel": "passed"}} if changes else {},
     )
 
 
@@ -210,3 +211,4 @@ def test_the_first_line_of_a_failure_says_what_changed() -> None:
     assert "nothing that was looked at has changed" in changes_text(report(*changes), ["a"])[0]
     assert changes_text(report(*changes, ok=True)) == []
     assert changes_text(report(last=None)) == []
+    assert changes_text(report()) == []  # nothing was looked at
