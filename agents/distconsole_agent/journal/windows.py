@@ -424,17 +424,17 @@ class ProcessWaits:
         stat, now_ns = self._stat(pid), time.monotonic_ns()
         disk_ticks = stat.disk_ticks if stat else 0
         before, self._before = self._before, (now_ns, queued_ns, disk_ticks)
-        told: Values = {"cpu_wait": None, "disk_wait": None}
+        shares: Values = {"cpu_wait": None, "disk_wait": None}
         if before is None or now_ns <= before[0]:
-            return told
+            return shares
         if queued_ns >= 0 <= before[1]:
-            told["cpu_wait"] = _percent(queued_ns - before[1], now_ns - before[0])
+            shares["cpu_wait"] = _percent(queued_ns - before[1], now_ns - before[0])
         if stat is not None:
             # Few kernels count it (kernel.task_delayacct); else use the process's present state.
             waited_ns = (disk_ticks - before[2]) * 10**9 // TICKS
             now = 100.0 * (stat.state == b"D")
-            told["disk_wait"] = _percent(waited_ns, now_ns - before[0]) if disk_ticks else now
-        return told
+            shares["disk_wait"] = _percent(waited_ns, now_ns - before[0]) if disk_ticks else now
+        return shares
 
     def look_at_workers(self, pid: int, window: Mapping[str, Any]) -> list[float] | None:
         """Return how many DataLoader workers ``pid`` has, percent of a processor that each uses, of them in state D.

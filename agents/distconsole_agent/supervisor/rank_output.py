@@ -102,7 +102,7 @@ class RankOutput:
         self._watched = False
 
     def tell_loss(self, *, over: bool) -> None:
-        """Tell what was dropped so far, if anything was."""
+        """Report the output that was dropped so far, if any."""
         if dropped := self.dropped():
             self._watched = False
             self._on_loss(dropped, over)

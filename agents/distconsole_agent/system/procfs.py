@@ -20,7 +20,7 @@ MAX_NAME = 32
 MAX_FILES = 4096
 
 LISTINGS, LISTING_SECONDS = 5, 0.02
-"""How often /proc is listed again, and after how long, if no descriptor or memory is left for it."""
+"""Further tries to list /proc, and seconds before each, if no descriptor or memory is left for it."""
 
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC
 """PROC_PID_INIT_INO of include/linux/proc_ns.h."""

@@ -208,7 +208,7 @@ def interruptible(
 
     before = {each: signal.signal(each, on_signal) for each in (signal.SIGINT, signal.SIGTERM)}
     # ``last`` interrupts waits by it, which needs a handler.
-    signal.signal(signal.SIGURG, lambda *_: None)
+    before[signal.SIGURG] = signal.signal(signal.SIGURG, lambda *_: None)
     try:
         yield
     finally:

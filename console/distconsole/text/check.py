@@ -141,10 +141,9 @@ def changes_text(report: CheckReport, hosts: Iterable[str] | None = None) -> lis
         if wanted is None or change.host in wanted:
             told = f"{change.what} {change.was or 'nothing'} -> {change.now or 'nothing'}"
             of_host.setdefault(change.host, []).append(told)
-    if not of_host and not any(report.cells.values()):
-        return []  # nothing was looked at
     if not of_host:
-        return [f"nothing that was looked at has changed since the last green check, {when}"]
+        same = f"nothing that was looked at has changed since the last green check, {when}"
+        return [same] if any(report.cells.values()) else []
     lines = [f"changed since the last green check, {when}:"]
     for host, marks in list(of_host.items())[:MAX_HOSTS_TOLD]:
         more = f", and {len(marks) - MAX_CHANGES_TOLD} more" if marks[MAX_CHANGES_TOLD:] else ""
