@@ -23,7 +23,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check install -q -c .ci/constraints.txt
+# Compiling all of torch takes longer than installing it; an import compiles the tenth that is used.
+PIP := $(BIN)/python -m pip --disable-pip-version-check install -q --no-compile -c .ci/constraints.txt
 DONE := .make
 TESTS ?= tests
 # A test that fails once in a hundred is a defect with a name.
