@@ -202,8 +202,8 @@ class SyncWatch:
         if step == 0 and severity is Severity.WARN:
             hint = (
                 "begin with equal weights: DistributedDataParallel sends those of rank 0 to all; by "
-                "hand, broadcast every parameter after the model is made (or, for Horovod, "
-                "broadcast_parameters)"
+                "hand, broadcast every parameter after the model is made (Horovod: broadcast_parameters "
+                "after broadcast_optimizer_state, which takes a step)"
             )
         else:
             hint = (
