@@ -178,15 +178,12 @@ def _condition_of_steps(timeline: RunTimeline, figures: Present, now: float) -> 
     if figures.standing:
         return Health(Tone.NOTE, "pausing", _standing(figures))
     if figures.slow:
-        return Health(Tone.WARN, "slow", _slow(figures.slow[0], timeline))
+        slow = figures.slow[0]
+        how = unusual_text(slow.own_ms, PARTS_IN_WORDS[slow.part], slow.median_ms)
+        who = who_text(slow, {slow.rank: timeline.ranks[slow.rank].host})
+        text = f"{who} {'is' if slow.is_one else 'are'} slow, {how}"
+        return Health(Tone.WARN, "slow", f"{text}, {costs_text(slow)}" if slow.cost_ms else text)
     return Health(Tone.GOOD, "healthy", "")
-
-
-def _slow(slow: slowness.Straggler, timeline: RunTimeline) -> str:
-    how = unusual_text(slow.own_ms, PARTS_IN_WORDS[slow.part], slow.median_ms)
-    who = who_text(slow, {slow.rank: timeline.ranks[slow.rank].host})
-    text = f"{who} {'is' if slow.is_one else 'are'} slow, {how}"
-    return f"{text}, {costs_text(slow)}" if slow.cost_ms else text
 
 
 def _wrong(timeline: RunTimeline) -> str:

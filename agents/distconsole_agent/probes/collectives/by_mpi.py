@@ -218,7 +218,13 @@ class Mpi:
         alone = _mapped(r"/\S*/sm_segment\.\S+") if self.world == 1 else set()
         self.call("MPI_Finalize")
         for segment in alone:
-            _remove_left(segment)
+            # Open MPI 5.0.7 leaves files of a lone rank: its shared memory, and its empty folders.
+            name, job, _ = os.path.basename(segment).rsplit(".", 2)
+            folder = os.path.join(tempfile.gettempdir(), name.replace("sm_segment", "ompi", 1))
+            with contextlib.suppress(OSError, ValueError):
+                os.unlink(segment)
+                for path in (os.path.join("jf.0", str(int(job, 16))), "jf.0", ""):
+                    os.rmdir(os.path.join(folder, path))
 
     def _handle(self, name: str) -> Any:
         tables: tuple[dict[str, Any], ...] = (MPICH, OPEN_MPI, STANDARD_ABI)
@@ -372,16 +378,6 @@ def find_library() -> str:
 def _mapped(pattern: str) -> set[str]:
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
         return set(re.findall(pattern, file.read()))
-
-
-def _remove_left(segment: str) -> None:
-    """Remove the files that Open MPI 5.0.7 leaves of a lone rank: its shared memory, and its empty folders."""
-    name, job, _ = os.path.basename(segment).rsplit(".", 2)
-    folder = os.path.join(tempfile.gettempdir(), name.replace("sm_segment", "ompi", 1))
-    with contextlib.suppress(OSError, ValueError):
-        os.unlink(segment)
-        for path in (os.path.join("jf.0", str(int(job, 16))), "jf.0", ""):
-            os.rmdir(os.path.join(folder, path))
 
 
 def _pointer(buffer: bytearray) -> Any:

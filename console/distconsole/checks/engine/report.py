@@ -166,11 +166,6 @@ def find_unmade(
             else "give more time with --budget, or leave them out with --skip",
             check=INCOMPLETE,
         )
-    yield from _find_silence(cells, why, only)
-
-
-def _find_silence(cells: Cells, why: Cells, only: Sequence[str]) -> Iterator[Finding]:
-    """Yield the checks without anything to judge: all, those of a word of ``--only``, or those of a host."""
     every = set[str]().union(*cells.values())
     if not any(_judges_host(outcomes, every) for outcomes in cells.values()):
         named = f" of {', '.join(only[:MAX_LISTED])}" if only else ""

@@ -167,7 +167,14 @@ class _Checking:
     def stages(self) -> Iterator[Event]:
         yield from self._stage("ssh.connect", (), connect(self.context))
         yield from self._tell_of_reach()
-        yield from self._plan_launch()
+        if self.plan is None:
+            yield from self._leave_out_script(NO_SCRIPT)
+        elif self.context.links:
+            yield self._begin("script.launch")
+            launch = self.plan(self.context.session, self.context.reached())
+            self.context.launch = launch
+            yield self._end("script.launch")
+            yield from self._leave_out(lambda rule: launch.irrelevant(rule.id, rule.group))
         needed = self.context.needed
         if not self.context.links:
             self.context.mark_missing(tuple(needed), Outcome.COULD_NOT_RUN, UNREACHED)
@@ -232,17 +239,6 @@ class _Checking:
                 yield FindingMade(finding=finding)
             stage = f"proof of {check}"
             yield self._begin(stage) if tried is None else self._end(stage)
-
-    def _plan_launch(self) -> Iterator[Event]:
-        """Plan the launch on the reached hosts; without a plan leave out its checks."""
-        if self.plan is None:
-            yield from self._leave_out_script(NO_SCRIPT)
-        elif self.context.links:
-            yield self._begin("script.launch")
-            launch = self.plan(self.context.session, self.context.reached())
-            self.context.launch = launch
-            yield self._end("script.launch")
-            yield from self._leave_out(lambda rule: launch.irrelevant(rule.id, rule.group))
 
     def _leave_out(self, why_not: Callable[[Rule], str]) -> Iterator[Event]:
         for rule in self.rules:

@@ -100,12 +100,13 @@ def _figures(data: ReportData, now: float) -> tuple[tuple[str, str], ...]:
     if spread is None:
         spread, of = timeline.spread, "Slowest over fastest"
     planned = timeline.plan.world_size if timeline.plan else 0
+    known = timeline.step_times
     given = [
         ("Lasted" if timeline.end else "Going for", duration_text(seconds)),
         ("Ranks", f"{max(planned, len(timeline.ranks)):,} on {count_text(len(hosts), 'host')}"),
         ("Steps", f"{steps + 1:,}" if steps is not None else ""),
         ("Samples/s, mean", f"{rate:,.0f}" if rate is not None else ""),
-        ("Step time, mean", _mean_step(timeline)),
+        ("Step time, mean", number_text(sum(known) / len(known), " ms") if known else ""),
         (of, f"{spread:.2f}x" if spread else ""),
     ]
     for name in ("loss", "accuracy", "test_accuracy"):
@@ -115,11 +116,6 @@ def _figures(data: ReportData, now: float) -> tuple[tuple[str, str], ...]:
                 (f"{name.replace('_', ' ').capitalize()}, last", number_text(metric.value))
             )
     return tuple((name, value) for name, value in given if value)
-
-
-def _mean_step(timeline: RunTimeline) -> str:
-    known = timeline.step_times
-    return number_text(sum(known) / len(known), " ms") if known else ""
 
 
 def _slow_text(timeline: RunTimeline) -> str:

@@ -71,7 +71,23 @@ class RunStatistics:
         if isinstance(event, Window):
             self._window(event)
         elif isinstance(event, Metric):
-            self._metric(event)
+            name = event.name
+            if not math.isfinite(event.value):
+                self.broken_at.setdefault(name, event.step)
+            first, last = self.steps_of.get(name, (event.step, event.step))
+            self.steps_of[name] = min(first, event.step), max(last, event.step)
+            if name not in self.along["seconds"] and len(self.along["seconds"]) >= MAX_CURVES:
+                return
+            measured = self.measured.setdefault(name, Measured())
+            if name in self._resuming:
+                self._resuming.discard(name)
+                measured.cut(event.step)
+            measured.put(event.step, event.value)
+            for axis, x in (("seconds", event.t - self.start), ("samples", self.samples)):
+                series = self.along[axis].setdefault(name, Series())
+                if axis == "seconds":
+                    _interrupt(series, x)
+                series.put(x, event.value, event.min, event.max)
         elif isinstance(event, GpuSample):
             self._gpu(event)
         elif isinstance(event, RunRestarted):
@@ -109,25 +125,6 @@ class RunStatistics:
         self.step_ms.put(mean, event.steps)
         for name, part in self.parts.items():
             part.put(getattr(event, name), event.steps)
-
-    def _metric(self, event: Metric) -> None:
-        name = event.name
-        if not math.isfinite(event.value):
-            self.broken_at.setdefault(name, event.step)
-        first, last = self.steps_of.get(name, (event.step, event.step))
-        self.steps_of[name] = min(first, event.step), max(last, event.step)
-        if name not in self.along["seconds"] and len(self.along["seconds"]) >= MAX_CURVES:
-            return
-        measured = self.measured.setdefault(name, Measured())
-        if name in self._resuming:
-            self._resuming.discard(name)
-            measured.cut(event.step)
-        measured.put(event.step, event.value)
-        for axis, x in (("seconds", event.t - self.start), ("samples", self.samples)):
-            series = self.along[axis].setdefault(name, Series())
-            if axis == "seconds":
-                _interrupt(series, x)
-            series.put(x, event.value, event.min, event.max)
 
     def _gpu(self, event: GpuSample) -> None:
         if event.rank is UNSET:

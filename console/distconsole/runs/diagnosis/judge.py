@@ -149,7 +149,13 @@ def _crossed(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
     ends, circle = graph.ends
     sure = Sure.CERTAIN
     if ends:
-        circle, sure = _alone_in_groups(graph, ends), Sure.LIKELY
+        # Each waits in a group of which no other member is known, and no two in the same: Gloo's records do not
+        # name the members of a group, so a rank that crosses them at their first use is seen alone.
+        waits = [graph.waits.get(rank, [])[:1] for rank in sorted(ends)]
+        groups = {wait.group for each in waits for wait in each}
+        alone = all(each and len(graph.members(each[0].group)) == 1 for each in waits)
+        circle = tuple(sorted(ends)) if alone and len(groups) == len(ends) else ()
+        sure = Sure.LIKELY
     if len(circle) < 2:
         return None
     parts = []
@@ -168,17 +174,6 @@ def _crossed(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
     return make_diagnosis(
         circle, Cause(Hang.CROSSED, "", hint, (), place, sure), roll, graph, text
     )
-
-
-def _alone_in_groups(graph: WaitGraph, ends: frozenset[int]) -> tuple[int, ...]:
-    """Return ``ends`` if each waits in a group of which no other member is known, and no two in the same.
-
-    Gloo's records do not name the members of a group, so a rank that crosses them at their first use is seen alone.
-    """
-    waits = [graph.waits.get(rank, [])[:1] for rank in sorted(ends)]
-    groups = {wait.group for each in waits for wait in each}
-    alone = all(each and len(graph.members(each[0].group)) == 1 for each in waits)
-    return tuple(sorted(ends)) if alone and len(groups) == len(ends) else ()
 
 
 def _mismatch(roll: Roll, graph: WaitGraph) -> Diagnosis | None:

@@ -64,7 +64,11 @@ def _hostname_bindable(host: HostView) -> RuleResults:
     if one_machine(view) or GLOO in host.of(EnvFacts).variables:
         yield info(f"{name}: {summary}", seen=seen)
         return
-    gets_by = _gets_by(view, name)
+    # Gloo gets by if no other machine's ranks would connect to the loopback that it listens at.
+    machine_of, listens_at = machines(view), _gloo_listens_at(view)
+    own = listens_at[name]
+    others = (each for host, each in listens_at.items() if machine_of[host] != machine_of[name])
+    gets_by = own.startswith("127.") and not any(gloo_connects(each, own) for each in others)
     nic = endpoint.interface if endpoint else None
     ours = by_run(view, (GLOO,), f"sets {GLOO} on every host by itself")
     cure = Cure(hosts={name: HostCure(env={GLOO: nic})}, by_run=ours) if nic else None
@@ -78,14 +82,6 @@ def _hostname_bindable(host: HostView) -> RuleResults:
             "until then, for jobs started by hand",
         ),
     )
-
-
-def _gets_by(view: View, name: str) -> bool:
-    """Whether no other machine's ranks would connect to the loopback that Gloo listens at there."""
-    machine_of, listens_at = machines(view), _gloo_listens_at(view)
-    own = listens_at[name]
-    others = (each for host, each in listens_at.items() if machine_of[host] != machine_of[name])
-    return own.startswith("127.") and not any(gloo_connects(each, own) for each in others)
 
 
 @once_a_view

@@ -16,7 +16,6 @@ from distconsole.checks.facts.script import FoundPath, Module, ScriptFacts
 from distconsole.checks.gather.addresses import machines
 from distconsole.checks.rules.system.folders import TOLD, lies_on_stuck
 from distconsole.checks.rules.wording import MAX_LISTED, dissent, list_some, name_hosts
-from distconsole.model.findings import Finding
 from distconsole.model.names import count_text, join_some
 from distconsole.model.requests import Level
 
@@ -216,7 +215,15 @@ def _imports(view: View) -> RuleResults:
             yield from _report_own(launch, modules)
             needed = [module for module in needed if module not in launch.own]
         if needed:
-            yield _report_lacking(launch, host, needed, facts)
+            python = launch.hosts[str(host)].python if str(host) in launch.hosts else "python3"
+            packages = [_what_to_install(module, facts) for module in needed[:MAX_LISTED]]
+            yield fail(
+                f"{join_some(needed)}, which {launch.name} imports, {_be(needed)} not there on {HERE}",
+                seen=f"importlib.util.find_spec by {python}",
+                expected="every module that the script imports, on every host",
+                hint=f"on {HERE}: {python} -m pip install {' '.join(packages)}; "
+                "or --python, --setup or --env PYTHONPATH=… name where it is",
+            )
         for module in lacking:
             if module not in needed and module not in own and module not in nowhere:
                 yield info(f"{module}, which {launch.name} can do without, is not there on {HERE}")
@@ -241,20 +248,6 @@ def _report_own(launch: Launch, modules: Mapping[str, Module]) -> RuleResults:
                 expected="the code of the script's own project",
                 hint=cure,
             )
-
-
-def _report_lacking(
-    launch: Launch, host: HostView, needed: list[str], facts: Mapping[str, Mapping[str, Module]]
-) -> Finding:
-    python = launch.hosts[str(host)].python if str(host) in launch.hosts else "python3"
-    packages = [_what_to_install(module, facts) for module in needed[:MAX_LISTED]]
-    return fail(
-        f"{join_some(needed)}, which {launch.name} imports, {_be(needed)} not there on {HERE}",
-        seen=f"importlib.util.find_spec by {python}",
-        expected="every module that the script imports, on every host",
-        hint=f"on {HERE}: {python} -m pip install {' '.join(packages)}; "
-        "or --python, --setup or --env PYTHONPATH=… name where it is",
-    )
 
 
 def _be(modules: list[str]) -> str:

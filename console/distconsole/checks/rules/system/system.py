@@ -118,7 +118,22 @@ MEANT = "if it is no job that is meant to run, "
 def _leftovers(host: HostView) -> RuleResults:
     """Processes of a run that is over; orphans that hold GPUs; a rendezvous port that somebody listens on; MPI's daemons without an mpirun."""
     facts = host.of(ProcFacts)
-    yield from _find_run_processes(host, facts)
+    of_runs = (each for each in facts.processes if each.run)
+    for (run, state), processes in by_key(((p.run, p.run_state), p) for p in of_runs).items():
+        if state == "going on":
+            yield info(
+                f"run {run} is under way on {HERE}",
+                seen=_list_processes(processes),
+                hint=f"distconsole attach {run}, or: distconsole stop {run}",
+            )
+        elif min(each.age_seconds or 0.0 for each in processes) > YOUNG_SECONDS:
+            over = "has ended" if state == "ended" else "is not known here any more"
+            yield fail(
+                f"processes of run {run}, which {over}, are left on {HERE}",
+                seen=_list_processes(processes),
+                expected="no process of a run that is over",
+                hint=_end(host, processes),
+            )
     foreign = [each for each in facts.processes if not each.run and each.state not in "DZ"]
     on_gpus = [each for each in foreign if each.orphan and each.gpus]
     if on_gpus:
@@ -152,25 +167,6 @@ def _leftovers(host: HostView) -> RuleResults:
 def _any_launcher(view: View) -> bool:
     every = view.of(ProcFacts).values()
     return any(each.role == "launcher" for facts in every for each in facts.processes)
-
-
-def _find_run_processes(host: HostView, facts: ProcFacts) -> RuleResults:
-    of_runs = (each for each in facts.processes if each.run)
-    for (run, state), processes in by_key(((p.run, p.run_state), p) for p in of_runs).items():
-        if state == "going on":
-            yield info(
-                f"run {run} is under way on {HERE}",
-                seen=_list_processes(processes),
-                hint=f"distconsole attach {run}, or: distconsole stop {run}",
-            )
-        elif min(each.age_seconds or 0.0 for each in processes) > YOUNG_SECONDS:
-            over = "has ended" if state == "ended" else "is not known here any more"
-            yield fail(
-                f"processes of run {run}, which {over}, are left on {HERE}",
-                seen=_list_processes(processes),
-                expected="no process of a run that is over",
-                hint=_end(host, processes),
-            )
 
 
 def _list_processes(processes: Sequence[TrainingProcess]) -> str:
