@@ -33,13 +33,13 @@ from distconsole.runs.detectors.conclusions import (
     CONNECTION_LOST,
     NODE_LOST,
     RunOutcome,
+    ScriptEndWatch,
     blame,
     first_failure_finding,
     note_finding,
     restart_finding,
 )
 from distconsole.runs.detectors.ranks import MAX_RANKS, PlanBounds, RanksSeen
-from distconsole.runs.detectors.script_end import ScriptEndWatch
 from distconsole.runs.detectors.slow_causes import Load
 from distconsole.runs.detectors.slowness import Straggler
 from distconsole.runs.detectors.stalls import StallWatch

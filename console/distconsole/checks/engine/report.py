@@ -22,8 +22,8 @@ from distconsole.checks.facts.evidence import (
     by_key,
 )
 from distconsole.checks.facts.network import BandwidthFacts, ReachFacts, pair_reports
+from distconsole.checks.gather.addresses import ALL_PAIRS_HOSTS, partners
 from distconsole.checks.gather.context import CheckContext
-from distconsole.checks.gather.partners import ALL_PAIRS_HOSTS, partners
 from distconsole.checks.gather.timings import collectives_of, left_out_of, verified_of
 from distconsole.checks.gather.transports import ways_taken
 from distconsole.checks.rules.wording import MAX_LISTED

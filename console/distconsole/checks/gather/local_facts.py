@@ -33,6 +33,7 @@ from distconsole.checks.facts.node import (
     TorchFacts,
 )
 from distconsole.checks.facts.script import FolderFacts, ScriptFacts
+from distconsole.checks.gather.addresses import ALL_PAIRS_HOSTS, partners
 from distconsole.checks.gather.context import (
     BUDGET_OVER,
     MASTER_PORT,
@@ -42,7 +43,6 @@ from distconsole.checks.gather.context import (
     interpreter,
     ports_of,
 )
-from distconsole.checks.gather.partners import ALL_PAIRS_HOSTS, partners
 from distconsole.config.ranges import RangeError, expand, split_list
 from distconsole.model import outcome as fan
 from distconsole.model.cluster import Host

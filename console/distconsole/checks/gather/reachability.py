@@ -16,11 +16,11 @@ from distconsole.checks.gather.addresses import (
     HostEndpoint,
     endpoints,
     endpoints_in,
+    partners,
     shared_networks,
 )
 from distconsole.checks.gather.context import CheckContext
 from distconsole.checks.gather.listeners import Listeners, Listening
-from distconsole.checks.gather.partners import partners
 from distconsole.checks.gather.reaching import is_lost, leave_out
 from distconsole.checks.interfaces.panel import plan_untried
 from distconsole.checks.rules.software.ranks import DONE, last_stage

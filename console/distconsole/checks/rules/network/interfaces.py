@@ -20,9 +20,8 @@ from distconsole.checks.facts.evidence import View, once_a_view
 from distconsole.checks.facts.network import EnvFacts, NetFacts, PortFacts, ReachFacts, matrix_of
 from distconsole.checks.facts.node import HorovodFacts, MpiFacts, OsFacts, SshFacts, TorchFacts
 from distconsole.checks.fixes.cures import BTL, OMPI, by_run, lines_to_type, offer, on_network
-from distconsole.checks.gather.addresses import endpoints, machines, shared_networks
+from distconsole.checks.gather.addresses import endpoints, machines, partners, shared_networks
 from distconsole.checks.gather.attribution import blame
-from distconsole.checks.gather.partners import partners
 from distconsole.checks.interfaces import gloo, nccl, open_mpi
 from distconsole.checks.interfaces.horovod import VARIABLE as HOROVOD_VARIABLE
 from distconsole.checks.interfaces.node import Fault, nodes_of
