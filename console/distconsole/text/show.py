@@ -370,15 +370,6 @@ def show_collectives(output: Output, measured: CollectivesMeasured) -> None:
         )
     show_tables(output, measured.collectives)
     output.data("")
-    _show_exactness(output, measured)
-    if measured.left_out:
-        what = "no time for" if measured.collectives else "not measured:"
-        output.data(f"{what} {join_some(measured.left_out, MAX_NAMED, '; ')}")
-    for finding in measured.findings:
-        show_finding(output, finding)
-
-
-def _show_exactness(output: Output, measured: CollectivesMeasured) -> None:
     exact: dict[str, list[str]] = {}
     lacking: dict[str, list[str]] = {}
     for each in measured.verified:
@@ -393,6 +384,11 @@ def _show_exactness(output: Output, measured: CollectivesMeasured) -> None:
         output.data(f"{what}: {', '.join(dict.fromkeys(ops))}")
     for why, cases in lacking.items():
         output.data(f"not there: {join_some(list(dict.fromkeys(cases)), MAX_NAMED)} ({why})")
+    if measured.left_out:
+        what = "no time for" if measured.collectives else "not measured:"
+        output.data(f"{what} {join_some(measured.left_out, MAX_NAMED, '; ')}")
+    for finding in measured.findings:
+        show_finding(output, finding)
 
 
 PRINTERS: Mapping[type, Callable[[Output, Any], None]] = {

@@ -257,7 +257,11 @@ class LoadedLibrary(NamedTuple):
 
 def load(linked: bool = False) -> LoadedLibrary:
     """Return the library of mpirun, else, or if ``linked``, that of the linker; OSError if there is none."""
-    names, refused = _native_names(), None
+    # As programs of the MPI that started this rank call their library.
+    names: tuple[str, ...] = MPICHS if "PMI_SIZE" in os.environ else (*OPEN_MPIS, *MPICHS)
+    if "OMPI_COMM_WORLD_SIZE" in os.environ:
+        names = OPEN_MPIS
+    refused = None
     for path in () if linked else _own_libraries(names):
         # Before the load: the linker finds loaded libraries first.
         other = _ask_linker(path, names)
@@ -273,13 +277,6 @@ def load(linked: bool = False) -> LoadedLibrary:
             return LoadedLibrary(ctypes.CDLL(name, ctypes.RTLD_GLOBAL))
     lacks = "no libmpi can be loaded, neither where the linker looks nor beside mpirun"
     raise refused or OSError(lacks)
-
-
-def _native_names() -> tuple[str, ...]:
-    """Return how programs of the MPI that started this rank call their library."""
-    if "OMPI_COMM_WORLD_SIZE" in os.environ:
-        return OPEN_MPIS
-    return MPICHS if "PMI_SIZE" in os.environ else (*OPEN_MPIS, *MPICHS)
 
 
 def _own_libraries(names: Sequence[str]) -> Iterator[str]:

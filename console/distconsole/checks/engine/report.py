@@ -263,13 +263,7 @@ def junit(report: CheckReport) -> str:
                 SubElement(case, "system-out").text = why
             elif outcome != "pass":
                 SubElement(case, "skipped", message=f"{outcome}: {why}")
-    _add_outcome(suite, report)
-    indent(suite)
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{tostring(suite, "unicode")}\n'
-
-
-def _add_outcome(suite: Element, report: CheckReport) -> None:
-    """Add the test case of the whole check: it fails also by findings that belong to no host's check."""
+    # The case of the whole check fails also by findings that belong to no host's check.
     case = SubElement(suite, "testcase", classname="distconsole check", name="outcome")
     if report.outcome is not CheckOutcome.HEALTHY:
         tag = "failure" if report.outcome is CheckOutcome.FAILED else "error"
@@ -277,3 +271,5 @@ def _add_outcome(suite: Element, report: CheckReport) -> None:
         told = [found.summary for found in report.findings if found.severity in bad]
         cancelled = ["cancelled"] if report.cancelled else []
         SubElement(case, tag, message="; ".join([report.outcome.value, *cancelled, *told]))
+    indent(suite)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{tostring(suite, "unicode")}\n'

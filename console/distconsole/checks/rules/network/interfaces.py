@@ -219,7 +219,14 @@ def _explains(choice: EngineChoice, view: View) -> bool:
         case Fault.LOOPBACK:
             return "GLOO_SOCKET_IFNAME" not in variables  # os.hostname_bindable
         case Fault.NONE_FOUND:
-            return _explains_missing(choice, view)
+            if choice.engine is Engine.HOROVOD and choice.start is Start.HAND:
+                own_name = choice.pick.how.startswith("its own name")
+                dead = matrix_of(view).dead  # of which net.reach_tcp and its like tell
+                # os.hostname_bindable, net.nic_names
+                return own_name or _names_differ(view) or bool(dead)
+            if choice.engine is Engine.HOROVOD:
+                return HOROVOD_VARIABLE not in variables  # os.hostname_bindable
+            return any(name in variables for name in NAMES[choice.engine])  # env.iface_exists
         case Fault.SILENT:
             # net.reach_tcp, net.other_networks and their like
             return pick.address in _tried_addresses(view)
@@ -236,18 +243,6 @@ def _tried_addresses(view: View) -> Set[str]:
 @once_a_view
 def _names_differ(view: View) -> bool:
     return dissent({n: each.interface or "?" for n, each in endpoints(view).items()}) is not None
-
-
-def _explains_missing(choice: EngineChoice, view: View) -> bool:
-    variables = view.of(EnvFacts)[choice.host].variables
-    if choice.engine is Engine.HOROVOD and choice.start is Start.HAND:
-        own_name = choice.pick.how.startswith("its own name")
-        dead = matrix_of(view).dead  # of which net.reach_tcp and its like tell
-        # os.hostname_bindable, net.nic_names
-        return own_name or _names_differ(view) or bool(dead)
-    if choice.engine is Engine.HOROVOD:
-        return HOROVOD_VARIABLE not in variables  # os.hostname_bindable
-    return any(name in variables for name in NAMES[choice.engine])  # env.iface_exists
 
 
 def _culprits(
