@@ -64,21 +64,18 @@ def _speed_questions(context: CheckContext, host: Host) -> list[dict[str, Any]]:
     reads = READ_BYTES[level]
     each = {"seconds": PART_SECONDS[level]}
     writes = {**each, "write_bytes": WRITE_BYTES[level]}
-    places = _writable_folders(context, host)
+    launch = context.launch
+    system = context.hosts[host.name].find(OsFacts)
+    own = [system.temporary, system.home] if system else []
+    if launch is None:
+        places = own if context.request.level is Level.FULL else []
+    else:
+        places = list(dict.fromkeys([*launch.written_folders, *own[:1]]))
     found = [{"path": path, **writes} for path in places]
     launch = context.launch
     inputs = [one.path for one in launch.paths if not one.output] if launch is not None else []
     found += [{"path": path, **each, "read_bytes": reads} for path in inputs if path not in places]
     return found
-
-
-def _writable_folders(context: CheckContext, host: Host) -> list[str]:
-    launch = context.launch
-    system = context.hosts[host.name].find(OsFacts)
-    own = [system.temporary, system.home] if system else []
-    if launch is None:
-        return own if context.request.level is Level.FULL else []
-    return list(dict.fromkeys([*launch.written_folders, *own[:1]]))
 
 
 def _learn_folders(evidence: HostEvidence, answer: dict[str, Any]) -> None:

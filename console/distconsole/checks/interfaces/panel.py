@@ -120,7 +120,16 @@ def _pick_all(view: View, nodes: Mapping[str, Node], ways: Ways) -> Iterator[_Pi
                 mpis = view.of(MpiFacts)
                 placed = {n: placed[n] for n in placed if n in mpis and mpis[n].family == engine}
             if engine is Engine.HOROVOD and start is Start.HAND:
-                picks = _by_horovodrun(placed, ways)
+                if len({ways.machine_of.get(name) for name in placed}) == 1:
+                    local = Pick("lo", "127.0.0.1", "all hosts are one machine")
+                    picks: Picks = dict.fromkeys(placed, (local,))
+                else:
+                    picks = horovod.choose_by_probe(
+                        list(placed.values()),
+                        lambda source, target, address: (
+                            ways.way(source.name, target.name, address).open is not False
+                        ),
+                    )
             else:
                 picks = {name: CHOOSERS[engine](node) for name, node in placed.items()}
             yield _Picked(engine, start, placed, picks)
@@ -332,15 +341,3 @@ def _judge_pairs(nodes: Mapping[str, Node], picks: Picks, ways: Ways) -> Judged:
     for name, own in picks.items():
         for pick, use in zip(own, uses[name], strict=True):
             yield name, pick, summarize(use)
-
-
-def _by_horovodrun(nodes: Mapping[str, Node], ways: Ways) -> Mapping[str, tuple[Pick, ...]]:
-    if len({ways.machine_of.get(name) for name in nodes}) == 1:
-        local = Pick("lo", "127.0.0.1", "all hosts are one machine")
-        return dict.fromkeys(nodes, (local,))
-    return horovod.choose_by_probe(
-        list(nodes.values()),
-        lambda source, target, address: (
-            ways.way(source.name, target.name, address).open is not False
-        ),
-    )

@@ -12,7 +12,7 @@ from distconsole.checks.facts.evidence import UNREACHED, Outcome, View, by_key, 
 from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.network import NetFacts
 from distconsole.checks.facts.node import OsFacts, PythonFacts, SshFacts
-from distconsole.checks.facts.script import FoundPath, Module, ScriptFacts
+from distconsole.checks.facts.script import Module, ScriptFacts
 from distconsole.checks.gather.addresses import machines
 from distconsole.checks.rules.system.folders import TOLD, lies_on_stuck
 from distconsole.checks.rules.wording import MAX_LISTED, dissent, list_some, name_hosts
@@ -87,7 +87,16 @@ def _interpreter(host: HostView) -> RuleResults:
 def _workdir(host: HostView) -> RuleResults:
     """A host without the folder that the ranks start in, or one on a filesystem that does not answer."""
     workdir, found = get_launch(host.view).workdir, host.of(ScriptFacts).workdir
-    wrong = _no_folder(found)
+    if found.late:
+        wrong = "does not answer"
+    elif found.error and found.code in ("ENOENT", ""):
+        wrong = "is not there"
+    elif found.error:
+        wrong = f"cannot be seen ({found.error})"
+    elif found.kind != "folder":
+        wrong = "is no folder"
+    else:
+        wrong = "" if found.readable else "cannot be entered"
     if found.late and lies_on_stuck(workdir, host.of(OsFacts)):
         yield NotApplicable(TOLD)
     elif wrong:
@@ -98,18 +107,6 @@ def _workdir(host: HostView) -> RuleResults:
             hint=f"--sync brings the code, --workdir names another folder; or on {HERE}: "
             f"mkdir -p {workdir}",
         )
-
-
-def _no_folder(found: FoundPath) -> str:
-    if found.late:
-        return "does not answer"
-    if found.error and found.code in ("ENOENT", ""):
-        return "is not there"
-    if found.error:
-        return f"cannot be seen ({found.error})"
-    if found.kind != "folder":
-        return "is no folder"
-    return "" if found.readable else "cannot be entered"
 
 
 @hint("The address of the first host.")
