@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import shlex
 import shutil
 import subprocess
 import sys
@@ -19,106 +18,20 @@ from typing import NamedTuple
 
 from distconsole import __version__
 from distconsole.config.load import load_config, project_file
-from distconsole.config.paths import (
-    config_dir,
-    data_dir,
-    replace_file,
-    state_dir,
-    user_config_file,
-)
+from distconsole.config.paths import config_dir, data_dir, state_dir, user_config_file
 from distconsole.config.ssh_names import own_ssh_config, ssh_config_file, ssh_names
-from distconsole.errors import ConsoleError, UsageError
+from distconsole.errors import ConsoleError
 from distconsole.formats.figures import bytes_text
-from distconsole.grammar.verbs import completion_script
 from distconsole.model.events import Event, TextMade
 from distconsole.model.names import count_text
 from distconsole.model.outcome import Failed
-from distconsole.model.requests import COMPLETING_SHELLS, Doctor, InstallCompletion
+from distconsole.model.requests import Doctor
+from distconsole.operations.completion import SHELLS, is_installed, login_shell
 from distconsole.operations.sessions import SessionSource
 from distconsole.runs.store.catalogue import stamps_in
 from distconsole.runs.store.store import RunStore
 from distconsole.ssh.authentication import describe_keys
 from distconsole.ssh.ssh_config import SshConfig
-
-SHELLS = ", ".join(COMPLETING_SHELLS)
-MARK = "_DISTCONSOLE_COMPLETE={}_source"
-"""Marks a line of a shell's start file that completes without our file, as earlier versions wrote it."""
-
-
-def login_shell() -> str:
-    """Return the user's shell; empty if it is one that cannot complete our lines."""
-    name = Path(os.environ.get("SHELL", "")).name
-    return name if name in COMPLETING_SHELLS else ""
-
-
-def is_installed(shell: str) -> bool:
-    """Say whether ``shell`` completes our lines: it finds our file, or its start file has a line that does."""
-    script, start = _places(shell)
-    lines = ""
-    with suppress(OSError):
-        lines = start.read_text(errors="replace") if start else ""
-    return MARK.format(shell) in lines or (
-        script.exists() and (start is None or _line(shell, script) in lines)
-    )
-
-
-def install_completion(request: InstallCompletion) -> Iterator[Event]:
-    """Have the shell complete; raises UsageError without a shell, ConsoleError if a file cannot be written."""
-    shell = request.shell or login_shell()
-    if not shell:
-        found = os.environ.get("SHELL") or "not set"
-        raise UsageError(f"SHELL is {found}; completion is for {SHELLS}", "name one of these")
-    if request.show:
-        yield TextMade(text=completion_script(shell))
-        return
-    script, start = _places(shell)
-    if is_installed(shell) and not script.exists():
-        yield TextMade(text=f"already installed: {start} has a line with {MARK.format(shell)}")
-        return
-    try:
-        yield from _install(shell, script, start)
-    except OSError as error:
-        by_hand = f"distconsole completion {shell} --show prints what {shell} has to read"
-        raise ConsoleError(f"{error.filename}: {error.strerror}", by_hand) from None
-
-
-def _install(shell: str, script: Path, start: Path | None) -> Iterator[Event]:
-    script.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(script, completion_script(shell).encode(), 0o644)
-    yield TextMade(text=f"written: {script}")
-    line = "" if start is None else _line(shell, script)
-    if start is not None and not is_installed(shell):
-        start.parent.mkdir(parents=True, exist_ok=True)
-        before = start.read_bytes() if start.exists() else b""
-        with start.open("ab") as file:
-            file.write(b"\n" * (before[-1:] not in (b"", b"\n")) + line.encode() + b"\n")
-        yield TextMade(text=f"added to {start}: {line}")
-    yield TextMade(text=f"a new {shell} completes with Tab")
-
-
-def _places(shell: str) -> tuple[Path, Path | None]:
-    """Return our file for ``shell``, and its start file, None if the shell finds ours by itself."""
-    if shell == "fish":
-        return config_dir().parent / "fish/completions/distconsole.fish", None
-    script = data_dir() / f"completion.{shell}"
-    if shell == "zsh":
-        return script, Path(os.environ.get("ZDOTDIR") or Path.home()) / ".zshrc"
-    login = Path.home() / ".bash_profile"  # each window of a macOS terminal is a login
-    return script, login if sys.platform == "darwin" else Path.home() / ".bashrc"
-
-
-def _line(shell: str, script: Path) -> str:
-    home = Path.home()
-    path = shlex.quote(str(script))
-    if script.is_relative_to(home):
-        path = f'"$HOME"/{shlex.quote(str(script.relative_to(home)))}'
-    needs = (
-        "(( $+functions[compdef] )) || { autoload -Uz compinit; compinit; }; "
-        if shell == "zsh"
-        else ""
-    )
-    return f"[ -r {path} ] && {{ {needs}. {path}; }}"
-
 
 PACKAGES = ("textual", "paramiko", "click", "torch")
 MOST_HOSTS = 50
@@ -160,21 +73,17 @@ def doctor(request: Doctor, sessions: SessionSource, store: RunStore) -> Iterato
         sections = {name: [line._asdict() for line in lines] for name, lines in page.items()}
         yield TextMade(text=json.dumps({"ok": not broken, **sections}))
     else:
-        yield from _show(page)
+        width = max(len(line.name) for lines in page.values() for line in lines)
+        for section, lines in page.items():
+            yield TextMade(text=section)
+            for line in lines:
+                mark = "" if line.state == "ok" else line.state.upper()
+                yield TextMade(text=f"  {mark:4} {line.name:{width}}  {line.value}")
+                if line.hint:
+                    yield TextMade(text=f"       hint: {line.hint}")
     if broken:
         hints = dict.fromkeys(line.hint for line in broken if line.hint)
         raise ConsoleError(f"broken: {', '.join(line.name for line in broken)}", "\n".join(hints))
-
-
-def _show(page: dict[str, list[ReportLine]]) -> Iterator[Event]:
-    width = max(len(line.name) for lines in page.values() for line in lines)
-    for section, lines in page.items():
-        yield TextMade(text=section)
-        for line in lines:
-            mark = "" if line.state == "ok" else line.state.upper()
-            yield TextMade(text=f"  {mark:4} {line.name:{width}}  {line.value}")
-            if line.hint:
-                yield TextMade(text=f"       hint: {line.hint}")
 
 
 def _guard(look: Callable[[], Lines]) -> Lines:

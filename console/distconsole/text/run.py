@@ -86,7 +86,8 @@ class RunText:
             case LinkChanged():
                 self._link(event)
             case RunRestarted():
-                self._restart(event)
+                self._all_running = False
+                self._output.say(self._output.paint_err(note_text(event), "yellow", "bold"))
             case RunEnded():
                 self._end(event)
             case PhaseReached() | Window() | Metric() | GpuSample() | NodeSample() | RankCalled():
@@ -145,10 +146,6 @@ class RunText:
             self._output.status(
                 health_line(self._timeline, self._clock()), old_after=FRESH_SECONDS
             )
-
-    def _restart(self, event: RunRestarted) -> None:
-        self._all_running = False
-        self._output.say(self._output.paint_err(note_text(event), "yellow", "bold"))
 
     def _progress(self) -> None:
         now = self._clock()

@@ -304,7 +304,14 @@ def show_bench(output: Output, ended: BenchEnded) -> None:
     output.status("")
     done = [each for each in ended.strategies if each.rounds]
     if done:
-        _table(output, ended, done)
+        output.data(
+            f"ResNet-18 (width {ended.width}), {ended.images} generated images, {ended.epochs} epochs, "
+            f"{ended.batch} a device, {ended.precision}; hosts {', '.join(ended.hosts)}"
+        )
+        head, *rows = table(HEADER, [_row(each) for each in done], range(1, len(HEADER)))
+        output.data(output.paint_out(head, "bold"))
+        for row in rows:
+            output.data(row)
         _chart(output, done)
     for skipped in ended.skipped:
         output.data(f"{skipped.strategy}: cannot run here: {skipped.reason}")
@@ -313,17 +320,6 @@ def show_bench(output: Output, ended: BenchEnded) -> None:
             output.data(f"{each.strategy}: failed: {each.error}")
     if ended.state is EndState.STOPPED:
         output.say("stopped: the figures are those of the runs that had ended")
-
-
-def _table(output: Output, ended: BenchEnded, done: list[BenchResult]) -> None:
-    output.data(
-        f"ResNet-18 (width {ended.width}), {ended.images} generated images, {ended.epochs} epochs, "
-        f"{ended.batch} a device, {ended.precision}; hosts {', '.join(ended.hosts)}"
-    )
-    head, *rows = table(HEADER, [_row(each) for each in done], range(1, len(HEADER)))
-    output.data(output.paint_out(head, "bold"))
-    for row in rows:
-        output.data(row)
 
 
 def _row(each: BenchResult) -> tuple[str, ...]:

@@ -12,7 +12,6 @@ from distconsole.checks.facts.network import PortFacts
 from distconsole.checks.facts.node import (
     OsFacts,
     ProcFacts,
-    ShmEntry,
     ShmFacts,
     TrainingProcess,
 )
@@ -236,19 +235,15 @@ def _shm_stale(host: HostView) -> RuleResults:
             for each in stale
         ]
     )
-    yield (warn if heavy else info)(
-        f"{size(total)} in {SHM} of {host} belong to no process{alone}, in "
-        f"{len(stale)} leftover{'' if len(stale) == 1 else 's'}",
-        seen=lines + (f"; {found.dropped} entries were not looked at" if found.dropped else ""),
-        expected="shared memory that goes with its job",
-        hint=_remove(host, found, stale),
-    )
-
-
-def _remove(host: HostView, found: ShmFacts, stale: Sequence[ShmEntry]) -> str:
     some = stale[:16]
     paths = " ".join(shlex.quote(f"{SHM}/{entry.name}") for entry in some)
     sudo = "" if found.uid == 0 or all(entry.uid == found.uid for entry in some) else "sudo "
     condition = "" if found.all_processes_seen else f"if no other container shares its {SHM}, "
     more = "; and so on" if len(stale) > len(some) else ""
-    return f"{condition}on {host}: {sudo}rm -r {paths}{more}"
+    yield (warn if heavy else info)(
+        f"{size(total)} in {SHM} of {host} belong to no process{alone}, in "
+        f"{len(stale)} leftover{'' if len(stale) == 1 else 's'}",
+        seen=lines + (f"; {found.dropped} entries were not looked at" if found.dropped else ""),
+        expected="shared memory that goes with its job",
+        hint=f"{condition}on {host}: {sudo}rm -r {paths}{more}",
+    )
