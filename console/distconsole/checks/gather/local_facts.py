@@ -161,8 +161,8 @@ def _ask_all(
     link = context.links[host.name]
     offset = link.clock_offset(OFFSET_PINGS if len(context.hosts) <= MANY_HOSTS else FEW_PINGS)
     probes = [
-        {"name": name, "group": group, "args": args, "seconds": seconds}
-        for name, group, args in _questions(context, host, peers[host.name], first)
+        {"name": group, "group": group, "args": args, "seconds": seconds}
+        for group, args in _questions(context, host, peers[host.name], first)
     ]
     answers = context.ask(host, "many", seconds, {"probes": probes}).get("answers", {})
     return {
@@ -173,7 +173,7 @@ def _ask_all(
 
 def _questions(
     context: CheckContext, host: Host, peers: list[str], first: str
-) -> Iterator[tuple[str, str, dict[str, Any]]]:
+) -> Iterator[tuple[str, dict[str, Any]]]:
     needed = context.needed
     if context.launch is not None:
         first = next(iter(context.launch.hosts), first)
@@ -183,13 +183,9 @@ def _questions(
     if context.launch is not None and not context.launch.brought:
         paths.append(context.launch.workdir)
     if needed & set(PYTHON_KINDS):
-        load = not quick and HorovodFacts in needed
-        yield "python_env", "python_env", {**shell, "load": load}
+        yield "python_env", {**shell, "load": not quick and HorovodFacts in needed}
     arguments: dict[str, dict[str, Any]] = {
-        "os": {
-            "paths": paths,
-            "patience_seconds": FOLDER_SECONDS[context.request.level],
-        },
+        "os": {"paths": paths, "patience_seconds": FOLDER_SECONDS[context.request.level]},
         "mpi": {"setup": host.setup, "container": host.container},
         "container": shell,
         "net": {"peers": peers},
@@ -215,7 +211,7 @@ def _questions(
         without.add("folders")
     for kind in KINDS:
         if kind in needed and kind.group not in without:
-            yield kind.group, kind.group, arguments.get(kind.group, {})
+            yield kind.group, arguments.get(kind.group, {})
 
 
 def serving(context: CheckContext) -> dict[str, Any]:

@@ -112,10 +112,8 @@ def _ask_kernels(context: CheckContext, broken: Iterable[Edge]) -> None:
     names = {name for edge in broken for name in (edge.source, edge.target)}
     hosts = [host for host in context.reached() if host.name in names]
     seconds = context.left(KERNEL_SECONDS)
-    if not hosts or seconds < KERNEL_SECONDS:
-        return
-    for _ in context.ask_facts(hosts, KernelFacts, "kernel", seconds):
-        pass
+    if hosts and seconds >= KERNEL_SECONDS:
+        list(context.ask_facts(hosts, KernelFacts, "kernel", seconds))
 
 
 def _other_networks(
