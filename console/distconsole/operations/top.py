@@ -20,6 +20,7 @@ from distconsole.operations.control import Control
 from distconsole.operations.judging import Judge, my_names
 from distconsole.operations.sessions import SessionSource
 from distconsole.rpc.frames import Survey
+from distconsole.rpc.link import NodeLink
 from distconsole.rpc.stream import ItemStream
 from distconsole.runs.conditions.load_fields import LOAD_FIELDS, LoadRow, load_rows
 from distconsole.runs.samples import load_events
@@ -107,18 +108,21 @@ class LoadWatch:
     def _watch(self, host: HostName) -> None:
         while not self._closed.is_set():
             try:
-                link = self._session.link(host)
-                self._offer(host, HostStatus(host=host, reachable=True))
-                with link.stream("watch", interval=self._interval_seconds) as stream:
-                    # ``close`` ends it, so that none of a thousand threads has to poll.
-                    self._streams[host] = stream
-                    ended: Ended = SimpleQueue()
-                    stream.listen(partial(self._take, host, stream, ended))
-                    raise_end(ended.get())
+                self._read(host)
             except NodeError as error:
                 self._offer(host, _lost(host, error))
             if self._closed.wait(RETRY_SECONDS):
                 return
+
+    def _read(self, host: HostName) -> None:
+        link = self._session.link(host)
+        self._offer(host, HostStatus(host=host, reachable=True))
+        with link.stream("watch", interval=self._interval_seconds) as stream:
+            # ``close`` ends it, so that none of a thousand threads has to poll.
+            self._streams[host] = stream
+            ended: Ended = SimpleQueue()
+            stream.listen(partial(self._take, host, stream, ended))
+            self._stay(host, link, ended)
 
     def _take(self, host: HostName, stream: ItemStream, ended: Ended) -> None:
         """Take what came of a host; on the reader's thread, so that the host's own is not woken for it."""
@@ -132,6 +136,10 @@ class LoadWatch:
             ended.put(None)
         except NodeError as error:
             ended.put(error)
+
+    def _stay(self, host: HostName, link: NodeLink, ended: Ended) -> None:
+        """Stay with a host until its stream has ended, and do what else is wanted of it: here nothing."""
+        raise_end(ended.get())
 
     def _put(self, host: HostName, news: News) -> None:
         """Wait until there is room for what must not be lost."""
