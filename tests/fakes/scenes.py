@@ -54,8 +54,7 @@ from distconsole.model.run_events import (
 )
 from distconsole.model.run_summary import FirstFailure, RunSummary
 from distconsole.rpc.frames import LogEntry
-from distconsole.runs.compare.figures import compare, curves_of
-from distconsole.runs.compare.statistics import Compared, RunStatistics
+from distconsole.runs.compare.figures import Compared, RunStatistics, compare, curves_of
 from distconsole.runs.detectors.conclusions import first_failure_finding
 from distconsole.runs.detectors.ranks import RanksSeen
 from distconsole.runs.reduce import RunReducer

@@ -16,11 +16,11 @@ from distconsole.model.names import RunId
 from distconsole.model.notices import NoticeKind
 from distconsole.model.requests import ExportTable
 from distconsole.model.run_events import LogLine, RunEvents
+from distconsole.operations.notifying import Notices
 from distconsole.runs.conditions.rank_fields import RANK_FIELDS, ranks_of
 from distconsole.runs.health import health_line
 from distconsole.runs.logs.buffer import LogBuffer
 from distconsole.runs.logs.rows import LogRows
-from distconsole.runs.notices import Notices
 from distconsole.runs.rank_history import RankHistory
 from distconsole.runs.report_data import ReportData
 from distconsole.runs.store.run_file import RunRecord

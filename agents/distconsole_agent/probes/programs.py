@@ -61,7 +61,11 @@ def run_program(
     ``MAX_OUTPUT_BYTES`` a stream is dropped. Raises OSError if it cannot be started.
     """
     began = time.monotonic()
-    _reap_left()
+    for pid in tuple(_LEFT):
+        with contextlib.suppress(ChildProcessError):
+            if os.waitpid(pid, os.WNOHANG) == (0, 0):
+                continue
+        _LEFT.discard(pid)
     words, setup_fds = wrap_in_setup(setup, tuple(argv))
     try:
         process = UsersProgram(
@@ -154,11 +158,3 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
         # It sleeps in the kernel, on a dead filesystem for example, and dies when that lets it.
         process.returncode = -int(signal.SIGKILL)
         _LEFT.add(process.pid)
-
-
-def _reap_left() -> None:
-    for pid in tuple(_LEFT):
-        with contextlib.suppress(ChildProcessError):
-            if os.waitpid(pid, os.WNOHANG) == (0, 0):
-                continue
-        _LEFT.discard(pid)

@@ -6,7 +6,6 @@ Labels are ``run``, ``host``, ``rank`` and ``gpu``; units are base units, as Pro
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -30,6 +29,7 @@ MAX_LABELLED = 50_000
 """Values that one page holds; a rank that invents names must not fill the memory of who asks."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
+_ODD_NUMBERS = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
 MAX_METRIC_NAMES_A_RANK = 16
 OWN_HELP = "Mean step, last window, without its waits for other ranks."
 
@@ -69,8 +69,12 @@ class GaugePage:
             help_text = meaning.replace("\\", "\\\\").replace("\n", "\\n")
             lines.append(f"# HELP {name} {help_text}")
             lines.append(f"# TYPE {name} gauge")
-            told = values.items()
-            lines += [f"{name}{_labels(labels)} {_number(value)}" for labels, value in told]
+            for labels, value in values.items():
+                given = ",".join(f'{label}="{_escape(told)}"' for label, told in labels)
+                number = repr(value)
+                lines.append(
+                    f"{name}{given and f'{{{given}}}'} {_ODD_NUMBERS.get(number, number)}"
+                )
         return "\n".join(lines) + "\n" if lines else ""
 
 
@@ -186,21 +190,8 @@ def _figures(
             page.put(f"{prefix}_{figure.gauge}", figure.about, figure.base_value(source), **labels)
 
 
-def _labels(labels: Labels) -> str:
-    given = [f'{name}="{_escape(value)}"' for name, value in labels]
-    return f"{{{','.join(given)}}}" if given else ""
-
-
 def _escape(value: str) -> str:
     if len(value) > MAX_LABEL_CHARS:
         value = value[: MAX_LABEL_CHARS - 1] + "…"
     value = value.encode("utf-8", "replace").decode()
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", " ")
-
-
-def _number(value: float) -> str:
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    return repr(value)

@@ -44,9 +44,14 @@ class TensorBoardFolder(FileFolder["EventFile"]):
             self._file(point.place, event).scalar(point.tag, point.value, point.step, event.t)
             self._values += 1
         if isinstance(event, PlanMade):
-            self._configuration(event)
+            settings = settings_of(event)
+            rows = [f"| {name} | `{_cell(value)}` |" for name, value in settings]
+            file = self._file("", event)
+            file.text("configuration", "\n".join(["| | |", "|---|---|", *rows]), 0, event.t)
+            file.summary(hparams.hparams_pb(dict(settings), trial_id=event.run), 0, event.t)
         elif isinstance(event, RunFinding):
-            self._finding(event)
+            self._file("", event).text("findings", finding_text(event), self._findings, event.t)
+            self._findings += 1
         elif isinstance(event, RunEnded):
             self._file("", event).text("end", end_text(event), 0, event.t)
 
@@ -54,17 +59,6 @@ class TensorBoardFolder(FileFolder["EventFile"]):
         for file in self.files.values():
             file.put()
         return f"{count_text(self._values, 'value')} written to {self.folder}; tensorboard --logdir shows them"
-
-    def _configuration(self, plan: PlanMade) -> None:
-        settings = settings_of(plan)
-        rows = [f"| {name} | `{_cell(value)}` |" for name, value in settings]
-        file = self._file("", plan)
-        file.text("configuration", "\n".join(["| | |", "|---|---|", *rows]), 0, plan.t)
-        file.summary(hparams.hparams_pb(dict(settings), trial_id=plan.run), 0, plan.t)
-
-    def _finding(self, event: RunFinding) -> None:
-        self._file("", event).text("findings", finding_text(event), self._findings, event.t)
-        self._findings += 1
 
     def _file(self, place: str, event: RunEvents) -> EventFile:
         file = self.files.get(place)

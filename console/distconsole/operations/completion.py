@@ -51,24 +51,20 @@ def install_completion(request: InstallCompletion) -> Iterator[Event]:
         yield TextMade(text=f"already installed: {start} has a line with {MARK.format(shell)}")
         return
     try:
-        yield from _install(shell, script, start)
+        script.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(script, completion_script(shell).encode(), 0o644)
+        yield TextMade(text=f"written: {script}")
+        line = "" if start is None else _line(shell, script)
+        if start is not None and not is_installed(shell):
+            start.parent.mkdir(parents=True, exist_ok=True)
+            before = start.read_bytes() if start.exists() else b""
+            with start.open("ab") as file:
+                file.write(b"\n" * (before[-1:] not in (b"", b"\n")) + line.encode() + b"\n")
+            yield TextMade(text=f"added to {start}: {line}")
+        yield TextMade(text=f"a new {shell} completes with Tab")
     except OSError as error:
         by_hand = f"distconsole completion {shell} --show prints what {shell} has to read"
         raise ConsoleError(f"{error.filename}: {error.strerror}", by_hand) from None
-
-
-def _install(shell: str, script: Path, start: Path | None) -> Iterator[Event]:
-    script.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(script, completion_script(shell).encode(), 0o644)
-    yield TextMade(text=f"written: {script}")
-    line = "" if start is None else _line(shell, script)
-    if start is not None and not is_installed(shell):
-        start.parent.mkdir(parents=True, exist_ok=True)
-        before = start.read_bytes() if start.exists() else b""
-        with start.open("ab") as file:
-            file.write(b"\n" * (before[-1:] not in (b"", b"\n")) + line.encode() + b"\n")
-        yield TextMade(text=f"added to {start}: {line}")
-    yield TextMade(text=f"a new {shell} completes with Tab")
 
 
 def _places(shell: str) -> tuple[Path, Path | None]:

@@ -53,7 +53,14 @@ def demo(request: Demo, control: Control, store: RunStore) -> Iterator[Event]:
     timeline = RunTimeline()
     with ExitStack() as stack:
         yield steps.next()
-        session = stack.enter_context(_start_nodes(request.nodes, stack))
+        from distconsole.ssh.embedded import EmbeddedCluster  # noqa: PLC0415  (loads paramiko)
+
+        # Short, because a Unix socket's path may have 107 characters.
+        folder = stack.enter_context(
+            tempfile.TemporaryDirectory(prefix="dc-demo-", ignore_cleanup_errors=True)
+        )
+        cluster = stack.enter_context(EmbeddedCluster(request.nodes, folder=Path(folder)))
+        session = stack.enter_context(Session(load_config(), cluster.cluster))
         for event in run_check(_make_check(request), session):
             yield event
             if control.asked is not None:
@@ -107,18 +114,6 @@ class _Steps:
         if self._titles[self._begun] is SLOW:
             return isinstance(event, Window) and event.step >= SLOW_FROM
         return isinstance(event, RunFinding) and event.check == FIRST_FAILURE
-
-
-def _start_nodes(nodes: int, stack: ExitStack) -> Session:
-    """Return a session on fresh embedded nodes; ``stack`` ends them and removes their folder."""
-    from distconsole.ssh.embedded import EmbeddedCluster  # noqa: PLC0415  (loads paramiko)
-
-    # Short, because a Unix socket's path may have 107 characters.
-    folder = stack.enter_context(
-        tempfile.TemporaryDirectory(prefix="dc-demo-", ignore_cleanup_errors=True)
-    )
-    cluster = stack.enter_context(EmbeddedCluster(nodes, folder=Path(folder)))
-    return Session(load_config(), cluster.cluster)
 
 
 def _make_check(request: Demo) -> Check:

@@ -73,21 +73,17 @@ def doctor(request: Doctor, sessions: SessionSource, store: RunStore) -> Iterato
         sections = {name: [line._asdict() for line in lines] for name, lines in page.items()}
         yield TextMade(text=json.dumps({"ok": not broken, **sections}))
     else:
-        yield from _show(page)
+        width = max(len(line.name) for lines in page.values() for line in lines)
+        for section, lines in page.items():
+            yield TextMade(text=section)
+            for line in lines:
+                mark = "" if line.state == "ok" else line.state.upper()
+                yield TextMade(text=f"  {mark:4} {line.name:{width}}  {line.value}")
+                if line.hint:
+                    yield TextMade(text=f"       hint: {line.hint}")
     if broken:
         hints = dict.fromkeys(line.hint for line in broken if line.hint)
         raise ConsoleError(f"broken: {', '.join(line.name for line in broken)}", "\n".join(hints))
-
-
-def _show(page: dict[str, list[ReportLine]]) -> Iterator[Event]:
-    width = max(len(line.name) for lines in page.values() for line in lines)
-    for section, lines in page.items():
-        yield TextMade(text=section)
-        for line in lines:
-            mark = "" if line.state == "ok" else line.state.upper()
-            yield TextMade(text=f"  {mark:4} {line.name:{width}}  {line.value}")
-            if line.hint:
-                yield TextMade(text=f"       hint: {line.hint}")
 
 
 def _guard(look: Callable[[], Lines]) -> Lines:

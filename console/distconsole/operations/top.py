@@ -68,7 +68,14 @@ def top(request: Top, sessions: SessionSource, control: Control) -> Iterator[Eve
             elif request.once:
                 yield from _once(watch, reached)
             else:
-                yield from _until_left(watch, control)
+                while control.asked is None:
+                    match watch.next():
+                        case (_, list(samples)):
+                            yield from samples
+                        case (_, HostStatus() as status):
+                            yield status
+                        case _:
+                            pass
         finally:
             watch.close()
 
@@ -192,17 +199,6 @@ def _judge_samples(
         if not of_host and not (isinstance(sample, GpuSample) and id(sample) not in wanted):
             yield sample
     yield from verdict
-
-
-def _until_left(watch: LoadWatch, control: Control) -> Iterator[Event]:
-    while control.asked is None:
-        match watch.next():
-            case (_, list(samples)):
-                yield from samples
-            case (_, HostStatus() as status):
-                yield status
-            case _:
-                pass
 
 
 def _lost(host: HostName, error: NodeError) -> HostStatus:

@@ -14,7 +14,7 @@ from typing import Any
 
 from distconsole.config.paths import expand_home
 from distconsole.errors import AgentError, ConnectError, UnavailableError, UsageError
-from distconsole.formats.merged_trace import Merged, RankTrace, TraceError, merge
+from distconsole.formats.merged_trace import RankTrace, TraceError, merge
 from distconsole.formats.outlets import NewFile, writable
 from distconsole.model.events import Event, Narration, TextMade, warn
 from distconsole.model.names import HostName, count_text
@@ -177,16 +177,12 @@ def _write(traces: Sequence[RankTrace], output: Path) -> Iterator[Event]:
         raise UnavailableError(str(error)) from None
     finally:
         new.abandon()
-    yield Narration(text=_summary(merged, len(traces)))
-    yield TextMade(text=f"{output}")
-
-
-def _summary(merged: Merged, ranks: int) -> str:
-    text = f"{count_text(merged.events, 'event')} of {count_text(ranks, 'rank')}, "
+    text = f"{count_text(merged.events, 'event')} of {count_text(len(traces), 'rank')}, "
     text += (
         f"{count_text(merged.collectives, 'collective')} with arrows from the rank that came last"
     )
     corrected = max(map(abs, merged.corrected_ns.values()), default=0)
     if corrected:
         text += f"; clocks corrected by {corrected / 1e6:.2f} ms at most"
-    return f"{text}. Open it at https://ui.perfetto.dev (it stays on this machine)"
+    yield Narration(text=f"{text}. Open it at https://ui.perfetto.dev (it stays on this machine)")
+    yield TextMade(text=f"{output}")

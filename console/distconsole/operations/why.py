@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from msgspec import structs
@@ -16,7 +16,7 @@ from distconsole.model.events import Diagnosed, Event, Narration, warn
 from distconsole.model.names import HostName, RunId, count_text
 from distconsole.model.outcome import Failed
 from distconsole.model.requests import Why
-from distconsole.model.run_events import EndState, LogLine, RankCalled, RunEvents, Window
+from distconsole.model.run_events import EndState, LogLine, RunEvents, Window
 from distconsole.model.time_text import duration_text, ms_text
 from distconsole.operations.attach import find_record, fold, follow_run, open_run
 from distconsole.operations.jobs import CALL_SECONDS, why_found
@@ -195,39 +195,31 @@ def _kept(request: Why, sessions: SessionSource, store: RunStore) -> Iterator[Ev
     roll = Roll(timeline.run, calls, hosts, {}, lately.usual_ms, before)
     found = judge(roll)
     if timeline.end is not None and timeline.end.state is EndState.SUCCEEDED:
-        found = _went_on(found)
+        summary = f"the run succeeded, so nothing hung; its ranks were asked then: {found.summary}"
+        found = structs.replace(
+            found,
+            kind=Hang.HEALTHY,
+            sure=Sure.CERTAIN,
+            hang=False,
+            summary=summary,
+            hint="",
+            evidence=(),
+        )
+    by_host: dict[str, list[Call]] = {}
+    for called in of_then.values():
+        by_host.setdefault(called.host, []).append(called.call)
     yield Diagnosed(
         t=newest,
         run=timeline.run,
         live=False,
         diagnosis=found,
-        calls=_by_host(of_then),
+        calls={host: tuple(each) for host, each in by_host.items()},
         ended=_end_t(timeline),
     )
 
 
 def _end_t(timeline: RunTimeline) -> float | None:
     return None if timeline.end is None else timeline.end.t
-
-
-def _went_on(found: Diagnosis) -> Diagnosis:
-    summary = f"the run succeeded, so nothing hung; its ranks were asked then: {found.summary}"
-    return structs.replace(
-        found,
-        kind=Hang.HEALTHY,
-        sure=Sure.CERTAIN,
-        hang=False,
-        summary=summary,
-        hint="",
-        evidence=(),
-    )
-
-
-def _by_host(calls: Mapping[int, RankCalled]) -> dict[str, tuple[Call, ...]]:
-    by_host: dict[str, list[Call]] = {}
-    for called in calls.values():
-        by_host.setdefault(called.host, []).append(called.call)
-    return {host: tuple(each) for host, each in by_host.items()}
 
 
 def _never(timeline: RunTimeline) -> Diagnosis:

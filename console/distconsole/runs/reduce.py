@@ -33,13 +33,13 @@ from distconsole.runs.detectors.conclusions import (
     CONNECTION_LOST,
     NODE_LOST,
     RunOutcome,
+    ScriptEndWatch,
     blame,
     first_failure_finding,
     note_finding,
     restart_finding,
 )
 from distconsole.runs.detectors.ranks import MAX_RANKS, PlanBounds, RanksSeen
-from distconsole.runs.detectors.script_end import ScriptEndWatch
 from distconsole.runs.detectors.slow_causes import Load
 from distconsole.runs.detectors.slowness import Straggler
 from distconsole.runs.detectors.stalls import StallWatch
@@ -202,7 +202,11 @@ class RunReducer:
         alive = state in LIVING
         self._sync.heard_of(host)
         self._script.rank_is(entry.rank, host, state)
-        self._number(host, entry, alive=alive)
+        if entry.planned:
+            self._plans_ranks[host, entry.pid] = entry.rank
+        if not (entry.planned and alive):
+            planned = self._plans_ranks.get((host, entry.pid), entry.rank)
+            self._numbers[host, planned] = entry.rank
         lived_on = self._ranks.hosts.get(entry.rank, host)
         if host in self._lost if alive else lived_on != host:
             return  # the others go on without that host, or the rank lives elsewhere now
@@ -219,13 +223,6 @@ class RunReducer:
             state = RankState.FAILED
         yield from self._rank_is(host, entry, state, t)
         yield from self._blame_numbered(t)
-
-    def _number(self, host: str, entry: frames.StateEntry, *, alive: bool) -> None:
-        if entry.planned:
-            self._plans_ranks[host, entry.pid] = entry.rank
-        if not (entry.planned and alive):
-            planned = self._plans_ranks.get((host, entry.pid), entry.rank)
-            self._numbers[host, planned] = entry.rank
 
     def _is_blame(self, rank: int) -> bool:
         if not self._outcome.has_verdict:

@@ -10,7 +10,7 @@ from msgspec import UNSET, structs
 
 from distconsole.model.run_events import BusyProcess, GpuSample, NodeSample, Window
 from distconsole.rpc import frames
-from distconsole.rpc.frames import GpuLoad, GpuProcess, NodeLoad
+from distconsole.rpc.frames import GpuLoad, NodeLoad
 from distconsole.runs.figures import GPU_FIGURES, PARTS
 
 MAX_STRANGERS = 16
@@ -40,6 +40,12 @@ def load_events(
 
 def _gpu_event(run: str, host: str, gpu: GpuLoad, t: float) -> GpuSample:
     throttle = gpu.throttle if isinstance(gpu.throttle, tuple) else (gpu.throttle,)
+    processes = gpu.processes or ()
+    found = [
+        f"{process.pid} {process.user or '?'} {process.command or '?'}"
+        for process in processes
+        if process.rank is None
+    ]
     return GpuSample(
         t=t,
         run=run,
@@ -50,20 +56,11 @@ def _gpu_event(run: str, host: str, gpu: GpuLoad, t: float) -> GpuSample:
         uuid=gpu.uuid or "",
         mig=gpu.mig if isinstance(gpu.mig, str) else None,
         throttle=tuple(reason for reason in throttle if reason),
-        strangers=_strangers(gpu.processes or ()),
+        strangers=tuple(found[:MAX_STRANGERS]),
         pcie=gpu.pcie,
         xid=gpu.xid,
         **dict(zip(_NAMES, _FIGURES(gpu), strict=True)),
     )
-
-
-def _strangers(processes: Sequence[GpuProcess]) -> tuple[str, ...]:
-    found = [
-        f"{process.pid} {process.user or '?'} {process.command or '?'}"
-        for process in processes
-        if process.rank is None
-    ]
-    return tuple(found[:MAX_STRANGERS])
 
 
 def window_event(run: str, host: str, entry: frames.WindowEntry, step: int, t: float) -> Window:

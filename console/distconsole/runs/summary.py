@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import re
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET
@@ -19,7 +21,7 @@ from distconsole.model.findings import Severity
 from distconsole.model.names import HostName, count_text
 from distconsole.model.run_events import RunEnded, RunEvents, RunFinding
 from distconsole.model.run_summary import NoticedFinding, RunSummary
-from distconsole.rpc.frames import EndEntry, JournalEntry, LogEntry
+from distconsole.rpc.frames import EndEntry, JournalEntry, LogEntry, WindowEntry
 from distconsole.runs.detectors.conclusions import FIRST_FAILURE
 from distconsole.runs.following.waiting_lines import WaitingLine, WaitingLines
 from distconsole.runs.reduce import RunReducer
@@ -308,3 +310,46 @@ def damage_finding(
         f"though not how to rerun it: mv {run_file.path} {run_file.path}.damaged; distconsole attach "
         f"{record.run} --hosts {','.join(record.hosts)}",
     )
+
+
+PLACES = 120
+"""Places of a host's journal that are looked at: more than a small plot has columns."""
+
+
+LEAST_POINTS = 2
+
+
+class Sketch(NamedTuple):
+    """One rank's ``loss``, or its ``samples/s`` without a loss, over seconds since the start."""
+
+    name: str
+    rank: int
+    xs: tuple[float, ...]
+    values: tuple[float, ...]
+
+
+def sketch_of(run_file: RunFile) -> Sketch | None:
+    """Return the course of the first rank that is found, None with less than a line; raises sqlite3.Error."""
+    record = run_file.record()
+    found: list[tuple[float, WindowEntry]] = []
+    for stored in run_file.spread_windows(record.hosts[0], PLACES) if record.hosts else ():
+        with suppress(ValueError):  # a damaged entry
+            entry = decode_entry(stored.body)
+            if isinstance(entry, WindowEntry):
+                found.append((stored.t - record.started, entry))
+    if not found:
+        return None
+    rank = min(entry.rank for _, entry in found)
+    own = [(x, entry) for x, entry in found if entry.rank == rank]
+    losses = [(x, entry.metrics.get("loss")) for x, entry in own]
+    name = "loss" if any(value is not None for _, value in losses) else "samples/s"
+    read = losses if name == "loss" else [(x, entry.samples_s) for x, entry in own]
+    points: list[tuple[float, float]] = []
+    for x, value in read:
+        rises = x >= 0 if not points else x > points[-1][0]
+        if value is not None and math.isfinite(value) and rises:
+            points.append((x, value))
+    if len(points) < LEAST_POINTS:
+        return None
+    xs, values = zip(*points, strict=True)
+    return Sketch(name, rank, xs, values)

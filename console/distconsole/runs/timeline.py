@@ -122,7 +122,14 @@ class RunTimeline:
             case LogLine():
                 self._log(event)
             case PlanMade():
-                self._plan(event)
+                self.plan = event
+                self.run = event.run
+                self.started = event.t
+                for host in event.hosts:
+                    for local_rank, rank in enumerate(host.ranks):
+                        view = self._view(rank, host.host)
+                        view.host = host.host
+                        view.local_rank = local_rank
             case RankChanged():
                 self._rank(event)
             case PhaseReached():
@@ -240,16 +247,6 @@ class RunTimeline:
         if view is None:
             view = self.ranks[rank] = RankView(rank, host)
         return view
-
-    def _plan(self, event: PlanMade) -> None:
-        self.plan = event
-        self.run = event.run
-        self.started = event.t
-        for host in event.hosts:
-            for local_rank, rank in enumerate(host.ranks):
-                view = self._view(rank, host.host)
-                view.host = host.host
-                view.local_rank = local_rank
 
     def is_told(self, finding: RunFinding) -> bool:
         """Return True if it blames a lost host that another finding already names."""

@@ -84,7 +84,13 @@ def panel_lines(
         kinds -= 1
         panel = _panel_of(choices, kinds)
     lines = ["interfaces with `distconsole run` · by hand", *panel]
-    reasons = _reasons_of(choices)
+    found: dict[str, list[str]] = {}
+    for choice in choices:
+        if choice.meets is False:
+            where = f"{choice.interface} {choice.address}".strip() or "nothing"
+            told = f"{choice.engine} on {choice.host}: {where} ({choice.how}): {choice.why}"
+            found.setdefault(told, []).append(choice.start)
+    reasons = [told if "run" in starts else f"by hand, {told}" for told, starts in found.items()]
     lines += [f"  {RED} {reason}" for reason in reasons[:most]]
     if len(reasons) > most:
         way = "--json has them all" if most >= MAX_REASONS else "--details"
@@ -98,14 +104,3 @@ def _unknown_of(choices: Iterable[ChoiceReport]) -> list[str]:
         if _unknown(choice) and choice.start == "hand":
             found.setdefault(choice.engine, f"{choice.engine}: {choice.how}")
     return list(found.values())
-
-
-def _reasons_of(choices: Iterable[ChoiceReport]) -> list[str]:
-    """Return a line for each choice that does not meet, each once for both ways to start."""
-    found: dict[str, list[str]] = {}
-    for choice in choices:
-        if choice.meets is False:
-            where = f"{choice.interface} {choice.address}".strip() or "nothing"
-            told = f"{choice.engine} on {choice.host}: {where} ({choice.how}): {choice.why}"
-            found.setdefault(told, []).append(choice.start)
-    return [told if "run" in starts else f"by hand, {told}" for told, starts in found.items()]

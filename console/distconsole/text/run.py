@@ -73,7 +73,12 @@ class RunText:
         self._timeline.apply(event)
         match event:
             case PlanMade():
-                self._plan(event)
+                say = self._output.say
+                paint = self._output.paint_err
+                say(f"{paint('run', 'bold')} {event.run}: {event.launcher} launcher ({event.why})")
+                for host in event.hosts:
+                    ranks = "rank" if len(host.ranks) == 1 else "ranks"
+                    say(f"    {host.host}: {ranks} {ranks_text(host.ranks)} of {event.world_size}")
             case RankChanged():
                 self._rank(event)
             case RunFinding():
@@ -81,21 +86,14 @@ class RunText:
             case LinkChanged():
                 self._link(event)
             case RunRestarted():
-                self._restart(event)
+                self._all_running = False
+                self._output.say(self._output.paint_err(note_text(event), "yellow", "bold"))
             case RunEnded():
                 self._end(event)
             case PhaseReached() | Window() | Metric() | GpuSample() | NodeSample() | RankCalled():
                 self._progress()
             case _:
                 assert_never(event)
-
-    def _plan(self, plan: PlanMade) -> None:
-        say = self._output.say
-        paint = self._output.paint_err
-        say(f"{paint('run', 'bold')} {plan.run}: {plan.launcher} launcher ({plan.why})")
-        for host in plan.hosts:
-            ranks = "rank" if len(host.ranks) == 1 else "ranks"
-            say(f"    {host.host}: {ranks} {ranks_text(host.ranks)} of {plan.world_size}")
 
     def _rank(self, event: RankChanged) -> None:
         if self._watchable:  # not with the plan: a run that is refused cannot be watched
@@ -148,10 +146,6 @@ class RunText:
             self._output.status(
                 health_line(self._timeline, self._clock()), old_after=FRESH_SECONDS
             )
-
-    def _restart(self, event: RunRestarted) -> None:
-        self._all_running = False
-        self._output.say(self._output.paint_err(note_text(event), "yellow", "bold"))
 
     def _progress(self) -> None:
         now = self._clock()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from distconsole.expression import parse_condition
-from distconsole.formats.page.words import interesting_ranks
+from distconsole.formats.page import interesting_ranks
 from distconsole.model.run_events import RunFinding
 from distconsole.runs.conditions.rank_fields import RANK_FIELDS, ranks_of
 from distconsole.runs.health import Tone, health_line, health_of, trend_of

@@ -10,9 +10,9 @@ import pytest
 from distconsole.config.paths import runs_dir
 from distconsole.model.names import RunId
 from distconsole.runs.series import MAX_GAPS, Band, Series, usual_range
-from distconsole.runs.sketch import PLACES, sketch_of
 from distconsole.runs.store.run_file import NEAR_ENTRIES
 from distconsole.runs.store.store import RunStore
+from distconsole.runs.summary import PLACES, sketch_of
 from distconsole.tui.views.runs import course_of
 from fakes.journals import Journal
 

@@ -218,7 +218,13 @@ class Mpi:
         alone = _mapped(r"/\S*/sm_segment\.\S+") if self.world == 1 else set()
         self.call("MPI_Finalize")
         for segment in alone:
-            _remove_left(segment)
+            # Open MPI 5.0.7 leaves files of a lone rank: its shared memory, and its empty folders.
+            name, job, _ = os.path.basename(segment).rsplit(".", 2)
+            folder = os.path.join(tempfile.gettempdir(), name.replace("sm_segment", "ompi", 1))
+            with contextlib.suppress(OSError, ValueError):
+                os.unlink(segment)
+                for path in (os.path.join("jf.0", str(int(job, 16))), "jf.0", ""):
+                    os.rmdir(os.path.join(folder, path))
 
     def _handle(self, name: str) -> Any:
         tables: tuple[dict[str, Any], ...] = (MPICH, OPEN_MPI, STANDARD_ABI)
@@ -251,7 +257,11 @@ class LoadedLibrary(NamedTuple):
 
 def load(linked: bool = False) -> LoadedLibrary:
     """Return the library of mpirun, else, or if ``linked``, that of the linker; OSError if there is none."""
-    names, refused = _native_names(), None
+    # As programs of the MPI that started this rank call their library.
+    names: tuple[str, ...] = MPICHS if "PMI_SIZE" in os.environ else (*OPEN_MPIS, *MPICHS)
+    if "OMPI_COMM_WORLD_SIZE" in os.environ:
+        names = OPEN_MPIS
+    refused = None
     for path in () if linked else _own_libraries(names):
         # Before the load: the linker finds loaded libraries first.
         other = _ask_linker(path, names)
@@ -267,13 +277,6 @@ def load(linked: bool = False) -> LoadedLibrary:
             return LoadedLibrary(ctypes.CDLL(name, ctypes.RTLD_GLOBAL))
     lacks = "no libmpi can be loaded, neither where the linker looks nor beside mpirun"
     raise refused or OSError(lacks)
-
-
-def _native_names() -> tuple[str, ...]:
-    """Return how programs of the MPI that started this rank call their library."""
-    if "OMPI_COMM_WORLD_SIZE" in os.environ:
-        return OPEN_MPIS
-    return MPICHS if "PMI_SIZE" in os.environ else (*OPEN_MPIS, *MPICHS)
 
 
 def _own_libraries(names: Sequence[str]) -> Iterator[str]:
@@ -372,16 +375,6 @@ def find_library() -> str:
 def _mapped(pattern: str) -> set[str]:
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
         return set(re.findall(pattern, file.read()))
-
-
-def _remove_left(segment: str) -> None:
-    """Remove the files that Open MPI 5.0.7 leaves of a lone rank: its shared memory, and its empty folders."""
-    name, job, _ = os.path.basename(segment).rsplit(".", 2)
-    folder = os.path.join(tempfile.gettempdir(), name.replace("sm_segment", "ompi", 1))
-    with contextlib.suppress(OSError, ValueError):
-        os.unlink(segment)
-        for path in (os.path.join("jf.0", str(int(job, 16))), "jf.0", ""):
-            os.rmdir(os.path.join(folder, path))
 
 
 def _pointer(buffer: bytearray) -> Any:

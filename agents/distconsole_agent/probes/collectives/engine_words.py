@@ -98,19 +98,16 @@ class NcclWords:
             self._list("trouble", words[:MAX_TEXT])
         channel = _CHANNEL.match(words)
         if channel is not None:
-            self._take_way(channel)
+            number, source, target = (int(channel[at]) for at in (1, 2, 3))
+            way = channel[4].partition(" comm ")[0].strip()
+            net = _NET.match(way)
+            if net is not None:
+                way = f"NET/{net[1]}{net[2] or ''}"
+            key = (source, target, way[:40])
+            if key in self._ways or len(self._ways) < MAX_PAIRS:
+                self._ways.setdefault(key, set()).add(number)
         else:
             self._read_rest(words)
-
-    def _take_way(self, channel: re.Match[str]) -> None:
-        number, source, target = (int(channel[at]) for at in (1, 2, 3))
-        way = channel[4].partition(" comm ")[0].strip()
-        net = _NET.match(way)
-        if net is not None:
-            way = f"NET/{net[1]}{net[2] or ''}"
-        key = (source, target, way[:40])
-        if key in self._ways or len(self._ways) < MAX_PAIRS:
-            self._ways.setdefault(key, set()).add(number)
 
     def _read_rest(self, words: str) -> None:
         if words.startswith("NET/"):

@@ -269,7 +269,19 @@ def find_entries(folder: str, now: float, due: float) -> dict[str, Any]:
                 continue
             age = now - max(status.st_mtime, status.st_ctime)
             if age >= YOUNG_SECONDS and not stat.S_ISLNK(status.st_mode):
-                found.append(_describe(name, kind, pid, status, age))
+                found.append(
+                    {
+                        "name": name[:255],
+                        "kind": kind,
+                        "pid": pid,
+                        # Its memory; a file may be longer than its written part.
+                        "bytes": status.st_blocks * 512,
+                        "uid": status.st_uid,
+                        "folder": stat.S_ISDIR(status.st_mode),
+                        "age_seconds": round(age),
+                        "used": None,
+                    }
+                )
     _note_users(folder, found, due)
     found.sort(key=lambda entry: -int(entry["bytes"]))
     return {"entries": found[:MAX_TOLD], "error": "", "dropped": max(0, len(found) - MAX_TOLD)}
@@ -285,22 +297,6 @@ def kind_of(name: str) -> tuple[str, int | None]:
                 return kind, int(groups["hex"], 16)
             return kind, int(pid) if pid and len(pid) < 10 else None
     return "", None
-
-
-def _describe(
-    name: str, kind: str, pid: int | None, status: os.stat_result, age: float
-) -> dict[str, object]:
-    return {
-        "name": name[:255],
-        "kind": kind,
-        "pid": pid,
-        # Its memory; a file may be longer than its written part.
-        "bytes": status.st_blocks * 512,
-        "uid": status.st_uid,
-        "folder": stat.S_ISDIR(status.st_mode),
-        "age_seconds": round(age),
-        "used": None,
-    }
 
 
 def _note_users(folder: str, entries: list[dict[str, Any]], due: float) -> None:

@@ -8,6 +8,7 @@ import re
 import resource
 import shlex
 import socket
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -184,13 +185,10 @@ def memory(root: str = "/proc") -> dict[str, int | None]:
 def cpu_clocks(root: str = "") -> dict[str, object]:
     """Return how many processors have which governor, and the driver; empty in most guests."""
     base = f"{root}/sys/devices/system/cpu"
-    governors: dict[str, int] = {}
-    for number in range(min(os.cpu_count() or 1, MAX_CPUS)):
-        name = first_line_of(f"{base}/cpu{number}/cpufreq/scaling_governor")
-        if name:
-            governors[name] = governors.get(name, 0) + 1
+    numbers = range(min(os.cpu_count() or 1, MAX_CPUS))
+    names = (first_line_of(f"{base}/cpu{each}/cpufreq/scaling_governor") for each in numbers)
     return {
-        "governors": governors,
+        "governors": dict(Counter(filter(None, names))),
         "driver": first_line_of(f"{base}/cpu0/cpufreq/scaling_driver") or "",
     }
 

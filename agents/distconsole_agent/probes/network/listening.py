@@ -196,7 +196,13 @@ class _Group:
                     self._advance(key.data)
                 elif key.data is not None:
                     self._accept(key.data)
-            self._drop_silent()
+            now = time.monotonic()
+            while self._unproved and (
+                self._unproved[0].due is None or self._unproved[0].due < now
+            ):
+                guest = self._unproved.popleft()
+                if guest.due is not None:
+                    self._forget(guest)
 
     def _accept(self, listener: socket.socket) -> None:
         try:
@@ -232,14 +238,6 @@ class _Group:
         self._selector.unregister(guest.sock)
         guest.sock.close()
         guest.due = None
-
-    def _drop_silent(self) -> None:
-        """Close connections without a proof in time; guests wait in order of arrival."""
-        now = time.monotonic()
-        while self._unproved and (self._unproved[0].due is None or self._unproved[0].due < now):
-            guest = self._unproved.popleft()
-            if guest.due is not None:
-                self._forget(guest)
 
 
 _LOCK = threading.Lock()

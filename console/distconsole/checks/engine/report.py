@@ -22,8 +22,8 @@ from distconsole.checks.facts.evidence import (
     by_key,
 )
 from distconsole.checks.facts.network import BandwidthFacts, ReachFacts, pair_reports
+from distconsole.checks.gather.addresses import ALL_PAIRS_HOSTS, partners
 from distconsole.checks.gather.context import CheckContext
-from distconsole.checks.gather.partners import ALL_PAIRS_HOSTS, partners
 from distconsole.checks.gather.timings import collectives_of, left_out_of, verified_of
 from distconsole.checks.gather.transports import ways_taken
 from distconsole.checks.rules.wording import MAX_LISTED
@@ -166,11 +166,6 @@ def find_unmade(
             else "give more time with --budget, or leave them out with --skip",
             check=INCOMPLETE,
         )
-    yield from _find_silence(cells, why, only)
-
-
-def _find_silence(cells: Cells, why: Cells, only: Sequence[str]) -> Iterator[Finding]:
-    """Yield the checks without anything to judge: all, those of a word of ``--only``, or those of a host."""
     every = set[str]().union(*cells.values())
     if not any(_judges_host(outcomes, every) for outcomes in cells.values()):
         named = f" of {', '.join(only[:MAX_LISTED])}" if only else ""
@@ -268,13 +263,7 @@ def junit(report: CheckReport) -> str:
                 SubElement(case, "system-out").text = why
             elif outcome != "pass":
                 SubElement(case, "skipped", message=f"{outcome}: {why}")
-    _add_outcome(suite, report)
-    indent(suite)
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{tostring(suite, "unicode")}\n'
-
-
-def _add_outcome(suite: Element, report: CheckReport) -> None:
-    """Add the test case of the whole check: it fails also by findings that belong to no host's check."""
+    # The case of the whole check fails also by findings that belong to no host's check.
     case = SubElement(suite, "testcase", classname="distconsole check", name="outcome")
     if report.outcome is not CheckOutcome.HEALTHY:
         tag = "failure" if report.outcome is CheckOutcome.FAILED else "error"
@@ -282,3 +271,5 @@ def _add_outcome(suite: Element, report: CheckReport) -> None:
         told = [found.summary for found in report.findings if found.severity in bad]
         cancelled = ["cancelled"] if report.cancelled else []
         SubElement(case, tag, message="; ".join([report.outcome.value, *cancelled, *told]))
+    indent(suite)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{tostring(suite, "unicode")}\n'

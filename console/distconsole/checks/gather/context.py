@@ -144,8 +144,7 @@ class CheckContext:
 
     def stop(self, hosts: Iterable[Host], group: str, token: str, seconds: float) -> None:
         """Have ``hosts`` end what began there with ``token``; one that does not answer is let be."""
-        for _ in self.ask_all(hosts, group, seconds, lambda _: {"token": token}):
-            pass
+        list(self.ask_all(hosts, group, seconds, lambda _: {"token": token}))
 
 
 def ports_of(context: CheckContext) -> tuple[int, ...]:

@@ -184,7 +184,18 @@ def run_engine(
         context.mark_missing((engine.kind,), Outcome.COULD_NOT_RUN, error.message)
     else:
         for name in names:
-            facts = _facts(engine, job, answer, answer.ranks.get(name, ()), timeout)
+            ranks = answer.ranks.get(name, ())
+            groups = [said["group"] for rank in ranks for said in rank.said if "group" in said]
+            carrier = {"mpi": "mpi", "horovod": "gloo"}.get(answer.launcher, job.engine)
+            facts = engine.kind(
+                launcher=engine.launcher.value,
+                backend=next((str(group.get("backend")) for group in groups), carrier),
+                world_size=job.world_size,
+                planned=tuple(rank.rank for rank in ranks),
+                ranks=ranks,
+                timeout_seconds=timeout,
+                engine_said=answer.said,
+            )
             context.hosts[name].add_facts(facts)
     if lost := find_dead_links(context, names):
         why = f"{', '.join(lost)} stopped answering while it went on {LOST}"
@@ -293,26 +304,6 @@ def _share_a_machine(context: CheckContext, hosts: list[Host], kind: type[Facts]
     return True
 
 
-def _facts(
-    engine: JobEngine,
-    job: EngineJob,
-    answer: EngineAnswer,
-    ranks: tuple[RankReport, ...],
-    timeout: float,
-) -> CollFacts:
-    groups = [said["group"] for rank in ranks for said in rank.said if "group" in said]
-    carrier = {"mpi": "mpi", "horovod": "gloo"}.get(answer.launcher, job.engine)
-    return engine.kind(
-        launcher=engine.launcher.value,
-        backend=next((str(group.get("backend")) for group in groups), carrier),
-        world_size=job.world_size,
-        planned=tuple(rank.rank for rank in ranks),
-        ranks=ranks,
-        timeout_seconds=timeout,
-        engine_said=answer.said,
-    )
-
-
 def mpirun(context: CheckContext, jobs: int) -> Iterator[str]:
     """Start one rank a host by a plain mpirun on the first; yields each host when it is over."""
     hosts = able(context, MpiSshFacts, _without_mpi)[:MOST_HOSTS]
@@ -329,7 +320,20 @@ def mpirun(context: CheckContext, jobs: int) -> Iterator[str]:
     first = hosts[0]
     evidence = context.hosts[first.name]
     try:
-        answer = context.ask(first, "mpi.ssh", seconds, _words(context, first, names))
+        mpi = context.hosts[first.name].find(MpiFacts)
+        chosen = endpoints(context.view((NetFacts, SshFacts))).values()
+        answer = context.ask(
+            first,
+            "mpi.ssh",
+            seconds,
+            {
+                "hosts": names,
+                "family": mpi.family if mpi else "",
+                "networks": list(dict.fromkeys(each.network for each in chosen if each.network)),
+                "python": context.links[first.name].python,
+                "setup": first.setup,
+            },
+        )
     except NodeError as error:
         evidence.mark_missing(MpiSshFacts, Outcome.COULD_NOT_RUN, error.message)
     else:
@@ -348,15 +352,3 @@ def _names(context: CheckContext, hosts: list[Host]) -> list[str] | None:
     own = context.links[hosts[0].name].hello.hostname
     names = [own, *(reached.get(str(host.name), "") for host in hosts[1:])]
     return names if all(names) else None
-
-
-def _words(context: CheckContext, first: Host, names: list[str]) -> dict[str, Any]:
-    mpi = context.hosts[first.name].find(MpiFacts)
-    chosen = endpoints(context.view((NetFacts, SshFacts))).values()
-    return {
-        "hosts": names,
-        "family": mpi.family if mpi else "",
-        "networks": list(dict.fromkeys(each.network for each in chosen if each.network)),
-        "python": context.links[first.name].python,
-        "setup": first.setup,
-    }

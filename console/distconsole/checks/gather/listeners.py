@@ -95,10 +95,7 @@ class Listeners:
         """Close the remaining listeners; those of a lost host close by themselves."""
         hosts = [host for host in self.context.reached() if host.name in self.listening]
         tokens = {name: there.token for name, there in self.listening.items()}
-        for _ in self.ask(
-            hosts, "net.close", LISTEN_SECONDS, lambda host: {"token": tokens[host.name]}
-        ):
-            pass
+        list(self.ask(hosts, "net.close", LISTEN_SECONDS, lambda h: {"token": tokens[h.name]}))
 
     def ask(
         self,

@@ -60,25 +60,19 @@ def measure_folders(context: CheckContext) -> Iterator[str]:
 
 
 def _speed_questions(context: CheckContext, host: Host) -> list[dict[str, Any]]:
-    level = context.request.level
-    reads = READ_BYTES[level]
+    level, launch = context.request.level, context.launch
     each = {"seconds": PART_SECONDS[level]}
     writes = {**each, "write_bytes": WRITE_BYTES[level]}
-    places = _writable_folders(context, host)
-    found = [{"path": path, **writes} for path in places]
-    launch = context.launch
-    inputs = [one.path for one in launch.paths if not one.output] if launch is not None else []
-    found += [{"path": path, **each, "read_bytes": reads} for path in inputs if path not in places]
-    return found
-
-
-def _writable_folders(context: CheckContext, host: Host) -> list[str]:
-    launch = context.launch
+    reads = {**each, "read_bytes": READ_BYTES[level]}
     system = context.hosts[host.name].find(OsFacts)
     own = [system.temporary, system.home] if system else []
-    if launch is None:
-        return own if context.request.level is Level.FULL else []
-    return list(dict.fromkeys([*launch.written_folders, *own[:1]]))
+    places, inputs = own if level is Level.FULL else [], list[str]()
+    if launch is not None:
+        places = list(dict.fromkeys([*launch.written_folders, *own[:1]]))
+        inputs = [one.path for one in launch.paths if not one.output and one.path not in places]
+    return [{"path": path, **writes} for path in places] + [
+        {"path": path, **reads} for path in inputs
+    ]
 
 
 def _learn_folders(evidence: HostEvidence, answer: dict[str, Any]) -> None:

@@ -33,6 +33,7 @@ from distconsole.checks.facts.node import (
     TorchFacts,
 )
 from distconsole.checks.facts.script import FolderFacts, ScriptFacts
+from distconsole.checks.gather.addresses import ALL_PAIRS_HOSTS, partners
 from distconsole.checks.gather.context import (
     BUDGET_OVER,
     MASTER_PORT,
@@ -42,7 +43,6 @@ from distconsole.checks.gather.context import (
     interpreter,
     ports_of,
 )
-from distconsole.checks.gather.partners import ALL_PAIRS_HOSTS, partners
 from distconsole.config.ranges import RangeError, expand, split_list
 from distconsole.model import outcome as fan
 from distconsole.model.cluster import Host
@@ -114,7 +114,19 @@ def local_facts(context: CheckContext) -> Iterator[HostEvidence]:
                 code = getattr(outcome.error, "code", "")
                 _note_error(evidence, context.needed, code, outcome.error.message)
             else:
-                _learn_all(evidence, outcome.value, context.needed)
+                add_answer(evidence, ClockFacts, outcome.value["clock"])
+                answers = outcome.value["answers"]
+                inspected = _facts_or_reason(evidence, answers.get("python_env"), PYTHON_KINDS)
+                for kind in PYTHON_KINDS:
+                    if inspected is not None:
+                        add_answer(evidence, kind, inspected.get(kind.group))
+                for kind in KINDS:
+                    if kind.group in NOT_ALWAYS and kind.group not in answers:
+                        evidence.mark_missing(kind, Outcome.SKIPPED, NOT_ALWAYS[kind.group])
+                    elif kind in context.needed:
+                        found = _facts_or_reason(evidence, answers.get(kind.group), (kind,))
+                        if found is not None:
+                            add_answer(evidence, kind, found)
             yield evidence
     context.mark_missing((*KINDS, *PYTHON_KINDS, ClockFacts), Outcome.TIMED_OUT, BUDGET_OVER)
 
@@ -149,8 +161,8 @@ def _ask_all(
     link = context.links[host.name]
     offset = link.clock_offset(OFFSET_PINGS if len(context.hosts) <= MANY_HOSTS else FEW_PINGS)
     probes = [
-        {"name": name, "group": group, "args": args, "seconds": seconds}
-        for name, group, args in _questions(context, host, peers[host.name], first)
+        {"name": group, "group": group, "args": args, "seconds": seconds}
+        for group, args in _questions(context, host, peers[host.name], first)
     ]
     answers = context.ask(host, "many", seconds, {"probes": probes}).get("answers", {})
     return {
@@ -161,7 +173,7 @@ def _ask_all(
 
 def _questions(
     context: CheckContext, host: Host, peers: list[str], first: str
-) -> Iterator[tuple[str, str, dict[str, Any]]]:
+) -> Iterator[tuple[str, dict[str, Any]]]:
     needed = context.needed
     if context.launch is not None:
         first = next(iter(context.launch.hosts), first)
@@ -171,13 +183,9 @@ def _questions(
     if context.launch is not None and not context.launch.brought:
         paths.append(context.launch.workdir)
     if needed & set(PYTHON_KINDS):
-        load = not quick and HorovodFacts in needed
-        yield "python_env", "python_env", {**shell, "load": load}
+        yield "python_env", {**shell, "load": not quick and HorovodFacts in needed}
     arguments: dict[str, dict[str, Any]] = {
-        "os": {
-            "paths": paths,
-            "patience_seconds": FOLDER_SECONDS[context.request.level],
-        },
+        "os": {"paths": paths, "patience_seconds": FOLDER_SECONDS[context.request.level]},
         "mpi": {"setup": host.setup, "container": host.container},
         "container": shell,
         "net": {"peers": peers},
@@ -203,7 +211,7 @@ def _questions(
         without.add("folders")
     for kind in KINDS:
         if kind in needed and kind.group not in without:
-            yield kind.group, kind.group, arguments.get(kind.group, {})
+            yield kind.group, arguments.get(kind.group, {})
 
 
 def serving(context: CheckContext) -> dict[str, Any]:
@@ -263,24 +271,6 @@ def _others(names: list[HostName], name: HostName, most: int) -> list[HostName]:
     if len(names) > most:
         return [names[(place + 1) % len(names)]]
     return [*names[:place], *names[place + 1 :]]
-
-
-def _learn_all(
-    evidence: HostEvidence, said: Mapping[str, Any], needed: frozenset[type[Facts]]
-) -> None:
-    add_answer(evidence, ClockFacts, said["clock"])
-    answers = said["answers"]
-    inspected = _facts_or_reason(evidence, answers.get("python_env"), PYTHON_KINDS)
-    for kind in PYTHON_KINDS:
-        if inspected is not None:
-            add_answer(evidence, kind, inspected.get(kind.group))
-    for kind in KINDS:
-        if kind.group in NOT_ALWAYS and kind.group not in answers:
-            evidence.mark_missing(kind, Outcome.SKIPPED, NOT_ALWAYS[kind.group])
-        elif kind in needed:
-            found = _facts_or_reason(evidence, answers.get(kind.group), (kind,))
-            if found is not None:
-                add_answer(evidence, kind, found)
 
 
 def _facts_or_reason(

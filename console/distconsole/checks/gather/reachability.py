@@ -16,11 +16,11 @@ from distconsole.checks.gather.addresses import (
     HostEndpoint,
     endpoints,
     endpoints_in,
+    partners,
     shared_networks,
 )
 from distconsole.checks.gather.context import CheckContext
 from distconsole.checks.gather.listeners import Listeners, Listening
-from distconsole.checks.gather.partners import partners
 from distconsole.checks.gather.reaching import is_lost, leave_out
 from distconsole.checks.interfaces.panel import plan_untried
 from distconsole.checks.rules.software.ranks import DONE, last_stage
@@ -112,10 +112,8 @@ def _ask_kernels(context: CheckContext, broken: Iterable[Edge]) -> None:
     names = {name for edge in broken for name in (edge.source, edge.target)}
     hosts = [host for host in context.reached() if host.name in names]
     seconds = context.left(KERNEL_SECONDS)
-    if not hosts or seconds < KERNEL_SECONDS:
-        return
-    for _ in context.ask_facts(hosts, KernelFacts, "kernel", seconds):
-        pass
+    if hosts and seconds >= KERNEL_SECONDS:
+        list(context.ask_facts(hosts, KernelFacts, "kernel", seconds))
 
 
 def _other_networks(
@@ -164,7 +162,26 @@ def _try_network(
     first: bool = False,
 ) -> Generator[Told, None, tuple[Tried, dict[str, str]]]:
     with Listeners(context, chosen, ports, 2 * timeout + 15.0) as listeners:
-        targets = _all_targets(hosts, listeners.listening)
+        every = len(listeners.listening) <= ALL_PORTS_HOSTS
+        # In the order of the hosts, not in that of their answers.
+        ring = list(dict.fromkeys((*(str(host.name) for host in hosts), *listeners.listening)))
+        targets: Targets = {
+            host.name: [
+                {
+                    "id": f"{name} {port}",
+                    "address": listeners.listening[name].endpoint.address,
+                    "port": port,
+                    "bulk": position == 0,
+                    "pings": 0 if position else PINGS if every else FEW_PINGS,
+                }
+                for name in partners(ring, turn)
+                if name in listeners.listening
+                for position, port in enumerate(
+                    _ports(listeners.listening[name], None if every else turn)
+                )
+            ]
+            for turn, host in enumerate(hosts)
+        }
         found = yield from _connect_all(context, targets, listeners, timeout, first=first)
         silent = [name for name in targets if name not in found and is_lost(context, name)]
         found = {
@@ -205,7 +222,21 @@ def _connect_all(
             evidence.mark_missing(ReachFacts, Outcome.COULD_NOT_RUN, outcome.error.message)
         else:
             asked = targets[outcome.host]
-            edges = _edges(outcome.host, asked, listeners.listening, outcome.value)
+            results = {}
+            entries = outcome.value.get("results")
+            for entry in entries if isinstance(entries, list) else ():
+                with suppress(ValueError):
+                    result = convert(Result, entry)
+                    results[result.id] = result
+            edges = tuple(
+                _edge(
+                    outcome.host,
+                    target,
+                    listeners.listening[_name(target)],
+                    results.get(target["id"], Result(id="")),
+                )
+                for target in asked
+            )
             found[outcome.host] = edges
             if first:
                 yield _progress(context, edges)
@@ -216,28 +247,6 @@ def _connect_all(
 def _progress(context: CheckContext, edges: Iterable[Edge]) -> PairProgress:
     pairs = tuple(pair_reports(edges))
     return PairProgress(stage="reach", hosts=tuple(context.hosts), pairs=pairs)
-
-
-def _all_targets(hosts: list[Host], listening: dict[str, Listening]) -> Targets:
-    """Return the targets of each host; one connection of a pair is timed and carries much."""
-    every = len(listening) <= ALL_PORTS_HOSTS
-    # In the order of the hosts, not in that of their answers.
-    ring = list(dict.fromkeys((*(str(host.name) for host in hosts), *listening)))
-    return {
-        host.name: [
-            {
-                "id": f"{name} {port}",
-                "address": listening[name].endpoint.address,
-                "port": port,
-                "bulk": position == 0,
-                "pings": 0 if position else PINGS if every else FEW_PINGS,
-            }
-            for name in partners(ring, turn)
-            if name in listening
-            for position, port in enumerate(_ports(listening[name], None if every else turn))
-        ]
-        for turn, host in enumerate(hosts)
-    }
 
 
 def _ports(there: Listening, turn: int | None) -> list[int]:
@@ -256,25 +265,6 @@ def _doubtful(found: Tried, targets: Targets) -> Targets:
         if bad:
             doubtful[name] = [target for target in targets[name] if target["id"] in bad]
     return doubtful
-
-
-def _edges(
-    source: str,
-    targets: list[dict[str, Any]],
-    listening: dict[str, Listening],
-    answer: dict[str, Any],
-) -> tuple[Edge, ...]:
-    """Pair each target with its result; a malformed answer counts as a timeout."""
-    results = {}
-    entries = answer.get("results")
-    for entry in entries if isinstance(entries, list) else ():
-        with suppress(ValueError):
-            result = convert(Result, entry)
-            results[result.id] = result
-    return tuple(
-        _edge(source, target, listening[_name(target)], results.get(target["id"], Result(id="")))
-        for target in targets
-    )
 
 
 def _edge(source: str, target: dict[str, Any], there: Listening, result: Result) -> Edge:

@@ -17,8 +17,7 @@ from distconsole.checks.facts.network import (
     ReachFacts,
 )
 from distconsole.checks.facts.node import OsFacts
-from distconsole.checks.gather.addresses import machines
-from distconsole.checks.gather.partners import partners
+from distconsole.checks.gather.addresses import machines, partners
 from distconsole.model.addresses import Network, ip_of
 
 NO_CARRIER = ("down", "lowerlayerdown", "notpresent")

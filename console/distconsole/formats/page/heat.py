@@ -72,6 +72,7 @@ def heat_map(
     shown = [_slowest(rows[first : first + per_row]) for first in range(0, len(rows), per_row)]
     low, high = _scale(known)
     begins = history.started - started
+    seconds = track.columns * track.seconds
     return PageHeatMap(
         title=quantity.title.capitalize(),
         picture=_base64(png(shown, low, high)),
@@ -86,7 +87,10 @@ def heat_map(
         high=("≥ " if known[-1] > high else "") + number_text(high, " ms"),
         height=max(120, min(420, 18 * len(shown))),
         rows=_row_ticks(ranks, per_row, len(shown)),
-        x_ticks=_column_ticks(begins, track.columns * track.seconds),
+        x_ticks=tuple(
+            PageTick(100 * share, short_time(begins + share * seconds))
+            for share in (0, 0.25, 0.5, 0.75, 1)
+        ),
     )
 
 
@@ -153,11 +157,4 @@ def _row_ticks(ranks: Sequence[int], per_row: int, count: int) -> tuple[PageTick
     return tuple(
         PageTick(100 * (row + 0.5) / count, ranks_text(ranks[row * per_row : (row + 1) * per_row]))
         for row in range(0, count, each)
-    )
-
-
-def _column_ticks(begins: float, seconds: float) -> tuple[PageTick, ...]:
-    return tuple(
-        PageTick(100 * share, short_time(begins + share * seconds))
-        for share in (0, 0.25, 0.5, 0.75, 1)
     )

@@ -14,8 +14,7 @@ from distconsole.model.decoding import threadsafe
 from distconsole.model.events import Event, Narration, RunsCompared
 from distconsole.model.requests import Compare
 from distconsole.operations.watching import decode_request
-from distconsole.runs.compare.figures import compare, curves_of
-from distconsole.runs.compare.statistics import Compared, RunStatistics
+from distconsole.runs.compare.figures import Compared, RunStatistics, compare, curves_of
 from distconsole.runs.store.planned import reducer_of, stored_plan
 from distconsole.runs.store.run_file import RunFile, RunRecord
 from distconsole.runs.store.store import RunStore

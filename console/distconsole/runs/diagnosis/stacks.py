@@ -176,7 +176,11 @@ def group_stacks(calls: Iterable[Call]) -> tuple[StackGroup, ...]:
     alike: dict[tuple[tuple[str, str], ...], list[Call]] = {}
     for call in sorted(calls, key=lambda each: each.rank):
         if call.alive and call.frames:
-            alike.setdefault(_alike(call.frames), []).append(call)
+            own = own_place(call.frames)
+            line = "" if own is None else str(own.line)
+            # Of the script's own innermost frame also the line, in which two branches differ.
+            key = (("", line), *((frame.function, frame.file) for frame in call.frames))
+            alike.setdefault(key, []).append(call)
     groups = [
         StackGroup(
             ranks=tuple(call.rank for call in members),
@@ -187,13 +191,6 @@ def group_stacks(calls: Iterable[Call]) -> tuple[StackGroup, ...]:
         for members in alike.values()
     ]
     return tuple(sorted(groups, key=lambda group: (-len(group.ranks), group.ranks)))
-
-
-def _alike(frames: tuple[Place, ...]) -> tuple[tuple[str, str], ...]:
-    """Return functions and files; of the script's own innermost frame also the line, in which two branches differ."""
-    own = own_place(frames)
-    line = "" if own is None else str(own.line)
-    return (("", line), *((frame.function, frame.file) for frame in frames))
 
 
 def _waits_in_import(inside: Sequence[Place]) -> bool:

@@ -11,7 +11,7 @@ from contextlib import closing
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
@@ -112,7 +112,7 @@ def follow(
         seen = {host: _place_of(places.get(host), last) for host, last in stored.items()}
         if until is not None and _has_reached(seen, until):
             return
-        with Keeping(run_file.path, limit_bytes) as keeping:
+        with closing(Keeping(run_file.path, limit_bytes)) as keeping:
             feed = JournalFeed(
                 record.run, open_stream, dict(seen), keeping.keep, keeping.know_again, lines
             )
@@ -262,7 +262,7 @@ def fetch_late(
     with store.create(record) as run_file:
         known = run_file.places()
         places = {host: _place_of(known.get(host), run_file.last_seq(host)) for host in hosts}
-        with Keeping(run_file.path) as keeping:
+        with closing(Keeping(run_file.path)) as keeping:
             feed = JournalFeed(record.run, open_stream, places, keeping.keep, keeping.know_again)
             with closing(feed):
                 while len(away) < len(hosts) and not feed.exhausted and not keeping.failure:
@@ -313,12 +313,6 @@ class Keeping:
             if finding.check not in self._told:
                 self._told.add(finding.check)
                 yield finding
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Write the rest; may be called several times."""

@@ -106,14 +106,10 @@ def parse_time(
         return {"+": now, "-": now}.get(text[0], axis.start) + (-span if text[0] == "-" else span)
     clock = time_of_day(text, axis.start)
     if clock is not None:
-        return _on_axis(clock, axis, now)
+        near = round((now - clock) / DAY_SECONDS)
+        times = [clock + max(0, day) * DAY_SECONDS for day in (near - 1, near, near + 1)]
+        inside = [t for t in times if axis.start - 60 <= t <= axis.end + 60]
+        return min(inside or [clock], key=lambda t: abs(t - now))
     raise ValueError(
         f"{text!r} is no time of the run: 14:05:10, 90s (after the start), +30s, 40%, step 1200, start or end"
     )
-
-
-def _on_axis(clock: float, axis: Axis, now: float) -> float:
-    near = round((now - clock) / DAY_SECONDS)
-    times = [clock + max(0, day) * DAY_SECONDS for day in (near - 1, near, near + 1)]
-    inside = [t for t in times if axis.start - 60 <= t <= axis.end + 60]
-    return min(inside or [clock], key=lambda t: abs(t - now))

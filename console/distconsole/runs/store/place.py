@@ -68,7 +68,13 @@ class Retold:
         """Return the new part of an entry; None if it has none."""
         kind = body.get("kind")
         if kind == "log":
-            return self._unprinted(body)
+            known = self._printed.get((body["rank"], body["stream"]), 0) - body["offset"]
+            if known <= 0:
+                return body
+            if known >= _size(body["text"]):
+                return None
+            rest = body["text"].encode("utf-8", "surrogatepass")[known:].decode("utf-8", "ignore")
+            return {**body, "offset": body["offset"] + known, "text": rest}
         if kind == "window":
             known = self._steps.get(body["rank"], -1)
             return None if body["steps"] and body["step"] <= known else body
@@ -92,15 +98,6 @@ class Retold:
                 return  # a sample is not repeated
             case _:
                 self._others[_key(body)] += 1
-
-    def _unprinted(self, body: Body) -> Body | None:
-        known = self._printed.get((body["rank"], body["stream"]), 0) - body["offset"]
-        if known <= 0:
-            return body
-        if known >= _size(body["text"]):
-            return None
-        rest = body["text"].encode("utf-8", "surrogatepass")[known:].decode("utf-8", "ignore")
-        return {**body, "offset": body["offset"] + known, "text": rest}
 
 
 def _size(text: str) -> int:

@@ -353,14 +353,11 @@ class RunFile:
                 yield entry
         except sqlite3.DatabaseError as error:
             self.damage[host] = str(error)
-            yield from self._behind_damage(host, last)
-
-    def _behind_damage(self, host: str, last: int) -> Iterator[StoredEntry]:
-        rows = "SELECT seq, t, body FROM entries WHERE host = ? AND seq > ? ORDER BY seq DESC"
-        found: list[tuple[int, float, bytes]] = []
-        with contextlib.suppress(sqlite3.DatabaseError):
-            found.extend(self._db.execute(rows, (host, last)))
-        yield from _entries(host, reversed(found))
+            rows = "SELECT seq, t, body FROM entries WHERE host = ? AND seq > ? ORDER BY seq DESC"
+            found: list[tuple[int, float, bytes]] = []
+            with contextlib.suppress(sqlite3.DatabaseError):
+                found.extend(self._db.execute(rows, (host, last)))
+            yield from _entries(host, reversed(found))
 
 
 def _entries(host: str, rows: Iterable[tuple[int, float, bytes]]) -> Iterator[StoredEntry]:

@@ -21,7 +21,7 @@ from distconsole.grammar.secrets import mask_secrets
 from distconsole.grammar.values import UNFINISHED_NAME
 from distconsole.grammar.words import open_line
 from distconsole.model import requests as ask
-from distconsole.runs.compare.statistics import AXES
+from distconsole.runs.compare.figures import AXES
 from distconsole.runs.conditions.check_fields import CHECK_FIELDS
 from distconsole.runs.conditions.load_fields import LOAD_FIELDS
 from distconsole.runs.conditions.rank_fields import RANK_FIELDS

@@ -19,7 +19,7 @@ from distconsole.model.comparison import (
     Setting,
 )
 from distconsole.model.events import RunsCompared
-from distconsole.runs.compare.statistics import AXES
+from distconsole.runs.compare.figures import AXES
 from distconsole.runs.present import reading_text
 from distconsole.text.compare import figure_text, ratio_text, run_words, value_text
 from distconsole.text.tables import Column, shorten_middle

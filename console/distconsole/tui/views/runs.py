@@ -300,7 +300,7 @@ class RunsView(OrderedView[RunSummary]):
 def course_of(run: str) -> PlotData | None:
     """Return the plot of a stored run's course; None if the store has none. It waits for the disk."""
     from distconsole.operations.stored.history import open_kept  # noqa: PLC0415 - only who looks back needs it
-    from distconsole.runs.sketch import sketch_of  # noqa: PLC0415
+    from distconsole.runs.summary import sketch_of  # noqa: PLC0415
 
     try:
         with open_kept(run) as run_file:

@@ -14,7 +14,7 @@ from distconsole.checks.engine.catalogue import CATALOGUE
 from distconsole.checks.engine.rule import Verdicts, judge
 from distconsole.checks.facts.evidence import HostEvidence, Outcome, View
 from distconsole.checks.facts.node import Facts, convert
-from distconsole.checks.gather import partners
+from distconsole.checks.gather import addresses
 from distconsole.model.cluster import Host
 from distconsole.model.findings import Severity
 from distconsole.model.names import HostName
@@ -94,7 +94,7 @@ def count_calls(hosts: list[HostEvidence]) -> int:
 def test_the_work_of_judging_grows_with_the_hosts_and_not_with_their_square(
     change: dict[str, Any], dead_share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partners, "ALL_PAIRS_HOSTS", 8)
+    monkeypatch.setattr(addresses, "ALL_PAIRS_HOSTS", 8)
     few, many = (
         count_calls(cluster_of(count, change, dead=int(count * dead_share)))
         for count in (FEW, MANY)

@@ -8,9 +8,9 @@ import itertools
 
 import pytest
 
+from distconsole.checks.gather.addresses import ALL_PAIRS_HOSTS, partners
 from distconsole.checks.gather.attribution import Direction, blame, cover, usual
 from distconsole.checks.gather.pair_bandwidth import MATCHINGS, rounds_of
-from distconsole.checks.gather.partners import ALL_PAIRS_HOSTS, partners
 from distconsole.checks.rules.wording import dissent, name_hosts
 
 

@@ -11,8 +11,7 @@ from msgspec import structs
 from distconsole.model.comparison import Comparison
 from distconsole.model.run_events import Metric, RunEvents, RunRestarted, Window
 from distconsole.model.run_summary import FirstFailure, RunSummary
-from distconsole.runs.compare.figures import compare, curves_of
-from distconsole.runs.compare.statistics import Compared, RunStatistics
+from distconsole.runs.compare.figures import Compared, RunStatistics, compare, curves_of
 from fakes import scenes
 from fakes.blank import blank
 

@@ -20,9 +20,8 @@ from distconsole.checks.facts.evidence import View, once_a_view
 from distconsole.checks.facts.network import EnvFacts, NetFacts, PortFacts, ReachFacts, matrix_of
 from distconsole.checks.facts.node import HorovodFacts, MpiFacts, OsFacts, SshFacts, TorchFacts
 from distconsole.checks.fixes.cures import BTL, OMPI, by_run, lines_to_type, offer, on_network
-from distconsole.checks.gather.addresses import endpoints, machines, shared_networks
+from distconsole.checks.gather.addresses import endpoints, machines, partners, shared_networks
 from distconsole.checks.gather.attribution import blame
-from distconsole.checks.gather.partners import partners
 from distconsole.checks.interfaces import gloo, nccl, open_mpi
 from distconsole.checks.interfaces.horovod import VARIABLE as HOROVOD_VARIABLE
 from distconsole.checks.interfaces.node import Fault, nodes_of
@@ -220,7 +219,14 @@ def _explains(choice: EngineChoice, view: View) -> bool:
         case Fault.LOOPBACK:
             return "GLOO_SOCKET_IFNAME" not in variables  # os.hostname_bindable
         case Fault.NONE_FOUND:
-            return _explains_missing(choice, view)
+            if choice.engine is Engine.HOROVOD and choice.start is Start.HAND:
+                own_name = choice.pick.how.startswith("its own name")
+                dead = matrix_of(view).dead  # of which net.reach_tcp and its like tell
+                # os.hostname_bindable, net.nic_names
+                return own_name or _names_differ(view) or bool(dead)
+            if choice.engine is Engine.HOROVOD:
+                return HOROVOD_VARIABLE not in variables  # os.hostname_bindable
+            return any(name in variables for name in NAMES[choice.engine])  # env.iface_exists
         case Fault.SILENT:
             # net.reach_tcp, net.other_networks and their like
             return pick.address in _tried_addresses(view)
@@ -237,18 +243,6 @@ def _tried_addresses(view: View) -> Set[str]:
 @once_a_view
 def _names_differ(view: View) -> bool:
     return dissent({n: each.interface or "?" for n, each in endpoints(view).items()}) is not None
-
-
-def _explains_missing(choice: EngineChoice, view: View) -> bool:
-    variables = view.of(EnvFacts)[choice.host].variables
-    if choice.engine is Engine.HOROVOD and choice.start is Start.HAND:
-        own_name = choice.pick.how.startswith("its own name")
-        dead = matrix_of(view).dead  # of which net.reach_tcp and its like tell
-        # os.hostname_bindable, net.nic_names
-        return own_name or _names_differ(view) or bool(dead)
-    if choice.engine is Engine.HOROVOD:
-        return HOROVOD_VARIABLE not in variables  # os.hostname_bindable
-    return any(name in variables for name in NAMES[choice.engine])  # env.iface_exists
 
 
 def _culprits(

@@ -91,6 +91,8 @@ def _torch_cuda(host: HostView) -> RuleResults:
     torch, gpu = host.of(TorchFacts), host.of(GpuFacts)
     driver = gpu.cuda_driver or 0
     wanted = (torch.cuda or "").partition(".")[0]
+    wheel = "pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/"
+    wheel += "rocm6.4" if gpu.vendor == AMD else "cu128"
     if not gpu.count:
         yield NotApplicable("no GPU")
     elif torch.version and (torch.cuda if gpu.vendor == AMD else torch.hip):
@@ -98,15 +100,13 @@ def _torch_cuda(host: HostView) -> RuleResults:
         yield fail(
             f"{gpu.count} GPUs of {gpu.vendor}'s and a torch for {built} on {HERE}",
             seen=f"torch {torch.version}",
-            hint="pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/"
-            + ("rocm6.4" if gpu.vendor == AMD else "cu128"),
+            hint=wheel,
         )
     elif torch.version and torch.cuda is None and torch.hip is None:
         yield fail(
             f"{gpu.count} GPUs and a torch without {'ROCm' if gpu.vendor == AMD else 'CUDA'} "
             f"({torch.version}) on {HERE}",
-            hint="pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/"
-            + ("rocm6.4" if gpu.vendor == AMD else "cu128"),
+            hint=wheel,
         )
     elif torch.version and driver and is_whole(wanted) and int(wanted) > driver // 1000:
         yield fail(

@@ -254,13 +254,18 @@ def _all_alone(job: CheckedJob) -> Finding:
         if group.get("library")
     }
     is_foreign = any(each.get("library") and not each.get("own") for _, each in job.groups)
+    hosts = {}
+    for name, group in job.groups:
+        prefix = prefix_of(str(group.get("mpirun") or ""))
+        if prefix not in ("", "/usr") and not str(group.get("library")).startswith(f"{prefix}/"):
+            hosts[name] = HostCure(setup=libraries_first(f"{prefix}/lib"))
     return fail(
         f"every rank says size 1: {world} were started, and each is alone",
         job.hosts,
         seen="\n".join(f"{name}: {library}" for name, library in libraries.items()),
         expected=f"size {world} at every rank",
         hint=OTHER_LIBRARY if is_foreign else job.mend,
-        cure=_library_of_mpirun(job.groups),
+        cure=Cure(hosts=hosts) if hosts else None,
     )
 
 
@@ -296,15 +301,6 @@ def _release(version: str) -> str:
     """Return the part of Open MPI's version that says what goes together; empty for other MPIs."""
     found = re.search(r"Open MPI v(\d+\.\d+)", version)
     return found[1] if found else ""
-
-
-def _library_of_mpirun(groups: Sequence[tuple[str, Group]]) -> Cure | None:
-    hosts = {}
-    for name, group in groups:
-        prefix = prefix_of(str(group.get("mpirun") or ""))
-        if prefix not in ("", "/usr") and not str(group.get("library")).startswith(f"{prefix}/"):
-            hosts[name] = HostCure(setup=libraries_first(f"{prefix}/lib"))
-    return Cure(hosts=hosts) if hosts else None
 
 
 def _nobody(job: CheckedJob) -> RuleResults:

@@ -9,13 +9,13 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
-from distconsole.formats.page.words import interesting_ranks
+from distconsole.formats.page import interesting_ranks
 from distconsole.model.events import Event
 from distconsole.model.findings import Severity
 from distconsole.model.notices import LOCAL_WAYS, Notice, NoticeKind, Way
 from distconsole.model.run_events import EndState, RankState, RunEnded, RunEvent, RunFinding
 from distconsole.model.run_summary import FirstFailure
-from distconsole.runs.notices import MAX_FINDINGS, Notices
+from distconsole.operations.notifying import MAX_FINDINGS, Notices
 from distconsole.runs.timeline import RunTimeline
 from distconsole.text.ringing import ringing
 from fakes import scenes
