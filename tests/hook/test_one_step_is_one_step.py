@@ -106,9 +106,7 @@ except KeyError:
 
 
 @pytest.mark.parametrize("with_torch", [False, True])
-def test_steps_that_a_script_marks_are_its_steps_and_no_others(
-    with_torch: bool, runner: Runner
-) -> None:
+def test_steps_marked_by_a_script_are_its_only_ones(with_torch: bool, runner: Runner) -> None:
     train = "loss_of(next(iter(DataLoader(data, batch_size=6)))).backward(); optimizer.step()"
     script = MARKED.replace("TRAIN", train if with_torch else "pass")
     if with_torch:

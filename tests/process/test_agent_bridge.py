@@ -147,9 +147,7 @@ def test_anothers_folder_is_refused(tmp_path: Path) -> None:
         ("size=32m,ro,mode=755", "ead-only"),
     ],
 )
-def test_a_filesystem_that_cannot_serve_is_refused(
-    tmp_path: Path, options: str, words: str
-) -> None:
+def test_a_filesystem_of_no_use_is_refused(tmp_path: Path, options: str, words: str) -> None:
     (tmp_path / "m").mkdir()
     node_dir = tmp_path / "m" / "node"
     script = f'mount -t tmpfs -o {options} tmpfs {tmp_path / "m"} && exec "$@"'
@@ -180,9 +178,7 @@ def test_unknown_words_are_refused() -> None:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs the right to make namespaces")
 @pytest.mark.parametrize("space", ["--pid", "--net"])
-def test_another_host_with_the_same_folder_has_an_agent_of_its_own(
-    node: AgentNode, space: str
-) -> None:
+def test_another_host_with_the_same_folder_has_its_own_agent(node: AgentNode, space: str) -> None:
     here = node.bridge().done("hello", protocol=1)
     apart = ["unshare", "--mount", "--fork", "--kill-child", space]
     apart += ["--mount-proc"] if space == "--pid" else []

@@ -120,9 +120,7 @@ def test_requests_run_side_by_side(bridge: Bridge) -> None:
     assert set((items[0] or {})["node"]) == set(protocol.NODE_FIELDS)
 
 
-def test_who_watches_is_told_of_the_busiest_processes_once_they_were_read_twice(
-    bridge: Bridge,
-) -> None:
+def test_a_watcher_gets_the_busiest_processes_after_two_readings(bridge: Bridge) -> None:
     items = (message["item"] for message in bridge.messages(bridge.send("watch", interval=0.2)))
     busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:

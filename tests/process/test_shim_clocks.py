@@ -129,9 +129,7 @@ def test_a_clock_that_is_set_makes_no_failure_of_a_stop_and_no_stop_of_a_failure
 
 
 @HOURS
-def test_an_exception_is_found_though_the_clock_was_set_before_its_process_ended(
-    tmp_path: Path, step: int
-) -> None:
+def test_an_exception_is_found_though_the_clock_was_set_later(tmp_path: Path, step: int) -> None:
     text = RAISE + "raises('First')\nwait('end')\nsys.exit(1)\n"
     clock = WallClock(tmp_path / "clock")
     argv = [sys.executable, script(tmp_path, text), str(tmp_path)]

@@ -60,9 +60,7 @@ def notes(run: RunUnderTest, check: str) -> list[dict[str, Any]]:
     return [note for note in run.shims[0].events("note") if note["check"] == check]
 
 
-def test_each_node_starts_its_own_ranks_with_the_place_that_the_driver_gives(
-    tmp_path: Path,
-) -> None:
+def test_each_node_starts_its_ranks_with_the_place_from_the_driver(tmp_path: Path) -> None:
     say = 'echo "$HOROVOD_RANK of $HOROVOD_SIZE, $RANK${LD_PRELOAD+!}${HOROVOD_HOSTNAME+!}"'
     then = (
         'assert sorted((hear("ended"), hear("ended"))) == [[h, 0, 0] for h in hosts]\nsay(over="")'
@@ -106,9 +104,7 @@ say(over={over!r})
         ]
 
 
-def test_a_rank_that_is_not_wanted_any_more_is_ended_and_is_nobodys_failure(
-    tmp_path: Path,
-) -> None:
+def test_a_rank_that_is_not_wanted_any_more_is_ended_and_no_failure(tmp_path: Path) -> None:
     """One while the others go on, and one that is left when they are done; neither goes by itself."""
     ranks = "trap '' TERM; : >up$RANK; while :; do sleep 0.05; done"
     then = """
@@ -144,9 +140,7 @@ def test_a_rank_that_fails_before_all_have_met_ends_the_run_at_once(tmp_path: Pa
         ("say(over='no hosts'); heard.readline()", 1, "has ended the run: no hosts"),
     ],
 )
-def test_a_driver_that_fails_fails_the_run(
-    tmp_path: Path, then: str, exit_code: int, error: str
-) -> None:
+def test_a_failed_driver_fails_runs(tmp_path: Path, then: str, exit_code: int, error: str) -> None:
     with elastic(tmp_path, "sleep 600", then) as run:
         run.start()
         verdict = run.verdict()

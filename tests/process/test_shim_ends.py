@@ -201,9 +201,7 @@ atexit.register(end)
 
 
 @pytest.mark.parametrize("daemons", ["", DAEMON])
-def test_a_forkserver_that_ends_by_itself_is_neither_named_nor_signalled(
-    tmp_path: Path, daemons: str
-) -> None:
+def test_a_forkserver_that_ends_itself_is_not_signalled(tmp_path: Path, daemons: str) -> None:
     script(tmp_path, ENDS_LATE, "ends_late.py")
     slow = script(
         tmp_path,
@@ -264,9 +262,7 @@ def test_an_idle_helper_of_a_package_is_ended_and_not_named(tmp_path: Path) -> N
         assert run.shims[0].events("note") == []
 
 
-def test_ranks_die_with_a_killed_shim_and_the_rest_is_found_by_its_environment(
-    tmp_path: Path,
-) -> None:
+def test_ranks_die_with_a_killed_shim_and_the_rest_by_its_variables(tmp_path: Path) -> None:
     daemons = script(tmp_path, DAEMON + "time.sleep(600)")
     with RunUnderTest(tmp_path, [PY, daemons, str(tmp_path)]) as run:
         run.start()

@@ -66,9 +66,7 @@ def test_a_kill_reaches_deaf_ranks_of_other_nodes(tmp_path: Path) -> None:
         assert run.verdict()["exit_code"] == 130
 
 
-def test_the_death_of_node_zeros_shim_ends_the_other_nodes_long_before_a_lost_network(
-    tmp_path: Path,
-) -> None:
+def test_the_death_of_node_zeros_shim_ends_all_long_before_a_lost_link(tmp_path: Path) -> None:
     with RunUnderTest(tmp_path, ["sleep", "600"], nodes=3) as run:
         run.start()
         for index, shim in enumerate(run.shims):
@@ -84,9 +82,7 @@ def test_the_death_of_node_zeros_shim_ends_the_other_nodes_long_before_a_lost_ne
             assert first["error"] == "node host0 lost: its shim is gone"
 
 
-def test_a_stop_asked_after_the_shim_of_node_zero_died_acts_at_once_and_hides_nothing(
-    tmp_path: Path,
-) -> None:
+def test_a_stop_after_the_death_of_node_zeros_shim_acts_at_once(tmp_path: Path) -> None:
     with RunUnderTest(tmp_path, ["sleep", "600"], nodes=2) as run:
         run.start()
         run.shims[1].pid(1)

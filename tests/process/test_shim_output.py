@@ -110,9 +110,7 @@ def lines_and_missing(shim: ShimUnderTest) -> tuple[int, int]:
     return len(whole), sum(int(number) for number in MISSING.findall(text))
 
 
-def test_a_rank_that_fills_the_disk_succeeds_and_what_is_missing_is_counted(
-    small_disk: Path, tmp_path: Path
-) -> None:
+def test_a_rank_that_fills_the_disk_succeeds_counted(small_disk: Path, tmp_path: Path) -> None:
     argv = [PY, script(tmp_path, FLOOD)]
     with RunUnderTest(small_disk, argv, env={"PYTHONUNBUFFERED": ""}) as run:
         run.start()
@@ -129,9 +127,7 @@ def test_a_rank_that_fills_the_disk_succeeds_and_what_is_missing_is_counted(
         assert "rank 0" in last["summary"]
 
 
-def test_what_somebody_else_fills_the_disk_with_fails_no_rank(
-    small_disk: Path, tmp_path: Path
-) -> None:
+def test_a_disk_that_others_fill_fails_no_rank(small_disk: Path, tmp_path: Path) -> None:
     argv = [PY, script(tmp_path, WAITS), str(tmp_path)]
     with RunUnderTest(small_disk, argv) as run:
         run.start()
@@ -147,9 +143,7 @@ def test_what_somebody_else_fills_the_disk_with_fails_no_rank(
 
 
 @pytest.mark.parametrize("attempt", [0, 1])
-def test_a_disk_that_runs_low_during_a_run_is_told_once(
-    small_disk: Path, tmp_path: Path, attempt: int
-) -> None:
+def test_a_disk_that_runs_low_is_told_once(small_disk: Path, tmp_path: Path, attempt: int) -> None:
     argv = in_attempt(attempt, [PY, script(tmp_path, WAITS), str(tmp_path)])
     with RunUnderTest(small_disk, argv, max_restarts=1) as run:
         run.start()
@@ -181,9 +175,7 @@ def test_the_logs_of_a_run_take_no_more_than_they_may(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("last", ["raise ValueError('the data ends at 17')", DIES])
-def test_what_ends_a_rank_behind_its_flood_is_named_and_in_its_log(
-    tmp_path: Path, last: str
-) -> None:
+def test_what_ends_a_rank_behind_its_flood_is_named(tmp_path: Path, last: str) -> None:
     argv = [PY, script(tmp_path, FLOOD_OF_BOTH + last)]
     env = {"PYTHONUNBUFFERED": ""}
     with RunUnderTest(tmp_path, argv, env=env, log_bytes=2 << 20) as run:
@@ -197,9 +189,7 @@ def test_what_ends_a_rank_behind_its_flood_is_named_and_in_its_log(
 
 
 @pytest.mark.parametrize("attempt", [0, 1])
-def test_a_rank_that_prints_little_is_heard_though_another_has_filled_the_logs(
-    tmp_path: Path, attempt: int
-) -> None:
+def test_a_rank_that_prints_little_is_heard_beside_a_flood(tmp_path: Path, attempt: int) -> None:
     argv = in_attempt(attempt, [PY, script(tmp_path, ONE_FLOODS), str(tmp_path)])
     limit = 2 << 20
     with RunUnderTest(tmp_path, argv, ranks_per_node=2, max_restarts=1, log_bytes=limit) as run:

@@ -33,9 +33,7 @@ def shown(run: RunUnderTest) -> dict:  # type: ignore[type-arg]
     return json.loads(run.shims[0].log(0))  # type: ignore[no-any-return]
 
 
-def test_a_rank_gets_the_plan_and_nothing_of_the_shims(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rank_gets_its_plan_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PET_NPROC_PER_NODE", "7")
     monkeypatch.setenv("NCCL_DEBUG", "INFO")
     monkeypatch.setenv("KEPT", "yes")
@@ -87,9 +85,7 @@ def test_setup_runs_before_the_rank_in_the_same_process(tmp_path: Path) -> None:
     assert exited["pid"] == pid
 
 
-def test_what_a_setup_says_is_in_no_command_line_and_no_descriptor_of_the_rank(
-    tmp_path: Path,
-) -> None:
+def test_a_setup_is_in_no_command_line_and_no_descriptor_of_the_rank(tmp_path: Path) -> None:
     looked = tmp_path / "looked"
     setup = f"export TOKEN=marker-0123; cat /proc/[0-9]*/cmdline >{looked}"
     files = "import os; print(*(os.readlink(f'/proc/self/fd/{n}') for n in (0, 1, 2)), len(os.listdir('/proc/self/fd')))"
@@ -216,9 +212,7 @@ def test_nothing_listens_after_a_run_and_only_node_zero_during_it(tmp_path: Path
 
 
 @pytest.mark.parametrize("launcher", ["torch", "horovod"])
-def test_a_shim_listens_for_other_shims_and_horovods_ranks_alone(
-    tmp_path: Path, launcher: str
-) -> None:
+def test_a_shim_listens_only_for_shims_and_horovods_ranks(tmp_path: Path, launcher: str) -> None:
     with RunUnderTest(tmp_path, ["sleep", "600"], nodes=2, launcher=launcher) as run:
         status = run.shims[0].ask(op="status")
         run.start()

@@ -207,9 +207,7 @@ def test_a_setup_is_in_no_command_line(server, tmp_path: Path) -> None:
     assert b"marker-0123" not in told
 
 
-def test_a_module_of_the_home_or_of_pythonpath_stands_in_front_of_none_of_ours(
-    make_server, tmp_path: Path
-) -> None:
+def test_a_module_of_home_or_pythonpath_hides_none_of_ours(make_server, tmp_path: Path) -> None:
     mark, own = tmp_path / "mark", tmp_path / "own"
     own.mkdir()
     for name in ("json", "select", "hashlib", "pwd", "struct", "zlib"):
@@ -293,9 +291,7 @@ OLD = [
 @pytest.mark.skipif(not OLD, reason="no old Python here")
 @pytest.mark.parametrize("python", OLD, ids=lambda path: path.parts[-3])
 @pytest.mark.parametrize("there", [False, True])
-def test_a_python_that_is_too_old_is_told_with_its_version(
-    server, python: Path, there: bool
-) -> None:
+def test_too_old_a_python_is_named_with_its_version(server, python: Path, there: bool) -> None:
     agent = agent_pack()
     if there:
         folder = server.cache / "distconsole"

@@ -126,9 +126,7 @@ def test_a_silent_port_is_a_connect_error(server, monkeypatch: pytest.MonkeyPatc
     assert "says nothing" in error.message
 
 
-def test_what_is_not_ssh_is_quoted_without_its_escapes(
-    server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_ssh_is_quoted_unescaped(server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paramiko_transport, "BANNER_SECONDS", 0.5)
     with port_that(lambda connection: connection.sendall(b"\x1b[31mHTTP/1.1 400\r\n\r\n")) as port:
         error = failure(server.write_config(f"    Port {port}"))

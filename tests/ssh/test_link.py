@@ -53,9 +53,7 @@ def test_every_host_is_connected_and_says_who_it_is(session: Session) -> None:
     assert len(pids) == 2
 
 
-def test_a_second_session_finds_file_and_agent(
-    standing_nodes: EmbeddedCluster, session: Session
-) -> None:
+def test_a_next_session_finds_the_agent(standing_nodes: EmbeddedCluster, session: Session) -> None:
     first = session.link("node1")
     with Session(Config(), standing_nodes.cluster) as again:
         second = again.link("node1")
@@ -63,9 +61,7 @@ def test_a_second_session_finds_file_and_agent(
         assert second.hello.agent_pid == first.hello.agent_pid
 
 
-def test_a_file_damaged_while_its_agent_runs_is_brought_again(
-    standing_nodes: EmbeddedCluster, session: Session
-) -> None:
+def test_a_damaged_file_is_sent_again(standing_nodes: EmbeddedCluster, session: Session) -> None:
     pid = session.link("node1").hello.agent_pid
     file = standing_nodes.folder / "node1/cache/distconsole" / agent_pack().name
     damaged = bytearray(agent_pack().content)
@@ -79,9 +75,7 @@ def test_a_file_damaged_while_its_agent_runs_is_brought_again(
     assert file.read_bytes() == agent_pack().content
 
 
-def test_a_host_that_is_not_there_delays_and_spoils_nothing(
-    standing_nodes: EmbeddedCluster,
-) -> None:
+def test_an_absent_host_delays_and_spoils_nothing(standing_nodes: EmbeddedCluster) -> None:
     hosts = (*standing_nodes.cluster.hosts, Host(HostName("gone"), port=1))
     cluster = Cluster(hosts, standing_nodes.cluster.ssh_config)
     with Session(Config(), cluster) as session:
@@ -192,9 +186,7 @@ def test_an_embedded_node_is_real_ssh(standing_nodes: EmbeddedCluster) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (5, b"in", b"err\n")
 
 
-def test_an_embedded_node_lets_nobody_else_in(
-    standing_nodes: EmbeddedCluster, tmp_path: Path
-) -> None:
+def test_an_embedded_node_has_one_user(standing_nodes: EmbeddedCluster, tmp_path: Path) -> None:
     subprocess.run(
         ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "k"], check=True
     )

@@ -105,9 +105,7 @@ def test_a_shell_that_becomes_another_is_known_with_file_and_line(
     assert begin(server, user, way) == b"in\n"
 
 
-def test_of_another_shell_than_bash_and_zsh_no_line_is_named(
-    server: SshServer, home: Accounts
-) -> None:
+def test_of_other_shells_than_bash_and_zsh_no_line(server: SshServer, home: Accounts) -> None:
     home.put("fi", {".config/fish/config.fish": "exec bash\n"})
     error = failure(server, "fi")
     assert "became another one, bash, and runs no command" in error.message
@@ -156,16 +154,12 @@ NOISE = {
 @pytest.mark.parametrize(
     ("case", "way"), [*((case, "paramiko") for case in NOISE), ("bashrc", "openssh")]
 )
-def test_what_start_up_files_print_is_skipped(
-    server: SshServer, home: Accounts, case: str, way: str
-) -> None:
+def test_start_up_files_may_print(server: SshServer, home: Accounts, case: str, way: str) -> None:
     user, files = NOISE[case]
     home.put(user, files)
     assert begin(server, user, way) == b"in\n"
 
 
-def test_a_shell_that_prints_and_becomes_another_is_known_too(
-    server: SshServer, home: Accounts
-) -> None:
+def test_a_shell_that_also_prints_is_known_too(server: SshServer, home: Accounts) -> None:
     home.put("ada", {".bashrc": "echo hello\nexec zsh\n"})
     assert f"{home.home('ada')}/.bashrc:2: exec zsh" in failure(server, "ada").message

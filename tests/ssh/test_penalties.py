@@ -134,9 +134,7 @@ def test_what_the_server_said_is_known_where_our_version_could_not_be_sent_any_m
 @real
 @both_ways
 @pytest.mark.parametrize("jumps", [False, True], ids=["straight", "by a jump host"])
-def test_after_a_penalty_the_login_of_ours_that_failed_is_named(
-    make_server: MakeServer, way: str, jumps: bool
-) -> None:
+def test_a_login_that_failed_is_named(make_server: MakeServer, way: str, jumps: bool) -> None:
     server = make_server("LogLevel VERBOSE\nPerSourcePenalties authfail:60 min:10")
     config = behind(make_server(), server) if jumps else server.write_config()
     (server.folder / "authorized").write_text("")

@@ -69,9 +69,7 @@ BATCH_STEP = {"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_JOB_ID": "7"}
         ({"RANK": "0", "WORLD_SIZE": "1"}, Placement(Launcher.ENV, 0, 1, None)),
     ],
 )
-def test_a_rank_is_who_its_launcher_says(
-    environment: dict[str, str], wanted: Placement | None
-) -> None:
+def test_a_rank_is_its_launchers(environment: dict[str, str], wanted: Placement | None) -> None:
     if wanted is None:  # mpirun in a Slurm job: its ranks are MPI's
         wanted = Placement(Launcher.OPEN_MPI, 2, 4, 0, "tcp://10.0.0.1:29500")
     assert find_placement(environment) == wanted

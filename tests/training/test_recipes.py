@@ -282,9 +282,7 @@ def test_images_that_cannot_be_decoded_are_named(tmp_path: Path) -> None:
         folder(root.parent / "empty", 8, crops=False)
 
 
-def test_without_pillow_a_jpeg_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_jpeg_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "class0").mkdir()
     (tmp_path / "class0" / "a.JPEG").write_bytes(b"")
     monkeypatch.setitem(sys.modules, "PIL", None)

@@ -145,9 +145,7 @@ def test_mpirun_starts_both_and_nobody_says_where_to_meet(
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["single", "dp"])
-def test_gpus_learn_what_a_cpu_learns(
-    name: str, training: ModuleType, alone: list[dict[str, Any]]
-) -> None:
+def test_gpus_learn_as_a_cpu(name: str, training: ModuleType, alone: list[dict[str, Any]]) -> None:
     with setup() as world:
         assert world.device.type == "cuda"
         for number, setting in enumerate(settings()):

@@ -165,9 +165,7 @@ def test_what_came_before_an_error_is_not_lost(talk) -> None:
         next(stream)
 
 
-def test_a_slow_consumer_makes_the_node_wait_and_holds_up_nobody(
-    talk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_consumer_makes_only_its_node_wait(talk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "MAX_ITEMS", 10)
     conversation, channel = talk
     stream = conversation.stream("follow", {"run": "r", "after": 0})
@@ -193,9 +191,7 @@ def test_a_slow_consumer_makes_the_node_wait_and_holds_up_nobody(
     assert stream.result == {"last": 20}
 
 
-def test_a_stream_that_ended_while_paused_is_read_to_its_end(
-    talk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stream_ended_while_paused_is_read_whole(talk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "MAX_ITEMS", 2)
     conversation, channel = talk
     stream = conversation.stream("follow", {"run": "r", "after": 0})
@@ -212,9 +208,7 @@ def test_a_stream_that_ended_while_paused_is_read_to_its_end(
     assert rest() == [1, 2, 3, 4]
 
 
-def test_a_stream_is_paused_also_when_too_many_bytes_wait(
-    talk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stream_is_paused_at_too_many_bytes(talk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "MAX_BYTES", 1000)
     conversation, channel = talk
     stream = conversation.stream("follow", {"run": "r", "after": 0})
@@ -224,9 +218,7 @@ def test_a_stream_is_paused_also_when_too_many_bytes_wait(
     stream.close()
 
 
-def test_samples_nobody_takes_are_dropped_oldest_first_and_counted(
-    talk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_samples_not_taken_are_dropped_and_counted(talk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "MAX_ITEMS", 3)
     conversation, channel = talk
     stream = conversation.stream("watch", {"interval": 1})
@@ -250,9 +242,7 @@ def test_closing_a_stream_cancels_it_and_wakes_its_consumer(talk) -> None:
     assert channel.next("cancel")["target"] == number
 
 
-def test_a_stream_that_is_closed_while_it_is_asked_for_again_is_cancelled(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_stream_closed_while_it_resumes_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "MAX_ITEMS", 0)
     going: set[int] = set()
 
@@ -275,9 +265,7 @@ def test_a_stream_that_is_closed_while_it_is_asked_for_again_is_cancelled(
 @pytest.mark.parametrize(
     "line", [b"hello\n", b'{"id": 1, "item": {"entries": {}}}\n', b"x" * (5 << 20)]
 )
-def test_a_node_that_breaks_the_protocol_ends_the_link_with_an_agent_error(
-    talk, line: bytes
-) -> None:
+def test_a_node_that_breaks_the_protocol_is_an_agent_error(talk, line: bytes) -> None:
     conversation, channel = talk
     stream = conversation.stream("follow", {"run": "r", "after": 0})
     channel.raw(line)
@@ -369,9 +357,7 @@ def test_why_a_channel_ended_is_asked_of_it_and_holds_up_nobody() -> None:
         each.close()
 
 
-def test_a_node_that_takes_nothing_holds_up_nobody_that_is_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_node_that_takes_nothing_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "MAX_ITEMS", 0)
     taken = threading.Event()
 

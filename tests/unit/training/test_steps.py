@@ -187,9 +187,7 @@ def test_two_fetches_for_each_backward_give_no_samples(script: Script) -> None:
     assert script.column("samples") == [8, 0, 0, 0]
 
 
-def test_batches_that_are_all_fetched_before_the_first_backward_are_the_samples(
-    script: Script,
-) -> None:
+def test_batches_fetched_before_the_first_backward_are_the_samples(script: Script) -> None:
     for size in (8, 8, 4):
         for _ in range(3):
             script.fetches(samples=size)

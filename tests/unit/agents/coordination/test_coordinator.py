@@ -177,9 +177,7 @@ def test_a_quiet_network_is_not_a_dead_node(make_world: MakeWorld) -> None:
     assert world.heard(2, "stop") == [("failure", 5.0)]
 
 
-def test_only_the_quiet_since_the_ranks_start_is_held_against_a_host(
-    make_world: MakeWorld,
-) -> None:
+def test_only_the_quiet_since_the_ranks_start_counts_for_a_host(make_world: MakeWorld) -> None:
     world = make_world(2, times=LinkTimes(), begin=False)
     for peer in world.peers:
         peer.begin()
@@ -194,9 +192,7 @@ def test_only_the_quiet_since_the_ranks_start_is_held_against_a_host(
         assert least <= world.coordinator.quiet_seconds["host1"] <= most
 
 
-def test_what_befell_a_host_is_blamed_on_its_first_rank_and_stops_all(
-    make_world: MakeWorld,
-) -> None:
+def test_a_fault_of_a_host_is_blamed_on_its_first_rank(make_world: MakeWorld) -> None:
     world = make_world(3, skews_ns=(0, 5 * SECOND, -3 * SECOND))
     world.coordinator.blame_host("host2", "ranks failed to connect")
     world.peers[0].failed(failure(1, int((world.now + 2) * SECOND) + 5 * SECOND, "KeyError: late"))
@@ -229,9 +225,7 @@ def test_a_node_that_never_connects_is_lost(make_world: MakeWorld) -> None:
     assert world.heard(0, "verdict")[0].first_failure.error == "node host1 lost"
 
 
-def test_an_agent_says_in_its_dead_shims_place_that_it_is_gone(
-    world: World, tmp_path: Path
-) -> None:
+def test_an_agent_reports_in_its_dead_shims_place(world: World, tmp_path: Path) -> None:
     peer = world.peers[0]
     peer.close()
     world.links.remove(peer)
@@ -325,9 +319,7 @@ def test_a_run_goes_on_without_a_node_while_enough_are_left(make_world: MakeWorl
     )
 
 
-def test_a_run_with_too_few_nodes_left_ends_and_the_last_loss_is_blamed(
-    make_world: MakeWorld,
-) -> None:
+def test_too_few_nodes_left_end_a_run_by_the_last_loss(make_world: MakeWorld) -> None:
     world = make_world(4, min_nodes=3)
     gone(world, 1)
     world.turn(5.0)
@@ -343,9 +335,7 @@ def test_a_run_with_too_few_nodes_left_ends_and_the_last_loss_is_blamed(
     )
 
 
-def test_a_node_cut_off_ends_its_ranks_and_leaves_the_verdict_to_the_others(
-    make_world: MakeWorld,
-) -> None:
+def test_a_node_cut_off_ends_its_ranks_and_does_not_judge(make_world: MakeWorld) -> None:
     world = make_world(2, min_nodes=1)
     world.relay.refuses = True
     world.relay.cut()
@@ -446,9 +436,7 @@ def test_a_shim_of_another_run_is_not_let_in(make_world: MakeWorld, other: dict[
     stranger.close()
 
 
-def test_a_coordinator_that_does_not_know_the_secret_is_not_believed(
-    make_world: MakeWorld,
-) -> None:
+def test_a_coordinator_without_the_secret_is_not_believed(make_world: MakeWorld) -> None:
     world = make_world(2, begin=False)
     false = Coordinator(world.loop, spec(2, 0, secret="cd" * 32), world._events(0), TIMES)
     assert false.endpoint is not None
@@ -476,9 +464,7 @@ def test_a_command_reaches_the_one_node_and_its_end_comes_back(make_world: MakeW
     assert made.heard(0, "command_ended") == [(2, "77", 5)]
 
 
-def test_a_failure_that_is_outlived_ends_the_run_only_once_it_is_given_up(
-    make_world: MakeWorld,
-) -> None:
+def test_an_outlived_failure_ends_a_run_only_when_given_up(make_world: MakeWorld) -> None:
     made = make_world(3, min_nodes=1)
     died = failure(2, 5 * SECOND)._replace(exit_code=137)
     made.peers[1].outlived(died)
@@ -496,9 +482,7 @@ def test_a_failure_that_is_outlived_ends_the_run_only_once_it_is_given_up(
     assert verdict.first_failure.host == "host2"
 
 
-def test_a_run_that_is_given_up_without_a_failure_was_lost_with_its_nodes(
-    make_world: MakeWorld,
-) -> None:
+def test_a_run_given_up_without_a_failure_was_lost(make_world: MakeWorld) -> None:
     made = make_world(3, min_nodes=1)
     gone(made, 2)
     assert made.heard(0, "node_lost") == [2]

@@ -181,9 +181,7 @@ def test_an_mpirun_whose_ranks_all_ended_is_no_failure(node: Node) -> None:
     assert node.engine.failure(node.mpirun(0), stopping=False) is None
 
 
-def test_a_rank_on_another_host_than_planned_is_a_failure_once_mpirun_has_ended(
-    node: Node,
-) -> None:
+def test_a_rank_on_an_unplanned_host_is_a_failure_once_mpirun_has_ended(node: Node) -> None:
     """Its own host waits for it, and the run would have no end."""
     node.say(*(f"started {rank} {rank} 5{rank}" for rank in range(3)))
     node.say(*(f"exited {rank} 0" for rank in range(3)))

@@ -68,9 +68,7 @@ def test_an_end_that_could_not_be_written_is_written_later(
     assert not (tmp_path / "rings").exists()
 
 
-def test_a_full_disk_is_told_to_who_follows_and_that_it_is_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_noted_until_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = make_run(tmp_path)
     told: queue.Queue[dict[str, Any]] = queue.Queue()
     has_room = threading.Event()

@@ -84,9 +84,7 @@ def test_the_end_of_a_rank_does_not_wait_for_its_flood(logs: Logs) -> None:
 
 
 @pytest.mark.parametrize("more", [len(LINE), 1 << 18, 20 << 20, (20 << 20) + 1000])
-def test_what_is_not_told_at_the_end_is_counted_and_where_it_lies_is_said(
-    logs: Logs, more: int
-) -> None:
+def test_what_is_not_shown_at_the_end_is_counted_with_its_path(logs: Logs, more: int) -> None:
     logs.write(0, LAST_LOG_BYTES + more)
     entries: list[dict[str, Any]] = []
     while ends := logs.sources.take_ends(logs.now, logs.now, None, over=True):

@@ -73,9 +73,7 @@ def test_a_stall_a_finding_and_the_failure_are_told(tmp_path: Path, webhook: Web
     }
 
 
-def test_only_what_was_asked_for_is_told_and_the_address_goes_with_the_run(
-    tmp_path: Path, webhook: Webhook
-) -> None:
+def test_notices_that_were_asked_for_are_sent_there(tmp_path: Path, webhook: Webhook) -> None:
     notices = told(tmp_path, webhook, "finish")
     notices.see([state(0, "stalled"), {**END, "state": "succeeded", "exit_code": 0}])
     (body,) = await_bodies(webhook, 1)
@@ -84,9 +82,7 @@ def test_only_what_was_asked_for_is_told_and_the_address_goes_with_the_run(
     assert not (tmp_path / FILE).exists()
 
 
-def test_a_run_in_trouble_floods_nobody_and_its_end_is_told(
-    tmp_path: Path, webhook: Webhook
-) -> None:
+def test_a_run_in_trouble_floods_no_one_but_ends(tmp_path: Path, webhook: Webhook) -> None:
     notices = told(tmp_path, webhook, "stall", "failure")
     for _ in range(2 * MAX_NOTICES):
         notices.see([state(0, "stalled"), state(0, "running")])
@@ -95,9 +91,7 @@ def test_a_run_in_trouble_floods_nobody_and_its_end_is_told(
     assert bodies[-1]["kind"] == "failure"
 
 
-def test_a_webhook_that_refuses_is_a_note_without_its_address(
-    tmp_path: Path, webhook: Webhook
-) -> None:
+def test_a_refused_notice_is_a_note_without_its_address(tmp_path: Path, webhook: Webhook) -> None:
     webhook.codes = [404]
     notices = told(tmp_path, webhook, "stall")
     notices.see([state(0, "stalled")])
@@ -138,9 +132,7 @@ def test_an_agent_that_comes_back_tells_nothing_again(tmp_path: Path, webhook: W
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_an_agent_did_not_come_to_tell_the_next_one_tells(
-    tmp_path: Path, webhook: Webhook
-) -> None:
+def test_what_an_agent_left_unsent_the_next_one_sends(tmp_path: Path, webhook: Webhook) -> None:
     notices = told(tmp_path, webhook, "failure", "stall")
     notices.see([state(0, "stalled")])
     await_bodies(webhook, 1)
@@ -174,9 +166,7 @@ def test_a_notice_that_is_being_told_is_not_told_by_the_next_agent(
     assert [body["kind"] for body in webhook.bodies] == ["stall", "failure"]
 
 
-def test_a_run_that_had_stalled_is_not_told_to_have_by_another_rank(
-    tmp_path: Path, webhook: Webhook
-) -> None:
+def test_a_run_that_had_stalled_is_not_reported_again(tmp_path: Path, webhook: Webhook) -> None:
     told(tmp_path, webhook, "stall", "failure").close()
     again = come_back(tmp_path, 0)
     again.see([state(1, "stalled"), END])
@@ -184,9 +174,7 @@ def test_a_run_that_had_stalled_is_not_told_to_have_by_another_rank(
     assert [body["kind"] for body in webhook.bodies] == ["failure"]
 
 
-def test_a_line_that_a_crash_has_cut_takes_no_other_with_it(
-    tmp_path: Path, webhook: Webhook
-) -> None:
+def test_a_line_cut_by_a_crash_takes_no_other_along(tmp_path: Path, webhook: Webhook) -> None:
     told(tmp_path, webhook, "stall", "failure").close()
     with (tmp_path / KEPT).open("ab") as file:
         file.write(b'{"first": {"rank"')

@@ -142,9 +142,7 @@ def test_a_recorder_waits_until_its_rank_is_known(engine_run: Run) -> None:
     assert run.states() == [(0, "starting"), (1, "starting"), (1, "starting"), (1, "running")]
 
 
-def test_a_child_that_trains_without_a_number_speaks_for_its_parent(
-    run_of_one_process: Run,
-) -> None:
+def test_a_child_without_a_number_trains_for_its_parent(run_of_one_process: Run) -> None:
     run = run_of_one_process
     run.start(0, pid=50)
     run.ring(-1, pid=51, parent_pid=50).step(0)
@@ -377,9 +375,7 @@ def test_a_rank_that_notes_its_waits_less_often_says_so_once(run: Run) -> None:
     assert note["summary"].startswith("rank 0 notes its waits for other ranks every 400 ms only")
 
 
-def test_a_ring_without_a_descriptor_is_read_once_there_is_one(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_ring_is_read_later(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     run.start(0)
     run.tick()
     ring = run.ring(0)

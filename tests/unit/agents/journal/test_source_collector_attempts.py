@@ -121,9 +121,7 @@ def test_a_crash_around_an_attempt_loses_and_doubles_nothing(run: Run, crashes: 
     assert len(run.entries("attempt")) == 1
 
 
-def test_a_spawning_process_that_is_started_anew_is_not_taken_for_the_one_that_ended(
-    engine_run: Run,
-) -> None:
+def test_a_restarted_spawner_is_not_taken_for_the_one_that_ended(engine_run: Run) -> None:
     run = engine_run
     run.start(0, pid=50)
     for rank in (0, 1):
@@ -177,9 +175,7 @@ def test_the_rings_of_a_new_attempt_are_read_although_the_clock_went_back(run: R
     assert run.steps_told() == [1, 2]
 
 
-def test_what_an_attempt_recorded_before_the_clock_went_back_is_read_before_it_goes(
-    run: Run,
-) -> None:
+def test_what_an_attempt_recorded_before_the_clock_went_back_is_read(run: Run) -> None:
     run.start(0)
     run.tick()
     ring = run.ring(0, attempt=1)

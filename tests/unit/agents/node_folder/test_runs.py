@@ -133,9 +133,7 @@ def test_what_was_never_prepared_goes_once_it_was_seen_for_long(node: Node) -> N
     assert not folder.exists()
 
 
-def test_a_run_whose_folder_cannot_be_listed_stays(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_in_an_unlistable_folder_stays(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = node.folder("a-run")
     agent = node.runs()
     agent.describe_all()
@@ -159,9 +157,7 @@ def test_a_run_that_cannot_be_read_is_not_followed_for_ever(node: Node) -> None:
     assert caught.value.code == "storage"
 
 
-def test_no_end_is_made_up_for_a_run_that_nobody_attends(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_end_is_made_up_without_an_agent(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = node.live("a-run")
     (folder / "journal" / "000001.jsonl").write_text("")
     starve(monkeypatch)
@@ -245,9 +241,7 @@ def test_a_run_goes_so_long_after_its_end_by_a_clock_that_nobody_sets(node: Node
     assert not folder.exists()
 
 
-def test_a_boot_in_between_only_keeps_a_run_longer(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_boot_in_between_keeps_a_run_longer(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = node.folder("a-run", json.dumps(spec_of("a-run", [""])))
     (folder / "ended.json").write_text(json.dumps(END))
     node.runs().housekeep()
@@ -262,9 +256,7 @@ def test_a_boot_in_between_only_keeps_a_run_longer(
         assert folder.exists()
 
 
-def test_a_summary_is_on_the_disk_before_it_has_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_summary_is_synced_then_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
     rename, fsync = os.rename, os.fsync
 
@@ -313,9 +305,7 @@ def test_a_run_whose_record_the_disk_does_not_keep_is_not_said_to_be_over(
     assert (folder / "ended.json").exists()
 
 
-def test_a_shim_starts_while_the_disk_takes_its_spec(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_shim_waits_for_no_sync_of_its_spec(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: dict[str, bool] = {}
     started = Path(node.path, "runs", "a-run", "shim.log")
 

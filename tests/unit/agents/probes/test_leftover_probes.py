@@ -77,9 +77,7 @@ def test_a_process_of_free_threaded_python_is_a_leftover(tmp_path: Path) -> None
     assert (found["name"], found["run"]) == ("python3.14t", "run-7")
 
 
-def test_an_embedded_node_has_only_what_it_started_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_embedded_node_sees_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(leftovers.EMBEDDED, "m-node1")
     marks = [
         {leftovers.EMBEDDED: "m-node1"},

@@ -142,9 +142,7 @@ def test_what_a_program_leaves_behind_holding_its_streams_does_not_hold_us() -> 
     assert left_alive(mark) == []
 
 
-def test_what_a_program_writes_just_before_its_end_is_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_a_program_writes_last_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     def after_its_end(pid: int) -> bool:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         return True
@@ -219,9 +217,7 @@ def test_the_file_of_nccl_that_a_variable_names_stands_in_place_of_the_users(
         }
 
 
-def test_variables_that_look_like_secrets_stay_on_the_node(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_variables_that_look_secret_stay_on_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOROVOD_SECRET_KEY", "hush")
     monkeypatch.setenv("NCCL_DEBUG", "WARN")
     variables = probes.run("python_env", {}, 20.0)["env"]["variables"]

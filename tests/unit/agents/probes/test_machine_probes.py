@@ -101,9 +101,7 @@ def test_a_kernel_record_is_read_and_what_programs_write_is_not_believed() -> No
     assert kernel_log.parse_record("noise") is None
 
 
-def test_a_log_that_may_not_be_read_is_no_failure_of_the_probe(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_log_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_log, "KMSG", str(tmp_path / "none"))
     monkeypatch.setenv("PATH", str(tmp_path))
     facts = probes.run("kernel", {}, 5.0)
@@ -111,9 +109,7 @@ def test_a_log_that_may_not_be_read_is_no_failure_of_the_probe(
     assert "No such file" in facts["error"]
 
 
-def test_without_kmsg_the_journal_is_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_kmsg_the_journal_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "journalctl"
     line = "[   12.500000] node1 kernel: nfs: server 10.0.0.9 not responding, still trying"
     program.write_text(f"#!/bin/sh\necho '{line}'\n")
@@ -137,9 +133,7 @@ def test_a_machine_without_a_fabric_says_so() -> None:
 
 
 @pytest.mark.parametrize("case", cases("mountinfo"), ids=lambda case: str(case["name"]))
-def test_a_folder_lies_on_the_mount_that_the_kernel_says(
-    case: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_folder_lies_on_the_kernels_mount(case: dict[str, Any], tmp_path: Path) -> None:
     lay_out({"mountinfo": case["output"]}, tmp_path)
     every = mounts.read_mounts(str(tmp_path / "mountinfo"))
     for path, expected in case["places"].items():
@@ -242,9 +236,7 @@ def test_logind_says_what_ends_with_a_session(
     assert machine.ends_at_logout("ann", 5.0, str(tmp_path)) is expected
 
 
-def test_without_busctl_nobody_says_what_ends_with_a_session(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_busctl_nothing_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lay_out({"proc/self/cgroup": "0::/user.slice/user-7.slice/session-3.scope\n"}, tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert machine.ends_at_logout("ann", 5.0, str(tmp_path)) is None

@@ -145,9 +145,7 @@ class Evil:
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b"nonsense", pickle.dumps(Evil()), pickle.dumps([1, 2])]
 )
-def test_what_is_no_dump_is_refused_and_runs_nothing(
-    body: bytes, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_no_dump_runs_nothing(body: bytes, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ValueError, match="no dump of the flight recorder"):
         read_dump(body)
     assert capsys.readouterr().out == ""

@@ -150,9 +150,7 @@ def of_torch_2_15(nccl2: bytes, health: bytes) -> dict[str, bytes]:
         ),
     ],
 )
-def test_nccls_collectives_of_torch_2_15_are_read_beside_gloos(
-    tmp_path: Path, health: bytes, note: str
-) -> None:
+def test_collectives_of_torch_2_15_are_read(tmp_path: Path, health: bytes, note: str) -> None:
     waits = ALL_REDUCE % (41, b"nccl2", b"false", 2 * 10**18)
     nccl2 = EMPTY[:-1] + b',"entries":[%s]}' % waits
     made = Server(str(tmp_path / f"{os.getpid()}-1.server"), of_torch_2_15(nccl2, health))
@@ -226,9 +224,7 @@ def test_ones_own_process_is_looked_into() -> None:
     ],
     ids=["not dumpable", "another user"],
 )
-def test_a_refused_look_names_the_permission_that_it_lacks(
-    owner: Sequence[str], dumpable: int, why: str
-) -> None:
+def test_a_refused_look_names_what_it_lacks(owner: Sequence[str], dumpable: int, why: str) -> None:
     way, *refused = called_by_nobody(owner, dumpable)
     told = dict(line.split(" ", 1) for line in refused)
     assert (way.rstrip(), set(told)) == ("proc", {"server", "py-spy", "proc"})
@@ -237,17 +233,13 @@ def test_a_refused_look_names_the_permission_that_it_lacks(
         assert told[each].endswith("without CAP_SYS_PTRACE")
 
 
-def test_a_kernel_that_lets_nobody_look_is_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_kernel_that_lets_no_one_look(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "ptrace_scope").write_text("3\n")
     monkeypatch.setattr(ways, "YAMA", str(tmp_path / "ptrace_scope"))
     assert "kernel.yama.ptrace_scope is 3: nobody may look" in ways.lacking(os.getpid())
 
 
-def test_a_missing_py_spy_is_said_with_where_it_was_looked_for(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_missing_py_spy_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -323,9 +315,7 @@ main()
 
 
 @pytest.mark.parametrize("python", OWN_READERS)
-def test_a_rank_without_py_spy_is_read_by_its_own_python(
-    monkeypatch: pytest.MonkeyPatch, python: str
-) -> None:
+def test_without_py_spy_a_rank_reads_itself(monkeypatch: pytest.MonkeyPatch, python: str) -> None:
     monkeypatch.setattr(ways, "find_py_spy", lambda _: None)
     with sleeping(python, SORTS) as pid:
         (call,) = call_ranks([Seat(pid, {"rank": 0}, "")], "/nowhere", 5.0)
@@ -341,9 +331,7 @@ def test_a_rank_without_py_spy_is_read_by_its_own_python(
 
 @pytest.mark.parametrize("python", OWN_READERS)
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
-def test_a_rank_that_is_read_is_neither_written_to_nor_stopped(
-    tmp_path: Path, python: str
-) -> None:
+def test_a_rank_that_is_read_is_not_written_or_stopped(tmp_path: Path, python: str) -> None:
     log = tmp_path / "calls"
     with sleeping(python, SORTS) as pid:
         words = ["strace", "-f", "-o", str(log), python, "-I", "-S", "-c", ways.READER, str(pid)]

@@ -67,9 +67,7 @@ def test_items_are_of_bounded_size_whatever_was_printed(journal: Journal, tmp_pa
     )
 
 
-def test_log_text_is_filled_in_and_the_reference_left_out(
-    journal: Journal, tmp_path: Path
-) -> None:
+def test_log_text_is_put_in_the_references_place(journal: Journal, tmp_path: Path) -> None:
     (tmp_path / "logs" / "rank-0.out").write_bytes(b"one\n\xff\xe2\x82\xac\n")
     journal.append([log(0, 4), log(4, 5), END], {})
     ((first, second, _),) = items_of(journal, tmp_path)
@@ -120,9 +118,7 @@ def test_a_follower_of_a_journal_that_closes_ends(journal: Journal, tmp_path: Pa
 
 
 @pytest.mark.parametrize("late", [0.0, 60.0])
-def test_on_a_slow_way_a_flood_is_left_out_and_its_end_is_told(
-    journal: Journal, tmp_path: Path, late: float
-) -> None:
+def test_on_a_slow_link_a_flood_is_left_out(journal: Journal, tmp_path: Path, late: float) -> None:
     line = b"0123456789 and some words to fill it, as a flood does to no end\n"
     size, slices = limits.LOG_SLICE_BYTES, 64
     (tmp_path / "logs" / "rank-0.out").write_bytes(line * (slices * size // len(line)))

@@ -21,9 +21,7 @@ DEAR = (
         ("probes", ("_hashlib", "secrets", "hmac", "dataclasses", "logging")),
     ],
 )
-def test_an_agent_loads_only_what_it_always_needs_and_no_openssl_for_a_check(
-    module: str, dear: tuple[str, ...]
-) -> None:
+def test_an_agent_loads_only_what_it_always_needs(module: str, dear: tuple[str, ...]) -> None:
     program = (
         f"import sys; before = set(sys.modules); import distconsole_agent.{module}; "
         "from distconsole_agent.node_folder.folders import hash_file; "

@@ -26,9 +26,7 @@ class Asker:
         self.said.append(item)
 
 
-def test_a_ring_that_went_away_costs_no_other_rank_its_trace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_ring_costs_no_other_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rings = [RingWriter(tmp_path / "rings", rank) for rank in (0, 1)]
     found = list(read_headers(str(tmp_path / "rings")))
     rings[0].path.unlink()

@@ -302,9 +302,7 @@ def test_torchruns_summary_names_the_rank_and_its_code(tmp_path: Path) -> None:
     assert (found.rank, found.exit_code, found.error) == (5, 7, "no such file")
 
 
-def test_of_a_ranks_log_below_torchrun_only_what_this_attempt_printed_is_told(
-    tmp_path: Path,
-) -> None:
+def test_of_a_log_below_torchrun_only_this_attempts_lines_count(tmp_path: Path) -> None:
     (tmp_path / "err").write_text(SUMMARY)
     (tmp_path / "rank-5.err").write_text("of the attempt before\n")
     process = ended(tmp_path, 1)
@@ -359,9 +357,7 @@ def test_the_end_of_a_spawned_rank_is_its_own_not_its_parents(
     assert (found.error, found.traceback.splitlines()[0]) == (error, "Traceback ...")
 
 
-def test_a_spawner_that_saw_a_victim_end_first_does_not_hide_what_it_died_of(
-    tmp_path: Path,
-) -> None:
+def test_a_spawner_that_saw_a_victim_first_does_not_hide_the_cause(tmp_path: Path) -> None:
     note(tmp_path, 72, time_ns=1988 * S, rank=6, message="no such layer")
     note(tmp_path, 71, time_ns=1989 * S, rank=5, message="Connection closed by peer")
     victim = "Connection closed by peer (in spawned process 0, train.py:3)"
@@ -380,18 +376,14 @@ def test_a_torchrun_that_is_killed_is_not_taken_for_its_rank(tmp_path: Path) -> 
     assert found.error == "torchrun killed by SIGKILL"
 
 
-def test_what_torchrun_was_to_begin_again_after_is_no_failure_of_a_run_that_was_stopped(
-    tmp_path: Path,
-) -> None:
+def test_what_torchrun_was_to_retry_is_no_failure_of_a_stopped_run(tmp_path: Path) -> None:
     (tmp_path / "err").write_text("")
     note(tmp_path, 70, time_ns=1990 * S, rank=4, retried=True)
     assert find(tmp_path, ended(tmp_path, 1), spec(engine_ranks=False), 1995 * S) is None
     assert find(tmp_path, ended(tmp_path, 1), spec(engine_ranks=False)).rank == 4
 
 
-def test_what_the_shims_are_to_begin_again_after_is_a_failure_though_a_stop_came_before_its_end(
-    tmp_path: Path,
-) -> None:
+def test_what_the_shims_are_to_retry_is_a_failure_though_a_stop_came_first(tmp_path: Path) -> None:
     """Another host's rank, which failed of it, may have ended sooner."""
     (tmp_path / "err").write_text("")
     note(tmp_path, 70, time_ns=1990 * S, rank=4, retried=True)
@@ -441,9 +433,7 @@ TRACE = 'Traceback (most recent call last):\n  File "/job/data.py", line 7, in l
 CAUSE = "\nThe above exception was the direct cause of the following exception:\n\n"
 
 
-def test_of_a_chain_that_a_person_wrote_the_outer_exception_is_the_headline(
-    tmp_path: Path,
-) -> None:
+def test_of_a_written_chain_the_outer_exception_is_the_headline(tmp_path: Path) -> None:
     traceback = f"{BY_WORKER}{CAUSE}{TRACE}RuntimeError: training failed\n"
     note(tmp_path, 7, type="RuntimeError", message="training failed", traceback=traceback)
     assert read_raised(str(tmp_path))[0].error == "RuntimeError: training failed"
@@ -459,9 +449,7 @@ def test_the_headline_is_what_a_spawned_rank_raised(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("traceback", ["", "Traceback", "x" * 9000, TRACE, f"{TRACE}\n"])
-def test_a_wrapper_whose_inner_exception_is_lost_stays_the_headline(
-    tmp_path: Path, traceback: str
-) -> None:
+def test_a_wrapper_without_its_cause_is_the_headline(tmp_path: Path, traceback: str) -> None:
     message = f"Caught ValueError in DataLoader worker process 0.\nOriginal {TRACE}"
     note(tmp_path, 7, message=message, traceback=traceback)
     assert read_raised(str(tmp_path))[0].error.startswith("ValueError: Caught ValueError in")
@@ -554,8 +542,6 @@ ValueError: boom
         (f"{SETPGID}\nmpirun: Error: no\n", "mpirun: Error: no"),
     ],
 )
-def test_an_mpiruns_reason_is_its_first_sentence_that_says_something(
-    text: str, reason: str
-) -> None:
+def test_an_mpiruns_reason_is_its_first_sentence_with_one(text: str, reason: str) -> None:
     """As Open MPI 4.1 to 5.0.11, MPICH 4 and Intel MPI print them."""
     assert first_reason(text) == reason

@@ -116,9 +116,7 @@ class Harmful:
         return os.mkdir, ("loaded",)
 
 
-def test_what_lies_in_the_folder_is_read_and_never_loaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_notes_are_read_and_never_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     note(tmp_path, "harmful", Harmful(), 1.0)
     (tmp_path / "pytorch-errorfile-cut.pickle").write_bytes(b"\x80\x04\x95")

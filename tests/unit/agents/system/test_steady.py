@@ -60,9 +60,7 @@ def test_what_was_noted_before_and_after_a_step_keeps_its_order(clocks: Clocks, 
 
 
 @pytest.mark.parametrize("step", [HOUR, -HOUR])
-def test_a_step_that_nobody_has_looked_at_yet_is_seen_when_it_matters(
-    clocks: Clocks, step: int
-) -> None:
+def test_a_step_not_looked_at_yet_is_seen_when_it_matters(clocks: Clocks, step: int) -> None:
     clocks.wait(5)
     before = clocks.wall()
     now = clocks.steady.now_ns()

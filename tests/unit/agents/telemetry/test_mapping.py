@@ -50,9 +50,7 @@ MIXED = (*GPUS[:2], GpuUnit("GPU-l4", 2, "GPU-l4", "NVIDIA L4"))
         ({"HIP_VISIBLE_DEVICES": "", "CUDA_VISIBLE_DEVICES": "2"}, "2"),
     ],
 )
-def test_rocm_counts_one_list_in_another(
-    variables: dict[str, str], chosen: str | None, tmp_path: Path
-) -> None:
+def test_rocm_nests_lists(variables: dict[str, str], chosen: str | None, tmp_path: Path) -> None:
     (tmp_path / "kfd").touch()
     assert visible_devices(variables, str(tmp_path)) == chosen
     assert visible_units(GPUS, UNKNOWN) == []
@@ -111,9 +109,7 @@ def rank(number: int, local_rank: int, visible: str | None) -> RunningRank:
         ("GPU-zzz,GPU-0", []),
     ],
 )
-def test_the_list_of_visible_devices_is_read_as_cuda_reads_it(
-    written: str | None, indices: list[int]
-) -> None:
+def test_visible_devices_are_read_as_cuda_does(written: str | None, indices: list[int]) -> None:
     assert [unit.index for unit in visible_units(GPUS, written)] == indices
 
 

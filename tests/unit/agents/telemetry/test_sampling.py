@@ -65,9 +65,7 @@ def test_cpu_is_the_busy_share_between_two_samples() -> None:
     assert 0 < cpu <= 100
 
 
-def test_the_busiest_processes_are_those_between_two_readings_with_their_secrets_hidden(
-    tmp_path: Path,
-) -> None:
+def test_the_busiest_processes_are_those_between_readings_without_secrets(tmp_path: Path) -> None:
     def process(pid: int, seconds: float, started: int = 1) -> None:
         used = int(seconds * TICKS)
         (tmp_path / f"{pid}").mkdir(exist_ok=True)
@@ -204,9 +202,7 @@ def test_swap_disk_and_segments_sent_again_are_rates(tmp_path: Path) -> None:
     assert (values["cpu_mhz"], values["cpu_model"]) == (2100.0, "Xeon 4110")
 
 
-def test_where_the_kernel_does_not_count_it_idle_processors_tell_of_the_disk(
-    tmp_path: Path,
-) -> None:
+def test_without_the_kernels_count_idle_processors_tell_of_the_disk(tmp_path: Path) -> None:
     clock = Clock()
     sampler = HostSampler(clock, tmp_path, tmp_path)
     sampler.sample()
@@ -321,9 +317,7 @@ def test_disks_without_a_device_link_count_where_there_are_no_others(tmp_path: P
     assert sampling.whole_disks(["vda", "vda1", "loop0", "dm-0"], tmp_path) == {"vda"}
 
 
-def test_an_accelerator_without_its_driver_is_seen_and_graphics_of_a_board_are_none(
-    tmp_path: Path,
-) -> None:
+def test_an_accelerator_without_a_driver_is_seen_and_board_graphics_not(tmp_path: Path) -> None:
     folder = tmp_path / "sys/bus/pci/devices/0000:01:00.0"
     folder.mkdir(parents=True)
 

@@ -50,17 +50,13 @@ def test_a_complaint_is_one_line_without_its_program(ended: Ended, words: str) -
     assert slurm.complaint(ended) == words
 
 
-def test_a_host_without_slurm_starts_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_slurm_nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm, "SBIN", ())
     monkeypatch.setenv("PATH", str(tmp_path))
     assert probes.run("slurm", {}, 5.0) == {"present": False, "why": "no Slurm here"}
 
 
-def test_commands_without_a_configuration_are_no_cluster(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_alone_are_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_commands(tmp_path, monkeypatch, "")
     assert probes.run("slurm", {}, 5.0)["present"] is False
     # DNS may name a controller, which the commands ask then.
