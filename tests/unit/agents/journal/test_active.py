@@ -49,16 +49,8 @@ def test_an_end_that_could_not_be_written_is_written_later(
         write(folder, journal)
 
     monkeypatch.setattr(active, "write_summary", write_the_second_time)
-    events = [
-        {
-            "t_ns": 1,
-            "event": "verdict",
-            "state": "stopped",
-            "exit_code": 130,
-            "first_failure": None,
-        },
-        {"t_ns": 2, "event": "ended"},
-    ]
+    verdict = {"state": "stopped", "exit_code": 130, "first_failure": None}
+    events = [{"t_ns": 1, "event": "verdict", **verdict}, {"t_ns": 2, "event": "ended"}]
     (tmp_path / "shim.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     run = ActiveRun(str(tmp_path), spec, lambda _: over.set())
     run.begin()

@@ -134,6 +134,7 @@ def taken(tail: LogSlicer, log: Path, now: float = 0.0, *, final: bool = False) 
             [(b"Password: ", 10.0, b""), (b"", 10.9, b""), (b"", 11.0, b"Password: ")],
             id="a line without an end after a second",
         ),
+        pytest.param([(b".", n / 10, b"") for n in range(30)], id="a line that grows waits on"),
         pytest.param([(b"\r 10%\r 20%", 0, b"\r 10%\r")], id="a progress bar by its returns"),
         pytest.param([(b"one\r", 0, b""), (b"\n", 0, b"one\r\n")], id="no return without newline"),
         pytest.param(
@@ -155,12 +156,6 @@ def test_what_was_printed_is_passed_on(
         add(log, added)
         found = taken(tail, log, final=True) if now is None else taken(tail, log, now)
         assert b"".join(found) == expected
-
-
-def test_a_line_that_grows_waits_on(tail: LogSlicer, log: Path) -> None:
-    for tenth in range(30):
-        add(log, b".")
-        assert taken(tail, log, tenth / 10) == []
 
 
 def test_long_text_is_cut_at_lines_or_at_characters(tail: LogSlicer, log: Path) -> None:

@@ -121,14 +121,6 @@ def test_windows_come_every_second_for_all_ranks_at_once(run: Run) -> None:
         assert sum(w["steps"] for w in run.entries("window") if w["rank"] == rank) == 50
 
 
-def test_a_rank_is_known_by_the_process_it_was_started_as(run: Run) -> None:
-    run.start(1, pid=777)
-    ring = run.ring(-1, pid=777)
-    ring.step(0)
-    run.tick(1.0)
-    assert [w["rank"] for w in run.entries("window")] == [1]
-
-
 def test_a_recorder_waits_until_its_rank_is_known(engine_run: Run) -> None:
     run = engine_run
     run.start(0, pid=50)
@@ -309,22 +301,24 @@ def test_samples_are_entries(run: Run) -> None:
     assert [e["kind"] for e in run.entries()] == ["sample"]
 
 
-def test_gpus_are_mapped_by_what_the_ranks_were_given(run: Run) -> None:
+def test_gpus_are_mapped_by_the_variables_of_the_node_and_of_the_plan(run: Run) -> None:
     run.start(0)
     run.tick()
     assert run.collector.rank_processes() == [RunningRank(0, 0, 5000, "3")]
-
-
-def test_the_variables_of_the_node_and_of_the_plan_count_together(run: Run) -> None:
-    given = {"ROCR_VISIBLE_DEVICES": "6,7"}
-    run.change_spec(visible_devices="6,7", ranks=(), visible_variables=given)
-    run.start(0)
-    run.tick()
-    assert run.collector.rank_processes()[0].visible_devices == "6,7"
-    run.change_spec(env={"HIP_VISIBLE_DEVICES": "1"})
-    assert run.collector.rank_processes()[0].visible_devices == "7"
-    run.change_spec(unset=("ROCR_VISIBLE_DEVICES",))
-    assert run.collector.rank_processes()[0].visible_devices == "1"
+    for changed, devices in (
+        (
+            {
+                "visible_devices": "6,7",
+                "ranks": (),
+                "visible_variables": {"ROCR_VISIBLE_DEVICES": "6,7"},
+            },
+            "6,7",
+        ),
+        ({"env": {"HIP_VISIBLE_DEVICES": "1"}}, "7"),
+        ({"unset": ("ROCR_VISIBLE_DEVICES",)}, "1"),
+    ):
+        run.change_spec(**changed)
+        assert run.collector.rank_processes()[0].visible_devices == devices
 
 
 @pytest.mark.parametrize("seed", seeds(6, always=2))

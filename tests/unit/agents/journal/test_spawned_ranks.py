@@ -178,15 +178,6 @@ def test_the_start_of_a_spawned_rank_is_counted_from_its_own(spawner: Run) -> No
     assert all(each["child"] and each["seconds"] < 1 for each in phases)
 
 
-def test_a_spawned_rank_that_ends_alone_has_ended(spawner: Run) -> None:
-    ring = child(spawner, 2, 62)
-    child(spawner, 3, 63)
-    spawner.tick(1.0)
-    ring.finish()
-    spawner.tick(1.0)
-    assert spawner.states()[-1] == (2, "exited")
-
-
 def test_lines_that_several_ranks_print_are_of_none(spawner: Run) -> None:
     child(spawner, 2, 62)
     spawner.tick(1.0)

@@ -76,26 +76,23 @@ def test_only_old_files_of_other_versions_go(
         leave(node, name)
     before = names(node)
     keep_house(node, after=KEEP_LEFTOVER_SECONDS + after)
+    assert Path(node.lock).stat().st_mtime != 0, "who keeps house has used its lock"
     assert names(node) == (before if stays else set())
 
 
-def test_the_log_of_an_agent_that_lives_stays(node: NodeFolders) -> None:
+def test_the_log_of_an_agent_that_lives_or_lived_lately_stays(node: NodeFolders) -> None:
     lock, log = leave(node, "agent-abc.lock"), leave(node, "agent-abc.log")
     with lock.open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         keep_house(node)
         assert names(node) == {lock.name, log.name}
+    os.utime(lock, (1, 1))  # an agent of that version kept house
+    keep_house(node, after=KEEP_LEFTOVER_SECONDS - 1)
+    os.utime(lock, (2, 2))
+    remove_leftovers(node, lambda: 1002.0 + KEEP_LEFTOVER_SECONDS)
+    assert names(node) == {lock.name, log.name}
     keep_house(node)
     assert names(node) == set()
-
-
-def test_the_log_of_an_agent_that_lived_lately_stays(node: NodeFolders) -> None:
-    lock = leave(node, "agent-abc.lock")
-    leave(node, "agent-abc.log")
-    keep_house(node, after=KEEP_LEFTOVER_SECONDS - 1)
-    os.utime(lock, (1, 1))  # an agent of that version kept house
-    remove_leftovers(node, lambda: 1002.0 + KEEP_LEFTOVER_SECONDS)
-    assert names(node) == {"agent-abc.lock", "agent-abc.log"}
 
 
 @pytest.mark.parametrize("over", [False, True])
@@ -104,11 +101,6 @@ def test_the_hook_of_a_run_stays_as_long_as_the_run(node: NodeFolders, over: boo
     run_with(node, hook, over=over)
     keep_house(node)
     assert hook.exists() is not over
-
-
-def test_an_agent_that_keeps_house_has_used_its_lock(node: NodeFolders) -> None:
-    keep_house(node)
-    assert Path(node.lock).stat().st_mtime != 0
 
 
 def test_a_link_is_removed_and_not_followed(node: NodeFolders, tmp_path: Path) -> None:
@@ -150,6 +142,9 @@ def test_what_a_cleaner_took_of_a_hook_is_written_again(
     path = Path(unpack_hook(node, program))
     whole = {each: each.read_bytes() for each in path.rglob("*.*") if each.is_file()}
     assert whole[path / "sitecustomize.py"]
+    inode = (path / "sitecustomize.py").stat().st_ino
+    assert unpack_hook(node, program) == str(path)
+    assert (path / "sitecustomize.py").stat().st_ino == inode, "it is unpacked once"
     (path / "sitecustomize.py").unlink()
     (path / package.name / "records.py").write_bytes(b"")
     shutil.rmtree(path / package.name / "torch_hook")

@@ -48,6 +48,16 @@ class Node:
         )
         return self.opened[-1]
 
+    def after(self, seconds: float = 0.0, tag: str = "dev") -> None:
+        """Have an agent keep house, so much later."""
+        self.now += seconds
+        self.runs(tag).housekeep()
+
+    def ended(self, run: str) -> Path:
+        folder = self.folder(run, json.dumps(spec_of(run, [""])))
+        (folder / "ended.json").write_text(json.dumps(END))
+        return folder
+
     def folder(self, run: str, spec: str | None = None) -> Path:
         """Make what ``prepare`` makes, with a file of the user's in it."""
         folder = Path(self.path, "runs", run)
@@ -160,20 +170,15 @@ def test_a_run_that_cannot_be_read_is_not_followed_for_ever(node: Node) -> None:
 def test_no_end_is_made_up_without_an_agent(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = node.live("a-run")
     (folder / "journal" / "000001.jsonl").write_text("")
-    starve(monkeypatch)
-    agent = node.runs()
-    (told,) = agent.describe_all()
-    assert told["state"] == "unreadable"
-    assert not (folder / "ended.json").exists()
-
-
-def starve(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no thread start."""
 
     def refuse(_thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
+    agent = node.runs()
+    (told,) = agent.describe_all()
+    assert told["state"] == "unreadable"
+    assert not (folder / "ended.json").exists()
 
 
 @pytest.mark.parametrize("end", ["", "{", "[" * 60_000, json.dumps({**END, "kind": "log"})])
@@ -181,6 +186,7 @@ def test_a_torn_summary_is_no_proof_that_a_run_is_over(node: Node, end: str) -> 
     folder = node.live("a-run")
     (folder / "ended.json").write_text(end)
     agent = node.runs()
+    assert agent.forget("a-run") is False
     agent.pick_up()
     assert [each.run for each in agent.active] == ["a-run"]
     assert agent.forget("a-run") is False
@@ -204,12 +210,6 @@ def test_the_rings_of_a_run_stay_until_the_disk_says_that_it_is_over(node: Node)
     assert not rings.exists()
 
 
-def test_a_live_run_that_was_not_picked_up_is_not_forgotten(node: Node) -> None:
-    folder = node.live("a-run")
-    assert node.runs("other").forget("a-run") is False
-    assert (folder / "spec.json").exists()
-
-
 def test_an_unreadable_run_is_forgotten_once_nothing_of_it_lives(node: Node) -> None:
     folder = node.folder("a-run", "")
     held = claim(str(folder))
@@ -229,30 +229,23 @@ def test_an_unreadable_run_is_forgotten_once_nothing_of_it_lives(node: Node) -> 
 
 
 def test_a_run_goes_so_long_after_its_end_by_a_clock_that_nobody_sets(node: Node) -> None:
-    folder = node.folder("a-run", json.dumps(spec_of("a-run", [""])))
-    (folder / "ended.json").write_text(json.dumps(END))
+    folder = node.ended("a-run")
     os.utime(folder / "ended.json", (0, 0))
-    node.runs().housekeep()
-    node.now += KEEP_RUN_SECONDS - 1
-    node.runs("other").housekeep()
+    node.after()
+    node.after(KEEP_RUN_SECONDS - 1, "other")
     assert folder.exists()
-    node.now += 2
-    node.runs().housekeep()
+    node.after(2)
     assert not folder.exists()
 
 
-def test_a_boot_in_between_keeps_a_run_longer(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = node.folder("a-run", json.dumps(spec_of("a-run", [""])))
-    (folder / "ended.json").write_text(json.dumps(END))
-    node.runs().housekeep()
+def test_a_boot_in_between_keeps_a_run_longer(node: Node) -> None:
+    folder = node.ended("a-run")
+    node.after()
     ledger = Path(node.path, "ended_since.json")
-    ledger.write_text(json.dumps({**json.loads(ledger.read_text()), "boot": "another"}))
-    node.now += 1000 * 86400.0
-    node.runs().housekeep()
-    assert folder.exists()
-    for damaged in ("", "[]", '{"time": "x", "since": 3}'):
+    another = json.dumps({**json.loads(ledger.read_text()), "boot": "another"})
+    for damaged in (another, "", "[]", '{"time": "x", "since": 3}'):
         ledger.write_text(damaged)
-        node.runs().housekeep()
+        node.after(1000 * 86400.0 if damaged == another else 0.0)
         assert folder.exists()
 
 

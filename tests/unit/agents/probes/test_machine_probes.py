@@ -206,37 +206,32 @@ def test_a_program_that_said_its_last_word_is_not_waited_for() -> None:
     assert (ended.exit_code, ended.out) == (0, "first\nover\n")
 
 
+SESSION = "0::/user.slice/user-7.slice/session-3.scope"
+
+
 @pytest.mark.parametrize(
     ("group", "said", "expected"),
     [
-        ("0::/user.slice/user-7.slice/session-3.scope", 'b true\nas 0\nas 1 "root"', True),
-        (
-            "1:name=systemd:/user.slice/user-7.slice/session-c3.scope\n0::/",
-            "b true\nas 0\nas 0",
-            True,
-        ),
-        ("0::/user.slice/user-7.slice/session-3.scope", 'b true\nas 0\nas 2 "root" "ann"', False),
-        ("0::/user.slice/user-7.slice/session-3.scope", 'b true\nas 1 "bob"\nas 0', False),
-        ("0::/user.slice/user-7.slice/session-3.scope", "b false\nas 0\nas 0", False),
-        ("0::/user.slice/user-7.slice/session-3.scope", "no bus", None),
-        ("0::/user.slice/user-7.slice/session-3.scope", "", None),
+        (SESSION, 'b true\nas 0\nas 1 "root"', True),
+        ("1:name=systemd:/user.slice/user-7.slice/session-c3.scope\n0::/", "b true\nas 0\nas 0", True),
+        (SESSION, 'b true\nas 0\nas 2 "root" "ann"', False),
+        (SESSION, 'b true\nas 1 "bob"\nas 0', False),
+        (SESSION, "b false\nas 0\nas 0", False),
+        (SESSION, "no bus", None),
+        (SESSION, "", None),
+        (SESSION, None, None),
         ("0::/system.slice/slurmstepd.scope/job_7", "b true\nas 0\nas 0", False),
     ],
-)
+)  # fmt: skip
 def test_logind_says_what_ends_with_a_session(
-    group: str, said: str, expected: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    group: str, said: str | None, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lay_out({"proc/self/cgroup": group + "\n"}, tmp_path)
-    busctl = tmp_path / "busctl"
-    busctl.write_text(
-        f"#!/bin/sh\ncat <<'SAID'\n{said}\nSAID\n" if said else "#!/bin/sh\nexit 1\n"
-    )
-    busctl.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    assert machine.ends_at_logout("ann", 5.0, str(tmp_path)) is expected
-
-
-def test_without_busctl_nothing_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lay_out({"proc/self/cgroup": "0::/user.slice/user-7.slice/session-3.scope\n"}, tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert machine.ends_at_logout("ann", 5.0, str(tmp_path)) is None
+    if said is not None:  # where there is no busctl, nothing is known
+        fails = "#!/bin/sh\nexit 1\n"
+        answers = f"#!/bin/sh\ncat <<'SAID'\n{said}\nSAID\n" if said else fails
+        (tmp_path / "busctl").write_text(answers)
+        (tmp_path / "busctl").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert machine.ends_at_logout("ann", 5.0, str(tmp_path)) is expected

@@ -53,8 +53,8 @@ def connect(*targets: tuple[str, int], seconds: float = 10.0, **args: Any) -> li
     return results
 
 
-def test_every_port_is_reached_timed_and_takes_large_messages(listening: list[int]) -> None:
-    for entry in connect(*((HERE, port) for port in listening)):
+def test_every_port_is_reached_and_timed_by_hundreds_of_connections(listening: list[int]) -> None:
+    for entry in connect(*((HERE, port) for port in listening * 200)):
         assert entry["ok"]
         assert entry["rtt_us"] > 0
         assert entry["bulk"] is True
@@ -67,11 +67,6 @@ def test_ports_are_spread_over_the_kernels_range() -> None:
     close(answer["token"])
     assert len(set(ports)) == 16
     assert max(ports) - min(ports) > 15000
-
-
-def test_hundreds_of_connections_at_once_all_arrive(listening: list[int]) -> None:
-    results = connect(*[(HERE, listening[0])] * 600)
-    assert all(entry["ok"] for entry in results)
 
 
 def test_a_closed_port_is_refused(listening: list[int]) -> None:

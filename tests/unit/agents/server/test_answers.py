@@ -67,19 +67,16 @@ def test_items_are_of_bounded_size_whatever_was_printed(journal: Journal, tmp_pa
     )
 
 
-def test_log_text_is_put_in_the_references_place(journal: Journal, tmp_path: Path) -> None:
+def test_log_text_replaces_its_reference_and_is_empty_if_gone(
+    journal: Journal, tmp_path: Path
+) -> None:
     (tmp_path / "logs" / "rank-0.out").write_bytes(b"one\n\xff\xe2\x82\xac\n")
-    journal.append([log(0, 4), log(4, 5), END], {})
-    ((first, second, _),) = items_of(journal, tmp_path)
-    assert (first["text"], second["text"]) == ("one\n", "\ufffd€\n")
-    assert set(first) == {"seq", "t", "kind", "rank", "stream", "offset", "text"}
-
-
-def test_a_log_that_is_gone_is_empty_text(journal: Journal, tmp_path: Path) -> None:
-    journal.append([log(0, 4), log(0, 4, "../spec.json"), END], {})
     (tmp_path / "spec.json").write_text("secret")
-    ((first, second, _),) = items_of(journal, tmp_path)
-    assert (first["text"], second["text"]) == ("", "")
+    gone = [log(0, 4, name) for name in ("rank-1.out", "../spec.json")]
+    journal.append([log(0, 4), log(4, 5), *gone, END], {})
+    ((*told, _),) = items_of(journal, tmp_path)
+    assert [entry["text"] for entry in told] == ["one\n", "\ufffd€\n", "", ""]
+    assert set(told[0]) == {"seq", "t", "kind", "rank", "stream", "offset", "text"}
 
 
 def test_a_text_that_looks_like_a_log_entry_is_none(journal: Journal, tmp_path: Path) -> None:

@@ -73,14 +73,8 @@ def test_on_a_host_with_gpus_of_both_kinds_two_variables_say_nothing(tmp_path: P
 
 
 def instance(gpu: int, at: int) -> GpuUnit:
-    return GpuUnit(
-        key=f"MIG-{gpu}{at}-dead",
-        index=gpu,
-        uuid=f"MIG-{gpu}{at}-dead",
-        model=H100,
-        mig="3g.40gb",
-        gpu_uuid=GPUS[gpu].uuid,
-    )
+    name = f"MIG-{gpu}{at}-dead"
+    return GpuUnit(name, gpu, name, H100, mig="3g.40gb", gpu_uuid=GPUS[gpu].uuid)
 
 
 WITH_MIG = (instance(0, 1), instance(0, 2), GPUS[1])
@@ -113,27 +107,20 @@ def test_visible_devices_are_read_as_cuda_does(written: str | None, indices: lis
     assert [unit.index for unit in visible_units(GPUS, written)] == indices
 
 
-def test_numbers_mean_nothing_where_cuda_may_sort_unlike_gpus() -> None:
-    assert visible_units(MIXED, "0,1") == []
-    assert visible_units(MIXED, None) == []
-
-
-def test_identifiers_hold_whatever_the_order_is() -> None:
+def test_only_identifiers_mean_something_where_cuda_may_sort_unlike_gpus() -> None:
+    assert visible_units(MIXED, "0,1") == visible_units(MIXED, None) == []
     assert visible_units(MIXED, "GPU-l4") == [MIXED[2]]
 
 
-@pytest.mark.parametrize("written", ["MIG-02-dead", "MIG-02"])
-def test_an_instance_is_found_by_its_name(written: str) -> None:
-    assert visible_units(WITH_MIG, written) == [WITH_MIG[1]]
-
-
-def test_a_gpu_in_mig_mode_shows_its_first_instance_under_its_number() -> None:
-    assert visible_units(WITH_MIG, "0,1") == [WITH_MIG[0], GPUS[1]]
-    assert visible_units(WITH_MIG, GPUS[0].uuid) == [WITH_MIG[0]]
-
-
-def test_a_name_that_fits_two_instances_ends_the_list() -> None:
-    assert visible_units(WITH_MIG, "MIG-0") == []
+def test_a_mig_instance_has_a_name_and_the_first_of_a_gpu_also_its_number() -> None:
+    for written, units in (
+        ("MIG-02-dead", [WITH_MIG[1]]),
+        ("MIG-02", [WITH_MIG[1]]),
+        ("MIG-0", []),  # fits two of them
+        ("0,1", [WITH_MIG[0], GPUS[1]]),
+        (GPUS[0].uuid, [WITH_MIG[0]]),
+    ):
+        assert visible_units(WITH_MIG, written) == units
 
 
 @pytest.mark.parametrize(
@@ -183,18 +170,14 @@ def in_namespace(proc: Path, number: int) -> None:
     (proc / "self" / "ns" / "pid").symlink_to(f"pid:[{number}]")
 
 
-def test_this_process_is_described_by_its_owner_and_command(tmp_path: Path) -> None:
+def test_a_process_is_described_by_its_owner_and_command(tmp_path: Path) -> None:
     in_namespace(tmp_path, HOST)  # whatever namespace the tests run in
     (tmp_path / str(os.getpid())).symlink_to(f"/proc/{os.getpid()}")
-    facts = ProcessTable(str(tmp_path)).look_up(os.getpid(), None)
+    table = ProcessTable(str(tmp_path))
+    facts, ended = table.look_up(os.getpid(), None), table.look_up(1 << 22, None)
     assert facts.user == pwd.getpwuid(os.getuid()).pw_name
-    assert facts.command is not None
     assert "python" in facts.command or "pytest" in facts.command
-
-
-def test_a_process_that_ended_is_described_by_nothing(tmp_path: Path) -> None:
-    facts = ProcessTable(str(tmp_path)).look_up(4, None)
-    assert (facts.user, facts.command) == (None, None)
+    assert (ended.user, ended.command) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -237,16 +220,13 @@ def test_the_lineage_of_a_process_begins_with_itself_and_its_parent() -> None:
         child.communicate(b"\n", timeout=10)
 
 
-def test_a_name_with_parentheses_does_not_hide_the_parent(tmp_path: Path) -> None:
-    process(tmp_path, 7, 3, name="a) S 99 (b")
-    process(tmp_path, 3, 1)
-    assert ProcessTable(str(tmp_path)).lineage(7) == (7, 3)
-
-
-def test_a_loop_of_parents_ends(tmp_path: Path) -> None:
-    process(tmp_path, 7, 8)
-    process(tmp_path, 8, 7)
-    assert ProcessTable(str(tmp_path)).lineage(7) == (7, 8)
+def test_a_name_with_parentheses_hides_no_parent_and_a_loop_of_parents_ends(
+    tmp_path: Path,
+) -> None:
+    for pid, parent in ((7, 3), (3, 1), (8, 9), (9, 8)):
+        process(tmp_path, pid, parent, name="a) S 99 (b")
+    lineage = ProcessTable(str(tmp_path)).lineage
+    assert (lineage(7), lineage(8)) == ((7, 3), (8, 9))
 
 
 def test_on_the_host_a_pid_is_the_drivers_pid(tmp_path: Path) -> None:
