@@ -245,18 +245,15 @@ def test_training_gives_the_same_numbers(trained: Outcome, runner: Runner) -> No
     assert ended.ring.column("samples") == [4, 4, 2]
 
 
+FAILING_DATA = """
+class Data(torch.utils.data.Dataset):
+    def __len__(self): return 4
+    def __getitem__(self, index): raise OSError('file is gone')
+"""
 FAILS_INSIDE = {
-    "the data set": (
-        "class Data(torch.utils.data.Dataset):\n"
-        "    def __len__(self): return 4\n"
-        "    def __getitem__(self, index): raise OSError('file is gone')\n"
-        "for batch in torch.utils.data.DataLoader(Data()): pass\n"
-    ),
+    "the data set": FAILING_DATA + "for batch in torch.utils.data.DataLoader(Data()): pass\n",
     "a worker": (
-        "class Data(torch.utils.data.Dataset):\n"
-        "    def __len__(self): return 4\n"
-        "    def __getitem__(self, index): raise OSError('file is gone')\n"
-        "for batch in torch.utils.data.DataLoader(Data(), num_workers=1): pass\n"
+        FAILING_DATA + "for batch in torch.utils.data.DataLoader(Data(), num_workers=1): pass\n"
     ),
     "next beyond the end": (
         "batches = iter(torch.utils.data.DataLoader(torch.ones(2, 1)))\n"

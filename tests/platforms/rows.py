@@ -66,7 +66,7 @@ CLAIMS = {
     ),
     "exact reduced loss": (
         "tests/training/test_worlds.py::test_two_ranks_meet_in_every_way",
-        "tests/training/test_strategies.py::test_ddp_learns_what_one_process_learns",
+        "tests/training/test_strategies.py::test_ddp_learns_the_same",
     ),
     "why: rank and line": ("tests/integration/test_why_testbed.py",),
     "why: unprepared jobs": (

@@ -6,11 +6,10 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-import psutil
 import pytest
 
 from fakes.nvml import compiler
-from fakes.shims import RunUnderTest, ShimUnderTest, script, wait_until
+from fakes.shims import RunUnderTest, script, wait_until
 from fakes.wall_clock import WallClock
 
 pytestmark = pytest.mark.skipif(
@@ -44,14 +43,7 @@ def begin(run: RunUnderTest, folder: Path) -> None:
     run.start()
     ready = [folder / f"ready{rank}" for rank in range(len(run.shims))]
     wait_until("ranks", lambda: all(path.exists() for path in ready))
-    for shim in run.shims[1:]:
-        wait_until("a link", lambda shim=shim: linked(run, shim))
-
-
-def linked(run: RunUnderTest, shim: ShimUnderTest) -> bool:
-    port = run.shims[0].ask(op="status")["coordinator"]["port"]
-    connections = psutil.Process(shim.process.pid).net_connections("tcp")
-    return any(each.raddr and each.raddr.port == port for each in connections)
+    run.await_links()
 
 
 def touch(folder: Path, *names: str) -> None:

@@ -53,8 +53,7 @@ def python(tmp_path: Path) -> Iterator[str]:
 
 def test_a_shim_ends_its_run_though_a_process_is_unreadable(tmp_path: Path, python: str) -> None:
     with RunUnderTest(tmp_path, ["sh", "-c", "sleep 600 & exit 3"], python=python) as run:
-        run.start()
-        assert run.verdict()["exit_code"] == 3
+        assert run.complete()["exit_code"] == 3
 
 
 LOOK = """

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from distconsole_agent.system.room import disk_of
+from fakes import disks
 from fakes.shims import RunUnderTest, ShimUnderTest, script, wait_until
 
 PY = sys.executable
@@ -74,26 +73,8 @@ MISSING = re.compile(r"\[distconsole: (\d+) lines \(\d+ bytes\) are missing here
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A folder on a disk of 8 MB of its own."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=8m,mode=700", "small", str(folder)],
-        capture_output=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip("needs the right to mount")
-    try:
+    with disks.small_disk(tmp_path / "disk", "size=8m,mode=700") as folder:
         yield folder
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
-def fill(path: Path) -> None:
-    """Take all that is left of a disk."""
-    with path.open("wb", 0) as file, contextlib.suppress(OSError):
-        while True:
-            file.write(bytes(4096))
 
 
 def in_attempt(number: int, argv: list[str]) -> list[str]:
@@ -110,11 +91,10 @@ def lines_and_missing(shim: ShimUnderTest) -> tuple[int, int]:
     return len(whole), sum(int(number) for number in MISSING.findall(text))
 
 
-def test_a_rank_that_fills_the_disk_succeeds_counted(small_disk: Path, tmp_path: Path) -> None:
+def test_a_full_disk_fails_no_rank_and_is_counted(small_disk: Path, tmp_path: Path) -> None:
     argv = [PY, script(tmp_path, FLOOD)]
     with RunUnderTest(small_disk, argv, env={"PYTHONUNBUFFERED": ""}) as run:
-        run.start()
-        verdict = run.verdict()
+        verdict = run.complete()
         shim = run.shims[0]
         assert verdict["state"] == "succeeded"
         whole, missing = lines_and_missing(shim)
@@ -132,7 +112,7 @@ def test_a_disk_that_others_fill_fails_no_rank(small_disk: Path, tmp_path: Path)
     with RunUnderTest(small_disk, argv) as run:
         run.start()
         wait_until("the rank", (tmp_path / "ready").exists)
-        fill(small_disk / "foreign")
+        disks.fill(small_disk / "foreign")
         (tmp_path / "full").touch()
         shim = run.shims[0]
         assert shim.process.wait(30) == 0
@@ -164,8 +144,7 @@ def test_the_logs_of_a_run_take_no_more_than_they_may(tmp_path: Path) -> None:
     argv = [PY, script(tmp_path, FLOOD)]
     limit = 2 << 20
     with RunUnderTest(tmp_path, argv, env={"PYTHONUNBUFFERED": ""}, log_bytes=limit) as run:
-        run.start()
-        assert run.verdict()["state"] == "succeeded"
+        assert run.complete()["state"] == "succeeded"
         shim = run.shims[0]
         whole, missing = lines_and_missing(shim)
         assert whole + missing == LINES
@@ -179,8 +158,7 @@ def test_what_ends_a_rank_behind_its_flood_is_named(tmp_path: Path, last: str) -
     argv = [PY, script(tmp_path, FLOOD_OF_BOTH + last)]
     env = {"PYTHONUNBUFFERED": ""}
     with RunUnderTest(tmp_path, argv, env=env, log_bytes=2 << 20) as run:
-        run.start()
-        verdict = run.verdict()
+        verdict = run.complete()
         shim = run.shims[0]
         assert verdict["state"] == "failed"
         assert "the data ends at 17" in verdict["first_failure"]["error"]
@@ -203,11 +181,3 @@ def test_a_rank_that_prints_little_is_heard_beside_a_flood(tmp_path: Path, attem
         assert len(shim.log(1).splitlines()) == 1501
         logs = shim.run_dir / "logs"
         assert sum(path.stat().st_blocks * 512 for path in logs.iterdir()) < limit + (256 << 10)
-
-
-def test_no_pipe_stays_that_nobody_reads(tmp_path: Path) -> None:
-    with RunUnderTest(tmp_path, [PY, script(tmp_path, "print('done')")]) as run:
-        run.start()
-        assert run.verdict()["state"] == "succeeded"
-        assert run.shims[0].log(0) == "done\n"
-        assert not (run.shims[0].run_dir / "pipes").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -161,7 +162,7 @@ def test_a_training_address_of_another_host_is_refused(tmp_path: Path) -> None:
             shim.destroy()
 
 
-def test_a_second_start_and_nonsense_are_refused(tmp_path: Path) -> None:
+def test_a_second_start_a_second_shim_and_nonsense_are_refused(tmp_path: Path) -> None:
     with RunUnderTest(tmp_path, ["sleep", "600"]) as run:
         run.start()
         shim = run.shims[0]
@@ -169,32 +170,12 @@ def test_a_second_start_and_nonsense_are_refused(tmp_path: Path) -> None:
         assert shim.ask(op="fly")["error"]["code"] == "unknown_op"
         assert shim.ask(op="stop", reason="boredom")["error"]["code"] == "bad_request"
         assert shim.ask(op="stop", grace="soon")["error"]["code"] == "bad_request"
+        second = [PY, "-m", "distconsole_agent", "shim", "--run", str(shim.run_dir)]
+        assert subprocess.run(second, capture_output=True, timeout=20).returncode == 1
+        assert int((shim.run_dir / "shim.pid").read_text().split()[0]) == shim.process.pid
         assert shim.ask(op="status")["state"] == "running"
         shim.ask(op="kill")
         run.verdict()
-
-
-def test_a_second_shim_of_a_run_leaves_at_once(tmp_path: Path) -> None:
-    import subprocess
-
-    with RunUnderTest(tmp_path, ["sleep", "600"]) as run:
-        run.start()
-        pid = (run.shims[0].run_dir / "shim.pid").read_text()
-        second = [PY, "-m", "distconsole_agent", "shim", "--run", str(run.shims[0].run_dir)]
-        done = subprocess.run(second, capture_output=True, text=True, timeout=20)
-        assert done.returncode == 1
-        assert (run.shims[0].run_dir / "shim.pid").read_text() == pid
-        assert int(pid.split()[0]) == run.shims[0].process.pid
-        run.shims[0].ask(op="kill")
-        run.verdict()
-
-
-def test_a_run_folder_with_a_long_path_works(tmp_path: Path) -> None:
-    deep = tmp_path / ("d" * 100) / ("e" * 100)
-    deep.mkdir(parents=True)
-    with RunUnderTest(deep, ["true"]) as run:
-        run.start()
-        assert run.verdict()["state"] == "succeeded"
 
 
 def test_nothing_listens_after_a_run_and_only_node_zero_during_it(tmp_path: Path) -> None:
@@ -207,7 +188,8 @@ def test_nothing_listens_after_a_run_and_only_node_zero_during_it(tmp_path: Path
         assert not listens({"address": "127.0.0.1", "port": first["master_port"]})
         run.start()
         run.shims[1].ask(op="stop", reason="sigint")
-        assert run.verdict()["exit_code"] == 130
+        assert run.verdict() == {"state": "stopped", "exit_code": 130, "first_failure": None}
+        assert run.shims[0].event("stopping")["reason"] == "sigint"
         assert not listens(first["coordinator"])
 
 
@@ -227,11 +209,12 @@ def test_a_shim_listens_only_for_shims_and_horovods_ranks(tmp_path: Path, launch
     assert found == [{status["coordinator"]["port"]} | store, set()]
 
 
-def test_the_shims_socket_is_for_this_user_alone(tmp_path: Path) -> None:
-    with RunUnderTest(tmp_path, ["true"]) as run:
+def test_a_shims_socket_in_a_long_path_is_for_this_user_alone(tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 100) / ("e" * 100)
+    deep.mkdir(parents=True)
+    with RunUnderTest(deep, ["true"]) as run:
         assert (run.shims[0].run_dir / "shim.sock").stat().st_mode & 0o777 == 0o600
-        run.start()
-        run.verdict()
+        assert run.complete()["state"] == "succeeded"
         for name in ("shim.jsonl", "shim.pid"):
             found = (run.shims[0].run_dir / name).stat()
             assert (found.st_mode & 0o777, found.st_uid) == (0o600, os.getuid())

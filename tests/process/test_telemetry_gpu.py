@@ -5,7 +5,6 @@ fails, hangs or is reloaded.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from distconsole_agent.telemetry.gpu import (
 )
 from distconsole_agent.telemetry.mapping import ListedProcess, ProcessTable, RunningRank
 from fakes import nvml as fake_nvml
+from fakes.shims import wait_until
 
 pytestmark = pytest.mark.skipif(
     fake_nvml.compiler() is None, reason="no C compiler to build the stand-in NVML"
@@ -28,22 +28,7 @@ pytestmark = pytest.mark.skipif(
 
 GIB = 2**30
 PATIENT_SECONDS = 20.0
-MEASURED = {
-    "util",
-    "mem_used",
-    "mem_total",
-    "temp_c",
-    "power_w",
-    "sm_clock_mhz",
-    "mem_clock_mhz",
-    "throttle",
-    "ecc_uncorrected",
-    "pcie_rx_s",
-    "pcie_tx_s",
-    "nvlink_rx_s",
-    "nvlink_tx_s",
-    "pcie",
-}
+MEASURED = {*GPU_FIELDS} - {"gpu", "uuid", "name", "mig", "xid", "rank", "processes", "age_s"}
 PER_SAMPLE = {
     "nvmlDeviceGetUtilizationRates": 1,
     "nvmlDeviceGetMemoryInfo_v2": 1,
@@ -52,13 +37,6 @@ PER_SAMPLE = {
     "nvmlDeviceGetFieldValues": 1,
     "nvmlEventSetWait_v2": 1,
 }
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + PATIENT_SECONDS
-    while not holds():
-        assert time.monotonic() < until, "it did not come to hold in time"
-        time.sleep(0.005)
 
 
 class Bench:
@@ -93,7 +71,7 @@ class Bench:
             found.append(self.sample())
             return wanted(found[-1])
 
-        wait_until(sampled)
+        wait_until("the sample", sampled)
         return found[-1]
 
 
@@ -457,7 +435,7 @@ def test_closing_does_not_wait_for_a_driver_that_hangs(bench: Bench) -> None:
     bench.fake.hang("nvmlShutdown")
     bench.sampler.close(0.05)
     bench.fake.hang("nvmlShutdown", False)
-    wait_until(lambda: not is_reading())
+    wait_until("the end of the reader", lambda: not is_reading())
 
 
 def test_a_reader_that_failed_for_a_reason_nobody_knew_starts_again(
@@ -473,7 +451,7 @@ def test_a_reader_that_failed_for_a_reason_nobody_knew_starts_again(
     with monkeypatch.context() as patch:
         patch.setattr(bench.table, "look_up", fail)
         bench.sample()
-        wait_until(lambda: reported == [LookupError])
+        wait_until("the report", lambda: reported == [LookupError])
     assert bench.sample(after_seconds=30.0)[0]["processes"][0]["command"] == "train 100"
 
 

@@ -19,14 +19,8 @@ from distconsole.model.outcome import Failed, Ok
 from distconsole.rpc.pack import agent_pack
 from distconsole.session import Session
 from distconsole.ssh.embedded import EmbeddedCluster
+from fakes.shims import gone
 from fakes.sshd import wait_until
-
-
-def lives(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +43,8 @@ def test_every_host_is_connected_and_says_who_it_is(session: Session) -> None:
     for link in links:
         assert link.hello.uid == os.getuid()
         assert link.hello.node_dir.endswith(f"{link.name}/node")
+        offset = link.clock_offset()
+        assert abs(offset.seconds) <= offset.rtt_seconds, "the clocks of one machine agree"
     pids = {link.hello.agent_pid for link in links}
     assert len(pids) == 2
 
@@ -98,11 +94,6 @@ def test_an_unknown_op_and_bad_arguments_are_refused(session: Session) -> None:
     assert caught.value.code == "no_such_run"
 
 
-def test_the_clocks_of_one_machine_agree(session: Session) -> None:
-    offset = session.link("node1").clock_offset()
-    assert abs(offset.seconds) <= offset.rtt_seconds
-
-
 def test_many_threads_share_one_link(session: Session) -> None:
     link = session.link("node1")
     answers: list[int] = []
@@ -145,8 +136,8 @@ def test_a_power_cut_ends_every_stream_and_no_other_node(tmp_path: Path) -> None
         with pytest.raises(NodeError):
             link.connect()
         pids = [each.hello.agent_pid for each in links]
-        assert lives(pids[1])
-    wait_until(lambda: not any(map(lives, pids)))  # one that is ending has lost its mark already
+        assert not gone(pids[1])
+    wait_until(lambda: all(map(gone, pids)))  # one that is ending has lost its mark already
 
 
 def test_a_link_of_a_closed_session_stays_closed(standing_nodes: EmbeddedCluster) -> None:

@@ -105,7 +105,7 @@ def test_a_shell_that_becomes_another_is_known_with_file_and_line(
     assert begin(server, user, way) == b"in\n"
 
 
-def test_of_other_shells_than_bash_and_zsh_no_line(server: SshServer, home: Accounts) -> None:
+def test_only_of_bash_and_zsh_a_line_is_named(server: SshServer, home: Accounts) -> None:
     home.put("fi", {".config/fish/config.fish": "exec bash\n"})
     error = failure(server, "fi")
     assert "became another one, bash, and runs no command" in error.message

@@ -341,7 +341,7 @@ def test_check_and_console_ask_in_terminal_and_on_screen(ask_for, tmp_path: Path
 
 @needs_pam
 @pytest.mark.tmux
-def test_ctrl_c_at_a_question_ends_the_program_and_its_echo(ask_for, tmp_path: Path) -> None:
+def test_ctrl_c_at_a_question_ends_it_and_restores_the_terminal(ask_for, tmp_path: Path) -> None:
     server = ask_for(f"{NO_KEY}\nPasswordAuthentication yes", password=True)
     environment = {"DISTCONSOLE_SSH_CONFIG": str(server.ssh_config)}
     environment |= {

@@ -38,6 +38,7 @@ def test_outcomes_keep_the_order_of_the_hosts() -> None:
     assert len(failed) == 10
     assert isinstance(outcomes[0], Ok)
     assert outcomes[0].value == "N0"
+    assert fan_out([], work) == []
 
 
 def test_only_some_begin_at_once(gate: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,10 +125,6 @@ def test_a_host_without_a_thread_here_fails_alone(monkeypatch: pytest.MonkeyPatc
     assert isinstance(failed, Failed)
     assert failed.error.message == f"{OUT_OF_THREADS}, and n1 needs one"
     assert "ulimit -u" in failed.error.hint
-
-
-def test_no_hosts_are_no_outcomes() -> None:
-    assert fan_out([], lambda host: 1) == []
 
 
 def waits(own: threading.Event, others: threading.Event, name: str) -> Iterator[str]:

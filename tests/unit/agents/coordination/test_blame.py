@@ -56,6 +56,7 @@ def test_a_signal_is_in_the_verdict_only_where_there_was_one() -> None:
 def test_a_stop_before_a_loss_by_the_clock_of_who_reports_it_is_a_stop() -> None:
     lost, stop = (NodeLost(1, 5_000 * MS),), (StopRequest(0, 4_000 * MS, "user"),)
     assert verdict(stops=stop, lost=lost, offsets_ns={1: -3_600_000 * MS}).state == "stopped"
+    assert verdict(stops=stop, lost=(NodeLost(1, 3_000 * MS),)).state == "failed"
 
 
 def test_clocks_are_corrected_before_times_are_compared() -> None:

@@ -39,14 +39,6 @@ def sessions() -> Iterator[tuple[LinkSession, LinkSession]]:
     loop.close()
 
 
-def test_frames_arrive_as_they_were_said(sessions: tuple[LinkSession, LinkSession]) -> None:
-    left, right = sessions
-    left.send({"op": "one"})
-    left.send({"op": "two", "text": "é\n\0"})
-    lines = right.wire.lines()
-    assert [right.open(line)["op"] for line in lines] == ["one", "two"]
-
-
 @pytest.mark.parametrize(
     "forge",
     [

@@ -215,7 +215,7 @@ def test_the_end_of_srun_is_the_jobs_exit_code_without_a_verdict(tmp_path: Path)
         ("", "it said nothing", "/tmp of its own"),
     ],
 )
-def test_sruns_words_about_a_missing_shim(tmp_path: Path, log: str, told: str, hint: str) -> None:
+def test_srun_says_why_a_shim_is_missing(tmp_path: Path, log: str, told: str, hint: str) -> None:
     (tmp_path / STEP_ENDED).touch()
     (tmp_path / STEP_LOG).write_text(log)
     with pytest.raises(Refusal, match=f"supervisor: {told}") as refused:

@@ -76,7 +76,7 @@ def test_notices_that_were_asked_for_are_sent_there(tmp_path: Path, webhook: Web
     assert not (tmp_path / FILE).exists()
 
 
-def test_a_run_in_trouble_floods_no_one_but_ends(tmp_path: Path, webhook: Webhook) -> None:
+def test_troubles_flood_no_one_and_the_end_is_sent(tmp_path: Path, webhook: Webhook) -> None:
     notices = told(tmp_path, webhook, "stall", "failure")
     for _ in range(2 * MAX_NOTICES):
         notices.see([state(0, "stalled"), state(0, "running")])
@@ -154,9 +154,7 @@ def test_a_run_that_had_stalled_is_not_reported_again(tmp_path: Path, webhook: W
 
 
 @pytest.mark.parametrize("cut", [b"", b'{"first": {"rank"'], ids=["whole", "cut by a crash"])
-def test_what_an_agent_left_unsent_the_next_one_sends(
-    tmp_path: Path, webhook: Webhook, cut: bytes
-) -> None:
+def test_the_next_agent_sends_what_is_left(tmp_path: Path, webhook: Webhook, cut: bytes) -> None:
     told(tmp_path, webhook, "stall", "failure").close()
     with (tmp_path / KEPT).open("ab") as file:
         file.write(cut)
@@ -174,9 +172,7 @@ def test_what_an_agent_left_unsent_the_next_one_sends(
     assert [body["kind"] for body in webhook.bodies] == ["stall", "failure"]
 
 
-def test_an_agent_that_waited_while_the_last_notice_was_told_tells_none(
-    tmp_path: Path, webhook: Webhook
-) -> None:
+def test_an_agent_that_waited_for_the_last_one_is_mute(tmp_path: Path, webhook: Webhook) -> None:
     with (tmp_path / KEPT).open("ab") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         again = told(tmp_path, webhook, "stall", "failure")

@@ -1,8 +1,11 @@
-"""When the ranks of a run are called without being asked: once for each stall, and before a stop."""
+"""When the ranks of a run are called without being asked: once for each stall, and before a stop.
+Ranks are found by what their engine told them, parents before their children.
+"""
 
 from __future__ import annotations
 
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -15,7 +18,7 @@ import pytest
 from distconsole_agent.contract.limits import CALL_AGAIN_SECONDS
 from distconsole_agent.journal.rank_states import RankStates
 from distconsole_agent.journal.recorders import Recorders
-from distconsole_agent.journal.roll_calls import RollCalls
+from distconsole_agent.journal.roll_calls import RollCalls, find_ranks
 from distconsole_agent.supervisor.runlog import ShimEvent
 from distconsole_agent.telemetry.sampling import Sample
 from distconsole_training.records import HEADER_BYTES, HEADER_CHILD
@@ -146,3 +149,32 @@ def test_power_is_compared_with_that_of_steps(ranks: Ranks, before: tuple[float,
         ranks.roll.take_sample(Sample(t, {}, [gpu]))
     told = ranks.roll.call(1.0, "asked")[0]["gpu"]
     assert told == {"index": 3, "util": 100.0, "power_w": 70.0, "power_usual_w": 310.0}
+
+
+CHILD = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(1, flush=True); input()'])"
+
+
+def test_a_rank_is_the_first_process_that_an_engine_gave_its_number(tmp_path: Path) -> None:
+    told = [
+        {"RANK": "3", "SLURM_PROCID": "0"},
+        {"OMPI_COMM_WORLD_RANK": "1"},
+        {"RANK": "nonsense"},
+        {},
+    ]
+    pipe = subprocess.PIPE
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", CHILD],
+            env={"DISTCONSOLE_RUN_DIR": str(tmp_path), **each},
+            stdin=pipe,
+            stdout=pipe,
+        )
+        for each in told
+    ]
+    try:
+        for process in started:
+            process.stdout.readline()
+        assert find_ranks(str(tmp_path)) == {3: started[0].pid, 1: started[1].pid}
+    finally:
+        for process in started:
+            process.communicate(b"\n")

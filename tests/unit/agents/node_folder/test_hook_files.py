@@ -69,9 +69,7 @@ def run_with(node: NodeFolders, hook: Path, *, over: bool) -> None:
     ],
     ids=["of other versions", "used lately", "not ours"],
 )
-def test_only_old_files_of_other_versions_go(
-    node: NodeFolders, left: str, after: int, stays: bool
-) -> None:
+def test_only_old_foreign_files_go(node: NodeFolders, left: str, after: int, stays: bool) -> None:
     for name in left.split():
         leave(node, name)
     before = names(node)
@@ -129,9 +127,7 @@ def test_a_clock_that_is_set_removes_nothing_and_keeps_nothing(
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_what_a_cleaner_took_of_a_hook_is_written_again(
-    packed: bool, node: NodeFolders, tmp_path: Path
-) -> None:
+def test_a_hook_that_was_cut_is_rewritten(packed: bool, node: NodeFolders, tmp_path: Path) -> None:
     program, package = this_program(), Path(distconsole_training.__file__).parent
     if packed:
         archive = tmp_path / "agent.pyz"

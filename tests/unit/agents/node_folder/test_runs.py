@@ -48,6 +48,13 @@ class Node:
         )
         return self.opened[-1]
 
+    def seen_for_long(self) -> NodeRuns:
+        """Return an agent that has seen the folders for longer than a run is prepared."""
+        agent = self.runs()
+        agent.describe_all()
+        self.now += STILL_PREPARING_SECONDS + 1
+        return agent
+
     def after(self, seconds: float = 0.0, tag: str = "dev") -> None:
         """Have an agent keep house, so much later."""
         self.now += seconds
@@ -104,9 +111,7 @@ def test_a_run_whose_spec_cannot_be_read_stays_and_is_told(
     (folder / "code" / "model.pt").write_text("weights")
     tomorrow = time.time() + 86400.0
     monkeypatch.setattr(time, "time", lambda: tomorrow)
-    agent = node.runs()
-    agent.describe_all()
-    node.now += STILL_PREPARING_SECONDS + 1
+    agent = node.seen_for_long()
     listed = agent.describe_all()
     assert (folder / "code" / "model.pt").exists()
     (told,) = listed
@@ -122,9 +127,7 @@ def test_a_run_without_a_spec_stays_while_anything_is_in_it(node: Node, what: st
     folder = node.folder("a-run")
     (folder / what).parent.mkdir(exist_ok=True)
     (folder / what).write_text("1 1\n")
-    agent = node.runs()
-    agent.describe_all()
-    node.now += STILL_PREPARING_SECONDS + 1
+    agent = node.seen_for_long()
     (told,) = agent.describe_all()
     assert (folder / what).exists()
     assert told["state"] == "unreadable"
@@ -145,9 +148,7 @@ def test_what_was_never_prepared_goes_once_it_was_seen_for_long(node: Node) -> N
 
 def test_a_run_in_an_unlistable_folder_stays(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = node.folder("a-run")
-    agent = node.runs()
-    agent.describe_all()
-    node.now += STILL_PREPARING_SECONDS + 1
+    agent = node.seen_for_long()
     listdir = os.listdir
 
     def fails(path: str) -> list[str]:

@@ -13,6 +13,7 @@ import pytest
 from distconsole_agent import probes
 from distconsole_agent.contract.protocol import ErrorCode
 from distconsole_agent.probes.network import handshake
+from fakes.shims import listens, wait_until
 
 SECRET = "ab" * 32
 HERE = "127.0.0.1"
@@ -33,14 +34,7 @@ def listen(**args: Any) -> dict[str, Any]:
 
 def close(token: str) -> None:
     probes.run("net.close", {"token": token}, 5.0)
-    wait_until_closed(token)
-
-
-def wait_until_closed(token: str, seconds: float = 5.0) -> None:
-    deadline = time.monotonic() + seconds
-    while probes.run("net.close", {"token": token}, 5.0)["closed"]:
-        assert time.monotonic() < deadline, "the listeners are still there"
-        time.sleep(0.01)
+    wait_until("closed", lambda: not probes.run("net.close", {"token": token}, 5.0)["closed"])
 
 
 def connect(*targets: tuple[str, int], seconds: float = 10.0, **args: Any) -> list[dict[str, Any]]:
@@ -151,18 +145,8 @@ def test_a_busy_listener_is_waited_for_beyond_the_time_for_connecting() -> None:
 
 def test_listeners_go_by_themselves_when_nobody_closes_them() -> None:
     answer = listen(ephemeral=1, ttl_seconds=0.3)
-    wait_until_closed_without_asking(answer["ports"][0]["port"])
-
-
-def wait_until_closed_without_asking(port: int, seconds: float = 5.0) -> None:
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            socket.create_connection((HERE, port), timeout=1).close()
-        except ConnectionRefusedError:
-            return
-        assert time.monotonic() < deadline, "the listener outlived its time"
-        time.sleep(0.02)
+    there = {"address": HERE, "port": answer["ports"][0]["port"]}
+    wait_until("the end of the listener", lambda: not listens(there))
 
 
 def test_a_taken_port_is_told_and_the_others_are_listened_on() -> None:

@@ -314,7 +314,7 @@ main()
 
 
 @pytest.mark.parametrize("python", OWN_READERS)
-def test_without_py_spy_a_rank_reads_itself(monkeypatch: pytest.MonkeyPatch, python: str) -> None:
+def test_without_py_spy_its_python_reads_it(monkeypatch: pytest.MonkeyPatch, python: str) -> None:
     monkeypatch.setattr(ways, "find_py_spy", lambda _: None)
     with sleeping(python, SORTS) as pid:
         (call,) = call_ranks([Seat(pid, {"rank": 0}, "")], "/nowhere", 5.0)

@@ -67,9 +67,7 @@ def test_items_are_of_bounded_size_whatever_was_printed(journal: Journal, tmp_pa
     )
 
 
-def test_log_text_replaces_its_reference_and_is_empty_if_gone(
-    journal: Journal, tmp_path: Path
-) -> None:
+def test_log_text_replaces_its_reference_or_is_empty(journal: Journal, tmp_path: Path) -> None:
     (tmp_path / "logs" / "rank-0.out").write_bytes(b"one\n\xff\xe2\x82\xac\n")
     (tmp_path / "spec.json").write_text("secret")
     gone = [log(0, 4, name) for name in ("rank-1.out", "../spec.json")]

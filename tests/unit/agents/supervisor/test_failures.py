@@ -511,6 +511,6 @@ ValueError: boom
         (f"{SETPGID}\nmpirun: Error: no\n", "mpirun: Error: no"),
     ],
 )
-def test_an_mpiruns_reason_is_its_first_sentence_with_one(text: str, reason: str) -> None:
+def test_an_mpiruns_reason_is_its_first_full_sentence(text: str, reason: str) -> None:
     """As Open MPI 4.1 to 5.0.11, MPICH 4 and Intel MPI print them."""
     assert first_reason(text) == reason

@@ -169,7 +169,7 @@ def test_code_that_is_not_on_the_disk_yet_is_looked_at_all_the_same(tmp_path: Pa
         (b"#!/usr/bin/env python\r\nx = 1\r\n", "script", "crlf"),
     ],
 )
-def test_a_file_that_is_no_script(tmp_path: Path, content: bytes, key: str, value: str) -> None:
+def test_what_is_no_script_is_named(tmp_path: Path, content: bytes, key: str, value: str) -> None:
     (tmp_path / "train.py").write_bytes(content)
     facts = look(tmp_path)
     if key == "script":
