@@ -1,7 +1,5 @@
 """The bridge: finds or starts the one agent, copies bytes, and ends with its connection."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The compiled program beside the zipapp: made by an agent, used by what starts next, never trusted blindly."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A run on a disk that somebody else fills: its ranks go on, and its end is told while the disk is full."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Journals after a power cut, and those that the first version wrote, as a real agent reads them."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Requests: side by side, bounded, and a bad one harms nobody else."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Runs on one node: prepared, started, followed, stopped and forgotten, with the real shim."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading

@@ -1,7 +1,5 @@
 """``survey``: a real agent finds ranks that nobody prepared, and touches none of them."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

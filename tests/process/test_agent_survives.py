@@ -1,7 +1,5 @@
 """A killed agent costs nothing: what it journalled stays, what it had not read is read by the next."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

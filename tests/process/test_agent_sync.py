@@ -1,7 +1,5 @@
 """Code brought to a real agent: what is missing is asked for once, and each run has its own copy."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

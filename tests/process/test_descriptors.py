@@ -1,7 +1,5 @@
 """Descriptors: agent and shim take all that are allowed, and what they start has the user's limit."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import sys

@@ -1,7 +1,5 @@
 """A node whose wall clock is set by an hour while a run goes on: real shims, and ranks, that share a wall clock of their own."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Shims of a run by elastic Horovod: what they do for a driver, and when it fails. The driver is a script."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """How a run on one node ends: by itself, by a failure, by a request; nothing may be left."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

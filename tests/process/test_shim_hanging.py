@@ -3,8 +3,6 @@
 A FIFO that nobody writes to stands in for its environment, in a mount namespace of the test's own.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

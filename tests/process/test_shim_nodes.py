@@ -1,7 +1,5 @@
 """Runs over several nodes: real shims on loopback addresses, real torch ranks among them."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import subprocess

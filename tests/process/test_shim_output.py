@@ -1,7 +1,5 @@
 """What becomes of the ranks' output where the disk is full: it is dropped and counted, and no rank sees it."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Ranks that failed are started anew by their shims, with nobody watching; a stop or a lost node ends that."""
 
-from __future__ import annotations
-
 import json
 import signal
 import socket

@@ -1,7 +1,5 @@
 """Shims that srun would have started, and a srun that is gone: real shims, without Slurm."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a rank is started with, and what is said when it cannot be started."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Another user of a run's node: what a real shim keeps from him."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

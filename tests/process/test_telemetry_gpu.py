@@ -2,8 +2,6 @@
 fails, hangs or is reloaded.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path

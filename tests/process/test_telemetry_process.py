@@ -2,8 +2,6 @@
 runs on the oldest Python of a node, also with pynvml inside an archive.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

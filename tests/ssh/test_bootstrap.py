@@ -1,7 +1,5 @@
 """Bringing and starting the agent on a real sshd, and each way in which a node can refuse it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """Reaching a host: what works with real OpenSSH, and what each way of failing is called."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import threading

@@ -1,7 +1,5 @@
 """The SSH servers of the embedded nodes, asked by paramiko itself."""
 
-from __future__ import annotations
-
 import getpass
 import socket
 import struct

@@ -1,7 +1,5 @@
 """``init`` on real OpenSSH servers, by a person who answers its questions."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """A link to a real agent on embedded nodes: asking, streaming, losing, finding again."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import threading

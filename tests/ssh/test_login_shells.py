@@ -1,7 +1,5 @@
 """Login shells that print, and those that become another one or wait: known within seconds, with the line of the start-up file."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What is wrong with one host of two: it is told by its own error, and the other host works."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress

@@ -1,7 +1,5 @@
 """Connections by the system's ssh: each way to log in that it knows, with a real sshd that asks for it."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

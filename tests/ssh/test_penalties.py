@@ -1,7 +1,5 @@
 """Servers that drop connections for a penalty or for MaxStartups, and that nothing of ours earns a penalty."""
 
-from __future__ import annotations
-
 import re
 import socket
 import threading

@@ -1,7 +1,5 @@
 """Checkpoints of one process: whole or not there, read without running anything."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import random

@@ -1,7 +1,5 @@
 """Who a process is, from what launchers say: their variables, as they set them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """One channel, many callers, and no slow one that holds up another."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import queue

@@ -2,8 +2,6 @@
 Stages that go on at once are told as one, and cleared away when nobody listens any more.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The agent's file: the same bytes everywhere, and it runs where nothing is installed."""
 
-from __future__ import annotations
-
 import io
 import re
 import shutil

@@ -2,8 +2,6 @@
 A roll call from a node is bounded and typed; a field that is not as agreed is unknown, and the rest is read.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

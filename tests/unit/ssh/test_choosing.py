@@ -1,7 +1,5 @@
 """What says that keys are not enough, and how long a person is waited for."""
 
-from __future__ import annotations
-
 import os
 import socket
 import threading

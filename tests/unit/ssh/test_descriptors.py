@@ -1,7 +1,5 @@
 """A console of many hosts may open what they need, and one of few leaves its limit as it is."""
 
-from __future__ import annotations
-
 import os
 import resource
 from collections.abc import Iterator

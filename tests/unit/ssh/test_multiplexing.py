@@ -1,7 +1,5 @@
 """A master that is none, or says what it should not, and what ssh's words of a failed login mean."""
 
-from __future__ import annotations
-
 import socket
 import struct
 import threading

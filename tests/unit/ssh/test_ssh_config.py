@@ -2,8 +2,6 @@
 Claims about adding to known_hosts: lines that are there stay, also one without an end.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The ring as its reader finds it."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterator

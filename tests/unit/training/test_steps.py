@@ -1,7 +1,5 @@
 """The steps of made-up event sequences."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The verdict from what is known: who failed first, and which code the run ends with."""
 
-from __future__ import annotations
-
 import pytest
 
 from distconsole_agent.contract import records

@@ -1,7 +1,5 @@
 """Sealed frames: nothing that was not said by the other side, in this order, is believed."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """What must arrive does, once and in order, over as many connections as it takes."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The coordinator and its peers over real loopback sockets, in one loop whose clock is ours."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading

@@ -1,7 +1,5 @@
 """When the coordinator has the ranks started anew, and what of the attempt before still counts."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from typing import Any

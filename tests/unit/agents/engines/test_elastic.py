@@ -1,7 +1,5 @@
 """What node 0's shim makes of Horovod's driver: over the real socket, with a driver that the test speaks for."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

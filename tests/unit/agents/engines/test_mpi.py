@@ -1,7 +1,5 @@
 """The pipe in which ranks below mpirun report themselves, and what a shim makes of mpirun's end."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 from collections.abc import Iterator

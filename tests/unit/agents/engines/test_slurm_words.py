@@ -1,7 +1,5 @@
 """Why Slurm ended a step, as srun prints it, and what srun inherits."""
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """The thread that attends a run: who follows it hears why nothing can be written for now."""
 
-from __future__ import annotations
-
 import json
 import os
 import queue

@@ -1,7 +1,5 @@
 """The journal: batches that are there or not, numbers without a gap, whatever its writer dies of."""
 
-from __future__ import annotations
-
 import _thread
 import os
 import random

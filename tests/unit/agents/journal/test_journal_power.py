@@ -1,7 +1,5 @@
 """A journal after a power cut: whatever the disk kept of it, it goes on, and says how far it goes back."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import random

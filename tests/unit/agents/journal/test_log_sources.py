@@ -1,7 +1,5 @@
 """A log is passed on in whole lines; a rank that floods one is told at a pace that all others can bear, and is named."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Iterator

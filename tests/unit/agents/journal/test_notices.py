@@ -1,7 +1,5 @@
 """What a run's first node tells a webhook, from the entries of its journal."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import threading

@@ -4,8 +4,6 @@ Which world a spec plans, and what a rank's own words about its world become.
 A rank's life as states: each once, in order, and only what was seen.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The ring reader: every record once, what is lost is counted, and nonsense harms nobody."""
 
-from __future__ import annotations
-
 import os
 import random
 import struct

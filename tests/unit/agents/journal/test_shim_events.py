@@ -1,7 +1,5 @@
 """How a node judges a run whose coordinator has died with its shim: by the order in which things happened."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

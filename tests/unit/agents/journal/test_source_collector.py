@@ -1,7 +1,5 @@
 """The source collector: everything that a run leaves becomes an entry once, also when it is stopped anywhere."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """What the collector reads of ranks that are started anew: nothing is lost, doubled or taken for another attempt's."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A shim that died, a disk that takes or keeps nothing: how the collector ends and tells such a run."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Ranks that a process of the plan starts, though the plan takes that process for a rank itself."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

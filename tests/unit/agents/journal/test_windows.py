@@ -3,8 +3,6 @@ What a rank waits for, and what its DataLoader workers do: of real processes, an
 Checks in a ring, written by the recorder itself, as entries.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

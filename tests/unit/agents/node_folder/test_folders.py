@@ -1,7 +1,5 @@
 """Folders of the node: ours alone, kept apart, and removed without following a link."""
 
-from __future__ import annotations
-
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What other versions left in the node folder: removed once it is old and nobody uses it."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """Hosts that share a node folder: each has a part of it, and finds it again."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

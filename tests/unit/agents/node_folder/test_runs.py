@@ -1,7 +1,5 @@
 """The runs of a node: nothing goes without proof from the disk that it is over."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """A manifest from outside is believed only as far as it stays in its folder."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -2,8 +2,6 @@
 What a rank of a collective job computes, with real Open MPI where one is needed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """What NCCL says, read by formats of public logs (the links); the lines themselves are made up."""
 
-from __future__ import annotations
-
 import os
 import random
 import socket

@@ -1,7 +1,5 @@
 """What jobs leave behind is found on this machine for real: processes, and files in shared memory."""
 
-from __future__ import annotations
-
 import json
 import mmap
 import os

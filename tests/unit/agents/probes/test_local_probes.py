@@ -2,8 +2,6 @@
 Several things looked at at once: in order, so many at a time, and the first error is the caller's.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """What a node says of itself, read from files of other machines: ``tests/cases/facts``."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

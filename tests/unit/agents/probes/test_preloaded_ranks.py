@@ -1,7 +1,5 @@
 """Ranks that are forked from a process with torch imported live and end as started ones do."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import socket

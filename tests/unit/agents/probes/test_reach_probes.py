@@ -1,7 +1,5 @@
 """Listeners and connections of the reach tests, over loopback for real."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

@@ -1,7 +1,5 @@
 """Flight recorders of two versions of torch, as they were dumped: gloo by 2.13 as JSON, NCCL by 2.5 pickled."""
 
-from __future__ import annotations
-
 import copy
 import json
 import pickle

@@ -1,7 +1,5 @@
 """How a worker server is asked that is not as it should be; real ones answer in tests/hook."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

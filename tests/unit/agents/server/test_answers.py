@@ -1,7 +1,5 @@
 """Following: items of bounded size, log text as it was printed, an end when it is given up."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

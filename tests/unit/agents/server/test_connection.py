@@ -1,7 +1,5 @@
 """One bridge's connection, over a real socket; what answers is faked."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading

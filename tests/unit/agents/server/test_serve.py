@@ -1,7 +1,5 @@
 """The agent as a program: it stays on the node for days, so it holds no library that it does not use all the time."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

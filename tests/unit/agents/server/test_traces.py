@@ -1,7 +1,5 @@
 """``trace`` on a node where not every rank's ring can be used."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """The words of each engine, and the script that runs inside."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a rank left behind: only what is plainly the hook's is believed, and everything is bounded."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Ranks that a script spawned without the hook: the one that failed first is blamed, not the one that torch saw first."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import time

@@ -3,8 +3,6 @@ What ranks print into pipes reaches their logs, or is counted.
 The shim as a program: a start waits for it, so it begins with no more than a start needs.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import resource

@@ -2,8 +2,6 @@
 NCCL's RAS text, as NCCL's issues 1911 and 1762 quote it, becomes lines of what is wrong; nothing else is asked.
 """
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import threading

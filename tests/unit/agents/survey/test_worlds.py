@@ -1,7 +1,5 @@
 """Ranks of jobs that nobody prepared are found in recorded /proc trees, each launcher's; and nothing else is kept."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple

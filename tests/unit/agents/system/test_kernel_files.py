@@ -2,8 +2,6 @@
 The memory limit above this process, over both versions of cgroups and inside containers.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

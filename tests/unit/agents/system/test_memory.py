@@ -1,7 +1,5 @@
 """Files in memory, whatever the Python and the C library have for them."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os

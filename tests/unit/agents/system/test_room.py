@@ -1,7 +1,5 @@
 """Claims about a disk that runs low while a run goes on: it is told once, and a disk that hangs holds up nobody."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import Any, cast

@@ -2,8 +2,6 @@
 Claims about what nodes do at the same moment.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from distconsole_agent.system.steady import EARLY_SECONDS, STEP_NS, SteadyClock, to_next_second

@@ -1,7 +1,5 @@
 """Ranks to GPUs, by process and by CUDA_VISIBLE_DEVICES, and who a process is, over made-up /proc trees."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import subprocess

@@ -4,8 +4,6 @@ Rates from counters: differences, resets, and counters too narrow to difference.
 How MIG profiles and throttle reasons are written.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

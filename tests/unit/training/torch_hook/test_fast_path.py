@@ -1,7 +1,5 @@
 """With the fast path and without it, the same steps come out."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import random

@@ -1,7 +1,5 @@
 """Checksums of real tensors: equal for equal bits, another for every other bit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What of a thread's time was a wait for other ranks."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What Slurm's and munge's commands print, read; where there is no Slurm nothing is started."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

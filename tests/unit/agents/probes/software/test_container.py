@@ -1,7 +1,5 @@
 """Which container is entered and how, by what engines say."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What an import of torch brings is looked at in a process of its own, with an end."""
 
-from __future__ import annotations
-
 import os
 import site
 import sys
