@@ -18,6 +18,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import psutil
+
 from distconsole_agent.supervisor import proctree
 from distconsole_agent.system import unix
 
@@ -201,6 +203,25 @@ class RunUnderTest:
         verdicts = [shim.wait(seconds) for shim in self.shims]
         assert all(verdict == verdicts[0] for verdict in verdicts)
         return verdicts[0]
+
+    def await_links(self) -> None:
+        """Wait until every other shim has a connection to the first node's coordinator."""
+        port = self.shims[0].ask(op="status")["coordinator"]["port"]
+        for shim in self.shims[1:]:
+            process = psutil.Process(shim.process.pid)
+            wait_until("a link", lambda process=process: _is_linked(process, port))
+
+    def complete(self) -> dict[str, Any]:
+        """Start the run, and return its verdict."""
+        self.start()
+        return self.verdict()
+
+
+def _is_linked(process: psutil.Process, port: int) -> bool:
+    return any(
+        each.raddr and each.raddr.port == port and each.status == psutil.CONN_ESTABLISHED
+        for each in process.net_connections("tcp")
+    )
 
 
 def script(folder: Path, text: str, name: str = "script.py", mode: int = 0o644) -> str:

@@ -1,7 +1,5 @@
 """Runs real scripts in real interpreters, bare and watched; judges nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -111,9 +111,7 @@ def test_an_uncaught_exception(runner: Runner, python: str) -> None:
 
 
 @pytest.mark.parametrize(("done", "retried"), [(0, True), (1, True), (2, False)])
-def test_an_exception_that_torchrun_has_a_restart_for(
-    runner: Runner, done: int, retried: bool
-) -> None:
+def test_an_exception_that_torchrun_retries(runner: Runner, done: int, retried: bool) -> None:
     counts = {"TORCHELASTIC_RESTART_COUNT": str(done), "TORCHELASTIC_MAX_RESTARTS": "2"}
     ended = runner.unchanged("raise KeyError(1)", env={"RANK": "3", **counts})
     assert [error["retried"] for error in ended.errors] == [retried]
@@ -201,17 +199,13 @@ def trained(standing_runner: Runner) -> Outcome:
     return standing_runner.bare(TRAINS)
 
 
-def test_a_folder_that_cannot_be_written_costs_the_picture_only(
-    trained: Outcome, runner: Runner
-) -> None:
+def test_an_unwritable_folder_costs_the_picture_only(trained: Outcome, runner: Runner) -> None:
     ended = runner.watched(TRAINS, env={"DISTCONSOLE_RINGS": "/proc/nothing"})
     assert ended.seen == trained.seen
     assert ended.code == 0
 
 
-def test_a_full_disk_costs_the_picture_only(
-    trained: Outcome, runner: Runner, tmp_path: Path
-) -> None:
+def test_a_full_disk_costs_only_figures(trained: Outcome, runner: Runner, tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root, to mount a small tmpfs in a namespace of its own")
     full = tmp_path / "full"
@@ -251,18 +245,15 @@ def test_training_gives_the_same_numbers(trained: Outcome, runner: Runner) -> No
     assert ended.ring.column("samples") == [4, 4, 2]
 
 
+FAILING_DATA = """
+class Data(torch.utils.data.Dataset):
+    def __len__(self): return 4
+    def __getitem__(self, index): raise OSError('file is gone')
+"""
 FAILS_INSIDE = {
-    "the data set": (
-        "class Data(torch.utils.data.Dataset):\n"
-        "    def __len__(self): return 4\n"
-        "    def __getitem__(self, index): raise OSError('file is gone')\n"
-        "for batch in torch.utils.data.DataLoader(Data()): pass\n"
-    ),
+    "the data set": FAILING_DATA + "for batch in torch.utils.data.DataLoader(Data()): pass\n",
     "a worker": (
-        "class Data(torch.utils.data.Dataset):\n"
-        "    def __len__(self): return 4\n"
-        "    def __getitem__(self, index): raise OSError('file is gone')\n"
-        "for batch in torch.utils.data.DataLoader(Data(), num_workers=1): pass\n"
+        FAILING_DATA + "for batch in torch.utils.data.DataLoader(Data(), num_workers=1): pass\n"
     ),
     "next beyond the end": (
         "batches = iter(torch.utils.data.DataLoader(torch.ones(2, 1)))\n"

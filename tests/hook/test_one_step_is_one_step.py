@@ -106,9 +106,7 @@ except KeyError:
 
 
 @pytest.mark.parametrize("with_torch", [False, True])
-def test_steps_that_a_script_marks_are_its_steps_and_no_others(
-    with_torch: bool, runner: Runner
-) -> None:
+def test_steps_marked_by_a_script_are_its_only_ones(with_torch: bool, runner: Runner) -> None:
     train = "loss_of(next(iter(DataLoader(data, batch_size=6)))).backward(); optimizer.step()"
     script = MARKED.replace("TRAIN", train if with_torch else "pass")
     if with_torch:
@@ -200,9 +198,10 @@ for epoch in range(3):
     assert same(ring.column("value"), printed(ended))
 
 
-def test_accumulation_without_division_shows_the_mean(runner: Runner) -> None:
-    ended, ring = run(
-        runner,
+PRINTED = "what the script has printed"
+UNKNOWN = "not a number"
+SCRIPTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "accumulation without division shows the mean": (
         """
 def criterion(batch):
     return nn.functional.mse_loss(model(batch[0]), batch[1])
@@ -215,14 +214,9 @@ for epoch in range(3):
     optimizer.step()
     print(sum(losses) / len(losses))
 """,
-    )
-    assert ring.column("samples") == [12] * 3
-    assert same(ring.column("value"), printed(ended))
-
-
-def test_several_optimizers_make_one_step(runner: Runner) -> None:
-    _, ring = run(
-        runner,
+        {"samples": [12] * 3, "value": PRINTED},
+    ),
+    "several optimizers make one step": (
         """
 critic = nn.Linear(1, 1)
 second = torch.optim.Adam(critic.parameters())
@@ -232,15 +226,9 @@ for batch in DataLoader(data, batch_size=4):
     critic(model(batch[0])).mean().backward()
     optimizer.step()
 """,
-    )
-    assert ring.column("samples") == [4, 4, 4]
-    assert all(math.isnan(value) for value in ring.column("value"))
-    assert ring.column("flags") == [MICRO] * 3
-
-
-def test_two_optimizers_of_one_loss(runner: Runner) -> None:
-    ended, ring = run(
-        runner,
+        {"samples": [4, 4, 4], "value": UNKNOWN, "flags": [MICRO] * 3},
+    ),
+    "two optimizers of one loss": (
         """
 second = torch.optim.SGD([model.bias], lr=0.01)
 for batch in DataLoader(data, batch_size=4):
@@ -250,13 +238,9 @@ for batch in DataLoader(data, batch_size=4):
     second.step()
     print(loss.item())
 """,
-    )
-    assert same(ring.column("value"), printed(ended))
-
-
-def test_an_optimizer_inside_another(runner: Runner) -> None:
-    _, ring = run(
-        runner,
+        {"value": PRINTED},
+    ),
+    "an optimizer inside another": (
         """
 class Outer(torch.optim.Optimizer):
     def __init__(self, inner):
@@ -274,13 +258,9 @@ for batch in DataLoader(data, batch_size=3):
     loss_of(batch).backward()
     outer.step()
 """,
-    )
-    assert ring.column("samples") == [3, 3, 3, 3]
-
-
-def test_a_scaler_that_skips(runner: Runner) -> None:
-    ended, ring = run(
-        runner,
+        {"samples": [3, 3, 3, 3]},
+    ),
+    "a scaler that skips": (
         """
 scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
 for index, batch in enumerate(DataLoader(data, batch_size=2)):
@@ -291,10 +271,164 @@ for index, batch in enumerate(DataLoader(data, batch_size=2)):
     scaler.update()
     print(loss.item())
 """,
-    )
-    assert ring.column("flags") == [SKIPPED, 0, 0, SKIPPED, 0, 0]
-    assert ring.column("samples") == [2] * 6
-    assert same(ring.column("value"), printed(ended))
+        {"flags": [SKIPPED, 0, 0, SKIPPED, 0, 0], "samples": [2] * 6, "value": PRINTED},
+    ),
+    "a fused optimizer that skips": (
+        """
+fused = torch.optim.SGD(model.parameters(), lr=0.01, fused=True)
+scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+for index, batch in enumerate(DataLoader(data, batch_size=4)):
+    fused.zero_grad()
+    scaler.scale(loss_of(batch, float("inf") if index == 1 else 1.0)).backward()
+    scaler.step(fused)
+    scaler.update()
+""",
+        {"flags": [0, SKIPPED, 0]},
+    ),
+    "several backwards in one closure are no loss": (
+        """
+lbfgs = torch.optim.LBFGS(model.parameters(), max_iter=3)
+for one in (optimizer, lbfgs):
+    for batch in DataLoader(data, batch_size=4):
+        def closure():
+            one.zero_grad()
+            first, second = loss_of(batch), model(batch[0]).abs().mean()
+            first.backward()
+            second.backward()
+            return first + second
+        one.step(closure)
+""",
+        {"steps": 6, "value": UNKNOWN},
+    ),
+    "a share before a closure that is called again and again": (
+        """
+lbfgs = torch.optim.LBFGS(model.parameters(), max_iter=3)
+for index, batch in enumerate(DataLoader(data, batch_size=3)):
+    def closure():
+        loss = loss_of(batch) / 2
+        loss.backward()
+        return loss
+    lbfgs.step(closure) if index % 2 else closure()
+""",
+        {"steps": 2, "value": UNKNOWN},
+    ),
+    "accumulation under a scaler": (
+        """
+scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+for epoch in range(3):
+    total = 0.0
+    for index, batch in enumerate(DataLoader(data, batch_size=3)):
+        loss = loss_of(batch) / 2
+        scaler.scale(loss).backward()
+        total += loss.item()
+        if index % 2:
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+            print(total)
+            total = 0.0
+""",
+        {"value": PRINTED},
+    ),
+    "gradients without backward": (
+        """
+for batch in DataLoader(data, batch_size=4):
+    grads = torch.autograd.grad(loss_of(batch), list(model.parameters()))
+    for parameter, grad in zip(model.parameters(), grads):
+        parameter.grad = grad
+    optimizer.step()
+""",
+        {"samples": [4, 4, 4], "value": UNKNOWN},
+    ),
+    "a step without a gradient is a warm up": (
+        """
+optimizer.step()
+for batch in DataLoader(data, batch_size=4):
+    loss_of(batch).backward()
+    optimizer.step()
+""",
+        {"samples": [4, 4, 4]},
+    ),
+    "two loaders in turn": (
+        """
+one, other = iter(DataLoader(data, batch_size=4)), iter(DataLoader(data, batch_size=2))
+for index in range(4):
+    loss_of(next(other if index % 2 else one)).backward()
+    optimizer.step()
+""",
+        {"samples": [4, 2, 4, 2]},
+    ),
+    "streams and batches of ones own": (
+        """
+from torch.utils.data import IterableDataset
+class Stream(IterableDataset):
+    def __iter__(self): return iter(zip(*data.tensors))
+class Batch:
+    def __init__(self, rows): self.x, self.y = (torch.stack(column) for column in zip(*rows))
+    def __getitem__(self, index): return (self.x, self.y)[index]
+for options in (
+    dict(dataset=Stream(), batch_size=5),
+    dict(dataset=Stream(), batch_size=5, collate_fn=Batch),
+    dict(dataset=data, batch_size=5, collate_fn=Batch),
+    dict(dataset=data, batch_sampler=[[0, 1, 2], [3]]),
+):
+    for batch in DataLoader(**options):
+        loss_of(batch).backward()
+        optimizer.step()
+""",
+        {"samples": [5, 5, 2] * 3 + [3, 1]},
+    ),
+    "an optimizer for each parameter inside backward": (
+        """
+own = {p: torch.optim.SGD([p], lr=0.01) for p in model.parameters()}
+def step(p):
+    own[p].step()
+    p.grad = None
+for p in model.parameters():
+    p.register_post_accumulate_grad_hook(step)
+for batch in DataLoader(data, batch_size=4):
+    loss_of(batch).backward()
+""",
+        {"samples": [4, 4, 4]},
+    ),
+    "reentrant checkpointing is one backward": (
+        """
+from torch.utils.checkpoint import checkpoint
+for batch in DataLoader(data, batch_size=4):
+    hidden = checkpoint(model, batch[0].requires_grad_(), use_reentrant=True)
+    loss = ((hidden - batch[1]) ** 2).mean()
+    loss.backward()
+    optimizer.step()
+    print(loss.item())
+""",
+        {"flags": [0, 0, 0], "value": PRINTED},
+    ),
+    "a backward that is not of a loss": (
+        """
+for batch in DataLoader(data, batch_size=4):
+    out = model(batch[0])
+    out.backward(torch.ones_like(out))
+    optimizer.step()
+    torch.autograd.backward([model(batch[0]).sum(), model(batch[0]).mean()])
+    optimizer.step()
+""",
+        {"steps": 6, "value": UNKNOWN},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_the_ring_says_what_the_script_did(runner: Runner, name: str) -> None:
+    script, found = SCRIPTS[name]
+    ended, ring = run(runner, script)
+    values = ring.column("value")
+    for what, wanted in found.items():
+        if wanted == PRINTED:
+            assert same(values, printed(ended))
+        elif wanted == UNKNOWN:
+            assert all(map(math.isnan, values))
+        else:
+            assert (len(ring.steps) if what == "steps" else ring.column(what)) == wanted
 
 
 @pytest.mark.parametrize("scaler", ['GradScaler("cpu", enabled=False)', 'GradScaler("cpu")'])
@@ -332,22 +466,6 @@ for batch in DataLoader(data, batch_size=4):
     )
     assert len(ring.steps) == 3
     assert all(math.isnan(value) for value in ring.column("value"))
-
-
-def test_a_fused_optimizer_that_skips(runner: Runner) -> None:
-    _, ring = run(
-        runner,
-        """
-fused = torch.optim.SGD(model.parameters(), lr=0.01, fused=True)
-scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
-for index, batch in enumerate(DataLoader(data, batch_size=4)):
-    fused.zero_grad()
-    scaler.scale(loss_of(batch, float("inf") if index == 1 else 1.0)).backward()
-    scaler.step(fused)
-    scaler.update()
-""",
-    )
-    assert ring.column("flags") == [0, SKIPPED, 0]
 
 
 def test_closures(runner: Runner) -> None:
@@ -419,43 +537,6 @@ def test_a_share_that_is_alone_in_its_closure_is_no_loss(runner: Runner) -> None
     assert all(math.isnan(value) for value in alone)
 
 
-def test_several_backwards_in_one_closure_are_no_loss(runner: Runner) -> None:
-    _, ring = run(
-        runner,
-        """
-lbfgs = torch.optim.LBFGS(model.parameters(), max_iter=3)
-for one in (optimizer, lbfgs):
-    for batch in DataLoader(data, batch_size=4):
-        def closure():
-            one.zero_grad()
-            first, second = loss_of(batch), model(batch[0]).abs().mean()
-            first.backward()
-            second.backward()
-            return first + second
-        one.step(closure)
-""",
-    )
-    assert len(ring.steps) == 6
-    assert all(math.isnan(value) for value in ring.column("value"))
-
-
-def test_a_share_before_a_closure_that_is_called_again_and_again(runner: Runner) -> None:
-    _, ring = run(
-        runner,
-        """
-lbfgs = torch.optim.LBFGS(model.parameters(), max_iter=3)
-for index, batch in enumerate(DataLoader(data, batch_size=3)):
-    def closure():
-        loss = loss_of(batch) / 2
-        loss.backward()
-        return loss
-    lbfgs.step(closure) if index % 2 else closure()
-""",
-    )
-    assert len(ring.steps) == 2
-    assert all(math.isnan(value) for value in ring.column("value"))
-
-
 def test_a_share_that_is_divided_out_of_sight_gives_no_mean(runner: Runner) -> None:
     _, ring = run(
         runner,
@@ -492,28 +573,6 @@ for epoch in range(2):
 """,
     )
     assert ring.column("samples") == [6] * 4
-    assert same(ring.column("value"), printed(ended))
-
-
-def test_accumulation_under_a_scaler(runner: Runner) -> None:
-    ended, ring = run(
-        runner,
-        """
-scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
-for epoch in range(3):
-    total = 0.0
-    for index, batch in enumerate(DataLoader(data, batch_size=3)):
-        loss = loss_of(batch) / 2
-        scaler.scale(loss).backward()
-        total += loss.item()
-        if index % 2:
-            scaler.step(optimizer)
-            scaler.update()
-            optimizer.zero_grad()
-            print(total)
-            total = 0.0
-""",
-    )
     assert same(ring.column("value"), printed(ended))
 
 
@@ -561,34 +620,6 @@ for index in range(4):
     assert same(ring.column("value"), printed(ended))
 
 
-def test_gradients_without_backward(runner: Runner) -> None:
-    _, ring = run(
-        runner,
-        """
-for batch in DataLoader(data, batch_size=4):
-    grads = torch.autograd.grad(loss_of(batch), list(model.parameters()))
-    for parameter, grad in zip(model.parameters(), grads):
-        parameter.grad = grad
-    optimizer.step()
-""",
-    )
-    assert ring.column("samples") == [4, 4, 4]
-    assert all(math.isnan(value) for value in ring.column("value"))
-
-
-def test_a_step_without_a_gradient_is_a_warm_up(runner: Runner) -> None:
-    _, ring = run(
-        runner,
-        """
-optimizer.step()
-for batch in DataLoader(data, batch_size=4):
-    loss_of(batch).backward()
-    optimizer.step()
-""",
-    )
-    assert ring.column("samples") == [4, 4, 4]
-
-
 @pytest.mark.parametrize(
     ("options", "fresh"),
     [
@@ -629,43 +660,6 @@ for one, other in zip(DataLoader(data, batch_size=4), DataLoader(data, batch_siz
     # Once may be an evaluation that was left early; the second time it is the script's way.
     assert ring.column("samples") == [0, 6, 6]
     assert math.isnan(ring.column("seconds")[0])
-
-
-def test_two_loaders_in_turn(runner: Runner) -> None:
-    _, ring = run(
-        runner,
-        """
-one, other = iter(DataLoader(data, batch_size=4)), iter(DataLoader(data, batch_size=2))
-for index in range(4):
-    loss_of(next(other if index % 2 else one)).backward()
-    optimizer.step()
-""",
-    )
-    assert ring.column("samples") == [4, 2, 4, 2]
-
-
-def test_streams_and_batches_of_ones_own(runner: Runner) -> None:
-    _, ring = run(
-        runner,
-        """
-from torch.utils.data import IterableDataset
-class Stream(IterableDataset):
-    def __iter__(self): return iter(zip(*data.tensors))
-class Batch:
-    def __init__(self, rows): self.x, self.y = (torch.stack(column) for column in zip(*rows))
-    def __getitem__(self, index): return (self.x, self.y)[index]
-for options in (
-    dict(dataset=Stream(), batch_size=5),
-    dict(dataset=Stream(), batch_size=5, collate_fn=Batch),
-    dict(dataset=data, batch_size=5, collate_fn=Batch),
-    dict(dataset=data, batch_sampler=[[0, 1, 2], [3]]),
-):
-    for batch in DataLoader(**options):
-        loss_of(batch).backward()
-        optimizer.step()
-""",
-    )
-    assert ring.column("samples") == [5, 5, 2] * 3 + [3, 1]
 
 
 def test_an_inference_is_told_by_its_batches(runner: Runner) -> None:
@@ -728,56 +722,6 @@ for thread in threads: thread.join()
     )
     assert sorted(ring.column("step")) == list(range(8))
     assert ring.column("samples") == [3] * 8
-
-
-def test_an_optimizer_for_each_parameter_inside_backward(runner: Runner) -> None:
-    _, ring = run(
-        runner,
-        """
-own = {p: torch.optim.SGD([p], lr=0.01) for p in model.parameters()}
-def step(p):
-    own[p].step()
-    p.grad = None
-for p in model.parameters():
-    p.register_post_accumulate_grad_hook(step)
-for batch in DataLoader(data, batch_size=4):
-    loss_of(batch).backward()
-""",
-    )
-    assert ring.column("samples") == [4, 4, 4]
-
-
-def test_reentrant_checkpointing_is_one_backward(runner: Runner) -> None:
-    ended, ring = run(
-        runner,
-        """
-from torch.utils.checkpoint import checkpoint
-for batch in DataLoader(data, batch_size=4):
-    hidden = checkpoint(model, batch[0].requires_grad_(), use_reentrant=True)
-    loss = ((hidden - batch[1]) ** 2).mean()
-    loss.backward()
-    optimizer.step()
-    print(loss.item())
-""",
-    )
-    assert ring.column("flags") == [0, 0, 0]
-    assert same(ring.column("value"), printed(ended))
-
-
-def test_a_backward_that_is_not_of_a_loss(runner: Runner) -> None:
-    _, ring = run(
-        runner,
-        """
-for batch in DataLoader(data, batch_size=4):
-    out = model(batch[0])
-    out.backward(torch.ones_like(out))
-    optimizer.step()
-    torch.autograd.backward([model(batch[0]).sum(), model(batch[0]).mean()])
-    optimizer.step()
-""",
-    )
-    assert len(ring.steps) == 6
-    assert all(math.isnan(value) for value in ring.column("value"))
 
 
 def test_report(runner: Runner) -> None:

@@ -173,9 +173,7 @@ sys.modules["late"] = Late()
 
 
 @pytest.mark.torch_ranks
-def test_a_rank_whose_python_is_ending_ends_as_if_nobody_had_asked(
-    runner: Runner, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rank_that_is_ending_just_ends(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ways, "find_py_spy", lambda _python: None)
     monkeypatch.setattr(ways, "stacks_by_python", lambda *_: None)
     process, state = runner.begin(ENDS)

@@ -1,7 +1,5 @@
 """What is concluded from the stacks of a real torch: while it imports its compiler, compiles, and runs compiled code."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -92,9 +92,7 @@ def test_a_trace_holds_whole_steps_and_says_nothing_to_the_user(runner: Runner) 
         ),
     ],
 )
-def test_training_goes_on_whatever_becomes_of_a_trace(
-    runner: Runner, text: str, error: str
-) -> None:
+def test_training_goes_on_whatever_a_trace_does(runner: Runner, text: str, error: str) -> None:
     more = "\nfor _ in range(5): step()\nprint('done')"
     ended = runner.forked(TRAIN + text + more, env={"KINETO_LOG_LEVEL": "6"})
     assert error in written(ended, runner)["error"]

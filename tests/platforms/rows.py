@@ -65,8 +65,8 @@ CLAIMS = {
         "tests/integration/test_every_launcher.py::test_the_rank_that_breaks_is_blamed_and_ends_all[torch-is killed-137-killed by SIGKILL]",
     ),
     "exact reduced loss": (
-        "tests/training/test_worlds.py::test_two_ranks_meet_in_every_way_and_reduce_alike",
-        "tests/training/test_strategies.py::test_ddp_learns_what_one_process_learns",
+        "tests/training/test_worlds.py::test_two_ranks_meet_in_every_way",
+        "tests/training/test_strategies.py::test_ddp_learns_the_same",
     ),
     "why: rank and line": ("tests/integration/test_why_testbed.py",),
     "why: unprepared jobs": (

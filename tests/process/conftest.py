@@ -1,7 +1,5 @@
 """A node with a real agent, for the tests that talk to one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The bridge: finds or starts the one agent, copies bytes, and ends with its connection."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -30,21 +28,16 @@ def refusal(node_dir: Path) -> tuple[dict[str, str], int]:
     return error, done.returncode
 
 
-def test_a_bridge_starts_the_agent_and_says_who_it_is(node: AgentNode) -> None:
-    with node.bridge() as bridge:
+def test_bridges_that_race_start_one_agent_and_say_who_it_is(node: AgentNode) -> None:
+    with ThreadPoolExecutor(6) as pool:
+        bridges = list(pool.map(lambda _: node.bridge(), range(6)))
+    for bridge in bridges:
         assert bridge.greeting == f"distconsole-bridge 1 {sys.executable}\n".encode()
         hello = bridge.done("hello", protocol=1)
         assert hello["agent_pid"] == node.agent().pid
         assert hello["node_dir"] == str(node.node_dir)
         assert any(each["address"] == "127.0.0.1" for each in hello["addresses"])
     assert node.node_dir.stat().st_mode & 0o777 == 0o700
-
-
-def test_bridges_that_race_start_one_agent(node: AgentNode) -> None:
-    with ThreadPoolExecutor(6) as pool:
-        bridges = list(pool.map(lambda _: node.bridge(), range(6)))
-    pids = {bridge.done("hello", protocol=1)["agent_pid"] for bridge in bridges}
-    assert pids == {node.agent().pid}
 
 
 def test_a_bridge_ends_with_its_connection(node: AgentNode) -> None:
@@ -111,17 +104,13 @@ def test_a_long_path_is_no_obstacle(tmp_path: Path) -> None:
     node.close()
 
 
-def test_a_folder_open_to_others_is_refused(tmp_path: Path) -> None:
+def test_a_folder_open_to_others_a_link_and_a_file_are_refused(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir(mode=0o755)
     error, code = refusal(tmp_path / "open")
     assert (error["code"], code) == ("storage", 1)
     assert "0755" in error["message"]
     assert "chmod 700" in error["hint"]
-
-
-def test_a_link_and_a_file_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "real").mkdir(mode=0o700)
-    (tmp_path / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "link").symlink_to(tmp_path)
     (tmp_path / "file").touch()
     for name in ("link", "file"):
         assert "not a folder" in refusal(tmp_path / name)[0]["message"]
@@ -147,9 +136,7 @@ def test_anothers_folder_is_refused(tmp_path: Path) -> None:
         ("size=32m,ro,mode=755", "ead-only"),
     ],
 )
-def test_a_filesystem_that_cannot_serve_is_refused(
-    tmp_path: Path, options: str, words: str
-) -> None:
+def test_a_filesystem_of_no_use_is_refused(tmp_path: Path, options: str, words: str) -> None:
     (tmp_path / "m").mkdir()
     node_dir = tmp_path / "m" / "node"
     script = f'mount -t tmpfs -o {options} tmpfs {tmp_path / "m"} && exec "$@"'
@@ -180,9 +167,7 @@ def test_unknown_words_are_refused() -> None:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs the right to make namespaces")
 @pytest.mark.parametrize("space", ["--pid", "--net"])
-def test_another_host_with_the_same_folder_has_an_agent_of_its_own(
-    node: AgentNode, space: str
-) -> None:
+def test_another_host_with_the_same_folder_has_its_own_agent(node: AgentNode, space: str) -> None:
     here = node.bridge().done("hello", protocol=1)
     apart = ["unshare", "--mount", "--fork", "--kill-child", space]
     apart += ["--mount-proc"] if space == "--pid" else []

@@ -1,7 +1,5 @@
 """The compiled program beside the zipapp: made by an agent, used by what starts next, never trusted blindly."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -44,9 +42,7 @@ def loaded_from(archive: Path, tmp_path: Path) -> str:
     return str(Path(done.stdout.strip()).parent.parent)
 
 
-def test_an_agent_compiles_its_program_once_and_the_next_starts_use_it(
-    archive: Path, tmp_path: Path
-) -> None:
+def test_an_agent_compiles_its_program_once_for_all_starts(archive: Path, tmp_path: Path) -> None:
     assert loaded_from(archive, tmp_path) == str(archive)
     node = AgentNode(tmp_path / "node", [sys.executable, "-E", str(archive)])
     path = Path(compiled.compiled_path(str(archive)))
@@ -88,9 +84,7 @@ def give_away(path: Path) -> None:
 CHANGES = [spoil, shorten, open_to_others, link, *([give_away] if os.getuid() == 0 else [])]
 
 
-def test_a_compiled_program_that_is_not_ours_and_whole_is_passed_over(
-    archive: Path, tmp_path: Path
-) -> None:
+def test_a_foreign_or_cut_compiled_program_is_not_used(archive: Path, tmp_path: Path) -> None:
     path = Path(compiled.compiled_path(str(archive)))
     compiled.keep_compiled(str(archive))
     content = path.read_bytes()

@@ -1,16 +1,14 @@
 """A run on a disk that somebody else fills: its ranks go on, and its end is told while the disk is full."""
 
-from __future__ import annotations
-
-import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fakes.agents import AgentNode, launch, spec_of
+from fakes.disks import fill, small_disk
 
 MOST_WAITED = 120.0
 
@@ -28,24 +26,11 @@ for n in range(3000):
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[AgentNode]:
     """A node whose folder is on a disk of 24 MB of its own."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=24m,mode=700", "small", str(disk)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("needs the right to mount")
-    node = AgentNode(disk / "node")
-    try:
+    with (
+        small_disk(tmp_path / "disk", "size=24m,mode=700") as disk,
+        closing(AgentNode(disk / "node")) as node,
+    ):
         yield node
-    finally:
-        node.close()
-        subprocess.run(["umount", "-l", str(disk)], check=True)
-
-
-def fill(path: Path) -> None:
-    """Take all that is left of a disk."""
-    with path.open("wb", 0) as file, suppress(OSError):
-        while True:
-            file.write(bytes(4096))
 
 
 @pytest.mark.timeout(MOST_WAITED)

@@ -1,7 +1,5 @@
 """Journals after a power cut, and those that the first version wrote, as a real agent reads them."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path
@@ -23,9 +21,7 @@ def items(bridge: Bridge, run: str, **arguments: Any) -> list[dict[str, Any]]:
     return [message["item"] for message in bridge.messages(number) if "item" in message]
 
 
-def test_a_journal_of_the_first_version_is_read_whole_and_from_any_entry(
-    node: AgentNode, tmp_path: Path
-) -> None:
+def test_a_first_versions_journal_is_read_from_any_entry(node: AgentNode, tmp_path: Path) -> None:
     runs = node.node_dir / "runs"
     runs.mkdir(mode=0o700, parents=True)
     node.node_dir.chmod(0o700)
@@ -49,9 +45,7 @@ def cut_power(node: AgentNode, run: Path) -> None:
 
 
 @pytest.mark.parametrize("tail", ["cut off", "zeros"])
-def test_a_run_whose_host_lost_its_power_and_the_end_of_its_journal_ends(
-    node: AgentNode, tail: str
-) -> None:
+def test_a_run_whose_host_lost_power_and_entries_ends(node: AgentNode, tail: str) -> None:
     bridge = node.bridge()
     launch(bridge, spec_of("cut-1", [PRINTING]))
     known: list[dict[str, Any]] = []
@@ -84,9 +78,7 @@ def test_a_run_whose_host_lost_its_power_and_the_end_of_its_journal_ends(
     assert {item["journal"] for item in told[1:]} != {writer}
 
 
-def test_a_console_that_names_no_writer_and_has_too_much_is_refused_in_words(
-    node: AgentNode,
-) -> None:
+def test_a_console_that_names_no_writer_and_has_too_much_is_refused(node: AgentNode) -> None:
     bridge = node.bridge()
     launch(bridge, spec_of("ahead-1", [PRINTING]))
     answer = bridge.ask("follow", run="ahead-1", after=1000)

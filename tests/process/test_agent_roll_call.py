@@ -1,7 +1,5 @@
 """The roll call: what the real agent tells of ranks that wait, each for something else."""
 
-from __future__ import annotations
-
 import os
 import signal
 from typing import Any

@@ -1,10 +1,7 @@
 """Runs on one node: prepared, started, followed, stopped and forgotten, with the real shim."""
 
-from __future__ import annotations
-
 import json
 import os
-import stat
 import threading
 from itertools import islice
 from pathlib import Path
@@ -17,7 +14,7 @@ from distconsole_agent.node_folder.proofs import boottime
 from distconsole_agent.system.kernel_files import boot_id
 from fakes.agents import AgentNode, Bridge, launch, spec_of
 from fakes.ring_writer import RingWriter
-from fakes.shims import wait_until
+from fakes.shims import gone, wait_until
 
 SLEEP = "import time; print('up', flush=True); time.sleep(600)"
 
@@ -36,7 +33,7 @@ def text(entries: list[dict[str, Any]], rank: int | None = 0, stream: str = "out
     return "".join(e["text"] for e in slices)
 
 
-def test_a_run_is_followed_to_its_end(bridge: Bridge) -> None:
+def test_a_run_is_followed_to_its_end_and_then_from_any_cursor(bridge: Bridge) -> None:
     launch(
         bridge, spec_of("good-run", ["print('hello')", "import sys; print('é', file=sys.stderr)"])
     )
@@ -47,6 +44,9 @@ def test_a_run_is_followed_to_its_end(bridge: Bridge) -> None:
     assert states(entries)[0] == "starting"
     assert states(entries)[-1] == "exited"
     assert (entries[-1]["kind"], entries[-1]["state"], entries[-1]["exit_code"]) == ("end", "succeeded", 0)  # fmt: skip
+    assert bridge.entries("good-run", after=2) == entries[2:]
+    assert bridge.entries("good-run", after=len(entries)) == []
+    assert bridge.refused("follow", run="good-run", after=len(entries) + 1) == "bad_request"
 
 
 def test_the_first_failure_is_told(bridge: Bridge) -> None:
@@ -88,18 +88,6 @@ def test_a_run_is_listed_through_its_life(node: AgentNode, bridge: Bridge) -> No
     assert not (node.node_dir / "runs" / "one-run").exists()
 
 
-def test_what_is_written_of_a_run_is_the_users_alone(node: AgentNode, bridge: Bridge) -> None:
-    bridge.done("prepare", run="secret-run", spec=spec_of("secret-run", [SLEEP], watch=True))
-    folder = node.node_dir / "runs" / "secret-run"
-    assert stat.S_IMODE((folder / "spec.json").stat().st_mode) == 0o600
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    (hook,) = node.node_dir.glob("hook-*")
-    assert (hook / "sitecustomize.py").read_bytes() == (
-        hook / "distconsole_training" / "_sitecustomize.py"
-    ).read_bytes()
-    assert not list(node.node_dir.glob("hook-*.*"))
-
-
 def test_a_shim_that_cannot_start_leaves_nothing(node: AgentNode, bridge: Bridge) -> None:
     spec = spec_of("no-address", [SLEEP])
     spec["nodes"] = [
@@ -128,29 +116,16 @@ def test_several_followers_see_the_same(node: AgentNode, bridge: Bridge) -> None
     assert sorted(seen) == [list(range(after, last + 1)) for after in (0, 1, 2)]
 
 
-def test_a_run_that_is_over_is_followed_from_any_cursor(bridge: Bridge) -> None:
-    launch(bridge, spec_of("over", ["print('hello')"]))
-    entries = bridge.entries("over")
-    assert bridge.entries("over", after=2) == entries[2:]
-    assert bridge.entries("over", after=len(entries)) == []
-    assert bridge.refused("follow", run="over", after=len(entries) + 1) == "bad_request"
-
-
-def test_a_cancelled_follow_ends(bridge: Bridge) -> None:
+def test_samples_go_into_the_journal_and_a_cancelled_follow_ends(bridge: Bridge) -> None:
     launch(bridge, spec_of("followed", [SLEEP]))
     number = bridge.send("follow", run="followed", after=0)
     messages = bridge.messages(number)
-    assert "item" in next(messages)
-    bridge.send("cancel", target=number)
-    assert list(messages)[-1]["result"] == {"cancelled": True}
-
-
-def test_samples_go_into_the_journal(bridge: Bridge) -> None:
-    launch(bridge, spec_of("sampled", [SLEEP]))
-    follow = bridge.follow("sampled")
-    sample = next(e for e in follow if e["kind"] == "sample")
+    entries = (entry for message in messages for entry in message["item"]["entries"])
+    sample = next(entry for entry in entries if entry["kind"] == "sample")
     assert set(sample["node"]) == set(protocol.NODE_FIELDS)
     assert isinstance(sample["gpus"], list)
+    bridge.send("cancel", target=number)
+    assert list(messages)[-1]["result"] == {"cancelled": True}
 
 
 def test_recorded_steps_become_windows(node: AgentNode, bridge: Bridge) -> None:
@@ -214,18 +189,23 @@ def test_a_dead_shim_leaves_nothing_running(node: AgentNode, bridge: Bridge) -> 
     assert first["error"] == f"node {first['host']} lost: its shim is gone"
     assert [e["check"] for e in entries if e["kind"] == "note"] == ["run.supervisor_lost"]
     assert states(entries)[-1] == "failed"
-    wait_until("nothing is left", lambda: not any(map(is_alive, [rank, *children])))
+    left = [each.pid for each in (rank, *children)]
+    wait_until("nothing is left", lambda: all(map(gone, left)))
     assert bridge.done("runs")["runs"][0]["state"] == "failed"
 
 
 def test_what_a_run_leaves_is_its_owners_alone(node: AgentNode, bridge: Bridge) -> None:
-    launch(bridge, spec_of("private", ["raise ValueError('secret')"]))
+    launch(bridge, spec_of("private", ["raise ValueError('secret')"], watch=True))
     assert bridge.entries("private")[-1]["state"] == "failed"
     folder = node.node_dir / "runs" / "private"
     wait_until("its summary", (folder / "ended.json").exists)
     modes = {each.name: each.stat().st_mode & 0o777 for each in folder.iterdir() if each.is_file()}
     assert {"spec.json", "shim.jsonl", "verdict.json", "ended.json"} <= set(modes)
     assert {name: mode for name, mode in modes.items() if mode != 0o600} == {}
+    assert folder.stat().st_mode & 0o777 == 0o700
+    (hook,) = node.node_dir.glob("hook-*")
+    written = hook / "distconsole_training" / "_sitecustomize.py"
+    assert (hook / "sitecustomize.py").read_bytes() == written.read_bytes()
 
 
 def test_old_runs_are_removed_and_others_kept(node: AgentNode, bridge: Bridge) -> None:
@@ -254,10 +234,3 @@ def placed(node: AgentNode, run: str) -> tuple[Path, int]:
     lines = map(json.loads, shim.read_text().splitlines())
     started = next(islice((line for line in lines if line["event"] == "started"), 1))
     return Path(spec["rings"]), int(started["pid"])
-
-
-def is_alive(process: psutil.Process) -> bool:
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False

@@ -1,7 +1,5 @@
 """An agent that the system gives no thread: it leaves nothing behind and answers again later."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``survey``: a real agent finds ranks that nobody prepared, and touches none of them."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -67,9 +65,7 @@ def of(told: dict[str, Any]) -> dict[str, Any]:
     return dict(found)
 
 
-def test_ranks_that_nobody_prepared_are_found_asked_and_sent_no_signal(
-    bridge: Bridge, tmp_path: Path
-) -> None:
+def test_unprepared_ranks_are_found_without_a_signal(bridge: Bridge, tmp_path: Path) -> None:
     with job(tmp_path, 2) as ranks:
         ranks[1].send_signal(signal.SIGSTOP)
         wait_until("stopped", lambda: of(survey(bridge))["ranks"][1]["state"] == "T")
@@ -94,9 +90,7 @@ def test_ranks_that_nobody_prepared_are_found_asked_and_sent_no_signal(
 
 @pytest.mark.skipif(fake_nvml.compiler() is None, reason="no C compiler for the stand-in NVML")
 @pytest.mark.skipif(not sees_all_processes(), reason="a container's pids are not the driver's")
-def test_the_gpu_of_a_rank_that_was_found_is_told_with_its_use_and_power(
-    node: AgentNode, tmp_path: Path
-) -> None:
+def test_the_gpu_of_a_found_rank_has_its_use_and_power(node: AgentNode, tmp_path: Path) -> None:
     with fake_nvml.installed(tmp_path) as fake, job(tmp_path, 2) as ranks:
         fake.set_util(3, 70)
         fake.set_processes(3, [(ranks[1].pid, 1 << 20, 0, 0)])

@@ -1,7 +1,5 @@
 """A killed agent costs nothing: what it journalled stays, what it had not read is read by the next."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -62,9 +60,7 @@ class Recording(threading.Thread):
 
 
 @pytest.mark.timeout(170)
-def test_agents_killed_at_random_points_lose_and_double_nothing(
-    node: AgentNode, tmp_path: Path
-) -> None:
+def test_agents_killed_at_random_lose_and_double_nothing(node: AgentNode, tmp_path: Path) -> None:
     chance = random.Random(7)
     stop = tmp_path / "stop"
     bridge = node.bridge()
@@ -124,9 +120,7 @@ def test_a_run_goes_on_and_ends_while_no_agent_lives(node: AgentNode, tmp_path: 
         assert other.done("runs")["runs"][0]["state"] == "succeeded"
 
 
-def test_an_agent_of_another_version_reads_along_and_takes_over(
-    node: AgentNode, tmp_path: Path
-) -> None:
+def test_an_agent_of_another_version_takes_over(node: AgentNode, tmp_path: Path) -> None:
     stop = tmp_path / "stop"
     bridge = node.bridge()
     launch(bridge, spec_of("two-versions", [PRINTING.format(stop=str(stop))]))

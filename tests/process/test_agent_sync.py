@@ -1,7 +1,5 @@
 """Code brought to a real agent: what is missing is asked for once, and each run has its own copy."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
@@ -57,9 +55,7 @@ def code_of(node: AgentNode, run: str) -> Path:
     return node.node_dir / "runs" / run / "code"
 
 
-def test_a_run_starts_in_its_own_copy_and_only_changes_are_sent(
-    node: AgentNode, bridge: Bridge
-) -> None:
+def test_a_run_has_its_own_copy_and_changes_are_sent(node: AgentNode, bridge: Bridge) -> None:
     main = b"import pathlib, sys\nprint(pathlib.Path('pkg/a.py').read_text(), *sys.argv)"
     contents = {"main.py": main, "pkg/a.py": b"one", "pkg/empty.py": b""}
     assert offer(bridge, "run-1", contents) == sorted([sha(main), sha(b"one")])
@@ -148,9 +144,7 @@ def test_a_run_whose_code_or_script_is_not_here_is_not_prepared(
     assert list((node.node_dir / "runs").iterdir()) == []
 
 
-def test_what_a_job_wrote_into_its_copy_is_never_removed_by_itself(
-    node: AgentNode, bridge: Bridge
-) -> None:
+def test_what_a_job_wrote_into_its_copy_is_not_removed(node: AgentNode, bridge: Bridge) -> None:
     for run, script in (
         ("run-1", "pass"),
         ("run-2", "open('model.pt', 'w').write('weights')"),

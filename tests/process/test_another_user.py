@@ -1,7 +1,5 @@
 """Another user of a run's node: what sockets, files and rings of a real agent and shim keep from him."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """What a run needs while it lives stays where systemd-tmpfiles cleans /tmp (10 days on RHEL and Fedora)."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

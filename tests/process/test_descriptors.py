@@ -1,7 +1,5 @@
 """Descriptors: agent and shim take all that are allowed, and what they start has the user's limit."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import sys
@@ -20,9 +18,7 @@ def limited(soft: int, hard: int = HARD) -> list[str]:
     return ["prlimit", f"--nofile={soft}:{hard}", sys.executable, "-m", "distconsole_agent"]
 
 
-def test_agent_and_shim_take_what_is_allowed_and_ranks_have_the_users_limit(
-    tmp_path: Path,
-) -> None:
+def test_agent_and_shim_take_what_they_may_and_ranks_the_users_limit(tmp_path: Path) -> None:
     with contextlib.closing(AgentNode(tmp_path / "node", limited(128))) as node:
         bridge = node.bridge()
         launch(bridge, spec_of("a-run", [TELL + "; import time; time.sleep(600)"]))

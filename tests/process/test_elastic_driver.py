@@ -1,7 +1,5 @@
 """The program in which Horovod's elastic driver runs, real Horovod in it; the test speaks for the shim."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

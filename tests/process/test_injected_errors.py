@@ -4,8 +4,6 @@ Whatever is refused then: no folder of a run is lost, no rank is killed, the age
 nothing waits for ever. ``SWEEP=50`` tries every N up to that; else a few are.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -4,8 +4,6 @@
 it has when it is mounted again.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

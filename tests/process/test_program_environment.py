@@ -1,7 +1,5 @@
 """A run inherits, and a check sees, the session that asked; not the one that started the agent."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

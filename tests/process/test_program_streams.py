@@ -1,7 +1,5 @@
 """The program under streams that are closed or cannot say everything. It runs no training."""
 
-from __future__ import annotations
-
 import io
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A dead agent comes back during a run, and is no part of the run."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

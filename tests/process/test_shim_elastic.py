@@ -1,7 +1,5 @@
 """Shims of a run by elastic Horovod: what they do for a driver, and when it fails. The driver is a script."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any
@@ -60,16 +58,13 @@ def notes(run: RunUnderTest, check: str) -> list[dict[str, Any]]:
     return [note for note in run.shims[0].events("note") if note["check"] == check]
 
 
-def test_each_node_starts_its_own_ranks_with_the_place_that_the_driver_gives(
-    tmp_path: Path,
-) -> None:
+def test_each_node_starts_its_ranks_with_the_place_from_the_driver(tmp_path: Path) -> None:
     say = 'echo "$HOROVOD_RANK of $HOROVOD_SIZE, $RANK${LD_PRELOAD+!}${HOROVOD_HOSTNAME+!}"'
     then = (
         'assert sorted((hear("ended"), hear("ended"))) == [[h, 0, 0] for h in hosts]\nsay(over="")'
     )
     with elastic(tmp_path, say, then) as run:
-        run.start()
-        assert run.verdict()["state"] == "succeeded"
+        assert run.complete()["state"] == "succeeded"
         assert [shim.log(rank) for rank, shim in enumerate(run.shims)] == [
             "0 of 2, 0\n",
             "1 of 2, 1\n",
@@ -93,8 +88,7 @@ say(over={over!r})
         'if [ "$RANK" = 1 ]; then exit 7; fi; while [ ! -e go ]; do sleep 0.05; done'
     )
     with elastic(tmp_path, ranks, then) as run:
-        run.start()
-        verdict = run.verdict()
+        verdict = run.complete()
         lost = notes(run, "run.rank_lost")
     if over:
         assert (verdict["state"], verdict["exit_code"], lost) == ("failed", 7, [])
@@ -106,9 +100,7 @@ say(over={over!r})
         ]
 
 
-def test_a_rank_that_is_not_wanted_any_more_is_ended_and_is_nobodys_failure(
-    tmp_path: Path,
-) -> None:
+def test_a_rank_that_is_not_wanted_any_more_is_ended_and_no_failure(tmp_path: Path) -> None:
     """One while the others go on, and one that is left when they are done; neither goes by itself."""
     ranks = "trap '' TERM; : >up$RANK; while :; do sleep 0.05; done"
     then = """
@@ -121,16 +113,14 @@ assert hear("ended") == [hosts[1], 0, 137]
 say(over="")
 """
     with elastic(tmp_path, ranks, then, grace=0.3) as run:
-        run.start()
-        assert run.verdict()["state"] == "succeeded"
+        assert run.complete()["state"] == "succeeded"
         assert [shim.event("exited")["exit_code"] for shim in run.shims] == [137, 137]
 
 
 def test_a_rank_that_fails_before_all_have_met_ends_the_run_at_once(tmp_path: Path) -> None:
     ranks = 'if [ "$RANK" = 1 ]; then exit 7; fi; sleep 600'
     with elastic(tmp_path, ranks, "hear('ended'); heard.readline()") as run:
-        run.start()
-        verdict = run.verdict()
+        verdict = run.complete()
         assert notes(run, "run.rank_lost") == []
     assert (verdict["exit_code"], verdict["first_failure"]["rank"]) == (7, 1)
 
@@ -144,12 +134,9 @@ def test_a_rank_that_fails_before_all_have_met_ends_the_run_at_once(tmp_path: Pa
         ("say(over='no hosts'); heard.readline()", 1, "has ended the run: no hosts"),
     ],
 )
-def test_a_driver_that_fails_fails_the_run(
-    tmp_path: Path, then: str, exit_code: int, error: str
-) -> None:
+def test_a_failed_driver_fails_runs(tmp_path: Path, then: str, exit_code: int, error: str) -> None:
     with elastic(tmp_path, "sleep 600", then) as run:
-        run.start()
-        verdict = run.verdict()
+        verdict = run.complete()
     assert (verdict["state"], verdict["exit_code"]) == ("failed", exit_code)
     assert error in verdict["first_failure"]["error"]
     assert verdict["first_failure"]["host"] == "host0"
@@ -176,6 +163,5 @@ def test_ranks_that_failed_begin_again_with_a_driver_of_their_own(tmp_path: Path
     ranks = 'test "$RANK$DISTCONSOLE_RESTART" = 1 && exit 7; exit 0'
     then = 'codes = [hear("ended")[2], hear("ended")[2]]\nsay(over="bad" if any(codes) else "")'
     with elastic(tmp_path, ranks, then, max_restarts=1) as run:
-        run.start()
-        assert run.verdict()["state"] == "succeeded"
+        assert run.complete()["state"] == "succeeded"
         assert [len(shim.events("started")) for shim in run.shims] == [2, 2]

@@ -1,9 +1,9 @@
 """How a run on one node ends: by itself, by a failure, by a request; nothing may be left."""
 
-from __future__ import annotations
-
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +12,7 @@ from textwrap import indent
 import pytest
 
 from distconsole_agent.supervisor import proctree
+from distconsole_agent.system import unix
 from fakes.shims import RunUnderTest, gone, script, wait_until
 from suite.lean_torch import LEAN_TORCH
 
@@ -29,7 +30,8 @@ def test_ranks_that_end_well_make_a_run_that_succeeded(tmp_path: Path) -> None:
         kinds = [event["event"] for event in run.shims[0].events()]
         assert sorted(kinds[:4]) == ["exited", "exited", "started", "started"]
         assert kinds[4:] == ["verdict", "ended"]
-        assert not (run.shims[0].run_dir / "shim.sock").exists()
+        for name in ("shim.sock", "pipes"):
+            assert not (run.shims[0].run_dir / name).exists()
 
 
 @pytest.mark.parametrize(
@@ -63,11 +65,16 @@ def test_a_traceback_that_a_killed_rank_survived_is_not_its_end(tmp_path: Path) 
     assert "goes on without" in first["traceback"]
 
 
-@pytest.mark.parametrize(("reason", "code"), [("user", 143), ("sigint", 130), ("sigterm", 143)])
+@pytest.mark.parametrize(
+    ("reason", "code"), [("user", 143), ("sigint", 130), ("sigterm", 143), ("", 143)]
+)
 def test_a_stop_is_no_failure(tmp_path: Path, reason: str, code: int) -> None:
     with RunUnderTest(tmp_path, ["sleep", "600"], ranks_per_node=2) as run:
         run.start()
-        assert run.shims[0].ask(op="stop", reason=reason) == {"ok": True, "stopping": True}
+        if reason:
+            assert run.shims[0].ask(op="stop", reason=reason) == {"ok": True, "stopping": True}
+        else:
+            run.shims[0].process.terminate()
         assert run.verdict() == {"state": "stopped", "exit_code": code, "first_failure": None}
         assert not run.shims[0].events("failed")
 
@@ -110,13 +117,6 @@ def test_a_rank_that_is_slow_to_end_is_blamed_not_its_victim(tmp_path: Path) -> 
         run.start()
         verdict = run.verdict()
         assert (verdict["exit_code"], verdict["first_failure"]["rank"]) == (41, 1)
-
-
-def test_sigterm_to_the_shim_is_a_stop(tmp_path: Path) -> None:
-    with RunUnderTest(tmp_path, ["sleep", "600"]) as run:
-        run.start()
-        run.shims[0].process.terminate()
-        assert run.verdict()["exit_code"] == 143
 
 
 def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace(tmp_path: Path) -> None:
@@ -201,9 +201,7 @@ atexit.register(end)
 
 
 @pytest.mark.parametrize("daemons", ["", DAEMON])
-def test_a_forkserver_that_ends_by_itself_is_neither_named_nor_signalled(
-    tmp_path: Path, daemons: str
-) -> None:
+def test_a_forkserver_that_ends_is_not_named_or_signalled(tmp_path: Path, daemons: str) -> None:
     script(tmp_path, ENDS_LATE, "ends_late.py")
     slow = script(
         tmp_path,
@@ -264,9 +262,7 @@ def test_an_idle_helper_of_a_package_is_ended_and_not_named(tmp_path: Path) -> N
         assert run.shims[0].events("note") == []
 
 
-def test_ranks_die_with_a_killed_shim_and_the_rest_is_found_by_its_environment(
-    tmp_path: Path,
-) -> None:
+def test_ranks_die_with_a_killed_shim_and_the_rest_is_found(tmp_path: Path) -> None:
     daemons = script(tmp_path, DAEMON + "time.sleep(600)")
     with RunUnderTest(tmp_path, [PY, daemons, str(tmp_path)]) as run:
         run.start()
@@ -329,11 +325,7 @@ def _text(path: Path) -> str:
     return path.read_text() if path.exists() else ""
 
 
-def _two_requests(run_dir: Path, *requests: dict[str, str]):  # type: ignore[no-untyped-def]
-    import json
-
-    from distconsole_agent.system import unix
-
+def _two_requests(run_dir: Path, *requests: dict[str, str]) -> socket.socket:
     sock = unix.connect(str(run_dir / "shim.sock"), 10)
     sock.sendall(b"".join(json.dumps(request).encode() + b"\n" for request in requests))
     return sock

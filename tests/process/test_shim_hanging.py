@@ -3,8 +3,6 @@
 A FIFO that nobody writes to stands in for its environment, in a mount namespace of the test's own.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -51,12 +49,9 @@ def python(tmp_path: Path) -> Iterator[str]:
     process.wait()
 
 
-def test_a_shim_ends_its_run_though_another_process_cannot_be_looked_into(
-    tmp_path: Path, python: str
-) -> None:
+def test_a_shim_ends_its_run_though_a_process_is_unreadable(tmp_path: Path, python: str) -> None:
     with RunUnderTest(tmp_path, ["sh", "-c", "sleep 600 & exit 3"], python=python) as run:
-        run.start()
-        assert run.verdict()["exit_code"] == 3
+        assert run.complete()["exit_code"] == 3
 
 
 LOOK = """
@@ -67,9 +62,7 @@ print(len(proctree.pids_of_run(sys.argv[1], doubtful=True)))
 """
 
 
-def test_a_process_that_cannot_be_looked_into_may_be_of_any_run(
-    tmp_path: Path, python: str
-) -> None:
+def test_a_process_that_is_unreadable_may_be_of_any_run(tmp_path: Path, python: str) -> None:
     env = {**os.environ, "DISTCONSOLE_RUN_DIR": "/marked"}
     with subprocess.Popen(["sleep", "600"], env=env) as marked:
         told = subprocess.run(

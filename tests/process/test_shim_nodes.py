@@ -1,14 +1,11 @@
 """Runs over several nodes: real shims on loopback addresses, real torch ranks among them."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
 from distconsole_agent.coordination import link
@@ -47,14 +44,6 @@ def test_a_failure_on_one_node_ends_the_others_without_a_console(tmp_path: Path)
         assert {event["signal"] for event in run.shims[2].events("exited")} == {signal.SIGTERM}
 
 
-def test_a_stop_at_any_node_is_a_stop_everywhere(tmp_path: Path) -> None:
-    with RunUnderTest(tmp_path, ["sleep", "600"], nodes=2) as run:
-        run.start()
-        run.shims[1].ask(op="stop", reason="user")
-        assert run.verdict() == {"state": "stopped", "exit_code": 143, "first_failure": None}
-        assert run.shims[0].event("stopping")["reason"] == "user"
-
-
 def test_a_kill_reaches_deaf_ranks_of_other_nodes(tmp_path: Path) -> None:
     deaf = "trap '' TERM; echo deaf; while :; do sleep 1; done"
     with RunUnderTest(tmp_path, ["sh", "-c", deaf], nodes=2, grace=600) as run:
@@ -66,15 +55,12 @@ def test_a_kill_reaches_deaf_ranks_of_other_nodes(tmp_path: Path) -> None:
         assert run.verdict()["exit_code"] == 130
 
 
-def test_the_death_of_node_zeros_shim_ends_the_other_nodes_long_before_a_lost_network(
-    tmp_path: Path,
-) -> None:
+def test_the_death_of_node_zeros_shim_ends_all_long_before_a_lost_link(tmp_path: Path) -> None:
     with RunUnderTest(tmp_path, ["sleep", "600"], nodes=3) as run:
         run.start()
         for index, shim in enumerate(run.shims):
             shim.pid(index)
-        for shim in run.shims[1:]:
-            linked_to_the_coordinator(run, shim)
+        run.await_links()
         run.shims[0].process.send_signal(signal.SIGKILL)
         for shim in run.shims[1:]:
             verdict = shim.wait(WELL_BEFORE_LOST_SECONDS)
@@ -84,13 +70,11 @@ def test_the_death_of_node_zeros_shim_ends_the_other_nodes_long_before_a_lost_ne
             assert first["error"] == "node host0 lost: its shim is gone"
 
 
-def test_a_stop_asked_after_the_shim_of_node_zero_died_acts_at_once_and_hides_nothing(
-    tmp_path: Path,
-) -> None:
+def test_a_stop_after_the_death_of_node_zeros_shim_acts_at_once(tmp_path: Path) -> None:
     with RunUnderTest(tmp_path, ["sleep", "600"], nodes=2) as run:
         run.start()
         run.shims[1].pid(1)
-        linked_to_the_coordinator(run, run.shims[1])
+        run.await_links()
         run.shims[0].process.send_signal(signal.SIGKILL)
         run.shims[0].process.wait(10)
         run.shims[1].ask(op="stop", reason="user")
@@ -98,19 +82,6 @@ def test_a_stop_asked_after_the_shim_of_node_zero_died_acts_at_once_and_hides_no
         verdict = run.shims[1].wait(WELL_BEFORE_LOST_SECONDS)
         assert (verdict["state"], verdict["exit_code"]) == ("failed", 1)
         assert verdict["first_failure"]["error"] == "node host0 lost: its shim is gone"
-
-
-def linked_to_the_coordinator(run: RunUnderTest, shim: ShimUnderTest) -> None:
-    """Wait until a shim has a connection to node 0's coordinator."""
-    port = run.shims[0].ask(op="status")["coordinator"]["port"]
-    process = psutil.Process(shim.process.pid)
-    wait_until(
-        "a link",
-        lambda: any(
-            each.raddr and each.raddr.port == port and each.status == psutil.CONN_ESTABLISHED
-            for each in process.net_connections("tcp")
-        ),
-    )
 
 
 @pytest.mark.torch_ranks
@@ -191,8 +162,7 @@ def test_a_run_outlives_as_many_nodes_as_it_may(tmp_path: Path) -> None:
     ) as run:
         run.start()
         first, second, third = run.shims
-        for shim in (second, third):
-            linked_to_the_coordinator(run, shim)
+        run.await_links()
         wait_until("a round", lambda: pids_of(first, "GROUP_WORLD_SIZE=3"))
         die(third)
         wait_until("another round", lambda: pids_of(first, "GROUP_WORLD_SIZE=2"))

@@ -1,10 +1,6 @@
 """What becomes of the ranks' output where the disk is full: it is dropped and counted, and no rank sees it."""
 
-from __future__ import annotations
-
-import contextlib
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from distconsole_agent.system.room import disk_of
+from fakes import disks
 from fakes.shims import RunUnderTest, ShimUnderTest, script, wait_until
 
 PY = sys.executable
@@ -74,26 +71,8 @@ MISSING = re.compile(r"\[distconsole: (\d+) lines \(\d+ bytes\) are missing here
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A folder on a disk of 8 MB of its own."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=8m,mode=700", "small", str(folder)],
-        capture_output=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip("needs the right to mount")
-    try:
+    with disks.small_disk(tmp_path / "disk", "size=8m,mode=700") as folder:
         yield folder
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
-def fill(path: Path) -> None:
-    """Take all that is left of a disk."""
-    with path.open("wb", 0) as file, contextlib.suppress(OSError):
-        while True:
-            file.write(bytes(4096))
 
 
 def in_attempt(number: int, argv: list[str]) -> list[str]:
@@ -110,13 +89,10 @@ def lines_and_missing(shim: ShimUnderTest) -> tuple[int, int]:
     return len(whole), sum(int(number) for number in MISSING.findall(text))
 
 
-def test_a_rank_that_fills_the_disk_succeeds_and_what_is_missing_is_counted(
-    small_disk: Path, tmp_path: Path
-) -> None:
+def test_a_full_disk_fails_no_rank_and_is_counted(small_disk: Path, tmp_path: Path) -> None:
     argv = [PY, script(tmp_path, FLOOD)]
     with RunUnderTest(small_disk, argv, env={"PYTHONUNBUFFERED": ""}) as run:
-        run.start()
-        verdict = run.verdict()
+        verdict = run.complete()
         shim = run.shims[0]
         assert verdict["state"] == "succeeded"
         whole, missing = lines_and_missing(shim)
@@ -129,14 +105,12 @@ def test_a_rank_that_fills_the_disk_succeeds_and_what_is_missing_is_counted(
         assert "rank 0" in last["summary"]
 
 
-def test_what_somebody_else_fills_the_disk_with_fails_no_rank(
-    small_disk: Path, tmp_path: Path
-) -> None:
+def test_a_disk_that_others_fill_fails_no_rank(small_disk: Path, tmp_path: Path) -> None:
     argv = [PY, script(tmp_path, WAITS), str(tmp_path)]
     with RunUnderTest(small_disk, argv) as run:
         run.start()
         wait_until("the rank", (tmp_path / "ready").exists)
-        fill(small_disk / "foreign")
+        disks.fill(small_disk / "foreign")
         (tmp_path / "full").touch()
         shim = run.shims[0]
         assert shim.process.wait(30) == 0
@@ -147,9 +121,7 @@ def test_what_somebody_else_fills_the_disk_with_fails_no_rank(
 
 
 @pytest.mark.parametrize("attempt", [0, 1])
-def test_a_disk_that_runs_low_during_a_run_is_told_once(
-    small_disk: Path, tmp_path: Path, attempt: int
-) -> None:
+def test_a_disk_that_runs_low_is_told_once(small_disk: Path, tmp_path: Path, attempt: int) -> None:
     argv = in_attempt(attempt, [PY, script(tmp_path, WAITS), str(tmp_path)])
     with RunUnderTest(small_disk, argv, max_restarts=1) as run:
         run.start()
@@ -170,8 +142,7 @@ def test_the_logs_of_a_run_take_no_more_than_they_may(tmp_path: Path) -> None:
     argv = [PY, script(tmp_path, FLOOD)]
     limit = 2 << 20
     with RunUnderTest(tmp_path, argv, env={"PYTHONUNBUFFERED": ""}, log_bytes=limit) as run:
-        run.start()
-        assert run.verdict()["state"] == "succeeded"
+        assert run.complete()["state"] == "succeeded"
         shim = run.shims[0]
         whole, missing = lines_and_missing(shim)
         assert whole + missing == LINES
@@ -181,14 +152,11 @@ def test_the_logs_of_a_run_take_no_more_than_they_may(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("last", ["raise ValueError('the data ends at 17')", DIES])
-def test_what_ends_a_rank_behind_its_flood_is_named_and_in_its_log(
-    tmp_path: Path, last: str
-) -> None:
+def test_what_ends_a_rank_behind_its_flood_is_named(tmp_path: Path, last: str) -> None:
     argv = [PY, script(tmp_path, FLOOD_OF_BOTH + last)]
     env = {"PYTHONUNBUFFERED": ""}
     with RunUnderTest(tmp_path, argv, env=env, log_bytes=2 << 20) as run:
-        run.start()
-        verdict = run.verdict()
+        verdict = run.complete()
         shim = run.shims[0]
         assert verdict["state"] == "failed"
         assert "the data ends at 17" in verdict["first_failure"]["error"]
@@ -197,9 +165,7 @@ def test_what_ends_a_rank_behind_its_flood_is_named_and_in_its_log(
 
 
 @pytest.mark.parametrize("attempt", [0, 1])
-def test_a_rank_that_prints_little_is_heard_though_another_has_filled_the_logs(
-    tmp_path: Path, attempt: int
-) -> None:
+def test_a_rank_that_prints_little_is_heard_beside_a_flood(tmp_path: Path, attempt: int) -> None:
     argv = in_attempt(attempt, [PY, script(tmp_path, ONE_FLOODS), str(tmp_path)])
     limit = 2 << 20
     with RunUnderTest(tmp_path, argv, ranks_per_node=2, max_restarts=1, log_bytes=limit) as run:
@@ -213,11 +179,3 @@ def test_a_rank_that_prints_little_is_heard_though_another_has_filled_the_logs(
         assert len(shim.log(1).splitlines()) == 1501
         logs = shim.run_dir / "logs"
         assert sum(path.stat().st_blocks * 512 for path in logs.iterdir()) < limit + (256 << 10)
-
-
-def test_no_pipe_stays_that_nobody_reads(tmp_path: Path) -> None:
-    with RunUnderTest(tmp_path, [PY, script(tmp_path, "print('done')")]) as run:
-        run.start()
-        assert run.verdict()["state"] == "succeeded"
-        assert run.shims[0].log(0) == "done\n"
-        assert not (run.shims[0].run_dir / "pipes").exists()

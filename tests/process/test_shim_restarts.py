@@ -1,7 +1,5 @@
 """Ranks that failed are started anew by their shims, with nobody watching; a stop or a lost node ends that."""
 
-from __future__ import annotations
-
 import json
 import signal
 import socket
@@ -61,8 +59,7 @@ def test_a_failure_is_followed_by_an_attempt_that_knows_the_checkpoint(tmp_path:
     argv = [PY, script(tmp_path, TWO_ATTEMPTS), str(tmp_path)]
     with RunUnderTest(tmp_path, argv, nodes=2, max_restarts=3, grace=0.5) as run:
         first_port = run.shims[0].ask(op="status")["master_port"]
-        run.start()
-        assert run.verdict() == {"state": "succeeded", "exit_code": 0, "first_failure": None}
+        assert run.complete() == {"state": "succeeded", "exit_code": 0, "first_failure": None}
         (told,) = run.shims[0].events("restart")
         checkpoint = f"{tmp_path}/step-7.pt"
         assert (told["restart"], told["of"], told["checkpoint"]) == (1, 3, checkpoint)

@@ -1,7 +1,5 @@
 """Shims that srun would have started, and a srun that is gone: real shims, without Slurm."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 
@@ -40,9 +38,7 @@ def test_a_node_that_is_lost_with_its_srun_is_not_blamed(
 
 
 @pytest.mark.parametrize(("launcher", "blocked"), [("mpi", SIGNALS), ("horovod", 0)])
-def test_only_mpirun_is_kept_from_slurms_signals(
-    tmp_path: Path, launcher: str, blocked: int
-) -> None:
+def test_only_mpirun_gets_no_slurm_signals(tmp_path: Path, launcher: str, blocked: int) -> None:
     def mask(status: str) -> int:
         (line,) = [line for line in status.splitlines() if line.startswith("SigBlk:")]
         return int(line.split()[1], 16)

@@ -1,9 +1,8 @@
 """What a rank is started with, and what is said when it cannot be started."""
 
-from __future__ import annotations
-
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -33,9 +32,7 @@ def shown(run: RunUnderTest) -> dict:  # type: ignore[type-arg]
     return json.loads(run.shims[0].log(0))  # type: ignore[no-any-return]
 
 
-def test_a_rank_gets_the_plan_and_nothing_of_the_shims(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rank_gets_its_plan_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PET_NPROC_PER_NODE", "7")
     monkeypatch.setenv("NCCL_DEBUG", "INFO")
     monkeypatch.setenv("KEPT", "yes")
@@ -87,9 +84,7 @@ def test_setup_runs_before_the_rank_in_the_same_process(tmp_path: Path) -> None:
     assert exited["pid"] == pid
 
 
-def test_what_a_setup_says_is_in_no_command_line_and_no_descriptor_of_the_rank(
-    tmp_path: Path,
-) -> None:
+def test_a_setup_is_in_no_command_line_and_no_descriptor_of_the_rank(tmp_path: Path) -> None:
     looked = tmp_path / "looked"
     setup = f"export TOKEN=marker-0123; cat /proc/[0-9]*/cmdline >{looked}"
     files = "import os; print(*(os.readlink(f'/proc/self/fd/{n}') for n in (0, 1, 2)), len(os.listdir('/proc/self/fd')))"
@@ -165,7 +160,7 @@ def test_a_training_address_of_another_host_is_refused(tmp_path: Path) -> None:
             shim.destroy()
 
 
-def test_a_second_start_and_nonsense_are_refused(tmp_path: Path) -> None:
+def test_a_second_start_a_second_shim_and_nonsense_are_refused(tmp_path: Path) -> None:
     with RunUnderTest(tmp_path, ["sleep", "600"]) as run:
         run.start()
         shim = run.shims[0]
@@ -173,32 +168,12 @@ def test_a_second_start_and_nonsense_are_refused(tmp_path: Path) -> None:
         assert shim.ask(op="fly")["error"]["code"] == "unknown_op"
         assert shim.ask(op="stop", reason="boredom")["error"]["code"] == "bad_request"
         assert shim.ask(op="stop", grace="soon")["error"]["code"] == "bad_request"
+        second = [PY, "-m", "distconsole_agent", "shim", "--run", str(shim.run_dir)]
+        assert subprocess.run(second, capture_output=True, timeout=20).returncode == 1
+        assert int((shim.run_dir / "shim.pid").read_text().split()[0]) == shim.process.pid
         assert shim.ask(op="status")["state"] == "running"
         shim.ask(op="kill")
         run.verdict()
-
-
-def test_a_second_shim_of_a_run_leaves_at_once(tmp_path: Path) -> None:
-    import subprocess
-
-    with RunUnderTest(tmp_path, ["sleep", "600"]) as run:
-        run.start()
-        pid = (run.shims[0].run_dir / "shim.pid").read_text()
-        second = [PY, "-m", "distconsole_agent", "shim", "--run", str(run.shims[0].run_dir)]
-        done = subprocess.run(second, capture_output=True, text=True, timeout=20)
-        assert done.returncode == 1
-        assert (run.shims[0].run_dir / "shim.pid").read_text() == pid
-        assert int(pid.split()[0]) == run.shims[0].process.pid
-        run.shims[0].ask(op="kill")
-        run.verdict()
-
-
-def test_a_run_folder_with_a_long_path_works(tmp_path: Path) -> None:
-    deep = tmp_path / ("d" * 100) / ("e" * 100)
-    deep.mkdir(parents=True)
-    with RunUnderTest(deep, ["true"]) as run:
-        run.start()
-        assert run.verdict()["state"] == "succeeded"
 
 
 def test_nothing_listens_after_a_run_and_only_node_zero_during_it(tmp_path: Path) -> None:
@@ -211,14 +186,13 @@ def test_nothing_listens_after_a_run_and_only_node_zero_during_it(tmp_path: Path
         assert not listens({"address": "127.0.0.1", "port": first["master_port"]})
         run.start()
         run.shims[1].ask(op="stop", reason="sigint")
-        assert run.verdict()["exit_code"] == 130
+        assert run.verdict() == {"state": "stopped", "exit_code": 130, "first_failure": None}
+        assert run.shims[0].event("stopping")["reason"] == "sigint"
         assert not listens(first["coordinator"])
 
 
 @pytest.mark.parametrize("launcher", ["torch", "horovod"])
-def test_a_shim_listens_for_other_shims_and_horovods_ranks_alone(
-    tmp_path: Path, launcher: str
-) -> None:
+def test_a_shim_listens_only_for_shims_and_horovods_ranks(tmp_path: Path, launcher: str) -> None:
     with RunUnderTest(tmp_path, ["sleep", "600"], nodes=2, launcher=launcher) as run:
         status = run.shims[0].ask(op="status")
         run.start()
@@ -233,11 +207,12 @@ def test_a_shim_listens_for_other_shims_and_horovods_ranks_alone(
     assert found == [{status["coordinator"]["port"]} | store, set()]
 
 
-def test_the_shims_socket_is_for_this_user_alone(tmp_path: Path) -> None:
-    with RunUnderTest(tmp_path, ["true"]) as run:
+def test_a_shims_socket_in_a_long_path_is_for_this_user_alone(tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 100) / ("e" * 100)
+    deep.mkdir(parents=True)
+    with RunUnderTest(deep, ["true"]) as run:
         assert (run.shims[0].run_dir / "shim.sock").stat().st_mode & 0o777 == 0o600
-        run.start()
-        run.verdict()
+        assert run.complete()["state"] == "succeeded"
         for name in ("shim.jsonl", "shim.pid"):
             found = (run.shims[0].run_dir / name).stat()
             assert (found.st_mode & 0o777, found.st_uid) == (0o600, os.getuid())

@@ -1,7 +1,5 @@
 """Another user of a run's node: what a real shim keeps from him."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -102,9 +100,7 @@ def test_horovods_store_answers_no_other_user(tmp_path: Path) -> None:
         stop(run)
 
 
-def test_another_user_who_listens_where_ranks_will_meet_ends_the_run_and_is_named(
-    waiting: RunUnderTest,
-) -> None:
+def test_another_user_who_listens_where_ranks_meet_ends_the_run(waiting: RunUnderTest) -> None:
     port = int(waiting.shims[0].ask(op="status")["master_port"])
     waiting.start()
     waiting.shims[0].pid(0)

@@ -1,7 +1,5 @@
 """The GPU sampler over the real binding of libamd_smi and a stand-in library, with a sysfs beside it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -2,10 +2,7 @@
 fails, hangs or is reloaded.
 """
 
-from __future__ import annotations
-
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +18,7 @@ from distconsole_agent.telemetry.gpu import (
 )
 from distconsole_agent.telemetry.mapping import ListedProcess, ProcessTable, RunningRank
 from fakes import nvml as fake_nvml
+from fakes.shims import wait_until
 
 pytestmark = pytest.mark.skipif(
     fake_nvml.compiler() is None, reason="no C compiler to build the stand-in NVML"
@@ -28,22 +26,7 @@ pytestmark = pytest.mark.skipif(
 
 GIB = 2**30
 PATIENT_SECONDS = 20.0
-MEASURED = {
-    "util",
-    "mem_used",
-    "mem_total",
-    "temp_c",
-    "power_w",
-    "sm_clock_mhz",
-    "mem_clock_mhz",
-    "throttle",
-    "ecc_uncorrected",
-    "pcie_rx_s",
-    "pcie_tx_s",
-    "nvlink_rx_s",
-    "nvlink_tx_s",
-    "pcie",
-}
+MEASURED = {*GPU_FIELDS} - {"gpu", "uuid", "name", "mig", "xid", "rank", "processes", "age_s"}
 PER_SAMPLE = {
     "nvmlDeviceGetUtilizationRates": 1,
     "nvmlDeviceGetMemoryInfo_v2": 1,
@@ -52,13 +35,6 @@ PER_SAMPLE = {
     "nvmlDeviceGetFieldValues": 1,
     "nvmlEventSetWait_v2": 1,
 }
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + PATIENT_SECONDS
-    while not holds():
-        assert time.monotonic() < until, "it did not come to hold in time"
-        time.sleep(0.005)
 
 
 class Bench:
@@ -93,7 +69,7 @@ class Bench:
             found.append(self.sample())
             return wanted(found[-1])
 
-        wait_until(sampled)
+        wait_until("the sample", sampled)
         return found[-1]
 
 
@@ -167,9 +143,7 @@ def test_without_events_there_is_no_error_and_all_else(bench: Bench) -> None:
     assert entries[1]["util"] is not None
 
 
-def test_entries_have_the_fields_of_the_protocol_and_the_values_of_the_driver(
-    bench: Bench,
-) -> None:
+def test_entries_have_the_protocols_fields_and_the_drivers_values(bench: Bench) -> None:
     bench.fake.set_util(1, 73)
     bench.fake.set_ecc(1, 2)
     bench.fake.set_throttle(1, 0x4 | 0x40 | 0x1)
@@ -282,9 +256,7 @@ def test_processes_are_named_and_those_below_a_rank_belong_to_it(bench: Bench) -
     assert [entry["rank"] for entry in entries] == [0, 1]
 
 
-def test_two_runs_and_a_watcher_share_one_reading_and_each_sees_its_own_ranks(
-    bench: Bench,
-) -> None:
+def test_runs_and_a_watcher_share_one_reading_and_see_their_ranks(bench: Bench) -> None:
     bench.fake.set_processes(0, [(100, GIB, 0, 0)])
     bench.fake.set_processes(1, [(200, GIB, 0, 0)])
     mine, other = [rank(0, 100)], [rank(4, 200)]
@@ -430,9 +402,7 @@ def test_a_passing_refusal_empties_one_value_for_one_sample(bench: Bench) -> Non
     assert bench.sample(after_seconds=1.0)[0]["sm_clock_mhz"] is not None
 
 
-def test_a_driver_that_hangs_costs_one_deadline_and_shows_its_age(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hung_driver_costs_one_deadline(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.sample()
     monkeypatch.setattr(bench.sampler, "_deadline_seconds", 0.05)
     bench.fake.hang_gpu("nvmlDeviceGetUtilizationRates", 1)
@@ -449,9 +419,7 @@ def test_a_driver_that_hangs_costs_one_deadline_and_shows_its_age(
     bench.sample_until(lambda entries: all(entry["age_s"] is None for entry in entries))
 
 
-def test_a_driver_that_hangs_at_the_start_gives_no_entries(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_driver_hung_at_first_is_silent(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench.sampler, "_deadline_seconds", 0.02)
     bench.fake.hang("nvmlInitWithFlags")
     assert bench.sample() == []
@@ -465,7 +433,7 @@ def test_closing_does_not_wait_for_a_driver_that_hangs(bench: Bench) -> None:
     bench.fake.hang("nvmlShutdown")
     bench.sampler.close(0.05)
     bench.fake.hang("nvmlShutdown", False)
-    wait_until(lambda: not is_reading())
+    wait_until("the end of the reader", lambda: not is_reading())
 
 
 def test_a_reader_that_failed_for_a_reason_nobody_knew_starts_again(
@@ -481,7 +449,7 @@ def test_a_reader_that_failed_for_a_reason_nobody_knew_starts_again(
     with monkeypatch.context() as patch:
         patch.setattr(bench.table, "look_up", fail)
         bench.sample()
-        wait_until(lambda: reported == [LookupError])
+        wait_until("the report", lambda: reported == [LookupError])
     assert bench.sample(after_seconds=30.0)[0]["processes"][0]["command"] == "train 100"
 
 
@@ -498,9 +466,7 @@ def test_the_driver_and_its_gpus_are_known_for_the_greeting(bench: Bench) -> Non
     assert (driver.version, driver.gpus) == ("580.95.05", 2)
 
 
-def test_a_host_without_nvml_has_no_entries_and_loads_no_pynvml(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_nvml_no_entries_and_no_pynvml_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("distconsole_agent.telemetry.nvml.LIBRARY", "libnvidia-ml-none.so.1")
     sampler = GpuSampler(deadline_seconds=PATIENT_SECONDS)
     try:

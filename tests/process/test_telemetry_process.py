@@ -2,8 +2,6 @@
 runs on the oldest Python of a node, also with pynvml inside an archive.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -84,9 +82,7 @@ def archive_with_pynvml(folder: Path) -> Path:
     return path
 
 
-def test_importing_loads_neither_library_and_sampling_stays_small(
-    fake: fake_nvml.FakeNvml,
-) -> None:
+def test_an_import_loads_no_library_and_sampling_stays_small(fake: fake_nvml.FakeNvml) -> None:
     fake.set_processes(0, [(os.getpid(), 1 << 20, 0, 0)])
     found = sample_in(sys.executable, fake, str(AGENTS))
     assert found["loaded"] == []
@@ -96,9 +92,7 @@ def test_importing_loads_neither_library_and_sampling_stays_small(
     assert found["rss_kib"] < MEMORY_TARGET_KIB
 
 
-def test_pynvml_out_of_an_archive_leaves_no_compilers_memory_behind(
-    fake: fake_nvml.FakeNvml, tmp_path: Path
-) -> None:
+def test_pynvml_of_an_archive_leaves_no_memory(fake: fake_nvml.FakeNvml, tmp_path: Path) -> None:
     archive = archive_with_pynvml(tmp_path)
     found = sample_in(sys.executable, fake, f"{archive}{os.pathsep}{AGENTS}")
     assert found["pynvml"].startswith(str(archive))
@@ -106,9 +100,7 @@ def test_pynvml_out_of_an_archive_leaves_no_compilers_memory_behind(
     assert found["rss_kib"] < MEMORY_TARGET_KIB
 
 
-def test_the_oldest_python_samples_gpus_without_psutil(
-    fake: fake_nvml.FakeNvml, tmp_path: Path
-) -> None:
+def test_the_oldest_python_needs_no_psutil(fake: fake_nvml.FakeNvml, tmp_path: Path) -> None:
     python = old_python()
     if python is None:
         pytest.skip("no Python 3.9 on this machine")

@@ -1,7 +1,5 @@
 """Real OpenSSH servers for the tests of this folder."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

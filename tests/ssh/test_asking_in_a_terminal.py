@@ -1,7 +1,5 @@
 """What a person at a real terminal sees of a login's question, also where a shell or a signal comes between."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

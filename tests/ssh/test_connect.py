@@ -1,7 +1,5 @@
 """Reaching a host: what works with real OpenSSH, and what each way of failing is called."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import threading
@@ -43,15 +41,25 @@ def succeeds(connection: Connection) -> bool:
     return stdout_of(channel) == b"" and channel.exit_code(10) == 0
 
 
-def failure(config: str, host: Host = NODE, way: str = "paramiko") -> NodeError:
-    with pytest.raises(NodeError) as caught, reached(config, host, way):
+def failure(kind: type[NodeError], config: str, host: Host = NODE, way: str = "paramiko") -> Any:
+    with pytest.raises(kind) as caught, reached(config, host, way):
         pass
     return caught.value
+
+
+def obey(error: NodeError, word: str, config: str) -> str:
+    """Run the line of a hint that begins with ``word``, reach the host, and return the line."""
+    line = error.hint[error.hint.index(word) :]
+    subprocess.run(line, shell=True, check=True, capture_output=True, timeout=20)
+    with reached(config) as connection:
+        assert succeeds(connection)
+    return line
 
 
 @both_ways
 def test_a_command_runs_and_its_streams_and_code_come_back(server, way: str) -> None:
     with reached(str(server.ssh_config), way=way) as connection:
+        assert connection.reached_at == "127.0.0.1"
         channel = connection.open("echo out; echo err >&2; exit 7", 10)
         assert stdout_of(channel) == b"out\n"
         assert channel.exit_code(10) == 7
@@ -63,12 +71,6 @@ def test_the_socket_sends_at_once(server) -> None:
         stream = connection._stream._stream
         assert isinstance(stream, socket.socket)
         assert stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-
-
-@both_ways
-def test_the_address_that_was_reached_is_known(server, way: str) -> None:
-    with reached(str(server.ssh_config), way=way) as connection:
-        assert connection.reached_at == "127.0.0.1"
 
 
 @both_ways
@@ -113,74 +115,56 @@ def free_port() -> int:
 
 @both_ways
 def test_a_refused_port_is_a_connect_error(server, way: str) -> None:
-    error = failure(server.write_config(f"    Port {free_port()}"), way=way)
-    assert isinstance(error, ConnectError)
+    error = failure(ConnectError, server.write_config(f"    Port {free_port()}"), way=way)
     assert "refused" in error.message
 
 
-def test_a_silent_port_is_a_connect_error(server, monkeypatch: pytest.MonkeyPatch) -> None:
+def half(connection: socket.socket) -> None:
+    connection.sendall(b"SSH-2.0-Half\r\n")
+    connection.recv(4096)
+    connection.close()
+
+
+HTTP = b"\x1b[31mHTTP/1.1 400\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (lambda _connection: None, "says nothing"),
+        (lambda connection: connection.sendall(HTTP), "not an SSH server; it says 'HTTP/1.1 400'"),
+        (lambda connection: connection.close(), "hangs up"),
+        (half, "key exchange"),
+    ],
+    ids=["silent", "not SSH, quoted without its escapes", "hangs up", "dies in the key exchange"],
+)
+def test_a_port_without_ssh_is_a_connect_error(server, monkeypatch, answer, words: str) -> None:
     monkeypatch.setattr(paramiko_transport, "BANNER_SECONDS", 0.5)
-    with port_that(lambda connection: None) as port:
-        error = failure(server.write_config(f"    Port {port}"))
-    assert isinstance(error, ConnectError)
-    assert "says nothing" in error.message
-
-
-def test_what_is_not_ssh_is_quoted_without_its_escapes(
-    server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(paramiko_transport, "BANNER_SECONDS", 0.5)
-    with port_that(lambda connection: connection.sendall(b"\x1b[31mHTTP/1.1 400\r\n\r\n")) as port:
-        error = failure(server.write_config(f"    Port {port}"))
-    assert isinstance(error, ConnectError)
-    assert "not an SSH server; it says 'HTTP/1.1 400'" in error.message
-
-
-def test_a_server_that_hangs_up_is_a_connect_error(server) -> None:
-    with port_that(lambda connection: connection.close()) as port:
-        error = failure(server.write_config(f"    Port {port}"))
-    assert isinstance(error, ConnectError)
-    assert "hangs up" in error.message
-
-
-def test_a_server_that_dies_in_the_key_exchange_is_a_connect_error(server) -> None:
-    def half(connection: socket.socket) -> None:
-        connection.sendall(b"SSH-2.0-Half\r\n")
-        connection.recv(4096)
-        connection.close()
-
-    with port_that(half) as port:
-        error = failure(server.write_config(f"    Port {port}"))
-    assert isinstance(error, ConnectError)
-    assert "key exchange" in error.message
+    with port_that(answer) as port:
+        error = failure(ConnectError, server.write_config(f"    Port {port}"))
+    assert words in error.message
 
 
 def test_a_name_without_an_address_is_a_resolve_error(server) -> None:
-    error = failure(server.write_config("    HostName no-such-host.invalid"))
-    assert isinstance(error, ResolveError)
+    error = failure(ResolveError, server.write_config("    HostName no-such-host.invalid"))
     assert "node in ssh_config" in error.message
 
 
 def test_a_misspelt_host_is_told_the_nearest_of_ssh_config(server) -> None:
     config = server.write_config(name="node1.invalid")
-    error = failure(config, Host(HostName("node1.invlid")))
-    assert isinstance(error, ResolveError)
+    error = failure(ResolveError, config, Host(HostName("node1.invlid")))
     assert error.hint == "did you mean node1.invalid, which ssh_config has?"
 
 
 def test_an_unknown_key_tells_the_line_that_adds_it(server) -> None:
     server.known_hosts.write_text("")
-    error = failure(str(server.ssh_config))
-    assert isinstance(error, UnknownHostKeyError)
+    error = failure(UnknownHostKeyError, str(server.ssh_config))
     shown = subprocess.run(
         ["ssh-keygen", "-l", "-f", server.folder / "host.pub"], capture_output=True, text=True
     ).stdout.split()[1]
     assert shown in error.message
-    line = error.hint[error.hint.index("mkdir") :]
+    line = obey(error, "mkdir", str(server.ssh_config))
     assert (server.folder / "host.pub").read_text().split()[1] in line
-    subprocess.run(line, shell=True, check=True, timeout=20)
-    with reached(str(server.ssh_config)) as connection:
-        assert succeeds(connection)
 
 
 def test_a_changed_key_tells_the_line_that_mends_it(server, tmp_path: Path) -> None:
@@ -189,39 +173,31 @@ def test_a_changed_key_tells_the_line_that_mends_it(server, tmp_path: Path) -> N
     )
     other = (tmp_path / "k.pub").read_text()
     server.known_hosts.write_text(f"[127.0.0.1]:{server.port} {other}")
-    error = failure(str(server.ssh_config))
-    assert isinstance(error, ChangedHostKeyError)
+    error = failure(ChangedHostKeyError, str(server.ssh_config))
     assert f"{server.known_hosts}:1" in error.message
-    line = error.hint[error.hint.index("ssh-keygen") :]
+    line = obey(error, "ssh-keygen", str(server.ssh_config))
     assert line.startswith(f"ssh-keygen -R '[127.0.0.1]:{server.port}' -f {server.known_hosts}")
-    subprocess.run(line, shell=True, check=True, capture_output=True, timeout=20)
-    with reached(str(server.ssh_config)) as connection:
-        assert succeeds(connection)
 
 
 @pytest.mark.parametrize("strict", ["no", "accept-new", "off"])
 @both_ways
 def test_strict_checking_is_never_weakened(server, strict: str, way: str) -> None:
     server.known_hosts.write_text("")
-    error = failure(server.write_config(f"    StrictHostKeyChecking {strict}"), way=way)
-    assert isinstance(error, UnknownHostKeyError)
+    failure(
+        UnknownHostKeyError, server.write_config(f"    StrictHostKeyChecking {strict}"), way=way
+    )
 
 
 def test_an_unknown_alias_is_added_by_the_very_key(server) -> None:
     server.known_hosts.write_text("")
     config = server.write_config("    HostKeyAlias its-name")
-    error = failure(config)
-    line = error.hint[error.hint.index("echo") :]
-    subprocess.run(line, shell=True, check=True, timeout=20)
-    with reached(config) as connection:
-        assert succeeds(connection)
+    obey(failure(UnknownHostKeyError, config), "echo", config)
 
 
 @both_ways
 def test_a_wrong_key_is_an_auth_error_that_names_it(server, way: str) -> None:
     (server.folder / "authorized").write_text("")
-    error = failure(str(server.ssh_config), way=way)
-    assert isinstance(error, AuthError)
+    error = failure(AuthError, str(server.ssh_config), way=way)
     assert str(server.user_key) in error.message
     assert "the server offers: publickey" in error.message
     assert error.offers == ("publickey",)
@@ -230,8 +206,7 @@ def test_a_wrong_key_is_an_auth_error_that_names_it(server, way: str) -> None:
 
 def test_no_key_at_all_is_an_auth_error(server) -> None:
     server.user_key.unlink()
-    error = failure(str(server.ssh_config))
-    assert isinstance(error, AuthError)
+    error = failure(AuthError, str(server.ssh_config))
     assert "cannot be read" in error.message
 
 
@@ -293,8 +268,7 @@ def test_a_dead_jump_host_is_named(make_server, way: str) -> None:
     first, last = make_server(), make_server()
     config = jump_config(first, last)
     first.stop()
-    error = failure(config, way=way)
-    assert isinstance(error, ConnectError)
+    error = failure(ConnectError, config, way=way)
     assert "by way of hop" in error.message
 
 
@@ -303,8 +277,7 @@ def test_a_jump_host_that_cannot_reach_the_host_says_so(make_server, way: str) -
     first, last = make_server(), make_server()
     config = jump_config(first, last)
     last.stop()
-    error = failure(config, way=way)
-    assert isinstance(error, ConnectError)
+    error = failure(ConnectError, config, way=way)
     assert "the jump host" in error.message
     assert "127.0.0.1" in error.message
 
@@ -313,20 +286,15 @@ def test_an_unknown_key_behind_a_jump_is_added_without_keyscan(make_server) -> N
     first, last = make_server(), make_server()
     config = jump_config(first, last)
     last.known_hosts.write_text("")
-    error = failure(config)
-    assert isinstance(error, UnknownHostKeyError)
-    line = error.hint[error.hint.index("echo") :]
-    subprocess.run(line, shell=True, check=True, timeout=20)
-    with reached(config) as connection:
-        assert succeeds(connection)
+    error = failure(UnknownHostKeyError, config)
+    obey(error, "echo", config)
 
 
 def test_an_unknown_key_of_a_jump_host_is_one_to_trust(make_server) -> None:
     first, last = make_server(), make_server()
     config = jump_config(first, last)
     first.known_hosts.write_text("")
-    error = failure(config)
-    assert isinstance(error, UnknownHostKeyError)
+    error = failure(UnknownHostKeyError, config)
     assert error.message.startswith("by way of hop: ")
     add_line(error.file, error.line)
     with reached(config) as connection:
@@ -336,8 +304,7 @@ def test_an_unknown_key_of_a_jump_host_is_one_to_trust(make_server) -> None:
 @both_ways
 def test_a_jump_host_that_jumps_through_itself_ends(make_server, way: str) -> None:
     server = make_server()
-    error = failure(server.write_config("    ProxyJump node"), way=way)
-    assert isinstance(error, ConnectError)
+    failure(ConnectError, server.write_config("    ProxyJump node"), way=way)
 
 
 @both_ways
@@ -367,11 +334,3 @@ def test_death_while_something_is_sent_is_a_lost_link(server) -> None:
         channel._channel.get_transport().packetizer.close()
         with pytest.raises(LinkLostError, match="takes nothing"):
             channel.send(b"lost", 10)
-
-
-@both_ways
-def test_a_command_that_ends_is_no_lost_link(server, way: str) -> None:
-    with reached(str(server.ssh_config), way=way) as connection:
-        channel = connection.open("exit 4", 10)
-        assert channel.recv(100, 10) == b""
-        assert channel.exit_code(5) == 4

@@ -1,7 +1,5 @@
 """The SSH servers of the embedded nodes, asked by paramiko itself."""
 
-from __future__ import annotations
-
 import getpass
 import socket
 import struct
@@ -27,9 +25,7 @@ def connected(cluster: EmbeddedCluster, stream: socket.socket | None = None) -> 
     return transport
 
 
-def test_who_has_no_home_is_logged_in_to_the_root_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_user_without_a_home_is_in_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "none"))
     with (
         EmbeddedCluster(1, folder=tmp_path / "e") as cluster,

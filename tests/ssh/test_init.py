@@ -1,7 +1,5 @@
 """``init`` on real OpenSSH servers, by a person who answers its questions."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -75,9 +73,7 @@ def until_checked(events: Iterator[Event]) -> list[Event]:
     return taken
 
 
-def test_a_new_user_with_two_unknown_hosts_has_a_file_that_is_checked(
-    new_user: Path, python: str
-) -> None:
+def test_a_new_user_of_two_unknown_hosts_gets_a_file(new_user: Path, python: str) -> None:
     person = Person(Trust=["yes"], Which=["1", "/no/python"])
     request = Init(where=Where(python=python), cluster="lab")
     events = until_checked(perform(request, no_session, person.control))

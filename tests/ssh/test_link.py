@@ -1,7 +1,5 @@
 """A link to a real agent on embedded nodes: asking, streaming, losing, finding again."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import threading
@@ -19,14 +17,8 @@ from distconsole.model.outcome import Failed, Ok
 from distconsole.rpc.pack import agent_pack
 from distconsole.session import Session
 from distconsole.ssh.embedded import EmbeddedCluster
+from fakes.shims import gone
 from fakes.sshd import wait_until
-
-
-def lives(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 @pytest.fixture(scope="module")
@@ -49,13 +41,13 @@ def test_every_host_is_connected_and_says_who_it_is(session: Session) -> None:
     for link in links:
         assert link.hello.uid == os.getuid()
         assert link.hello.node_dir.endswith(f"{link.name}/node")
+        offset = link.clock_offset()
+        assert abs(offset.seconds) <= offset.rtt_seconds, "the clocks of one machine agree"
     pids = {link.hello.agent_pid for link in links}
     assert len(pids) == 2
 
 
-def test_a_second_session_finds_file_and_agent(
-    standing_nodes: EmbeddedCluster, session: Session
-) -> None:
+def test_a_next_session_finds_the_agent(standing_nodes: EmbeddedCluster, session: Session) -> None:
     first = session.link("node1")
     with Session(Config(), standing_nodes.cluster) as again:
         second = again.link("node1")
@@ -63,9 +55,7 @@ def test_a_second_session_finds_file_and_agent(
         assert second.hello.agent_pid == first.hello.agent_pid
 
 
-def test_a_file_damaged_while_its_agent_runs_is_brought_again(
-    standing_nodes: EmbeddedCluster, session: Session
-) -> None:
+def test_a_damaged_file_is_sent_again(standing_nodes: EmbeddedCluster, session: Session) -> None:
     pid = session.link("node1").hello.agent_pid
     file = standing_nodes.folder / "node1/cache/distconsole" / agent_pack().name
     damaged = bytearray(agent_pack().content)
@@ -79,9 +69,7 @@ def test_a_file_damaged_while_its_agent_runs_is_brought_again(
     assert file.read_bytes() == agent_pack().content
 
 
-def test_a_host_that_is_not_there_delays_and_spoils_nothing(
-    standing_nodes: EmbeddedCluster,
-) -> None:
+def test_an_absent_host_delays_and_spoils_nothing(standing_nodes: EmbeddedCluster) -> None:
     hosts = (*standing_nodes.cluster.hosts, Host(HostName("gone"), port=1))
     cluster = Cluster(hosts, standing_nodes.cluster.ssh_config)
     with Session(Config(), cluster) as session:
@@ -102,11 +90,6 @@ def test_an_unknown_op_and_bad_arguments_are_refused(session: Session) -> None:
     with pytest.raises(RequestError) as caught:
         link.request("stop", run="no-such-run", grace=1, reason="user")
     assert caught.value.code == "no_such_run"
-
-
-def test_the_clocks_of_one_machine_agree(session: Session) -> None:
-    offset = session.link("node1").clock_offset()
-    assert abs(offset.seconds) <= offset.rtt_seconds
 
 
 def test_many_threads_share_one_link(session: Session) -> None:
@@ -151,8 +134,8 @@ def test_a_power_cut_ends_every_stream_and_no_other_node(tmp_path: Path) -> None
         with pytest.raises(NodeError):
             link.connect()
         pids = [each.hello.agent_pid for each in links]
-        assert lives(pids[1])
-    wait_until(lambda: not any(map(lives, pids)))  # one that is ending has lost its mark already
+        assert not gone(pids[1])
+    wait_until(lambda: all(map(gone, pids)))  # one that is ending has lost its mark already
 
 
 def test_a_link_of_a_closed_session_stays_closed(standing_nodes: EmbeddedCluster) -> None:
@@ -192,9 +175,7 @@ def test_an_embedded_node_is_real_ssh(standing_nodes: EmbeddedCluster) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (5, b"in", b"err\n")
 
 
-def test_an_embedded_node_lets_nobody_else_in(
-    standing_nodes: EmbeddedCluster, tmp_path: Path
-) -> None:
+def test_an_embedded_node_has_one_user(standing_nodes: EmbeddedCluster, tmp_path: Path) -> None:
     subprocess.run(
         ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "k"], check=True
     )

@@ -1,7 +1,5 @@
 """Login shells that print, and those that become another one or wait: known within seconds, with the line of the start-up file."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Iterator
@@ -105,9 +103,7 @@ def test_a_shell_that_becomes_another_is_known_with_file_and_line(
     assert begin(server, user, way) == b"in\n"
 
 
-def test_of_another_shell_than_bash_and_zsh_no_line_is_named(
-    server: SshServer, home: Accounts
-) -> None:
+def test_only_of_bash_and_zsh_a_line_is_named(server: SshServer, home: Accounts) -> None:
     home.put("fi", {".config/fish/config.fish": "exec bash\n"})
     error = failure(server, "fi")
     assert "became another one, bash, and runs no command" in error.message
@@ -156,16 +152,12 @@ NOISE = {
 @pytest.mark.parametrize(
     ("case", "way"), [*((case, "paramiko") for case in NOISE), ("bashrc", "openssh")]
 )
-def test_what_start_up_files_print_is_skipped(
-    server: SshServer, home: Accounts, case: str, way: str
-) -> None:
+def test_start_up_files_may_print(server: SshServer, home: Accounts, case: str, way: str) -> None:
     user, files = NOISE[case]
     home.put(user, files)
     assert begin(server, user, way) == b"in\n"
 
 
-def test_a_shell_that_prints_and_becomes_another_is_known_too(
-    server: SshServer, home: Accounts
-) -> None:
+def test_a_shell_that_also_prints_is_known_too(server: SshServer, home: Accounts) -> None:
     home.put("ada", {".bashrc": "echo hello\nexec zsh\n"})
     assert f"{home.home('ada')}/.bashrc:2: exec zsh" in failure(server, "ada").message

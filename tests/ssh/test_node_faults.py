@@ -1,7 +1,5 @@
 """What is wrong with one host of two: it is told by its own error, and the other host works."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -85,9 +83,7 @@ def session(bed: Testbed, folder: Path, silent: str = "") -> Iterator[Session]:
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_each_fault_has_its_error_and_spoils_nobody_else(
-    bed: Testbed, tmp_path: Path, name: str
-) -> None:
+def test_each_fault_has_its_error_and_stays_alone(bed: Testbed, tmp_path: Path, name: str) -> None:
     fault, kind, words = FAULTS[name]
     fault(bed.hosts[1])
     with session(bed, tmp_path) as opened:

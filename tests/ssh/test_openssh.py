@@ -1,7 +1,5 @@
 """Connections by the system's ssh: each way to log in that it knows, with a real sshd that asks for it."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil
@@ -250,9 +248,7 @@ def test_a_master_of_the_user_s_is_used_and_left(server, users_master: Path) -> 
     control.close()
 
 
-def test_a_master_whose_server_is_silent_gives_way_to_one_of_ours(
-    server, users_master: Path
-) -> None:
+def test_a_master_of_a_silent_server_gives_way_to_ours(server, users_master: Path) -> None:
     with reached(server.ssh_config, Answers({}, there=False)) as connection:
         server.freeze_sessions()
         assert stdout_of(connection.open("echo in", 2)) == b"in\n"
@@ -269,9 +265,7 @@ def test_a_master_of_somebody_else_s_is_not_used(server, users_master: Path) -> 
     assert logins(server) == 2
 
 
-def test_a_full_master_of_the_user_s_gives_way_to_one_of_ours(
-    make_server, short_folder: str
-) -> None:
+def test_a_users_full_master_gives_way_to_one_of_ours(make_server, short_folder: str) -> None:
     server = make_server("MaxSessions 1")
     config = server.write_config(f"    ControlPath {short_folder}/cm")
     ssh = ["ssh", "-F", config, "-M", "node", "echo held; cat"]
@@ -285,9 +279,7 @@ def test_a_full_master_of_the_user_s_gives_way_to_one_of_ours(
     assert logins(server) == 2
 
 
-def test_a_master_that_leads_to_the_jump_host_is_enough(
-    server, users_master: Path, make_server
-) -> None:
+def test_a_master_to_the_jump_host_is_enough(server, users_master: Path, make_server) -> None:
     (server.folder / "authorized").write_text("")  # it lets nobody in any more
     hop = server.ssh_config.read_text().replace("Host node", "Host hop")
     last = make_server()
@@ -313,9 +305,7 @@ def test_as_many_commands_run_at_once_as_the_server_allows(make_server, sessions
 
 @needs_pam
 @pytest.mark.tmux
-def test_a_check_and_the_console_ask_in_the_terminal_and_on_the_screen(
-    ask_for, tmp_path: Path
-) -> None:
+def test_check_and_console_ask_in_terminal_and_on_screen(ask_for, tmp_path: Path) -> None:
     server = ask_for(f"{NO_KEY}\nKbdInteractiveAuthentication yes", password=True, code=True)
     own = tmp_path / "config" / "distconsole"
     own.mkdir(parents=True)
@@ -349,9 +339,7 @@ def test_a_check_and_the_console_ask_in_the_terminal_and_on_the_screen(
 
 @needs_pam
 @pytest.mark.tmux
-def test_ctrl_c_at_a_question_ends_the_program_and_leaves_the_terminal_as_it_was(
-    ask_for, tmp_path: Path
-) -> None:
+def test_ctrl_c_at_a_question_ends_it_and_restores_the_terminal(ask_for, tmp_path: Path) -> None:
     server = ask_for(f"{NO_KEY}\nPasswordAuthentication yes", password=True)
     environment = {"DISTCONSOLE_SSH_CONFIG": str(server.ssh_config)}
     environment |= {

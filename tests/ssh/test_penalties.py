@@ -1,7 +1,5 @@
 """Servers that drop connections for a penalty or for MaxStartups, and that nothing of ours earns a penalty."""
 
-from __future__ import annotations
-
 import re
 import socket
 import threading
@@ -31,6 +29,7 @@ from fakes.sshd import SSHD_VERSION, SshServer, make_key, wait_until
 
 NODE = Host(HostName("node"))
 MakeServer = Callable[..., SshServer]
+BySsh = Callable[[str], dict[str, object]]
 both_ways = pytest.mark.parametrize("way", ["paramiko", "openssh"])
 real = pytest.mark.skipif(
     SSHD_VERSION < (9, 8),
@@ -61,9 +60,9 @@ def server_that_says(words: str) -> Iterator[int]:
             thread.join()
 
 
-def failure(config: str | Path, way: str) -> NodeError:
+def failure(kind: type[NodeError], config: str | Path, way: str) -> NodeError:
     transport = ChosenTransport(str(config))
-    with pytest.raises(NodeError) as caught:
+    with pytest.raises(kind) as caught:
         transport.connect(replace(NODE, transport=way)).close()
     transport.close()
     return caught.value
@@ -90,8 +89,7 @@ def test_a_server_that_drops_connections_is_named_as_that_with_the_seconds(
     with server_that_says(NOT_ALLOWED) as port:
         line = f"    Port {port}"
         config = behind(make_server(), server, line) if jumps else server.write_config(line)
-        error = failure(config, way)
-    assert isinstance(error, ConnectError)
+        error = failure(ConnectError, config, way)
     seen_from = "hop" if jumps else "here"
     assert f"port {port} drops connections from {seen_from} at this time" in error.message
     assert "PerSourcePenalties" in error.message
@@ -103,8 +101,7 @@ def test_a_server_that_drops_connections_is_named_as_that_with_the_seconds(
 @both_ways
 def test_a_server_with_too_many_logins_is_named_as_that(server: SshServer, way: str) -> None:
     with server_that_says(TOO_MANY) as port:
-        error = failure(server.write_config(f"    Port {port}"), way)
-    assert isinstance(error, ConnectError)
+        error = failure(ConnectError, server.write_config(f"    Port {port}"), way)
     assert f"takes no more logins at this time; its sshd says '{TOO_MANY}'" in error.message
     assert error.hint.startswith("worth another try in 1 s")
 
@@ -114,37 +111,31 @@ def test_what_the_server_said_is_known_where_our_version_could_not_be_sent_any_m
 ) -> None:
     from distconsole.ssh.sockets import WatchedStream
 
-    def refuse(stream: WatchedStream) -> None:
-        # As if the server's end of the connection had come before the first write.
-        wait_until(lambda: bool(stream._stream.recv(1, socket.MSG_PEEK)))
-        stream._stream.shutdown(socket.SHUT_WR)
-
     connect = WatchedStream.__init__
 
     def begin(stream: WatchedStream, *words: object) -> None:
         connect(stream, *words)
-        refuse(stream)
+        # As if the server's end of the connection had come before the first write.
+        wait_until(lambda: bool(stream._stream.recv(1, socket.MSG_PEEK)))
+        stream._stream.shutdown(socket.SHUT_WR)
 
     monkeypatch.setattr(WatchedStream, "__init__", begin)
     with server_that_says(NOT_ALLOWED) as port:
-        error = failure(server.write_config(f"    Port {port}"), "paramiko")
+        error = failure(NodeError, server.write_config(f"    Port {port}"), "paramiko")
     assert "drops connections from here" in error.message
 
 
 @real
 @both_ways
 @pytest.mark.parametrize("jumps", [False, True], ids=["straight", "by a jump host"])
-def test_after_a_penalty_the_login_of_ours_that_failed_is_named(
-    make_server: MakeServer, way: str, jumps: bool
-) -> None:
+def test_a_login_that_failed_is_named(make_server: MakeServer, way: str, jumps: bool) -> None:
     server = make_server("LogLevel VERBOSE\nPerSourcePenalties authfail:60 min:10")
     config = behind(make_server(), server) if jumps else server.write_config()
     (server.folder / "authorized").write_text("")
-    first = failure(config, way)
+    first = failure(NodeError, config, way)
     assert isinstance(first, AuthError)
     wait_until(lambda: "active penalty of 60" in log_of(server))
-    error = failure(config, way)
-    assert isinstance(error, ConnectError)
+    error = failure(ConnectError, config, way)
     assert "PerSourcePenalties" in error.message
     assert re.search(r"our last login there failed \d s ago: ", error.message)
     assert first.message in error.message
@@ -157,7 +148,7 @@ def test_max_startups_of_a_real_server_is_named(make_server: MakeServer, way: st
     server = make_server("MaxStartups 1:100:1")
     with socket.create_connection(("127.0.0.1", server.port)) as held:
         assert held.recv(4) == b"SSH-"
-        error = failure(server.ssh_config, way)
+        error = failure(NodeError, server.ssh_config, way)
     new = "too many log in at once (MaxStartups)"
     assert (new if SSHD_VERSION >= (9, 8) else "takes no more logins") in error.message
 
@@ -169,8 +160,9 @@ def test_an_agent_with_many_keys_costs_one_penalty(make_server: MakeServer, way:
     keys = [server.folder / f"other{number}" for number in range(8)]
     for key in keys:
         make_key(key)
-    error = failure(server.write_config("".join(f"    IdentityFile {key}\n" for key in keys)), way)
-    assert isinstance(error, AuthError)
+    failure(
+        AuthError, server.write_config("".join(f"    IdentityFile {key}\n" for key in keys)), way
+    )
     wait_until(lambda: PENALTY.search(log_of(server)) is not None)
     assert log_of(server).count("Failed publickey") > 5
     assert PENALTY.findall(log_of(server)) == ["new 127.0.0.1/32 deferred penalty of 5 seconds"]
@@ -184,7 +176,7 @@ def test_a_key_that_nobody_knows_costs_one_second_and_the_login_after_it_nothing
     server = make_server("LogLevel VERBOSE")
     line = server.known_hosts.read_text()
     server.known_hosts.write_text("")
-    assert isinstance(failure(server.ssh_config, way), UnknownHostKeyError)
+    failure(UnknownHostKeyError, server.ssh_config, way)
     server.known_hosts.write_text(line)
     transport = ChosenTransport(str(server.ssh_config))
     transport.connect(replace(NODE, transport=way)).close()
@@ -204,7 +196,7 @@ def test_logins_that_fail_again_and_again_bring_no_penalty(
     server = make_server(lines)
     (server.folder / "authorized").write_text("")
     for _ in range(6):
-        assert isinstance(failure(server.ssh_config, way), AuthError)
+        failure(AuthError, server.ssh_config, way)
     wait_until(lambda: log_of(server).count("authenticating user") == 6)
     assert "deferred penalty of 2 seconds" in log_of(server)
     assert "activating" not in log_of(server)
@@ -266,9 +258,7 @@ def test_a_cut_connection_that_is_made_again_brings_no_penalty(make_server: Make
 
 
 @pytest.fixture
-def by_ssh(
-    make_server: MakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[str], dict[str, object]]:
+def by_ssh(make_server: MakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BySsh:
     """Return a function by which an agent tries the login to a host of an ssh_config."""
     monkeypatch.setattr(between, "_FAILED", {})
 
@@ -287,7 +277,7 @@ def by_ssh(
 
 @pytest.mark.parametrize("words", [NOT_ALLOWED, TOO_MANY])
 def test_a_node_s_own_ssh_that_is_dropped_says_so(
-    server: SshServer, by_ssh: Callable[[str], dict[str, object]], words: str
+    server: SshServer, by_ssh: BySsh, words: str
 ) -> None:
     with server_that_says(words) as port:
         login = by_ssh(server.write_config(f"    Port {port}"))
@@ -295,9 +285,7 @@ def test_a_node_s_own_ssh_that_is_dropped_says_so(
 
 
 def test_a_node_s_login_that_failed_is_made_again_after_a_wait(
-    server: SshServer,
-    by_ssh: Callable[[str], dict[str, object]],
-    monkeypatch: pytest.MonkeyPatch,
+    server: SshServer, by_ssh: BySsh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
     clock = SimpleNamespace(monotonic=time.monotonic, sleep=waits.append)
@@ -313,9 +301,7 @@ def test_a_node_s_login_that_failed_is_made_again_after_a_wait(
 
 @real
 def test_a_node_s_ssh_meets_a_penalty_and_names_it(
-    make_server: MakeServer,
-    by_ssh: Callable[[str], dict[str, object]],
-    monkeypatch: pytest.MonkeyPatch,
+    make_server: MakeServer, by_ssh: BySsh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = make_server("LogLevel VERBOSE\nPerSourcePenalties authfail:60 min:10")
     (server.folder / "authorized").write_text("")

@@ -14,8 +14,6 @@ Filled in are ``{folder}``, ``{user}``, ``{key}`` (a private key that the server
 ``{known}`` (the known_hosts file) and, by number, ``{port1}``, ``{host1}`` (a server's public key) and ``{private1}`` (the file of its private key).
 """
 
-from __future__ import annotations
-
 import getpass
 import os
 import re

@@ -1,7 +1,5 @@
 """Starts real ranks of a script, by hand or by a launcher, and reads what each has to say."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

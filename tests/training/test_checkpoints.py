@@ -1,7 +1,5 @@
 """Checkpoints of one process: whole or not there, read without running anything."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import random
@@ -119,9 +117,7 @@ def test_a_part_that_the_file_lacks_is_named(tmp_path: Path) -> None:
         Checkpoints(tmp_path, keep=0)
 
 
-def test_the_launcher_says_where_to_go_on_and_is_told_the_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_launcher_says_where_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "run").mkdir()
     monkeypatch.setenv(ENV_RUN_DIR, str(tmp_path / "run"))
     first, _second = saved(tmp_path / "kept", 1, 2)

@@ -1,7 +1,5 @@
 """Who a process is, from what launchers say: their variables, as they set them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -69,26 +67,17 @@ BATCH_STEP = {"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_JOB_ID": "7"}
         ({"RANK": "0", "WORLD_SIZE": "1"}, Placement(Launcher.ENV, 0, 1, None)),
     ],
 )
-def test_a_rank_is_who_its_launcher_says(
-    environment: dict[str, str], wanted: Placement | None
-) -> None:
+def test_launchers_name_their_ranks(environment: dict[str, str], wanted: Placement | None) -> None:
     if wanted is None:  # mpirun in a Slurm job: its ranks are MPI's
         wanted = Placement(Launcher.OPEN_MPI, 2, 4, 0, "tcp://10.0.0.1:29500")
     assert find_placement(environment) == wanted
 
 
-def test_arguments_come_before_every_variable() -> None:
-    found = find_placement(
-        {**ENV, **SLURM}, init_method="tcp://h:1", rank=0, world_size=2, local_rank=0
-    )
+def test_arguments_come_before_every_variable_unless_they_are_negative() -> None:
+    given = {"rank": 0, "world_size": 2, "local_rank": 0}
+    found = find_placement({**ENV, **SLURM}, init_method="tcp://h:1", **given)
     assert found == Placement(Launcher.ARGUMENTS, 0, 2, 0, "tcp://h:1")
-
-
-def test_negative_arguments_are_defaults_of_scripts() -> None:
-    assert find_placement(ENV, rank=-1, world_size=-1, local_rank=-1) == find_placement(ENV)
-
-
-def test_ranks_of_slurm_can_meet_in_a_file() -> None:
+    assert find_placement(ENV, **dict.fromkeys(given, -1)) == find_placement(ENV)
     assert find_placement(SLURM, init_method="file:///s/x").init_method == "file:///s/x"
 
 
@@ -136,20 +125,14 @@ def test_what_is_lacking_is_named(
         find_placement(environment, **arguments)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("nodes", "first"),
-    [
+def test_the_first_of_slurms_nodes() -> None:
+    for nodes, first in (
         ("node7", "node7"),
         ("a,b", "a"),
         ("gpu[01-08,12]", "gpu01"),
         ("r1n[5]-ib,x", "r1n5-ib"),
         ("gpu[3,7]", "gpu3"),
-    ],
-)
-def test_the_first_of_slurms_nodes(nodes: str, first: str) -> None:
-    assert first_host(nodes) == first
-
-
-def test_an_empty_node_list_is_an_error() -> None:
+    ):
+        assert first_host(nodes) == first
     with pytest.raises(SetupError, match="SLURM_STEP_NODELIST"):
         first_host("[]")

@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import re
+import shlex
 import sys
 import tarfile
 from pathlib import Path
@@ -230,19 +231,7 @@ def image_folder(root: Path, classes: int = 2, count: int = 8) -> Path:
 def test_a_folder_of_images_is_learned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = [
-        "--edge",
-        "16",
-        "--width",
-        "4",
-        "--batch",
-        "4",
-        "--epochs",
-        "10",
-        "--lr",
-        "1",
-        "--data",
-    ]
+    words = shlex.split("--edge 16 --width 4 --batch 4 --epochs 10 --lr 1 --data")
     monkeypatch.setattr(sys, "argv", ["imagefolder", *words, str(image_folder(tmp_path))])
     imagefolder.main()
     last = capsys.readouterr().out.splitlines()[-1]
@@ -282,9 +271,7 @@ def test_images_that_cannot_be_decoded_are_named(tmp_path: Path) -> None:
         folder(root.parent / "empty", 8, crops=False)
 
 
-def test_without_pillow_a_jpeg_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_jpeg_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "class0").mkdir()
     (tmp_path / "class0" / "a.JPEG").write_bytes(b"")
     monkeypatch.setitem(sys.modules, "PIL", None)

@@ -17,9 +17,7 @@ WHOLE = 30
 """Steps of the whole job: three epochs of ten."""
 
 
-def test_two_ranks_then_one_then_three_are_one_training(
-    starter: Starter, scripts: Path, tmp_path: Path
-) -> None:
+def test_two_one_three_ranks_are_one_job(starter: Starter, scripts: Path, tmp_path: Path) -> None:
     script = scripts / "resuming.py"
     (alone,) = starter.ranks(script, 1, str(tmp_path / "alone"), str(WHOLE))
     folder = str(tmp_path / "kept")

@@ -1,7 +1,5 @@
 """Ranks that a real srun starts on two hosts find each other by Slurm's variables alone."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -26,11 +26,12 @@ SETTINGS: list[dict[str, Any]] = [
     {"precision": "fp16", "clip": 0.5, "accumulate": 2},
     {"compression": "fp16"},
 ]
+Learned = list[dict[str, Any]]
 CLOSE = {"fp32": 2e-6, "bf16": 3e-2, "fp16": 3e-3}
 COMPRESSED = 3e-3
 
 
-def settings() -> list[dict[str, Any]]:
+def settings() -> Learned:
     """Return what this torch can do on a CPU."""
     has_scaler = hasattr(torch.amp, "GradScaler")
     return [one for one in SETTINGS if has_scaler or one.get("precision") != "fp16"]
@@ -47,7 +48,7 @@ def training(scripts: Path) -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def alone(training: ModuleType) -> list[dict[str, Any]]:
+def alone(training: ModuleType) -> Learned:
     """What one process learns in each of the settings."""
     with setup(device="cpu") as world:
         return [training.trained("single", setting, world) for setting in settings()]
@@ -78,7 +79,7 @@ def test_single_is_the_loop_that_one_writes_by_hand(training: ModuleType) -> Non
 
 
 @pytest.mark.usefixtures("warm_ranks")  # whose worker has ``alone``
-def test_accumulating_is_the_same_step_in_parts(alone: list[dict[str, Any]]) -> None:
+def test_accumulating_is_the_same_step_in_parts(alone: Learned) -> None:
     with_clip = SETTINGS[1]["clip"]
     assert with_clip
     assert alone[0]["weights"] != alone[1]["weights"]  # the clipping and the last group differ
@@ -88,10 +89,7 @@ def test_accumulating_is_the_same_step_in_parts(alone: list[dict[str, Any]]) -> 
 
 
 def judged(
-    said: list[Any],
-    names: list[str],
-    alone: list[dict[str, Any]],
-    tried: list[dict[str, Any]] | None = None,
+    said: list[Any], names: list[str], alone: Learned, tried: Learned | None = None
 ) -> None:
     for name in names:
         for number, setting in enumerate(settings() if tried is None else tried):
@@ -110,9 +108,7 @@ def judged(
 
 
 @pytest.mark.torch_ranks
-def test_ddp_learns_what_one_process_learns(
-    starter: Starter, scripts: Path, alone: list[dict[str, Any]]
-) -> None:
+def test_ddp_learns_the_same(starter: Starter, scripts: Path, alone: Learned) -> None:
     said = starter.ranks(scripts / "training.py", 2, "auto=ddp", json.dumps(settings()))
     assert [one["auto"] for one in said] == [[rank, 2, "gloo", "env"] for rank in range(2)]
     judged(said, ["ddp"], alone)
@@ -120,7 +116,7 @@ def test_ddp_learns_what_one_process_learns(
 
 @pytest.mark.horovod
 def test_horovod_learns_what_one_process_learns_and_so_does_ddp_under_it(
-    starter: Starter, scripts: Path, alone: list[dict[str, Any]]
+    starter: Starter, scripts: Path, alone: Learned
 ) -> None:
     horovodrun = ("horovodrun", "--gloo", "-np", "2", "-H", "localhost:2")
     words = ("auto=horovod,ddp", json.dumps(settings()))
@@ -133,7 +129,7 @@ def test_horovod_learns_what_one_process_learns_and_so_does_ddp_under_it(
 @pytest.mark.torch_ranks
 @pytest.mark.horovod
 def test_mpirun_starts_both_and_nobody_says_where_to_meet(
-    starter: Starter, scripts: Path, alone: list[dict[str, Any]]
+    starter: Starter, scripts: Path, alone: Learned
 ) -> None:
     mpirun = ("mpirun", "-n", "2", "--oversubscribe", "--bind-to", "none")
     words = ("auto=ddp;horovod=horovod", json.dumps(settings()[:2]))
@@ -145,9 +141,7 @@ def test_mpirun_starts_both_and_nobody_says_where_to_meet(
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["single", "dp"])
-def test_gpus_learn_what_a_cpu_learns(
-    name: str, training: ModuleType, alone: list[dict[str, Any]]
-) -> None:
+def test_gpus_learn_as_a_cpu(name: str, training: ModuleType, alone: Learned) -> None:
     with setup() as world:
         assert world.device.type == "cuda"
         for number, setting in enumerate(settings()):

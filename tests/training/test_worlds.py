@@ -22,9 +22,7 @@ needs_ranks = pytest.mark.torch_ranks
 
 
 @needs_ranks
-def test_two_ranks_meet_in_every_way_and_reduce_alike(
-    starter: Starter, scripts: Path, tmp_path: Path
-) -> None:
+def test_two_ranks_meet_in_every_way(starter: Starter, scripts: Path, tmp_path: Path) -> None:
     port, shared = str(starter.free_port()), str(tmp_path / "store")
     both = starter.answers(starter.ended(scripts / "worlds.py", 2, port, shared))
     launchers = {
@@ -151,9 +149,7 @@ def _has_gpu() -> bool:
 
 @pytest.mark.parametrize("shape", [(), (1,), (5, 3), (0,)])
 @pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.float64])
-def test_what_was_sent_is_held_by_more_than_python(
-    shape: tuple[int, ...], dtype: torch.dtype
-) -> None:
+def test_what_was_sent_is_held_beside_python(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     sent = torch.zeros(shape, dtype=dtype)
     holder = collectives._hold_in_cpp(sent)
     assert holder.shape == sent.shape

@@ -1,7 +1,5 @@
 """One channel, many callers, and no slow one that holds up another."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import queue
@@ -102,20 +100,15 @@ def in_thread(work: Callable[[], object]) -> Callable[[], object]:
 
 
 def entries(*numbers: int, text: str = "") -> dict[str, Any]:
-    return {
-        "entries": [
-            {
-                "seq": n,
-                "t": 1.0,
-                "kind": "log",
-                "rank": 0,
-                "stream": "out",
-                "offset": 0,
-                "text": text,
-            }
-            for n in numbers
-        ]
-    }
+    entry = {"t": 1.0, "kind": "log", "rank": 0, "stream": "out", "offset": 0, "text": text}
+    return {"entries": [{"seq": n, **entry} for n in numbers]}
+
+
+def follow(talk) -> tuple[ItemStream, int]:
+    """Return a stream of a run's entries, and the number of its request."""
+    conversation, channel = talk
+    stream = conversation.stream("follow", {"run": "r", "after": 0})
+    return stream, channel.next("follow")["id"]
 
 
 def test_answers_may_come_in_any_order(talk) -> None:
@@ -143,21 +136,9 @@ def test_an_answer_that_comes_too_late_is_passed_over(talk) -> None:
     assert conversation.ended is None
 
 
-def test_a_stream_ends_with_its_result(talk) -> None:
-    conversation, channel = talk
-    stream = conversation.stream("follow", {"run": "r", "after": 0})
-    number = channel.next("follow")["id"]
-    channel.answer(number, item=entries(1, 2))
-    channel.answer(number, item=entries(3))
-    channel.answer(number, result={"last": 3})
-    assert [item.entries[-1].seq for item in stream] == [2, 3]
-    assert stream.result == {"last": 3}
-
-
 def test_what_came_before_an_error_is_not_lost(talk) -> None:
-    conversation, channel = talk
-    stream = conversation.stream("follow", {"run": "r", "after": 0})
-    number = channel.next("follow")["id"]
+    channel = talk[1]
+    stream, number = follow(talk)
     channel.answer(number, item=entries(1))
     channel.answer(number, error={"code": "no_such_run", "message": "gone"})
     assert next(stream).entries[0].seq == 1
@@ -165,13 +146,10 @@ def test_what_came_before_an_error_is_not_lost(talk) -> None:
         next(stream)
 
 
-def test_a_slow_consumer_makes_the_node_wait_and_holds_up_nobody(
-    talk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_consumer_makes_only_its_node_wait(talk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "MAX_ITEMS", 10)
     conversation, channel = talk
-    stream = conversation.stream("follow", {"run": "r", "after": 0})
-    number = channel.next("follow")["id"]
+    stream, number = follow(talk)
     for n in range(1, 21):
         channel.answer(number, item=entries(n))
     cancelled = channel.next("cancel")
@@ -193,13 +171,10 @@ def test_a_slow_consumer_makes_the_node_wait_and_holds_up_nobody(
     assert stream.result == {"last": 20}
 
 
-def test_a_stream_that_ended_while_paused_is_read_to_its_end(
-    talk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stream_ended_while_paused_is_read_whole(talk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "MAX_ITEMS", 2)
-    conversation, channel = talk
-    stream = conversation.stream("follow", {"run": "r", "after": 0})
-    number = channel.next("follow")["id"]
+    channel = talk[1]
+    stream, number = follow(talk)
     for n in range(1, 6):
         channel.answer(number, item=entries(n))
     assert channel.next("cancel")["target"] == number  # before anybody takes one
@@ -212,21 +187,15 @@ def test_a_stream_that_ended_while_paused_is_read_to_its_end(
     assert rest() == [1, 2, 3, 4]
 
 
-def test_a_stream_is_paused_also_when_too_many_bytes_wait(
-    talk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stream_is_paused_at_too_many_bytes(talk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "MAX_BYTES", 1000)
-    conversation, channel = talk
-    stream = conversation.stream("follow", {"run": "r", "after": 0})
-    number = channel.next("follow")["id"]
-    channel.answer(number, item=entries(1, text="x" * 2000))
-    assert channel.next("cancel")["target"] == number
+    stream, number = follow(talk)
+    talk[1].answer(number, item=entries(1, text="x" * 2000))
+    assert talk[1].next("cancel")["target"] == number
     stream.close()
 
 
-def test_samples_nobody_takes_are_dropped_oldest_first_and_counted(
-    talk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_samples_not_taken_are_dropped_and_counted(talk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "MAX_ITEMS", 3)
     conversation, channel = talk
     stream = conversation.stream("watch", {"interval": 1})
@@ -250,9 +219,7 @@ def test_closing_a_stream_cancels_it_and_wakes_its_consumer(talk) -> None:
     assert channel.next("cancel")["target"] == number
 
 
-def test_a_stream_that_is_closed_while_it_is_asked_for_again_is_cancelled(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_stream_closed_while_it_resumes_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "MAX_ITEMS", 0)
     going: set[int] = set()
 
@@ -275,9 +242,7 @@ def test_a_stream_that_is_closed_while_it_is_asked_for_again_is_cancelled(
 @pytest.mark.parametrize(
     "line", [b"hello\n", b'{"id": 1, "item": {"entries": {}}}\n', b"x" * (5 << 20)]
 )
-def test_a_node_that_breaks_the_protocol_ends_the_link_with_an_agent_error(
-    talk, line: bytes
-) -> None:
+def test_a_node_that_breaks_the_protocol_is_an_agent_error(talk, line: bytes) -> None:
     conversation, channel = talk
     stream = conversation.stream("follow", {"run": "r", "after": 0})
     channel.raw(line)
@@ -369,9 +334,7 @@ def test_why_a_channel_ended_is_asked_of_it_and_holds_up_nobody() -> None:
         each.close()
 
 
-def test_a_node_that_takes_nothing_holds_up_nobody_that_is_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_node_that_takes_nothing_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "MAX_ITEMS", 0)
     taken = threading.Event()
 
@@ -475,17 +438,13 @@ def test_who_is_sending_when_it_ends_hears_why_it_ended(noticed: Exception) -> N
     conversation.close()
 
 
-def test_a_stream_is_paused_also_when_all_streams_together_hold_too_much(
-    talk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stream_is_paused_when_all_hold_too_much(talk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "MAX_ALL_BYTES", 3000)
-    conversation, channel = talk
+    channel = talk[1]
     held = streams._held.bytes
-    one = conversation.stream("follow", {"run": "r", "after": 0})
-    first = channel.next("follow")["id"]
+    one, first = follow(talk)
     channel.answer(first, item=entries(1, text="x" * 4000))
-    other = conversation.stream("follow", {"run": "r", "after": 0})
-    number = channel.next("follow")["id"]
+    other, number = follow(talk)
     for n in range(1, 6):
         channel.answer(number, item=entries(n))
     assert channel.next("cancel")["target"] == number

@@ -2,8 +2,6 @@
 Stages that go on at once are told as one, and cleared away when nobody listens any more.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 
@@ -38,11 +36,10 @@ def test_outcomes_keep_the_order_of_the_hosts() -> None:
     assert len(failed) == 10
     assert isinstance(outcomes[0], Ok)
     assert outcomes[0].value == "N0"
+    assert fan_out([], work) == []
 
 
-def test_not_more_than_so_many_begin_at_once(
-    gate: threading.Event, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_some_begin_at_once(gate: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fanout, "YOUNG_SECONDS", 60.0)
     running, most, lock = [0], [0], threading.Lock()
 
@@ -75,9 +72,7 @@ def test_hosts_that_are_linked_wait_for_no_login(
     at.join()
 
 
-def test_dead_hosts_hold_up_no_living_one(
-    gate: threading.Event, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dead_hosts_delay_no_other(gate: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fanout, "YOUNG_SECONDS", 0.05)
 
     def work(host: Host) -> None:
@@ -114,9 +109,7 @@ def test_a_bug_in_the_work_is_raised_here() -> None:
         fan_out(HOSTS[:2], work)
 
 
-def test_a_host_for_which_this_machine_starts_no_thread_fails_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_host_without_a_thread_here_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     class Scarce(threading.Thread):
         def start(self) -> None:
             if self.name == "work:n1":
@@ -130,10 +123,6 @@ def test_a_host_for_which_this_machine_starts_no_thread_fails_alone(
     assert isinstance(failed, Failed)
     assert failed.error.message == f"{OUT_OF_THREADS}, and n1 needs one"
     assert "ulimit -u" in failed.error.hint
-
-
-def test_no_hosts_are_no_outcomes() -> None:
-    assert fan_out([], lambda host: 1) == []
 
 
 def waits(own: threading.Event, others: threading.Event, name: str) -> Iterator[str]:

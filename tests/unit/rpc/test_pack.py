@@ -1,7 +1,5 @@
 """The agent's file: the same bytes everywhere, and it runs where nothing is installed."""
 
-from __future__ import annotations
-
 import io
 import re
 import shutil
@@ -81,27 +79,20 @@ def test_it_runs_with_nothing_installed(python: Path, tmp_path: Path) -> None:
     assert b"usage: agent.pyz bridge" in done.stderr
 
 
-def test_a_transfer_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "cut", "said"), [("c/agent-1.pyz", 2, b""), ("agent-1.pyz", 0, b"arrived damaged")]
+)
+def test_a_transfer_that_breaks_off_or_is_damaged_leaves_nothing(
+    tmp_path: Path, name: str, cut: int, said: bytes
+) -> None:
     body = zlib.compress(b"content")
     done = subprocess.run(
-        [sys.executable, "-E", "-c", INSTALLER, str(tmp_path / "c" / "agent-1.pyz"), "0" * 64],
-        input=b"%d\n" % len(body) + body[:-2],
+        [sys.executable, "-E", "-c", INSTALLER, str(tmp_path / name), "0" * 64],
+        input=b"%d\n" % len(body) + body[: len(body) - cut],
         capture_output=True,
         timeout=60,
         check=False,
     )
-    assert done.returncode == 1
-    assert not (tmp_path / "c").exists()
-
-
-def test_a_damaged_transfer_is_refused(tmp_path: Path) -> None:
-    body = zlib.compress(b"content")
-    done = subprocess.run(
-        [sys.executable, "-E", "-c", INSTALLER, str(tmp_path / "agent-1.pyz"), "0" * 64],
-        input=b"%d\n" % len(body) + body,
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
-    assert b"arrived damaged" in done.stdout
+    assert done.returncode == 1 or not cut
+    assert said in done.stdout
     assert list(tmp_path.iterdir()) == []

@@ -1,7 +1,5 @@
 """What says that keys are not enough, and how long a person is waited for."""
 
-from __future__ import annotations
-
 import os
 import socket
 import threading
@@ -67,9 +65,7 @@ def test_ssh_config_says_who_may_ask(tmp_path: Path, line: str, asks: bool) -> N
     assert transport.who_may_ask([A, behind, forced, keys]) == expected
 
 
-def test_what_is_typed_as_soon_as_a_question_stands_there_is_its_answer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_is_typed_at_once_is_a_questions_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     person, terminal = os.openpty()
     write = asking._write
 

@@ -1,7 +1,5 @@
 """A console of many hosts may open what they need, and one of few leaves its limit as it is."""
 
-from __future__ import annotations
-
 import os
 import resource
 from collections.abc import Iterator
@@ -32,13 +30,10 @@ def limit_with(hosts: int) -> tuple[int, int]:
     return resource.getrlimit(resource.RLIMIT_NOFILE)
 
 
-def test_many_hosts_may_open_what_they_need(few: int) -> None:
+def test_many_hosts_may_open_what_they_need_and_few_leave_the_limit(few: int) -> None:
+    assert limit_with(8) == (SOFT, few)
     assert limit_with(100) == (256 + 8 * 100, few)
     assert limit_with(3000) == (min(256 + 8 * 3000, few), few)
-
-
-def test_few_hosts_leave_the_limit_as_it_is(few: int) -> None:
-    assert limit_with(8) == (SOFT, few)
 
 
 def test_a_descriptor_above_1023_can_be_waited_for(few: int) -> None:

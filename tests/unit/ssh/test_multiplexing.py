@@ -1,7 +1,5 @@
 """A master that is none, or says what it should not, and what ssh's words of a failed login mean."""
 
-from __future__ import annotations
-
 import socket
 import struct
 import threading
@@ -99,9 +97,7 @@ def test_a_refused_login_says_what_was_tried_and_what_is_offered() -> None:
     ],
     ids=["too many", "owner", "closed", "banner", "escapes", "silence"],
 )
-def test_the_words_of_a_failure_become_an_error(
-    said: str, kind: type[ConsoleError], words: str
-) -> None:
+def test_a_failures_words_become_an_error(said: str, kind: type[ConsoleError], words: str) -> None:
     error = means(said)
     assert type(error) is kind
     assert words in error.message

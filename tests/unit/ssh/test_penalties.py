@@ -74,9 +74,7 @@ def held(clock: Clock, failed: FailedLogins) -> float:
     return waiting.seconds
 
 
-def test_logins_that_fail_again_and_again_wait_until_the_next_one_brings_no_penalty(
-    clock: Clock,
-) -> None:
+def test_logins_that_fail_again_wait_until_the_next_has_no_penalty(clock: Clock) -> None:
     waited, ends = [], 0.0
     for _ in range(8):
         failed = FailedLogins(OPTIONS, ())  # each time another process
@@ -132,9 +130,7 @@ def refusal(failed: FailedLogins, said: str) -> ConnectError:
     return found
 
 
-def test_the_login_of_ours_that_failed_is_named_with_its_age_and_the_seconds_that_are_left(
-    clock: Clock,
-) -> None:
+def test_our_failed_login_is_named_with_its_age_and_the_seconds_left(clock: Clock) -> None:
     failed = FailedLogins(OPTIONS, ())
     for said in ("a", "b", "c", "d", "gpu1 accepts none of our keys"):
         failed.note(NEW, said, tried=True)
@@ -172,9 +168,7 @@ def test_what_is_no_refusal_is_none(clock: Clock) -> None:
     assert "MaxStartups" in refusal(failed, f"{TOO_MANY}\r\n").hint
 
 
-def test_what_is_kept_is_this_user_s_alone_bounded_and_forgotten(
-    clock: Clock, tmp_path: Path
-) -> None:
+def test_what_is_kept_is_private_bounded_and_forgotten(clock: Clock, tmp_path: Path) -> None:
     failed = FailedLogins(OPTIONS, ())
 
     def fail() -> Path:
@@ -198,9 +192,7 @@ def test_what_is_kept_is_this_user_s_alone_bounded_and_forgotten(
     assert not file.exists()
 
 
-def test_a_file_that_is_damaged_or_cannot_be_written_spoils_nothing(
-    clock: Clock, tmp_path: Path
-) -> None:
+def test_a_damaged_or_unwritable_file_spoils_nothing(clock: Clock, tmp_path: Path) -> None:
     failed = FailedLogins(OPTIONS, ())
     failed.note(NEW, "no key", tried=True)
     (file,) = tmp_path.rglob("failed-logins/*")

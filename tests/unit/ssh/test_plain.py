@@ -1,7 +1,5 @@
 """What a node prints cannot move the operator's cursor, set a title, or turn text around."""
 
-from __future__ import annotations
-
 import pytest
 
 from distconsole.ssh.plain import log_text, plain_lines, plain_text

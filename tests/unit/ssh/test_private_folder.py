@@ -1,7 +1,5 @@
 """The folder of ssh's sockets: what a killed program left goes away, what a living one uses stays."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -2,8 +2,6 @@
 Claims about adding to known_hosts: lines that are there stay, also one without an end.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path
@@ -157,9 +155,7 @@ def test_the_agent_is_the_environment_s_unless_said_otherwise(tmp_path: Path) ->
         ("Include config\n", "nest deeper"),
     ],
 )
-def test_a_file_that_means_nothing_is_a_config_error(
-    text: str, words: str, tmp_path: Path
-) -> None:
+def test_a_meaningless_file_is_a_config_error(text: str, words: str, tmp_path: Path) -> None:
     config = tmp_path / ".ssh" / "config"
     config.parent.mkdir()
     config.write_text(text)
@@ -205,9 +201,7 @@ def test_a_hop_is_taken_apart(text: str, hop: tuple[str | None, str, int | None]
         ("a|b", "me"),
     ],
 )
-def test_no_name_reaches_a_shell_with_what_a_shell_would_do(
-    alias: str, user: str, tmp_path: Path
-) -> None:
+def test_no_name_reaches_a_shell_with_a_command(alias: str, user: str, tmp_path: Path) -> None:
     """As OpenSSH from 9.6 on: ProxyCommand and Match exec are shell commands with names in them."""
     ran = tmp_path / "ran"
     config = tmp_path / "config"
@@ -232,25 +226,14 @@ def test_users_of_all_kinds_are_reached(user: str, tmp_path: Path) -> None:
     assert SshConfig(config).lookup("a", user).user == user
 
 
-def test_a_line_is_added_behind_those_that_are_there(tmp_path: Path) -> None:
-    file = tmp_path / "known_hosts"
-    file.write_text("a ssh-ed25519 AAAA")
-    add_line(str(file), "b ssh-ed25519 BBBB")
-    add_line(str(file), "c ssh-ed25519 CCCC")
-    assert file.read_text().splitlines() == [
-        "a ssh-ed25519 AAAA",
-        "b ssh-ed25519 BBBB",
-        "c ssh-ed25519 CCCC",
-    ]
-
-
-def test_a_new_file_is_its_owners_alone(tmp_path: Path) -> None:
-    file = tmp_path / ".ssh" / "known_hosts"
-    add_line(str(file), "a ssh-ed25519 AAAA")
-    assert file.read_text() == "a ssh-ed25519 AAAA\n"
+def test_a_line_is_added_behind_others_or_to_a_file_of_its_owners_alone(tmp_path: Path) -> None:
+    file, lines = tmp_path / ".ssh" / "known_hosts", [f"{name} ssh-ed25519 AAAA" for name in "abc"]
+    add_line(str(file), lines[0])
+    assert file.read_text() == f"{lines[0]}\n"
     assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
-
-
-def test_a_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    file.write_text(lines[0])
+    for line in lines[1:]:
+        add_line(str(file), line)
+    assert file.read_text().splitlines() == lines
     with pytest.raises(ConfigError, match="cannot be written: Is a directory"):
-        add_line(str(tmp_path), "a ssh-ed25519 AAAA")
+        add_line(str(tmp_path), lines[0])

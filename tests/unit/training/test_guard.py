@@ -1,7 +1,5 @@
 """What fails in our code stays there and is counted; what the script raises passes."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import traceback

@@ -1,7 +1,5 @@
 """Who a process is, from what its engine left in the environment."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The ring as its reader finds it."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterator
@@ -75,9 +73,7 @@ def test_a_ring_is_there_with_its_header_or_not_at_all(tmp_path: Path) -> None:
     assert Path(writer.path).stat().st_blocks * 512 >= records.RECORDS_OFFSET + 16 * 64
 
 
-def test_no_room_is_an_error_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_room_is_an_error_and_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 

@@ -1,7 +1,5 @@
 """``report`` without a console, and with one that cannot be written to."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

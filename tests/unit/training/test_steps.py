@@ -1,7 +1,5 @@
 """The steps of made-up event sequences."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -67,10 +65,13 @@ class Script:
         self.calls += 1
         self.steps.optimizer_begins(optimizer, self.passes())
 
-    def trains(self, source: int = 1, samples: int = 8, loss: float = 0.5) -> None:
-        self.fetches(source, samples)
-        self.backward(loss)
-        self.optimizes()
+    def trains(
+        self, times: int = 1, *, source: int = 1, samples: int = 8, loss: float = 0.5
+    ) -> None:
+        for _ in range(times):
+            self.fetches(source, samples)
+            self.backward(loss)
+            self.optimizes()
 
     def column(self, name: str) -> list[Any]:
         return [step[name] for step in self.emitted]
@@ -81,9 +82,10 @@ def script() -> Script:
     return Script()
 
 
-def test_times_add_up(script: Script) -> None:
-    for _ in range(4):
+def test_times_add_up_and_only_the_first_step_waits_for_the_next(script: Script) -> None:
+    for emitted in (0, 2, 3, 4):  # the first step waits for the second
         script.trains()
+        assert len(script.emitted) == emitted
     # From the second step on: 1 to the fetch, 2 data, 3 forward, 4 backward, 1, 5 optimizer.
     assert [round(value * 1e3) for value in script.column("seconds")] == [15, 16, 16, 16]
     for name, milliseconds in (("data", 2), ("forward", 3), ("backward", 4), ("optimizer", 5)):
@@ -126,42 +128,24 @@ def test_waits_are_told_by_part_before_their_step(script: Script) -> None:
     assert waits.ended == ends[-1]
 
 
-def test_the_first_step_waits_for_the_second_the_others_do_not(script: Script) -> None:
-    script.trains()
-    assert script.emitted == []
-    for count in (2, 3, 4):
-        script.trains()
-        assert len(script.emitted) == count
-
-
-def test_the_end_of_the_process_ends_the_only_step(script: Script) -> None:
-    script.trains()
-    script.steps.finish()
-    assert script.column("samples") == [8]
-
-
-def test_work_after_the_last_optimizer_belongs_to_no_step(script: Script) -> None:
-    script.trains()
+def test_the_end_of_the_process_ends_the_last_step_without_later_work(script: Script) -> None:
     script.trains()
     script.fetches()
     script.backward()
     script.steps.finish()
-    assert len(script.emitted) == 2
+    assert script.column("samples") == [8]
 
 
 def test_an_evaluation_left_early_makes_one_step_doubtful(script: Script) -> None:
-    script.trains()
-    script.trains()
+    script.trains(2)
     script.fetches(source=2, samples=3)
-    script.trains()
-    script.trains()
+    script.trains(2)
     assert script.column("samples") == [8, 8, 0, 8]
     assert math.isnan(script.column("seconds")[2])
 
 
 def test_an_evaluation_to_the_end_is_left_out(script: Script) -> None:
-    script.trains()
-    script.trains()
+    script.trains(2)
     script.asks()
     for _ in range(3):
         script.fetches(source=2)
@@ -175,8 +159,7 @@ def test_an_evaluation_to_the_end_is_left_out(script: Script) -> None:
 def test_batches_that_are_passed_over_stay_out_of_the_samples(script: Script) -> None:
     script.trains()
     script.fetches()
-    script.trains()
-    script.trains()
+    script.trains(2)
     assert script.column("samples") == [8, 8, 8]
 
 
@@ -187,9 +170,7 @@ def test_two_fetches_for_each_backward_give_no_samples(script: Script) -> None:
     assert script.column("samples") == [8, 0, 0, 0]
 
 
-def test_batches_that_are_all_fetched_before_the_first_backward_are_the_samples(
-    script: Script,
-) -> None:
+def test_batches_fetched_before_the_first_backward_are_the_samples(script: Script) -> None:
     for size in (8, 8, 4):
         for _ in range(3):
             script.fetches(samples=size)
@@ -274,8 +255,7 @@ def test_a_critic_trained_more_often(script: Script) -> None:
 
 
 def test_an_optimizer_that_joins_late_costs_the_early_end_of_steps(script: Script) -> None:
-    script.trains()
-    script.trains()
+    script.trains(2)
     script.optimizes(9)
     for _ in range(2):
         script.fetches()
@@ -296,8 +276,7 @@ def test_a_nested_optimizer_is_part_of_the_outer(script: Script) -> None:
 
 
 def test_an_optimizer_that_raised_has_not_stepped(script: Script) -> None:
-    script.trains()
-    script.trains()
+    script.trains(2)
     for _ in range(2):
         script.fetches()
         script.backward()
@@ -305,8 +284,7 @@ def test_an_optimizer_that_raised_has_not_stepped(script: Script) -> None:
         script.calls = 0
     script.begins()
     script.calls = 0
-    script.trains()
-    script.trains()
+    script.trains(2)
     assert len(script.emitted) == 4
     assert script.column("samples") == [8, 8, 24, 8]
 
@@ -425,8 +403,7 @@ def test_a_script_that_stops_accumulating_is_believed_after_a_while(script: Scri
 
 
 def test_a_backward_that_failed_was_none(script: Script) -> None:
-    script.trains()
-    script.trains()
+    script.trains(2)
     script.fetches()
     script.steps.backward_begins(script.passes(), (9.0, NOT_LOOKED_AT))
     script.steps.backward_ends(script.passes(), failed=True)

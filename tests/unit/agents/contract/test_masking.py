@@ -1,7 +1,5 @@
 """What is hidden of command lines, shell text and variables."""
 
-from __future__ import annotations
-
 import shlex
 
 import pytest

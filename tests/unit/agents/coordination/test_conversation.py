@@ -1,7 +1,5 @@
 """What must arrive does, once and in order, over as many connections as it takes."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -74,9 +72,7 @@ def test_a_connection_on_which_a_message_is_missing_is_cut(loop: Loop, number: o
     left.close()
 
 
-def test_the_longest_silence_is_known_over_all_connections(
-    loop: Loop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_longest_silence_of_all_is_known(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(loop, "clock", lambda: now[0])
     left, right = conversation(loop, [], []), conversation(loop, [], [])

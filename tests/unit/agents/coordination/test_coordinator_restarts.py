@@ -1,7 +1,5 @@
 """When the coordinator has the ranks started anew, and what of the attempt before still counts."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -199,9 +197,7 @@ def test_only_an_absolute_path_that_is_there_is_a_checkpoint(tmp_path: Any) -> N
     assert last_checkpoint(str(tmp_path)) is None, "nobody writes into it, and nobody waits"
 
 
-def test_hosts_that_lose_each_other_while_ranks_are_stopped_start_anew_together(
-    world: World,
-) -> None:
+def test_hosts_that_lose_each_other_during_a_stop_restart_together(world: World) -> None:
     world.coordinator.failed(failure(0, int(world.now * SECOND)))
     world.relay.silent = True
     for link in world.links:

@@ -1,7 +1,5 @@
 """Whose a TCP connection is, by the real kernel."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What node 0's shim makes of Horovod's driver: over the real socket, with a driver that the test speaks for."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -112,10 +110,6 @@ def failed(rank: int, node: int = 1) -> Failure:
     return Failure(node, rank, 7, 10**9, 137, 9, "killed by SIGKILL", "Traceback\n  x")
 
 
-def test_the_driver_hears_of_the_plans_hosts_in_their_order(node: Node) -> None:
-    assert node.heard() == [{"hosts": [["0-a", 1], ["1-user-b", 2]], "min_hosts": 1}]
-
-
 def test_what_the_driver_wants_started_and_ended_reaches_the_right_node(node: Node) -> None:
     node.say(start=["1-user-b", 1], env={"HOROVOD_RANK": "2"})
     assert node.elastic.running == {B1}
@@ -134,7 +128,8 @@ def test_the_driver_hears_of_each_end_once(node: Node) -> None:
     assert node.heard() == [{"ended": ["1-user-b", 0, 137]}]
 
 
-def test_a_lost_host_is_none_any_more_and_its_ranks_have_ended(node: Node) -> None:
+def test_the_driver_hears_of_the_plans_hosts_and_of_a_lost_one(node: Node) -> None:
+    assert node.heard() == [{"hosts": [["0-a", 1], ["1-user-b", 2]], "min_hosts": 1}]
     node.start()
     node.elastic.ended(B1, 0)
     node.heard()
@@ -247,6 +242,7 @@ def test_who_is_not_in_the_plan_has_no_place(node: Node, key: bytes) -> None:
     node.heard()
     assert node.elastic.asked(StoreRequest(b"GET", b"rank_and_size", key, b""), answers.append)
     assert (answers, node.heard()) == ([NO_PLACE], [])
+    assert host_name(3, "user@gpu_1.x:y/z") == "3-user-gpu-1.x-y-z", "what may stand in a path"
 
 
 def test_the_end_comes_with_every_failure_and_is_the_last_that_counts(node: Node) -> None:
@@ -291,7 +287,3 @@ def test_there_is_one_driver(node: Node, tmp_path: Path) -> None:
         assert second.recv(1) == b""
     node.say(start=["0-a", 0], env={})
     assert node.told
-
-
-def test_a_host_is_called_what_may_stand_in_a_path() -> None:
-    assert host_name(3, "user@gpu_1.x:y/z") == "3-user-gpu-1.x-y-z"

@@ -1,7 +1,5 @@
 """Horovod's rendezvous over real loopback sockets: what is kept, for whom, how much, and for how long."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress

@@ -1,7 +1,5 @@
 """The pipe in which ranks below mpirun report themselves, and what a shim makes of mpirun's end."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -83,8 +81,9 @@ def test_ranks_tell_of_their_start_and_their_end(node: Node) -> None:
     assert node.engine.alive == []
 
 
-def test_a_report_may_come_in_pieces(node: Node) -> None:
-    for piece in ("star", "ted 0 0 5", "0\nexited 0", " 0\n"):
+def test_a_rank_reports_once_and_may_do_so_in_pieces(node: Node) -> None:
+    pieces = ("star", "ted 0 0 5", "0\nstarted 0 0 99\nexited 0", " 0\n", "exited 0 1\n")
+    for piece in pieces:
         with (node.folder / "reports").open("wb", buffering=0) as pipe:
             pipe.write(piece.encode())
         node.engine.reports.read()
@@ -108,11 +107,6 @@ def test_a_report_may_come_in_pieces(node: Node) -> None:
 def test_nonsense_in_the_pipe_means_nothing(node: Node, line: str) -> None:
     node.say(line, "started 1 1 51")
     assert (node.started, node.exited, node.remote) == ([(1, 1, 51)], [], [])
-
-
-def test_a_rank_reports_once(node: Node) -> None:
-    node.say("started 0 0 50", "started 0 0 99", "exited 0 0", "exited 0 1")
-    assert (node.started, node.exited) == ([(0, 0, 50)], [(0, 0, None)])
 
 
 def test_what_mpirun_would_give_to_ssh_is_handed_over_and_its_end_comes_back(node: Node) -> None:
@@ -181,9 +175,7 @@ def test_an_mpirun_whose_ranks_all_ended_is_no_failure(node: Node) -> None:
     assert node.engine.failure(node.mpirun(0), stopping=False) is None
 
 
-def test_a_rank_on_another_host_than_planned_is_a_failure_once_mpirun_has_ended(
-    node: Node,
-) -> None:
+def test_a_rank_on_an_unplanned_host_is_a_failure_once_mpirun_has_ended(node: Node) -> None:
     """Its own host waits for it, and the run would have no end."""
     node.say(*(f"started {rank} {rank} 5{rank}" for rank in range(3)))
     node.say(*(f"exited {rank} 0" for rank in range(3)))

@@ -1,7 +1,5 @@
 """Why Slurm ended a step, as srun prints it, and what srun inherits."""
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess
@@ -93,9 +91,7 @@ ABORTED = "srun: Job step aborted: Waiting up to 7 seconds for job step to finis
         ("srun: forcing job termination\n", False),
     ],
 )
-def test_a_step_that_srun_aborts_first_was_ended_by_slurm(
-    tmp_path: Path, before: str, by_slurm: bool
-) -> None:
+def test_a_step_that_srun_aborts_was_slurms(tmp_path: Path, before: str, by_slurm: bool) -> None:
     (tmp_path / "step.log").write_text(before)
     assert not read_reason(str(tmp_path), final=True)
     (tmp_path / "step.log").write_text(f"{before}{ABORTED}srun: error: node2: task 1: Killed\n")
@@ -123,9 +119,7 @@ MISSING = "/tmp/r/step.sh: line 9: srun: command not found"
         (f"{MISSING}\n", MISSING),
     ],
 )
-def test_the_first_complaint_is_told_without_how_it_begins(
-    tmp_path: Path, log: str, complaint: str
-) -> None:
+def test_the_first_complaint_has_no_prefix(tmp_path: Path, log: str, complaint: str) -> None:
     (tmp_path / "step.log").write_text(log)
     assert read_complaint(str(tmp_path)) == complaint
 
@@ -200,9 +194,7 @@ def test_a_srun_that_waits_for_a_lost_host_is_ended_when_the_run_is_over(
     assert json.loads((tmp_path / "step.ended").read_text()) == {"exit_code": 137}
 
 
-def test_the_end_of_srun_is_the_exit_code_of_the_job_unless_there_is_a_verdict(
-    tmp_path: Path,
-) -> None:
+def test_the_end_of_srun_is_the_jobs_exit_code_without_a_verdict(tmp_path: Path) -> None:
     def ended(*words: str) -> int:
         argv = [sys.executable, "-m", "distconsole_agent", "step-ended", *words]
         return subprocess.run(argv, check=False, capture_output=True).returncode
@@ -221,9 +213,7 @@ def test_the_end_of_srun_is_the_exit_code_of_the_job_unless_there_is_a_verdict(
         ("", "it said nothing", "/tmp of its own"),
     ],
 )
-def test_what_srun_said_of_a_supervisor_that_never_came_leads_on(
-    tmp_path: Path, log: str, told: str, hint: str
-) -> None:
+def test_srun_says_why_a_shim_is_missing(tmp_path: Path, log: str, told: str, hint: str) -> None:
     (tmp_path / STEP_ENDED).touch()
     (tmp_path / STEP_LOG).write_text(log)
     with pytest.raises(Refusal, match=f"supervisor: {told}") as refused:

@@ -1,7 +1,5 @@
 """Runs whose sources a test writes, and the folder of a journal."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

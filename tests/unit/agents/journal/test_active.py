@@ -1,7 +1,5 @@
 """The thread that attends a run: who follows it hears why nothing can be written for now."""
 
-from __future__ import annotations
-
 import json
 import os
 import queue
@@ -49,16 +47,8 @@ def test_an_end_that_could_not_be_written_is_written_later(
         write(folder, journal)
 
     monkeypatch.setattr(active, "write_summary", write_the_second_time)
-    events = [
-        {
-            "t_ns": 1,
-            "event": "verdict",
-            "state": "stopped",
-            "exit_code": 130,
-            "first_failure": None,
-        },
-        {"t_ns": 2, "event": "ended"},
-    ]
+    verdict = {"state": "stopped", "exit_code": 130, "first_failure": None}
+    events = [{"t_ns": 1, "event": "verdict", **verdict}, {"t_ns": 2, "event": "ended"}]
     (tmp_path / "shim.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     run = ActiveRun(str(tmp_path), spec, lambda _: over.set())
     run.begin()
@@ -68,9 +58,7 @@ def test_an_end_that_could_not_be_written_is_written_later(
     assert not (tmp_path / "rings").exists()
 
 
-def test_a_full_disk_is_told_to_who_follows_and_that_it_is_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_noted_until_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = make_run(tmp_path)
     told: queue.Queue[dict[str, Any]] = queue.Queue()
     has_room = threading.Event()

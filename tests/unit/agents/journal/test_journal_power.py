@@ -1,7 +1,5 @@
 """A journal after a power cut: whatever the disk kept of it, it goes on, and says how far it goes back."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import random
@@ -67,18 +65,14 @@ DAMAGES: dict[str, Callable[[bytes, int], bytes]] = {
 
 @pytest.mark.usefixtures("never_synced")
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_journal_damaged_at_any_byte_goes_on_from_its_last_whole_batch(
-    folder: Path, damage: str
-) -> None:
+def test_a_damaged_journal_goes_on_from_its_last_whole_batch(folder: Path, damage: str) -> None:
     whole, ends, writer = written(folder, batches=3)
     for place in range(len(whole)):
         (folder / SEGMENT).write_bytes(DAMAGES[damage](whole, place))
         check_goes_on(folder, whole_batches(ends, place), writer)
 
 
-def test_what_was_cut_behind_a_damaged_line_is_counted_and_a_torn_write_is_no_damage(
-    folder: Path,
-) -> None:
+def test_what_was_cut_behind_damage_is_counted_and_a_torn_write_is_none(folder: Path) -> None:
     whole, ends, _writer = written(folder)
     for content, lost in (
         (whole + bytes(100), 100),
@@ -380,9 +374,7 @@ def test_a_journal_that_the_first_version_began_is_gone_on_with(tmp_path: Path) 
     journal.close()
 
 
-def test_what_an_agent_of_the_first_version_appends_to_a_journal_of_ours_is_kept(
-    folder: Path,
-) -> None:
+def test_what_a_first_version_appends_to_a_journal_of_ours_is_kept(folder: Path) -> None:
     whole, _ends, writer = written(folder)
     added = b'{"seq":9,"t":1.0,"kind":"note","summary":"old"}\n{"mark":{}}\n'
     (folder / SEGMENT).write_bytes(whole + added)

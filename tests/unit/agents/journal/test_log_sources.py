@@ -1,7 +1,5 @@
 """A log is passed on in whole lines; a rank that floods one is told at a pace that all others can bear, and is named."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Iterator
@@ -84,9 +82,7 @@ def test_the_end_of_a_rank_does_not_wait_for_its_flood(logs: Logs) -> None:
 
 
 @pytest.mark.parametrize("more", [len(LINE), 1 << 18, 20 << 20, (20 << 20) + 1000])
-def test_what_is_not_told_at_the_end_is_counted_and_where_it_lies_is_said(
-    logs: Logs, more: int
-) -> None:
+def test_what_is_not_shown_at_the_end_is_counted_with_its_path(logs: Logs, more: int) -> None:
     logs.write(0, LAST_LOG_BYTES + more)
     entries: list[dict[str, Any]] = []
     while ends := logs.sources.take_ends(logs.now, logs.now, None, over=True):
@@ -136,6 +132,7 @@ def taken(tail: LogSlicer, log: Path, now: float = 0.0, *, final: bool = False) 
             [(b"Password: ", 10.0, b""), (b"", 10.9, b""), (b"", 11.0, b"Password: ")],
             id="a line without an end after a second",
         ),
+        pytest.param([(b".", n / 10, b"") for n in range(30)], id="a line that grows waits on"),
         pytest.param([(b"\r 10%\r 20%", 0, b"\r 10%\r")], id="a progress bar by its returns"),
         pytest.param([(b"one\r", 0, b""), (b"\n", 0, b"one\r\n")], id="no return without newline"),
         pytest.param(
@@ -157,12 +154,6 @@ def test_what_was_printed_is_passed_on(
         add(log, added)
         found = taken(tail, log, final=True) if now is None else taken(tail, log, now)
         assert b"".join(found) == expected
-
-
-def test_a_line_that_grows_waits_on(tail: LogSlicer, log: Path) -> None:
-    for tenth in range(30):
-        add(log, b".")
-        assert taken(tail, log, tenth / 10) == []
 
 
 def test_long_text_is_cut_at_lines_or_at_characters(tail: LogSlicer, log: Path) -> None:
@@ -190,17 +181,13 @@ def test_slices_join_without_a_gap(tail: LogSlicer, log: Path, seed: int) -> Non
     assert b"".join(pieces) == log.read_bytes()
 
 
-def test_a_log_that_was_emptied_goes_on(tail: LogSlicer, log: Path) -> None:
+def test_a_log_goes_on_after_it_was_emptied_or_from_an_offset(tail: LogSlicer, log: Path) -> None:
     add(log, b"a long first line\n")
     taken(tail, log)
     log.write_bytes(b"")
     assert taken(tail, log) == []
-    add(log, b"again\n")
-    assert taken(tail, log) == [b"again\n"]
-
-
-def test_a_log_is_gone_on_with_from_an_offset(log: Path) -> None:
-    add(log, b"one\ntwo\n")
-    tail = LogSlicer(str(log), 4)
-    assert taken(tail, log) == [b"two\n"]
-    tail.close()
+    add(log, b"again\ntwo\n")
+    assert b"".join(taken(tail, log)) == b"again\ntwo\n"
+    from_offset = LogSlicer(str(log), 6)
+    assert taken(from_offset, log) == [b"two\n"]
+    from_offset.close()

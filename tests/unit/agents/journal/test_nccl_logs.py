@@ -1,7 +1,5 @@
 """What NCCL writes into a run's folder becomes a note: once, when the ways are settled."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

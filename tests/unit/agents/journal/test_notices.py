@@ -1,7 +1,5 @@
 """What a run's first node tells a webhook, from the entries of its journal."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import threading
@@ -18,6 +16,7 @@ from fakes.webhooks import SECRET, Webhook, serving
 
 SPEC = run_spec(run="r-1", name="digits", nodes=[{"host": h, "address": "", "ranks": []} for h in ("n1", "n2")])  # fmt: skip
 FIRST = {"rank": 3, "host": "n2", "error": "Traceback\nValueError: bo\x1b[31mom"}
+FAIL = {"kind": "note", "t": 6.0, "check": "run.unkillable", "severity": "fail", "summary": "s"}
 END = {"kind": "end", "t": 9.0, "state": "failed", "exit_code": 1, "seconds": 62.4}
 
 
@@ -45,15 +44,8 @@ def await_bodies(webhook: Webhook, count: int) -> list[dict[str, Any]]:
 
 def test_a_stall_a_finding_and_the_failure_are_told(tmp_path: Path, webhook: Webhook) -> None:
     notices = told(tmp_path, webhook, "failure", "stall", "finding")
-    fail = {
-        "kind": "note",
-        "t": 6.0,
-        "check": "run.unkillable",
-        "severity": "fail",
-        "summary": "s",
-    }
     notices.see([state(0, "running"), state(0, "stalled"), state(1, "stalled")])
-    notices.see([fail, fail, {**fail, "check": "run.stall"}, {**fail, "severity": "warn"}])
+    notices.see([FAIL, FAIL, {**FAIL, "check": "run.stall"}, {**FAIL, "severity": "warn"}])
     notices.see([{"kind": "verdict", "t": 8.0, "first_failure": FIRST}, END])
     stall, finding, end = await_bodies(webhook, 3)
     assert stall["text"] == "digits stalled: rank 0 on n1 makes no step"
@@ -73,9 +65,7 @@ def test_a_stall_a_finding_and_the_failure_are_told(tmp_path: Path, webhook: Web
     }
 
 
-def test_only_what_was_asked_for_is_told_and_the_address_goes_with_the_run(
-    tmp_path: Path, webhook: Webhook
-) -> None:
+def test_notices_that_were_asked_for_are_sent_there(tmp_path: Path, webhook: Webhook) -> None:
     notices = told(tmp_path, webhook, "finish")
     notices.see([state(0, "stalled"), {**END, "state": "succeeded", "exit_code": 0}])
     (body,) = await_bodies(webhook, 1)
@@ -84,9 +74,7 @@ def test_only_what_was_asked_for_is_told_and_the_address_goes_with_the_run(
     assert not (tmp_path / FILE).exists()
 
 
-def test_a_run_in_trouble_floods_nobody_and_its_end_is_told(
-    tmp_path: Path, webhook: Webhook
-) -> None:
+def test_troubles_flood_no_one_and_the_end_is_sent(tmp_path: Path, webhook: Webhook) -> None:
     notices = told(tmp_path, webhook, "stall", "failure")
     for _ in range(2 * MAX_NOTICES):
         notices.see([state(0, "stalled"), state(0, "running")])
@@ -95,9 +83,7 @@ def test_a_run_in_trouble_floods_nobody_and_its_end_is_told(
     assert bodies[-1]["kind"] == "failure"
 
 
-def test_a_webhook_that_refuses_is_a_note_without_its_address(
-    tmp_path: Path, webhook: Webhook
-) -> None:
+def test_a_refused_notice_is_a_note_without_its_address(tmp_path: Path, webhook: Webhook) -> None:
     webhook.codes = [404]
     notices = told(tmp_path, webhook, "stall")
     notices.see([state(0, "stalled")])
@@ -117,9 +103,6 @@ def test_without_a_whole_file_nobody_is_told(tmp_path: Path, content: str | None
     assert notices.thread is None
 
 
-FAIL = {"kind": "note", "t": 6.0, "check": "run.unkillable", "severity": "fail", "summary": "s"}
-
-
 def come_back(folder: Path, *stalled: int) -> NodeNotices:
     return NodeNotices(str(folder), SPEC, stalled)
 
@@ -136,20 +119,6 @@ def test_an_agent_that_comes_back_tells_nothing_again(tmp_path: Path, webhook: W
     assert [body["kind"] for body in webhook.bodies] == ["stall", "finding", "failure"]
     assert (end["rank"], end["host"]) == (3, "n2")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_what_an_agent_did_not_come_to_tell_the_next_one_tells(
-    tmp_path: Path, webhook: Webhook
-) -> None:
-    notices = told(tmp_path, webhook, "failure", "stall")
-    notices.see([state(0, "stalled")])
-    await_bodies(webhook, 1)
-    notices.close()
-    notices.thread.join(20)
-    notices.see([END])  # in the journal, when the agent was killed
-    again = come_back(tmp_path, 0)
-    again.thread.join(20)
-    assert [body["kind"] for body in webhook.bodies] == ["stall", "failure"]
 
 
 def test_a_notice_that_is_being_told_is_not_told_by_the_next_agent(
@@ -174,9 +143,7 @@ def test_a_notice_that_is_being_told_is_not_told_by_the_next_agent(
     assert [body["kind"] for body in webhook.bodies] == ["stall", "failure"]
 
 
-def test_a_run_that_had_stalled_is_not_told_to_have_by_another_rank(
-    tmp_path: Path, webhook: Webhook
-) -> None:
+def test_a_run_that_had_stalled_is_not_reported_again(tmp_path: Path, webhook: Webhook) -> None:
     told(tmp_path, webhook, "stall", "failure").close()
     again = come_back(tmp_path, 0)
     again.see([state(1, "stalled"), END])
@@ -184,26 +151,26 @@ def test_a_run_that_had_stalled_is_not_told_to_have_by_another_rank(
     assert [body["kind"] for body in webhook.bodies] == ["failure"]
 
 
-def test_a_line_that_a_crash_has_cut_takes_no_other_with_it(
-    tmp_path: Path, webhook: Webhook
-) -> None:
+@pytest.mark.parametrize("cut", [b"", b'{"first": {"rank"'], ids=["whole", "cut by a crash"])
+def test_the_next_agent_sends_what_is_left(tmp_path: Path, webhook: Webhook, cut: bytes) -> None:
     told(tmp_path, webhook, "stall", "failure").close()
     with (tmp_path / KEPT).open("ab") as file:
-        file.write(b'{"first": {"rank"')
+        file.write(cut)
     middle = come_back(tmp_path)
     middle.see([state(0, "stalled")])
     await_bodies(webhook, 1)
     middle.close()
     middle.thread.join(20)
+    if not cut:
+        middle.see([END])  # in the journal, when the agent was killed
     again = come_back(tmp_path, 0)
-    again.see([END])
+    if cut:
+        again.see([END])
     again.thread.join(20)
     assert [body["kind"] for body in webhook.bodies] == ["stall", "failure"]
 
 
-def test_an_agent_that_waited_while_the_last_notice_was_told_tells_none(
-    tmp_path: Path, webhook: Webhook
-) -> None:
+def test_an_agent_that_waited_for_the_last_one_is_mute(tmp_path: Path, webhook: Webhook) -> None:
     with (tmp_path / KEPT).open("ab") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         again = told(tmp_path, webhook, "stall", "failure")

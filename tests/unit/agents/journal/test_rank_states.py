@@ -4,8 +4,6 @@ Which world a spec plans, and what a rank's own words about its world become.
 A rank's life as states: each once, in order, and only what was seen.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -48,21 +46,17 @@ def test_a_number_is_the_plans_until_the_group_has_given_one() -> None:
     assert "planned" not in kept.trains(1, 9.0)[0]
 
 
-def test_a_second_group_may_number_it_anew() -> None:
+def test_a_second_group_gives_another_number_but_no_impossible_one_and_none_of_a_launchers() -> (
+    None
+):
     ranks = one_a_node()
     ranks.renumber(1, 6, 9.0)
     assert said(ranks.renumber(6, 1, 9.0)) == [(1, "starting")]
+    assert ranks.renumber(1, MAX_RANK + 1, 9.0) == []
     assert ranks.number_of(1) == 1
-
-
-def test_the_plans_number_stays_where_the_launcher_numbers_the_ranks() -> None:
-    ranks = one_a_node(own_numbers=False)
-    assert ranks.renumber(1, 6, 9.0) == []
-    assert ranks.number_of(1) == 1
-
-
-def test_a_number_that_no_rank_has_is_not_taken() -> None:
-    assert one_a_node().renumber(1, MAX_RANK + 1, 9.0) == []
+    numbered = one_a_node(own_numbers=False)
+    assert numbered.renumber(1, 6, 9.0) == []
+    assert numbered.number_of(1) == 1
 
 
 def test_an_attempt_begins_with_the_plans_number() -> None:
@@ -105,6 +99,7 @@ def test_only_a_sigterm_of_the_stop_is_that_of_the_stop() -> None:
 
 
 NAN = float("nan")
+UNKNOWN = {"world": None, "group_rank": None, "planned": 2}
 
 
 @pytest.mark.parametrize(
@@ -120,9 +115,7 @@ NAN = float("nan")
         ({}, None),
     ],
 )
-def test_a_world_is_planned_where_neither_script_nor_engine_makes_it(
-    spec: dict[str, Any], planned: int | None
-) -> None:
+def test_a_world_is_planned_or_made_by_others(spec: dict[str, Any], planned: int | None) -> None:
     assert run_spec(**spec).planned_world == planned
 
 
@@ -134,24 +127,26 @@ def record(phase: str, samples: int = 0, value: float = NAN, flags: int = 0) -> 
     ("said", "meant"),
     [
         (record("rendezvous", 4, 3.0), {"world": 4, "group_rank": 3, "planned": 2}),
-        (record("init_process_group"), {"world": None, "group_rank": None, "planned": 2}),
-        (
-            record("rendezvous", 2**32 - 1, 1e300),
-            {"world": None, "group_rank": None, "planned": 2},
-        ),
+        (record("init_process_group"), UNKNOWN),
+        (record("rendezvous", 2**32 - 1, 1e300), UNKNOWN),
         (record("rendezvous", 2, -5.0), {"world": 2, "group_rank": None, "planned": 2}),
         (record("first_step", flags=ALONE), {"alone": True}),
         (record("first_step"), {}),
         (record("import_torch", 4, 1.0, ALONE), {}),
     ],
 )
-def test_what_a_rank_says_of_its_world_stays_within_bounds(
-    said: Any, meant: dict[str, Any]
-) -> None:
+def test_a_ranks_words_about_its_world_stay_within_bounds(said: Any, meant: Any) -> None:
     assert world_of(said, 2) == meant
 
 
 SECOND = 10**9
+
+
+def begun(rank: int = 0, pid: int = 0, t: int = 1, **how: Any) -> RankStates:
+    """Return the states of the one rank of a plan, which has started."""
+    ranks = RankStates([rank], **{"engine_ranks": True, **how})
+    ranks.started(started(rank, pid, t))
+    return ranks
 
 
 def header(rank: int, pid: int, local_rank: int = 0) -> Header:
@@ -189,25 +184,17 @@ def test_an_end_is_judged_by_code_and_signal() -> None:
     assert said(ranks.exited(exited(3, 1))) == [(3, "exited")]
 
 
-def test_a_rank_that_lives_on_counts_as_running() -> None:
-    ranks = RankStates([0], engine_ranks=True)
-    ranks.started(started(0, t=1))
+def test_a_rank_that_lives_on_counts_as_running_unless_an_engine_has_yet_to_start_it() -> None:
+    ranks = begun()
     assert ranks.old_enough(9 * SECOND) == []
     assert said(ranks.old_enough(12 * SECOND)) == [(0, "running")]
-
-
-def test_a_rank_that_an_engine_has_yet_to_start_does_not_run() -> None:
-    ranks = RankStates([0], engine_ranks=False)
-    ranks.started(started(0, pid=50))
-    assert ranks.old_enough(60 * SECOND) == []
-    unwatched = RankStates([0], engine_ranks=False, watched=False)
-    unwatched.started(started(0, pid=50))
+    assert begun(pid=50, engine_ranks=False).old_enough(60 * SECOND) == []
+    unwatched = begun(pid=50, engine_ranks=False, watched=False)
     assert said(unwatched.old_enough(60 * SECOND)) == [(0, "running")]
 
 
-def test_a_rank_that_makes_no_step_has_stalled_until_it_makes_one() -> None:
-    ranks = RankStates([0], engine_ranks=True)
-    ranks.started(started(0))
+def test_a_rank_that_lives_and_makes_no_step_has_stalled_until_it_makes_one() -> None:
+    ranks = begun()
     ranks.trains(0, 2.0)
     assert ranks.paused(0, 29.0, 0.01, 40.0) == []
     assert ranks.paused(0, 100.0, 20.0, 40.0) == []
@@ -218,11 +205,6 @@ def test_a_rank_that_makes_no_step_has_stalled_until_it_makes_one() -> None:
     assert said(ranks.paused(0, 31.0, 0.01, 40.0)) == [(0, "stalled")]
     assert ranks.paused(0, 32.0, 0.01, 41.0) == []
     assert said(ranks.trains(0, 42.0)) == [(0, "running")]
-
-
-def test_a_dead_rank_does_not_stall() -> None:
-    ranks = RankStates([0], engine_ranks=True)
-    ranks.started(started(0))
     ranks.exited(exited(0, 0))
     assert ranks.paused(0, 100.0, 0.01, 200.0) == []
 
@@ -246,19 +228,16 @@ def test_ranks_of_an_engine_are_found_by_their_recorders() -> None:
 
 
 def test_a_number_that_no_spawned_rank_took_does_not_end() -> None:
-    ranks = RankStates([1], engine_ranks=False)
-    ranks.started(started(1, pid=50))
+    ranks = begun(1, pid=50, engine_ranks=False)
     for number in (2, 3):
         ranks.found(number, header(number, 60 + number, local_rank=-1), 2.0)
-    ended = ranks.exited(exited(1, 0, pid=50))
-    assert said(ended) == [(2, "exited"), (3, "exited")]
+    assert said(ranks.exited(exited(1, 0, pid=50))) == [(2, "exited"), (3, "exited")]
     assert ranks.lose(3.0) == []
 
 
 def test_the_engines_exit_code_is_not_its_ranks() -> None:
-    ranks = RankStates([0], engine_ranks=False)
-    ranks.started(started(0, pid=50))
-    ranks.found(0, header(0, 61, local_rank=0), 2.0)
+    ranks = begun(pid=50, engine_ranks=False)
+    ranks.found(0, header(0, 61), 2.0)
     (entry,) = ranks.exited(exited(0, 1, pid=50))
     assert entry["state"] == "failed"
     assert "exit_code" not in entry
@@ -267,18 +246,10 @@ def test_the_engines_exit_code_is_not_its_ranks() -> None:
 def test_a_process_belongs_to_the_rank_it_was_started_as() -> None:
     ranks = RankStates([4, 5], engine_ranks=True)
     ranks.started(started(4, pid=50))
-    assert ranks.of_process(50, 1, 0) == 4
-    assert ranks.of_process(60, 50, -1) == 4
-    assert ranks.of_process(60, 50, 5) == 5
-    assert ranks.of_process(70, 1, -1) == -1
-
-
-def test_the_one_process_of_a_node_is_its_rank() -> None:
-    ranks = RankStates([1], engine_ranks=False)
-    ranks.started(started(1, pid=50))
-    assert ranks.of_process(50, 1, -1) == 1
-    assert ranks.of_process(60, 50, -1) == 1
-    assert ranks.of_process(60, 50, 7) == 7
+    known = [ranks.of_process(*of) for of in ((50, 1, 0), (60, 50, -1), (60, 50, 5), (70, 1, -1))]
+    assert known == [4, 4, 5, -1]
+    alone = begun(1, pid=50, engine_ranks=False)
+    assert [alone.of_process(*of) for of in ((50, 1, -1), (60, 50, -1), (60, 50, 7))] == [1, 1, 7]
 
 
 def test_states_survive_the_agent() -> None:

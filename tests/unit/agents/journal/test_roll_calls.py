@@ -1,8 +1,11 @@
-"""When the ranks of a run are called without being asked: once for each stall, and before a stop."""
+"""When the ranks of a run are called without being asked: once for each stall, and before a stop.
+Ranks are found by what their engine told them, parents before their children.
+"""
 
 from __future__ import annotations
 
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -15,7 +18,7 @@ import pytest
 from distconsole_agent.contract.limits import CALL_AGAIN_SECONDS
 from distconsole_agent.journal.rank_states import RankStates
 from distconsole_agent.journal.recorders import Recorders
-from distconsole_agent.journal.roll_calls import RollCalls
+from distconsole_agent.journal.roll_calls import RollCalls, find_ranks
 from distconsole_agent.supervisor.runlog import ShimEvent
 from distconsole_agent.telemetry.sampling import Sample
 from distconsole_training.records import HEADER_BYTES, HEADER_CHILD
@@ -65,9 +68,7 @@ class Ranks:
 STALLED = [(0, "stalled"), (1, "stalled"), (2, "stalled")]
 
 
-def test_a_stall_is_called_once_and_again_when_other_ranks_stall_but_not_often(
-    ranks: Ranks,
-) -> None:
+def test_a_stall_is_called_once_and_rarely_again_for_other_ranks(ranks: Ranks) -> None:
     ranks.roll.watch()
     assert ranks.kept() == []
     ranks.stall(0)
@@ -90,9 +91,7 @@ def test_a_stop_is_preceded_by_a_call_only_where_a_rank_has_stalled(ranks: Ranks
     assert ranks.kept() == [(0, "stop"), (1, "stop"), (2, "stop")]
 
 
-def test_who_asks_at_once_again_gets_the_same_call_and_the_journal_has_it_once(
-    ranks: Ranks,
-) -> None:
+def test_who_asks_again_at_once_gets_the_same_call_journalled_once(ranks: Ranks) -> None:
     first: list[dict[str, Any]] = ranks.roll.call(1.0, "asked")
     assert ranks.roll.call(1.0, "asked") is first
     assert len(ranks.kept()) == 3
@@ -101,9 +100,7 @@ def test_who_asks_at_once_again_gets_the_same_call_and_the_journal_has_it_once(
     assert stages[0][::2] == (True, ranks.pid)
 
 
-def test_a_rank_whose_ring_cannot_be_read_is_not_called_silent(
-    ranks: Ranks, tmp_path: Path
-) -> None:
+def test_a_rank_with_an_unreadable_ring_is_not_silent(ranks: Ranks, tmp_path: Path) -> None:
     (tmp_path / "7.ring").write_bytes(b"DCRING9\n".ljust(HEADER_BYTES, b"\1"))
     ranks.recorders.scan({})
     assert list(ranks.recorders.unread.values()) == ["another version of distconsole wrote it"]
@@ -145,12 +142,39 @@ def test_a_rank_whose_child_trains_is_not_late_to_start(
 
 
 @pytest.mark.parametrize("before", [(300.0, 310.0, 320.0), (300.0, 320.0)])
-def test_power_is_compared_with_what_it_was_while_steps_were_made(
-    ranks: Ranks, before: tuple[float, ...]
-) -> None:
+def test_power_is_compared_with_that_of_steps(ranks: Ranks, before: tuple[float, ...]) -> None:
     now = time.time()
     for t, watts in (*((now - 90 + n, watts) for n, watts in enumerate(before)), (now + 9, 70.0)):
         gpu = {"gpu": 3, "rank": 0, "util": 100.0, "power_w": watts}
         ranks.roll.take_sample(Sample(t, {}, [gpu]))
     told = ranks.roll.call(1.0, "asked")[0]["gpu"]
     assert told == {"index": 3, "util": 100.0, "power_w": 70.0, "power_usual_w": 310.0}
+
+
+CHILD = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(1, flush=True); input()'])"
+
+
+def test_a_rank_is_the_first_process_that_an_engine_gave_its_number(tmp_path: Path) -> None:
+    told = [
+        {"RANK": "3", "SLURM_PROCID": "0"},
+        {"OMPI_COMM_WORLD_RANK": "1"},
+        {"RANK": "nonsense"},
+        {},
+    ]
+    pipe = subprocess.PIPE
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", CHILD],
+            env={"DISTCONSOLE_RUN_DIR": str(tmp_path), **each},
+            stdin=pipe,
+            stdout=pipe,
+        )
+        for each in told
+    ]
+    try:
+        for process in started:
+            process.stdout.readline()
+        assert find_ranks(str(tmp_path)) == {3: started[0].pid, 1: started[1].pid}
+    finally:
+        for process in started:
+            process.communicate(b"\n")

@@ -1,7 +1,5 @@
 """The source collector: everything that a run leaves becomes an entry once, also when it is stopped anywhere."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -121,14 +119,6 @@ def test_windows_come_every_second_for_all_ranks_at_once(run: Run) -> None:
         assert sum(w["steps"] for w in run.entries("window") if w["rank"] == rank) == 50
 
 
-def test_a_rank_is_known_by_the_process_it_was_started_as(run: Run) -> None:
-    run.start(1, pid=777)
-    ring = run.ring(-1, pid=777)
-    ring.step(0)
-    run.tick(1.0)
-    assert [w["rank"] for w in run.entries("window")] == [1]
-
-
 def test_a_recorder_waits_until_its_rank_is_known(engine_run: Run) -> None:
     run = engine_run
     run.start(0, pid=50)
@@ -142,9 +132,7 @@ def test_a_recorder_waits_until_its_rank_is_known(engine_run: Run) -> None:
     assert run.states() == [(0, "starting"), (1, "starting"), (1, "starting"), (1, "running")]
 
 
-def test_a_child_that_trains_without_a_number_speaks_for_its_parent(
-    run_of_one_process: Run,
-) -> None:
+def test_a_child_without_a_number_trains_for_its_parent(run_of_one_process: Run) -> None:
     run = run_of_one_process
     run.start(0, pid=50)
     run.ring(-1, pid=51, parent_pid=50).step(0)
@@ -311,22 +299,24 @@ def test_samples_are_entries(run: Run) -> None:
     assert [e["kind"] for e in run.entries()] == ["sample"]
 
 
-def test_gpus_are_mapped_by_what_the_ranks_were_given(run: Run) -> None:
+def test_gpus_are_mapped_by_the_variables_of_the_node_and_of_the_plan(run: Run) -> None:
     run.start(0)
     run.tick()
     assert run.collector.rank_processes() == [RunningRank(0, 0, 5000, "3")]
-
-
-def test_the_variables_of_the_node_and_of_the_plan_count_together(run: Run) -> None:
-    given = {"ROCR_VISIBLE_DEVICES": "6,7"}
-    run.change_spec(visible_devices="6,7", ranks=(), visible_variables=given)
-    run.start(0)
-    run.tick()
-    assert run.collector.rank_processes()[0].visible_devices == "6,7"
-    run.change_spec(env={"HIP_VISIBLE_DEVICES": "1"})
-    assert run.collector.rank_processes()[0].visible_devices == "7"
-    run.change_spec(unset=("ROCR_VISIBLE_DEVICES",))
-    assert run.collector.rank_processes()[0].visible_devices == "1"
+    for changed, devices in (
+        (
+            {
+                "visible_devices": "6,7",
+                "ranks": (),
+                "visible_variables": {"ROCR_VISIBLE_DEVICES": "6,7"},
+            },
+            "6,7",
+        ),
+        ({"env": {"HIP_VISIBLE_DEVICES": "1"}}, "7"),
+        ({"unset": ("ROCR_VISIBLE_DEVICES",)}, "1"),
+    ):
+        run.change_spec(**changed)
+        assert run.collector.rank_processes()[0].visible_devices == devices
 
 
 @pytest.mark.parametrize("seed", seeds(6, always=2))
@@ -377,9 +367,7 @@ def test_a_rank_that_notes_its_waits_less_often_says_so_once(run: Run) -> None:
     assert note["summary"].startswith("rank 0 notes its waits for other ranks every 400 ms only")
 
 
-def test_a_ring_without_a_descriptor_is_read_once_there_is_one(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_ring_is_read_later(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     run.start(0)
     run.tick()
     ring = run.ring(0)

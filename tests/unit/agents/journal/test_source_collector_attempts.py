@@ -1,7 +1,5 @@
 """What the collector reads of ranks that are started anew: nothing is lost, doubled or taken for another attempt's."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -70,25 +68,6 @@ def test_a_line_that_the_next_attempt_has_begun_is_not_cut_in_two(run: Run) -> N
     assert [entry["text"] for entry in run.entries("log")] == ["the last line\n", "150\n"]
 
 
-def test_an_end_that_is_read_late_ends_no_process_of_the_next_attempt(run: Run) -> None:
-    run.start(0)
-    run.ring(0).step(0)
-    run.now += 0.1
-    run.exit(0, 1)
-    begin_again(run)
-    run.now += 0.1
-    run.start(0, pid=6000)
-    ring = run.ring(0, pid=6000)
-    ring.step(0)
-    run.tick(1.0)
-    ring.step(1)
-    run.tick(1.0)
-    attempt = run.entries("attempt")[0]["seq"]
-    steps = [(w["step"], w["steps"]) for w in run.entries("window") if w["seq"] > attempt]
-    assert steps == [(0, 1), (1, 1)]
-    assert sum(w["steps"] for w in run.entries("window")) == 3
-
-
 @pytest.mark.parametrize("crashes", ["before", "after", "never"])
 def test_a_crash_around_an_attempt_loses_and_doubles_nothing(run: Run, crashes: str) -> None:
     run.start(0)
@@ -121,9 +100,7 @@ def test_a_crash_around_an_attempt_loses_and_doubles_nothing(run: Run, crashes: 
     assert len(run.entries("attempt")) == 1
 
 
-def test_a_spawning_process_that_is_started_anew_is_not_taken_for_the_one_that_ended(
-    engine_run: Run,
-) -> None:
+def test_a_restarted_spawner_is_not_taken_for_the_one_that_ended(engine_run: Run) -> None:
     run = engine_run
     run.start(0, pid=50)
     for rank in (0, 1):
@@ -177,9 +154,7 @@ def test_the_rings_of_a_new_attempt_are_read_although_the_clock_went_back(run: R
     assert run.steps_told() == [1, 2]
 
 
-def test_what_an_attempt_recorded_before_the_clock_went_back_is_read_before_it_goes(
-    run: Run,
-) -> None:
+def test_what_an_attempt_recorded_before_the_clock_went_back_is_read(run: Run) -> None:
     run.start(0)
     run.tick()
     ring = run.ring(0, attempt=1)

@@ -1,7 +1,5 @@
 """A shim that died, a disk that takes or keeps nothing: how the collector ends and tells such a run."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -54,9 +52,7 @@ FAILED = {"rank": 0, "pid": 5000, "exit_code": 3, "signal": None, "error": "Valu
 
 
 @pytest.mark.parametrize("step", [-3600.0, 3600.0])
-def test_a_run_that_is_being_prepared_is_not_lost_when_the_clock_is_set(
-    run: Run, step: float
-) -> None:
+def test_a_clock_that_is_set_loses_no_run_in_preparation(run: Run, step: float) -> None:
     (run.folder / "shim.pid").unlink()
     run.wall_ahead = time.time() - run.now
     run.tick(1.0)
@@ -151,9 +147,7 @@ def test_a_shims_last_words_count_although_it_is_gone(run: Run) -> None:
     assert run.entries()[-1]["state"] == "succeeded"
 
 
-def test_a_journal_that_cannot_be_written_loses_nothing(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unwritable_journal_loses_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     run.start(0)
     run.log(0, "one\n")
     ring = run.ring(0)
@@ -204,9 +198,7 @@ def test_a_disk_that_does_not_keep_the_record_is_told_once(
     assert run.entries()[-1]["kind"] == "end"
 
 
-def test_a_shim_that_cannot_be_looked_at_is_not_gone(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_shim_that_cannot_be_read_is_not_gone(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of its run is killed because the agent has no descriptor for a look at /proc."""
     (run.folder / "shim.pid").unlink()
     held = claim(str(run.folder))

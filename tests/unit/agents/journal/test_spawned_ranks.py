@@ -1,7 +1,5 @@
 """Ranks that a process of the plan starts, though the plan takes that process for a rank itself."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -43,9 +41,7 @@ def seats(run: Run) -> dict[int, int | None]:
     }
 
 
-def test_ranks_with_rings_are_ranks_and_the_process_that_started_them_is_none(
-    spawner: Run,
-) -> None:
+def test_ranks_with_rings_are_ranks_and_their_spawner_is_none(spawner: Run) -> None:
     for rank, pid in ((2, 62), (3, 63)):
         child(spawner, rank, pid)
     spawner.tick(1.0)
@@ -55,18 +51,14 @@ def test_ranks_with_rings_are_ranks_and_the_process_that_started_them_is_none(
     assert places == {2: -1, 3: -1}
 
 
-def test_a_rank_with_the_number_of_the_process_that_started_it_takes_its_place(
-    spawner: Run,
-) -> None:
+def test_a_rank_with_its_spawners_number_takes_its_place(spawner: Run) -> None:
     child(spawner, 1, 61)
     spawner.tick(1.0)
     assert seats(spawner) == {1: 61}
 
 
 @pytest.mark.parametrize(("code", "state"), [(0, "exited"), (1, "killed")])
-def test_how_a_child_without_exit_handlers_ended_says_the_end_of_its_parent(
-    spawner: Run, code: int, state: str
-) -> None:
+def test_a_child_without_handlers_ends_as_its_parent(spawner: Run, code: int, state: str) -> None:
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
         child(spawner, 2, process.pid)
         spawner.tick(1.0)
@@ -105,9 +97,7 @@ def test_a_child_with_a_group_of_its_own_is_not_taken_for_the_rank(spawner: Run)
     assert seats(spawner) == {1: 50}
 
 
-def test_a_child_that_trains_before_it_joins_a_group_never_speaks_for_its_parent(
-    spawner: Run,
-) -> None:
+def test_a_child_that_trains_before_it_joins_a_group_is_not_its_parent(spawner: Run) -> None:
     first, second = (
         spawner.ring(-1, pid=pid, parent_pid=50, flags=HEADER_CHILD) for pid in (62, 63)
     )
@@ -125,9 +115,7 @@ def test_a_child_that_trains_before_it_joins_a_group_never_speaks_for_its_parent
     assert told == [(2, 0), (2, 1), (3, 0), (3, 1)]
 
 
-def test_a_child_that_trains_alone_and_joins_no_group_trains_in_its_parents_place(
-    spawner: Run,
-) -> None:
+def test_a_child_that_trains_and_joins_no_group_is_its_parents_rank(spawner: Run) -> None:
     ring = spawner.ring(-1, pid=62, parent_pid=50, flags=HEADER_CHILD)
     ring.step(0)
     spawner.tick(1.0)
@@ -140,9 +128,7 @@ def test_a_child_that_trains_alone_and_joins_no_group_trains_in_its_parents_plac
     assert [each["rank"] for each in spawner.entries("window")] == [1, 3]
 
 
-def test_children_of_another_rank_silence_no_child_that_trains_in_its_parents_place(
-    run: Run,
-) -> None:
+def test_children_of_another_rank_silence_no_child_that_trains_for_its_own(run: Run) -> None:
     children = []
     for rank in (0, 1):
         run.start(rank, pid=50 + rank)
@@ -188,15 +174,6 @@ def test_the_start_of_a_spawned_rank_is_counted_from_its_own(spawner: Run) -> No
     phases = spawner.entries("phase")
     assert {each["rank"] for each in phases} == {1, 2}
     assert all(each["child"] and each["seconds"] < 1 for each in phases)
-
-
-def test_a_spawned_rank_that_ends_alone_has_ended(spawner: Run) -> None:
-    ring = child(spawner, 2, 62)
-    child(spawner, 3, 63)
-    spawner.tick(1.0)
-    ring.finish()
-    spawner.tick(1.0)
-    assert spawner.states()[-1] == (2, "exited")
 
 
 def test_lines_that_several_ranks_print_are_of_none(spawner: Run) -> None:

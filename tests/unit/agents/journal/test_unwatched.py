@@ -1,7 +1,5 @@
 """Processes of a watched run that have imported torch without the hook."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -3,8 +3,6 @@ What a rank waits for, and what its DataLoader workers do: of real processes, an
 Checks in a ring, written by the recorder itself, as entries.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -99,15 +97,11 @@ def test_of_steps_of_which_some_were_looked_at_own_time_is_theirs() -> None:
     assert "waited_ms" not in fold([*steps, (*waits[0][:1], 77, *waits[0][2:])])
 
 
-def test_what_is_not_known_is_null() -> None:
+def test_what_is_not_known_is_null_and_without_training_there_is_no_window() -> None:
     body = fold([step(0, seconds=NAN, samples=0, parts=(NAN, NAN, NAN, NAN))])
-    assert body["step_ms"] is None
-    assert body["samples_s"] is None
-    assert body["data_ms"] is body["forward_ms"] is body["backward_ms"] is None
+    unknown = ("step_ms", "samples_s", "data_ms", "forward_ms", "backward_ms")
+    assert [body[name] for name in unknown] == [None] * 5
     assert (body["metrics"], body["points"]) == ({}, {})
-
-
-def test_no_training_is_no_window() -> None:
     assert fold([]) is None
 
 
@@ -119,14 +113,9 @@ def test_losses_without_steps_are_a_window() -> None:
     assert body["points"] == {"loss": [[0, 0.5, 32], [1, 0.25, 32]]}
 
 
-def test_a_loss_that_is_not_a_number_is_shown() -> None:
-    body = fold([step(0), late(0, NAN)])
-    assert math.isnan(body["metrics"]["loss"])
-
-
-def test_thinning_keeps_the_one_loss_that_is_not_finite() -> None:
-    body = fold([step(n, math.inf if n == 37 else 1.0) for n in range(100)])
-    points = body["points"]["loss"]
+def test_a_loss_that_is_not_finite_is_shown_and_thinning_keeps_it() -> None:
+    assert math.isnan(fold([step(0), late(0, NAN)])["metrics"]["loss"])
+    points = fold([step(n, math.inf if n == 37 else 1.0) for n in range(100)])["points"]["loss"]
     assert [37, math.inf, 32] in points
     assert points == sorted(points)
     assert len(points) <= MAX_POINTS + 1
@@ -139,60 +128,46 @@ def test_a_reported_loss_replaces_the_hooks() -> None:
     assert fold([step(1, 9.0)], ["loss"], memory=memory)["points"] == {}
 
 
-def test_skipped_steps_are_counted() -> None:
+def test_what_is_skipped_unknown_impossible_or_beyond_the_bound_is_counted() -> None:
     assert fold([step(0, flags=SKIPPED), step(1)])["skipped"] == 1
-
-
-def test_a_metric_of_an_unknown_name_counts_as_dropped() -> None:
     assert fold([metric(0, 1.0, name=7)], ["a"])["dropped"] == 1
-
-
-def test_names_beyond_the_bound_count_as_dropped() -> None:
-    names = [f"m{n}" for n in range(MAX_METRICS + 3)]
-    body = fold([metric(0, 1.0, name=n) for n in range(len(names))], names)
-    assert len(body["points"]) == MAX_METRICS
-    assert body["dropped"] == 3
-
-
-def test_an_impossible_step_counts_as_dropped() -> None:
     body = fold([step(0), step(1 << 62)])
     assert (body["steps"], body["step"], body["dropped"]) == (1, 0, 1)
+    names = [f"m{n}" for n in range(MAX_METRICS + 3)]
+    body = fold([metric(0, 1.0, name=n) for n in range(len(names))], names)
+    assert (len(body["points"]), body["dropped"]) == (MAX_METRICS, 3)
 
 
-def test_steps_of_a_process_that_replaces_another_go_on() -> None:
+def test_steps_of_a_process_that_replaces_another_go_on_but_not_those_of_the_script() -> None:
     memory = StepMemory()
     fold([step(n) for n in range(10)], memory=memory)
     body = fold([step(0, 0.5), metric(0, 1.0), late(0, 0.4)], ["acc"], memory=memory, base=10)
     assert body["step"] == 10
     assert body["points"]["acc"] == [[10, 1.0, None]]
     assert [point[0] for point in body["points"]["loss"]] == [10, 10]
+    named = fold([step(0), metric(500, 1.0)], ["acc"], base=100)
+    assert named["points"]["acc"] == [[500, 1.0, None]]
 
 
-def test_a_step_that_the_script_named_stays_as_it_is() -> None:
-    body = fold([step(0), metric(500, 1.0)], ["acc"], base=100)
-    assert body["points"]["acc"] == [[500, 1.0, None]]
-
-
-def test_points_are_thinned_to_the_same_steps_on_every_rank() -> None:
+def test_points_are_thinned_to_the_same_steps_on_every_rank_and_to_the_last_of_one() -> None:
     one = thin([[n, 0.0, None] for n in range(100, 200)])
     other = thin([[n, 0.0, None] for n in range(103, 201)])
-    assert len(one) <= MAX_POINTS
-    assert len(other) <= MAX_POINTS
     assert one[-1][0] == 199
     assert {point[0] for point in one[:-1]} == {n for n in range(100, 199) if n % 8 == 0}
     assert len({p[0] for p in one} & {p[0] for p in other}) >= 11
+    same = [thin([[step, float(n), None] for n in range(100)]) for step in (0, 7)]
+    assert [kept[-1][1] for kept in same] == [99.0, 99.0]
+    assert max(map(len, (one, other, *same))) <= MAX_POINTS
 
 
-def test_many_values_of_one_step_keep_the_last() -> None:
-    for same in (0, 7):
-        kept = thin([[same, float(n), None] for n in range(100)])
-        assert len(kept) <= MAX_POINTS
-        assert kept[-1][1] == 99.0
-
-
-def test_p95_is_the_nearest_rank() -> None:
+def test_p95_is_the_nearest_rank_and_the_median_needs_three_steps() -> None:
     assert p95([float(n) for n in range(1, 101)]) == 95.0
     assert p95([5.0]) == 5.0
+    memory = StepMemory()
+    fold([step(0, seconds=0.1), step(1, seconds=0.3)], memory=memory)
+    assert memory.median_seconds() is None
+    fold([step(2, seconds=0.2)], memory=memory)
+    assert memory.median_seconds() == pytest.approx(0.2)
 
 
 def test_a_backlog_is_cut_into_seconds_by_its_own_times() -> None:
@@ -202,15 +177,6 @@ def test_a_backlog_is_cut_into_seconds_by_its_own_times() -> None:
     assert len(pieces) == 10
     assert len(cut(records[:12])) == 1
     assert cut([]) == []
-
-
-def test_the_median_needs_three_steps() -> None:
-    memory = StepMemory()
-    fold([step(0, seconds=0.1), step(1, seconds=0.3)], memory=memory)
-    assert memory.median_seconds() is None
-    fold([step(2, seconds=0.2)], memory=memory)
-    assert memory.median_seconds() is not None
-    assert round(memory.median_seconds() or 0, 3) == 0.2
 
 
 def batch(number: int, loss: float = NAN) -> Any:
@@ -308,19 +274,18 @@ def test_a_check_is_one_entry_with_its_names_once(rank: Rank) -> None:
     assert second["details"] == first["details"]
 
 
-def test_what_is_not_there_is_null(rank: Rank) -> None:
+def test_what_is_missing_lost_in_part_or_endless_is_null(rank: Rank) -> None:
+    os.mkfifo(rank.recorder.path.removesuffix(records.RING_SUFFIX) + records.CHECKED_SUFFIX)
     rank.check(0, 0, 0, flags=records.SAME_EPOCH)
-    (entry,) = rank.taken()
-    unknown = ("parameters", "state", "batch", "details", "names", "bad_gradient")
-    assert [entry[name] for name in unknown] == [None] * 6
-    assert entry["same_epoch"]
-
-
-def test_details_of_which_some_are_lost_are_left_out(rank: Rank) -> None:
     rank.details(0, [1] * 16)
     rank.check(5, 2, 16)
     rank.check(6, 1, 8)
-    assert [entry["details"] for entry in rank.taken()] == [None, None]
+    rank.check(7, rank.details(7, [1] * 4000), 4000)
+    entries = rank.taken()
+    unknown = ("parameters", "state", "batch", "details", "names", "bad_gradient")
+    assert [entries[0][name] for name in unknown] == [None] * 6
+    assert entries[0]["same_epoch"]
+    assert [(entry["details"], entry["names"]) for entry in entries] == [(None, None)] * 4
 
 
 @pytest.mark.parametrize(
@@ -332,14 +297,6 @@ def test_names_that_are_none_are_left_out(rank: Rank, said: str) -> None:
     (entry,) = rank.taken()
     assert entry["names"] is None
     assert entry["details"] == "00000001"
-
-
-def test_endless_details_and_a_pipe_for_names_are_bounded(rank: Rank) -> None:
-    os.mkfifo(rank.recorder.path.removesuffix(records.RING_SUFFIX) + records.CHECKED_SUFFIX)
-    rank.check(0, rank.details(0, [1] * 4000), 4000)
-    (entry,) = rank.taken()
-    assert entry["details"] is None
-    assert entry["names"] is None
 
 
 def test_records_of_words_and_of_numbers_stand_side_by_side(rank: Rank) -> None:
@@ -401,8 +358,8 @@ def test_of_a_process_that_is_gone_nothing_is_told() -> None:
 
 
 def test_a_process_that_waits_for_a_disk_is_seen() -> None:
+    waits = ProcessWaits()
     with program(BLOCKED) as pid:
-        waits = ProcessWaits()
         while waits.look(pid)["disk_wait"] != 100.0:
             os.sched_yield()
 

@@ -1,7 +1,5 @@
 """Folders of the node: ours alone, kept apart, and removed without following a link."""
 
-from __future__ import annotations
-
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,15 +9,12 @@ import pytest
 from distconsole_agent.contract.refusal import Refusal
 from distconsole_agent.node_folder import folders
 from distconsole_agent.node_folder.folders import (
-    NodeFolders,
     open_node_dir,
     own_folder,
     remove_tree,
     ring_folder,
     ring_folders,
-    this_program,
 )
-from distconsole_agent.node_folder.hook_files import unpack_hook
 from distconsole_agent.system.addresses import local_addresses
 
 
@@ -31,20 +26,13 @@ def shared_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_a_node_folder_is_made_for_its_user_alone(tmp_path: Path) -> None:
+def test_a_node_folder_is_its_users_alone_or_refused(tmp_path: Path) -> None:
     path = open_node_dir(str(tmp_path / "deep" / "node"))
     assert Path(path).stat().st_mode & 0o777 == 0o700
     assert open_node_dir(path) == path
-
-
-def test_runs_open_to_others_are_refused(tmp_path: Path) -> None:
-    path = open_node_dir(str(tmp_path / "node"))
     (Path(path) / "runs").chmod(0o777)
     with pytest.raises(Refusal, match="open to others"):
         open_node_dir(path)
-
-
-def test_what_cannot_be_made_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(Refusal, match="file") as caught:
         open_node_dir(str(tmp_path / "file" / "node"))
@@ -73,27 +61,15 @@ def test_two_node_folders_keep_their_rings_apart(shared_memory: Path) -> None:
     assert ring_folders("/tmp/one") == [("a-run", one)]
 
 
-def test_rings_do_not_go_where_there_is_no_room(
+def test_rings_do_not_go_where_there_is_no_room_or_into_anothers_folder(
     shared_memory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folders, "MIN_RING_ROOM_BYTES", 1 << 62)
-    assert ring_folder("a-run", "/tmp/one") is None
-
-
-def test_rings_do_not_go_into_anothers_folder(shared_memory: Path) -> None:
-    (shared_memory / f"distconsole-{os.getuid()}").mkdir(mode=0o777)
+    with monkeypatch.context() as full:
+        full.setattr(folders, "MIN_RING_ROOM_BYTES", 1 << 62)
+        assert ring_folder("a-run", "/tmp/one") is None
+    (shared_memory / f"distconsole-{os.getuid()}").mkdir(mode=0o777, exist_ok=True)
     (shared_memory / f"distconsole-{os.getuid()}").chmod(0o777)
     assert ring_folder("a-run", "/tmp/one") is None
-
-
-def test_a_hook_is_unpacked_once_and_whole(tmp_path: Path) -> None:
-    node = NodeFolders(str(tmp_path), "dev")
-    path = Path(unpack_hook(node, this_program()))
-    assert (path / "distconsole_training" / "records.py").is_file()
-    before = (path / "sitecustomize.py").stat()
-    assert unpack_hook(node, this_program()) == str(path)
-    assert (path / "sitecustomize.py").stat().st_ino == before.st_ino
-    assert [each.name for each in tmp_path.iterdir()] == [path.name]
 
 
 def test_own_folder_refuses_a_link(tmp_path: Path) -> None:

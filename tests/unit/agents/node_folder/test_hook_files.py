@@ -1,7 +1,5 @@
 """What other versions left in the node folder: removed once it is old and nobody uses it."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -69,33 +67,28 @@ def run_with(node: NodeFolders, hook: Path, *, over: bool) -> None:
     ],
     ids=["of other versions", "used lately", "not ours"],
 )
-def test_only_old_files_of_other_versions_go(
-    node: NodeFolders, left: str, after: int, stays: bool
-) -> None:
+def test_only_old_foreign_files_go(node: NodeFolders, left: str, after: int, stays: bool) -> None:
     for name in left.split():
         leave(node, name)
     before = names(node)
     keep_house(node, after=KEEP_LEFTOVER_SECONDS + after)
+    assert Path(node.lock).stat().st_mtime != 0, "who keeps house has used its lock"
     assert names(node) == (before if stays else set())
 
 
-def test_the_log_of_an_agent_that_lives_stays(node: NodeFolders) -> None:
+def test_the_log_of_an_agent_that_lives_or_lived_lately_stays(node: NodeFolders) -> None:
     lock, log = leave(node, "agent-abc.lock"), leave(node, "agent-abc.log")
     with lock.open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         keep_house(node)
         assert names(node) == {lock.name, log.name}
+    os.utime(lock, (1, 1))  # an agent of that version kept house
+    keep_house(node, after=KEEP_LEFTOVER_SECONDS - 1)
+    os.utime(lock, (2, 2))
+    remove_leftovers(node, lambda: 1002.0 + KEEP_LEFTOVER_SECONDS)
+    assert names(node) == {lock.name, log.name}
     keep_house(node)
     assert names(node) == set()
-
-
-def test_the_log_of_an_agent_that_lived_lately_stays(node: NodeFolders) -> None:
-    lock = leave(node, "agent-abc.lock")
-    leave(node, "agent-abc.log")
-    keep_house(node, after=KEEP_LEFTOVER_SECONDS - 1)
-    os.utime(lock, (1, 1))  # an agent of that version kept house
-    remove_leftovers(node, lambda: 1002.0 + KEEP_LEFTOVER_SECONDS)
-    assert names(node) == {"agent-abc.lock", "agent-abc.log"}
 
 
 @pytest.mark.parametrize("over", [False, True])
@@ -104,11 +97,6 @@ def test_the_hook_of_a_run_stays_as_long_as_the_run(node: NodeFolders, over: boo
     run_with(node, hook, over=over)
     keep_house(node)
     assert hook.exists() is not over
-
-
-def test_an_agent_that_keeps_house_has_used_its_lock(node: NodeFolders) -> None:
-    keep_house(node)
-    assert Path(node.lock).stat().st_mtime != 0
 
 
 def test_a_link_is_removed_and_not_followed(node: NodeFolders, tmp_path: Path) -> None:
@@ -137,9 +125,7 @@ def test_a_clock_that_is_set_removes_nothing_and_keeps_nothing(
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_what_a_cleaner_took_of_a_hook_is_written_again(
-    packed: bool, node: NodeFolders, tmp_path: Path
-) -> None:
+def test_a_hook_that_was_cut_is_rewritten(packed: bool, node: NodeFolders, tmp_path: Path) -> None:
     program, package = this_program(), Path(distconsole_training.__file__).parent
     if packed:
         archive = tmp_path / "agent.pyz"
@@ -150,6 +136,9 @@ def test_what_a_cleaner_took_of_a_hook_is_written_again(
     path = Path(unpack_hook(node, program))
     whole = {each: each.read_bytes() for each in path.rglob("*.*") if each.is_file()}
     assert whole[path / "sitecustomize.py"]
+    inode = (path / "sitecustomize.py").stat().st_ino
+    assert unpack_hook(node, program) == str(path)
+    assert (path / "sitecustomize.py").stat().st_ino == inode, "it is unpacked once"
     (path / "sitecustomize.py").unlink()
     (path / package.name / "records.py").write_bytes(b"")
     shutil.rmtree(path / package.name / "torch_hook")

@@ -1,7 +1,5 @@
 """Hosts that share a node folder: each has a part of it, and finds it again."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,17 +79,13 @@ def test_a_host_that_was_booted_anew_has_its_runs_again(kernel: Kernel) -> None:
     assert kernel.take("a", "next boot") == "."
 
 
-def test_runs_of_a_host_that_is_away_are_not_anothers(kernel: Kernel) -> None:
+@pytest.mark.parametrize(("runs", "part"), [(True, "host-2"), (False, ".")])
+def test_a_part_passes_on_only_without_runs(kernel: Kernel, runs: bool, part: str) -> None:
     kernel.take("a")
-    kernel.run_in(".")
+    if runs:
+        kernel.run_in(".")
     kernel.leave()
-    assert kernel.take("b") == "host-2"
-
-
-def test_a_part_without_runs_passes_on(kernel: Kernel) -> None:
-    kernel.take("a")
-    kernel.leave()
-    assert kernel.take("b") == "."
+    assert kernel.take("b") == part
 
 
 @pytest.mark.parametrize("torn", ["", "boo", "boot of a\n"])

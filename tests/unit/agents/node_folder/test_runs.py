@@ -1,7 +1,5 @@
 """The runs of a node: nothing goes without proof from the disk that it is over."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -47,6 +45,23 @@ class Node:
             NodeRuns(NodeFolders(self.path, tag), this_program(), boottime=lambda: self.now)
         )
         return self.opened[-1]
+
+    def seen_for_long(self) -> NodeRuns:
+        """Return an agent that has seen the folders for longer than a run is prepared."""
+        agent = self.runs()
+        agent.describe_all()
+        self.now += STILL_PREPARING_SECONDS + 1
+        return agent
+
+    def after(self, seconds: float = 0.0, tag: str = "dev") -> None:
+        """Have an agent keep house, so much later."""
+        self.now += seconds
+        self.runs(tag).housekeep()
+
+    def ended(self, run: str) -> Path:
+        folder = self.folder(run, json.dumps(spec_of(run, [""])))
+        (folder / "ended.json").write_text(json.dumps(END))
+        return folder
 
     def folder(self, run: str, spec: str | None = None) -> Path:
         """Make what ``prepare`` makes, with a file of the user's in it."""
@@ -94,9 +109,7 @@ def test_a_run_whose_spec_cannot_be_read_stays_and_is_told(
     (folder / "code" / "model.pt").write_text("weights")
     tomorrow = time.time() + 86400.0
     monkeypatch.setattr(time, "time", lambda: tomorrow)
-    agent = node.runs()
-    agent.describe_all()
-    node.now += STILL_PREPARING_SECONDS + 1
+    agent = node.seen_for_long()
     listed = agent.describe_all()
     assert (folder / "code" / "model.pt").exists()
     (told,) = listed
@@ -112,9 +125,7 @@ def test_a_run_without_a_spec_stays_while_anything_is_in_it(node: Node, what: st
     folder = node.folder("a-run")
     (folder / what).parent.mkdir(exist_ok=True)
     (folder / what).write_text("1 1\n")
-    agent = node.runs()
-    agent.describe_all()
-    node.now += STILL_PREPARING_SECONDS + 1
+    agent = node.seen_for_long()
     (told,) = agent.describe_all()
     assert (folder / what).exists()
     assert told["state"] == "unreadable"
@@ -133,13 +144,9 @@ def test_what_was_never_prepared_goes_once_it_was_seen_for_long(node: Node) -> N
     assert not folder.exists()
 
 
-def test_a_run_whose_folder_cannot_be_listed_stays(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_in_an_unlistable_folder_stays(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = node.folder("a-run")
-    agent = node.runs()
-    agent.describe_all()
-    node.now += STILL_PREPARING_SECONDS + 1
+    agent = node.seen_for_long()
     listdir = os.listdir
 
     def fails(path: str) -> list[str]:
@@ -159,25 +166,18 @@ def test_a_run_that_cannot_be_read_is_not_followed_for_ever(node: Node) -> None:
     assert caught.value.code == "storage"
 
 
-def test_no_end_is_made_up_for_a_run_that_nobody_attends(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_end_is_made_up_without_an_agent(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = node.live("a-run")
     (folder / "journal" / "000001.jsonl").write_text("")
-    starve(monkeypatch)
-    agent = node.runs()
-    (told,) = agent.describe_all()
-    assert told["state"] == "unreadable"
-    assert not (folder / "ended.json").exists()
-
-
-def starve(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no thread start."""
 
     def refuse(_thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
+    agent = node.runs()
+    (told,) = agent.describe_all()
+    assert told["state"] == "unreadable"
+    assert not (folder / "ended.json").exists()
 
 
 @pytest.mark.parametrize("end", ["", "{", "[" * 60_000, json.dumps({**END, "kind": "log"})])
@@ -185,6 +185,7 @@ def test_a_torn_summary_is_no_proof_that_a_run_is_over(node: Node, end: str) -> 
     folder = node.live("a-run")
     (folder / "ended.json").write_text(end)
     agent = node.runs()
+    assert agent.forget("a-run") is False
     agent.pick_up()
     assert [each.run for each in agent.active] == ["a-run"]
     assert agent.forget("a-run") is False
@@ -208,12 +209,6 @@ def test_the_rings_of_a_run_stay_until_the_disk_says_that_it_is_over(node: Node)
     assert not rings.exists()
 
 
-def test_a_live_run_that_was_not_picked_up_is_not_forgotten(node: Node) -> None:
-    folder = node.live("a-run")
-    assert node.runs("other").forget("a-run") is False
-    assert (folder / "spec.json").exists()
-
-
 def test_an_unreadable_run_is_forgotten_once_nothing_of_it_lives(node: Node) -> None:
     folder = node.folder("a-run", "")
     held = claim(str(folder))
@@ -233,38 +228,27 @@ def test_an_unreadable_run_is_forgotten_once_nothing_of_it_lives(node: Node) -> 
 
 
 def test_a_run_goes_so_long_after_its_end_by_a_clock_that_nobody_sets(node: Node) -> None:
-    folder = node.folder("a-run", json.dumps(spec_of("a-run", [""])))
-    (folder / "ended.json").write_text(json.dumps(END))
+    folder = node.ended("a-run")
     os.utime(folder / "ended.json", (0, 0))
-    node.runs().housekeep()
-    node.now += KEEP_RUN_SECONDS - 1
-    node.runs("other").housekeep()
+    node.after()
+    node.after(KEEP_RUN_SECONDS - 1, "other")
     assert folder.exists()
-    node.now += 2
-    node.runs().housekeep()
+    node.after(2)
     assert not folder.exists()
 
 
-def test_a_boot_in_between_only_keeps_a_run_longer(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = node.folder("a-run", json.dumps(spec_of("a-run", [""])))
-    (folder / "ended.json").write_text(json.dumps(END))
-    node.runs().housekeep()
+def test_a_boot_in_between_keeps_a_run_longer(node: Node) -> None:
+    folder = node.ended("a-run")
+    node.after()
     ledger = Path(node.path, "ended_since.json")
-    ledger.write_text(json.dumps({**json.loads(ledger.read_text()), "boot": "another"}))
-    node.now += 1000 * 86400.0
-    node.runs().housekeep()
-    assert folder.exists()
-    for damaged in ("", "[]", '{"time": "x", "since": 3}'):
+    another = json.dumps({**json.loads(ledger.read_text()), "boot": "another"})
+    for damaged in (another, "", "[]", '{"time": "x", "since": 3}'):
         ledger.write_text(damaged)
-        node.runs().housekeep()
+        node.after(1000 * 86400.0 if damaged == another else 0.0)
         assert folder.exists()
 
 
-def test_a_summary_is_on_the_disk_before_it_has_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_summary_is_synced_then_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
     rename, fsync = os.rename, os.fsync
 
@@ -313,9 +297,7 @@ def test_a_run_whose_record_the_disk_does_not_keep_is_not_said_to_be_over(
     assert (folder / "ended.json").exists()
 
 
-def test_a_shim_starts_while_the_disk_takes_its_spec(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_shim_waits_for_no_sync_of_its_spec(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: dict[str, bool] = {}
     started = Path(node.path, "runs", "a-run", "shim.log")
 

@@ -1,7 +1,5 @@
 """What jobs leave behind is found on this machine for real: processes, and files in shared memory."""
 
-from __future__ import annotations
-
 import json
 import mmap
 import os
@@ -77,9 +75,7 @@ def test_a_process_of_free_threaded_python_is_a_leftover(tmp_path: Path) -> None
     assert (found["name"], found["run"]) == ("python3.14t", "run-7")
 
 
-def test_an_embedded_node_has_only_what_it_started_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_embedded_node_sees_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(leftovers.EMBEDDED, "m-node1")
     marks = [
         {leftovers.EMBEDDED: "m-node1"},
@@ -223,14 +219,11 @@ def test_shared_memory_that_nobody_has_is_told_from_what_is_mapped(tmp_path: Pat
     }
     assert all(entry["bytes"] >= 8192 for entry in facts["entries"])
     assert leftovers.find_entries(str(tmp_path), time.time(), 0.0)["entries"] == []
+    late = leftovers.find_entries(str(tmp_path), later, time.monotonic() - 1)
+    used = {entry["name"]: entry["used"] for entry in late["entries"]}
+    assert used["nccl-stale"] is None, "where the time is up nobody is called dead"
     gone = leftovers.find_entries(str(tmp_path / "gone"), time.time(), 0.0)
     assert (gone["entries"], gone["error"]) == ([], ""), "nothing is left where there is no folder"
-
-
-def test_where_the_time_is_up_nobody_is_called_dead(tmp_path: Path) -> None:
-    (tmp_path / "nccl-stale").touch()
-    facts = leftovers.find_entries(str(tmp_path), time.time() + 3600, time.monotonic() - 1)
-    assert [entry["used"] for entry in facts["entries"]] == [None]
 
 
 def test_what_is_found_goes_on_and_stays(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,18 +233,14 @@ def test_what_is_found_goes_on_and_stays(monkeypatch: pytest.MonkeyPatch) -> Non
     try:
         with child("import time", DISTCONSOLE_RUN_DIR="/gone/run-7") as pid:
             assert of_pid(probes.run("proc", {}, 10.0), pid) is not None
-            assert path.name in json.dumps(probes.run("shm", {}, 10.0))
+            facts = probes.run("shm", {}, 10.0)
+            assert path.name in json.dumps(facts)
+            assert (facts["error"], facts["uid"]) == ("", os.getuid())
+            assert isinstance(facts["all_processes_seen"], bool)
             assert read_process(pid) is not None
             assert path.exists()
     finally:
         path.unlink()
-
-
-def test_shared_memory_is_looked_at_where_it_lies() -> None:
-    facts = probes.run("shm", {}, 10.0)
-    assert facts["error"] == ""
-    assert facts["uid"] == os.getuid()
-    assert isinstance(facts["all_processes_seen"], bool)
 
 
 @pytest.mark.parametrize(

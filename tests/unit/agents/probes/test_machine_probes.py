@@ -1,7 +1,5 @@
 """What a node says of itself, read from files of other machines: ``tests/cases/facts``."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -101,9 +99,7 @@ def test_a_kernel_record_is_read_and_what_programs_write_is_not_believed() -> No
     assert kernel_log.parse_record("noise") is None
 
 
-def test_a_log_that_may_not_be_read_is_no_failure_of_the_probe(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_log_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_log, "KMSG", str(tmp_path / "none"))
     monkeypatch.setenv("PATH", str(tmp_path))
     facts = probes.run("kernel", {}, 5.0)
@@ -111,9 +107,7 @@ def test_a_log_that_may_not_be_read_is_no_failure_of_the_probe(
     assert "No such file" in facts["error"]
 
 
-def test_without_kmsg_the_journal_is_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_kmsg_the_journal_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "journalctl"
     line = "[   12.500000] node1 kernel: nfs: server 10.0.0.9 not responding, still trying"
     program.write_text(f"#!/bin/sh\necho '{line}'\n")
@@ -137,9 +131,7 @@ def test_a_machine_without_a_fabric_says_so() -> None:
 
 
 @pytest.mark.parametrize("case", cases("mountinfo"), ids=lambda case: str(case["name"]))
-def test_a_folder_lies_on_the_mount_that_the_kernel_says(
-    case: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_folder_lies_on_the_kernels_mount(case: dict[str, Any], tmp_path: Path) -> None:
     lay_out({"mountinfo": case["output"]}, tmp_path)
     every = mounts.read_mounts(str(tmp_path / "mountinfo"))
     for path, expected in case["places"].items():
@@ -212,39 +204,32 @@ def test_a_program_that_said_its_last_word_is_not_waited_for() -> None:
     assert (ended.exit_code, ended.out) == (0, "first\nover\n")
 
 
+SESSION = "0::/user.slice/user-7.slice/session-3.scope"
+
+
 @pytest.mark.parametrize(
     ("group", "said", "expected"),
     [
-        ("0::/user.slice/user-7.slice/session-3.scope", 'b true\nas 0\nas 1 "root"', True),
-        (
-            "1:name=systemd:/user.slice/user-7.slice/session-c3.scope\n0::/",
-            "b true\nas 0\nas 0",
-            True,
-        ),
-        ("0::/user.slice/user-7.slice/session-3.scope", 'b true\nas 0\nas 2 "root" "ann"', False),
-        ("0::/user.slice/user-7.slice/session-3.scope", 'b true\nas 1 "bob"\nas 0', False),
-        ("0::/user.slice/user-7.slice/session-3.scope", "b false\nas 0\nas 0", False),
-        ("0::/user.slice/user-7.slice/session-3.scope", "no bus", None),
-        ("0::/user.slice/user-7.slice/session-3.scope", "", None),
+        (SESSION, 'b true\nas 0\nas 1 "root"', True),
+        ("1:name=systemd:/user.slice/user-7.slice/session-c3.scope\n0::/", "b true\nas 0\nas 0", True),
+        (SESSION, 'b true\nas 0\nas 2 "root" "ann"', False),
+        (SESSION, 'b true\nas 1 "bob"\nas 0', False),
+        (SESSION, "b false\nas 0\nas 0", False),
+        (SESSION, "no bus", None),
+        (SESSION, "", None),
+        (SESSION, None, None),
         ("0::/system.slice/slurmstepd.scope/job_7", "b true\nas 0\nas 0", False),
     ],
-)
+)  # fmt: skip
 def test_logind_says_what_ends_with_a_session(
-    group: str, said: str, expected: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    group: str, said: str | None, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lay_out({"proc/self/cgroup": group + "\n"}, tmp_path)
-    busctl = tmp_path / "busctl"
-    busctl.write_text(
-        f"#!/bin/sh\ncat <<'SAID'\n{said}\nSAID\n" if said else "#!/bin/sh\nexit 1\n"
-    )
-    busctl.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    assert machine.ends_at_logout("ann", 5.0, str(tmp_path)) is expected
-
-
-def test_without_busctl_nobody_says_what_ends_with_a_session(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lay_out({"proc/self/cgroup": "0::/user.slice/user-7.slice/session-3.scope\n"}, tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert machine.ends_at_logout("ann", 5.0, str(tmp_path)) is None
+    if said is not None:  # where there is no busctl, nothing is known
+        fails = "#!/bin/sh\nexit 1\n"
+        answers = f"#!/bin/sh\ncat <<'SAID'\n{said}\nSAID\n" if said else fails
+        (tmp_path / "busctl").write_text(answers)
+        (tmp_path / "busctl").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert machine.ends_at_logout("ann", 5.0, str(tmp_path)) is expected

@@ -1,7 +1,5 @@
 """Ranks that are forked from a process with torch imported live and end as started ones do."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import socket
@@ -85,9 +83,7 @@ def start(server: str, does: str = "") -> subprocess.Popen[str]:
         ("os.kill(os.getpid(), signal.SIGKILL)", -9, ""),
     ],
 )
-def test_a_rank_ends_as_the_process_that_was_forked_for_it(
-    server: str, does: str, code: int, error: str
-) -> None:
+def test_a_rank_ends_as_its_forked_process(server: str, does: str, code: int, error: str) -> None:
     rank = start(server, does)
     out, err = rank.communicate(timeout=60)
     pid, has_torch, number = out.split()
@@ -95,9 +91,7 @@ def test_a_rank_ends_as_the_process_that_was_forked_for_it(
     assert error in err
 
 
-def test_a_forked_rank_has_the_descriptors_of_a_started_one_and_a_session_of_its_own(
-    server: str,
-) -> None:
+def test_a_forked_rank_has_the_descriptors_of_a_started_one_and_a_session(server: str) -> None:
     does = "print(sorted(os.listdir('/proc/self/fd')), os.getsid(0) == os.getpgid(0))"
     forked, started = (
         start(name, does).communicate(timeout=60)[0].split("\n")[:2]
@@ -121,9 +115,7 @@ def test_what_was_forked_is_killed_with_the_rank(server: str) -> None:
         assert rank.stdout.read() == ""  # until every process that holds it is gone
 
 
-def test_an_import_that_was_ended_before_it_was_over_leaves_no_process(
-    server: str,
-) -> None:
+def test_an_import_that_was_ended_too_early_leaves_no_process(server: str) -> None:
     token = secrets.token_hex(16)
     assert probes.run("import.end", {"token": token}, 5.0) == {"ending": False}
     probes.run("import", {"token": token, "serve_seconds": 60.0}, 20.0)

@@ -2,8 +2,6 @@
 What Horovod's stall inspector prints: by Horovod itself, and what it prints of many tensors and ranks.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

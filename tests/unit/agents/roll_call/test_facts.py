@@ -1,7 +1,5 @@
 """What /proc says of real processes, each of which waits for something else."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

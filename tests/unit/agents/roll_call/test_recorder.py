@@ -1,7 +1,5 @@
 """Flight recorders of two versions of torch, as they were dumped: gloo by 2.13 as JSON, NCCL by 2.5 pickled."""
 
-from __future__ import annotations
-
 import copy
 import json
 import pickle
@@ -119,15 +117,11 @@ def changed(**more: Any) -> dict[str, Any]:
     return dump
 
 
-def test_what_nccls_watchdog_gave_up_has_not_completed() -> None:
+def test_what_nccls_watchdog_gave_up_has_not_completed_and_a_send_has_its_own_sequence() -> None:
     (only,) = last_collectives(changed(state="started", retired=True), 0.0)
     assert (only["state"], only["done_seq"]) == ("started", -1)
-
-
-def test_a_send_has_a_sequence_of_its_own() -> None:
-    (only,) = last_collectives(
-        changed(is_p2p=True, p2p_seq_id=7, profiling_name="nccl:send 0->1"), 0.0
-    )
+    sent = changed(is_p2p=True, p2p_seq_id=7, profiling_name="nccl:send 0->1")
+    (only,) = last_collectives(sent, 0.0)
     assert (only["p2p"], only["seq"], only["op"]) == (True, 7, "send 0->1")
 
 
@@ -145,9 +139,7 @@ class Evil:
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b"nonsense", pickle.dumps(Evil()), pickle.dumps([1, 2])]
 )
-def test_what_is_no_dump_is_refused_and_runs_nothing(
-    body: bytes, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_no_dump_runs_nothing(body: bytes, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ValueError, match="no dump of the flight recorder"):
         read_dump(body)
     assert capsys.readouterr().out == ""
@@ -167,15 +159,10 @@ def test_an_entry_of_nonsense_is_unknown_and_no_error(entry: dict[str, Any]) -> 
     assert (only["seq"], only["ranks"], only["state"]) == (-1, [], "scheduled")
 
 
-@pytest.mark.parametrize(
-    ("body", "failed"),
-    [
-        (b'{"healthy":true,"unhealthy_backends":[]}', []),  # as torch 2.15.0 answers
-        (b'{"healthy":false,"unhealthy_backends":["nccl2","\\u001b[2J"]}', ["nccl2"]),
-    ],
-)
-def test_a_backend_that_torch_calls_unhealthy_is_named(body: bytes, failed: list[str]) -> None:
-    assert read_health(body) == failed
+def test_a_backend_that_torch_calls_unhealthy_is_named() -> None:
+    assert read_health(b'{"healthy":true,"unhealthy_backends":[]}') == []  # as torch 2.15.0
+    answer = b'{"healthy":false,"unhealthy_backends":["nccl2","\\u001b[2J"]}'
+    assert read_health(answer) == ["nccl2"]
 
 
 @pytest.mark.parametrize("body", [b"", b"pong", b"[1]", b'{"healthy": true}', b"[" * 100_000])

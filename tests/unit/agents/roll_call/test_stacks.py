@@ -1,7 +1,5 @@
 """Stacks as faulthandler, py-spy and Python 3.14 and 3.15 have written them."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

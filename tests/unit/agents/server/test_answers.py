@@ -1,7 +1,5 @@
 """Following: items of bounded size, log text as it was printed, an end when it is given up."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator
@@ -67,21 +65,14 @@ def test_items_are_of_bounded_size_whatever_was_printed(journal: Journal, tmp_pa
     )
 
 
-def test_log_text_is_filled_in_and_the_reference_left_out(
-    journal: Journal, tmp_path: Path
-) -> None:
+def test_log_text_replaces_its_reference_or_is_empty(journal: Journal, tmp_path: Path) -> None:
     (tmp_path / "logs" / "rank-0.out").write_bytes(b"one\n\xff\xe2\x82\xac\n")
-    journal.append([log(0, 4), log(4, 5), END], {})
-    ((first, second, _),) = items_of(journal, tmp_path)
-    assert (first["text"], second["text"]) == ("one\n", "\ufffd€\n")
-    assert set(first) == {"seq", "t", "kind", "rank", "stream", "offset", "text"}
-
-
-def test_a_log_that_is_gone_is_empty_text(journal: Journal, tmp_path: Path) -> None:
-    journal.append([log(0, 4), log(0, 4, "../spec.json"), END], {})
     (tmp_path / "spec.json").write_text("secret")
-    ((first, second, _),) = items_of(journal, tmp_path)
-    assert (first["text"], second["text"]) == ("", "")
+    gone = [log(0, 4, name) for name in ("rank-1.out", "../spec.json")]
+    journal.append([log(0, 4), log(4, 5), *gone, END], {})
+    ((*told, _),) = items_of(journal, tmp_path)
+    assert [entry["text"] for entry in told] == ["one\n", "\ufffd€\n", "", ""]
+    assert set(told[0]) == {"seq", "t", "kind", "rank", "stream", "offset", "text"}
 
 
 def test_a_text_that_looks_like_a_log_entry_is_none(journal: Journal, tmp_path: Path) -> None:
@@ -120,9 +111,7 @@ def test_a_follower_of_a_journal_that_closes_ends(journal: Journal, tmp_path: Pa
 
 
 @pytest.mark.parametrize("late", [0.0, 60.0])
-def test_on_a_slow_way_a_flood_is_left_out_and_its_end_is_told(
-    journal: Journal, tmp_path: Path, late: float
-) -> None:
+def test_on_a_slow_link_a_flood_is_left_out(journal: Journal, tmp_path: Path, late: float) -> None:
     line = b"0123456789 and some words to fill it, as a flood does to no end\n"
     size, slices = limits.LOG_SLICE_BYTES, 64
     (tmp_path / "logs" / "rank-0.out").write_bytes(line * (slices * size // len(line)))

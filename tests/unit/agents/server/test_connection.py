@@ -1,7 +1,5 @@
 """One bridge's connection, over a real socket; what answers is faked."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading
@@ -41,9 +39,7 @@ def ask(ours: socket.socket, number: int) -> dict[str, Any]:
     return said
 
 
-def test_a_node_that_starts_no_more_threads_says_so_and_goes_on(
-    talk: Talk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_without_more_threads_goes_on(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
     _, ours = talk
 
     def refuse(*_: object) -> None:

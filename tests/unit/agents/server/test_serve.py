@@ -1,7 +1,5 @@
 """The agent as a program: it stays on the node for days, so it holds no library that it does not use all the time."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -21,9 +19,7 @@ DEAR = (
         ("probes", ("_hashlib", "secrets", "hmac", "dataclasses", "logging")),
     ],
 )
-def test_an_agent_loads_only_what_it_always_needs_and_no_openssl_for_a_check(
-    module: str, dear: tuple[str, ...]
-) -> None:
+def test_an_agent_loads_only_what_it_always_needs(module: str, dear: tuple[str, ...]) -> None:
     program = (
         f"import sys; before = set(sys.modules); import distconsole_agent.{module}; "
         "from distconsole_agent.node_folder.folders import hash_file; "

@@ -1,7 +1,5 @@
 """``trace`` on a node where not every rank's ring can be used."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 from typing import Any, cast
@@ -26,9 +24,7 @@ class Asker:
         self.said.append(item)
 
 
-def test_a_ring_that_went_away_costs_no_other_rank_its_trace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_ring_costs_no_other_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rings = [RingWriter(tmp_path / "rings", rank) for rank in (0, 1)]
     found = list(read_headers(str(tmp_path / "rings")))
     rings[0].path.unlink()

@@ -1,7 +1,5 @@
 """The words of each engine, and the script that runs inside."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path
@@ -76,9 +74,7 @@ def test_an_image_gets_folders_gpus_and_the_node_s_network(
         ("apptainer:a.sif", "--rocm"),
     ],
 )
-def test_gpus_of_amd_are_given_likewise(
-    monkeypatch: pytest.MonkeyPatch, text: str, words: str
-) -> None:
+def test_gpus_of_amd_are_given_too(monkeypatch: pytest.MonkeyPatch, text: str, words: str) -> None:
     devices(monkeypatch, "/dev/kfd")
     assert words in " ".join(words_to_start(parse_container(text), "0:0", ["/n"]))
     devices(monkeypatch)
@@ -98,9 +94,7 @@ def test_what_names_no_container_is_refused(text: str) -> None:
         parse_container(text)
 
 
-def test_the_script_becomes_the_process_with_its_variables_folder_and_pipes(
-    tmp_path: Path,
-) -> None:
+def test_the_script_becomes_the_process_with_variables_and_pipes(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / containers.BEGUN)
     pipe = os.open(tmp_path / containers.BEGUN, os.O_RDWR | os.O_NONBLOCK)
     env = {"A": "it's\ntwo lines", "not.a.name": "x", "PYTHONPATH": "/hook"}

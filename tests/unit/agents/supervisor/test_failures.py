@@ -1,7 +1,5 @@
 """What a rank left behind: only what is plainly the hook's is believed, and everything is bounded."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
@@ -65,26 +63,19 @@ def test_a_field_of_another_type_costs_no_more_than_itself(tmp_path: Path) -> No
     assert read_raised(str(tmp_path)) == [Raised(7, -1, 1_000, "ValueError", "")]
 
 
-def test_links_and_pipes_are_not_followed(tmp_path: Path) -> None:
+def test_links_pipes_and_folders_are_not_followed_and_keep_no_descriptor(tmp_path: Path) -> None:
     (tmp_path / "other").write_text(json.dumps(GOOD))
     (tmp_path / "7.json").symlink_to(tmp_path / "other")
     os.mkfifo(tmp_path / "8.json")
-    assert read_raised(str(tmp_path)) == []
-    assert read_raised(str(tmp_path / "missing")) == []
-
-
-def test_a_link_to_the_folder_itself_leads_nowhere(tmp_path: Path) -> None:
-    note(tmp_path, 7, time_ns=1, type="ValueError", message="x")
-    for name in ("rank-0-1", "rank-1-2"):
-        (tmp_path / name).symlink_to(tmp_path)
-    assert [each.pid for each in read_raised(str(tmp_path))] == [7]
-
-
-def test_a_folder_in_place_of_a_file_keeps_no_descriptor(tmp_path: Path) -> None:
-    (tmp_path / "7.json").mkdir()
+    (tmp_path / "9.json").mkdir()
     before = len(list(Path("/proc/self/fd").iterdir()))
     assert read_raised(str(tmp_path)) == []
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert read_raised(str(tmp_path / "missing")) == []
+    note(tmp_path, 10)
+    for name in ("rank-0-1", "rank-1-2"):
+        (tmp_path / name).symlink_to(tmp_path)  # the folder itself leads nowhere
+    assert [each.pid for each in read_raised(str(tmp_path))] == [10]
 
 
 def test_long_texts_are_cut(tmp_path: Path) -> None:
@@ -143,10 +134,7 @@ SETPGID = (
 
 @pytest.mark.parametrize(
     "warning",
-    [
-        "[W1121 22:54:59.984676664 socket.cpp:207] [c10d] The hostname cannot be retrieved.",
-        SETPGID,
-    ],
+    ["[W1121 22:54:59.984676664 socket.cpp:207] [c10d] The hostname cannot be got.", SETPGID],
     ids=["torch", "mpirun"],
 )
 def test_a_warning_is_not_why_a_rank_ended(tmp_path: Path, warning: str) -> None:
@@ -231,12 +219,9 @@ def test_an_exception_below_a_rank_explains_its_end(tmp_path: Path) -> None:
     assert (found.rank, found.error) == (5, "ValueError: in a worker")
 
 
-def test_an_old_exception_of_a_child_explains_nothing(tmp_path: Path) -> None:
-    note(tmp_path, 51, time_ns=1100 * S, rank=4)
+def test_an_old_exception_or_another_ranks_explains_nothing(tmp_path: Path) -> None:
+    note(tmp_path, 51, time_ns=1100 * S, rank=4)  # of a child
     assert find(tmp_path, ended(tmp_path, 137, 9), spec()).error == "killed by SIGKILL"
-
-
-def test_another_ranks_exception_is_not_taken(tmp_path: Path) -> None:
     note(tmp_path, 61, time_ns=1990 * S, rank=5)
     note(tmp_path, 50, time_ns=900 * S)  # a reused pid, from before this rank
     assert find(tmp_path, ended(tmp_path, 3), spec(ranks=2)).error == "exited with code 3"
@@ -302,9 +287,7 @@ def test_torchruns_summary_names_the_rank_and_its_code(tmp_path: Path) -> None:
     assert (found.rank, found.exit_code, found.error) == (5, 7, "no such file")
 
 
-def test_of_a_ranks_log_below_torchrun_only_what_this_attempt_printed_is_told(
-    tmp_path: Path,
-) -> None:
+def test_of_a_log_below_torchrun_only_this_attempts_lines_count(tmp_path: Path) -> None:
     (tmp_path / "err").write_text(SUMMARY)
     (tmp_path / "rank-5.err").write_text("of the attempt before\n")
     process = ended(tmp_path, 1)
@@ -359,9 +342,7 @@ def test_the_end_of_a_spawned_rank_is_its_own_not_its_parents(
     assert (found.error, found.traceback.splitlines()[0]) == (error, "Traceback ...")
 
 
-def test_a_spawner_that_saw_a_victim_end_first_does_not_hide_what_it_died_of(
-    tmp_path: Path,
-) -> None:
+def test_a_spawner_that_saw_a_victim_first_does_not_hide_the_cause(tmp_path: Path) -> None:
     note(tmp_path, 72, time_ns=1988 * S, rank=6, message="no such layer")
     note(tmp_path, 71, time_ns=1989 * S, rank=5, message="Connection closed by peer")
     victim = "Connection closed by peer (in spawned process 0, train.py:3)"
@@ -380,22 +361,14 @@ def test_a_torchrun_that_is_killed_is_not_taken_for_its_rank(tmp_path: Path) -> 
     assert found.error == "torchrun killed by SIGKILL"
 
 
-def test_what_torchrun_was_to_begin_again_after_is_no_failure_of_a_run_that_was_stopped(
-    tmp_path: Path,
-) -> None:
+def test_what_is_retried_fails_a_stopped_run_only_if_the_shims_retry(tmp_path: Path) -> None:
+    """Another host's rank, which failed of it, may have ended sooner than the stop."""
     (tmp_path / "err").write_text("")
     note(tmp_path, 70, time_ns=1990 * S, rank=4, retried=True)
-    assert find(tmp_path, ended(tmp_path, 1), spec(engine_ranks=False), 1995 * S) is None
-    assert find(tmp_path, ended(tmp_path, 1), spec(engine_ranks=False)).rank == 4
-
-
-def test_what_the_shims_are_to_begin_again_after_is_a_failure_though_a_stop_came_before_its_end(
-    tmp_path: Path,
-) -> None:
-    """Another host's rank, which failed of it, may have ended sooner."""
-    (tmp_path / "err").write_text("")
-    note(tmp_path, 70, time_ns=1990 * S, rank=4, retried=True)
-    restarted = spec(engine_ranks=False)._replace(max_restarts=2)
+    once = spec(engine_ranks=False)
+    assert find(tmp_path, ended(tmp_path, 1), once, 1995 * S) is None
+    assert find(tmp_path, ended(tmp_path, 1), once).rank == 4
+    restarted = once._replace(max_restarts=2)
     assert find(tmp_path, ended(tmp_path, 1), restarted, 1995 * S).rank == 4
     assert find(tmp_path, ended(tmp_path, 1), restarted, 1985 * S) is None
 
@@ -417,33 +390,25 @@ ValueError: bad sample
 """
 
 
-def message_of(traceback: str, kind: str) -> str:
-    """What the hook notes as the message of the first exception of a type."""
-    return traceback.partition(f"\n{kind}: ")[2].strip()
-
-
-def test_the_headline_is_the_exception_that_a_worker_raised(tmp_path: Path) -> None:
-    note(tmp_path, 7, message=message_of(BY_WORKER, "ValueError"), traceback=BY_WORKER)
+@pytest.mark.parametrize("chained", [False, True])
+def test_the_headline_is_the_last_exception_of_a_worker(tmp_path: Path, chained: bool) -> None:
+    traceback = BY_WORKER.replace(
+        "Original ", f"Original {TRACE}KeyError: 'x'\n{CAUSE}" if chained else "Original "
+    )
+    message = traceback.partition("\nValueError: ")[
+        2
+    ].strip()  # of the first exception of the type
+    note(tmp_path, 7, message=message, traceback=traceback)
     (raised,) = read_raised(str(tmp_path))
     assert raised.error == "ValueError: bad sample (in DataLoader worker process 0, data.py:9)"
-    assert raised.traceback == BY_WORKER
-
-
-def test_of_a_chain_within_a_worker_its_last_exception_is_the_headline(tmp_path: Path) -> None:
-    inner = f"Original {TRACE}KeyError: 'x'\n\nThe above exception was the direct cause of the following exception:\n\n"
-    traceback = BY_WORKER.replace("Original ", inner)
-    note(tmp_path, 7, message=message_of(traceback, "ValueError"), traceback=traceback)
-    (raised,) = read_raised(str(tmp_path))
-    assert raised.error == "ValueError: bad sample (in DataLoader worker process 0, data.py:9)"
+    assert raised.traceback == traceback
 
 
 TRACE = 'Traceback (most recent call last):\n  File "/job/data.py", line 7, in load\n    x\n'
 CAUSE = "\nThe above exception was the direct cause of the following exception:\n\n"
 
 
-def test_of_a_chain_that_a_person_wrote_the_outer_exception_is_the_headline(
-    tmp_path: Path,
-) -> None:
+def test_of_a_written_chain_the_outer_exception_is_the_headline(tmp_path: Path) -> None:
     traceback = f"{BY_WORKER}{CAUSE}{TRACE}RuntimeError: training failed\n"
     note(tmp_path, 7, type="RuntimeError", message="training failed", traceback=traceback)
     assert read_raised(str(tmp_path))[0].error == "RuntimeError: training failed"
@@ -459,9 +424,7 @@ def test_the_headline_is_what_a_spawned_rank_raised(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("traceback", ["", "Traceback", "x" * 9000, TRACE, f"{TRACE}\n"])
-def test_a_wrapper_whose_inner_exception_is_lost_stays_the_headline(
-    tmp_path: Path, traceback: str
-) -> None:
+def test_a_wrapper_without_its_cause_is_the_headline(tmp_path: Path, traceback: str) -> None:
     message = f"Caught ValueError in DataLoader worker process 0.\nOriginal {TRACE}"
     note(tmp_path, 7, message=message, traceback=traceback)
     assert read_raised(str(tmp_path))[0].error.startswith("ValueError: Caught ValueError in")
@@ -496,6 +459,7 @@ did not launch the job.  This error was first reported for process
 rank 0; it may have occurred for other processes as well.
 {RULE}
 """
+NO_FILE = "mpirun was unable to find the specified executable file, and therefore did not launch the job."
 WARNED = f"""{RULE}
 WARNING: No preset parameters were found for the device.
 
@@ -527,19 +491,10 @@ ValueError: boom
     [
         (
             SLOTS,
-            "There are not enough slots available in the system to satisfy the 3 slots that were "
-            "requested by the application",
+            "There are not enough slots available in the system to satisfy the 3 slots that were requested by the application",
         ),
-        (
-            FILE,
-            "mpirun was unable to find the specified executable file, and therefore did not launch "
-            "the job.",
-        ),
-        (
-            WARNED,
-            "mpirun was unable to find the specified executable file, and therefore did not launch "
-            "the job.",
-        ),
+        (FILE, NO_FILE),
+        (WARNED, NO_FILE),
         (MPICH, "unrecognized argument x"),
         (INTEL, "execvp error on file nosuchprog (No such file or directory)"),
         (SSH, "ssh: connect to host 10.90.130.2 port 22: Connection refused"),
@@ -554,8 +509,6 @@ ValueError: boom
         (f"{SETPGID}\nmpirun: Error: no\n", "mpirun: Error: no"),
     ],
 )
-def test_an_mpiruns_reason_is_its_first_sentence_that_says_something(
-    text: str, reason: str
-) -> None:
+def test_an_mpiruns_reason_is_its_first_full_sentence(text: str, reason: str) -> None:
     """As Open MPI 4.1 to 5.0.11, MPICH 4 and Intel MPI print them."""
     assert first_reason(text) == reason

@@ -2,8 +2,6 @@
 Whose processes are whose, read from /proc.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 import subprocess

@@ -1,7 +1,5 @@
 """Ranks that a script spawned without the hook: the one that failed first is blamed, not the one that torch saw first."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import time
@@ -104,25 +102,19 @@ def test_a_child_that_was_taken_down_is_not_blamed_for_the_one_that_raised(tmp_p
     assert (found.exit_code, found.error) == (1, SAID)
 
 
-def test_folders_in_place_of_notes_keep_no_descriptor(tmp_path: Path) -> None:
-    (tmp_path / "pytorch-errorfile-x.pickle").mkdir()
-    before = len(list(Path("/proc/self/fd").iterdir()))
-    failure(tmp_path, RAISED + VICTIM)
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
-
-
 class Harmful:
     def __reduce__(self) -> object:
         return os.mkdir, ("loaded",)
 
 
-def test_what_lies_in_the_folder_is_read_and_never_loaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_notes_are_read_and_never_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     note(tmp_path, "harmful", Harmful(), 1.0)
     (tmp_path / "pytorch-errorfile-cut.pickle").write_bytes(b"\x80\x04\x95")
     (tmp_path / "pytorch-errorfile-link.pickle").symlink_to("/dev/zero")
     os.mkfifo(tmp_path / "pytorch-errorfile-pipe.pickle")
+    (tmp_path / "pytorch-errorfile-folder.pickle").mkdir()
+    before = len(list(Path("/proc/self/fd").iterdir()))
     assert "Connection closed" in failure(tmp_path, RAISED + VICTIM).error
     assert not (tmp_path / "loaded").exists()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

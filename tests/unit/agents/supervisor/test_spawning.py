@@ -3,8 +3,6 @@ What ranks print into pipes reaches their logs, or is counted.
 The shim as a program: a start waits for it, so it begins with no more than a start needs.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import resource
@@ -72,9 +70,7 @@ def test_a_spawn_that_fails_leaves_no_descriptor_open(monkeypatch: pytest.Monkey
 ROOM = 1 << 30
 
 
-def test_what_was_only_held_back_by_a_passing_error_is_in_the_log_without_a_gap(
-    tmp_path: Path,
-) -> None:
+def test_what_a_passing_error_held_back_is_in_the_log_without_a_gap(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     output = RankOutput(Loop(), str(tmp_path), ROOM, lambda _logs, _over: None)
     pipe = output.pipe("rank-0.out")

@@ -2,8 +2,6 @@
 NCCL's RAS text, as NCCL's issues 1911 and 1762 quote it, becomes lines of what is wrong; nothing else is asked.
 """
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import threading
@@ -54,13 +52,8 @@ def test_each_rank_has_a_file_of_its_own_whatever_runs_the_same_script_beside_it
 def test_what_is_no_error_of_torch_is_none(tmp_path: Path, text: str) -> None:
     path = tmp_path / "error.json"
     path.write_text(text)
-    ranks = [
-        rank_of(1, path),
-        rank_of(2, tmp_path / "missing"),
-        rank_of(3, ""),
-        rank_of(4, "here"),
-    ]
-    assert read_errors(ranks) == {}
+    files = (path, tmp_path / "missing", "", "here")
+    assert read_errors([rank_of(pid, file) for pid, file in enumerate(files, 1)]) == {}
 
 
 def test_a_rank_of_a_run_is_not_said_to_lack_the_worker_server_that_a_survey_does_not_ask(

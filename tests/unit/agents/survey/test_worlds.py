@@ -1,7 +1,5 @@
 """Ranks of jobs that nobody prepared are found in recorded /proc trees, each launcher's; and nothing else is kept."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -176,9 +174,7 @@ TREES = {
 
 
 @pytest.mark.parametrize("tree", TREES)
-def test_every_rank_of_every_launcher_is_mapped_and_nothing_else(
-    tree: str, tmp_path: Path
-) -> None:
+def test_every_launchers_ranks_are_mapped_and_nothing_else(tree: str, tmp_path: Path) -> None:
     processes, (launcher, script, size, expected, gone) = TREES[tree]
     record(tmp_path, processes)
     (job,) = find_jobs(*read_processes(str(tmp_path)))
@@ -202,9 +198,7 @@ def test_jobs_that_meet_elsewhere_are_apart(tmp_path: Path) -> None:
     assert sorted(job.here for job in jobs) == [False, False, True]
 
 
-def test_ranks_that_are_spawned_on_several_hosts_are_one_world_where_they_meet(
-    tmp_path: Path,
-) -> None:
+def test_ranks_spawned_on_several_hosts_are_one_world_where_they_meet(tmp_path: Path) -> None:
     record(tmp_path, [P(20, 1, "python3 spawn.py"), *SPAWNED])
     asked: list[list[int]] = []
 
@@ -229,9 +223,7 @@ def test_of_an_environment_only_what_says_which_rank_it_is_is_kept(tmp_path: Pat
     assert "hunter" not in repr(find_jobs(tree, seen)[0].key)
 
 
-def test_an_embedded_node_has_only_the_ranks_that_were_started_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_embedded_node_sees_its_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISTCONSOLE_EMBEDDED", "m-node1")
     marked = {
         name: {**elastic(0, 0), "DISTCONSOLE_EMBEDDED": f"m-{name}"} for name in ("node1", "node2")
@@ -272,9 +264,7 @@ def test_processes_of_distconsole_itself_are_no_ranks(tmp_path: Path, line: str)
         ("python3 -W ignore -c import~distconsole_agent", "-c"),
     ],
 )
-def test_a_rank_is_found_wherever_its_script_and_its_interpreter_lie(
-    tmp_path: Path, line: str, script: str
-) -> None:
+def test_a_rank_is_found_wherever_its_script_lies(tmp_path: Path, line: str, script: str) -> None:
     record(tmp_path, [P(10, 1, line, elastic(0, 0))])
     (job,) = find_jobs(*read_processes(str(tmp_path)))
     assert (job.script, ranks(job)) == (script, {0: 10})

@@ -2,8 +2,6 @@
 Digests without OpenSSL are those that it makes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 

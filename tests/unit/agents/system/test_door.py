@@ -1,7 +1,5 @@
 """Whoever waits where no descriptor is left waits in peace: nobody spins, and one is kept for the most urgent."""
 
-from __future__ import annotations
-
 import errno
 import socket
 from collections.abc import Iterator

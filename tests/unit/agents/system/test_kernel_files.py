@@ -2,8 +2,6 @@
 The memory limit above this process, over both versions of cgroups and inside containers.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -66,14 +64,11 @@ def test_version_1_in_a_container_is_read_at_the_mount(tmp_path: Path) -> None:
     assert (group.limit_bytes, group.used_bytes()) == (2 * GIB, GIB - 1024)
 
 
-def test_no_limit_is_no_group(tmp_path: Path) -> None:
+def test_without_a_limit_or_cgroups_there_is_no_group(tmp_path: Path) -> None:
+    assert memory_group(tmp_path / "proc", tmp_path / "sys") is None
     write(tmp_path / "proc/self/cgroup", "4:memory:/\n0::/\n")
     write(tmp_path / "sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n")
     write(tmp_path / "sys/fs/cgroup/memory.max", "max\n")
-    assert memory_group(tmp_path / "proc", tmp_path / "sys") is None
-
-
-def test_a_host_without_cgroups_has_no_group(tmp_path: Path) -> None:
     assert memory_group(tmp_path / "proc", tmp_path / "sys") is None
 
 

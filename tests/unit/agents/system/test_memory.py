@@ -1,7 +1,5 @@
 """Files in memory, whatever the Python and the C library have for them."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os
@@ -15,9 +13,7 @@ from distconsole_agent.system.memory import memory_file
 
 
 @pytest.mark.parametrize("libc", [True, False])
-def test_a_script_runs_where_python_has_no_memfd_create(
-    libc: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_script_runs_without_memfd_create(libc: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "memfd_create")
     if not libc:
         monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace())

@@ -2,8 +2,6 @@
 Claims about what nodes do at the same moment.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from distconsole_agent.system.steady import EARLY_SECONDS, STEP_NS, SteadyClock, to_next_second
@@ -60,9 +58,7 @@ def test_what_was_noted_before_and_after_a_step_keeps_its_order(clocks: Clocks, 
 
 
 @pytest.mark.parametrize("step", [HOUR, -HOUR])
-def test_a_step_that_nobody_has_looked_at_yet_is_seen_when_it_matters(
-    clocks: Clocks, step: int
-) -> None:
+def test_a_step_not_looked_at_yet_is_seen_when_it_matters(clocks: Clocks, step: int) -> None:
     clocks.wait(5)
     before = clocks.wall()
     now = clocks.steady.now_ns()
@@ -97,7 +93,4 @@ def test_a_clock_that_is_only_slewed_is_no_step(clocks: Clocks) -> None:
 def test_it_goes_on_at_a_whole_second(t: float) -> None:
     assert (t + to_next_second(t)) % 1.0 == pytest.approx(0.0, abs=1e-6)
     assert EARLY_SECONDS <= to_next_second(t) <= 1.0 + EARLY_SECONDS
-
-
-def test_who_wakes_a_little_early_does_not_do_it_twice() -> None:
-    assert to_next_second(16.999) == pytest.approx(1.001)
+    assert to_next_second(16.999) == pytest.approx(1.001), "who wakes early does not do it twice"

@@ -1,7 +1,5 @@
 """The kernel's tables of TCP sockets, of this process's own."""
 
-from __future__ import annotations
-
 import os
 import socket
 from pathlib import Path

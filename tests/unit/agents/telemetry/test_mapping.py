@@ -1,7 +1,5 @@
 """Ranks to GPUs, by process and by CUDA_VISIBLE_DEVICES, and who a process is, over made-up /proc trees."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import subprocess
@@ -50,9 +48,7 @@ MIXED = (*GPUS[:2], GpuUnit("GPU-l4", 2, "GPU-l4", "NVIDIA L4"))
         ({"HIP_VISIBLE_DEVICES": "", "CUDA_VISIBLE_DEVICES": "2"}, "2"),
     ],
 )
-def test_rocm_counts_one_list_in_another(
-    variables: dict[str, str], chosen: str | None, tmp_path: Path
-) -> None:
+def test_rocm_nests_lists(variables: dict[str, str], chosen: str | None, tmp_path: Path) -> None:
     (tmp_path / "kfd").touch()
     assert visible_devices(variables, str(tmp_path)) == chosen
     assert visible_units(GPUS, UNKNOWN) == []
@@ -75,14 +71,8 @@ def test_on_a_host_with_gpus_of_both_kinds_two_variables_say_nothing(tmp_path: P
 
 
 def instance(gpu: int, at: int) -> GpuUnit:
-    return GpuUnit(
-        key=f"MIG-{gpu}{at}-dead",
-        index=gpu,
-        uuid=f"MIG-{gpu}{at}-dead",
-        model=H100,
-        mig="3g.40gb",
-        gpu_uuid=GPUS[gpu].uuid,
-    )
+    name = f"MIG-{gpu}{at}-dead"
+    return GpuUnit(name, gpu, name, H100, mig="3g.40gb", gpu_uuid=GPUS[gpu].uuid)
 
 
 WITH_MIG = (instance(0, 1), instance(0, 2), GPUS[1])
@@ -111,33 +101,24 @@ def rank(number: int, local_rank: int, visible: str | None) -> RunningRank:
         ("GPU-zzz,GPU-0", []),
     ],
 )
-def test_the_list_of_visible_devices_is_read_as_cuda_reads_it(
-    written: str | None, indices: list[int]
-) -> None:
+def test_visible_devices_are_read_as_cuda_does(written: str | None, indices: list[int]) -> None:
     assert [unit.index for unit in visible_units(GPUS, written)] == indices
 
 
-def test_numbers_mean_nothing_where_cuda_may_sort_unlike_gpus() -> None:
-    assert visible_units(MIXED, "0,1") == []
-    assert visible_units(MIXED, None) == []
-
-
-def test_identifiers_hold_whatever_the_order_is() -> None:
+def test_only_identifiers_mean_something_where_cuda_may_sort_unlike_gpus() -> None:
+    assert visible_units(MIXED, "0,1") == visible_units(MIXED, None) == []
     assert visible_units(MIXED, "GPU-l4") == [MIXED[2]]
 
 
-@pytest.mark.parametrize("written", ["MIG-02-dead", "MIG-02"])
-def test_an_instance_is_found_by_its_name(written: str) -> None:
-    assert visible_units(WITH_MIG, written) == [WITH_MIG[1]]
-
-
-def test_a_gpu_in_mig_mode_shows_its_first_instance_under_its_number() -> None:
-    assert visible_units(WITH_MIG, "0,1") == [WITH_MIG[0], GPUS[1]]
-    assert visible_units(WITH_MIG, GPUS[0].uuid) == [WITH_MIG[0]]
-
-
-def test_a_name_that_fits_two_instances_ends_the_list() -> None:
-    assert visible_units(WITH_MIG, "MIG-0") == []
+def test_a_mig_instance_has_a_name_and_the_first_of_a_gpu_also_its_number() -> None:
+    for written, units in (
+        ("MIG-02-dead", [WITH_MIG[1]]),
+        ("MIG-02", [WITH_MIG[1]]),
+        ("MIG-0", []),  # fits two of them
+        ("0,1", [WITH_MIG[0], GPUS[1]]),
+        (GPUS[0].uuid, [WITH_MIG[0]]),
+    ):
+        assert visible_units(WITH_MIG, written) == units
 
 
 @pytest.mark.parametrize(
@@ -187,18 +168,14 @@ def in_namespace(proc: Path, number: int) -> None:
     (proc / "self" / "ns" / "pid").symlink_to(f"pid:[{number}]")
 
 
-def test_this_process_is_described_by_its_owner_and_command(tmp_path: Path) -> None:
+def test_a_process_is_described_by_its_owner_and_command(tmp_path: Path) -> None:
     in_namespace(tmp_path, HOST)  # whatever namespace the tests run in
     (tmp_path / str(os.getpid())).symlink_to(f"/proc/{os.getpid()}")
     facts = ProcessTable(str(tmp_path)).look_up(os.getpid(), None)
+    ended = ProcessTable(str(tmp_path / "none")).look_up(4, None)
     assert facts.user == pwd.getpwuid(os.getuid()).pw_name
-    assert facts.command is not None
     assert "python" in facts.command or "pytest" in facts.command
-
-
-def test_a_process_that_ended_is_described_by_nothing(tmp_path: Path) -> None:
-    facts = ProcessTable(str(tmp_path)).look_up(4, None)
-    assert (facts.user, facts.command) == (None, None)
+    assert (ended.user, ended.command) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -241,16 +218,11 @@ def test_the_lineage_of_a_process_begins_with_itself_and_its_parent() -> None:
         child.communicate(b"\n", timeout=10)
 
 
-def test_a_name_with_parentheses_does_not_hide_the_parent(tmp_path: Path) -> None:
-    process(tmp_path, 7, 3, name="a) S 99 (b")
-    process(tmp_path, 3, 1)
-    assert ProcessTable(str(tmp_path)).lineage(7) == (7, 3)
-
-
-def test_a_loop_of_parents_ends(tmp_path: Path) -> None:
-    process(tmp_path, 7, 8)
-    process(tmp_path, 8, 7)
-    assert ProcessTable(str(tmp_path)).lineage(7) == (7, 8)
+def test_a_name_with_parentheses_hides_no_parent_and_loops_end(tmp_path: Path) -> None:
+    for pid, parent in ((7, 3), (3, 1), (8, 9), (9, 8)):
+        process(tmp_path, pid, parent, name="a) S 99 (b")
+    lineage = ProcessTable(str(tmp_path)).lineage
+    assert (lineage(7), lineage(8)) == ((7, 3), (8, 9))
 
 
 def test_on_the_host_a_pid_is_the_drivers_pid(tmp_path: Path) -> None:

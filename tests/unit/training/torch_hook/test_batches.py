@@ -1,7 +1,5 @@
 """Samples of batches of every shape: a certain number, or 0."""
 
-from __future__ import annotations
-
 from collections import UserDict, namedtuple
 from dataclasses import dataclass
 from types import SimpleNamespace

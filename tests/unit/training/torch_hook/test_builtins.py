@@ -1,7 +1,5 @@
 """What the hook does with the operators that TorchScript takes functions for, also in a torch that has no list of them."""
 
-from __future__ import annotations
-
 import sys
 from types import ModuleType
 

@@ -127,9 +127,7 @@ def test_nan_arrives(cuda: Cuda, reader: _DeviceReader) -> None:
     assert late.value() != late.value()
 
 
-def test_a_copy_that_is_late_is_never_taken_for_a_newer_value(
-    cuda: Cuda, reader: _DeviceReader
-) -> None:
+def test_a_late_copy_is_never_taken_for_a_newer_value(cuda: Cuda, reader: _DeviceReader) -> None:
     stuck = reader.read(Scalar(7.0, "cuda:1"))
     for number in range(1, _SLOTS):
         reader.read(Scalar(number))
@@ -151,9 +149,7 @@ def test_a_copy_that_fails_costs_its_own_value_only(cuda: Cuda, reader: _DeviceR
     assert None not in seen
 
 
-def test_nothing_calls_into_cuda_while_a_stream_captures(
-    cuda: Cuda, reader: _DeviceReader
-) -> None:
+def test_nothing_calls_cuda_while_a_stream_captures(cuda: Cuda, reader: _DeviceReader) -> None:
     process, told = Process(), []
     for number in range(3):
         process.later(reader.read(Scalar(number)), told.append)
@@ -168,9 +164,7 @@ def test_nothing_calls_into_cuda_while_a_stream_captures(
     assert told == [0.0, 1.0, 2.0]
 
 
-def test_sums_on_their_way_are_not_asked_for_while_a_stream_captures(
-    cuda: Cuda, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sums_wait_while_a_stream_captures(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
     coming = Gathered(torch, [[5]])
     event = cuda.Event()
     coming._coming.append(([0], torch.tensor([6]), event))
@@ -185,27 +179,21 @@ def test_sums_on_their_way_are_not_asked_for_while_a_stream_captures(
     assert coming.value() == [[6]]
 
 
-def test_no_trace_begins_while_a_stream_captures(
-    cuda: Cuda, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_trace_begins_in_a_stream_capture(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "cuda", cuda)
     cuda.captures = True
     tracing.trace(SimpleNamespace(map=b""), 3)  # type: ignore[arg-type]
     assert tracing._going_on == []
 
 
-def test_a_script_without_torch_is_asked_for_a_trace(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_script_without_torch_is_traced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delitem(sys.modules, "torch")
     asked = SimpleNamespace(map=bytes(records.OFFSET_WANTED + 1), path=str(tmp_path / "ring"))
     with pytest.raises(FileNotFoundError, match="ring"):  # goes on to what was asked
         tracing.trace(asked, 3)  # type: ignore[arg-type]
 
 
-def test_no_batch_is_summed_while_a_stream_captures(
-    cuda: Cuda, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_batch_is_summed_in_a_capture(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
     verifier = torch_verify.Verifier(torch, 1)
     verifier._watch = SimpleNamespace(next_step=lambda: 4)  # type: ignore[assignment]
     monkeypatch.setattr(torch, "cuda", cuda)

@@ -1,7 +1,5 @@
 """With the fast path and without it, the same steps come out."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import random
@@ -188,9 +186,7 @@ def test_an_ordinary_step_is_written_as_every_other_is(
 
 
 @pytest.mark.parametrize("takes_more", [False, True])
-def test_a_backward_of_any_version_of_torch_is_told(
-    takes_more: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_backward_of_any_torch_counts(takes_more: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     emitted: list[Any] = []
     monkeypatch.setattr(torch_steps, "write_step", lambda *step: emitted.append(step))
     script = Script()
@@ -236,9 +232,7 @@ def test_a_next_that_is_kept_gives_every_batch(monkeypatch: pytest.MonkeyPatch) 
     assert all(0 <= step[4] <= step[3] for step in emitted[1:])
 
 
-def test_a_step_that_cannot_be_written_is_counted_and_in_the_end_left_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_step_that_cannot_be_written_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     tally = guard.Tally()
     monkeypatch.setattr(guard, "tally", tally)
     written: list[Any] = []

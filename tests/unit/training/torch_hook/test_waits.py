@@ -1,7 +1,5 @@
 """What of a thread's time was a wait for other ranks."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 
@@ -55,9 +53,7 @@ def test_a_call_that_blocks_is_timed_and_raises_as_it_would() -> None:
     assert len(waits._ends) == 2
 
 
-def test_steps_that_follow_each_other_fast_are_not_all_looked_at(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_fast_steps_are_not_all_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 10**12
     monkeypatch.setattr(module, "monotonic_ns", lambda: now)
     waits = Waits()

@@ -1,7 +1,5 @@
 """What happens to torch's worker server before Python ends."""
 
-from __future__ import annotations
-
 import os
 import socket
 import threading

@@ -1,7 +1,5 @@
 """What Slurm's and munge's commands print, read; where there is no Slurm nothing is started."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -50,21 +48,24 @@ def test_a_complaint_is_one_line_without_its_program(ended: Ended, words: str) -
     assert slurm.complaint(ended) == words
 
 
-def test_a_host_without_slurm_starts_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_slurm_nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm, "SBIN", ())
     monkeypatch.setenv("PATH", str(tmp_path))
     assert probes.run("slurm", {}, 5.0) == {"present": False, "why": "no Slurm here"}
 
 
-def test_commands_without_a_configuration_are_no_cluster(
+def test_only_a_server_of_configurations_makes_silent_commands_a_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_commands(tmp_path, monkeypatch, "")
     assert probes.run("slurm", {}, 5.0)["present"] is False
     # DNS may name a controller, which the commands ask then.
     assert (tmp_path / "asked").read_text() == "scontrol ping\n"
+    monkeypatch.setenv("SLURM_CONF_SERVER", "ctl")
+    found = probes.run("slurm", {}, 5.0)
+    assert found["present"]
+    error = "scontrol: fatal: Could not establish a configuration source"
+    assert found["controller_error"] == error
 
 
 PING, CONFIG = (
@@ -82,18 +83,6 @@ def test_commands_that_fetch_their_configuration_are_a_cluster_and_need_tell_no_
     found = probes.run("slurm", {}, 5.0)
     assert (found["present"], found["version"]) == (True, "")
     assert found["controllers"] == [{"role": "primary", "host": "ctl", "up": True}]
-
-
-def test_a_server_of_configurations_that_does_not_answer_is_a_cluster(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SLURM_CONF_SERVER", "ctl")
-    put_commands(tmp_path, monkeypatch, "")
-    found = probes.run("slurm", {}, 5.0)
-    assert found["present"]
-    assert (
-        found["controller_error"] == "scontrol: fatal: Could not establish a configuration source"
-    )
 
 
 @pytest.mark.parametrize(

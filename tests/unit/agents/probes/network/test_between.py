@@ -1,7 +1,5 @@
 """Logins from node to node, against stand-ins for ssh and mpirun on the PATH."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -2,8 +2,6 @@
 Names of peers are resolved apart from the agent, which no resolver can hold up.
 """
 
-from __future__ import annotations
-
 import socket
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """Which container is entered and how, by what engines say."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
@@ -146,9 +144,7 @@ exec setsid -w "$@"
 
 
 @pytest.mark.parametrize("text", ["sleep 600", ": ; while :; do sleep 0.1; done"])
-def test_what_does_not_end_in_time_is_killed_in_the_container_too(
-    tmp_path: Path, text: str
-) -> None:
+def test_what_ends_too_late_is_killed_in_the_container_too(tmp_path: Path, text: str) -> None:
     (program := tmp_path / "engine").write_text(ENGINE)
     program.chmod(0o755)
     ended = run_inside(f"echo $$; {text}\n", 2.0, (str(program),), None)

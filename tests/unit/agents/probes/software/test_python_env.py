@@ -1,7 +1,5 @@
 """What an import of torch brings is looked at in a process of its own, with an end."""
 
-from __future__ import annotations
-
 import os
 import site
 import sys
@@ -31,9 +29,7 @@ def setup_with(folder: Path) -> str:
         ("def broken(:", True, "SyntaxError"),
     ],
 )
-def test_an_import_that_fails_says_why(
-    source: str, present: bool, error: str, tmp_path: Path
-) -> None:
+def test_a_failed_import_says_why(source: str, present: bool, error: str, tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text(source)
     facts = probes.run("import", {"setup": setup_with(tmp_path)}, 20.0)
     assert facts["present"] is present
@@ -77,9 +73,7 @@ def test_copies_of_nccl_that_the_loader_finds_first_are_listed(
     assert inspect_python.nccl_library(f"{tmp_path}/other/torch") is None
 
 
-def test_a_module_of_pythonpath_stands_in_front_of_none_that_a_program_of_ours_loads(
-    tmp_path: Path,
-) -> None:
+def test_pythonpath_hides_no_module_that_a_program_of_ours_loads(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     for name in ("json", "signal", "threading"):
         (tmp_path / f"{name}.py").write_text(f"open({str(mark)!r}, 'a').write(__name__)\n")
@@ -114,9 +108,7 @@ def test_modules_of_a_path_stand_in_front_of_none_that_a_probe_needs(tmp_path: P
     assert "not the csv of Python" in facts["error"]
 
 
-def test_what_a_users_site_hides_and_what_is_there_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_users_site_hides_or_adds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     places = {"before": {"six": 1}, "user": {"six": 2, "numpy": 2, "torch": 2, "click": 8}}
     places["environment"] = {"six": 3, "numpy": 1, "click": 8}
     for place, packages in places.items():

@@ -111,9 +111,7 @@ def test_the_local_code_is_followed_and_nothing_of_it_runs(tmp_path: Path) -> No
     assert not list(tmp_path.rglob("__pycache__"))
 
 
-def test_a_folder_without_an_init_is_followed_unless_a_package_elsewhere_hides_it(
-    tmp_path: Path,
-) -> None:
+def test_a_folder_without_an_init_counts_unless_a_package_hides_it(tmp_path: Path) -> None:
     write(
         tmp_path,
         train="from utils import helper\nimport msgspec.hidden\n",
@@ -141,9 +139,7 @@ def test_a_folder_that_is_written_in_another_way_is_the_same(tmp_path: Path, roo
     ("text", "own"),
     [("import sys\nsys.path.insert(0, 'lib')\n", True), ("import os\nos.path.join('a')\n", False)],
 )
-def test_a_script_that_changes_where_modules_are_looked_for_says_so(
-    tmp_path: Path, text: str, own: bool
-) -> None:
+def test_a_script_that_changes_sys_path_says_so(tmp_path: Path, text: str, own: bool) -> None:
     write(tmp_path, train=text)
     assert look(tmp_path)["code"]["own_path"] is own
 
@@ -173,9 +169,7 @@ def test_code_that_is_not_on_the_disk_yet_is_looked_at_all_the_same(tmp_path: Pa
         (b"#!/usr/bin/env python\r\nx = 1\r\n", "script", "crlf"),
     ],
 )
-def test_a_script_that_is_none_is_told(
-    tmp_path: Path, content: bytes, key: str, value: str
-) -> None:
+def test_what_is_no_script_is_named(tmp_path: Path, content: bytes, key: str, value: str) -> None:
     (tmp_path / "train.py").write_bytes(content)
     facts = look(tmp_path)
     if key == "script":
@@ -231,9 +225,7 @@ def test_folders_are_measured_and_nothing_is_left_in_them(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["csv", "email", "zipfile", "importlib_metadata"])
-def test_a_module_of_the_script_is_not_taken_for_one_that_the_probe_needs(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_module_of_the_script_is_not_taken_for_the_probes(tmp_path: Path, name: str) -> None:
     write(
         tmp_path, train="import torch, nosuch", **{name: f"open({str(tmp_path / 'mark')!r}, 'w')"}
     )
