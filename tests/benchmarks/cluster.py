@@ -16,11 +16,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import IO, Any, Self
 
 from suite.environment import scrubbed
-from testbed import Testbed
+from testbed import Testbed, missing
 
 SECONDS = 120.0
 POLL_SECONDS = 0.01
@@ -116,6 +117,32 @@ def bed_and_folder(hosts: int, **how: Any) -> Iterator[tuple[Testbed, Path]]:
     """Yield so many hosts, and a folder of this machine that goes with them."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder, Testbed(hosts, **how) as bed:
         yield bed, Path(folder)
+
+
+def on_hosts(
+    count: int = 0, lacks: Callable[[], str] = str, **how: Any
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make a decorator of ``measure``, which takes hosts and a folder before its options.
+
+    Args:
+        count: Of hosts; 0 means as many as the option ``hosts`` says.
+        lacks: Returns why nothing can be measured on this machine.
+        how: See ``Testbed``.
+    """
+
+    def decorate(measure: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(measure)
+        def measured(**options: Any) -> Any:
+            if reason := missing():
+                sys.exit(f"not run: {reason}")
+            if reason := lacks():
+                return {"skipped": reason}
+            with bed_and_folder(count or options["hosts"], **how) as (bed, folder):
+                return measure(bed, folder, **options)
+
+        return measured
+
+    return decorate
 
 
 def distconsole(bed: Testbed, verb: str, *words: str, hosts: str = "") -> list[str]:
