@@ -28,6 +28,7 @@ from distconsole.tui.widgets.log_tail import LogTail
 from distconsole.tui.widgets.plots import PlotPanel
 from fakes import scenes
 from fakes.journals import Journal
+from fakes.run_events import timeline_of
 from fakes.stage import (
     ATTACH,
     LARGE,
@@ -250,11 +251,8 @@ def table_text(app: object) -> str:
 
 
 def test_the_first_to_fail_comes_before_all_others() -> None:
-    from distconsole.runs.timeline import RunTimeline
 
-    timeline = RunTimeline()
-    for event in scenes.failing():
-        timeline.apply(event)  # type: ignore[arg-type]
+    timeline = timeline_of(scenes.failing())
     order = [
         (row.view.rank, row.trouble)
         for row in RankRows(timeline, scenes.MINUTE_LATER, order="worst")

@@ -24,13 +24,13 @@ from distconsole.model.run_events import (
     RunFinding,
     Window,
 )
-from distconsole.rpc.frames import JournalEntry
 from distconsole.rpc.wire import encode_entry
 from distconsole.runs.health import health_line
 from distconsole.runs.present import done_text, loss_name_of
 from distconsole.runs.reduce import RunReducer
 from distconsole.runs.summary import decode_entry
 from distconsole.runs.timeline import RunTimeline
+from fakes.run_events import entry, timeline_of
 
 T0 = 1_000_000.0
 
@@ -46,9 +46,7 @@ class Feed:
     def __call__(self, host: str, kind: str, /, at: float | None = None, **body: Any) -> list[Any]:
         self._seq += 1
         self.t = self.t + 1 if at is None else at
-        raw = {"kind": kind, "seq": self._seq, "t": self.t, **body}
-        entry: JournalEntry = msgspec.convert(raw, JournalEntry)  # type: ignore[arg-type]
-        return list(self.reducer.feed(host, entry, self.t))
+        return list(self.reducer.feed(host, entry(kind, self._seq, self.t, **body), self.t))
 
     def state(self, rank: int, state: str = "running", host: str = "a", **body: Any) -> list[Any]:
         body = {"rank": rank, "local_rank": rank, "pid": rank + 7, "state": state, **body}
@@ -104,13 +102,6 @@ def two_ranks() -> Feed:
     feed = Feed("a")
     feed.ranks("aa")
     return feed
-
-
-def picture(events: Iterable[RunEvents]) -> RunTimeline:
-    timeline = RunTimeline()
-    for event in events:
-        timeline.apply(event)
-    return timeline
 
 
 @pytest.mark.parametrize(("samples", "mean", "total"), [(10, 1.25, 40), (None, 1.5, None)])
@@ -301,8 +292,8 @@ def test_infinities_of_both_signs_are_no_crash() -> None:
 
 def test_entries_with_nan_survive_the_store() -> None:
     body = {"kind": "window", "seq": 1, "t": 1.0, "rank": 0, "step": 3, "steps": 1}
-    entry = decode_entry(encode_entry({**body, "points": {"loss": [[3, math.nan, None]]}}))
-    assert math.isnan(entry.points["loss"][0][1])  # type: ignore[union-attr, arg-type]
+    window = decode_entry(encode_entry({**body, "points": {"loss": [[3, math.nan, None]]}}))
+    assert math.isnan(window.points["loss"][0][1])  # type: ignore[union-attr, arg-type]
 
 
 def test_a_window_keeps_null_for_what_is_not_known() -> None:
@@ -466,7 +457,7 @@ def test_a_stopped_run_is_no_failure() -> None:
     feed = Feed("a")
     feed("a", "verdict", state="stopped", exit_code=130, first_failure=None)
     (end,) = feed("a", "end", state="stopped", exit_code=130, seconds=1.0)
-    assert (end.state, end.exit_code, end.first_failure) == (EndState.STOP, 130, UNSET)
+    assert (end.state, end.exit_code, end.first_failure) == (EndState.STOPPED, 130, UNSET)
 
 
 def test_a_note_of_a_node_is_a_finding() -> None:
@@ -696,7 +687,7 @@ def test_where_the_ranks_are_names_who_keeps_them_in_one_finding(late: bool) -> 
             told = where(rank, "data.py" if rank == 1 else "train.py")
             events += feed("a", "roll_call", began + second, **told)
         events += feed("a", "sample", began + second, **SAMPLE)
-    timeline = picture(events)
+    timeline = timeline_of(events)
     assert len(only(events, RunFinding)) == (2 if late else 1)
     (finding,) = timeline.findings
     assert (finding.check, finding.rank, finding.kind) == ("run.stall", 1, "elsewhere")
@@ -720,7 +711,7 @@ def test_a_rank_that_was_asked_as_it_makes_no_step_is_found_by_the_steps_of_the_
             told["call"]["step"] = -1
             events += feed("a", "roll_call", began + second, **{**told, "why": "start"})
         events += feed("a", "sample", began + second, **SAMPLE)
-    (finding,) = picture(events).findings
+    (finding,) = timeline_of(events).findings
     assert (finding.check, finding.rank, finding.kind) == ("run.stall", 1, "elsewhere")
     assert finding.severity is Severity.WARN
     assert finding.summary == "rank 1 on a is in load at data.py:9; 2 ranks go on"
@@ -773,7 +764,7 @@ def test_a_printed_loss_stands_where_the_hook_has_none() -> None:
     feed("a", "log", rank=0, stream="out", offset=0, text=said)
     events = feed("a", "log", feed.t + 11, rank=0, stream="out", offset=len(said), text="loss 1\n")
     events += feed("a", "end", feed.t + 1, state="succeeded", exit_code=0, seconds=12.0)
-    timeline = picture(events)
+    timeline = timeline_of(events)
     told = [(each.name, each.step, each.value) for each in only(events, Metric)]
     assert told == [("printed loss", 3, 1.5), ("printed loss", 4, 1.0)]
     assert loss_name_of(timeline) == "printed loss"
