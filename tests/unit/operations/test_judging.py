@@ -20,10 +20,9 @@ from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName, RunId
 from distconsole.model.run_events import EndState, PlanMade, PlannedHost, RunEnded
 from distconsole.operations.judging import my_names
-from distconsole.rpc.wire import encode_entry
-from distconsole.runs.following.follow import EntryWriter
-from distconsole.runs.store.run_file import RunRecord, StoredEntry
+from distconsole.runs.store.run_file import RunRecord
 from distconsole.runs.store.store import RunStore
+from fakes.journals import keep, stored_entry
 from fakes.sessions import no_session
 
 SLOW = "step_ms.p95_run > 1.1 * median(step_ms.p95_run)"
@@ -51,14 +50,7 @@ def stored(run: str, figures: list[float | None]) -> None:
     record = RunRecord(RunId(run), "", 100.0, ("a",), b"", *both)
     bodies = [body for rank, p95 in enumerate(figures) for body in entries(rank, p95)]
     with RunStore(runs_dir()).create(record) as run_file:
-        writer = EntryWriter(run_file.path)
-        writer.put(
-            [
-                StoredEntry(HostName("a"), seq, 100.0, encode_entry({"seq": seq, "t": 100.0, **b}))
-                for seq, b in enumerate(bodies, 1)
-            ]
-        )
-        writer.close()
+        keep(run_file, [stored_entry("a", seq, 100.0, **b) for seq, b in enumerate(bodies, 1)])
 
 
 @pytest.fixture

@@ -31,6 +31,7 @@ from distconsole.runs.health import health_line
 from distconsole.runs.logs.printed import EtaEstimator
 from distconsole.runs.summary import seen_in
 from fakes import run_events, scenes
+from fakes.blank import blank
 from fakes.run_events import RUN, T, log, metric, rank_is, timeline_of
 
 
@@ -39,8 +40,7 @@ def window(rank: int, t: float = T, step: int = 99, ms: float = 10.0, steps: int
 
 
 def sample(rank: int, t: float = T) -> NodeSample:
-    unknown = dict.fromkeys(("cpu", "mem_used", "mem_total", "net_rx_s", "net_tx_s"))
-    return NodeSample(t=t, run=RUN, host=f"h{rank}", **unknown)
+    return blank(NodeSample, t=t, run=RUN, host=f"h{rank}")
 
 
 def reached(rank: int, phase: str) -> PhaseReached:
