@@ -61,7 +61,7 @@ def at_most(limit: float | None, value: float, unit: str = " s") -> tuple[str, b
 
 
 def rows_of_turns(figures: Figures) -> list[Row]:
-    """Return a row of each ``measure.Line`` of what ``measure.compare`` returned."""
+    """Return a row of each ``measure.Compared`` of what ``measure.compare`` returned."""
     return [_row_of_turns(line, figures) for line in figures.get("lines", ())]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.alone import Figures, Row, at_most, rows_of_turns, text
 from benchmarks.cluster import distconsole, finish, log_in_to_all, on_hosts, warm
-from benchmarks.measure import Line, Spread, compare
+from benchmarks.measure import Compared, Spread, compare
 from distconsole.checks.engine.run import run_check
 from distconsole.model.events import CheckEnded, CheckProgress
 from distconsole.model.requests import Check, Level, Where
@@ -57,7 +57,7 @@ def measure(bed: Testbed, folder: Path, hosts: int = 64, rounds: int = 5) -> dic
         "quick": partial(quick, bed, folder, cold=False),
     }
     of = "the ssh logins"
-    line = Line(f"check, {hosts} hosts, quick", "quick", "ssh", of, ratio=TARGET_RATIO)
+    line = Compared(f"check, {hosts} hosts, quick", "quick", "ssh", of, ratio=TARGET_RATIO)
     figures = compare(ways, rounds, [line])
     bed.down()
     with Testbed(MATRIX_HOSTS) as some:

@@ -16,15 +16,15 @@ from typing import Any
 
 from benchmarks.alone import rows_of_turns
 from benchmarks.cluster import SECONDS, distconsole, finish, log_in_to_all, on_hosts, warm
-from benchmarks.measure import Line, compare
+from benchmarks.measure import Compared, compare
 from suite.obstacles import obstacle
 from testbed import Testbed
 
 LOGINS, BUILD = "two ssh logins", "horovodrun --check-build on one host"
 LINES = (
-    Line("check, two hosts, quick", "quick", "ssh", LOGINS, seconds=3.0),
-    Line("check, two hosts, quick, cold", "quick_cold", "ssh", LOGINS),
-    Line("check, two hosts, standard", "standard", "build", BUILD, seconds=10.0),
+    Compared("check, two hosts, quick", "quick", "ssh", LOGINS, seconds=3.0),
+    Compared("check, two hosts, quick, cold", "quick_cold", "ssh", LOGINS),
+    Compared("check, two hosts, standard", "standard", "build", BUILD, seconds=10.0),
 )
 CPU_TIME = Path("/sys/fs/cgroup/cpuacct")
 

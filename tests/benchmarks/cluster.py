@@ -24,7 +24,6 @@ from suite.environment import scrubbed
 from testbed import Testbed, missing
 
 SECONDS = 120.0
-POLL_SECONDS = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,12 +198,3 @@ def log_in_to_all(bed: Testbed) -> float:
             if code := program.wait():
                 raise RuntimeError(f"a login failed with {code}")
     return time.monotonic() - began
-
-
-def wait_until(is_so: Callable[[], bool], what: str, seconds: float = SECONDS) -> None:
-    """Raises: TimeoutError if ``is_so`` stays false."""
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{what} did not happen in {seconds:g} s")
-        time.sleep(POLL_SECONDS)

@@ -20,17 +20,18 @@ from typing import Any
 
 from benchmarks.alone import Figures, Row, at_most, text
 from benchmarks.cluster import (
+    SECONDS,
     Line,
     Program,
     distconsole,
     environment,
     on_hosts,
     over_ssh,
-    wait_until,
     warm,
 )
 from benchmarks.measure import Spread
 from testbed import Host, Process, Testbed
+from testbed.keeper import wait_for
 
 TARGET_SECONDS = 1.0
 PATIENCE_SECONDS = 60.0
@@ -187,11 +188,9 @@ class Deaths:
         def up() -> bool:
             return sum("up " in line.text for each in programs for line in each.lines) >= RANKS
 
-        try:
-            wait_until(up, "the start of every rank")
-        except TimeoutError as error:
+        if not wait_for(up, SECONDS):
             said = [line.text for each in programs for line in each.lines[-20:]]
-            raise RuntimeError("\n".join([str(error), *said])) from None
+            raise RuntimeError("\n".join(["not every rank started", *said]))
 
     @staticmethod
     def _ranks(host: Host) -> list[Process]:

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from benchmarks.alone import Figures, Row, text
-from benchmarks.measure import Line, compare, methods
+from benchmarks.measure import Compared, compare, methods
 from distconsole.model.run_events import LogLine
 from distconsole.runs.logs.buffer import LogBuffer
 from distconsole.runs.logs.filter import parse_filter
@@ -91,7 +91,7 @@ def _seconds(rows: LogRows) -> float:
 
 def measure(rounds: int = 5) -> dict[str, Any]:
     lines = [
-        Line(f"logs, {way.replace('_', ' ')}", way, "floor")
+        Compared(f"logs, {way.replace('_', ' ')}", way, "floor")
         for way in ("keep", "fold", "fold_digits", "filter", "search")
     ]
     return compare(methods(Steps(), ("floor", *(line.kind for line in lines))), rounds, lines)

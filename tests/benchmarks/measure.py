@@ -130,7 +130,7 @@ def spreads(found: Mapping[str, Sequence[float]]) -> dict[str, Spread]:
 
 
 @dataclass(frozen=True)
-class Line:
+class Compared:
     """One row of the summary of what took turns.
 
     Attributes:
@@ -151,7 +151,7 @@ class Line:
 def compare(
     contestants: Mapping[str, Callable[[], float]],
     rounds: int,
-    lines: Sequence[Line],
+    lines: Sequence[Compared],
     warmed: Callable[[], object] | None = None,
     **beside: Mapping[str, Sequence[float]],
 ) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.alone import MIB, Figures, Row, rows_of_turns
 from benchmarks.cluster import SECONDS, distconsole, environment, on_hosts, over_ssh, warm
-from benchmarks.measure import Line, compare, methods
+from benchmarks.measure import Compared, compare, methods
 from testbed import Host, Testbed
 
 LOOK_SECONDS = 0.05
@@ -143,7 +143,7 @@ class Floods:
 def measure(bed: Testbed, folder: Path, rounds: int = 3, lines: int = 1_000_000) -> dict[str, Any]:
     """Send the lines both ways ``rounds`` times."""
     floods = Floods(bed, folder, lines)
-    line = Line(f"{lines:,} lines: time", "ours", "ssh", "ssh into a file")
+    line = Compared(f"{lines:,} lines: time", "ours", "ssh", "ssh into a file")
     return {
         **compare(methods(floods, ("ssh", "ours")), rounds, [line]),
         "lines_printed": lines,

@@ -20,14 +20,14 @@ from typing import Any
 
 from benchmarks.alone import rows_of_turns
 from benchmarks.glass import Watched
-from benchmarks.measure import Line, compare
+from benchmarks.measure import Compared, compare
 
 LINES = (
-    Line("distconsole --help", "help", "argparse", "argparse", seconds=0.12),
-    Line(
+    Compared("distconsole --help", "help", "argparse", "argparse", seconds=0.12),
+    Compared(
         "first screen of the console", "screen", "textual", "a bare Textual program", seconds=0.5
     ),
-    Line("python -c pass", "python"),
+    Compared("python -c pass", "python"),
 )
 INVITATION = "a verb, such as"
 

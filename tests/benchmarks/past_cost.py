@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.alone import MIB, Figures, Row, at_most, rows_of_turns, text
-from benchmarks.measure import Line, Spread, Tail, compare, methods
+from benchmarks.measure import Compared, Spread, Tail, compare, methods
 from distconsole.model.names import RunId
 from distconsole.operations.stored.history import list_summaries
 from distconsole.runs.replay.recording import Recording
@@ -40,11 +40,11 @@ EXPORTS = ("jsonl", "csv", "tensorboard", "prometheus")
 OF_ROWS = ("rows", "its rows by SQLite alone")
 NOT_FOLLOWED = "past run: show, if it was not followed from here to its end"
 LINES = (
-    Line("past run: show", "show", *OF_ROWS, seconds=1.0),
-    Line(NOT_FOLLOWED, "show_first", *OF_ROWS, seconds=1.0),
-    Line("past run: report", "report"),
-    *(Line(f"past run: export {kind}", f"export_{kind}") for kind in EXPORTS),
-    Line("TensorBoard loads its export", "tensorboard"),
+    Compared("past run: show", "show", *OF_ROWS, seconds=1.0),
+    Compared(NOT_FOLLOWED, "show_first", *OF_ROWS, seconds=1.0),
+    Compared("past run: report", "report"),
+    *(Compared(f"past run: export {kind}", f"export_{kind}") for kind in EXPORTS),
+    Compared("TensorBoard loads its export", "tensorboard"),
 )
 READ_BACK = """\
 import sys

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.alone import Figures, Row, at_most, program, text
-from benchmarks.cluster import wait_until
 from benchmarks.glass import Watched
 from benchmarks.keys import END, HOME, has, lacks
 from benchmarks.measure import Spread, Tail, cpu_seconds, rss_bytes
@@ -31,6 +30,7 @@ from distconsole.errors import LinkLostError
 from distconsole.model.cluster import Host
 from fakes.many_nodes import RUN, name_of
 from suite.environment import scrubbed
+from testbed.keeper import wait_for
 
 NODES = "DISTCONSOLE_SCALE_NODES"
 """Where the sockets of the simulated nodes lie."""
@@ -193,9 +193,9 @@ class Nodes:
             )
             for shard in range(-(-hosts // EACH))
         ]  # fmt: skip
-        wait_until(
-            lambda: len(list(self._folder.glob("*.json"))) == len(self.processes),
-            "the sockets of the nodes",
+        there = self._folder.glob
+        assert wait_for(lambda: len(list(there("*.json"))) == len(self.processes), 120), (
+            "no sockets"
         )
 
     @property

@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.alone import rows_of_turns
 from benchmarks.cluster import Program, distconsole, environment, on_hosts, over_ssh, warm
-from benchmarks.measure import Line, compare
+from benchmarks.measure import Compared, compare
 from suite.obstacles import obstacle
 from testbed import Testbed
 
@@ -51,9 +51,9 @@ assert total.item() == hvd.size()
 
 KINDS = {"warm": TARGET, "cold": None, "torchrun": None, "ours_torchrun": None, "horovodrun": None}
 LINES = [
-    Line("start, by hand over ssh", "by_hand"),
+    Compared("start, by hand over ssh", "by_hand"),
     *(
-        Line(f"start, {kind.replace('_', ' ')}", kind, "by_hand", "by hand", ratio=target)
+        Compared(f"start, {kind.replace('_', ' ')}", kind, "by_hand", "by hand", ratio=target)
         for kind, target in KINDS.items()
     ),
 ]
@@ -97,7 +97,9 @@ class Starts:
         self.script_seconds.setdefault(kind, []).append(to_script)
         return float(to_sum)
 
-    def compare(self, kinds: Iterable[str], rounds: int, lines: Sequence[Line]) -> dict[str, Any]:
+    def compare(
+        self, kinds: Iterable[str], rounds: int, lines: Sequence[Compared]
+    ) -> dict[str, Any]:
         """Start each kind once a round."""
         ways = {kind: partial(self.seconds, kind) for kind in kinds}
         script = self.script_seconds

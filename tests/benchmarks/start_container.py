@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.alone import rows_of_turns
 from benchmarks.cluster import on_hosts
-from benchmarks.measure import Line
+from benchmarks.measure import Compared
 from benchmarks.start import Starts, Times
 from suite.podman import NEW, RUNNING, install_podman, lacks_podman
 from testbed import Testbed
@@ -35,8 +35,8 @@ dist.destroy_process_group()
 """
 
 LINES = (
-    Line("start, podman, a running container", "running", "bare", "bare", ratio=TARGET),
-    Line("start, podman, a new one for each rank", "new", "bare", "bare"),
+    Compared("start, podman, a running container", "running", "bare", "bare", ratio=TARGET),
+    Compared("start, podman, a new one for each rank", "new", "bare", "bare"),
 )
 
 

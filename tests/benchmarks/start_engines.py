@@ -9,17 +9,17 @@ from typing import Any
 
 from benchmarks.alone import rows_of_turns
 from benchmarks.cluster import on_hosts, over_ssh
-from benchmarks.measure import Line
+from benchmarks.measure import Compared
 from benchmarks.start import Starts, Times
 from suite.obstacles import MPICH, obstacle
 from testbed import Testbed
 
 NEEDS = {"horovodrun": "horovod", "mpirun": "horovod", "open_mpi": "mpi", "mpich": "mpich"}
 LINES = (
-    Line("start, --launcher horovod", "ours_horovod", "horovodrun", "horovodrun", ratio=0.6),
-    Line("start, --launcher mpi", "ours_mpi", "mpirun", "mpirun", ratio=1.1),
-    Line("start, --launcher mpi, MPI alone", "ours_open_mpi", "open_mpi", "mpirun", ratio=1.1),
-    Line("start, --launcher mpi, MPICH", "ours_mpich", "mpich", "MPICH's mpirun", ratio=1.1),
+    Compared("start, --launcher horovod", "ours_horovod", "horovodrun", "horovodrun", ratio=0.6),
+    Compared("start, --launcher mpi", "ours_mpi", "mpirun", "mpirun", ratio=1.1),
+    Compared("start, --launcher mpi, MPI alone", "ours_open_mpi", "open_mpi", "mpirun", ratio=1.1),
+    Compared("start, --launcher mpi, MPICH", "ours_mpich", "mpich", "MPICH's mpirun", ratio=1.1),
 )
 """Each of ours, and the tool that people use by hand."""
 

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.alone import rows_of_turns
-from benchmarks.cluster import environment, on_hosts, over_ssh, wait_until, warm
-from benchmarks.measure import Line, compare, methods
+from benchmarks.cluster import SECONDS, environment, on_hosts, over_ssh, warm
+from benchmarks.measure import Compared, compare, methods
 from benchmarks.start import FIRST_PORT, until_all
 from suite.obstacles import obstacle
 from testbed import Testbed
+from testbed.keeper import wait_for
 from testbed.slurm import SLURM_ENVIRONMENT, Slurm
 
 TARGET = 1.2
@@ -40,9 +41,9 @@ dist.destroy_process_group()
 """
 
 LINES = (
-    Line("start, in a Slurm job", "inside", "srun", "srun", ratio=TARGET),
-    Line("start, --slurm submits", "submitted", "sbatch", "sbatch", ratio=TARGET),
-    Line("start, srun that allocates", "allocating"),
+    Compared("start, in a Slurm job", "inside", "srun", "srun", ratio=TARGET),
+    Compared("start, --slurm submits", "submitted", "sbatch", "sbatch", ratio=TARGET),
+    Compared("start, srun that allocates", "allocating"),
 )
 
 
@@ -85,7 +86,7 @@ class Starts:
         return seconds
 
     def _wait_for_queue(self) -> None:
-        wait_until(lambda: self._slurm.queue() == [self._job], "the end of the job")
+        assert wait_for(lambda: self._slurm.queue() == [self._job], SECONDS), "the job goes on"
 
     def inside(self) -> float:
         nodes = ",".join(node.name for node in self._slurm.nodes)

@@ -10,13 +10,15 @@ from typing import Any
 
 from benchmarks.alone import rows_of_turns
 from benchmarks.cluster import distconsole, finish, log_in_to_all, on_hosts, warm
-from benchmarks.measure import Line, compare
+from benchmarks.measure import Compared, compare
 from testbed import Testbed
 
 TARGET = 1.1
 VERBS = {"top": ("top", "--once"), "run": ("run", "--launcher", "torch")}
 LINES = [
-    Line(f"{verb} by ssh", verb, f"{verb} floor", "ssh to all and then by paramiko", ratio=TARGET)
+    Compared(
+        f"{verb} by ssh", verb, f"{verb} floor", "ssh to all and then by paramiko", ratio=TARGET
+    )
     for verb in VERBS
 ]
 

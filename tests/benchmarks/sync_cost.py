@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.alone import rows_of_turns
 from benchmarks.cluster import on_hosts
-from benchmarks.measure import Line, compare, methods
+from benchmarks.measure import Compared, compare, methods
 from distconsole.config.schema import Config
 from distconsole.launch.sync.send import KeptCode, bring, gather
 from distconsole.model.cluster import Cluster, Host
@@ -28,10 +28,10 @@ FILES = 2000
 SEED = 7
 OF = f"sync, {FILES:,} files to two hosts"
 LINES = (
-    Line(f"{OF}, all new", "first"),
-    Line(f"{OF}, one changed", "changed", "rsync", "rsync -a", seconds=1.0),
-    Line(f"{OF}, none changed", "same"),
-    Line(f"{OF}, one changed, by rsync with kept connections", "rsync_kept"),
+    Compared(f"{OF}, all new", "first"),
+    Compared(f"{OF}, one changed", "changed", "rsync", "rsync -a", seconds=1.0),
+    Compared(f"{OF}, none changed", "same"),
+    Compared(f"{OF}, one changed, by rsync with kept connections", "rsync_kept"),
 )
 
 

@@ -74,7 +74,11 @@ def test_a_check_is_judged_by_its_seconds_beside_its_peer(seconds: float, met: b
 
 
 def test_a_comparison_has_the_lines_of_what_was_measured() -> None:
-    lines = [measure.Line("x", "a", "b"), measure.Line("y", "a", "c"), measure.Line("z", "c")]
+    lines = [
+        measure.Compared("x", "a", "b"),
+        measure.Compared("y", "a", "c"),
+        measure.Compared("z", "c"),
+    ]
     figures = measure.compare({"a": lambda: 4.0, "b": lambda: 2.0}, 2, lines, CPU={"a": [1.0]})
     found = [(line["figure"], line["over"]) for line in figures["lines"]]
     assert found == [("x", measure.Spread(2.0, 2.0, 2.0)), ("y", None)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -54,8 +53,7 @@ def stored(run: str, figures: list[float | None]) -> None:
 
 
 @pytest.fixture
-def runs(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
+def runs() -> None:
     stored("even-1", [20.0, 20.5, 20.0, 21.0])
     stored("slow-1", [20.0, 20.5, None, 23.0])
     stored("blind-1", [None, None])

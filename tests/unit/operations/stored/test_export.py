@@ -53,8 +53,7 @@ def csv_rows(text: str) -> list[dict[str, str]]:
 
 
 @pytest.fixture
-def store(home: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
-    monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
+def store() -> RunStore:
     return RunStore(runs_dir())
 
 

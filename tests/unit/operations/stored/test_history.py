@@ -104,8 +104,7 @@ def unreachable(where: ask.Where) -> NoReturn:
 
 
 @pytest.fixture
-def stored(home: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
-    monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
+def stored() -> RunStore:
     store = RunStore(runs_dir())
     plan, end = msgspec.json.encode(PLAN), msgspec.json.encode(END)
     record = RunRecord(RunId("demo-1"), "mine", 100.0, ("a",), b"", plan, end)
@@ -291,10 +290,7 @@ def test_a_report_is_one_file_and_says_where_it_lies(stored: RunStore, tmp_path:
 @pytest.mark.parametrize(
     "request_", [ask.Show("no"), ask.Attach("no"), ask.Logs("no"), ask.Stop("no"), ask.Rerun("no")]
 )
-def test_a_run_that_nobody_knows_is_an_error(
-    request_: ask.Request, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
+def test_a_run_that_nobody_knows_is_an_error(request_: ask.Request) -> None:
     with pytest.raises(RunNotFoundError):
         done(request_)
 
@@ -419,7 +415,7 @@ def found(*runs: str) -> Comparison:
 
 
 @pytest.fixture
-def store(home: Path) -> RunStore:
+def store() -> RunStore:
     store = RunStore(runs_dir())
     Journal(run="one-1", env={"NCCL_DEBUG": "INFO", "API_TOKEN": "one"}).write(store)
     Journal(
