@@ -1,7 +1,5 @@
 """What telemetry costs a node: CPU and memory at one sample a second, 8 GPUs and 8 ranks, against a
 bare pynvml loop and nvitop. The GPUs are a stand-in library: the driver's own time is not in it.
-
-``python -m benchmarks.agent_cost [--json FILE] [--rounds N] [--samples N]``
 """
 
 from __future__ import annotations
@@ -9,7 +7,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.alone import MIB, Figures, Row, run_alone, text
+from benchmarks.alone import MIB, Figures, Row, program, text
 from benchmarks.measure import Cost, Spread, cost_during, ratios
+from benchmarks.ranks import Job
 from fakes.nvml import PROCESS_LISTS, FakeNvml
 
 RANKS = 8
@@ -52,23 +50,16 @@ class Sampler:
         self.fake = FakeNvml(folder / f"control-{kind}")
         for gpu, pid in enumerate(pids):
             self.fake.set_processes(gpu, [(pid, 1 << 30, 0, 0)])
-        tests = str(Path(__file__).parents[1])
-        path = os.pathsep.join([tests, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.samplers", kind, *map(str, pids)],
-            env={**os.environ, **self.fake.environment(), "PYTHONPATH": path},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self._expect("ready")
+        words = program("samplers", kind, *pids)
+        self._job = Job([(words, {**os.environ, **self.fake.environment()})])
+        self._job.ask(0)
         self._calls_before = self.fake.all_calls()
         self._samples = 0
 
     def turn(self, samples: int) -> Cost:
         """Let it take ``samples``, one a second, and return what that cost."""
         self._samples += samples
-        return cost_during(self._process.pid, lambda: self._take(samples))
+        return cost_during(self._job.pid, lambda: self._job.ask(samples))
 
     def calls(self) -> Calls:
         """Return the NVML calls of all turns so far, a sample."""
@@ -81,18 +72,8 @@ class Sampler:
         )
 
     def close(self) -> None:
-        self._process.communicate(timeout=30)
+        self._job.end()
         self.fake.close()
-
-    def _take(self, samples: int) -> None:
-        self._process.stdin.write(f"{samples}\n")
-        self._process.stdin.flush()
-        self._expect("done")
-
-    def _expect(self, word: str) -> None:
-        said = self._process.stdout.readline().strip()
-        if said != word:
-            raise RuntimeError(f"the sampler {self.kind} ended before it said {word}")
 
 
 @contextmanager
@@ -107,7 +88,7 @@ def idle_ranks(count: int) -> Iterator[list[int]]:
             rank.wait()
 
 
-def measure(rounds: int, samples: int) -> dict[str, Any]:
+def measure(rounds: int = 5, samples: int = 6) -> dict[str, Any]:
     """Measure every sampler ``rounds`` times, in turns, and return the figures."""
     kinds = [kind for kind in LABELS if kind != "nvitop" or importlib.util.find_spec("nvitop")]
     with ExitStack() as stack:
@@ -164,7 +145,3 @@ def rows(figures: Figures) -> list[Row]:
             and ours["rss_bytes"] <= targets["rss_bytes"],
         )
     ]
-
-
-if __name__ == "__main__":
-    run_alone("agent_cost", __doc__, measure, rows, rounds=5, samples=6)

@@ -1,8 +1,6 @@
 """What an agent and a console hold after many runs: a fresh one against the same after floods, a check and 500 runs.
 
 One embedded node over real SSH; the console is this process. ``uss`` is what a process has for itself alone.
-
-``python -m benchmarks.agent_memory [--json FILE] [--runs N] [--lines N]``
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks.alone import MIB, Figures, Row, run_alone
+from benchmarks.alone import MIB, Figures, Row, at_most
 from distconsole.config.schema import Config
 from distconsole.model.requests import Check, LauncherName, Request, Run
 from distconsole.operations import perform
@@ -37,7 +35,7 @@ FLOOD = "for n in range({lines}): print(n, 'and some words to fill the line as a
 FLOODS = 2
 
 
-def measure(runs: int, lines: int) -> dict[str, Any]:
+def measure(runs: int = 500, lines: int = 300_000) -> dict[str, Any]:
     """Return what both processes hold at each mark, in MB."""
     marks: dict[str, Any] = {}
     with _operator() as (perform_one, folder, agent):
@@ -100,8 +98,7 @@ def rows(figures: Figures) -> list[Row]:
             f"agent after {last}",
             f"{held['agent']['rss']} MiB",
             f"after one {first['agent']['rss']} MiB",
-            f"≤ {target:g} MiB",
-            held["agent"]["rss"] <= target,
+            *at_most(target, held["agent"]["rss"], " MiB"),
         ),
         Row(
             f"console after {last}",
@@ -109,7 +106,3 @@ def rows(figures: Figures) -> list[Row]:
             f"after one {first['console']['rss']} MiB",
         ),
     ]
-
-
-if __name__ == "__main__":
-    run_alone("agent_memory", __doc__, measure, rows, runs=500, lines=300_000)

@@ -1,12 +1,14 @@
-"""A benchmark as a program: its options are numbers or words, it prints its rows and keeps its figures. It measures
-nothing.
+"""A benchmark as a program: its options are those of its ``measure``, it prints its rows and keeps its figures. It
+measures nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -43,14 +45,9 @@ def table(rows: Sequence[Row]) -> str:
     """Return rows as a table that is Markdown and can be read as it is."""
     cells = [HEAD, *(row.cells() for row in rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(HEAD))]
-    padded = [
-        "| "
-        + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        + " |"
-        for line in cells
-    ]
+    head, *lines = (f"| {' | '.join(map(str.ljust, line, widths))} |" for line in cells)
     rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
-    return "\n".join([padded[0], rule, *padded[1:]])
+    return "\n".join([head, rule, *lines])
 
 
 def text(spread: Mapping[str, float], scale: float = 1.0, digits: int = 2) -> str:
@@ -58,33 +55,57 @@ def text(spread: Mapping[str, float], scale: float = 1.0, digits: int = 2) -> st
     return Spread(**spread).text(scale, digits)
 
 
-def run_alone(
-    name: str,
-    about: str | None,
-    measure: Callable[..., Figures],
-    rows: Callable[[Any], Sequence[Row]],
-    arguments: Sequence[str] | None = None,
-    **options: float | str,
-) -> Figures:
-    """Measure, print the rows, and write the figures where ``--json`` says; return them.
+def at_most(limit: float | None, value: float, unit: str = " s") -> tuple[str, bool | None]:
+    """Return the last two cells of a row with this target; without one they are empty."""
+    return ("", None) if limit is None else (f"≤ {limit:g}{unit}", value <= limit)
+
+
+def rows_of_turns(figures: Figures) -> list[Row]:
+    """Return a row of each ``measure.Compared`` of what ``measure.compare`` returned."""
+    return [_row_of_turns(line, figures) for line in figures.get("lines", ())]
+
+
+def _row_of_turns(line: Figures, figures: Figures) -> Row:
+    seconds, kind, of = figures["seconds"], line["kind"], line["of"]
+    beside = [
+        f"{name} {text(found[kind])} s"
+        for name, found in figures["beside"].items()
+        if kind in found
+    ]
+    measured = f"{text(seconds[kind])} s" + (f" ({', '.join(beside)})" if beside else "")
+    target = at_most(line["seconds"], seconds[kind]["median"])
+    reference = ""
+    if over := line.get("over"):
+        reference = f"{text(over)} of {of}, {text(seconds[line['peer']])} s"
+        if line["ratio"] is not None:
+            target = at_most(line["ratio"], over["median"], f" of {of}")
+    return Row(line["figure"], measured, reference, *target)
+
+
+def program(name: str, *words: object) -> list[str]:
+    """Return the command line of a process that is ``be(*words)`` of the benchmark ``name``."""
+    return [sys.executable, "-m", "benchmarks", "be", name, *map(str, words)]
+
+
+def run_alone(benchmark: Any, arguments: Sequence[str] | None = None) -> int:
+    """Measure, print the rows, and write the figures where ``--json`` says; return the exit code.
 
     Args:
-        name: The benchmark's, in its file of figures.
-        about: What ``--help`` says of it.
-        measure: Takes each of ``options`` by its name.
-        arguments: The command line's words.
-        options: Each option and its default, whose type the option has.
+        benchmark: A module. Each argument of its ``measure`` that has a default is an option, whose type the default
+            has; ``rows`` makes a summary of what it returned, and ``failed``, if it is there, looks for what must
+            not be.
     """
-    parser = argparse.ArgumentParser(description=about)
+    parser = argparse.ArgumentParser(description=benchmark.__doc__)
     parser.add_argument("--json", type=Path)
-    for option, usual in options.items():
-        parser.add_argument(f"--{option.replace('_', '-')}", type=type(usual), default=usual)
+    for name, option in inspect.signature(benchmark.measure).parameters.items():
+        if (usual := option.default) is not option.empty:
+            parser.add_argument(f"--{name.replace('_', '-')}", type=type(usual), default=usual)
     given = vars(parser.parse_args(arguments))
     file = given.pop("json")
-    figures: Figures = json.loads(json.dumps(measure(**given), default=asdict))
-    print(table(rows(figures)))
+    figures = json.loads(json.dumps(benchmark.measure(**given), default=asdict))
+    print(table(benchmark.rows(figures)))
     if skipped := figures.get("skipped"):
         print(f"not measured: {skipped}")
     if file is not None:
-        write_json(file, name, figures)
-    return figures
+        write_json(file, benchmark.__name__.rpartition(".")[2], figures)
+    return int(hasattr(benchmark, "failed") and benchmark.failed(figures))

@@ -2,27 +2,18 @@
 
 The logins are OpenSSH clients that are all started at once and run ``true``, as parallel-ssh does it;
 hosts, clients and console share this machine's cores.
-``python -m benchmarks.check_scale [--json FILE] [--rounds N] [--hosts N]``
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.alone import Figures, Row, run_alone, text
-from benchmarks.cluster import (
-    bed_and_folder,
-    distconsole,
-    finish,
-    log_in_to_all,
-    warm,
-)
-from benchmarks.measure import Spread, alternate, ratios, spreads
+from benchmarks.alone import Figures, Row, at_most, rows_of_turns, text
+from benchmarks.cluster import distconsole, finish, log_in_to_all, on_hosts, warm
+from benchmarks.measure import Compared, Spread, compare
 from distconsole.checks.engine.run import run_check
 from distconsole.model.events import CheckEnded, CheckProgress
 from distconsole.model.requests import Check, Level, Where
@@ -57,54 +48,33 @@ def matrix(bed: Testbed) -> float:
     return moments[-1] - moments[0]
 
 
-def measure(hosts: int, rounds: int) -> dict[str, Any]:
+@on_hosts()
+def measure(bed: Testbed, folder: Path, hosts: int = 64, rounds: int = 5) -> dict[str, Any]:
     """Measure each way once a round; the check of cold hosts in the first round only."""
-    with bed_and_folder(hosts) as (bed, folder), ExitStack() as stack:
-        cold = quick(bed, folder, cold=True)
-        contestants: dict[str, Callable[[], float]] = {
-            "ssh": partial(log_in_to_all, bed),
-            "quick": partial(quick, bed, folder, cold=False),
-        }
-        found = alternate(contestants, rounds)
-        bed.down()
-        some = stack.enter_context(Testbed(MATRIX_HOSTS))
+    cold = quick(bed, folder, cold=True)
+    ways = {
+        "ssh": partial(log_in_to_all, bed),
+        "quick": partial(quick, bed, folder, cold=False),
+    }
+    of = "the ssh logins"
+    line = Compared(f"check, {hosts} hosts, quick", "quick", "ssh", of, ratio=TARGET_RATIO)
+    figures = compare(ways, rounds, [line])
+    bed.down()
+    with Testbed(MATRIX_HOSTS) as some:
         matrix(some)
         tried = [matrix(some) for _ in range(rounds)]
-    return {
-        "hosts": hosts,
-        "rounds": rounds,
-        "seconds": {
-            **spreads(found),
-            "quick_cold": Spread.of([cold]),
-        },
-        "ratio": ratios(found["quick"], found["ssh"]),
-        "matrix_seconds": Spread.of(tried),
-    }
+    return {"hosts": hosts, **figures, "cold_seconds": cold, "matrix_seconds": Spread.of(tried)}
 
 
 def rows(figures: Figures) -> list[Row]:
-    """Return the summary's rows."""
-    seconds, hosts = figures["seconds"], figures["hosts"]
-    floor = f"{hosts} ssh logins {text(seconds['ssh'])} s"
-    over, tried = figures["ratio"], figures["matrix_seconds"]
+    cold, tried = f"check, {figures['hosts']} hosts, quick, cold", figures["matrix_seconds"]
     return [
-        Row(
-            f"check, {hosts} hosts, quick",
-            f"{text(seconds['quick'])} s, {text(over)} of the logins",
-            floor,
-            f"≤ {TARGET_RATIO:g} of the logins",
-            over["median"] <= TARGET_RATIO,
-        ),
-        Row(f"check, {hosts} hosts, quick, cold", f"{text(seconds['quick_cold'])} s", floor),
+        *rows_of_turns(figures),
+        Row(cold, f"{figures['cold_seconds']:.2f} s"),
         Row(
             f"check, {MATRIX_HOSTS} hosts, all pairs reached",
             f"{text(tried)} s",
             "",
-            f"≤ {MATRIX_SECONDS:g} s",
-            tried["median"] <= MATRIX_SECONDS,
+            *at_most(MATRIX_SECONDS, tried["median"]),
         ),
     ]
-
-
-if __name__ == "__main__":
-    run_alone("check_scale", __doc__, measure, rows, hosts=64, rounds=5)

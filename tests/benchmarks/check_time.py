@@ -1,35 +1,31 @@
 """How long ``distconsole check`` takes on two hosts, by level, next to a bare ssh login on both and to
 what horovodrun's own look at one host takes; and the processor time of it all, which other work disturbs less.
 It judges no finding.
-
-``python -m benchmarks.check_time [--json FILE] [--rounds N]``
 """
 
 from __future__ import annotations
 
 import json
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.alone import Figures, Row, run_alone, text
-from benchmarks.cluster import (
-    SECONDS,
-    distconsole,
-    finish,
-    log_in_to_all,
-    warm,
-)
-from benchmarks.measure import alternate, spreads
+from benchmarks.alone import rows_of_turns
+from benchmarks.cluster import SECONDS, distconsole, finish, log_in_to_all, on_hosts, warm
+from benchmarks.measure import Compared, compare
 from suite.obstacles import obstacle
 from testbed import Testbed
 
-TARGETS = {"quick": 3.0, "standard": 10.0}
+LOGINS, BUILD = "two ssh logins", "horovodrun --check-build on one host"
+LINES = (
+    Compared("check, two hosts, quick", "quick", "ssh", LOGINS, seconds=3.0),
+    Compared("check, two hosts, quick, cold", "quick_cold", "ssh", LOGINS),
+    Compared("check, two hosts, standard", "standard", "build", BUILD, seconds=10.0),
+)
 CPU_TIME = Path("/sys/fs/cgroup/cpuacct")
 
 
@@ -74,54 +70,29 @@ class Checks:
         before = self._cpu()
         command = distconsole(self.bed, "check", "--level", level, "--json")
         out, seconds = finish(command, self._folder, codes=(0, 1))
-        self.cpu_seconds.setdefault(level, []).append(self._cpu() - before)
+        self.cpu_seconds.setdefault(f"{level}_cold" if cold else level, []).append(
+            self._cpu() - before
+        )
         severities = [each["severity"] for each in json.loads(out)["findings"]]
         self.found[level] = {each: severities.count(each) for each in sorted(set(severities))}
         return seconds
 
 
-def measure(rounds: int) -> dict[str, Any]:
+@on_hosts(2)
+def measure(bed: Testbed, folder: Path, rounds: int = 5) -> dict[str, Any]:
     """Look at the hosts each way once a round."""
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-check-")))
-        cpu = stack.enter_context(counting_cpu())
-        checks = Checks(stack.enter_context(Testbed(hosts=2)), folder, cpu)
-        contestants: dict[str, Callable[[], float]] = {
-            "ssh": partial(log_in_to_all, checks.bed),
+    with counting_cpu() as cpu:
+        checks = Checks(bed, folder, cpu)
+        ways = {
+            "ssh": partial(log_in_to_all, bed),
             "quick": partial(checks.check, "quick"),
             "quick_cold": partial(checks.check, "quick", cold=True),
             "standard": partial(checks.check, "standard"),
         }
         if not obstacle("horovod"):
-            contestants["build"] = checks.build
-        found = alternate(contestants, rounds)
-    return {
-        "rounds": rounds,
-        "seconds": spreads(found),
-        "cpu_seconds": {level: min(values) for level, values in checks.cpu_seconds.items()},
-        "findings": checks.found,
-        "targets": TARGETS,
-    }
+            ways["build"] = checks.build
+        figures = compare(ways, rounds, LINES, CPU=checks.cpu_seconds)
+    return {**figures, "findings": checks.found}
 
 
-def rows(figures: Figures) -> list[Row]:
-    every, targets = figures["seconds"], figures["targets"]
-    peers = {"standard": "build"}
-    said = {"ssh": "two ssh logins", "build": "horovodrun --check-build on one host"}
-    return [
-        Row(
-            f"check, two hosts, {kind.replace('_', ' ')}",
-            f"{text(seconds)} s",
-            f"{said[peer]} {text(every[peer])} s"
-            if (peer := peers.get(kind, "ssh")) in every
-            else "",
-            f"≤ {targets[kind]:g} s" if kind in targets else "",
-            seconds["median"] <= targets[kind] if kind in targets else None,
-        )
-        for kind, seconds in every.items()
-        if kind not in said
-    ]
-
-
-if __name__ == "__main__":
-    run_alone("check_time", __doc__, measure, rows, rounds=5)
+rows = rows_of_turns

@@ -16,14 +16,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import IO, Any, Self
 
 from suite.environment import scrubbed
-from testbed import Testbed
+from testbed import Testbed, missing
 
 SECONDS = 120.0
-POLL_SECONDS = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +118,32 @@ def bed_and_folder(hosts: int, **how: Any) -> Iterator[tuple[Testbed, Path]]:
         yield bed, Path(folder)
 
 
+def on_hosts(
+    count: int = 0, lacks: Callable[[], str] = str, **how: Any
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make a decorator of ``measure``, which takes hosts and a folder before its options.
+
+    Args:
+        count: Of hosts; 0 means as many as the option ``hosts`` says.
+        lacks: Returns why nothing can be measured on this machine.
+        how: See ``Testbed``.
+    """
+
+    def decorate(measure: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(measure)
+        def measured(**options: Any) -> Any:
+            if reason := missing():
+                sys.exit(f"not run: {reason}")
+            if reason := lacks():
+                return {"skipped": reason}
+            with bed_and_folder(count or options["hosts"], **how) as (bed, folder):
+                return measure(bed, folder, **options)
+
+        return measured
+
+    return decorate
+
+
 def distconsole(bed: Testbed, verb: str, *words: str, hosts: str = "") -> list[str]:
     """Return the command line of a verb on the bed's hosts."""
     program = str(Path(sys.executable).with_name("distconsole"))
@@ -172,12 +198,3 @@ def log_in_to_all(bed: Testbed) -> float:
             if code := program.wait():
                 raise RuntimeError(f"a login failed with {code}")
     return time.monotonic() - began
-
-
-def wait_until(is_so: Callable[[], bool], what: str, seconds: float = SECONDS) -> None:
-    """Raises: TimeoutError if ``is_so`` stays false."""
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{what} did not happen in {seconds:g} s")
-        time.sleep(POLL_SECONDS)

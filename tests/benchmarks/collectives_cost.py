@@ -3,34 +3,29 @@
 Two ranks on this machine time both at each size, in turns within one process group, so that the
 machine's other work falls on both alike: our own worker's timing, and the loop that one would write by
 hand. The loop runs twice a round: where its ratio to itself differs from 1, so may ours.
-
-``python -m benchmarks.collectives_cost [--json FILE] [--rounds N]``
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
-import socket
 import statistics
-import subprocess
 import sys
 import time
 from typing import Any
 
-from benchmarks.alone import Figures, Row, run_alone
+from benchmarks.alone import Figures, Row, program
 from benchmarks.measure import Spread
+from benchmarks.ranks import Job, bare_environment, places
 
 TOLERANCE = 0.05
 OPS = ("all_reduce", "all_gather", "broadcast")
 ELEMENTS = (1, 4096, 65536, 1048576, 4194304)
 RANKS = 2
-SECONDS = 600
 CASE_SECONDS = 0.05
 
 
-def rank(rounds: int) -> None:
+def be(rounds: str) -> None:
     """One rank: print, as rank 0, the seconds of each contestant by operation and size."""
     import torch
     import torch.distributed as dist
@@ -68,7 +63,7 @@ def rank(rounds: int) -> None:
             once = engine.greatest(by_hand(op, elements, 3))
             iterations = iterations_for(once, CASE_SECONDS)
             turns = (by_hand, ours, by_hand)
-            for number in range(rounds):
+            for number in range(int(rounds)):
                 order = turns if number % 2 == 0 else turns[::-1]
                 found.setdefault(f"{op} {elements * 4}", []).append(
                     [each(op, elements, iterations) for each in order]
@@ -78,35 +73,14 @@ def rank(rounds: int) -> None:
     engine.close()
 
 
-def measure(rounds: int) -> dict[str, Any]:
+def measure(rounds: int = 15) -> dict[str, Any]:
     """Run both ranks and return the ratios of each round."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.collectives_cost", "--as-rank", str(rounds)],
-            env={
-                **os.environ,
-                "RANK": str(number),
-                "LOCAL_RANK": str(number),
-                "WORLD_SIZE": str(RANKS),
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(port),
-                "GLOO_SOCKET_IFNAME": "lo",
-                "OMP_NUM_THREADS": "1",
-            },
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for number in range(RANKS)
+    commands = [
+        (program("collectives_cost", rounds), bare_environment() | place)
+        for place in places(RANKS)
     ]
-    try:
-        told = [each.communicate(timeout=SECONDS)[0] for each in ranks]
-    finally:
-        for each in ranks:
-            each.kill()
-    found: dict[str, list[list[float]]] = json.loads(told[0].splitlines()[-1])
+    with Job(commands) as job:
+        found: dict[str, list[list[float]]] = json.loads(job.result())
     sizes: dict[str, Any] = {}
     every: dict[str, list[float]] = {"ours": [], "noise": []}
     for name, turns in found.items():
@@ -140,10 +114,3 @@ def rows(figures: Figures) -> list[Row]:
             abs(median["ours"] - 1) <= TOLERANCE,
         )
     ]
-
-
-if __name__ == "__main__":
-    if sys.argv[1:2] == ["--as-rank"]:
-        rank(int(sys.argv[2]))
-    else:
-        run_alone("collectives_cost", __doc__, measure, rows, rounds=15)

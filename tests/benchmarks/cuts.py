@@ -2,7 +2,7 @@
 console and hosts is cut, or the agents are killed. It measures no speed.
 
 Each rank counts its own steps and prints a line for every one; what the console stored must add up
-to exactly that. ``python -m benchmarks.cuts [--json FILE] [--cuts N] [--steps-s N]``
+to exactly that.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -18,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.alone import Figures, Row, run_alone
-from benchmarks.cluster import Program, bed_and_folder, distconsole, environment
+from benchmarks.alone import Figures, Row
+from benchmarks.cluster import Program, distconsole, environment, on_hosts
 from distconsole.model.names import RunId
 from distconsole.runs.store.run_file import StoredEntry
 from distconsole.runs.store.store import RunStore
@@ -152,32 +151,31 @@ class Faults:
             time.sleep(BETWEEN_SECONDS)
             self._bed.restore_console()
             return
-        lost = len(self._links(connected=False))
+        lost = self._links(connected=False)
         self._see_links(connected=False, count=lost + len(self._bed.hosts))
-        back = len(self._links(connected=True))
+        back = self._links(connected=True)
         self._bed.restore_console()
         self._see_links(connected=True, count=back + len(self._bed.hosts))
 
     def agents(self, number: int) -> None:
         """Kill the agent of one host, or of both at once."""
         hosts = self._bed.hosts if number % 3 == 2 else [self._bed.hosts[number % 2]]
-        back = len(self._links(connected=True))
+        back = self._links(connected=True)
         for host in hosts:
             if not host.signal(signal.SIGKILL, AGENT):
                 raise RuntimeError(f"there is no agent to kill on {host.name}")
         self._see_links(connected=True, count=back + len(hosts))
 
-    def _links(self, *, connected: bool) -> list[str]:
-        return [line.text for line in self._run.lines if _is_link(line.text, connected)]
+    def _links(self, *, connected: bool) -> int:
+        pattern = link(connected)
+        return sum(re.search(pattern, line.text) is not None for line in self._run.lines)
 
     def _see_links(self, *, connected: bool, count: int) -> None:
-        word = "true" if connected else "false"
-        self._run.see(rf'"event":"link".*"connected":{word}', count=count)
+        self._run.see(link(connected), count=count)
 
 
-def _is_link(text: str, connected: bool) -> bool:
-    word = "true" if connected else "false"
-    return '"event":"link"' in text and f'"connected":{word}' in text
+def link(connected: bool) -> str:
+    return f'"event":"link".*"connected":{json.dumps(connected)}'
 
 
 def suffer(bed: Testbed, folder: Path, fault: str, cuts: int, steps_s: float) -> dict[str, Any]:
@@ -217,13 +215,10 @@ def suffer(bed: Testbed, folder: Path, fault: str, cuts: int, steps_s: float) ->
     }
 
 
-def measure(cuts: int, steps_s: float) -> dict[str, Any]:
+@on_hosts(2)
+def measure(bed: Testbed, folder: Path, cuts: int = 10, steps_s: float = 100.0) -> dict[str, Any]:
     """Cut the network, then kill agents, each ``cuts`` times during a run."""
-    figures = {}
-    with bed_and_folder(hosts=2) as (bed, folder):
-        for fault in ("network", "agents"):
-            figures[fault] = suffer(bed, folder, fault, cuts, steps_s)
-    return figures
+    return {fault: suffer(bed, folder, fault, cuts, steps_s) for fault in ("network", "agents")}
 
 
 def rows(figures: Figures) -> list[Row]:
@@ -239,6 +234,5 @@ def rows(figures: Figures) -> list[Row]:
     ]
 
 
-if __name__ == "__main__":
-    figures = run_alone("cuts", __doc__, measure, rows, cuts=10, steps_s=100.0)
-    sys.exit(any(found["off"] or found["blind_spots"] for found in figures.values()))
+def failed(figures: Figures) -> bool:
+    return any(found["off"] or found["blind_spots"] for found in figures.values())

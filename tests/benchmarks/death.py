@@ -1,7 +1,5 @@
 """From a rank's death to the last process of its run gone on both hosts, and to the verdict read by
 the operator; against torchrun on the same script. It judges no exit code: tests do.
-
-``python -m benchmarks.death [--json FILE] [--rounds N] [--torchrun-rounds N]``
 """
 
 from __future__ import annotations
@@ -11,26 +9,29 @@ import os
 import re
 import select
 import sys
-import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from benchmarks.alone import Figures, Row, run_alone, text
+from benchmarks.alone import Figures, Row, at_most, text
 from benchmarks.cluster import (
+    SECONDS,
     Line,
     Program,
     distconsole,
     environment,
+    on_hosts,
     over_ssh,
-    wait_until,
     warm,
 )
 from benchmarks.measure import Spread
 from testbed import Host, Process, Testbed
+from testbed.keeper import wait_for
 
 TARGET_SECONDS = 1.0
 PATIENCE_SECONDS = 60.0
@@ -187,11 +188,9 @@ class Deaths:
         def up() -> bool:
             return sum("up " in line.text for each in programs for line in each.lines) >= RANKS
 
-        try:
-            wait_until(up, "the start of every rank")
-        except TimeoutError as error:
+        if not wait_for(up, SECONDS):
             said = [line.text for each in programs for line in each.lines[-20:]]
-            raise RuntimeError("\n".join([str(error), *said])) from None
+            raise RuntimeError("\n".join(["not every rank started", *said]))
 
     @staticmethod
     def _ranks(host: Host) -> list[Process]:
@@ -233,28 +232,22 @@ def json_end(line: Line) -> bool:
     return line.text.startswith("{") and json.loads(line.text).get("event") == "end"
 
 
-def measure(rounds: int, torchrun_rounds: int) -> dict[str, Any]:
+@on_hosts(2)
+def measure(
+    bed: Testbed, folder: Path, rounds: int = 5, torchrun_rounds: int = 1
+) -> dict[str, Any]:
     """Let a rank die each way ``rounds`` times."""
-    found: dict[str, list[Death]] = {}
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-death-")))
-        deaths = Deaths(stack.enter_context(Testbed(hosts=2)), folder)
-        for number in range(max(rounds, torchrun_rounds)):
-            for death in DEATHS:
-                for wait in WAITS:
-                    for kind, most in (("distconsole", rounds), ("torchrun", torchrun_rounds)):
-                        if number < most:
-                            died = getattr(deaths, kind)(death, wait)
-                            found.setdefault(f"{kind}/{death}/{wait}", []).append(died)
+    found: defaultdict[str, list[Death]] = defaultdict(list)
+    deaths = Deaths(bed, folder)
+    for number in range(max(rounds, torchrun_rounds)):
+        for death, wait in product(DEATHS, WAITS):
+            for kind, most in (("distconsole", rounds), ("torchrun", torchrun_rounds)):
+                if number < most:
+                    died = getattr(deaths, kind)(death, wait)
+                    found[f"{kind}/{death}/{wait}"].append(died)
     return {
-        "rounds": rounds,
-        "torchrun_rounds": torchrun_rounds,
-        "patience_seconds": PATIENCE_SECONDS,
-        "seconds": {
-            kind: {part: Spread.of([getattr(death, part) for death in died]) for part in PARTS}
-            for kind, died in found.items()
-        },
-        "target_seconds": TARGET_SECONDS,
+        kind: {part: Spread.of([getattr(death, part) for death in died]) for part in PARTS}
+        for kind, died in found.items()
     }
 
 
@@ -265,22 +258,15 @@ def _seconds_text(seconds: Mapping[str, float]) -> str:
 
 def rows(figures: Figures) -> list[Row]:
     rows = []
-    for kind, parts in figures["seconds"].items():
+    for kind, parts in figures.items():
         launcher, death, wait = kind.split("/")
-        ours = launcher == "distconsole"
-        wanted = figures["target_seconds"]
-        worst = max(parts["all"]["median"], parts["verdict"]["median"])
+        wanted = TARGET_SECONDS if launcher == "distconsole" else None
         rows.append(
             Row(
                 f"death by {death}, others in {wait}: {launcher}".replace("in else", "else"),
                 f"gone {_seconds_text(parts['all'])} s, verdict {_seconds_text(parts['verdict'])} s",
                 "",
-                f"≤ {wanted:g} s" if ours else "",
-                worst <= wanted if ours else None,
+                *at_most(wanted, max(parts["all"]["median"], parts["verdict"]["median"])),
             )
         )
     return rows
-
-
-if __name__ == "__main__":
-    run_alone("death", __doc__, measure, rows, rounds=5, torchrun_rounds=1)

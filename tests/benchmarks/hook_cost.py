@@ -6,17 +6,13 @@ A round starts three jobs, two bare and one watched, and lets them make steps in
 others wait; their ratio is taken within each turn. The second bare job shows what a ratio is worth
 on this machine: where it differs from 1, so may the other.
 
-``python -m benchmarks.hook_cost [--json FILE] [--rounds N] [--seconds S] [--ranks N] [--before CLONE]``
-
 ``--before`` is a clone of another state of this repository, whose hook is measured beside this one.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
@@ -26,8 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import distconsole_training
-from benchmarks.alone import Figures, Row, run_alone, text
+from benchmarks.alone import Figures, Row, at_most, text
 from benchmarks.measure import Spread
+from benchmarks.ranks import Job, bare_environment, free_port, places
 from distconsole_training import records
 
 PACKAGE = Path(distconsole_training.__file__).parent
@@ -117,7 +114,9 @@ SHAPES = {1: (256, 2), 10: (768, 4)}
 """Width and layers that make steps of about 1 and about 10 ms, two ranks on two cores."""
 
 
-def measure(rounds: int, seconds: float, ranks: int, before: str) -> dict[str, Any]:
+def measure(
+    rounds: int = 7, seconds: float = 5.0, ranks: int = 2, before: str = ""
+) -> dict[str, Any]:
     """Return the ratios of the step times, and the processor time of a step of a plain loop."""
     with tempfile.TemporaryDirectory() as name:
         bench = Bench(Path(name), ranks)
@@ -129,48 +128,6 @@ def measure(rounds: int, seconds: float, ranks: int, before: str) -> dict[str, A
             for milliseconds, shape in SHAPES.items()
         }
         return {"ddp": ddp, "loop": bench.loop(rounds * 3, before), "target_us": TARGET_US}
-
-
-class Job:
-    """The ranks of one job, which make steps when they are told to."""
-
-    def __init__(self, commands: Sequence[tuple[Sequence[str], Mapping[str, str]]]) -> None:
-        self._ranks = [
-            subprocess.Popen(
-                words, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-            )
-            for words, env in commands
-        ]
-
-    def tell(self, number: int) -> str:
-        """Give every rank a line with ``number`` and return what the first answers, once all have."""
-        for rank in self._ranks:
-            rank.stdin.write(f"{number}\n")
-            rank.stdin.flush()
-        first, *_ = [_line(rank) for rank in self._ranks]
-        return first
-
-    def end(self) -> None:
-        """Let the ranks leave."""
-        for rank in self._ranks:
-            rank.stdin.close()
-        for rank in self._ranks:
-            if code := rank.wait(timeout=60):
-                raise RuntimeError(f"a rank ended with {code}")
-
-    def kill(self) -> None:
-        """End what is left of it."""
-        for rank in self._ranks:
-            rank.kill()
-            rank.wait()
-            rank.stdout.close()
-
-
-def _line(rank: subprocess.Popen[str]) -> str:
-    line = rank.stdout.readline()
-    if not line:
-        raise RuntimeError(f"a rank ended with {rank.wait()}")
-    return line
 
 
 class Bench:
@@ -203,7 +160,7 @@ class Bench:
         """Return seconds a step by job, for every turn."""
         kinds = {"bare": None, "watched": {}, "again": None}
         with self.jobs(DDP_SCRIPT, words, kinds) as jobs:
-            pace = max(float(job.tell(WARM_UP_STEPS)) for job in jobs.values())
+            pace = max(float(job.ask(WARM_UP_STEPS)) for job in jobs.values())
             steps = max(int(TURN_SECONDS / pace), 10)
             turns = []
             for turn in range(max(int(seconds / TURN_SECONDS), 3)):
@@ -211,7 +168,7 @@ class Bench:
                 # Each place in the order falls on each job equally often.
                 shift = (turn + number) % len(names)
                 order = names[shift:] + names[:shift]
-                turns.append({name: float(jobs[name].tell(steps)) for name in order})
+                turns.append({name: float(jobs[name].ask(steps)) for name in order})
             return turns
 
     @contextlib.contextmanager
@@ -221,39 +178,26 @@ class Bench:
         """Start a job for each of ``kinds``: bare where it is None, else watched, with variables."""
         path = self._folder / "job.py"
         path.write_text(script, encoding="utf-8")
-        with self._rings() as rings:
-            jobs: dict[str, Job] = {}
-            try:
-                for name, more in kinds.items():
-                    jobs[name] = Job(self._commands(path, words, rings, more))
-                yield jobs
-                watched = sum(more is not None for more in kinds.values())
-                if len(list(Path(rings).glob("*.ring"))) != self._ranks * watched:
-                    raise RuntimeError("a watched run left no ring: the hook was not there")
-                for job in jobs.values():
-                    job.end()
-            finally:
-                for job in jobs.values():
-                    job.kill()
+        with self._rings() as rings, contextlib.ExitStack() as stack:
+            jobs = {
+                name: stack.enter_context(Job(self.commands(path, words, rings, more)))
+                for name, more in kinds.items()
+            }
+            yield jobs
+            watched = sum(more is not None for more in kinds.values())
+            if len(list(Path(rings).glob("*.ring"))) != self._ranks * watched:
+                raise RuntimeError("a watched run left no ring: the hook was not there")
+            for job in jobs.values():
+                job.end()
 
-    def _commands(
+    def commands(
         self, script: Path, words: Sequence[str], rings: str, more: Mapping[str, str] | None
     ) -> list[tuple[list[str], dict[str, str]]]:
-        port = free_port()
+        """Return the command line and the variables of each rank."""
+        environment = self._environment(rings, None if more is None else self._hook) | (more or {})
         return [
-            (
-                [sys.executable, str(script), *words],
-                {
-                    **self._environment(rings, None if more is None else self._hook),
-                    **(more or {}),
-                    "RANK": str(rank),
-                    "LOCAL_RANK": str(rank),
-                    "WORLD_SIZE": str(self._ranks),
-                    "MASTER_ADDR": "127.0.0.1",
-                    "MASTER_PORT": port,
-                },
-            )
-            for rank in range(self._ranks)
+            ([sys.executable, str(script), *words], environment | place)
+            for place in places(self._ranks)
         ]
 
     def loop(self, rounds: int, before: str) -> dict[str, dict[str, Any]]:
@@ -280,14 +224,14 @@ class Bench:
             for kind, python in kinds.items():
                 rings = stack.enter_context(self._rings())
                 words = [python, str(path), kind, str(self._folder), port]
-                jobs[kind] = Job([(words, self._environment(rings, hooks.get(kind)))])
-                stack.callback(jobs[kind].kill)
+                job = Job([(words, self._environment(rings, hooks.get(kind)))])
+                jobs[kind] = stack.enter_context(job)
             for job in jobs.values():
-                job.tell(LOOP_STEPS)
+                job.ask(LOOP_STEPS)
             turns = []
             for turn in range(rounds):
                 order = list(jobs)[turn % len(jobs) :] + list(jobs)[: turn % len(jobs)]
-                turns.append({kind: float(jobs[kind].tell(LOOP_STEPS)) * 1e6 for kind in order})
+                turns.append({kind: float(jobs[kind].ask(LOOP_STEPS)) * 1e6 for kind in order})
         least = {kind: min(turn[kind] for turn in turns) for kind in kinds}
         return {
             kind: {
@@ -303,12 +247,8 @@ class Bench:
         return tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None)
 
     def _environment(self, rings: str, hook: Path | None) -> dict[str, str]:
-        environment = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith("DISTCONSOLE_") and name != "PYTHONPATH"
-        }
-        environment |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+        environment = bare_environment()
+        environment.pop("PYTHONPATH", None)
         if hook is not None:
             environment |= {
                 records.ENV_RUN: "benchmark",
@@ -333,20 +273,13 @@ def copy_hook(package: Path, folder: Path) -> Path:
     return folder
 
 
-def free_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
-
-
 def rows(figures: Figures) -> list[Row]:
     rows = [
         Row(
             f"hook, DDP steps of about {name}: step time over bare",
             f"{text(found['ratio'], 1, 4)}, bare {text(found['bare_seconds'], 1e3)} ms",
             f"bare over bare {text(found['floor'], 1, 4)}",
-            f"≤ {found['target']}",
-            found["ratio"]["median"] <= found["target"],
+            *at_most(found["target"], found["ratio"]["median"], ""),
         )
         for name, found in figures["ddp"].items()
     ]
@@ -364,11 +297,6 @@ def rows(figures: Figures) -> list[Row]:
             "hook, CPU of a step of a plain loop, over bare turn by turn",
             f"{text(ours, 1, 1)} µs, bare {loop['bare']['least_us']:.0f}",
             ", ".join(beside) + " µs",
-            f"≤ {figures['target_us']:g} µs",
-            ours["median"] <= figures["target_us"],
+            *at_most(figures["target_us"], ours["median"], " µs"),
         ),
     ]
-
-
-if __name__ == "__main__":
-    run_alone("hook_cost", __doc__, measure, rows, rounds=7, seconds=5.0, ranks=2, before="")

@@ -4,22 +4,19 @@ hour come as fast as it takes them. It measures no time.
 They take the way of real ones from ``follow`` on: typed, kept in the store, reduced, folded, drawn. Only
 ssh is not there. Every host tells its load and GPUs every other second, every rank a window with ten
 points of its loss every ``--every`` seconds and a line every ten.
-
-``python -m benchmarks.hour [--json FILE] [--ranks N,N] [--every S] [--minutes N]``
 """
 
 from __future__ import annotations
 
 import json
 import re
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.alone import Figures, Row, run_alone
+from benchmarks.alone import Figures, Row, at_most, program
 from benchmarks.glass import Watched
 from benchmarks.measure import cpu_seconds
 from distconsole.model import requests as ask
@@ -91,11 +88,13 @@ def with_points(window: Body) -> Body:
     return {**window, "points": {"loss": points}}
 
 
-def be_console(world: int, every: int, minutes: int, notes: Path) -> None:
+def be(*words: str) -> None:
     """Be the console on such a run, and write down what it takes at each mark."""
     from distconsole.tui.app import ConsoleApp
     from distconsole.tui.view_models.hosts import Clocks
 
+    world, every, minutes = map(int, words[:3])
+    notes = Path(words[3])
     journal = Journal(
         run=RUN, hosts=max(1, world // PER_HOST), per_host=PER_HOST, seconds=60 * minutes + 1
     )
@@ -139,14 +138,12 @@ def note(notes: Path, minute: int) -> None:
 def warm_up() -> None:
     """Have all modules compiled: to compile them takes memory, which happens once."""
     with tempfile.TemporaryDirectory(prefix="bench-hour-") as folder:
-        words = ("--be", "8", "1", "0", folder)
-        with Watched(
-            [sys.executable, "-m", "benchmarks.hour", *words], {"XDG_DATA_HOME": folder}
-        ) as console:
+        words = program("hour", 8, 1, 0, folder)
+        with Watched(words, {"XDG_DATA_HOME": folder}) as console:
             console.look_until(lambda text: "a verb, such as" in text, "the prompt")
 
 
-def measure(world: int, every: int, minutes: int) -> dict[str, Any]:
+def of_one(world: int, every: int, minutes: int) -> dict[str, Any]:
     """Return what the console took after each mark, and how long it all lasted.
 
     Raises:
@@ -156,14 +153,7 @@ def measure(world: int, every: int, minutes: int) -> dict[str, Any]:
     warm_up()
     with tempfile.TemporaryDirectory(prefix="bench-hour-") as folder:
         notes = Path(folder)
-        argv = [
-            sys.executable,
-            "-m",
-            "benchmarks.hour",
-            "--be",
-            *map(str, (world, every, minutes)),
-            folder,
-        ]
+        argv = program("hour", world, every, minutes, folder)
         environment = {"XDG_DATA_HOME": folder, "XDG_STATE_HOME": folder}
         marks = [minute for minute in MARKS if minute <= minutes]
         taken: dict[str, Any] = {}
@@ -185,9 +175,11 @@ def measure(world: int, every: int, minutes: int) -> dict[str, Any]:
         }
 
 
-def measure_all(ranks: str, every: int, minutes: int) -> dict[str, Any]:
+def measure(
+    ranks: str = ",".join(map(str, TARGETS)), every: int = 0, minutes: int = MARKS[-1]
+) -> dict[str, Any]:
     return {
-        world: measure(int(world), every or EVERY.get(int(world), 1), minutes)
+        world: of_one(int(world), every or EVERY.get(int(world), 1), minutes)
         for world in ranks.split(",")
     }
 
@@ -201,22 +193,6 @@ def rows(figures: Figures) -> list[Row]:
             for minute, at in found["minutes"].items()
         )
         every = f"a window every {found['every_seconds']} s, no connections"
-        met = last <= target if target else None
-        rows.append(Row(f"memory, {world} ranks", told, every, f"≤ {target / 1e6:.0f} MB", met))
+        limit = at_most(target / 1e6 or None, last / 1e6, " MB")
+        rows.append(Row(f"memory, {world} ranks", told, every, *limit))
     return rows
-
-
-if __name__ == "__main__":
-    if sys.argv[1:2] == ["--be"]:
-        world, every, minutes = map(int, sys.argv[2:5])
-        be_console(world, every, minutes, Path(sys.argv[5]))
-    else:
-        run_alone(
-            "hour",
-            __doc__,
-            measure_all,
-            rows,
-            ranks=",".join(map(str, TARGETS)),
-            every=0,
-            minutes=MARKS[-1],
-        )

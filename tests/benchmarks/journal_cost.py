@@ -1,7 +1,7 @@
 """What it costs an agent to keep a run's journal, at 1 Hz with 8 ranks: with checksums, signatures
 and syncs, against the same journal without them, in one run.
 
-``python -m benchmarks.journal_cost [--json FILE] [--rounds N] [--seconds N]``. Each turn is a process
+Each turn is a process
 of its own that appends the batches of so many seconds, as fast as it can; its processor time, that of
 its threads and of its system calls included, is what counts. Beside it stands how long an append
 took at longest while files are synced on the same disk.
@@ -12,16 +12,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.alone import Figures, Row, run_alone, text
-from benchmarks.measure import Spread, ratios
+from benchmarks.alone import Figures, Row, at_most, program, text
+from benchmarks.measure import alternate, ratios, spreads
 from distconsole_agent.journal import journal as journal_module
 from distconsole_agent.journal.journal import Journal
 
@@ -68,11 +66,11 @@ def without_guarantees() -> None:
     os.fsync = lambda _fd: None
 
 
-def be_agent(kind: str, seconds: int) -> None:
+def be(kind: str, seconds: str) -> None:
     """Append, and print the processor time of one second, and the longest time of an append."""
     if kind == "plain":
         without_guarantees()
-    told = [batches(second) for second in range(seconds)]
+    told = [batches(second) for second in range(int(seconds))]
     with tempfile.TemporaryDirectory(prefix="journal-cost-", dir=Path.cwd()) as folder:
         journal = Journal(folder)
         assert journal.open_writer()
@@ -89,37 +87,32 @@ def be_agent(kind: str, seconds: int) -> None:
         journal.sync_with([], 60)
         spent = time.process_time() - before
         journal.close()
-    print(json.dumps({"cpu_seconds": spent / seconds, "longest_seconds": longest}))
+    print(json.dumps({"cpu_seconds": spent / int(seconds), "longest_seconds": longest}))
 
 
 def turn(kind: str, seconds: int) -> dict[str, float]:
     """Run one process to its end."""
-    command = [sys.executable, "-m", "benchmarks.journal_cost", "--be", kind, str(seconds)]
+    command = program("journal_cost", kind, seconds)
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     figures: dict[str, float] = json.loads(done.stdout)
     return figures
 
 
-def measure(rounds: int, seconds: int) -> dict[str, Any]:
+def measure(rounds: int = 7, seconds: int = 1800) -> dict[str, Any]:
     """Measure both ways ``rounds`` times, in turns."""
-    turns: dict[str, Callable[[], dict[str, float]]] = {
-        kind: partial(turn, kind, seconds) for kind in ("safe", "plain")
-    }
-    found: dict[str, list[dict[str, float]]] = {kind: [] for kind in turns}
-    for number in range(rounds):
-        for kind in turns if number % 2 == 0 else reversed(turns):
-            found[kind].append(turns[kind]())
-    cpu = {kind: [each["cpu_seconds"] for each in all_] for kind, all_ in found.items()}
+    longest: dict[str, list[float]] = {"safe": [], "plain": []}
+
+    def cpu_ms(kind: str) -> float:
+        figures = turn(kind, seconds)
+        longest[kind].append(1e3 * figures["longest_seconds"])
+        return 1e3 * figures["cpu_seconds"]
+
+    cpu = alternate({kind: partial(cpu_ms, kind) for kind in longest}, rounds)
     return {
         "seconds": seconds,
         "target": TARGET,
-        "cpu_ms_a_second": {
-            kind: Spread.of([1e3 * one for one in each]) for kind, each in cpu.items()
-        },
-        "longest_append_ms": {
-            kind: Spread.of([1e3 * each["longest_seconds"] for each in all_])
-            for kind, all_ in found.items()
-        },
+        "cpu_ms_a_second": spreads(cpu),
+        "longest_append_ms": spreads(longest),
         "ratio": ratios(cpu["safe"], cpu["plain"]),
     }
 
@@ -132,8 +125,7 @@ def rows(figures: Figures) -> list[Row]:
             f"journal of {RANKS} ranks at 1 Hz, CPU ms a second",
             f"{text(cpu['safe'], 1, 3)}, {text(over)} of plain",
             f"no checksums, no sync {text(cpu['plain'], 1, 3)}",
-            f"≤ {target} of plain",
-            over["median"] <= target,
+            *at_most(target, over["median"], " of plain"),
         ),
         Row(
             "longest append of the drain's thread, ms",
@@ -141,10 +133,3 @@ def rows(figures: Figures) -> list[Row]:
             f"no checksums, no sync {text(longest['plain'], 1, 1)}",
         ),
     ]
-
-
-if __name__ == "__main__":
-    if sys.argv[1:2] == ["--be"]:
-        be_agent(sys.argv[2], int(sys.argv[3]))
-    else:
-        run_alone("journal_cost", __doc__, measure, rows, rounds=7, seconds=1800)

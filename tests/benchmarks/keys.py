@@ -4,8 +4,6 @@ lines a second are printed: from the key's byte to the text on the terminal that
 Each screen runs in a pseudo-terminal of 120 x 36, and against them a bare Textual table of 2,048 rows
 to which nobody tells anything. Beside the time by the clock stands the CPU time that the thread which
 draws took meanwhile, which says less of what else the machine does. It judges nothing.
-
-``python -m benchmarks.keys [--json FILE] [--keys N] [--only SCREEN,...]``
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.alone import Figures, Row, run_alone
+from benchmarks.alone import Figures, Row, at_most, program
 from benchmarks.glass import Watched
 from benchmarks.logs_cost import lines
 from benchmarks.measure import Tail, cpu_seconds
@@ -118,34 +116,27 @@ def drawing_seconds(pid: int) -> float:
     return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
-def measure(screen: str, keys: int, folder: str) -> dict[str, Any]:
+def on_screen(screen: str, keys: int, folder: str) -> dict[str, Any]:
     """Press ``keys`` keys on a screen; return how long they took, in seconds."""
     way, chance = WAYS[screen], random.Random(1)
     took: list[float] = []
     worked: list[float] = []
     home = {"XDG_DATA_HOME": folder, "XDG_STATE_HOME": folder}
-    argv = [
-        sys.executable,
-        "-m",
-        "benchmarks.keys",
-        "--be",
-        "textual" if screen == "textual" else "console",
-    ]
-    with Watched(argv, home) as program:
-        program.look_until(has(r"^\W*0 +node1 "), "the ranks")
+    with Watched(program("keys", screen), home) as console:
+        console.look_until(has(r"^\W*0 +node1 "), "the ranks")
         for key in way.opens:
-            program.press(key)
-            program.look_for(SETTLING_SECONDS / 2)
-        program.look_for(SETTLING_SECONDS)
-        before, since = cpu_seconds(program.pid), time.monotonic()
+            console.press(key)
+            console.look_for(SETTLING_SECONDS / 2)
+        console.look_for(SETTLING_SECONDS)
+        before, since = cpu_seconds(console.pid), time.monotonic()
         for number in range(keys):
             key, is_so = way.back if number % 2 else way.there
-            program.look_for(chance.uniform(0.05, 0.3))
-            cpu, began = drawing_seconds(program.pid), time.perf_counter()
-            program.press(key)
-            took.append(program.look_until(is_so, f"what key {number} asks for") - began)
-            worked.append(drawing_seconds(program.pid) - cpu)
-        share = (cpu_seconds(program.pid) - before) / (time.monotonic() - since)
+            console.look_for(chance.uniform(0.05, 0.3))
+            cpu, began = drawing_seconds(console.pid), time.perf_counter()
+            console.press(key)
+            took.append(console.look_until(is_so, f"what key {number} asks for") - began)
+            worked.append(drawing_seconds(console.pid) - cpu)
+        share = (cpu_seconds(console.pid) - before) / (time.monotonic() - since)
     return {
         "seconds": Tail.of(took),
         "cpu_seconds": Tail.of(worked),
@@ -153,9 +144,9 @@ def measure(screen: str, keys: int, folder: str) -> dict[str, Any]:
     }
 
 
-def measure_all(keys: int, only: str) -> dict[str, Any]:
+def measure(keys: int = 300, only: str = ",".join(WAYS)) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="bench-keys-") as folder:
-        return {screen: measure(screen, keys, folder) for screen in only.split(",")}
+        return {screen: on_screen(screen, keys, folder) for screen in only.split(",")}
 
 
 def key_text(found: dict[str, Any]) -> str:
@@ -177,16 +168,12 @@ def rows(figures: Figures) -> list[Row]:
             f"a key, {screen} at {WORLD:,} ranks and {LINES_S:,} lines/s",
             key_text(found),
             against,
-            f"p99 ≤ {1000 * TARGET_SECONDS:.0f} ms",
-            found["seconds"]["p99"] <= TARGET_SECONDS,
+            *at_most(1000 * TARGET_SECONDS, 1000 * found["seconds"]["p99"], " ms, p99"),
         )
         for screen, found in figures.items()
         if screen != "textual"
     ]
 
 
-if __name__ == "__main__":
-    if sys.argv[1:2] == ["--be"]:
-        run_console(flood()) if sys.argv[2] == "console" else be_textual()
-    else:
-        run_alone("keys", __doc__, measure_all, rows, keys=300, only=",".join(WAYS))
+def be(screen: str) -> None:
+    be_textual() if screen == "textual" else run_console(flood())

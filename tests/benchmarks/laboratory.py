@@ -1,19 +1,19 @@
 """Precision and recall of ``check``: every fault of the laboratory, and healthy clusters of 16.
 
 A fault counts as found if all that must be found is, with the right hosts; whatever else a check
-warns of is a false finding. ``python -m benchmarks.laboratory [--json FILE] [--healthy N] [--only NAME,...]``
+warns of is a false finding.
 """
 
 from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.alone import Figures, Row, run_alone
+from benchmarks.alone import Figures, Row
 from benchmarks.cluster import distconsole, finish
 from suite.obstacles import obstacle
 from testbed import Testbed
@@ -65,7 +65,7 @@ def small(*, slurm: bool) -> Iterator[Laboratory]:
         yield Laboratory(bed, stack.enter_context(laboratory_slurm(bed)) if slurm else None)
 
 
-def cluster(folder: Path, healthy: int, told: Callable[[str], None]) -> dict[str, Any]:
+def cluster(folder: Path, healthy: int) -> dict[str, Any]:
     """Check 16 healthy hosts so many times, then with three faults at once."""
     with ExitStack() as stack:
         laboratory = Laboratory(stack.enter_context(Testbed(CLUSTER)))
@@ -73,7 +73,7 @@ def cluster(folder: Path, healthy: int, told: Callable[[str], None]) -> dict[str
         for number in range(healthy):
             found, seconds = findings(laboratory.bed, folder, ("--level", "quick"), {})
             runs.append(judged((), found, seconds))
-            told(f"healthy {number + 1}: {found or 'no finding'}, {seconds:.1f} s")
+            print(f"healthy {number + 1}: {found or 'no finding'}, {seconds:.1f} s", flush=True)
         wanted: list[Found] = []
         for name, culprit in THREE_AT_ONCE.items():
             stack.enter_context(BY_NAME[name].inject(laboratory, culprit))
@@ -82,36 +82,30 @@ def cluster(folder: Path, healthy: int, told: Callable[[str], None]) -> dict[str
     return {"healthy": runs, "three-at-once": judged(wanted, found, seconds)}
 
 
-def measure(healthy: int, only: str) -> dict[str, Any]:
+def measure(healthy: int = 10, only: str = ",".join(BY_NAME)) -> dict[str, Any]:
     """Go through the list, then through the healthy clusters."""
     names = only.split(",")
-
-    def told(line: str) -> None:
-        print(line, flush=True)
-
     faults: dict[str, Any] = {}
     unable: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="bench-laboratory-") as name:
         folder = Path(name)
         for slurm in (False, True):
-            chosen = [
-                fault
-                for fault in FAULTS
-                if fault.name in names and (fault.needs == "slurm") is slurm
-            ]
-            for fault in chosen:
-                if fault.needs not in ("", "torch") and (why := obstacle(fault.needs)):
-                    unable[fault.name] = why
-            able = [fault for fault in chosen if fault.name not in unable]
+            able = []
+            for fault in FAULTS:
+                if fault.name in names and (fault.needs == "slurm") is slurm:
+                    if fault.needs not in ("", "torch") and (why := obstacle(fault.needs)):
+                        unable[fault.name] = why
+                    else:
+                        able.append(fault)
             if able:
                 with small(slurm=slurm) as laboratory:
                     for fault in able:
                         faults[fault.name] = one_fault(laboratory, fault, folder)
-                        told(line_of(fault.name, faults[fault.name]))
-        big = cluster(folder, healthy, told) if healthy else {"healthy": []}
+                        print(line_of(fault.name, faults[fault.name]), flush=True)
+        big = cluster(folder, healthy) if healthy else {"healthy": []}
     if "three-at-once" in big:
         faults["three-at-once"] = big["three-at-once"]
-        told(line_of("three-at-once", faults["three-at-once"]))
+        print(line_of("three-at-once", faults["three-at-once"]), flush=True)
     return {"faults": faults, "unable": unable, "healthy": big["healthy"]}
 
 
@@ -143,7 +137,3 @@ def rows(figures: Figures) -> list[Row]:
             not false,
         ),
     ]
-
-
-if __name__ == "__main__":
-    run_alone("laboratory", __doc__, measure, rows, healthy=10, only=",".join(BY_NAME))

@@ -3,8 +3,6 @@ How soon a key is answered meanwhile, ``keys`` measures. It judges nothing.
 
 The floor is the same lines read from their stored JSON and appended to a ``deque``; every step is
 measured in turn with it.
-
-``python -m benchmarks.logs_cost [--json FILE] [--rounds N]``
 """
 
 from __future__ import annotations
@@ -12,13 +10,13 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
-from benchmarks.alone import Figures, Row, run_alone, text
-from benchmarks.measure import Spread, alternate, ratios
+from benchmarks.alone import Figures, Row, text
+from benchmarks.measure import Compared, compare, methods
 from distconsole.model.run_events import LogLine
 from distconsole.runs.logs.buffer import LogBuffer
 from distconsole.runs.logs.filter import parse_filter
@@ -91,30 +89,18 @@ def _seconds(rows: LogRows) -> float:
     return time.perf_counter() - began
 
 
-def measure(rounds: int) -> dict[str, Any]:
-    steps = Steps()
-    names = ("floor", "keep", "fold", "fold_digits", "filter", "search")
-    ways: dict[str, Callable[[], float]] = {name: getattr(steps, name) for name in names}
-    found = alternate(ways, rounds)
-    figures: dict[str, Any] = {"lines": LINES, "steps": {}}
-    for name, seconds in found.items():
-        rate = Spread.of([LINES / each for each in seconds])
-        slower = ratios(seconds, found["floor"])
-        figures["steps"][name] = {"lines_s": rate, "of_floor": slower}
-    return figures
+def measure(rounds: int = 5) -> dict[str, Any]:
+    lines = [
+        Compared(f"logs, {way.replace('_', ' ')}", way, "floor")
+        for way in ("keep", "fold", "fold_digits", "filter", "search")
+    ]
+    return compare(methods(Steps(), ("floor", *(line.kind for line in lines))), rounds, lines)
 
 
 def rows(figures: Figures) -> list[Row]:
+    rates = {kind: f"{LINES / found['median']:,.0f}" for kind, found in figures["seconds"].items()}
+    against = f"of reading them into a deque, {rates['floor']} lines/s"
     return [
-        Row(
-            f"logs, {name.replace('_', ' ')}",
-            f"{found['lines_s']['median']:,.0f} lines/s, {text(found['of_floor'])} of the floor",
-            f"reading them into a deque {figures['steps']['floor']['lines_s']['median']:,.0f}",
-        )
-        for name, found in figures["steps"].items()
-        if name != "floor"
+        Row(line["figure"], f"{rates[line['kind']]} lines/s", f"{text(line['over'])} {against}")
+        for line in figures["lines"]
     ]
-
-
-if __name__ == "__main__":
-    run_alone("logs_cost", __doc__, measure, rows, rounds=5)

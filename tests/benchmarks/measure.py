@@ -9,7 +9,7 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -127,6 +127,60 @@ def ratios(measured: Sequence[float], reference: Sequence[float]) -> Spread:
 def spreads(found: Mapping[str, Sequence[float]]) -> dict[str, Spread]:
     """Return the spread of each contestant's values."""
     return {kind: Spread.of(values) for kind, values in found.items()}
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One row of the summary of what took turns.
+
+    Attributes:
+        kind, peer: Contestants; without ``peer`` it stands alone.
+        of: How the row names the peer.
+        seconds: The target of ``kind`` itself.
+        ratio: The target of its ratio to ``peer``.
+    """
+
+    figure: str
+    kind: str
+    peer: str = ""
+    of: str = ""
+    seconds: float | None = None
+    ratio: float | None = None
+
+
+def compare(
+    contestants: Mapping[str, Callable[[], float]],
+    rounds: int,
+    lines: Sequence[Compared],
+    warmed: Callable[[], object] | None = None,
+    **beside: Mapping[str, Sequence[float]],
+) -> dict[str, Any]:
+    """Let contestants take turns; return their seconds, and ratios within the same round.
+
+    Args:
+        lines: Rows (``alone.rows_of_turns``); those of contestants that are not there are left out.
+        warmed: See ``alternate``.
+        beside: Further seconds of the same turns, noted meanwhile by contestants that have them.
+    """
+    found = alternate(contestants, rounds, warmed)
+    return {
+        "rounds": rounds,
+        "seconds": spreads(found),
+        "beside": {name: spreads(noted) for name, noted in beside.items()},
+        "lines": [
+            {
+                **asdict(line),
+                "over": ratios(found[line.kind], found[line.peer]) if line.peer in found else None,
+            }
+            for line in lines
+            if line.kind in found
+        ],
+    }
+
+
+def methods(of: object, names: Iterable[str]) -> dict[str, Callable[[], float]]:
+    """Return the contestants that are methods of one object."""
+    return {name: getattr(of, name) for name in names}
 
 
 def machine() -> dict[str, Any]:

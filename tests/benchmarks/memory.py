@@ -1,26 +1,21 @@
 """A rank that prints a million lines: memory of console, agent and shim at their highest, every line
 counted, and the time next to ssh writing the same lines into a file. It cuts no network.
-
-``python -m benchmarks.memory [--json FILE] [--rounds N] [--lines N]``
 """
 
 from __future__ import annotations
 
 import re
 import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from benchmarks.alone import MIB, Figures, Row, run_alone, text
-from benchmarks.cluster import SECONDS, distconsole, environment, over_ssh, warm
-from benchmarks.measure import alternate, ratios, spreads
+from benchmarks.alone import MIB, Figures, Row, rows_of_turns
+from benchmarks.cluster import SECONDS, distconsole, environment, on_hosts, over_ssh, warm
+from benchmarks.measure import Compared, compare, methods
 from testbed import Host, Testbed
 
 LOOK_SECONDS = 0.05
@@ -67,21 +62,12 @@ def count_lines(output: bytes, narration: bytes) -> tuple[int, int]:
     return received, shown
 
 
-@dataclass
-class Peaks:
-    """The highest memory of each part over all rounds, read while they run."""
-
-    highest: dict[str, int] = field(default_factory=dict)
-
-    def look(self, part: str, pid: int) -> None:
-        self.highest[part] = max(self.highest.get(part, 0), peak_bytes(pid))
-
-
 class Floods:
     """The two ways that a million lines take to a file on the operator's machine."""
 
     def __init__(self, bed: Testbed, folder: Path, lines: int) -> None:
-        self.peaks = Peaks()
+        self.peaks: dict[str, int] = {}
+        """The highest memory of each part over all rounds."""
         self.received: list[int] = []
         self.shown: list[int] = []
         self._bed = bed
@@ -138,37 +124,37 @@ class Floods:
             raise RuntimeError(f"{command} ended with {code}")
         return seconds, path.read_bytes()
 
+    def _look(self, part: str, pid: int) -> None:
+        self.peaks[part] = max(self.peaks.get(part, 0), peak_bytes(pid))
+
     def _watch(self, process: subprocess.Popen[bytes]) -> None:
         pids: dict[str, int] = {}
         while process.poll() is None:
-            self.peaks.look("console", process.pid)
+            self._look("console", process.pid)
             for part in ("agent", "shim"):
                 if part not in pids and (found := self._host.processes(f"pyz {part}")):
                     pids[part] = found[-1].pid
                 if part in pids:
-                    self.peaks.look(part, pids[part])
+                    self._look(part, pids[part])
             time.sleep(LOOK_SECONDS)
 
 
-def measure(rounds: int, lines: int) -> dict[str, Any]:
+@on_hosts(1)
+def measure(bed: Testbed, folder: Path, rounds: int = 3, lines: int = 1_000_000) -> dict[str, Any]:
     """Send the lines both ways ``rounds`` times."""
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-memory-")))
-        floods = Floods(stack.enter_context(Testbed(hosts=1)), folder, lines)
-        found = alternate({"ssh": floods.ssh, "ours": floods.ours}, rounds)
+    floods = Floods(bed, folder, lines)
+    line = Compared(f"{lines:,} lines: time", "ours", "ssh", "ssh into a file")
     return {
-        "rounds": rounds,
-        "lines": lines,
+        **compare(methods(floods, ("ssh", "ours")), rounds, [line]),
+        "lines_printed": lines,
         "received": floods.received,
         "shown": floods.shown,
-        "peak_rss_bytes": floods.peaks.highest,
-        "seconds": spreads(found),
-        "ratio": ratios(found["ours"], found["ssh"]),
+        "peak_rss_bytes": floods.peaks,
     }
 
 
 def rows(figures: Figures) -> list[Row]:
-    lines, received = figures["lines"], figures["received"]
+    lines, received = figures["lines_printed"], figures["received"]
     peaks = figures["peak_rss_bytes"]
     peak = ", ".join(f"{part} {count / MIB:.1f}" for part, count in peaks.items())
     return [
@@ -180,14 +166,9 @@ def rows(figures: Figures) -> list[Row]:
             all(count == lines for count in received),
         ),
         Row(f"{lines:,} lines: peak memory, MiB", peak),
-        Row(
-            f"{lines:,} lines: time",
-            f"{text(figures['seconds']['ours'])} s",
-            f"{text(figures['ratio'])} of ssh into a file",
-        ),
+        *rows_of_turns(figures),
     ]
 
 
-if __name__ == "__main__":
-    figures = run_alone("memory", __doc__, measure, rows, rounds=3, lines=1_000_000)
-    sys.exit(any(count != figures["lines"] for count in figures["received"]))
+def failed(figures: Figures) -> bool:
+    return any(count != figures["lines_printed"] for count in figures["received"])

@@ -3,8 +3,6 @@
 By the clock from the start of the process: ``--help`` to its end, against Python that does nothing and
 against argparse with one option; the console in a pseudo-terminal of 120 x 36 until its prompt stands
 there, against a bare Textual program with a table and a prompt. They alternate; it judges nothing.
-
-``python -m benchmarks.opening [--json FILE] [--rounds N]``
 """
 
 from __future__ import annotations
@@ -15,16 +13,22 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.alone import Figures, Row, run_alone, text
+from benchmarks.alone import rows_of_turns
 from benchmarks.glass import Watched
-from benchmarks.measure import alternate, spreads
+from benchmarks.measure import Compared, compare
 
-HELP_SECONDS, SCREEN_SECONDS = 0.12, 0.5
+LINES = (
+    Compared("distconsole --help", "help", "argparse", "argparse", seconds=0.12),
+    Compared(
+        "first screen of the console", "screen", "textual", "a bare Textual program", seconds=0.5
+    ),
+    Compared("python -c pass", "python"),
+)
 INVITATION = "a verb, such as"
 
 ARGPARSE = """\
@@ -60,7 +64,7 @@ def shown(argv: Sequence[str], env: Mapping[str, str]) -> float:
         return program.look_until(lambda text: INVITATION in text, "the prompt") - began
 
 
-def measure(rounds: int) -> dict[str, Any]:
+def measure(rounds: int = 15) -> dict[str, Any]:
     program = shutil.which("distconsole", path=str(Path(sys.executable).parent))
     if program is None:
         raise FileNotFoundError(f"distconsole is not installed beside {sys.executable}")
@@ -69,42 +73,14 @@ def measure(rounds: int) -> dict[str, Any]:
         kept = {name: value for name, value in os.environ.items() if "DONTWRITE" not in name}
         env = {**kept, "HOME": home}
         python = sys.executable
-        contestants: dict[str, Callable[[], float]] = {
+        ways = {
             "python": partial(ended, (python, "-c", "pass"), env),
             "argparse": partial(ended, (python, "-c", ARGPARSE), env),
             "help": partial(ended, (program, "--help"), env),
             "textual": partial(shown, (python, "-c", TEXTUAL), env),
             "screen": partial(shown, (program,), env),
         }
-        for each in contestants.values():
-            each()
-        found = alternate(contestants, rounds)
-    return {
-        "rounds": rounds,
-        "seconds": spreads(found),
-        "targets": {"help": HELP_SECONDS, "screen": SCREEN_SECONDS},
-    }
+        return compare(ways, rounds, LINES, warmed=lambda: None)
 
 
-def rows(figures: Figures) -> list[Row]:
-    targets = figures["targets"]
-    shown = {name: f"{text(each, 1000, 0)} ms" for name, each in figures["seconds"].items()}
-    against = {
-        "help": f"python -c pass {shown['python']}, argparse {shown['argparse']}",
-        "screen": f"bare Textual {shown['textual']}",
-    }
-    words = {"help": "distconsole --help", "screen": "first screen of the console"}
-    return [
-        Row(
-            words[name],
-            shown[name],
-            against[name],
-            f"≤ {targets[name] * 1000:.0f} ms",
-            figures["seconds"][name]["median"] <= targets[name],
-        )
-        for name in words
-    ]
-
-
-if __name__ == "__main__":
-    run_alone("opening", __doc__, measure, rows, rounds=15)
+rows = rows_of_turns

@@ -4,8 +4,6 @@ go to a moment of it; and to list ten thousand runs.
 A record is a step of a rank, as the hook records it; the agents have made windows of a second of them,
 as in a run of 64 ranks at 20 steps a second. Each verb is the program itself, started anew. Against it:
 reading the rows and doing nothing, and TensorBoard's own loader on the event files exported.
-
-``python -m benchmarks.past_cost [--json FILE] [--rounds N] [--records N]``
 """
 
 from __future__ import annotations
@@ -14,18 +12,19 @@ import contextlib
 import os
 import random
 import resource
-import shutil
 import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.alone import Figures, Row, run_alone, text
-from benchmarks.measure import Spread, Tail, alternate, spreads
+from benchmarks.alone import MIB, Figures, Row, at_most, rows_of_turns, text
+from benchmarks.measure import Compared, Spread, Tail, compare, methods
 from distconsole.model.names import RunId
 from distconsole.operations.stored.history import list_summaries
 from distconsole.runs.replay.recording import Recording
@@ -37,7 +36,16 @@ HOSTS, PER_HOST = 8, 8
 SEEKS = 200
 SEEK_SECONDS = 0.1
 RUNS = 10_000
-TARGET_SECONDS = 1.0
+EXPORTS = ("jsonl", "csv", "tensorboard", "prometheus")
+OF_ROWS = ("rows", "its rows by SQLite alone")
+NOT_FOLLOWED = "past run: show, if it was not followed from here to its end"
+LINES = (
+    Compared("past run: show", "show", *OF_ROWS, seconds=1.0),
+    Compared(NOT_FOLLOWED, "show_first", *OF_ROWS, seconds=1.0),
+    Compared("past run: report", "report"),
+    *(Compared(f"past run: export {kind}", f"export_{kind}") for kind in EXPORTS),
+    Compared("TensorBoard loads its export", "tensorboard"),
+)
 READ_BACK = """\
 import sys
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -172,100 +180,54 @@ class Many:
         return self.list()
 
 
-def measure(rounds: int, records: int) -> dict[str, Any]:
+def measure(rounds: int = 5, records: int = 1_000_000) -> dict[str, Any]:
     """Open the run in every way, ``rounds`` times."""
-    folder = Path(tempfile.mkdtemp(prefix="bench-past-"))
-    try:
-        past = Past(folder, records)
+    with tempfile.TemporaryDirectory(prefix="bench-past-") as name:
+        folder = Path(name)
+        past, many = Past(folder, records), Many(folder)
         ways: dict[str, Callable[[], float]] = {
-            "rows": past.rows,
-            "show_first": past.show_first,
-            "show": past.show,
-            "report": past.report,
-            **{
-                f"export_{kind}": past.export(kind)
-                for kind in ("jsonl", "csv", "tensorboard", "prometheus")
-            },
-            "tensorboard": past.tensorboard,
+            **methods(past, ("rows", "show_first", "show", "report", "tensorboard")),
+            **{f"export_{kind}": past.export(kind) for kind in EXPORTS},
         }
-        many = Many(folder)
         past.show()
-        cpu: dict[str, list[float]] = {kind: [] for kind in ways}
+        cpu: dict[str, list[float]] = defaultdict(list)
 
-        def noted(kind: str, way: Callable[[], float]) -> Callable[[], float]:
-            def run() -> float:
-                seconds = way()
-                cpu[kind].append(past.cpu_seconds if kind != "rows" else seconds)
-                return seconds
+        def noted(kind: str) -> float:
+            seconds = ways[kind]()
+            cpu[kind].append(past.cpu_seconds if kind != "rows" else seconds)
+            return seconds
 
-            return run
-
-        found = alternate({kind: noted(kind, way) for kind, way in ways.items()}, rounds)
+        figures = compare({kind: partial(noted, kind) for kind in ways}, rounds, LINES, CPU=cpu)
         first = [many.list_first() for _ in range(rounds)]
         while many.unseen():
             many.list()
         return {
+            **figures,
             "seek": seek_seconds(past, folder),
-            "runs": RUNS,
             "list_first_seconds": Spread.of(first),
             "list_seconds": Spread.of([many.list() for _ in range(rounds)]),
             "records": past.journal.seconds * past.journal.world * STEPS_A_WINDOW,
             "entries": past.entries(),
             "file_bytes": past.file.stat().st_size,
             "page_bytes": past.page_bytes(),
-            "target_seconds": TARGET_SECONDS,
-            "seconds": spreads(found),
-            "cpu_seconds": spreads(cpu),
         }
-    finally:
-        shutil.rmtree(folder)
 
 
 def rows(figures: Figures) -> list[Row]:
-    seconds, cpu = figures["seconds"], figures["cpu_seconds"]
-    of = f"past run of {figures['records']:,} records ({figures['entries']:,} entries)"
-    rows = f"its rows by SQLite alone {text(seconds['rows'])} s"
-    target = figures["target_seconds"]
-    wanted_text = f"≤ {target:g} s"
-    named = {
-        "show": ("show", rows, True),
-        "show_first": ("show, of a run that was not followed from here to its end", "", True),
-        "report": (f"report, {figures['page_bytes'] / 1024:,.0f} KiB", "", False),
-        "export_jsonl": ("export jsonl", "", False),
-        "export_csv": ("export csv, all tables", "", False),
-        "export_tensorboard": (
-            "export tensorboard",
-            f"TensorBoard loads it in {text(seconds['tensorboard'])} s",
-            False,
-        ),
-        "export_prometheus": ("export prometheus", "", False),
-    }
-    seek = figures["seek"]
-    more = [
+    seek, page = figures["seek"], f"its report {figures['page_bytes'] / 1024:,.0f} KiB"
+    size = f"{figures['records']:,} records, {figures['entries']:,} entries"
+    return [
+        Row(f"past run of {size}", f"{figures['file_bytes'] / MIB:,.0f} MiB, {page}"),
         Row(
-            f"{of}: replay goes to a moment",
+            "past run: replay goes to a moment",
             f"{1000 * seek['median_seconds']:.0f} ms, p99 {1000 * seek['p99_seconds']:.0f} ms",
             f"read once in {seek['read_seconds']:.2f} s",
-            wanted_text,
-            seek["p99_seconds"] <= SEEK_SECONDS,
+            *at_most(SEEK_SECONDS, seek["p99_seconds"]),
         ),
         Row(
-            f"list of {figures['runs']:,} runs",
+            f"list of {RUNS:,} runs",
             f"{text(figures['list_seconds'])} s",
             f"all of them for the first time {text(figures['list_first_seconds'])} s",
         ),
+        *rows_of_turns(figures),
     ]
-    return more + [
-        Row(
-            f"{of}: {words}",
-            f"{text(seconds[kind])} s (CPU {text(cpu[kind])} s)",
-            against,
-            wanted_text if wanted else "",
-            seconds[kind]["median"] <= target if wanted else None,
-        )
-        for kind, (words, against, wanted) in named.items()
-    ]
-
-
-if __name__ == "__main__":
-    run_alone("past_cost", __doc__, measure, rows, rounds=5, records=1_000_000)

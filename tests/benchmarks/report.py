@@ -13,32 +13,12 @@ import sys
 import time
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
-from benchmarks.alone import Row, table
+from benchmarks.alone import Row, run_alone, table
 from benchmarks.measure import machine
-from testbed import missing
 
 TIME_LIMIT_SECONDS = 1800.0
-BED = (
-    "start",
-    "start_slurm",
-    "start_engines",
-    "start_ssh",
-    "start_container",
-    "death",
-    "cuts",
-    "memory",
-    "check_time",
-    "check_scale",
-    "laboratory",
-    "sync_cost",
-    "trace_cost",
-    "screen_delay",
-)
-"""Benchmarks that need the hosts of the testbed."""
-
 QUICK: dict[str, tuple[str, ...]] = {
     "agent_cost": ("--rounds", "2", "--samples", "3"),
     "journal_cost": ("--rounds", "3", "--seconds", "600"),
@@ -55,6 +35,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "check_scale": ("--rounds", "2"),
     "laboratory": ("--healthy", "2"),
     "hook_cost": ("--rounds", "2", "--seconds", "2"),
+    "slow_ranks": ("--only", "ddp", "--ranks", "2", "--seconds", "6"),
     "verify_cost": ("--rounds", "2", "--checks", "10"),
     "sync_cost": ("--rounds", "2"),
     "trace_cost": ("--rounds", "2"),
@@ -76,9 +57,6 @@ def run_all(names: Sequence[str], folder: Path, *, quick: bool) -> dict[str, str
     """Run the benchmarks one after the other; return why those that did not end well did not."""
     failures: dict[str, str] = {}
     for name in names:
-        if name in BED and (reason := missing()):
-            failures[name] = f"not run: {reason}"
-            continue
         path = folder / f"{name}.json"
         path.unlink(missing_ok=True)
         options = ["--json", str(path), *(QUICK[name] if quick else ())]
@@ -86,7 +64,7 @@ def run_all(names: Sequence[str], folder: Path, *, quick: bool) -> dict[str, str
         began = time.monotonic()
         try:
             done = subprocess.run(
-                [sys.executable, "-m", f"benchmarks.{name}", *options],
+                [sys.executable, "-m", "benchmarks", name, *options],
                 check=False,
                 timeout=TIME_LIMIT_SECONDS,
             )
@@ -112,22 +90,21 @@ def rows_of(folder: Path, names: Sequence[str]) -> list[Row]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    if words and words[0] in QUICK:
+        return run_alone(import_module(f"benchmarks.{words[0]}"), words[1:])
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few rounds: does it work at all")
-    parser.add_argument("--only", default="", help="names, separated by commas")
-    parser.add_argument(
-        "--out", type=Path, default=Path("build/benchmarks"), help="JSON goes here"
-    )
+    parser.add_argument("--only", default=",".join(QUICK), help="names, separated by commas")
+    parser.add_argument("--out", type=Path, default="build/benchmarks", help="JSON goes here")
     parser.add_argument("--no-run", action="store_true", help="only show what is in --out")
-    given = parser.parse_args(arguments)
-    there = [name for name in QUICK if find_spec(f"benchmarks.{name}")]
-    names = given.only.split(",") if given.only else there
-    if unknown := set(names) - set(there):
-        parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(there)}")
+    given = parser.parse_args(words)
+    names = given.only.split(",")
+    if unknown := set(names) - QUICK.keys():
+        parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(QUICK)}")
     given.out.mkdir(parents=True, exist_ok=True)
     failures = {} if given.no_run else run_all(names, given.out, quick=given.quick)
-    rows = rows_of(given.out, names)
-    print(table(rows))
+    print(table(rows_of(given.out, names)))
     print("\n" + ", ".join(f"{name} {value}" for name, value in machine().items()))
     for name, why in failures.items():
         print(f"{name}: {why}", file=sys.stderr)

@@ -1,5 +1,5 @@
 """The programs that ``agent_cost`` measures: each samples once a second when told to, and prints
-nothing but that it did. ``python -m benchmarks.samplers KIND PID...`` reads numbers of samples.
+nothing but that it did.
 """
 
 from __future__ import annotations
@@ -24,12 +24,10 @@ def ours(pids: list[int]) -> Sample:
 def ours_gpu(pids: list[int]) -> Sample:
     """The GPUs alone."""
     from distconsole_agent.telemetry.gpu import GpuSampler
+    from distconsole_agent.telemetry.mapping import RunningRank
 
     sampler = GpuSampler()
-    ranks = [
-        {"rank": at, "local_rank": at, "pid": pid, "cuda_visible_devices": None}
-        for at, pid in enumerate(pids)
-    ]
+    ranks = [RunningRank(at, at, pid, None) for at, pid in enumerate(pids)]
     return lambda: sampler.sample(ranks)
 
 
@@ -91,10 +89,9 @@ KINDS: dict[str, Callable[[list[int]], Sample]] = {
 }
 
 
-def main(arguments: list[str]) -> int:
-    sample = KINDS[arguments[0]]([int(pid) for pid in arguments[1:]])
+def be(kind: str, *pids: str) -> None:
+    sample = KINDS[kind]([int(pid) for pid in pids])
     sample()
-    print("ready", flush=True)
     for line in sys.stdin:
         due = time.monotonic()
         for _ in range(int(line)):
@@ -102,8 +99,3 @@ def main(arguments: list[str]) -> int:
             time.sleep(max(0.0, due - time.monotonic()))
             sample()
         print("done", flush=True)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -3,8 +3,6 @@ screen, without sshd.
 
 ``fakes.many_nodes`` speaks for the hosts; the console is the program itself in a process of its own, whose way to a
 host is a Unix socket. Its CPU is measured apart from that of the nodes. SSH itself is not in these figures.
-
-``python -m benchmarks.scale [--json FILE] [--hosts N] [--ranks N] [--seconds S] [--keys N] [--rounds N]``
 """
 
 from __future__ import annotations
@@ -24,8 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from benchmarks.alone import Figures, Row, run_alone, text
-from benchmarks.cluster import wait_until
+from benchmarks.alone import Figures, Row, at_most, program, text
 from benchmarks.glass import Watched
 from benchmarks.keys import END, HOME, has, lacks
 from benchmarks.measure import Spread, Tail, cpu_seconds, rss_bytes
@@ -33,6 +30,7 @@ from distconsole.errors import LinkLostError
 from distconsole.model.cluster import Host
 from fakes.many_nodes import RUN, name_of
 from suite.environment import scrubbed
+from testbed.keeper import wait_for
 
 NODES = "DISTCONSOLE_SCALE_NODES"
 """Where the sockets of the simulated nodes lie."""
@@ -158,7 +156,7 @@ class SocketTransport:
         """Nothing is shared."""
 
 
-def be_console(words: list[str]) -> int:
+def be(*words: str) -> None:
     """Be the program, with sockets in SSH's place."""
     from distconsole import __main__ as program
     from distconsole.ssh import choosing
@@ -169,10 +167,10 @@ def be_console(words: list[str]) -> int:
         import cProfile
 
         with cProfile.Profile() as profiler:
-            code = program.run(words)
+            code = program.run(list(words))
         profiler.dump_stats(profile)
-        return code
-    return program.run(words)
+        sys.exit(code)
+    sys.exit(program.run(list(words)))
 
 
 class Nodes:
@@ -195,9 +193,9 @@ class Nodes:
             )
             for shard in range(-(-hosts // EACH))
         ]  # fmt: skip
-        wait_until(
-            lambda: len(list(self._folder.glob("*.json"))) == len(self.processes),
-            "the sockets of the nodes",
+        there = self._folder.glob
+        assert wait_for(lambda: len(list(there("*.json"))) == len(self.processes), 120), (
+            "no sockets"
         )
 
     @property
@@ -233,16 +231,12 @@ def nodes_of(hosts: int, ranks: int, lines_s: float) -> Iterator[Nodes]:
             nodes.close()
 
 
-def program(*words: str) -> list[str]:
-    return [sys.executable, "-m", "benchmarks.scale", "--be-console", *words]
-
-
 def headless(nodes: Nodes, *words: str) -> tuple[float, float, int, str]:
     """Return the seconds of a command, those of its CPU, its peak memory in bytes, and what it said."""
     began = time.monotonic()
     with tempfile.TemporaryFile("w+") as out:
         process = subprocess.Popen(
-            program(*words, "--hosts", nodes.names),
+            program("scale", *words, "--hosts", nodes.names),
             env={**scrubbed(os.environ), **nodes.environment},
             stdin=subprocess.DEVNULL,
             stdout=out,
@@ -260,7 +254,7 @@ def headless(nodes: Nodes, *words: str) -> tuple[float, float, int, str]:
 def watching(nodes: Nodes) -> Iterator[Watched]:
     """Have the run watched on a screen, with a store that is empty."""
     with tempfile.TemporaryDirectory(prefix="bench-scale-data-") as folder:
-        words = program("attach", RUN, "--hosts", nodes.names)
+        words = program("scale", "attach", RUN, "--hosts", nodes.names)
         homes = {"XDG_DATA_HOME": folder, "XDG_STATE_HOME": folder, **nodes.environment}
         with Watched(words, homes) as console:
             yield console
@@ -306,9 +300,11 @@ def watched(nodes: Nodes, seconds: float, keys: int) -> dict[str, Any]:
     return found
 
 
-def measure(hosts: int, ranks: int, seconds: float, keys: int, rounds: int) -> dict[str, Any]:
+def measure(
+    hosts: int = 1024, ranks: int = 8, seconds: float = 30.0, keys: int = 300, rounds: int = 3
+) -> dict[str, Any]:
     """Measure each verb, then the screen, then the screen while ranks print 100,000 lines a second."""
-    found: dict[str, Any] = {"hosts": hosts, "ranks": ranks, "targets": TARGETS}
+    found: dict[str, Any] = {"hosts": hosts, "ranks": ranks}
     with nodes_of(hosts, ranks, 0) as nodes:
         for name, words in (("why", ("why", RUN)), ("check", ("check", "--level", "quick"))):
             headless(nodes, *words)  # the model answers, and modules are compiled
@@ -329,40 +325,30 @@ def measure(hosts: int, ranks: int, seconds: float, keys: int, rounds: int) -> d
 
 def rows(figures: Figures) -> list[Row]:
     of = f"{figures['hosts']:,} hosts x {figures['ranks']}"
-    targets = figures["targets"]
     rows: list[Row] = []
     for name in ("why", "check"):
         each = figures[name]
         took, spent = each["seconds"], each["cpu_seconds"]
         measured = f"{text(took, 1, 1)} s, CPU {text(spent, 1, 1)} s, {each['peak_bytes'] / 1e6:.0f} MB at most"
-        target = targets[f"{name}_seconds"]
-        rows.append(
-            Row(f"{of}: {name}", measured, "", f"≤ {target:g} s", took["median"] <= target)
-        )
+        limit = at_most(TARGETS[f"{name}_seconds"], took["median"])
+        rows.append(Row(f"{of}: {name}", measured, "", *limit))
     for name, title in (("watched", "the screen"), ("flood", "100,000 lines/s")):
         each = figures[name]
         first = each["first_screen_seconds"] if each["all"] else float("inf")
         rows += [
-            Row(f"{of}, {title}: all ranks on it", f"{first:.1f} s", "", f"≤ {targets['first_screen_seconds']:g} s",
-             first <= targets["first_screen_seconds"]),
+            Row(f"{of}, {title}: all ranks on it", f"{first:.1f} s", "", *at_most(TARGETS["first_screen_seconds"], first)),
             Row(f"{of}, {title}: CPU", f"{each['cpu_share']:.2f} cores, {each['behind_seconds']} s behind",
-             f"the nodes {each['nodes_cpu_share']:.2f}", "≤ 1 and not behind",
-             each["cpu_share"] <= targets["cpu_share"] and not each["behind_seconds"]),
+                f"the nodes {each['nodes_cpu_share']:.2f}", "≤ 1 and not behind",
+                each["cpu_share"] <= TARGETS["cpu_share"] and not each["behind_seconds"]),
             Row(f"{of}, {title}: memory", f"{each['rss_bytes'] / 1e6:.0f} MB, {each['threads']:,} threads",
-             f"{each['left_out']:,} lines left out by the nodes, counted", f"≤ {targets['rss_bytes'] / 1e6:.0f} MB",
-             each["rss_bytes"] <= targets["rss_bytes"]),
+                f"{each['left_out']:,} lines left out by the nodes, counted",
+                *at_most(TARGETS["rss_bytes"] / 1e6, each["rss_bytes"] / 1e6, " MB")),
         ]  # fmt: skip
         if "keys" in each:
-            keys = each["keys"]
-            told = f"{1000 * keys['median']:.0f} ms, p99 {1000 * keys['p99']:.0f}, longest {1000 * keys['longest']:.0f}"
-            met = keys["p99"] <= targets["key_seconds"]
-            rows.append(Row(f"{of}, {title}: a key", told, "", "p99 ≤ 100 ms", met))
+            median, p99, longest = (
+                1000 * each["keys"][name] for name in ("median", "p99", "longest")
+            )
+            told = f"{median:.0f} ms, p99 {p99:.0f}, longest {longest:.0f}"
+            limit = at_most(1000 * TARGETS["key_seconds"], p99, " ms, p99")
+            rows.append(Row(f"{of}, {title}: a key", told, "", *limit))
     return rows
-
-
-if __name__ == "__main__":
-    if sys.argv[1:2] == ["--be-console"]:
-        sys.exit(be_console(sys.argv[2:]))
-    run_alone(
-        "scale", __doc__, measure, rows, hosts=1024, ranks=8, seconds=30.0, keys=300, rounds=3
-    )

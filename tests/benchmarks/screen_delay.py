@@ -5,8 +5,6 @@ ssh and fold, to the terminal. It measures no cost.
 was made, so that the step in the table of ranks tells what has arrived. The clock is that of one
 machine. Against it: the same records as lines of ``run --json``, read in the same run. With ``--flood``
 the last N ranks print 60,000 lines a second together.
-
-``python -m benchmarks.screen_delay [--json FILE] [--seconds S] [--hosts N] [--flood N]``
 """
 
 from __future__ import annotations
@@ -18,17 +16,17 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from benchmarks.alone import Figures, Row, run_alone
-from benchmarks.cluster import Line, Program, bed_and_folder, distconsole, environment
+from benchmarks.alone import Figures, Row
+from benchmarks.cluster import Line, Program, distconsole, environment, on_hosts
 from benchmarks.glass import Watched
 from benchmarks.measure import Tail, cpu_seconds, rss_bytes
 from distconsole_agent.contract.limits import WINDOW_SECONDS
-from testbed import Host
+from testbed import Host, Testbed
 
 RANKS = 8
-HOSTS = 2
 LINES_PER_RECORD = 3000
 """What the ranks that flood print between two records."""
 
@@ -104,10 +102,13 @@ def of_lines(lines: Sequence[Line], began_ms: int) -> dict[int, list[Shown]]:
     return told
 
 
-def measure(seconds: float, hosts: int, flood: int) -> dict[str, Any]:
+@on_hosts()
+def measure(
+    bed: Testbed, folder: Path, seconds: float = 60.0, hosts: int = 2, flood: int = 0
+) -> dict[str, Any]:
     """Watch a run for so long, of which so many ranks flood their output."""
     nproc = RANKS // hosts
-    with bed_and_folder(hosts=hosts) as (bed, folder), ExitStack() as stack:
+    with ExitStack() as stack:
         script = folder / "marks.py"
         script.write_text(SCRIPT)
         began_ms = time.time_ns() // 1_000_000
@@ -206,7 +207,3 @@ def rows(figures: Figures) -> list[Row]:
             f"run --json {figures['rss_json_bytes'] / 1e6:.0f} MB, agent {figures['rss_agent_bytes'] / 1e6:.0f} MB",
         ),
     ]
-
-
-if __name__ == "__main__":
-    run_alone("screen_delay", __doc__, measure, rows, seconds=60.0, hosts=HOSTS, flood=0)

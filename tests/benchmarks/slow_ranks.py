@@ -4,13 +4,10 @@ Ranks on this machine train under each strategy, and sleep where a model would w
 there are cores disturb each other little. Phases without a fault and with one take turns, and one watch sees them
 all, as in a run; the price is compared with what the step is shorter by in the phases around it. Jobs of two ranks
 run two at a time. It judges no hook: ``hook_cost`` does.
-
-``python -m benchmarks.slow_ranks [--json FILE] [--only ddp,tp] [--ranks 2,4] [--seconds S] [--ms M] [--late 2,10]``
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import statistics
@@ -25,7 +22,9 @@ from typing import Any
 
 from msgspec import to_builtins
 
+from benchmarks.alone import Figures, Row
 from benchmarks.hook_cost import Bench
+from benchmarks.measure import Spread
 from distconsole.model.run_events import Window
 from distconsole.runs.detectors.stragglers import StragglerWatch
 from distconsole_agent.journal.rings import Ring
@@ -184,7 +183,7 @@ def phases_of(seconds: float, lates: Sequence[float], ranks: int, first: int) ->
     return found
 
 
-def measure(strategy: str, ranks: int, phases: Sequence[Any], step_ms: float) -> list[Any]:
+def train(strategy: str, ranks: int, phases: Sequence[Any], step_ms: float) -> list[Any]:
     """Return of each phase who was named after how many seconds, its price, and the step's milliseconds."""
     with (
         tempfile.TemporaryDirectory() as name,
@@ -195,7 +194,7 @@ def measure(strategy: str, ranks: int, phases: Sequence[Any], step_ms: float) ->
         script, marks = folder / "job.py", folder / "marks"
         script.write_text(SCRIPT, encoding="utf-8")
         words = [strategy, json.dumps(phases), str(marks), str(step_ms)]
-        commands = bench._commands(script, words, rings, {})
+        commands = bench.commands(script, words, rings, {})
         if strategy == "horovod":
             program = shutil.which("horovodrun", path=str(Path(sys.executable).parent)) or ""
             launch = [program, "-np", str(ranks), "--gloo", *commands[0][0]]
@@ -294,8 +293,40 @@ def line_of(found: Sequence[Any], place: int) -> str:
     )
 
 
-def row_of(name: str, jobs: Sequence[Sequence[Any]]) -> str:
-    """Return a row of the table: the faults of some jobs."""
+def measure(
+    only: str = ",".join(STRATEGIES),
+    ranks: str = "2,4",
+    seconds: float = 10.0,
+    ms: float = 50.0,
+    late: str = "2,10",
+) -> dict[str, Any]:
+    """Return the phases of each job: ``ms`` are those of a step, ``late`` those by which a rank is late."""
+    lates = [float(each) for each in late.split(",")]
+    jobs: list[list[Any]] = []
+    for world in map(int, ranks.split(",")):
+
+        def try_one(numbered: tuple[int, str], world: int = world) -> list[Any]:
+            number, strategy = numbered
+            phases = phases_of(seconds, lates, world, PLACES_OF_MANY * number)
+            found = train(strategy, world, phases, ms)
+            return [{"strategy": strategy, "ranks": world, **each} for each in found]
+
+        with ThreadPoolExecutor(max(1, RANKS_AT_ONCE // world)) as pool:
+            for found in pool.map(try_one, enumerate(only.split(","))):
+                jobs.append(found)
+                print("\n".join(line_of(found, at) for at in range(len(found))), flush=True)
+    return {"jobs": jobs}
+
+
+def rows(figures: Figures) -> list[Row]:
+    """Return how many faults were named, wrongly named and not, by strategy, and the prices."""
+    jobs: dict[str, list[Any]] = {}
+    for job in figures["jobs"]:
+        jobs.setdefault(f"{job[0]['strategy']}, {job[0]['ranks']} ranks", []).append(job)
+    return [row_of(name, of) for name, of in (*jobs.items(), ("all", figures["jobs"]))]
+
+
+def row_of(name: str, jobs: Sequence[Sequence[Any]]) -> Row:
     told = [
         (outcome(job, place), here["cost_ms"])
         for job in jobs
@@ -303,56 +334,14 @@ def row_of(name: str, jobs: Sequence[Sequence[Any]]) -> str:
         if here["rank"] >= 0
     ]
     calm = sum(len(here["named"]) for job in jobs for here in job if here["rank"] < 0)
-    times = sorted(each["seconds"] for each, _ in told if each["seconds"] is not None)
-    ratios = [price / each["true_ms"] for each, price in told if each["seconds"] is not None]
+    named = [(each, price) for each, price in told if each["seconds"] is not None]
     wrong = sum(each["wrong"] for each, _ in told) + calm
     silent = sum(each["seconds"] is None and not each["wrong"] for each, _ in told)
-    when = f"{statistics.median(times):.1f} s | {times[-1]:.1f} s" if times else "|"
-    ratio = f"{statistics.median(ratios):.2f}" if ratios else ""
+    found = f"{len(named)} of {len(told)} named, {wrong} wrong, {silent} silent"
+    if not named:
+        return Row(f"who is slow, {name}", found)
+    times = Spread.of([each["seconds"] for each, _ in named])
+    price = statistics.median(price / each["true_ms"] for each, price in named)
     near = sum(each["near"] for each, _ in told)
-    return (
-        f"| {name} | {len(told)} | {len(times)} | {wrong} | {silent} | {when} | {near} | {ratio} |"
-    )
-
-
-def table(jobs: Sequence[Sequence[Any]]) -> str:
-    """Return how many faults were named, wrongly named and not, by strategy, and the prices."""
-    names = list(dict.fromkeys(f"{job[0]['strategy']}, {job[0]['ranks']} ranks" for job in jobs))
-    rows = [
-        row_of(name, [job for job in jobs if f"{job[0]['strategy']}, {job[0]['ranks']} ranks" == name])
-        for name in names
-    ]  # fmt: skip
-    head = "| strategy | faults | named | wrong | silent | median time to name | longest | price within 20 % | price/true |"
-    return "\n".join([head, f"|---|{'---:|' * 8}", *rows, row_of("all", jobs)])
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--only", default=",".join(STRATEGIES))
-    parser.add_argument("--ranks", default="2,4")
-    parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--ms", type=float, default=50.0)
-    parser.add_argument("--late", default="2,10")
-    asked = parser.parse_args()
-    lates = [float(each) for each in asked.late.split(",")]
-    jobs: list[list[Any]] = []
-    for ranks in map(int, asked.ranks.split(",")):
-
-        def try_one(numbered: tuple[int, str], ranks: int = ranks) -> list[Any]:
-            number, strategy = numbered
-            phases = phases_of(asked.seconds, lates, ranks, PLACES_OF_MANY * number)
-            measured = measure(strategy, ranks, phases, asked.ms)
-            return [{"strategy": strategy, "ranks": ranks, **each} for each in measured]
-
-        with ThreadPoolExecutor(max(1, RANKS_AT_ONCE // ranks)) as pool:
-            for found in pool.map(try_one, enumerate(asked.only.split(","))):
-                jobs.append(found)
-                print("\n".join(line_of(found, at) for at in range(len(found))), flush=True)
-    print(table(jobs))
-    if asked.json:
-        asked.json.write_text(json.dumps(jobs))
-
-
-if __name__ == "__main__":
-    main()
+    prices = f"{near} prices within {WITHIN:.0%}, price over the true one {price:.2f}"
+    return Row(f"who is slow, {name}", f"{found}, after {times.text(1, 1)} s", prices)

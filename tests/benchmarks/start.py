@@ -1,21 +1,19 @@
 """From the command to the script's first line and to the end of its first all-reduce on two hosts:
 distconsole, the same ranks started by hand over ssh, torchrun and horovodrun. It trains nothing.
-
-``python -m benchmarks.start [--json FILE] [--rounds N] [--only NAME,...]``
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.alone import Figures, Row, run_alone, text
-from benchmarks.cluster import Program, bed_and_folder, distconsole, environment, over_ssh, warm
-from benchmarks.measure import alternate, ratios, spreads
+from benchmarks.alone import rows_of_turns
+from benchmarks.cluster import Program, distconsole, environment, on_hosts, over_ssh, warm
+from benchmarks.measure import Compared, compare
 from suite.obstacles import obstacle
 from testbed import Testbed
 
@@ -51,15 +49,14 @@ print(f"began at {began_ns}, first all-reduce at {time.time_ns()}", flush=True)
 assert total.item() == hvd.size()
 """
 
-LABELS = {
-    "by_hand": "by hand over ssh",
-    "warm": "distconsole, warm agent",
-    "cold": "distconsole, cold agent",
-    "torchrun": "torchrun over ssh",
-    "ours_torchrun": "distconsole --launcher torchrun",
-    "horovodrun": "horovodrun, Gloo",
-}
-
+KINDS = {"warm": TARGET, "cold": None, "torchrun": None, "ours_torchrun": None, "horovodrun": None}
+LINES = [
+    Compared("start, by hand over ssh", "by_hand"),
+    *(
+        Compared(f"start, {kind.replace('_', ' ')}", kind, "by_hand", "by hand", ratio=target)
+        for kind, target in KINDS.items()
+    ),
+]
 
 Times = tuple[float, float]
 """Seconds from the command to the script's first line, and to its sum, on the last rank."""
@@ -100,6 +97,14 @@ class Starts:
         self.script_seconds.setdefault(kind, []).append(to_script)
         return float(to_sum)
 
+    def compare(
+        self, kinds: Iterable[str], rounds: int, lines: Sequence[Compared]
+    ) -> dict[str, Any]:
+        """Start each kind once a round."""
+        ways = {kind: partial(self.seconds, kind) for kind in kinds}
+        script = self.script_seconds
+        return compare(ways, rounds, lines, warmed=script.clear, **{"script at": script})
+
     def by_hand(self) -> Times:
         """The shortest thing that a person can type: two ssh commands with the variables of env://."""
         return self._on_each(
@@ -136,8 +141,7 @@ class Starts:
         return self._until_all([over_ssh(self._bed, names[0], *words)])
 
     def warm(self) -> Times:
-        warm(self._bed, self._folder)
-        return self._ours()
+        return self._warm()
 
     def cold(self) -> Times:
         """No agent runs, and its file has to be pushed: the hosts were just switched on."""
@@ -145,8 +149,11 @@ class Starts:
         return self._ours()
 
     def ours_torchrun(self) -> Times:
+        return self._warm("--launcher", "torchrun")
+
+    def _warm(self, *options: str, script: str = "") -> Times:
         warm(self._bed, self._folder)
-        return self._ours("--launcher", "torchrun")
+        return self._ours(*options, script=script)
 
     def _ours(self, *options: str, script: str = "") -> Times:
         return self._until_all([distconsole(self._bed, "run", *options, script or self._torch)])
@@ -171,48 +178,17 @@ class Starts:
         return str(path)
 
 
-def measure(rounds: int, only: str) -> dict[str, Any]:
+@on_hosts(2, node_ssh=True)
+def measure(
+    bed: Testbed, folder: Path, rounds: int = 7, only: str = ",".join(line.kind for line in LINES)
+) -> dict[str, Any]:
     """Start each kind once a round and return seconds, and ratios within the same round."""
-    kinds = [kind for kind in LABELS if kind == "by_hand" or kind in only.split(",")]
     skipped = {"horovodrun": reason} if (reason := obstacle("horovod")) else {}
-    with bed_and_folder(hosts=2, node_ssh=True) as (bed, folder):
-        starts = Starts(bed, folder)
-        contestants: dict[str, Callable[[], float]] = {
-            kind: partial(starts.seconds, kind) for kind in kinds if kind not in skipped
-        }
-        found = alternate(contestants, rounds, warmed=starts.script_seconds.clear)
-    return {
-        "rounds": rounds,
-        "skipped": skipped,
-        "seconds": spreads(found),
-        "script_seconds": spreads(starts.script_seconds),
-        "ratios": {
-            kind: ratios(values, found["by_hand"])
-            for kind, values in found.items()
-            if kind != "by_hand"
-        },
-        "target": TARGET,
-    }
+    kinds = {"by_hand": None} | dict.fromkeys(only.split(","))
+    figures = Starts(bed, folder).compare(
+        [kind for kind in kinds if kind not in skipped], rounds, LINES
+    )
+    return {**figures, "skipped": skipped}
 
 
-def rows(figures: Figures) -> list[Row]:
-    over = figures["ratios"]
-    shown = {
-        kind: f"{text(seconds)} s (script at {text(figures['script_seconds'][kind])} s)"
-        for kind, seconds in figures["seconds"].items()
-    }
-    rows = [
-        Row(
-            f"start, {kind.replace('_', ' ')}",
-            shown[kind],
-            f"{text(over[kind])} of by hand",
-            f"≤ {figures['target']} of by hand" if kind == "warm" else "",
-            over[kind]["median"] <= figures["target"] if kind == "warm" else None,
-        )
-        for kind in over
-    ]
-    return [Row("start, by hand over ssh", shown["by_hand"]), *rows]
-
-
-if __name__ == "__main__":
-    run_alone("start", __doc__, measure, rows, rounds=7, only=",".join(LABELS))
+rows = rows_of_turns

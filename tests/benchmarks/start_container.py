@@ -1,20 +1,16 @@
 """From the command to the end of the first step of DDP on two hosts: in a podman container that runs, in a new one
 for each rank, and without any. Agents run.
-
-``python -m benchmarks.start_container [--json FILE] [--rounds N]``
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.alone import Figures, Row, run_alone, text
-from benchmarks.cluster import bed_and_folder, warm
-from benchmarks.measure import alternate, ratios, spreads
+from benchmarks.alone import rows_of_turns
+from benchmarks.cluster import on_hosts
+from benchmarks.measure import Compared
 from benchmarks.start import Starts, Times
 from suite.podman import NEW, RUNNING, install_podman, lacks_podman
 from testbed import Testbed
@@ -38,11 +34,10 @@ print(f"began at {began_ns}, first all-reduce at {time.time_ns()}", flush=True)
 dist.destroy_process_group()
 """
 
-LABELS = {
-    "bare": "no container",
-    "running": "podman, a running container",
-    "new": "podman, a new one for each rank",
-}
+LINES = (
+    Compared("start, podman, a running container", "running", "bare", "bare", ratio=TARGET),
+    Compared("start, podman, a new one for each rank", "new", "bare", "bare"),
+)
 
 
 class ContainerStarts(Starts):
@@ -62,46 +57,15 @@ class ContainerStarts(Starts):
         return self._first_step("--container", NEW)
 
     def _first_step(self, *where: str) -> Times:
-        warm(self._bed, self._folder)
-        return self._ours(*where, "--python", sys.executable, script=self._step)
+        return self._warm(*where, "--python", sys.executable, script=self._step)
 
 
-def measure(rounds: int) -> dict[str, Any]:
+@on_hosts(2, lacks_podman)
+def measure(bed: Testbed, folder: Path, rounds: int = 7) -> dict[str, Any]:
     """Start each kind once a round and return seconds, and ratios within the same round."""
-    if reason := lacks_podman():
-        nothing: dict[str, Any] = {"seconds": {}, "script_seconds": {}, "ratios": {}}
-        return {"rounds": 0, "skipped": reason, "target": TARGET, **nothing}
-    with bed_and_folder(hosts=2) as (bed, folder):
-        for host in bed.hosts:
-            install_podman(host)
-        starts = ContainerStarts(bed, folder)
-        contestants: dict[str, Callable[[], float]] = {
-            kind: partial(starts.seconds, kind) for kind in LABELS
-        }
-        found = alternate(contestants, rounds, warmed=starts.script_seconds.clear)
-    return {
-        "rounds": rounds,
-        "skipped": "",
-        "seconds": spreads(found),
-        "script_seconds": spreads(starts.script_seconds),
-        "ratios": {kind: ratios(found[kind], found["bare"]) for kind in ("running", "new")},
-        "target": TARGET,
-    }
+    for host in bed.hosts:
+        install_podman(host)
+    return ContainerStarts(bed, folder).compare(("bare", "running", "new"), rounds, LINES)
 
 
-def rows(figures: Figures) -> list[Row]:
-    """Return what the summary of all benchmarks takes."""
-    return [
-        Row(
-            f"start, {LABELS[kind]}",
-            f"{text(figures['seconds'][kind])} s",
-            f"{text(over)} of bare, {text(figures['seconds']['bare'])} s",
-            f"≤ {figures['target']} of bare" if kind == "running" else "",
-            over["median"] <= figures["target"] if kind == "running" else None,
-        )
-        for kind, over in figures["ratios"].items()
-    ]
-
-
-if __name__ == "__main__":
-    run_alone("start_container", __doc__, measure, rows, rounds=7)
+rows = rows_of_turns

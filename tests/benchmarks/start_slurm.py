@@ -3,24 +3,22 @@ sbatch typed on the login host by ssh. It trains nothing.
 
 A job that sbatch submits waits for Slurm's next round of scheduling, one of srun does not: what is
 submitted is held against sbatch, what runs in a job against srun.
-
-``python -m benchmarks.start_slurm [--json FILE] [--rounds N]``
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.alone import Figures, Row, run_alone, text
-from benchmarks.cluster import bed_and_folder, environment, over_ssh, wait_until, warm
-from benchmarks.measure import alternate, ratios, spreads
+from benchmarks.alone import rows_of_turns
+from benchmarks.cluster import SECONDS, environment, on_hosts, over_ssh, warm
+from benchmarks.measure import Compared, compare, methods
 from benchmarks.start import FIRST_PORT, until_all
 from suite.obstacles import obstacle
+from testbed import Testbed
+from testbed.keeper import wait_for
 from testbed.slurm import SLURM_ENVIRONMENT, Slurm
 
 TARGET = 1.2
@@ -42,14 +40,11 @@ assert total.item() == 2
 dist.destroy_process_group()
 """
 
-LABELS = {
-    "srun": "srun over ssh",
-    "inside": "distconsole in the same job",
-    "sbatch": "sbatch over ssh",
-    "submitted": "distconsole --slurm",
-    "allocating": "srun over ssh that allocates",
-}
-REFERENCE = {"inside": "srun", "submitted": "sbatch"}
+LINES = (
+    Compared("start, in a Slurm job", "inside", "srun", "srun", ratio=TARGET),
+    Compared("start, --slurm submits", "submitted", "sbatch", "sbatch", ratio=TARGET),
+    Compared("start, srun that allocates", "allocating"),
+)
 
 
 class Starts:
@@ -91,7 +86,7 @@ class Starts:
         return seconds
 
     def _wait_for_queue(self) -> None:
-        wait_until(lambda: self._slurm.queue() == [self._job], "the end of the job")
+        assert wait_for(lambda: self._slurm.queue() == [self._job], SECONDS), "the job goes on"
 
     def inside(self) -> float:
         nodes = ",".join(node.name for node in self._slurm.nodes)
@@ -121,49 +116,13 @@ class Starts:
         return to_sum
 
 
-def measure(rounds: int) -> dict[str, Any]:
+@on_hosts(3, partial(obstacle, "slurm"), environment=SLURM_ENVIRONMENT)
+def measure(bed: Testbed, folder: Path, rounds: int = 7) -> dict[str, Any]:
     """Start each kind once a round and return seconds, and ratios within the same round."""
-    if reason := obstacle("slurm"):
-        return {"rounds": 0, "skipped": reason, "seconds": {}, "ratios": {}, "target": TARGET}
-    with (
-        bed_and_folder(hosts=3, environment=SLURM_ENVIRONMENT) as (bed, folder),
-        ExitStack() as stack,
-    ):
-        starts = Starts(stack.enter_context(Slurm(bed)), folder)
-        contestants: dict[str, Callable[[], float]] = {
-            kind: partial(getattr(starts, kind)) for kind in LABELS
-        }
-        found = alternate(contestants, rounds, warmed=lambda: None)
-    return {
-        "rounds": rounds,
-        "skipped": "",
-        "seconds": spreads(found),
-        "ratios": {
-            kind: ratios(found[kind], found[against]) for kind, against in REFERENCE.items()
-        },
-        "target": TARGET,
-    }
+    with Slurm(bed) as slurm:
+        kinds = ("srun", "inside", "sbatch", "submitted", "allocating")
+        ways = methods(Starts(slurm, folder), kinds)
+        return compare(ways, rounds, LINES, warmed=lambda: None)
 
 
-def rows(figures: Figures) -> list[Row]:
-    named = {"inside": "in a Slurm job", "submitted": "--slurm submits"}
-    return (
-        [
-            Row(
-                f"start, {named[kind]}",
-                f"{text(figures['seconds'][kind])} s",
-                f"{text(over)} of {against}, {text(figures['seconds'][against])} s",
-                f"≤ {figures['target']} of {against}",
-                over["median"] <= figures["target"],
-            )
-            for (kind, over), against in zip(
-                figures["ratios"].items(), ("srun", "sbatch"), strict=True
-            )
-        ]
-        if figures["ratios"]
-        else []
-    )
-
-
-if __name__ == "__main__":
-    run_alone("start_slurm", __doc__, measure, rows, rounds=7)
+rows = rows_of_turns

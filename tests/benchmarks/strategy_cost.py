@@ -3,29 +3,24 @@ written by hand, step by step in turns within one run of two gloo ranks. It judg
 
 The same loop by hand runs a second time: where its ratio differs from 1, so may the other. CPU
 time is given beside it, which a loaded machine disturbs less.
-
-``python -m benchmarks.strategy_cost [--json FILE] [--steps N] [--ranks N]``
 """
 
 from __future__ import annotations
 
 import json
-import os
-import socket
 import statistics
-import subprocess
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.alone import Figures, Row, run_alone
+from benchmarks.alone import Figures, Row
 from benchmarks.measure import Spread
+from benchmarks.ranks import Job, bare_environment, places
 
 TARGET = 0.99
 """Steps a second under the strategy, at least so many of those by hand."""
 
 PARTS = 10
-LIMIT_SECONDS = 1500
 
 SCRIPT = """
 import itertools, json, sys, time
@@ -46,7 +41,7 @@ EPOCH_STEPS = 8
 
 def made():
     torch.manual_seed(0)
-    model = ResNet18(cifar10.CLASSES, cifar.EDGE, width)
+    model = ResNet18(cifar10.CLASSES, cifar10.EDGE, width)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4)
     return model, optimizer
 
@@ -99,13 +94,15 @@ with setup() as world:
 """
 
 
-def measure(steps: int, ranks: int, batch: int, width: int) -> dict[str, Any]:
+def measure(steps: int = 400, ranks: int = 2, batch: int = 16, width: int = 16) -> dict[str, Any]:
     """Return the ratio of the steps a second, and the seconds of a step.
 
     Raises:
         RuntimeError: if the loops did not learn the same: then they are not comparable.
     """
-    found = _ranks([str(number) for number in (steps, batch, width)], ranks)
+    words = [sys.executable, "-c", SCRIPT, *map(str, (steps, batch, width))]
+    with Job([(words, bare_environment() | place) for place in places(ranks)]) as job:
+        found = json.loads(job.result())
     if found["far"]:
         raise RuntimeError(f"the loops ended {found['far']} apart")
     return {
@@ -134,43 +131,6 @@ def _ratio(by_hand: Sequence[float], other: Sequence[float]) -> Spread:
     return Spread(statistics.median(over), min(parts), max(parts))
 
 
-def _ranks(words: Sequence[str], ranks: int) -> dict[str, Any]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    environment = {
-        **{
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith("DISTCONSOLE_")
-        },
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": port,
-        "WORLD_SIZE": str(ranks),
-        "GLOO_SOCKET_IFNAME": "lo",
-        "OMP_NUM_THREADS": "1",
-    }
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, *words],
-            env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(ranks)
-    ]
-    try:
-        said = [process.communicate(timeout=LIMIT_SECONDS)[0] for process in started]
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
-    if any(process.returncode for process in started):
-        raise RuntimeError("a rank failed; what it said is above")
-    found: dict[str, Any] = json.loads(said[0])
-    return found
-
-
 def rows(figures: Figures) -> list[Row]:
     """Return the summary's row."""
     ratio, noise, ours, cpu, cpu_noise = (
@@ -186,7 +146,3 @@ def rows(figures: Figures) -> list[Row]:
             ratio.median >= figures["target"],
         )
     ]
-
-
-if __name__ == "__main__":
-    run_alone("strategy_cost", __doc__, measure, rows, steps=400, ranks=2, batch=16, width=16)

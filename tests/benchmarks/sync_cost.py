@@ -1,7 +1,5 @@
 """Bringing a project of 2,000 small files to two hosts: the first time, with one file changed, and
 with none, over connections that stand; and rsync to the same hosts. It starts no run.
-
-``python -m benchmarks.sync_cost [--json FILE] [--rounds N]``
 """
 
 from __future__ import annotations
@@ -11,14 +9,13 @@ import random
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.alone import Figures, Row, run_alone, text
-from benchmarks.cluster import bed_and_folder
-from benchmarks.measure import alternate, spreads
+from benchmarks.alone import rows_of_turns
+from benchmarks.cluster import on_hosts
+from benchmarks.measure import Compared, compare, methods
 from distconsole.config.schema import Config
 from distconsole.launch.sync.send import KeptCode, bring, gather
 from distconsole.model.cluster import Cluster, Host
@@ -27,9 +24,15 @@ from distconsole.model.requests import Run
 from distconsole.session import Session, on_every
 from testbed import Testbed
 
-TARGET_SECONDS = 1.0
 FILES = 2000
 SEED = 7
+OF = f"sync, {FILES:,} files to two hosts"
+LINES = (
+    Compared(f"{OF}, all new", "first"),
+    Compared(f"{OF}, one changed", "changed", "rsync", "rsync -a", seconds=1.0),
+    Compared(f"{OF}, none changed", "same"),
+    Compared(f"{OF}, one changed, by rsync with kept connections", "rsync_kept"),
+)
 
 
 class Project:
@@ -115,51 +118,18 @@ class Project:
         return "".join(self._random.choices(words, k=size // 5))
 
 
-def measure(rounds: int) -> dict[str, Any]:
+@on_hosts(2)
+def measure(bed: Testbed, folder: Path, rounds: int = 9) -> dict[str, Any]:
     """Bring the project each way once a round and return seconds."""
     skipped = {} if shutil.which("rsync") else {"rsync": "rsync is not installed"}
-    with bed_and_folder(hosts=2) as (bed, folder), ExitStack() as stack:
-        hosts = tuple(Host(name=HostName(name)) for name in bed.host_names)
-        cluster = Cluster(hosts, str(bed.ssh_config), None)
-        session = stack.enter_context(Session(Config(), cluster))
+    hosts = tuple(Host(name=HostName(name)) for name in bed.host_names)
+    with Session(Config(), Cluster(hosts, str(bed.ssh_config), None)) as session:
         on_every(session, [host.name for host in hosts], lambda _link: None)
         project = Project(bed, session, folder)
-        contestants: dict[str, Callable[[], float]] = {
-            "first": project.first,
-            "changed": project.changed,
-            "same": project.same,
-        }
-        if not skipped:
-            contestants |= {"rsync": project.rsync, "rsync_kept": project.rsync_kept}
         project.same()
-        size = project.size
-        found = alternate(contestants, rounds)
-    return {
-        "rounds": rounds,
-        "files": FILES,
-        "size": size,
-        "hosts": 2,
-        "skipped": skipped,
-        "seconds": spreads(found),
-        "target_seconds": TARGET_SECONDS,
-    }
+        by_rsync = () if skipped else ("rsync", "rsync_kept")
+        ways = methods(project, ("first", "changed", "same", *by_rsync))
+        return {**compare(ways, rounds, LINES), "size": project.size, "skipped": skipped}
 
 
-def rows(figures: Figures) -> list[Row]:
-    seconds, wanted = figures["seconds"], figures["target_seconds"]
-    peers = {"first": "", "changed": "rsync", "same": ""}
-    names = {"first": "all new", "changed": "one changed", "same": "none changed"}
-    return [
-        Row(
-            f"sync, {figures['files']:,} files to two hosts, {names[kind]}",
-            f"{text(seconds[kind])} s",
-            f"rsync -a {text(seconds[peer])} s" if peer in seconds else "",
-            f"≤ {wanted:g} s" if kind == "changed" else "",
-            seconds[kind]["median"] <= wanted if kind == "changed" else None,
-        )
-        for kind, peer in peers.items()
-    ]
-
-
-if __name__ == "__main__":
-    run_alone("sync_cost", __doc__, measure, rows, rounds=9)
+rows = rows_of_turns

@@ -3,19 +3,16 @@
 Each subject runs alone in a pseudo-terminal of 120 x 36 while its ranks tell something new once a
 second: our run view, and as a peer a bare Textual ``DataTable`` with the same figures in the same
 number of rows. It judges nothing.
-
-``python -m benchmarks.tui_cost [--json FILE] [--seconds S]``
 """
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from benchmarks.alone import MIB, Figures, Row, run_alone
+from benchmarks.alone import MIB, Figures, Row, program
 from benchmarks.glass import Watched
 from benchmarks.measure import Cost, cost_during
 from distconsole.model import requests as ask
@@ -103,23 +100,21 @@ def run_datatable(world: int) -> None:
     Peer().run()
 
 
-def measure(subject: str, world: int, seconds: float) -> tuple[Cost, float]:
+def of_one(subject: str, world: int, seconds: float) -> tuple[Cost, float]:
     """Return what ``subject`` cost, and the bytes a second that it wrote to its terminal."""
-    with Watched(
-        [sys.executable, "-m", "benchmarks.tui_cost", "--be", subject, str(world)]
-    ) as program:
-        program.look_for(WARM_UP_SECONDS)
-        before = program.bytes
-        cost = cost_during(program.pid, lambda: program.look_for(seconds))
-        return cost, (program.bytes - before) / seconds
+    with Watched(program("tui_cost", subject, world)) as screen:
+        screen.look_for(WARM_UP_SECONDS)
+        before = screen.bytes
+        cost = cost_during(screen.pid, lambda: screen.look_for(seconds))
+        return cost, (screen.bytes - before) / seconds
 
 
-def measure_all(seconds: float) -> dict[str, Any]:
+def measure(seconds: float = 20.0) -> dict[str, Any]:
     """Measure every subject in turn; return subject -> ranks -> cost."""
     figures: dict[str, Any] = {subject: {} for subject in SUBJECTS}
     for world in WORLDS:
         for subject in SUBJECTS:
-            cost, sent = measure(subject, world, seconds)
+            cost, sent = of_one(subject, world, seconds)
             figures[subject][str(world)] = {**asdict(cost), "bytes_s": sent}
     return figures
 
@@ -139,9 +134,5 @@ def _screen(cost: Figures) -> str:
     )
 
 
-if __name__ == "__main__":
-    if sys.argv[1:2] == ["--be"]:
-        world = int(sys.argv[3])
-        run_console(ticking(world)) if sys.argv[2] == "console" else run_datatable(world)
-    else:
-        run_alone("tui_cost", __doc__, measure_all, rows, seconds=20.0)
+def be(subject: str, world: str) -> None:
+    run_console(ticking(int(world))) if subject == "console" else run_datatable(int(world))

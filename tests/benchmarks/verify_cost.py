@@ -4,8 +4,6 @@ steps around them, in DDP jobs. It decides nothing about what is found.
 A check costs the same however seldom it is made, so it is made often here, and its cost is told as
 the share that it would have of the time with a check each 100 steps. The same is taken of steps
 without a check: that is the noise.
-
-``python -m benchmarks.verify_cost [--json FILE] [--rounds N] [--checks N] [--ranks N]``
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.alone import Figures, Row, run_alone, text
+from benchmarks.alone import Figures, Row, at_most, text
 from benchmarks.hook_cost import Bench
 from benchmarks.measure import Spread
 from distconsole_training import records
@@ -78,7 +76,7 @@ torch.distributed.destroy_process_group()
 """
 
 
-def measure(rounds: int, checks: int, ranks: int) -> dict[str, Any]:
+def measure(rounds: int = 5, checks: int = 30, ranks: int = 2) -> dict[str, Any]:
     """Return seconds a check and the share of the time, by model."""
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(Path(folder), ranks)
@@ -92,7 +90,7 @@ def measure(rounds: int, checks: int, ranks: int) -> dict[str, Any]:
 def _compare(bench: Bench, kind: str, rounds: int, checks: int) -> dict[str, Any]:
     kinds = {"verified": {records.ENV_VERIFY: str(EVERY)}}
     with bench.jobs(SCRIPT, [kind, str(EVERY)], kinds) as jobs:
-        said = [json.loads(jobs["verified"].tell(checks)) for _ in range(rounds)]
+        said = [json.loads(jobs["verified"].ask(checks)) for _ in range(rounds)]
     return {
         "check_seconds": Spread.of([check for check, _, _ in said]),
         "step_seconds": Spread.of([step for _, _, step in said]),
@@ -109,12 +107,7 @@ def rows(figures: Figures) -> list[Row]:
             f"{text(found['check_seconds'], 1e3)} ms a check",
             f"a step without one {text(found['floor'], 100, 3)} %, "
             f"steps of {text(found['step_seconds'], 1e3)} ms",
-            f"≤ {figures['target']:.0%}",
-            found["share"]["median"] <= figures["target"],
+            *at_most(100 * figures["target"], 100 * found["share"]["median"], " %"),
         )
         for kind, found in figures["models"].items()
     ]
-
-
-if __name__ == "__main__":
-    run_alone("verify_cost", __doc__, measure, rows, rounds=5, checks=30, ranks=2)

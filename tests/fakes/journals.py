@@ -6,8 +6,9 @@ Times, figures and words follow from the arguments alone. It decides nothing abo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ from distconsole.model.names import HostName, RunId
 from distconsole.model.run_events import EndState, PlanMade, PlannedHost, RunEnded
 from distconsole.rpc.wire import encode_entry
 from distconsole.runs.following.follow import EntryWriter
-from distconsole.runs.store.run_file import RunRecord, StoredEntry
+from distconsole.runs.store.run_file import RunFile, RunRecord, StoredEntry
 from distconsole.runs.store.store import RunStore
 
 START = 1_763_700_000.0
@@ -129,16 +130,7 @@ class Journal:
             b"" if end is None else msgspec.json.encode(end),
         )  # fmt: skip
         with store.create(record) as run_file:
-            writer = EntryWriter(run_file.path)
-            batch: list[StoredEntry] = []
-            for entry in self.entries():
-                batch.append(entry)
-                if len(batch) == 4096:
-                    writer.put(batch)
-                    batch = []
-            writer.put(batch)
-            writer.close()
-        assert not writer.failure, writer.failure
+            keep(run_file, self.entries())
 
     def _told(self) -> Iterator[tuple[float, int, Body]]:
         yield from self._beginning()
@@ -244,3 +236,17 @@ class Journal:
 def line(rank: int, text: str, stream: str = "out") -> Body:
     """Return a line that a rank printed."""
     return {"kind": "log", "rank": rank, "stream": stream, "offset": 0, "text": f"{text}\n"}
+
+
+def stored_entry(host: str, seq: int, t: float, /, **body: Any) -> StoredEntry:
+    """Return an entry as the store keeps it."""
+    return StoredEntry(HostName(host), seq, t, encode_entry({"seq": seq, "t": t, **body}))
+
+
+def keep(run_file: RunFile, entries: Iterable[StoredEntry], size: int = 4096) -> None:
+    """Write entries as they are written while a run is followed, in batches of ``size``."""
+    writer, rest = EntryWriter(run_file.path), iter(entries)
+    while batch := list(islice(rest, size)):
+        writer.put(batch)
+    writer.close()
+    assert not writer.failure, writer.failure

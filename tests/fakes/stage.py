@@ -125,6 +125,16 @@ async def on_screen(
         app.session.end()
 
 
+@asynccontextmanager
+async def on_stage(
+    scenes: Mapping[type, Scene], size: tuple[int, int] = SMALL, **how: Any
+) -> AsyncIterator[tuple[ConsoleApp, Stage, Pilot[int]]]:
+    """Run a console that is answered by ``scenes`` until the block ends; ``how`` is that of ``staged``."""
+    app, stage = staged(scenes, **how)
+    async with on_screen(app, stage, size) as pilot:
+        yield app, stage, pilot
+
+
 async def _handled(app: ConsoleApp) -> bool:
     """Wait until all messages are handled, as the pilot would, but ask no widget that waits for one.
 

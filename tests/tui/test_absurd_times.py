@@ -17,7 +17,7 @@ from distconsole.model.run_events import RunEnded, RunEvent
 from distconsole.runs.store.store import RunStore
 from fakes import scenes
 from fakes.journals import Journal
-from fakes.stage import ATTACH, LARGE, on_screen, screen_text, staged, typed
+from fakes.stage import ATTACH, LARGE, on_screen, on_stage, screen_text, staged, typed
 
 ABSURD = (1e300, -1e300, math.nan, math.inf, float(2**63))
 
@@ -46,8 +46,7 @@ async def test_a_nodes_absurd_times_leave_every_screen_standing() -> None:
         ask.Runs: lambda: at_odd_times(scenes.past_runs()),
         ask.Launches: lambda: at_odd_times(scenes.launches()),
     }
-    app, stage = staged(told, request=ATTACH)
-    async with on_screen(app, stage, LARGE) as pilot:
+    async with on_stage(told, LARGE, request=ATTACH) as (app, stage, pilot):
         await typed(app, stage, pilot, "heat")
         assert "per cell" in screen_text(app)
         await pilot.press("right", "left", "home", "n", "enter", "end")

@@ -12,7 +12,17 @@ from distconsole.model import requests as ask
 from distconsole.tui.prompt.keys import VIEWS
 from distconsole.tui.widgets.line_table import LineTable
 from fakes import scenes
-from fakes.stage import ATTACH, SMALL, on_screen, screen_text, settled, staged, typed, until
+from fakes.stage import (
+    ATTACH,
+    SMALL,
+    on_screen,
+    on_stage,
+    screen_text,
+    settled,
+    staged,
+    typed,
+    until,
+)
 
 SCENES = {
     ask.Attach: scenes.straggling,
@@ -24,8 +34,7 @@ SIZES = [(300, 100), (20, 5), (1, 1), (59, 15), (200, 60), SMALL]
 
 
 async def test_a_terminal_may_have_any_size_while_a_run_goes_on() -> None:
-    app, stage = staged(SCENES, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
         await typed(app, stage, pilot, "check")
         for view in sorted(
             VIEWS, key="launch".__eq__
@@ -68,8 +77,7 @@ async def test_the_size_of_the_terminal_is_known_before_the_first_styles_are_app
 async def test_a_resize_reaches_the_screen_also_where_the_timer_for_it_never_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    app, stage = staged(SCENES, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES, request=ATTACH) as (app, _, pilot):
         set_timer = app.set_timer
         monkeypatch.setattr(app, "set_timer", lambda _delay, then: set_timer(3600, then))
         for size in ((100, 30), SMALL):
@@ -78,8 +86,7 @@ async def test_a_resize_reaches_the_screen_also_where_the_timer_for_it_never_end
 
 
 async def test_a_click_on_a_heading_of_the_cluster_sorts_and_another_turns_it_round() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES) as (app, stage, pilot):
         head = next(line for line in screen_text(app).splitlines() if "util%" in line)
         place = (head.index("util%"), 0)
         await pilot.click("#gpus", offset=place)
@@ -94,8 +101,7 @@ async def test_a_click_on_a_heading_of_the_cluster_sorts_and_another_turns_it_ro
 
 
 async def test_a_click_on_the_line_of_keys_presses_them() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES) as (app, stage, pilot):
         keys = screen_text(app).splitlines()[-1]
         await pilot.click("#keys", offset=(keys.index("? help") + 3, 0))
         await settled(app, stage, pilot)
@@ -110,8 +116,7 @@ async def test_a_key_saves_every_screen_as_a_picture_that_needs_no_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    app, stage = staged(SCENES, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
         for view in ("cluster", "run", "logs"):
             await typed(app, stage, pilot, f"view {view}")
             await pilot.press("S")

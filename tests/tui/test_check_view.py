@@ -41,6 +41,7 @@ from fakes.stage import (
     SMALL,
     Stage,
     on_screen,
+    on_stage,
     screen_text,
     settled,
     staged,
@@ -285,8 +286,7 @@ def shown_checks(app: ConsoleApp, table: str) -> list[str]:
 
 
 async def test_sort_on_a_check_orders_its_own_tables() -> None:
-    app, stage = staged({ask.Check: scenes.checked})
-    async with on_screen(app, stage) as pilot:
+    async with on_stage({ask.Check: scenes.checked}) as (app, stage, pilot):
         await checked(app, stage, pilot)
         worst = shown_checks(app, "#findings"), shown_checks(app, "#grid")
         assert worst[0] == ["os.hostname_bindable", "python.version"]
@@ -300,8 +300,7 @@ async def test_sort_on_a_check_orders_its_own_tables() -> None:
 
 
 async def test_enter_lists_the_checks_of_a_group_and_says_what_became_of_one() -> None:
-    app, stage = staged({ask.Check: scenes.checked})
-    async with on_screen(app, stage) as pilot:
+    async with on_stage({ask.Check: scenes.checked}) as (app, stage, pilot):
         await checked(app, stage, pilot, "sort check down")
         app.query_one("#grid", LineTable).focus()
         await pilot.press("enter")
@@ -491,8 +490,7 @@ def odd_hosts(events: Iterable[Event], odd: str) -> Iterator[Event]:
 async def test_whatever_a_host_is_called_is_shown_as_it_is(size: tuple[int, int]) -> None:
     odd = "[b]x[/] [@click=app.quit] [link='z"
     scene = partial(odd_hosts, list(scenes.paired(4, dead=1)), odd)
-    app, stage = staged({ask.Top: scenes.hosts, ask.Check: scene})
-    async with on_screen(app, stage, size) as pilot:
+    async with on_stage({ask.Top: scenes.hosts, ask.Check: scene}, size) as (app, stage, pilot):
         for line in ("check", "pairs", "open"):
             await typed(app, stage, pilot, line)
             assert "[b]x[/]" in screen_text(app)

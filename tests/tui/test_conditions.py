@@ -22,7 +22,17 @@ from distconsole.tui.views.cluster.view import HostCells
 from distconsole.tui.views.ranks import ORDERS
 from distconsole.tui.widgets.line_table import LineTable
 from fakes import scenes
-from fakes.stage import ATTACH, LARGE, SMALL, on_screen, screen_text, settled, staged, typed
+from fakes.stage import (
+    ATTACH,
+    LARGE,
+    SMALL,
+    on_screen,
+    on_stage,
+    screen_text,
+    settled,
+    staged,
+    typed,
+)
 
 
 def shared_hosts() -> Iterator[Event]:
@@ -65,8 +75,7 @@ MATCHING: dict[str, list[tuple[str, int]]] = {
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
 async def test_the_cluster_shows_what_matches(size: tuple[int, int]) -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage, size) as pilot:
+    async with on_stage(SCENES, size) as (app, stage, pilot):
         for line, expected in MATCHING.items():
             await typed(app, stage, pilot, line)
             assert gpus(app) == expected, line
@@ -79,16 +88,14 @@ async def test_the_cluster_shows_what_matches(size: tuple[int, int]) -> None:
 
 
 async def test_a_stranger_on_our_gpu_is_marked_on_a_small_screen() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage, SMALL):
+    async with on_stage(SCENES, SMALL) as (app, _, _):
         text = screen_text(app)
         assert "1 GPU used by others" in text
         assert "   !1" in text.split("util%")[1]
 
 
 async def test_hosts_and_gpus_are_sorted_by_any_field() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage, LARGE) as pilot:
+    async with on_stage(SCENES, LARGE) as (app, stage, pilot):
         await typed(app, stage, pilot, "sort util up")
         assert gpus(app)[0] == ("node2", 2)
         assert [row.name for row in app.query_one("#hosts", LineTable).rows] == ["node2", "node1"]
@@ -101,8 +108,7 @@ async def test_hosts_and_gpus_are_sorted_by_any_field() -> None:
 
 
 async def test_gpus_are_grouped_with_a_line_for_each_group() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage, LARGE) as pilot:
+    async with on_stage(SCENES, LARGE) as (app, stage, pilot):
         await typed(app, stage, pilot, "group name")
         heads = [row for row in app.query_one("#gpus", LineTable).rows if row.head]
         assert [(row.sample.host, row.sample.gpu) for row in heads] == [
@@ -128,8 +134,7 @@ FOUND: dict[str, tuple[list[str], list[str]]] = {
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
 async def test_a_check_shows_the_findings_and_cells_that_match(size: tuple[int, int]) -> None:
-    app, stage = staged({ask.Check: scenes.checked})
-    async with on_screen(app, stage, size) as pilot:
+    async with on_stage({ask.Check: scenes.checked}, size) as (app, stage, pilot):
         await typed(app, stage, pilot, "check")
         for line, (found, checks) in FOUND.items():
             await typed(app, stage, pilot, line)
@@ -150,8 +155,7 @@ async def test_a_check_shows_the_findings_and_cells_that_match(size: tuple[int, 
 
 
 async def test_a_filter_of_a_check_that_means_nothing_is_answered_and_changes_nothing() -> None:
-    app, stage = staged({ask.Check: scenes.checked})
-    async with on_screen(app, stage) as pilot:
+    async with on_stage({ask.Check: scenes.checked}) as (app, stage, pilot):
         await typed(app, stage, pilot, "check")
         await typed(app, stage, pilot, "filter hots=node1")
         assert "checks have no field 'hots', at character 1" in screen_text(app)
@@ -161,8 +165,7 @@ async def test_a_filter_of_a_check_that_means_nothing_is_answered_and_changes_no
 
 
 async def test_a_run_shows_the_ranks_that_match() -> None:
-    app, stage = staged(SCENES, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
         await typed(app, stage, pilot, "filter step > 1.1 * median(step_ms)")
         assert ranks(app) == [3]
         assert "1 of 4 ranks" in screen_text(app)
@@ -176,8 +179,7 @@ async def test_a_run_shows_the_ranks_that_match() -> None:
 
 
 async def test_the_log_of_a_rank_is_still_a_key_away() -> None:
-    app, stage = staged(SCENES, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
         await pilot.press("l")
         await settled(app, stage, pilot)
         assert app.main.view == "logs"
@@ -215,8 +217,7 @@ async def test_a_watch_says_once_when_it_comes_true_and_once_when_it_ends(
 
 
 async def test_a_watch_of_hosts_goes_on_while_a_run_is_shown() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage, LARGE) as pilot:
+    async with on_stage(SCENES, LARGE) as (app, stage, pilot):
         await typed(app, stage, pilot, "watch user!=me")
         assert "▲ watch 1 'user!=me': GPU 1 of node2" in screen_text(app)
         await typed(app, stage, pilot, "watch nothing>3")
@@ -228,8 +229,7 @@ async def test_a_watch_of_hosts_goes_on_while_a_run_is_shown() -> None:
 
 
 async def test_enter_on_a_host_shows_all_of_it_alone_and_q_leads_back() -> None:
-    app, stage = staged(SCENES | {ask.Check: scenes.checked})
-    async with on_screen(app, stage, LARGE) as pilot:
+    async with on_stage(SCENES | {ask.Check: scenes.checked}, LARGE) as (app, stage, pilot):
         await typed(app, stage, pilot, f"attach {scenes.RUN}")
         await typed(app, stage, pilot, "check")
         await typed(app, stage, pilot, "view cluster")
@@ -256,8 +256,7 @@ def busy_hosts() -> Iterator[Event]:
 
 
 async def test_the_page_of_a_host_lists_what_takes_it_as_long_as_that_is_of_now() -> None:
-    app, stage = staged(SCENES | {ask.Top: busy_hosts})
-    async with on_screen(app, stage, LARGE) as pilot:
+    async with on_stage(SCENES | {ask.Top: busy_hosts}, LARGE) as (app, stage, pilot):
         await typed(app, stage, pilot, f"attach {scenes.RUN}")
         await typed(app, stage, pilot, "view cluster")
         await pilot.press("down", "enter")
@@ -312,8 +311,7 @@ async def test_ranks_are_sorted_and_filtered_by_the_headings_on_the_screen() -> 
                 )
             yield event
 
-    app, stage = staged({ask.Attach: uneven}, request=ATTACH)
-    async with on_screen(app, stage, LARGE) as pilot:
+    async with on_stage({ask.Attach: uneven}, LARGE, request=ATTACH) as (app, stage, pilot):
         table = app.query_one("#ranks", LineTable)
 
         def order() -> list[int]:
@@ -350,8 +348,7 @@ async def test_ranks_are_sorted_and_filtered_by_the_headings_on_the_screen() -> 
 
 
 async def test_a_line_that_means_nothing_is_not_kept_in_the_history(tmp_path: Path) -> None:
-    app, stage = staged(SCENES, history=tmp_path / "history")
-    async with on_screen(app, stage, LARGE) as pilot:
+    async with on_stage(SCENES, LARGE, history=tmp_path / "history") as (app, stage, pilot):
         for line in ("sort util", "sort uitl", "filter util<<3", "chek"):
             await typed(app, stage, pilot, line)
         prompt = app.query_one(Prompt)

@@ -28,7 +28,17 @@ from distconsole.tui.widgets.log_tail import LogTail
 from distconsole.tui.widgets.plots import Plot, PlotPanel
 from distconsole.tui.widgets.tiles import Tile
 from fakes import scenes
-from fakes.stage import ATTACH, LARGE, Stage, on_screen, screen_text, settled, staged, typed
+from fakes.stage import (
+    ATTACH,
+    LARGE,
+    Stage,
+    on_screen,
+    on_stage,
+    screen_text,
+    settled,
+    staged,
+    typed,
+)
 
 CUT = scenes.START + 30.0
 
@@ -93,8 +103,7 @@ def ends(app: ConsoleApp) -> list[float | None]:
 
 
 async def test_in_a_stall_the_screen_has_no_figure_of_before_as_if_it_were_of_now() -> None:
-    app, stage = staged({ask.Attach: stalled}, request=ATTACH)
-    async with on_screen(app, stage, LARGE):
+    async with on_stage({ask.Attach: stalled}, LARGE, request=ATTACH) as (app, _, _):
         text = screen_text(app)
         assert "PAUSING  no rank has finished a step for 30 s" in text
         assert tiles(app) | {"steps": ""} == {
@@ -116,8 +125,7 @@ async def test_while_more_is_to_be_read_the_run_is_shown_as_it_was_and_no_host_i
         yield from until(CUT)
         yield from beats(0, 30)
 
-    app, stage = staged({ask.Attach: read_so_far}, request=ATTACH)
-    async with on_screen(app, stage, LARGE) as pilot:
+    async with on_stage({ask.Attach: read_so_far}, LARGE, request=ATTACH) as (app, stage, pilot):
         assert "SILENT  the newest word of the hosts is 30 s old" in screen_text(app)
         await be_behind(app, stage, pilot, behind=True)
         text = screen_text(app)
@@ -137,16 +145,14 @@ async def test_a_console_that_is_a_little_behind_calls_no_host_silent_whose_newe
             if not (beat.host == "node2" and beat.t > scenes.START + 54):
                 yield beat
 
-    app, stage = staged({ask.Attach: read_so_far}, request=ATTACH)
-    async with on_screen(app, stage, LARGE) as pilot:
+    async with on_stage({ask.Attach: read_so_far}, LARGE, request=ATTACH) as (app, stage, pilot):
         assert "SILENT  no word from node2 for 6 s" in screen_text(app)
         await be_behind(app, stage, pilot, behind=True)
         assert "HEALTHY  4 ranks" in screen_text(app)
 
 
 async def test_behind_a_cut_nothing_is_known() -> None:
-    app, stage = staged({ask.Attach: cut_off}, request=ATTACH)
-    async with on_screen(app, stage, LARGE):
+    async with on_stage({ask.Attach: cut_off}, LARGE, request=ATTACH) as (app, _, _):
         text = screen_text(app)
         assert "LOST  no connection to node1, node2 for 29 s" in text
         assert tiles(app)["samples/s"] == tiles(app)["step time"] == "–"
@@ -156,8 +162,7 @@ async def test_behind_a_cut_nothing_is_known() -> None:
 
 
 async def test_after_the_end_the_last_figures_are_said_to_be_the_last_and_axes_end_there() -> None:
-    app, stage = staged({ask.Attach: over}, request=ATTACH)
-    async with on_screen(app, stage, LARGE) as pilot:
+    async with on_stage({ask.Attach: over}, LARGE, request=ATTACH) as (app, stage, pilot):
         assert titles(app)[:3] == [
             "loss last 0.483",
             "samples/s last 1,714",
@@ -188,8 +193,7 @@ async def test_a_title_and_the_tile_say_the_same() -> None:
                 event = replace(event, step_ms_mean=31.8 + 4.6667 * event.rank)
             yield event
 
-    app, stage = staged({ask.Attach: uneven}, request=ATTACH)
-    async with on_screen(app, stage, LARGE):
+    async with on_stage({ask.Attach: uneven}, LARGE, request=ATTACH) as (app, _, _):
         assert tiles(app)["step time"] == "38.8 ms"
         assert "step time 38.8 ms" in titles(app)
         assert tiles(app)["samples/s"] in titles(app)[1]
@@ -209,8 +213,7 @@ async def test_a_gap_is_no_decline() -> None:
                 slow = isinstance(event, Window) and event.t > CUT
                 yield replace(event, samples_s=15.0) if slow else event  # type: ignore[type-var]
 
-    app, stage = staged({ask.Attach: interrupted}, request=ATTACH)
-    async with on_screen(app, stage, LARGE):
+    async with on_stage({ask.Attach: interrupted}, LARGE, request=ATTACH) as (app, _, _):
         panel = app.query_one(RunView).query(PlotPanel)[1]
         text = [panel.plot.render_line(y).text for y in range(panel.plot.size.height)]
     assert panel.title_text.startswith("samples/s")
@@ -228,15 +231,13 @@ async def test_one_long_window_is_cut_off_with_a_mark_and_its_value() -> None:
                 event = replace(event, step_ms_mean=4000.0)
             yield event
 
-    app, stage = staged({ask.Attach: hiccup}, request=ATTACH)
-    async with on_screen(app, stage, LARGE):
+    async with on_stage({ask.Attach: hiccup}, LARGE, request=ATTACH) as (app, _, _):
         assert "▲ 4,000" in titles(app)[2]
         assert "4,000 ┤" not in screen_text(app), "the scale is of the others"
 
 
 async def test_the_heat_map_ends_now() -> None:
-    app, stage = staged({ask.Attach: stalled}, request=ATTACH)
-    async with on_screen(app, stage, LARGE) as pilot:
+    async with on_stage({ask.Attach: stalled}, LARGE, request=ATTACH) as (app, stage, pilot):
         for words in ("heat", "heat span"):
             await typed(app, stage, pilot, words)
             text = screen_text(app)

@@ -18,7 +18,7 @@ from distconsole.tui.session import ConsoleSession
 from distconsole.tui.views.help import help_page
 from distconsole.tui.views.launch import LaunchView
 from fakes import scenes
-from fakes.stage import SMALL, Stage, on_screen, screen_text, settled, staged, typed
+from fakes.stage import SMALL, Stage, on_screen, on_stage, screen_text, settled, staged, typed
 
 pytestmark = pytest.mark.usefixtures("utc", "home", "colours")
 
@@ -252,8 +252,7 @@ async def test_hosts_that_are_named_need_no_choice(
         monkeypatch.setenv("PBS_NODEFILE", str(folder / "nodes"))
     else:
         monkeypatch.setenv("SLURM_JOB_NODELIST", "node[1-2]")
-    app, stage = staged(SCENES, request=request)
-    async with on_screen(app, stage):
+    async with on_stage(SCENES, request=request) as (app, _, _):
         assert app.session.hosts == ("node1", "node2")
         assert "NO HOSTS" not in screen_text(app)
 

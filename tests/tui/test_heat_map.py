@@ -19,7 +19,17 @@ from distconsole.tui.view_models.heat import Heat, group_ranks, heat_of
 from distconsole.tui.views.run import RunView
 from distconsole.tui.widgets.heat_map import HeatMap
 from fakes import scenes
-from fakes.stage import ATTACH, LARGE, SMALL, on_screen, screen_text, settled, staged, typed
+from fakes.stage import (
+    ATTACH,
+    LARGE,
+    SMALL,
+    on_screen,
+    on_stage,
+    screen_text,
+    settled,
+    staged,
+    typed,
+)
 
 HOSTS = {rank: f"gpu{rank // 8:03}" for rank in range(2048)}
 
@@ -204,8 +214,7 @@ def lockstep() -> Iterator[Event]:
 
 
 async def test_the_heat_map_begins_with_own_time_where_the_others_wait_for_a_rank() -> None:
-    app, stage = staged({ask.Attach: lockstep}, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage({ask.Attach: lockstep}, request=ATTACH) as (app, stage, pilot):
         await typed(app, stage, pilot, "heat")
         text = screen_text(app)
         assert "own time of 16 ranks" in text
@@ -219,8 +228,7 @@ async def test_the_heat_map_of_another_run_is_of_what_is_known_of_it(
     asked: str, shown: str
 ) -> None:
     runs = iter((lockstep, partial(scenes.large, 16, slow=5)))
-    app, stage = staged({ask.Attach: lambda: next(runs)()}, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage({ask.Attach: lambda: next(runs)()}, request=ATTACH) as (app, stage, pilot):
         await typed(app, stage, pilot, "heat")
         assert "own time of 16 ranks" in screen_text(app)
         await typed(app, stage, pilot, asked)
@@ -235,8 +243,7 @@ async def test_silent_ranks_come_before_slow_ones() -> None:
             if not (isinstance(event, Window) and event.rank == 9 and event.step > 200):
                 yield event
 
-    app, stage = staged({ask.Attach: hanging}, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage({ask.Attach: hanging}, request=ATTACH) as (app, stage, pilot):
         await typed(app, stage, pilot, "heat")
         text = screen_text(app)
         assert "rank 9 on node2 has not finished a step for 40 s" in text
@@ -254,8 +261,7 @@ async def test_hostile_names_and_figures_are_shown_as_they_are() -> None:
                 event = msgspec.structs.replace(event, host=odd, metrics=metrics)
             yield event
 
-    app, stage = staged({ask.Attach: hostile}, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage({ask.Attach: hostile}, request=ATTACH) as (app, stage, pilot):
         await typed(app, stage, pilot, "heat")
         for _ in range(6):
             await typed(app, stage, pilot, "heat next")

@@ -25,7 +25,17 @@ from distconsole.model.run_events import (
 )
 from distconsole.tui.app import ConsoleApp
 from fakes import scenes
-from fakes.stage import ATTACH, LARGE, SMALL, on_screen, screen_text, settled, staged, typed
+from fakes.stage import (
+    ATTACH,
+    LARGE,
+    SMALL,
+    on_screen,
+    on_stage,
+    screen_text,
+    settled,
+    staged,
+    typed,
+)
 
 MARKUP = "[bold]x[/red] [@click=app.quit]y[/] [link='z"
 NAN, INFINITE = float("nan"), float("inf")
@@ -135,8 +145,7 @@ async def test_names_lines_and_errors_are_shown_as_they_are_and_nothing_obeys_th
         ask.Check: lambda: odd(scenes.checked(), word),
         ask.Runs: lambda: odd(scenes.past_runs(), word),
     }
-    app, stage = staged(told, request=ATTACH)
-    async with on_screen(app, stage, size) as pilot:
+    async with on_stage(told, size, request=ATTACH) as (app, stage, pilot):
         seen = {}
         await typed(app, stage, pilot, f"check --only '{MARKUP}")
         await typed(app, stage, pilot, "check")

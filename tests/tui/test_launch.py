@@ -41,6 +41,7 @@ from fakes.stage import (
     SMALL,
     Stage,
     on_screen,
+    on_stage,
     planned,
     screen_text,
     settled,
@@ -79,8 +80,7 @@ def launched(stage: Stage) -> list[ask.Run]:
 
 
 async def test_what_is_typed_at_the_prompt_fills_the_form_in_and_back() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES) as (app, stage, pilot):
         await opened(
             app, stage, pilot, "run --nproc 2 --env A='b c' --no-sync -m pkg.train --lr 3"
         )
@@ -107,8 +107,7 @@ async def test_what_is_typed_at_the_prompt_fills_the_form_in_and_back() -> None:
 
 @pytest.mark.parametrize("onward", ["tab", "enter"])
 async def test_keys_that_come_at_once_go_into_the_fields_that_a_person_meant(onward: str) -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES) as (app, stage, pilot):
         await opened(app, stage, pilot)
         for key in ("a", onward, "b", "shift+tab", "c"):
             app.post_message(events.Key(key, key if len(key) == 1 else None))
@@ -117,8 +116,7 @@ async def test_keys_that_come_at_once_go_into_the_fields_that_a_person_meant(onw
 
 async def test_form_and_line_are_the_same_request_whatever_is_in_it() -> None:
     dice = random.Random(5)
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage, LARGE) as pilot:
+    async with on_stage(SCENES, LARGE) as (app, stage, pilot):
         await opened(app, stage, pilot)
         for _ in range(6):
             request = any_plain_request(dice)
@@ -148,8 +146,7 @@ async def test_form_and_line_are_the_same_request_whatever_is_in_it() -> None:
 async def test_every_option_of_run_is_in_the_form_as_in_the_help_and_the_usual_ones_in_sight() -> (
     None
 ):
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage, SMALL) as pilot:
+    async with on_stage(SCENES, SMALL) as (app, stage, pilot):
         await opened(app, stage, pilot)
         rows = [each.field.name for each in app.query(FieldRow)]
         assert sorted(rows) == sorted(each.name for each in launch_fields())
@@ -191,8 +188,7 @@ async def test_every_option_of_run_is_in_the_form_as_in_the_help_and_the_usual_o
 async def test_script_start_and_how_it_stands_are_in_sight_at_every_size(
     size: tuple[int, int],
 ) -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage, size) as pilot:
+    async with on_stage(SCENES, size) as (app, stage, pilot):
         await opened(app, stage, pilot, "run train.py")
         text = screen_text(app)
         for words in (
@@ -208,8 +204,7 @@ async def test_script_start_and_how_it_stands_are_in_sight_at_every_size(
 
 
 async def test_the_plan_follows_what_is_typed() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES) as (app, stage, pilot):
         await opened(app, stage, pilot)
         await write(pilot, "train")
         await planned(app, stage, pilot)
@@ -226,8 +221,7 @@ async def test_the_plan_follows_what_is_typed() -> None:
 
 
 async def test_a_field_that_is_empty_shows_what_is_taken_now() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES) as (app, stage, pilot):
         await opened(app, stage, pilot)
         names = ("nproc", "nnodes", "hosts", "env", "log_limit", "workdir", "notify")
         told = {name: field(app, name).editor for name in names}
@@ -249,8 +243,7 @@ async def test_a_field_that_is_empty_shows_what_is_taken_now() -> None:
 
 
 async def test_what_the_configuration_says_of_the_hosts_is_shown_as_what_holds() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage, LARGE) as pilot:
+    async with on_stage(SCENES, LARGE) as (app, stage, pilot):
         await opened(app, stage, pilot)
         form = app.query_one(LaunchForm)
         names = ("cluster", "ssh_config", "python", "nic", "hosts")
@@ -293,8 +286,7 @@ def cyclic() -> Iterator[Event]:
 
 
 async def test_ranks_of_a_host_that_are_no_row_are_named_one_by_one() -> None:
-    app, stage = staged(SCENES | {ask.Foresee: cyclic})
-    async with on_screen(app, stage, MIDDLE) as pilot:
+    async with on_stage(SCENES | {ask.Foresee: cyclic}, MIDDLE) as (app, stage, pilot):
         await opened(app, stage, pilot, "run train.py")
         text = screen_text(app)
         assert "node1 ranks 0,2,4" in text
@@ -340,8 +332,7 @@ async def test_a_plan_that_nobody_waits_for_any_more_is_left_and_changes_nothing
         held.wait(10)
         yield scenes.plan(16)
 
-    app, stage = staged(SCENES | {ask.Foresee: slow})
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES | {ask.Foresee: slow}) as (app, stage, pilot):
         app.query_one(Prompt).offer("run first.py")
         await pilot.press("ctrl+n")
         while not looked(stage):
@@ -386,8 +377,7 @@ WRONG = {
 
 
 async def test_what_is_wrong_stands_at_its_field_and_nothing_starts() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage, MIDDLE) as pilot:
+    async with on_stage(SCENES, MIDDLE) as (app, stage, pilot):
         for what, (line, scene, name, words) in WRONG.items():
             stage.scenes[ask.Foresee] = scene
             app.main.run_command("clear", quiet=True)
@@ -511,8 +501,7 @@ async def test_a_start_waits_for_the_plan_and_an_edit_takes_it_back() -> None:
         held.wait(10)
         yield from scenes.foreseen()
 
-    app, stage = staged(SCENES | {ask.Foresee: slow})
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES | {ask.Foresee: slow}) as (app, stage, pilot):
         for change in (True, False):
             app.query_one(Prompt).offer(f"run train{change}.py")
             await pilot.press("ctrl+n")
@@ -533,8 +522,7 @@ async def test_a_start_waits_for_the_plan_and_an_edit_takes_it_back() -> None:
 
 
 async def test_the_last_launches_are_one_key_away_and_fill_the_form_in() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES) as (app, stage, pilot):
         await pilot.press("ctrl+o")
         await settled(app, stage, pilot)
         text = screen_text(app)
@@ -553,8 +541,7 @@ async def test_the_last_launches_are_one_key_away_and_fill_the_form_in() -> None
 async def test_the_last_launches_keep_the_keys_when_their_view_is_on_the_screen_only_later() -> (
     None
 ):
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES) as (app, stage, pilot):
         await pilot.press("f5", "ctrl+o")
         await settled(app, stage, pilot)
         last = app.query_one(LaunchView).last
@@ -565,8 +552,7 @@ async def test_the_last_launches_keep_the_keys_when_their_view_is_on_the_screen_
 
 
 async def test_the_command_for_a_shell_does_the_same_without_the_console() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage, LARGE) as pilot:
+    async with on_stage(SCENES, LARGE) as (app, stage, pilot):
         await opened(app, stage, pilot, "run --env A='b c' train.py")
         await pilot.press("ctrl+y")
         await settled(app, stage, pilot)
@@ -579,8 +565,7 @@ async def test_the_command_for_a_shell_does_the_same_without_the_console() -> No
 
 
 async def test_the_launchers_say_why_they_would_not_do() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES) as (app, stage, pilot):
         await opened(app, stage, pilot, "run train.py")
         field(app, "launcher").editor.focus()
         await pilot.press("enter")
@@ -593,8 +578,7 @@ async def test_the_launchers_say_why_they_would_not_do() -> None:
 
 
 async def test_the_mouse_does_all_of_it() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage, MIDDLE) as pilot:
+    async with on_stage(SCENES, MIDDLE) as (app, stage, pilot):
         await opened(app, stage, pilot, "run train.py")
         await pilot.click("#launch-hosts", offset=(5, 2))
         await pilot.pause()
@@ -606,8 +590,7 @@ async def test_the_mouse_does_all_of_it() -> None:
 
 
 async def test_another_verb_at_the_prompt_is_no_launch_and_stays() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES) as (app, stage, pilot):
         await opened(app, stage, pilot, "run train.py")
         app.query_one(Prompt).offer("check --level")
         await pilot.pause()
@@ -675,8 +658,7 @@ async def test_the_list_of_launches_hides_secrets_among_the_arguments() -> None:
                 words = ("--lr", "1", "--api-key", "marker", "logger.token=marker")
                 yield LaunchKept(summary=each.summary, request=ask.Run("t.py", words))
 
-    app, stage = staged(SCENES | {ask.Launches: kept})
-    async with on_screen(app, stage, LARGE) as pilot:
+    async with on_stage(SCENES | {ask.Launches: kept}, LARGE) as (app, stage, pilot):
         await pilot.press("ctrl+o")
         await settled(app, stage, pilot)
         text = screen_text(app)
@@ -689,8 +671,7 @@ async def test_a_planner_that_breaks_costs_the_plan_alone() -> None:
         raise ZeroDivisionError("never")
         yield
 
-    app, stage = staged(SCENES | {ask.Foresee: broken})
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES | {ask.Foresee: broken}) as (app, stage, pilot):
         await opened(app, stage, pilot, "run train.py")
         assert "planning broke: ZeroDivisionError: never" in screen_text(app)
         assert isinstance(
@@ -706,8 +687,7 @@ async def test_a_form_that_stands_still_does_not_look_for_its_fields_at_every_be
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A search through the form's 200 parts takes as long as drawing it does."""
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES) as (app, stage, pilot):
         await opened(app, stage, pilot, "run --nproc 2 train.py")
         matched: list[object] = []
 

@@ -32,6 +32,7 @@ from fakes.stage import (
     LARGE,
     SMALL,
     on_screen,
+    on_stage,
     screen_text,
     settled,
     staged,
@@ -49,8 +50,7 @@ class Terminal(StringIO):
 
 
 async def test_quitting_leaves_the_run_and_says_so() -> None:
-    app, stage = staged(SCENES, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
         await pilot.press("ctrl+q")
         await pilot.pause()
         assert not app.is_running
@@ -62,8 +62,7 @@ async def test_quitting_leaves_the_run_and_says_so() -> None:
 
 @pytest.mark.parametrize("word", ["quit", "exit", ":q"])
 async def test_whatever_fingers_type_to_leave_leaves(word: str) -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES) as (app, _, pilot):
         app.query_one(Prompt).offer(word)
         await pilot.press("enter")
         await pilot.pause()
@@ -71,8 +70,7 @@ async def test_whatever_fingers_type_to_leave_leaves(word: str) -> None:
 
 
 async def test_the_exit_code_of_attach_is_that_of_the_run_and_its_end_is_said() -> None:
-    app, stage = staged(SCENES | {ask.Attach: scenes.failing}, request=ATTACH)
-    async with on_screen(app, stage):
+    async with on_stage(SCENES | {ask.Attach: scenes.failing}, request=ATTACH) as (app, _, _):
         pass
     assert app.session.first is not None
     assert app.session.first.exit_code == 1
@@ -89,8 +87,7 @@ async def test_the_demo_goes_from_its_check_to_its_run_by_itself() -> None:
         yield DemoEnded(run="demo-7", exit_code=0, torch_lacks=("sklearn",))
 
     request = ask.Demo()
-    app, stage = staged({ask.Demo: demo}, request=request)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage({ask.Demo: demo}, request=request) as (app, stage, pilot):
         await settled(app, stage, pilot)
         assert app.main.view == "run"
         assert "test_accuracy 0.9739" in screen_text(app)
@@ -109,8 +106,7 @@ async def test_the_demo_says_what_to_look_at_above_its_view() -> None:
         yield DemoStep(number=1, of=2, title="check", look="what is found")
         yield from scenes.checked(ok=True)
 
-    app, stage = staged({ask.Demo: demo}, request=ask.Demo())
-    async with on_screen(app, stage, SMALL) as pilot:
+    async with on_stage({ask.Demo: demo}, SMALL, request=ask.Demo()) as (app, stage, pilot):
         await settled(app, stage, pilot)
         assert screen_text(app).splitlines()[1].strip() == "1 of 2 · check: look at what is found"
 

@@ -15,7 +15,7 @@ from distconsole.ssh.asking import LoginQuestion
 from distconsole.tui.app import ConsoleApp
 from distconsole.tui.login import LoginScreen, ScreenAsker
 from fakes import scenes
-from fakes.stage import on_screen, screen_text, staged
+from fakes.stage import on_screen, on_stage, screen_text, staged
 
 CODE = LoginQuestion("gpu1", "(ada@gpu1) \x1b[31mVerification code:")
 TOUCH = LoginQuestion("gpu1", "Confirm user presence for key", only_told=True)
@@ -44,8 +44,7 @@ async def over(app: ConsoleApp, pilot: Pilot[int], answer: Future[str | None]) -
 
 
 async def test_a_code_is_typed_unseen() -> None:
-    app, stage = staged({ask.Top: scenes.hosts})
-    async with on_screen(app, stage) as pilot:
+    async with on_stage({ask.Top: scenes.hosts}) as (app, _, pilot):
         answer = await put(app, pilot, CODE, lambda: True)
         await pilot.press(*"q123")
         shown = screen_text(app)
@@ -59,8 +58,7 @@ async def test_a_code_is_typed_unseen() -> None:
 
 @pytest.mark.parametrize("question", [CODE, TOUCH], ids=["code", "touch"])
 async def test_escape_answers_nothing(question: LoginQuestion) -> None:
-    app, stage = staged({ask.Top: scenes.hosts})
-    async with on_screen(app, stage) as pilot:
+    async with on_stage({ask.Top: scenes.hosts}) as (app, _, pilot):
         answer = await put(app, pilot, question, lambda: True)
         assert len(app.screen.query(Input)) == (not question.only_told)
         await pilot.press("escape")
@@ -77,8 +75,7 @@ async def test_a_question_that_nobody_waits_for_any_more_goes_away() -> None:
 
 
 async def test_enter_pressed_twice_is_one_answer() -> None:
-    app, stage = staged({ask.Top: scenes.hosts})
-    async with on_screen(app, stage) as pilot:
+    async with on_stage({ask.Top: scenes.hosts}) as (app, _, pilot):
         answer = await put(app, pilot, CODE, lambda: True)
         entry = app.screen.query_one(Input)
         entry.value = "123"

@@ -19,7 +19,18 @@ from distconsole.tui.widgets.log_sides import Counted
 from distconsole.tui.widgets.log_tail import LogTail
 from distconsole.tui.widgets.plots import Plot
 from fakes import scenes
-from fakes.stage import ATTACH, LARGE, SMALL, on_screen, read, screen_text, settled, staged, typed
+from fakes.stage import (
+    ATTACH,
+    LARGE,
+    SMALL,
+    on_screen,
+    on_stage,
+    read,
+    screen_text,
+    settled,
+    staged,
+    typed,
+)
 
 
 async def shown(app: ConsoleApp, pilot: Pilot[int]) -> list[str]:
@@ -115,8 +126,7 @@ async def test_a_search_finds_while_it_is_typed_counts_and_goes_on() -> None:
     def many() -> list[Event]:
         return [scenes.plan(2), *(scenes.log(0, f"step {n} of it") for n in range(500))]
 
-    app, stage = staged({ask.Attach: many, ask.Top: tuple}, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage({ask.Attach: many, ask.Top: tuple}, request=ATTACH) as (app, stage, pilot):
         await typed(app, stage, pilot, "view logs")
         await pilot.press("g", "slash", *"Step", "space", "3", "0")
         assert app.query_one(Prompt).value == "find Step 30"
@@ -137,8 +147,7 @@ async def test_a_search_from_the_ranks_counts_and_marks_while_it_is_typed() -> N
     def many() -> list[Event]:
         return [scenes.plan(2), *(scenes.log(0, f"step {n} of it") for n in range(500))]
 
-    app, stage = staged({ask.Attach: many, ask.Top: tuple}, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage({ask.Attach: many, ask.Top: tuple}, request=ATTACH) as (app, stage, pilot):
         await pilot.press("slash", *"step", "space", "4", "9", "9")
         await read(app, pilot)
         await pilot.press("backspace")

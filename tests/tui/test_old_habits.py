@@ -21,7 +21,18 @@ from distconsole.tui.views.runs import RunRow
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.lines import Words
 from fakes import scenes
-from fakes.stage import ATTACH, LARGE, asked, on_screen, screen_text, settled, staged, typed, until
+from fakes.stage import (
+    ATTACH,
+    LARGE,
+    asked,
+    on_screen,
+    on_stage,
+    screen_text,
+    settled,
+    staged,
+    typed,
+    until,
+)
 
 SCENES = {
     ask.Attach: scenes.talking,
@@ -61,8 +72,7 @@ def press(app: ConsoleApp, key: str) -> str:
 
 
 async def test_every_key_of_other_programs_gets_an_answer() -> None:
-    app, stage = staged(SCENES, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
         keymap, prompt = app.main.shortcuts.keymap, app.main.prompt
         for view in ("cluster", "run", "logs", "check", "runs", "help", "transcript"):
             await typed(app, stage, pilot, "check" if view == "check" else f"view {view}")
@@ -81,8 +91,7 @@ async def test_every_key_of_other_programs_gets_an_answer() -> None:
 
 
 async def test_words_and_lines_on_the_screen_are_found() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES) as (app, stage, pilot):
         await pilot.press("/")
         await pilot.press(*"node2", "enter")
         await settled(app, stage, pilot)
@@ -98,8 +107,7 @@ async def test_what_is_found_in_help_is_marked_until_help_is_shown_again() -> No
         assert isinstance(text, Text)
         return [text.plain[s.start : s.end] for s in text.spans if s.style == "reverse"]
 
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES) as (app, stage, pilot):
         await typed(app, stage, pilot, "view help")
         await pilot.press("/", *"host")
         shown = app.query_one("#help Static", Words)
@@ -114,8 +122,7 @@ async def test_what_is_found_in_help_is_marked_until_help_is_shown_again() -> No
 
 
 async def test_rows_are_found_while_words_are_typed_from_where_the_reader_was() -> None:
-    app, stage = staged({ask.Runs: scenes.past_runs})
-    async with on_screen(app, stage) as pilot:
+    async with on_stage({ask.Runs: scenes.past_runs}) as (app, stage, pilot):
         await typed(app, stage, pilot, "view runs")
         table: LineTable[RunRow] = app.query_one("#runs-table", LineTable)
 
@@ -137,8 +144,7 @@ async def test_rows_are_found_while_words_are_typed_from_where_the_reader_was() 
 
 
 async def test_who_leaves_is_told_once_what_becomes_of_a_run() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES) as (app, stage, pilot):
         await typed(app, stage, pilot, f"attach {scenes.RUN}")
         app.session.clocks = Clocks(app.session.clocks.unix, count().__next__)  # time goes on
         await pilot.press("Q")
@@ -148,8 +154,7 @@ async def test_who_leaves_is_told_once_what_becomes_of_a_run() -> None:
 
 
 async def test_who_leaves_a_run_is_asked_and_told_that_it_goes_on() -> None:
-    app, stage = staged(SCENES, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
         await pilot.press("2")
         assert app.main.view == "cluster", "a digit is the function key of that number"
         await pilot.press("q")
@@ -171,16 +176,14 @@ async def test_who_leaves_a_run_is_asked_and_told_that_it_goes_on() -> None:
 async def test_every_way_out_of_other_programs_leaves_where_nothing_goes_on(
     keys: list[str],
 ) -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES) as (app, _, pilot):
         await pilot.press(*keys)
         await pilot.pause()
         assert not app.is_running
 
 
 async def test_ctrl_z_without_a_shell_says_so() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES) as (app, stage, pilot):
         await pilot.press("ctrl+z")
         await settled(app, stage, pilot)
         assert "no shell to go back to" in screen_text(app)
@@ -211,8 +214,7 @@ async def test_what_is_typed_before_the_views_stand_is_taken_when_they_do() -> N
 
 
 async def test_the_line_of_keys_has_none_for_what_is_not_there() -> None:
-    app, stage = staged({ask.Check: scenes.checked})
-    async with on_screen(app, stage, LARGE) as pilot:
+    async with on_stage({ask.Check: scenes.checked}, LARGE) as (app, stage, pilot):
         for view, without in (("run", "why"), ("logs", "first error"), ("check", "this again")):
             await typed(app, stage, pilot, f"view {view}")
             keys = screen_text(app).splitlines()[-1]
@@ -248,8 +250,7 @@ TABS |= {"5 logs": "logs", "6 runs": "runs"}
 
 
 async def test_the_bar_names_the_digits_that_work_and_f_keys_where_digits_are_typed() -> None:
-    app, stage = staged(SCENES, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
 
         def bar() -> str:
             return screen_text(app).splitlines()[0]
@@ -282,8 +283,7 @@ def test_tabs_stay_and_what_says_less_gives_way(width: int) -> None:
 
 
 async def test_escape_takes_the_filter_away_before_it_leaves_the_view() -> None:
-    app, stage = staged(SCENES, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
         for view, text in (
             ("logs", "1"),
             ("run", "step>0"),

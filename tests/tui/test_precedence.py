@@ -21,7 +21,7 @@ from distconsole.tui.views.logs import LogsView
 from distconsole.tui.views.run import RunView
 from distconsole.tui.widgets.tiles import Tiles
 from fakes import scenes
-from fakes.stage import ATTACH, on_screen, screen_text, staged, typed
+from fakes.stage import ATTACH, on_stage, screen_text, typed
 
 
 class Hands:
@@ -108,8 +108,7 @@ def test_a_task_yields_to_input_before_each_event() -> None:
 async def test_what_a_key_changes_is_drawn_without_waiting_for_the_next_moment_of_drawing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    app, stage = staged({type(ATTACH): scenes.straggling}, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage({type(ATTACH): scenes.straggling}, request=ATTACH) as (app, stage, pilot):
         await typed(app, stage, pilot, "view run")
         drawn = asyncio.Event()
         monkeypatch.setattr(app, "_display", lambda *_: drawn.set())
@@ -122,8 +121,7 @@ async def test_what_a_key_changes_is_drawn_without_waiting_for_the_next_moment_o
 
 
 async def test_the_beat_draws_nothing_while_a_key_waits() -> None:
-    app, stage = staged({type(ATTACH): scenes.straggling}, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage({type(ATTACH): scenes.straggling}, request=ATTACH) as (app, stage, pilot):
         await typed(app, stage, pilot, "view run")
         assert "rank 3" in screen_text(app)
         unhurried(app.input_priority)
@@ -142,8 +140,7 @@ async def test_the_beat_draws_nothing_while_a_key_waits() -> None:
 
 
 async def test_no_rows_of_the_log_are_made_while_a_key_waits() -> None:
-    app, stage = staged({type(ATTACH): scenes.straggling}, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage({type(ATTACH): scenes.straggling}, request=ATTACH) as (app, stage, pilot):
         await typed(app, stage, pilot, "view logs")
         logs, priority = app.query_one(LogsView), app.input_priority
         unhurried(priority)
@@ -161,8 +158,7 @@ async def test_no_rows_of_the_log_are_made_while_a_key_waits() -> None:
 async def test_a_picture_that_is_being_made_is_given_up_for_a_key_but_not_again_and_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    app, stage = staged({type(ATTACH): scenes.straggling}, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage({type(ATTACH): scenes.straggling}, request=ATTACH) as (app, stage, pilot):
         await typed(app, stage, pilot, "view run")
         views, priority = app.main.views, app.input_priority
         unhurried(priority)
@@ -198,8 +194,7 @@ async def test_a_picture_that_is_being_made_is_given_up_for_a_key_but_not_again_
 async def test_a_key_asks_for_precedence_when_it_is_read_and_a_move_of_the_mouse_does_not() -> (
     None
 ):
-    app, stage = staged({}, request=ATTACH)
-    async with on_screen(app, stage):
+    async with on_stage({}, request=ATTACH) as (app, _, _):
         app.input_priority._clock = Hands()
         moved = events.MouseMove(None, 1, 1, 0, 0, 0, False, False, False)
         app._post_message(moved).close()

@@ -23,10 +23,9 @@ from fakes.stage import (
     LARGE,
     asked,
     keep_run,
-    on_screen,
+    on_stage,
     screen_text,
     settled,
-    staged,
     typed,
     until,
 )
@@ -36,8 +35,7 @@ SCENES = {ask.Attach: scenes.training, ask.Top: scenes.hosts, ask.Check: scenes.
 
 @pytest.mark.parametrize("end", ["enter", "ctrl+j"])  # as typed before the screen was there
 async def test_a_typed_verb_is_asked_for_and_its_view_is_shown(end: str) -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES) as (app, stage, pilot):
         await pilot.press(*":check", "space", *"--only", "space", *"os", end)
         await settled(app, stage, pilot)
         assert ask.Check(only=("os",)) in stage.asked
@@ -51,8 +49,7 @@ async def test_what_a_line_leaves_open_the_configuration_says(
     monkeypatch.chdir(tmp_path)
     config = tmp_path / "distconsole.toml"
     config.write_text('[run]\nnproc = 4\nsync = true\n[check]\nskip = ["gpu"]\n')
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage, LARGE) as pilot:
+    async with on_stage(SCENES, LARGE) as (app, stage, pilot):
         await typed(app, stage, pilot, "run --nproc 2 train.py")
         await typed(app, stage, pilot, "check")
         stage.ended.set()
@@ -67,16 +64,14 @@ async def test_what_a_line_leaves_open_the_configuration_says(
 
 
 async def test_a_wrong_verb_is_answered_with_the_nearest_one() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES) as (app, stage, pilot):
         await typed(app, stage, pilot, "chek")
         assert "Did you mean 'check'" in screen_text(app)
         assert [type(request) for request in stage.asked] == [ask.Top]
 
 
 async def test_the_view_has_the_focus_again_after_a_verb() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES) as (app, stage, pilot):
         await typed(app, stage, pilot, "check")
         assert app.main.mode is Mode.VIEW
         assert app.query_one(Prompt).value == ""
@@ -84,8 +79,7 @@ async def test_the_view_has_the_focus_again_after_a_verb() -> None:
 
 @pytest.mark.usefixtures("utc", "home")
 async def test_tab_completes_as_far_as_it_is_certain_and_shows_what_is_possible() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES) as (app, _, pilot):
         prompt = app.query_one(Prompt)
         await pilot.press(*":ch", "tab")
         assert prompt.value == "check "
@@ -113,8 +107,7 @@ async def test_the_rules_of_checks_are_loaded_for_lines_that_name_checks_alone(
         return {"gpu.ecc": "memory errors"}
 
     monkeypatch.setattr(completion_index, "checks_by_id", by_id)
-    app, stage = staged(SCENES | {ask.Run: scenes.training})
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES | {ask.Run: scenes.training}) as (app, stage, pilot):
         await pilot.press(*":runs", "tab", "ctrl+u")
         await typed(app, stage, pilot, "run train.py")
         assert any(isinstance(request, ask.Run) for request in stage.asked)
@@ -128,8 +121,7 @@ async def test_the_rules_of_checks_are_loaded_for_lines_that_name_checks_alone(
 
 
 async def test_a_run_that_is_followed_completes_by_its_name() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES) as (app, stage, pilot):
         await typed(app, stage, pilot, f"attach {scenes.RUN}")
         await pilot.press(*":stop", "space", "d", "tab")
         assert app.query_one(Prompt).value.strip() == f"stop {scenes.RUN}"
@@ -137,8 +129,7 @@ async def test_a_run_that_is_followed_completes_by_its_name() -> None:
 
 async def test_lines_are_kept_in_a_file_that_only_its_owner_reads(tmp_path: Path) -> None:
     path = tmp_path / "state" / "history"
-    app, stage = staged(SCENES, history=path)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES, history=path) as (app, stage, pilot):
         await typed(app, stage, pilot, "check")
     assert path.read_text() == "check\n"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -147,8 +138,7 @@ async def test_lines_are_kept_in_a_file_that_only_its_owner_reads(tmp_path: Path
 async def test_up_brings_back_the_line_typed_in_an_earlier_sitting(tmp_path: Path) -> None:
     path = tmp_path / "history"
     path.write_text("check --level full\nruns\n")
-    app, stage = staged(SCENES, history=path)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES, history=path) as (app, _, pilot):
         await pilot.press(*":c", "up")
         assert app.query_one(Prompt).value == "check --level full"
         await pilot.press("down")
@@ -156,8 +146,7 @@ async def test_up_brings_back_the_line_typed_in_an_earlier_sitting(tmp_path: Pat
 
 
 async def test_a_key_does_what_its_line_does() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES) as (app, stage, pilot):
         await pilot.press("f7")
         await settled(app, stage, pilot)
         assert ask.Check() in stage.asked
@@ -166,8 +155,7 @@ async def test_a_key_does_what_its_line_does() -> None:
 
 async def test_f8_asks_before_it_stops_a_run_and_says_what_it_will_do() -> None:
     keep_run()
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES) as (app, stage, pilot):
         await typed(app, stage, pilot, f"attach {scenes.RUN}")
         await pilot.press("f8")
         await asked(app, stage, pilot)
@@ -183,8 +171,7 @@ async def test_f8_asks_before_it_stops_a_run_and_says_what_it_will_do() -> None:
 
 async def test_a_run_of_this_console_is_stopped_by_its_own_task_which_knows_its_hosts() -> None:
     keep_run()
-    app, stage = staged(SCENES | {ask.Run: scenes.training})
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES | {ask.Run: scenes.training}) as (app, stage, pilot):
         await typed(app, stage, pilot, "run train.py")
         control = stage.controls[-1]
         await pilot.press("f8")
@@ -198,8 +185,7 @@ async def test_a_run_of_this_console_is_stopped_by_its_own_task_which_knows_its_
 
 async def test_no_leaves_the_run_alone_and_what_is_behind_goes_on() -> None:
     keep_run()
-    app, stage = staged(SCENES, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
         for no, step in (("escape", 699), ("n", 799)):
             app.main.run_command("clear", quiet=True)
             await typed(app, stage, pilot, "stop last")
@@ -219,8 +205,7 @@ async def test_no_leaves_the_run_alone_and_what_is_behind_goes_on() -> None:
 
 async def test_the_end_of_a_line_that_was_typed_ahead_is_no_answer() -> None:
     keep_run()
-    app, stage = staged(SCENES, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
         await typed(app, stage, pilot, "stop last")
         await asked(app, stage, pilot)
         await pilot.press("x")
@@ -240,8 +225,7 @@ async def test_the_end_of_a_line_that_was_typed_ahead_is_no_answer() -> None:
 @pytest.mark.parametrize("where", ["prompt", "view"])
 async def test_an_answer_typed_in_full_leaves_nothing_behind(where: str) -> None:
     keep_run()
-    app, stage = staged(SCENES, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
         prompt, stopped = app.query_one(Prompt), 0
         for word, stops, rest in (
             ("no", False, "r"),
@@ -282,16 +266,14 @@ async def test_what_comes_long_after_an_answer_is_another_line() -> None:
 
 
 async def test_f8_offers_nothing_when_no_run_goes_on() -> None:
-    app, stage = staged(SCENES | {ask.Attach: scenes.succeeded})
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES | {ask.Attach: scenes.succeeded}) as (app, stage, pilot):
         await typed(app, stage, pilot, f"attach {scenes.RUN}")
         await pilot.press("f8")
         assert app.query_one(Prompt).value == ""
 
 
 async def test_ctrl_c_stops_nothing_and_says_what_does() -> None:
-    app, stage = staged(SCENES, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
         await pilot.press("ctrl+c")
         await settled(app, stage, pilot)
         assert f"F8 stops {scenes.RUN}" in screen_text(app)
@@ -301,8 +283,7 @@ async def test_ctrl_c_stops_nothing_and_says_what_does() -> None:
 
 
 async def test_the_palette_finds_what_it_says_of_a_verb_behind_what_is_called_so() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage):
+    async with on_stage(SCENES) as (app, _, _):
         everything = Everything(app.screen)
         says = {each.title: each.help for each in app.get_system_commands(app.screen)}
         assert {"stop run (F8)", "check", "run", "demo", "sort"} <= says.keys()

@@ -27,6 +27,7 @@ from fakes.stage import (
     LARGE,
     asked,
     on_screen,
+    on_stage,
     screen_text,
     settled,
     staged,
@@ -64,8 +65,7 @@ def prompt_of(app: ConsoleApp) -> Prompt:
 
 
 async def test_tab_walks_through_a_list_that_says_what_is_what() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES) as (app, stage, pilot):
         prompt = prompt_of(app)
         await pilot.press(*":check --level=", "tab")
         await pilot.pause()
@@ -88,8 +88,7 @@ async def test_tab_walks_through_a_list_that_says_what_is_what() -> None:
 
 
 async def test_what_is_typed_narrows_the_list_and_a_click_takes_one() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES) as (app, _, pilot):
         await pilot.press(*":r", "tab", "e")
         await pilot.pause()
         offered = str(app.query_one("#offered").render())
@@ -102,8 +101,7 @@ async def test_what_is_typed_narrows_the_list_and_a_click_takes_one() -> None:
 async def test_the_history_is_searched_as_one_types(tmp_path: Path) -> None:
     path = tmp_path / "history"
     path.write_text("run a.py --lr 1\ncheck --level full\nrun b.py\n")
-    app, stage = staged(SCENES, history=path)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES, history=path) as (app, stage, pilot):
         prompt = prompt_of(app)
         await pilot.press(*":half", "ctrl+r")
         await pilot.pause()
@@ -119,8 +117,7 @@ async def test_the_history_is_searched_as_one_types(tmp_path: Path) -> None:
 
 
 async def test_the_right_word_is_one_key_away() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES) as (app, stage, pilot):
         for wrong, right in (
             ("chek --strict", "check --strict"),
             ("check --leval quick", "check --level quick"),
@@ -185,8 +182,7 @@ async def test_verbs_that_speak_at_once_stand_under_their_own_headings() -> None
         first.wait(10)
         yield TextMade(text="late")
 
-    app, stage = staged(SCENES | {ask.Why: listing})
-    async with on_screen(app, stage, LARGE) as pilot:
+    async with on_stage(SCENES | {ask.Why: listing}, LARGE) as (app, stage, pilot):
         app.main.run_command("why last")
         await until(pilot, lambda: "early" in app.session.transcript.text())
         app.main.run_command("check")
@@ -247,8 +243,7 @@ async def test_what_was_said_is_saved_and_a_file_is_not_overwritten_unasked(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "said.txt"
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES) as (app, stage, pilot):
         await typed(app, stage, pilot, "check")
         await typed(app, stage, pilot, f"save {path}")
         await until(pilot, path.exists)
@@ -271,8 +266,7 @@ async def test_what_was_said_is_saved_and_a_file_is_not_overwritten_unasked(
 async def test_a_verb_in_a_thread_asks_without_taking_the_keys() -> None:
     answers = []
 
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES) as (app, stage, pilot):
         task = app.session.start(ask.Why(run="last"), "setup")
         work = threading.Thread(
             target=lambda: answers.append(app.session.confirm(task, "Change x?"))
@@ -315,8 +309,7 @@ async def test_the_start_up_file_is_done_and_its_errors_name_their_line(tmp_path
     startup.write_text(
         f"# mine\nfilter util<101\nchek\nshow {HOSTILE}\ncheck --level quick\nwatch zzz>1\n"
     )
-    app, stage = staged(SCENES, startup=startup)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES, startup=startup) as (app, stage, pilot):
         await until(pilot, lambda: ask.Check(level=ask.Level.QUICK) in stage.asked)
         said = app.session.transcript.text()
         assert f"error: {startup}:3: There is no verb 'chek'. Did you mean 'check'?" in said
@@ -330,8 +323,7 @@ async def test_a_run_that_was_asked_for_stays_in_view_whatever_the_start_up_file
 ) -> None:
     startup = tmp_path / "startup"
     startup.write_text("watch state=failed\nview runs\n")
-    app, stage = staged(SCENES, request=ATTACH, startup=startup)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES, request=ATTACH, startup=startup) as (app, _, pilot):
         await until(pilot, lambda: len(app.main.watches.kept) == 1)
         assert app.main.view == "run"
 
@@ -353,8 +345,7 @@ def test_the_start_up_file_is_done_wherever_the_console_opens(
 
 
 async def test_lines_typed_faster_than_they_are_done_stay_lines(tmp_path: Path) -> None:
-    app, stage = staged(SCENES, history=tmp_path / "history")
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES, history=tmp_path / "history") as (app, stage, pilot):
         for line in ("check --level quick", "show a", "show b"):
             for each in f":{line}":
                 name = {" ": "space", ":": "colon"}.get(each, each)
@@ -370,8 +361,7 @@ async def test_lines_typed_faster_than_they_are_done_stay_lines(tmp_path: Path) 
 
 
 async def test_whatever_is_pasted_is_one_harmless_line(tmp_path: Path) -> None:
-    app, stage = staged(SCENES, history=tmp_path / "history")
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES, history=tmp_path / "history") as (app, stage, pilot):
         prompt = prompt_of(app)
         app.post_message(Paste("torchrun \\\n  --nnodes 2 \\\n  t.py\nrm -rf /\n"))
         await pilot.pause()

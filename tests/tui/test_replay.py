@@ -15,7 +15,7 @@ from distconsole.tui.replaying import ReplayTask
 from distconsole.tui.view_models.hosts import Clocks
 from fakes import scenes
 from fakes.journals import START, Journal
-from fakes.stage import LARGE, on_screen, screen_text, settled, staged, typed
+from fakes.stage import LARGE, on_screen, on_stage, screen_text, settled, staged, typed
 
 RUN = "digits-1121-a3f9"
 REPLAY = ask.Replay(run=RUN)
@@ -42,8 +42,7 @@ def shown(app: ConsoleApp) -> ReplayTask:
 
 
 async def test_every_view_is_of_the_moment_that_is_chosen() -> None:
-    app, stage = staged({}, request=REPLAY)
-    async with on_screen(app, stage, LARGE) as pilot:
+    async with on_stage({}, LARGE, request=REPLAY) as (app, stage, pilot):
         assert "✗ FAILED  after" in screen_text(app)
         await typed(app, stage, pilot, "at 60s")
         text = screen_text(app)
@@ -88,8 +87,7 @@ async def test_keys_move_by_seconds_and_marks_and_play() -> None:
 
 
 async def test_a_click_on_the_axis_goes_there() -> None:
-    app, stage = staged({}, request=REPLAY)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage({}, request=REPLAY) as (app, stage, pilot):
         await pilot.click("#time", offset=(40, 1))
         await settled(app, stage, pilot)
         t = shown(app).moment_t
@@ -97,15 +95,13 @@ async def test_a_click_on_the_axis_goes_there() -> None:
 
 
 async def test_a_replay_can_begin_at_a_moment() -> None:
-    app, stage = staged({}, request=ask.Replay(run=RUN, at="step 399"))
-    async with on_screen(app, stage) as pilot:
+    async with on_stage({}, request=ask.Replay(run=RUN, at="step 399")) as (app, stage, pilot):
         await settled(app, stage, pilot)
         assert shown(app).moment_t == START + 7 + 19
 
 
 async def test_the_cluster_is_the_live_one_where_the_past_is_at_its_end() -> None:
-    app, stage = staged({ask.Top: lambda: scenes.hosts(lost="node2")})
-    async with on_screen(app, stage) as pilot:
+    async with on_stage({ask.Top: lambda: scenes.hosts(lost="node2")}) as (app, stage, pilot):
         await typed(app, stage, pilot, f"replay {RUN}")
         await typed(app, stage, pilot, "view cluster")
         assert "no answer" in screen_text(app) or "lost" in screen_text(app)
@@ -116,8 +112,7 @@ async def test_the_cluster_is_the_live_one_where_the_past_is_at_its_end() -> Non
 
 
 async def test_what_means_nothing_is_said() -> None:
-    app, stage = staged({}, request=REPLAY)
-    async with on_screen(app, stage, LARGE) as pilot:
+    async with on_stage({}, LARGE, request=REPLAY) as (app, stage, pilot):
         for line, said in (
             ("at noon", "'noon' is no time of the run"),
             ("play 9000", "'9000' is not known of play"),

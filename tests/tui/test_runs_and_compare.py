@@ -19,7 +19,7 @@ from distconsole.tui.views.runs import RunsView
 from distconsole.tui.widgets.plots import PlotPanel
 from fakes import scenes
 from fakes.journals import Journal
-from fakes.stage import LARGE, SMALL, on_screen, screen_text, settled, staged, typed, until
+from fakes.stage import LARGE, SMALL, on_stage, screen_text, settled, typed, until
 
 pytestmark = pytest.mark.usefixtures("utc")
 
@@ -41,8 +41,7 @@ def order(app: ConsoleApp) -> list[str]:
 
 
 async def test_runs_that_go_on_come_first_and_others_as_they_are_asked_for() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage, LARGE) as pilot:
+    async with on_stage(SCENES, LARGE) as (app, stage, pilot):
         await typed(app, stage, pilot, "view runs")
         assert order(app) == ["000", "003", "002", "001"], (
             "the newest first, but for the one that runs"
@@ -75,8 +74,7 @@ def shared_hosts() -> Iterator[Event]:
 async def test_runs_of_others_are_told_from_ones_own_and_a_key_leaves_them_out(
     size: tuple[int, int],
 ) -> None:
-    app, stage = staged({ask.Runs: shared_hosts})
-    async with on_screen(app, stage, size) as pilot:
+    async with on_stage({ask.Runs: shared_hosts}, size) as (app, stage, pilot):
         await typed(app, stage, pilot, "view runs")
         assert order(app) == ["000", "003", "002", "001"]
         text = screen_text(app)
@@ -103,8 +101,7 @@ async def test_runs_of_others_are_told_from_ones_own_and_a_key_leaves_them_out(
 
 
 async def test_where_all_runs_are_ones_own_no_column_says_so() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage, LARGE) as pilot:
+    async with on_stage(SCENES, LARGE) as (app, stage, pilot):
         await typed(app, stage, pilot, "view runs")
         assert " from " not in screen_text(app)
 
@@ -136,8 +133,7 @@ def long_runs() -> Iterator[Event]:
 async def test_a_run_is_told_from_others_and_says_how_it_ended_and_of_what(
     size: tuple[int, int],
 ) -> None:
-    app, stage = staged({ask.Runs: long_runs})
-    async with on_screen(app, stage, size) as pilot:
+    async with on_stage({ask.Runs: long_runs}, size) as (app, stage, pilot):
         await typed(app, stage, pilot, "view runs")
         text = screen_text(app)
         for number in range(3):
@@ -156,8 +152,7 @@ async def test_the_course_of_a_run_that_is_stored_stands_beside_the_list() -> No
     journal.write(RunStore(runs_dir()))
     (first, second, *_) = [each for each in scenes.past_runs() if isinstance(each, RunListed)]
     kept = RunListed(summary=replace(second.summary, run=journal.run))
-    app, stage = staged({ask.Runs: lambda: [first, kept]})
-    async with on_screen(app, stage, LARGE) as pilot:
+    async with on_stage({ask.Runs: lambda: [first, kept]}, LARGE) as (app, stage, pilot):
         await typed(app, stage, pilot, "view runs")
         panel = app.query_one("#run-plot", PlotPanel)
         view = app.query_one(RunsView)
@@ -170,16 +165,14 @@ async def test_the_course_of_a_run_that_is_stored_stands_beside_the_list() -> No
 
 
 async def test_no_runs_say_what_to_type() -> None:
-    app, stage = staged({})
-    async with on_screen(app, stage) as pilot:
+    async with on_stage({}) as (app, stage, pilot):
         await typed(app, stage, pilot, "view runs")
         assert "NO RUNS YET" in screen_text(app)
         assert "type 'run SCRIPT', or 'demo'" in screen_text(app)
 
 
 async def test_a_heading_that_is_clicked_sorts_and_turns_round() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage, LARGE) as pilot:
+    async with on_stage(SCENES, LARGE) as (app, stage, pilot):
         await typed(app, stage, pilot, "view runs")
         heading = screen_text(app).splitlines()[3]
         at = heading.index("loss") - app.query_one("#runs-table").region.x
@@ -195,8 +188,7 @@ async def test_a_heading_that_is_clicked_sorts_and_turns_round() -> None:
 
 
 async def test_runs_are_marked_and_compared_by_two_keys() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage, SMALL) as pilot:
+    async with on_stage(SCENES, SMALL) as (app, stage, pilot):
         await pilot.press("f6")
         await settled(app, stage, pilot)
         await pilot.press("down", "m", "down", "m", "m", "c")
@@ -212,8 +204,7 @@ async def test_runs_are_marked_and_compared_by_two_keys() -> None:
 
 
 async def test_curves_turn_to_another_axis_and_to_others() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage, LARGE) as pilot:
+    async with on_stage(SCENES, LARGE) as (app, stage, pilot):
         await typed(app, stage, pilot, "compare digits-1121-000 last")
         text = screen_text(app)
         assert "step 590" in text

@@ -23,6 +23,7 @@ from fakes.stage import (
     asked,
     keep_run,
     on_screen,
+    on_stage,
     planned,
     read,
     screen_text,
@@ -71,8 +72,7 @@ def told(app: ConsoleApp) -> str:
 @pytest.mark.parametrize("ranks", RUNS)
 async def test_a_view_is_the_same_again_when_its_size_is(ranks: str) -> None:
     scene, views = RUNS[ranks]
-    app, stage = staged(SCENES | {ask.Attach: scene}, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES | {ask.Attach: scene}, request=ATTACH) as (app, stage, pilot):
         for view in views:
             app.main.run_command(LINES.get(view, f"view {view}"), quiet=True)
             await settled(app, stage, pilot)

@@ -20,7 +20,7 @@ from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.theme.themes import CONTRAST, DARK, LIGHT, LOOKS, NAMES, TERMINAL, first_theme
 from fakes import scenes
 from fakes.journals import Journal
-from fakes.stage import ATTACH, MIDDLE, on_screen, screen_text, settled, staged, typed
+from fakes.stage import ATTACH, MIDDLE, on_screen, on_stage, screen_text, settled, staged, typed
 
 SCENES = {
     ask.Attach: scenes.straggling,
@@ -113,8 +113,7 @@ def test_greys_stay_grey_where_there_are_256_colours(theme: str) -> None:
 
 
 async def test_a_theme_is_for_everything_that_stands_there_already() -> None:
-    app, stage = staged(SCENES, request=ATTACH)
-    async with on_screen(app, stage, MIDDLE) as pilot:
+    async with on_stage(SCENES, MIDDLE, request=ATTACH) as (app, stage, pilot):
         await typed(app, stage, pilot, "theme light")
         dark_left = [
             segment.text
@@ -132,8 +131,7 @@ async def test_a_change_of_the_theme_leaves_no_colour_of_the_one_before() -> Non
     Journal(run=scenes.RUN, seconds=120, slow=3, fails=1).write(RunStore(runs_dir()))
     seen: dict[str, list[list[Segment]]] = {DARK: [], LIGHT: []}
     for first, pictures in seen.items():
-        app, stage = staged(SCENES)
-        async with on_screen(app, stage) as pilot:
+        async with on_stage(SCENES) as (app, stage, pilot):
             app.theme = first
             await typed(app, stage, pilot, "check --only os,no such")
             for line in (f"replay {scenes.RUN}", "view help"):
@@ -148,8 +146,7 @@ async def test_a_change_of_the_theme_leaves_no_colour_of_the_one_before() -> Non
 
 async def test_sixteen_colours_are_the_terminals_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "screen")
-    app, stage = staged(SCENES, request=ATTACH)
-    async with on_screen(app, stage, MIDDLE) as pilot:
+    async with on_stage(SCENES, MIDDLE, request=ATTACH) as (app, stage, pilot):
         assert app.theme == TERMINAL
         for line in LINES:
             await typed(app, stage, pilot, line)
@@ -169,8 +166,7 @@ async def test_without_colours_nothing_is_coloured_and_the_cursor_is_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    app, stage = staged(SCENES, request=ATTACH)
-    async with on_screen(app, stage, MIDDLE) as pilot:
+    async with on_stage(SCENES, MIDDLE, request=ATTACH) as (app, stage, pilot):
         for line in ("view run", "heat", "heat", "view cluster", "check", "pairs"):
             await typed(app, stage, pilot, line)
             styles = [segment.style for segment in drawn(app) if segment.style is not None]
@@ -185,8 +181,7 @@ async def test_a_terminal_with_ascii_alone_gets_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TERM", "vt100")
-    app, stage = staged(SCENES, request=ATTACH)
-    async with on_screen(app, stage, MIDDLE) as pilot:
+    async with on_stage(SCENES, MIDDLE, request=ATTACH) as (app, stage, pilot):
         for line in ("view run", "heat", "view cluster"):
             await typed(app, stage, pilot, line)
             text = screen_text(app)
@@ -197,8 +192,7 @@ async def test_a_terminal_with_ascii_alone_gets_nothing_else(
 
 async def test_a_theme_that_was_chosen_is_kept_and_a_wrong_one_is_said(tmp_path: Path) -> None:
     kept = tmp_path / "state" / "theme"
-    app, stage = staged(SCENES, theme_kept=kept)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES, theme_kept=kept) as (app, stage, pilot):
         assert app.theme == DARK
         await pilot.press("f10")
         await settled(app, stage, pilot)

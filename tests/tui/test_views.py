@@ -28,12 +28,14 @@ from distconsole.tui.widgets.log_tail import LogTail
 from distconsole.tui.widgets.plots import PlotPanel
 from fakes import scenes
 from fakes.journals import Journal
+from fakes.run_events import timeline_of
 from fakes.stage import (
     ATTACH,
     LARGE,
     MIDDLE,
     SMALL,
     on_screen,
+    on_stage,
     screen_text,
     settled,
     staged,
@@ -73,8 +75,7 @@ WORDS = {
     ids=str,
 )
 async def test_every_view_says_what_it_must_at_every_size(size: tuple[int, int]) -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage, size) as pilot:
+    async with on_stage(SCENES, size) as (app, stage, pilot):
         await typed(app, stage, pilot, f"attach {scenes.RUN}")
         await typed(app, stage, pilot, "check")
         for view in sorted(
@@ -88,16 +89,14 @@ async def test_every_view_says_what_it_must_at_every_size(size: tuple[int, int])
 
 
 async def test_what_the_verdict_says_is_not_said_again_below_it() -> None:
-    app, stage = staged(SCENES, request=ATTACH)
-    async with on_screen(app, stage, MIDDLE):
+    async with on_stage(SCENES, MIDDLE, request=ATTACH) as (app, _, _):
         verdict, below, *_ = screen_text(app).splitlines()[1:]
         assert "rank 3 on node2 is slow" in verdict
         assert below.strip() == "hint: its data come late: more DataLoader workers there"
 
 
 async def test_every_theme_draws_the_run() -> None:
-    app, stage = staged(SCENES, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
         for theme in ("light", "nord"):
             await typed(app, stage, pilot, f"theme {theme}")
             assert "rank 3 on node2 is slow" in screen_text(app), theme
@@ -143,8 +142,7 @@ async def test_ranks_that_are_started_anew_are_followed() -> None:
 
 
 async def test_a_run_that_went_well_shows_its_results() -> None:
-    app, stage = staged(SCENES | {ask.Attach: scenes.succeeded}, request=ATTACH)
-    async with on_screen(app, stage):
+    async with on_stage(SCENES | {ask.Attach: scenes.succeeded}, request=ATTACH) as (app, _, _):
         assert "test_accuracy 0.9739" in screen_text(app)
         assert "✓ SUCCEEDED  after 1 min 0 s" in screen_text(app)
 
@@ -169,8 +167,7 @@ async def test_a_silent_rank_is_first_with_its_age() -> None:
             if not (isinstance(event, Window) and event.rank == 2 and event.step > 200):
                 yield event
 
-    app, stage = staged(SCENES | {ask.Attach: hanging}, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES | {ask.Attach: hanging}, request=ATTACH) as (app, stage, pilot):
         await settled(app, stage, pilot)
         assert "… PAUSING  rank 2 on node2 has not finished a step for 40 s" in screen_text(app)
         assert "‖      2 node2" in table_text(app).splitlines()[1]
@@ -191,8 +188,7 @@ async def test_the_start_of_each_rank_is_shown_and_who_is_behind_is_first() -> N
 
 
 async def test_curves_are_chosen_by_a_key_or_by_name_and_stay_chosen() -> None:
-    app, stage = staged(SCENES, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
         assert shown_plots(app) == ["loss", "samples/s"]
         await pilot.press("c")
         await settled(app, stage, pilot)
@@ -220,8 +216,7 @@ async def test_a_curve_has_a_gap_and_a_mark_where_values_are_no_numbers() -> Non
 
 
 async def test_a_silent_host_greys_out_with_its_age() -> None:
-    app, stage = staged({ask.Top: scenes.hosts}, age_seconds=12.0)
-    async with on_screen(app, stage):
+    async with on_stage({ask.Top: scenes.hosts}, age_seconds=12.0) as (app, _, _):
         assert "silent for 12 s" in screen_text(app)
 
 
@@ -250,11 +245,8 @@ def table_text(app: object) -> str:
 
 
 def test_the_first_to_fail_comes_before_all_others() -> None:
-    from distconsole.runs.timeline import RunTimeline
 
-    timeline = RunTimeline()
-    for event in scenes.failing():
-        timeline.apply(event)  # type: ignore[arg-type]
+    timeline = timeline_of(scenes.failing())
     order = [
         (row.view.rank, row.trouble)
         for row in RankRows(timeline, scenes.MINUTE_LATER, order="worst")
@@ -281,8 +273,7 @@ async def test_the_rank_that_was_found_to_hold_up_the_others_is_first_though_all
                 )
             yield event
 
-    app, stage = staged(SCENES | {ask.Attach: held_up}, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES | {ask.Attach: held_up}, request=ATTACH) as (app, stage, pilot):
         text = screen_text(app)
         assert "▲ SLOW  rank 3 on node2 is slow, 9 ms for its data where 2 ms is usual" in text
         assert "▲      3 node2" in table_text(app).splitlines()[1]
@@ -296,8 +287,7 @@ async def test_the_rank_that_was_found_to_hold_up_the_others_is_first_though_all
 
 
 async def test_the_cursor_stays_on_its_rank_when_the_order_changes() -> None:
-    app, stage = staged(SCENES, request=ATTACH)
-    async with on_screen(app, stage, MIDDLE) as pilot:
+    async with on_stage(SCENES, MIDDLE, request=ATTACH) as (app, _, pilot):
         await pilot.press("down", "down")
         table: LineTable[RankRow] = app.query_one("#ranks", LineTable)
         table.show(list(reversed(table.rows)))
@@ -309,8 +299,7 @@ async def test_the_cursor_stays_on_its_rank_when_the_order_changes() -> None:
 async def test_the_view_has_the_keys_first_and_escape_goes_back_to_it_and_to_views_before() -> (
     None
 ):
-    app, stage = staged(SCENES, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
         assert app.focused is app.query_one("#ranks")
         await pilot.press("l")
         await settled(app, stage, pilot)
@@ -333,8 +322,7 @@ async def test_the_view_has_the_keys_first_and_escape_goes_back_to_it_and_to_vie
 
 
 async def test_a_click_chooses_a_rank_and_a_heading_sorts() -> None:
-    app, stage = staged(SCENES, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
         await pilot.click("#ranks", offset=(10, 3))
         assert app.query_one("#ranks", LineTable).cursor == 2
         await pilot.click("#ranks", offset=(37, 0))
@@ -343,8 +331,7 @@ async def test_a_click_chooses_a_rank_and_a_heading_sorts() -> None:
 
 
 async def test_a_tab_of_the_title_can_be_clicked() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES) as (app, stage, pilot):
         await pilot.click(
             "#title", offset=(screen_text(app).splitlines()[0].index("6 runs") + 1, 0)
         )
@@ -355,8 +342,7 @@ async def test_a_tab_of_the_title_can_be_clicked() -> None:
 @pytest.mark.usefixtures("home")
 async def test_enter_on_a_past_run_replays_it() -> None:
     Journal(run="digits-1121-003").write(RunStore(runs_dir()))
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES) as (app, stage, pilot):
         await pilot.press("f6")
         await settled(app, stage, pilot)
         await pilot.press("down", "enter")
@@ -373,8 +359,7 @@ async def test_a_run_that_is_followed_is_listed_as_it_is_now() -> None:
         nothing = {"samples_s": None, "metrics": {}, "steps": None}
         yield RunListed(summary=replace(event.summary, run=scenes.RUN, state="unknown", **nothing))
 
-    app, stage = staged(SCENES | {ask.Runs: listed}, request=ATTACH)
-    async with on_screen(app, stage, LARGE) as pilot:
+    async with on_stage(SCENES | {ask.Runs: listed}, LARGE, request=ATTACH) as (app, stage, pilot):
         await typed(app, stage, pilot, "view runs")
         line = screen_text(app).splitlines()[app.query_one("#runs-table").region.y + 1]
         assert f"{scenes.RUN} " in line
@@ -383,8 +368,7 @@ async def test_a_run_that_is_followed_is_listed_as_it_is_now() -> None:
 
 
 async def test_moving_through_past_runs_opens_none() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES) as (app, stage, pilot):
         await pilot.press("f6")
         await settled(app, stage, pilot)
         await pilot.press("down", "down", "up")
@@ -397,8 +381,7 @@ async def test_logs_stay_where_they_are_read_and_follow_again_at_the_end() -> No
     def many() -> list[Event]:
         return [*scenes.training(), *(scenes.log(0, f"line {n}") for n in range(200))]
 
-    app, stage = staged(SCENES | {ask.Attach: many}, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES | {ask.Attach: many}, request=ATTACH) as (app, stage, pilot):
         await typed(app, stage, pilot, "view logs")
         assert "line 199" in screen_text(app)
         await pilot.press("pageup")
@@ -420,8 +403,7 @@ async def test_logs_stay_where_they_are_read_and_follow_again_at_the_end() -> No
 async def test_long_log_lines_can_be_read_to_their_end() -> None:
     long = "a" * 90 + "THE END"
     scene = partial(list, [scenes.plan(2), scenes.log(0, long)])
-    app, stage = staged(SCENES | {ask.Attach: scene}, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES | {ask.Attach: scene}, request=ATTACH) as (app, stage, pilot):
         await typed(app, stage, pilot, "view logs")
         assert "THE END" not in screen_text(app)
         await pilot.press("right", "right")
@@ -465,8 +447,7 @@ async def test_a_verb_that_breaks_leaves_the_screen_standing() -> None:
 
 
 async def test_the_view_keeps_its_room_while_much_is_said() -> None:
-    app, stage = staged(SCENES, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
         for number in range(50):
             app.session.transcript.say(f"news {number}")
         await settled(app, stage, pilot)
@@ -475,8 +456,7 @@ async def test_the_view_keeps_its_room_while_much_is_said() -> None:
 
 
 async def test_a_screen_that_is_resized_draws_what_fits() -> None:
-    app, stage = staged(SCENES, request=ATTACH)
-    async with on_screen(app, stage, LARGE) as pilot:
+    async with on_stage(SCENES, LARGE, request=ATTACH) as (app, stage, pilot):
         assert "data ms" in screen_text(app)
         await pilot.resize_terminal(*SMALL)
         await pilot.pause()

@@ -28,6 +28,7 @@ from fakes.stage import (
     SMALL,
     keep_run,
     on_screen,
+    on_stage,
     screen_text,
     settled,
     staged,
@@ -50,8 +51,7 @@ class Slow:
 
 
 async def test_the_transcript_has_the_width_that_there_is() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage, LARGE) as pilot:
+    async with on_stage(SCENES, LARGE) as (app, stage, pilot):
         words = " ".join(f"word{number}" for number in range(22))
         app.session.transcript.say(words)
         await typed(app, stage, pilot, "view transcript")
@@ -64,8 +64,7 @@ async def test_the_transcript_has_the_width_that_there_is() -> None:
 
 
 async def test_what_was_said_opens_at_its_end_and_stays_there_in_every_size() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES) as (app, stage, pilot):
         app.session.transcript.say(
             "\n".join(f"line {number} " + 40 * "x " for number in range(200))
         )
@@ -79,8 +78,7 @@ async def test_what_was_said_opens_at_its_end_and_stays_there_in_every_size() ->
 
 
 async def test_whoever_reads_further_up_is_left_there() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES) as (app, stage, pilot):
         await typed(app, stage, pilot, "view transcript")
         view = app.query_one(TranscriptView)
         app.session.transcript.say("\n".join(f"line {number}" for number in range(100)))
@@ -92,8 +90,7 @@ async def test_whoever_reads_further_up_is_left_there() -> None:
 
 
 async def test_the_transcript_tells_of_a_run_that_was_launched_and_of_its_end() -> None:
-    app, stage = staged(SCENES | {ask.Run: scenes.failing})
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES | {ask.Run: scenes.failing}) as (app, stage, pilot):
         await typed(app, stage, pilot, "run train.py")
         stage.ended.set()
         said = app.session.transcript.text()
@@ -103,8 +100,7 @@ async def test_the_transcript_tells_of_a_run_that_was_launched_and_of_its_end() 
 
 
 async def test_the_end_of_a_run_is_said_where_it_is_not_seen() -> None:
-    app, stage = staged(SCENES, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
         await typed(app, stage, pilot, "view cluster")
         task = app.session.shown_run()
         assert task is not None
@@ -117,8 +113,7 @@ async def test_a_launch_that_came_to_nothing_is_not_starting() -> None:
         yield scenes.plan(4)
         raise PlanError("the script t.py does not exist on node1", "--sync brings it")
 
-    app, stage = staged(SCENES | {ask.Run: refused})
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES | {ask.Run: refused}) as (app, stage, pilot):
         await typed(app, stage, pilot, "run t.py")
         await until(pilot, lambda: "✗ the script t.py does not exist" in screen_text(app))
         assert "hint: --sync brings it" in screen_text(app)
@@ -136,8 +131,7 @@ async def test_a_run_that_was_not_started_is_none_to_come_back_to() -> None:
             error="no",
         )
 
-    app, stage = staged(SCENES | {ask.Run: refused})
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES | {ask.Run: refused}) as (app, stage, pilot):
         await typed(app, stage, pilot, "run t.py")
         await settled(app, stage, pilot)
         assert getattr(app.session.request("attach"), "run", "") != scenes.RUN
@@ -154,8 +148,7 @@ async def test_a_run_that_there_is_not_leaves_the_run_before_on_the_screen() -> 
             raise RunNotFoundError("there is no run trian", f"did you mean {scenes.RUN}?")
         yield from scenes.training()
 
-    app, stage = staged(SCENES | {ask.Attach: attached}, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES | {ask.Attach: attached}, request=ATTACH) as (app, stage, pilot):
         before = app.session.shown_run()
         await typed(app, stage, pilot, "view cluster")
         await typed(app, stage, pilot, f"attach {scenes.RUN[:-1]}x")
@@ -198,8 +191,7 @@ def test_words_are_shortened_by_cells(words: str, cells: int, shown: str) -> Non
 
 async def test_a_second_ctrl_c_kills_what_is_ending() -> None:
     slow = Slow()
-    app, stage = staged(SCENES | {ask.Demo: slow})
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES | {ask.Demo: slow}) as (app, stage, pilot):
         try:
             app.query_one(Prompt).offer("demo")
             await pilot.press("enter")
@@ -218,16 +210,14 @@ async def test_a_second_ctrl_c_kills_what_is_ending() -> None:
 
 
 async def test_json_of_what_the_screen_shows_says_where_to_have_it() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES) as (app, stage, pilot):
         await typed(app, stage, pilot, f"attach {scenes.RUN} --json")
         assert "--json is for programs: 'export RUN' prints the same" in screen_text(app)
         assert app.main.view == "run"
 
 
 async def test_a_condition_on_runs_leaves_them_out_on_the_screen() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES) as (app, stage, pilot):
         await typed(app, stage, pilot, "runs --where state=failed")
         table: LineTable[RunRow] = app.query_one("#runs-table", LineTable)
         await until(pilot, lambda: {row.run.state for row in table.rows} == {"failed"})
@@ -235,8 +225,7 @@ async def test_a_condition_on_runs_leaves_them_out_on_the_screen() -> None:
 
 
 async def test_help_says_what_a_verb_of_the_screen_does() -> None:
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES) as (app, stage, pilot):
         await typed(app, stage, pilot, "help watch")
         await typed(app, stage, pilot, "check --zzz")
         assert "hint: see 'help check'" in app.session.transcript.text()
@@ -312,8 +301,7 @@ async def test_y_copies_the_command_of_a_finding_and_hints_on_the_screen_name_ke
 
 
 async def test_y_says_so_where_no_finding_has_a_command() -> None:
-    app, stage = staged(SCENES, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
         await pilot.press("y")
         await settled(app, stage, pilot)
         assert "nothing to copy: no finding is here" in screen_text(app)
@@ -325,8 +313,7 @@ async def test_a_page_or_a_file_that_is_written_leaves_the_view_and_says_where_i
         yield Narration(text="written: x.html")
 
     made = {ask.ReportPage: written, ask.Export: written, ask.Trace: written}
-    app, stage = staged(SCENES | made, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(SCENES | made, request=ATTACH) as (app, stage, pilot):
         for line in ("report last -o x.html", "export last -o x.jsonl", "trace last"):
             await typed(app, stage, pilot, line)
             assert app.main.view == "run", line

@@ -10,13 +10,26 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from benchmarks import cuts, hook_cost, keys, measure, memory, start, tui_cost, verify_cost
+from benchmarks import (
+    check_time,
+    cuts,
+    hook_cost,
+    keys,
+    measure,
+    memory,
+    start,
+    tui_cost,
+    verify_cost,
+)
 from benchmarks.alone import Row, run_alone, table
 from benchmarks.cuts import audit, blind_spots
 from benchmarks.report import QUICK, main
@@ -29,19 +42,47 @@ def spread(median: float) -> dict[str, float]:
 
 
 def starts(ratio: float) -> dict[str, Any]:
-    seconds = {"by_hand": spread(2.0), "warm": spread(2.0 * ratio), "cold": spread(9.0)}
+    over = {"warm": ratio, "cold": 4.5}
     return {
-        "seconds": seconds,
-        "script_seconds": seconds,
-        "ratios": {"warm": spread(ratio), "cold": spread(4.5)},
-        "target": 1.15,
+        "seconds": {"by_hand": spread(2.0), "warm": spread(2.0 * ratio), "cold": spread(9.0)},
+        "beside": {"script at": {"warm": spread(0.5)}},
+        "lines": [
+            {**asdict(line), "over": spread(over[line.kind]) if line.kind in over else None}
+            for line in start.LINES
+            if line.kind in over or line.kind == "by_hand"
+        ],
     }
 
 
 @pytest.mark.parametrize(("ratio", "met"), [(1.15, True), (1.16, False)])
 def test_only_the_warm_start_is_judged_and_by_its_ratio(ratio: float, met: bool) -> None:
-    judged = [row for row in start.rows(starts(ratio)) if row.met is not None]
-    assert [(row.figure, row.met) for row in judged] == [("start, warm", met)]
+    by_hand, warm, cold = start.rows(starts(ratio))
+    assert by_hand == Row("start, by hand over ssh", "2.00 [2.00-2.00] s")
+    assert warm.measured.endswith("s (script at 0.50 [0.50-0.50] s)")
+    assert (warm.target, warm.met) == ("≤ 1.15 of by hand", met)
+    assert cold.reference == "4.50 [4.50-4.50] of by hand, 2.00 [2.00-2.00] s"
+    assert cold.met is None
+
+
+@pytest.mark.parametrize(("seconds", "met"), [(3.0, True), (3.1, False)])
+def test_a_check_is_judged_by_its_seconds_beside_its_peer(seconds: float, met: bool) -> None:
+    line = {**asdict(check_time.LINES[0]), "over": spread(9.0)}
+    of = {"quick": spread(seconds), "ssh": spread(0.2)}
+    (row,) = check_time.rows({"seconds": of, "beside": {}, "lines": [line]})
+    assert (row.target, row.met) == ("≤ 3 s", met)
+    assert row.reference.startswith("9.00 [9.00-9.00] of two ssh logins, 0.20")
+
+
+def test_a_comparison_has_the_lines_of_what_was_measured() -> None:
+    lines = [
+        measure.Compared("x", "a", "b"),
+        measure.Compared("y", "a", "c"),
+        measure.Compared("z", "c"),
+    ]
+    figures = measure.compare({"a": lambda: 4.0, "b": lambda: 2.0}, 2, lines, CPU={"a": [1.0]})
+    found = [(line["figure"], line["over"]) for line in figures["lines"]]
+    assert found == [("x", measure.Spread(2.0, 2.0, 2.0)), ("y", None)]
+    assert figures["beside"]["CPU"]["a"].median == 1.0
 
 
 def test_one_lost_record_misses_the_target() -> None:
@@ -59,19 +100,21 @@ def test_a_key_that_waits_misses_the_target(seconds: float, met: bool) -> None:
 
 def test_a_missing_line_misses_the_target() -> None:
     figures = {
-        "lines": 10,
+        "lines_printed": 10,
         "received": [10, 9],
         "shown": [10, 8],
         "peak_rss_bytes": {"console": 2**20},
-        "seconds": {"ours": spread(2.0)},
-        "ratio": spread(2.0),
     }
     assert memory.rows(figures)[0].met is False
+    assert memory.failed(figures)
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_every_benchmark_has_its_rows(name: str) -> None:
-    assert callable(import_module(f"benchmarks.{name}").rows)
+def test_every_benchmark_has_its_rows_and_its_options(name: str) -> None:
+    benchmark = import_module(f"benchmarks.{name}")
+    assert callable(benchmark.rows)
+    options = signature(benchmark.measure).parameters
+    assert {word.strip("-").replace("-", "_") for word in QUICK[name][::2]} <= options.keys()
 
 
 @pytest.mark.parametrize(("ratio", "met"), [(1.005, True), (1.006, False)])
@@ -279,7 +322,7 @@ def test_figures_are_written_with_the_machine_they_belong_to(tmp_path: Path) -> 
 def test_a_benchmark_alone_takes_its_numbers_and_keeps_its_figures(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def measured(rounds: int, steps_s: float) -> dict[str, float]:
+    def measured(rounds: int = 4, steps_s: float = 1.0) -> dict[str, float]:
         return {"product": rounds * steps_s}
 
     def rows(figures: dict[str, float]) -> list[Row]:
@@ -287,9 +330,12 @@ def test_a_benchmark_alone_takes_its_numbers_and_keeps_its_figures(
 
     file = tmp_path / "figures.json"
     words = ["--json", str(file), "--steps-s", "2.5"]
-    figures = run_alone("small", None, measured, rows, words, rounds=4, steps_s=1.0)
-    assert figures == {"product": 10.0}
+    small = SimpleNamespace(__doc__=None, __name__="benchmarks.small", measure=measured, rows=rows)
+    assert run_alone(small, words) == 0
     assert "| product | 10.0 steps" in capsys.readouterr().out
-    assert json.loads(file.read_text())["benchmark"] == "small"
+    document = json.loads(file.read_text())
+    assert (document["benchmark"], document["figures"]) == ("small", {"product": 10.0})
     with pytest.raises(SystemExit):
-        run_alone("small", None, measured, rows, ["--rounds", "2.5"], rounds=4, steps_s=1.0)
+        run_alone(small, ["--rounds", "2.5"])
+    small.failed = lambda figures: figures["product"] == 8.0
+    assert run_alone(small, ["--steps-s", "2"]) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -44,22 +45,30 @@ def plan(
     accelerator: bool = False,
     traits: ScriptTraits = TRAITS,
     env: dict[str, str] | None = None,
+    one_machine: bool = False,
 ) -> Plan:
     hosts = hosts or (Host(HostName("a")), Host(HostName("b")))
-    return make_plan(
-        PreparedLaunch(
-            request,
-            env or {},
-            traits,
-            cluster=Cluster(hosts),
-            facts={
-                h.name: facts(i, gpus[i] if gpus else 0, accelerator=accelerator)
-                for i, h in enumerate(hosts)
-            },
-        ),
-        RunId("train-0101-abc"),
-        "/work/job",
+    of = {
+        h.name: facts(0 if one_machine else i, gpus[i] if gpus else 0, accelerator=accelerator)
+        for i, h in enumerate(hosts)
+    }
+    launch = PreparedLaunch(request, env or {}, traits, cluster=Cluster(hosts), facts=of)
+    return make_plan(launch, RunId("train-0101-abc"), "/work/job")
+
+
+def printed_below(argv: Sequence[str], line: str, **env: str) -> str:
+    """Return what a shell below torchrun prints, which the ranks' wrapper of ``argv`` starts."""
+    command = argv[argv.index("-c") + 1].replace("{port}", "29500")
+    done = subprocess.run(
+        ["sh", "-c", command, "sh", "sh", "-c", line],
+        env={"PATH": "/usr/bin:/bin", **env},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=10,
     )
+    assert done.stderr == ""
+    return done.stdout.strip()
 
 
 def test_ranks_follow_the_order_of_hosts() -> None:
@@ -143,18 +152,7 @@ def test_a_number_of_ranks_that_is_none_is_refused(nproc: str) -> None:
 
 def test_hosts_that_are_one_machine_share_its_processors() -> None:
     hosts = (Host(HostName("a"), slots=1), Host(HostName("b"), slots=3))
-    same = facts(0, cpus=8)
-    made = make_plan(
-        PreparedLaunch(
-            Run("t.py"),
-            {},
-            TRAITS,
-            cluster=Cluster(hosts),
-            facts={host.name: same for host in hosts},
-        ),
-        RunId("t-1-a"),
-        "/",
-    )
+    made = plan(Run("t.py"), *hosts, one_machine=True)
     assert [node.env["OMP_NUM_THREADS"] for node in made.nodes] == ["2", "2"]
     assert {node.endpoint.address for node in made.nodes} == {"127.0.0.1"}
 
@@ -214,23 +212,8 @@ def test_ranks_below_a_torchrun_that_the_shims_restart_are_told_the_restarts_of_
     argv = made.nodes[0].ranks[0].argv
     assert made.max_restarts == 3
     assert dict(pairwise(argv))["--max-restarts"] == "0"
-    printed = subprocess.run(
-        [
-            "sh",
-            "-c",
-            argv[argv.index("-c") + 1],
-            "sh",
-            "sh",
-            "-c",
-            'echo "$TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS"',
-        ],
-        env={"PATH": "/usr/bin:/bin", "TORCHELASTIC_MAX_RESTARTS": "0", **restart},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=10,
-    )
-    assert (printed.stdout.strip(), printed.stderr) == (told, "")
+    line = 'echo "$TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS"'
+    assert printed_below(argv, line, TORCHELASTIC_MAX_RESTARTS="0", **restart) == told
 
 
 def elastic(nnodes: str = "1:2", launcher: LauncherName = LauncherName.TORCHRUN) -> Run:
@@ -261,24 +244,11 @@ def test_ranks_of_every_round_meet_where_the_first_of_its_nodes_is(
     given: str, met: str, tmp_path: Path
 ) -> None:
     argv = plan(elastic()).nodes[1].ranks[0].argv
-    command = argv[argv.index("-c") + 1].replace("{port}", "29500")
     (tmp_path / "errors").mkdir()
     (tmp_path / "errors/7.json").touch()
-    told = subprocess.run(
-        ["sh", "-c", command, "sh", "sh", "-c", 'echo "$MASTER_ADDR:$MASTER_PORT"'],
-        env={
-            "PATH": "/usr/bin:/bin",
-            "MASTER_ADDR": given,
-            "MASTER_PORT": "7",
-            "LOCAL_RANK": "0",
-            "DISTCONSOLE_ERRORS": str(tmp_path / "errors"),
-        },
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=10,
-    )
-    assert (told.stdout.strip(), told.stderr) == (met, "")
+    env = {"MASTER_ADDR": given, "MASTER_PORT": "7", "LOCAL_RANK": "0"}
+    env["DISTCONSOLE_ERRORS"] = str(tmp_path / "errors")
+    assert printed_below(argv, 'echo "$MASTER_ADDR:$MASTER_PORT"', **env) == met
     assert [path.name for path in (tmp_path / "errors/past").iterdir()] == ["7.json"]
 
 

@@ -84,9 +84,7 @@ def test_gpus_that_a_variable_hides_get_no_rank(env: dict[str, str], count: int 
     assert visible_gpus(env) == count
 
 
-def test_two_names_of_one_machine_are_refused_and_two_agents_on_it_are_not(
-    home: Path, tmp_path: Path
-) -> None:
+def test_two_names_of_one_machine_are_refused_and_two_agents_on_it_are_not(tmp_path: Path) -> None:
     def agent(name: str, folder: str) -> Host:
         return Host(HostName(name), local=True, node_dir=str(tmp_path / folder))
 
@@ -121,9 +119,7 @@ def test_far_more_slots_than_processors_are_a_port_perhaps(
     assert said == [port] * warns
 
 
-def test_a_host_with_far_too_many_slots_is_warned_of_when_it_is_reached(
-    home: Path, tmp_path: Path
-) -> None:
+def test_a_host_with_far_too_many_slots_is_warned_of_when_it_is_reached(tmp_path: Path) -> None:
     script = tmp_path / "t.py"
     script.write_text("pass\n")
     slots = 2 * (os.cpu_count() or 1) + 1
@@ -140,11 +136,10 @@ def test_a_host_with_far_too_many_slots_is_warned_of_when_it_is_reached(
 
 
 def test_what_a_demo_ran_cannot_run_again_and_what_to_do_is_said(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "t.py").write_text("import torch")
-    monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
 
     store, journal = RunStore(runs_dir()), Journal(seconds=3)
     journal.write(store)

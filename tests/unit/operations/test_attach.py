@@ -22,9 +22,8 @@ from fakes.journals import Journal
 
 
 @pytest.fixture
-def away(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Journal:
+def away(tmp_path: Path) -> Journal:
     """A stored run that nobody ended, on two hosts at which nothing listens any more."""
-    monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
     store, journal = RunStore(runs_dir()), Journal(ended=False, seconds=3)
     journal.write(store)
     with socket.create_server(("127.0.0.1", 0)) as held:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -20,10 +19,9 @@ from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName, RunId
 from distconsole.model.run_events import EndState, PlanMade, PlannedHost, RunEnded
 from distconsole.operations.judging import my_names
-from distconsole.rpc.wire import encode_entry
-from distconsole.runs.following.follow import EntryWriter
-from distconsole.runs.store.run_file import RunRecord, StoredEntry
+from distconsole.runs.store.run_file import RunRecord
 from distconsole.runs.store.store import RunStore
+from fakes.journals import keep, stored_entry
 from fakes.sessions import no_session
 
 SLOW = "step_ms.p95_run > 1.1 * median(step_ms.p95_run)"
@@ -51,19 +49,11 @@ def stored(run: str, figures: list[float | None]) -> None:
     record = RunRecord(RunId(run), "", 100.0, ("a",), b"", *both)
     bodies = [body for rank, p95 in enumerate(figures) for body in entries(rank, p95)]
     with RunStore(runs_dir()).create(record) as run_file:
-        writer = EntryWriter(run_file.path)
-        writer.put(
-            [
-                StoredEntry(HostName("a"), seq, 100.0, encode_entry({"seq": seq, "t": 100.0, **b}))
-                for seq, b in enumerate(bodies, 1)
-            ]
-        )
-        writer.close()
+        keep(run_file, [stored_entry("a", seq, 100.0, **b) for seq, b in enumerate(bodies, 1)])
 
 
 @pytest.fixture
-def runs(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
+def runs() -> None:
     stored("even-1", [20.0, 20.5, 20.0, 21.0])
     stored("slow-1", [20.0, 20.5, None, 23.0])
     stored("blind-1", [None, None])

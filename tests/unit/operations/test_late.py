@@ -22,10 +22,9 @@ from distconsole.operations.attach import ask_late, attach, follow_run
 from distconsole.operations.control import Control
 from distconsole.operations.stored.history import show
 from distconsole.operations.stored.logs import logs
-from distconsole.rpc.wire import encode_entry
-from distconsole.runs.following.follow import EntryWriter
-from distconsole.runs.store.run_file import RunRecord, StoredEntry
+from distconsole.runs.store.run_file import RunRecord
 from distconsole.runs.store.store import RunStore
+from fakes.journals import keep, stored_entry
 from fakes.streams import PlayedJournal
 
 RUN = RunId("late-1")
@@ -88,15 +87,8 @@ def kept(folder: Path, end: RunEnded, node1: list[dict[str, Any]] = NODE1) -> Ru
     store = RunStore(folder)
     record = RunRecord(RUN, started=NOW, hosts=("node1", "node2"), end=msgspec.json.encode(end))
     with store.create(record) as run_file:
-        writer = EntryWriter(run_file.path)
         told = [("node1", each) for each in node1] + [("node2", NODE2[0])]
-        writer.put(
-            [
-                StoredEntry(HostName(host), each["seq"], each["t"], encode_entry(each))
-                for host, each in told
-            ]
-        )
-        writer.close()
+        keep(run_file, [stored_entry(host, each["seq"], each["t"], **each) for host, each in told])
     return store
 
 

@@ -18,13 +18,11 @@ from distconsole.runs.conditions.summary_fields import summary_fields
 from distconsole.runs.rank_view import RankView
 from distconsole.runs.timeline import RunTimeline
 from fakes import scenes
+from fakes.run_events import timeline_of
 
 
 def a_run() -> RunTimeline:
-    timeline = RunTimeline()
-    for event in scenes.straggling():
-        timeline.apply(event)  # type: ignore[arg-type]
-    return timeline
+    return timeline_of(scenes.straggling())
 
 
 def an_unknown_rank() -> RunTimeline:

@@ -15,12 +15,9 @@ from distconsole.model.findings import Severity
 from distconsole.model.run_events import (
     EndState,
     LinkChanged,
-    LogLine,
-    Metric,
     NodeSample,
     PhaseReached,
     RankCalled,
-    RankChanged,
     RankState,
     RunEnded,
     RunFinding,
@@ -33,46 +30,17 @@ from distconsole.runs.figures import more_is_better, take_best
 from distconsole.runs.health import health_line
 from distconsole.runs.logs.printed import EtaEstimator
 from distconsole.runs.summary import seen_in
-from distconsole.runs.timeline import RunTimeline
-from fakes import scenes
+from fakes import run_events, scenes
 from fakes.blank import blank
-
-T = 1000.0
-RUN = "run-1"
+from fakes.run_events import RUN, T, log, metric, rank_is, timeline_of
 
 
 def window(rank: int, t: float = T, step: int = 99, ms: float = 10.0, steps: int = 100) -> Window:
-    return blank(
-        Window,
-        t=t,
-        run=RUN,
-        rank=rank,
-        step=step,
-        steps=steps,
-        step_ms_mean=ms,
-        step_ms_p95=ms,
-        samples_s=100.0,
-        host=f"h{rank}",
-    )
-
-
-def metric(name: str, value: float, step: int = 7) -> Metric:
-    return Metric(
-        t=T, run=RUN, name=name, step=step, value=value, min=value, max=value, ranks=1, samples=1
-    )
-
-
-def log(line: str, t: float, rank: int = 0) -> LogLine:
-    return LogLine(t=t, run=RUN, host="h", rank=rank, stream="out", line=line)
+    return run_events.window(rank, t, ms, step=step, steps=steps)
 
 
 def sample(rank: int, t: float = T) -> NodeSample:
-    unknown = dict.fromkeys(("cpu", "mem_used", "mem_total", "net_rx_s", "net_tx_s"))
-    return NodeSample(t=t, run=RUN, host=f"h{rank}", **unknown)
-
-
-def rank_is(rank: int, state: RankState) -> RankChanged:
-    return RankChanged(t=T, run=RUN, rank=rank, host=f"h{rank}", local_rank=0, pid=9, state=state)
+    return blank(NodeSample, t=t, run=RUN, host=f"h{rank}")
 
 
 def reached(rank: int, phase: str) -> PhaseReached:
@@ -86,10 +54,7 @@ def called_at(rank: int, function: str, line: int, t: float = T + 9) -> RankCall
 
 
 def said(*events: object, now: float = T) -> str:
-    timeline = RunTimeline()
-    for event in events:
-        timeline.apply(event)  # type: ignore[arg-type]
-    return health_line(timeline, now)
+    return health_line(timeline_of(events), now)
 
 
 def test_one_silent_rank_is_named_with_its_host_and_since_when() -> None:
@@ -468,9 +433,7 @@ def test_the_best_is_kept_and_what_is_no_number_is_not() -> None:
 
 
 def test_a_summary_says_what_was_best() -> None:
-    timeline = RunTimeline()
-    for event in scenes.training():
-        timeline.apply(event)  # type: ignore[arg-type]
+    timeline = timeline_of(scenes.training())
     (summary,) = [event.summary for event in list(scenes.past_runs())[:1]]  # type: ignore[union-attr]
     lowest = min(timeline.metrics["loss"].values)
     assert seen_in(summary, timeline).best["loss"] == pytest.approx(lowest)

@@ -16,27 +16,15 @@ from distconsole.runs.rank_history import (
     RankHistory,
 )
 from distconsole.runs.series import MAX_BROKEN, Series
-from distconsole.runs.timeline import RunTimeline
+from fakes import run_events
 from fakes.blank import blank
-
-T = 1000.0
+from fakes.run_events import T, timeline_of
 
 
 def window(rank: int, t: float, ms: float | None = 10.0, **fields: Any) -> Window:
-    base: dict[str, Any] = {
-        "step": int(t - T) if math.isfinite(t) and abs(t) < 1e15 else 0,
-        "steps": 1,
-        "step_ms_p95": None,
-        "data_ms": None,
-        "forward_ms": None,
-        "backward_ms": None,
-        "optimizer_ms": None,
-        "samples_s": None,
-        "metrics": {},
-        "dropped": 0,
-        "host": "h",
-    }
-    return Window(t=t, run="r", rank=rank, step_ms_mean=ms, **{**base, **fields})
+    step = int(t - T) if math.isfinite(t) and abs(t) < 1e15 else 0
+    usual = {"step": step, "steps": 1, "samples_s": None, "host": "h"}
+    return run_events.window(rank, t, ms, **{**usual, **fields})
 
 
 def folded(*events: Any) -> RankHistory:
@@ -148,9 +136,7 @@ def test_a_gpus_use_is_that_of_its_rank() -> None:
 
 def test_step_time_is_a_curve_with_the_band_of_the_ranks() -> None:
     events = [window(rank, T + second, 10.0 + rank) for second in range(3) for rank in range(3)]
-    timeline = RunTimeline()
-    for event in events:
-        timeline.apply(event)
+    timeline = timeline_of(events)
     series = timeline.step_ms.series
     assert series.points() == [(T, 11.0, 10.0, 12.0), (T + 1, 11.0, 10.0, 12.0)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -24,13 +24,13 @@ from distconsole.model.run_events import (
     RunFinding,
     Window,
 )
-from distconsole.rpc.frames import JournalEntry
 from distconsole.rpc.wire import encode_entry
 from distconsole.runs.health import health_line
 from distconsole.runs.present import done_text, loss_name_of
 from distconsole.runs.reduce import RunReducer
 from distconsole.runs.summary import decode_entry
 from distconsole.runs.timeline import RunTimeline
+from fakes.run_events import entry, timeline_of
 
 T0 = 1_000_000.0
 
@@ -46,9 +46,15 @@ class Feed:
     def __call__(self, host: str, kind: str, /, at: float | None = None, **body: Any) -> list[Any]:
         self._seq += 1
         self.t = self.t + 1 if at is None else at
-        raw = {"kind": kind, "seq": self._seq, "t": self.t, **body}
-        entry: JournalEntry = msgspec.convert(raw, JournalEntry)  # type: ignore[arg-type]
-        return list(self.reducer.feed(host, entry, self.t))
+        return list(self.reducer.feed(host, entry(kind, self._seq, self.t, **body), self.t))
+
+    def state(self, rank: int, state: str = "running", host: str = "a", **body: Any) -> list[Any]:
+        body = {"rank": rank, "local_rank": rank, "pid": rank + 7, "state": state, **body}
+        return self(host, "state", **body)
+
+    def ranks(self, hosts: str = "aaa") -> list[Any]:
+        """Have rank 0 run on the first of ``hosts``, rank 1 on the next, and so on."""
+        return [e for rank, host in enumerate(hosts) for e in self.state(rank, host=host)]
 
     def window(
         self,
@@ -94,24 +100,18 @@ def test_a_metric_waits_for_a_host_that_has_not_told_its_ranks() -> None:
 
 def two_ranks() -> Feed:
     feed = Feed("a")
-    for rank in (0, 1):
-        feed("a", "state", rank=rank, local_rank=rank, pid=rank + 1, state="running")
+    feed.ranks("aa")
     return feed
 
 
-def test_the_mean_is_weighted_by_samples_when_every_rank_gives_them() -> None:
+@pytest.mark.parametrize(("samples", "mean", "total"), [(10, 1.25, 40), (None, 1.5, None)])
+def test_the_mean_is_weighted_by_samples_when_every_rank_gives_them(
+    samples: int | None, mean: float, total: int | None
+) -> None:
     feed = two_ranks()
     feed.window(0, {"loss": [[0, 1.0, 30]]})
-    (metric,) = only(feed.window(1, {"loss": [[0, 2.0, 10]]}), Metric)
-    assert metric.value == pytest.approx(1.25)
-    assert metric.samples == 40
-
-
-def test_the_mean_is_plain_when_one_rank_does_not_know_its_samples() -> None:
-    feed = two_ranks()
-    feed.window(0, {"loss": [[0, 1.0, 30]]})
-    (metric,) = only(feed.window(1, {"loss": [[0, 2.0, None]]}), Metric)
-    assert (metric.value, metric.samples) == (1.5, None)
+    (metric,) = only(feed.window(1, {"loss": [[0, 2.0, samples]]}), Metric)
+    assert (metric.value, metric.samples) == (pytest.approx(mean), total)
 
 
 def test_a_rank_that_never_gives_a_metric_is_not_awaited_for_long() -> None:
@@ -141,8 +141,8 @@ def test_steps_that_only_some_ranks_kept_are_left_out() -> None:
 
 
 def test_steps_that_only_some_kept_are_left_out_also_after_a_rank_has_ended() -> None:
-    feed = two_ranks()
-    feed("a", "state", rank=2, local_rank=2, pid=3, state="running")
+    feed = Feed("a")
+    feed.ranks()
     for rank in range(3):
         feed.window(rank, {"loss": [[0, 1.0, None]]})
     feed("a", "state", rank=2, local_rank=2, pid=3, state="exited", exit_code=0)
@@ -164,8 +164,7 @@ def test_a_value_that_is_no_number_counts_though_others_left_the_step_out() -> N
 
 def test_what_every_rank_that_is_left_gives_counts_at_once() -> None:
     feed = Feed("a")
-    for rank in range(3):
-        feed("a", "state", rank=rank, local_rank=rank, pid=rank + 1, state="running")
+    feed.ranks()
     feed.window(2, {"loss": [[0, 1.0, None]]})
     feed("a", "state", rank=2, local_rank=2, pid=3, state="killed", exit_code=137)
     feed.window(0, {"loss": [[0, 1.0, None], [1, 1.0, None]]})
@@ -292,17 +291,9 @@ def test_infinities_of_both_signs_are_no_crash() -> None:
 
 
 def test_entries_with_nan_survive_the_store() -> None:
-    body = {
-        "kind": "window",
-        "seq": 1,
-        "t": 1.0,
-        "rank": 0,
-        "step": 3,
-        "steps": 1,
-        "points": {"loss": [[3, math.nan, None]]},
-    }
-    entry = decode_entry(encode_entry(body))
-    assert math.isnan(entry.points["loss"][0][1])  # type: ignore[union-attr, arg-type]
+    body = {"kind": "window", "seq": 1, "t": 1.0, "rank": 0, "step": 3, "steps": 1}
+    window = decode_entry(encode_entry({**body, "points": {"loss": [[3, math.nan, None]]}}))
+    assert math.isnan(window.points["loss"][0][1])  # type: ignore[union-attr, arg-type]
 
 
 def test_a_window_keeps_null_for_what_is_not_known() -> None:
@@ -316,12 +307,10 @@ def test_a_state_of_a_newer_agent_is_ignored() -> None:
 
 def test_an_exit_carries_code_and_signal() -> None:
     feed = Feed("a")
-    (event,) = feed(
-        "a", "state", rank=0, local_rank=0, pid=7, state="killed", exit_code=137, signal=9
-    )
+    (event,) = feed.state(0, "killed", exit_code=137, signal=9)
     assert isinstance(event, RankChanged)
     assert (event.state, event.exit_code, event.signal) == (RankState.KILLED, 137, 9)
-    (running,) = feed("a", "state", rank=0, local_rank=0, pid=7, state="running")
+    (running,) = feed.state(0)
     assert running.exit_code is UNSET
 
 
@@ -334,13 +323,13 @@ SAMPLE = {
 def stalls(steps: list[int], *stalled: int, going: tuple[int, ...] = ()) -> list[RunFinding]:
     """What is told where ranks have done ``steps`` and some then stall, half a second apart."""
     feed = Feed("a")
+    feed.ranks()
     for rank, step in enumerate(steps):
-        feed("a", "state", rank=rank, local_rank=rank, pid=rank + 7, state="running")
         feed.window(rank, step=step)
     began, found = feed.t + 31, []
     for place, rank in enumerate(stalled):
         at = began + place / 2
-        found += feed("a", "state", at, rank=rank, local_rank=rank, pid=rank + 7, state="stalled")
+        found += feed.state(rank, "stalled", at=at)
         if at == began:
             for other in going:
                 found += feed.window(other, step=steps[other] + 9, at=at)
@@ -349,42 +338,30 @@ def stalls(steps: list[int], *stalled: int, going: tuple[int, ...] = ()) -> list
     return only(found, RunFinding)
 
 
-def test_a_stall_of_all_is_one_finding_that_accuses_nobody() -> None:
-    (finding,) = stalls([98, 98, 98], 2, 0, 1)
-    assert (finding.check, finding.rank) == ("run.stall", UNSET)
-    assert finding.summary == "all 3 ranks have stopped making steps after step 98"
-    assert "py-spy dump --pid 7 on a" in finding.hint
-
-
-def test_of_ranks_that_stall_together_the_one_that_is_behind_is_named() -> None:
-    (finding,) = stalls([98, 97, 98], 0, 1, 2)
-    assert (finding.rank, finding.hosts) == (1, ("a",))
-    assert finding.summary == (
-        "rank 1 on a has stopped making steps after step 97; 2 more wait, at step 98"
-    )
-    assert "--pid 8 on a" in finding.hint
-
-
-def test_a_rank_that_stalls_while_others_go_on_is_named() -> None:
-    (finding,) = stalls([98, 98, 98], 1, going=(0, 2))
-    assert finding.rank == 1
-    assert finding.summary == "rank 1 on a has stopped making steps after step 98; 2 go on"
-
-
-def test_ranks_that_nobody_hears_of_are_not_said_to_go_on() -> None:
-    (finding,) = stalls([98, 98, 98], 0, 1)
-    assert finding.summary == (
-        "ranks 0, 1 have stopped making steps after step 98; nothing is heard of 1 other"
-    )
+STOP = "stopped making steps after step"
 
 
 @pytest.mark.parametrize(
-    "error",
+    ("steps", "stalled", "going", "rank", "summary"),
     [
-        "node b lost",
-        "Slurm job 12 was cancelled",
-        "Slurm ended job 12: its time limit was reached",
+        ([98] * 3, (2, 0, 1), (), UNSET, f"all 3 ranks have {STOP} 98"),
+        ([98, 97, 98], (0, 1, 2), (), 1, f"rank 1 on a has {STOP} 97; 2 more wait, at step 98"),
+        ([98] * 3, (1,), (0, 2), 1, f"rank 1 on a has {STOP} 98; 2 go on"),
+        ([98] * 3, (0, 1), (), UNSET, f"ranks 0, 1 have {STOP} 98; nothing is heard of 1 other"),
     ],
+    ids=["all", "one is behind", "others go on", "of others nothing is heard"],
+)
+def test_a_stall_is_one_finding_that_names_only_a_rank_that_is_behind(
+    steps: list[int], stalled: tuple[int, ...], going: tuple[int, ...], rank: Any, summary: str
+) -> None:
+    (finding,) = stalls(steps, *stalled, going=going)
+    assert (finding.check, finding.rank, finding.summary) == ("run.stall", rank, summary)
+    assert finding.hosts == ("a",)
+    assert f"py-spy dump --pid {7 if rank is UNSET else 8} on a" in finding.hint
+
+
+@pytest.mark.parametrize(
+    "error", ["node b lost", "Slurm job 12 was cancelled", "Slurm ended job 12: its time limit"]
 )
 def test_what_ends_all_ranks_is_blamed_and_none_of_them(error: str) -> None:
     first = {"rank": 1, "host": "b", "exit_code": 1, "error": error, "traceback": ""}
@@ -395,21 +372,10 @@ def test_what_ends_all_ranks_is_blamed_and_none_of_them(error: str) -> None:
 
 
 def test_a_sample_is_the_node_and_its_gpus() -> None:
-    gpus = [
-        {
-            "gpu": 0,
-            "uuid": "GPU-1",
-            "name": "H200",
-            "util": 93.0,
-            "rank": 2,
-            "throttle": None,
-            "processes": [
-                {"pid": 5, "user": "eve", "command": "miner", "rank": None},
-                {"pid": 6, "user": "me", "command": "python", "rank": 2},
-            ],
-        },
-        {"gpu": 1},
-    ]
+    stranger = {"pid": 5, "user": "eve", "command": "miner", "rank": None}
+    ours = {"pid": 6, "user": "me", "command": "python", "rank": 2}
+    gpu = {"gpu": 0, "uuid": "GPU-1", "name": "H200", "util": 93.0, "rank": 2, "throttle": None}
+    gpus = [{**gpu, "processes": [stranger, ours]}, {"gpu": 1}]
     node, first, second = Feed("a")("a", "sample", node={"cpu": 5.0}, gpus=gpus)
     assert isinstance(node, NodeSample)
     assert (first.rank, first.strangers, first.throttle) == (2, ("5 eve miner",), ())
@@ -450,20 +416,13 @@ def test_the_end_comes_once_and_flushes_what_is_left() -> None:
     assert feed("b", "note", check="x", severity="info", summary="late") == []
 
 
-FIRST = {
-    "rank": 1,
-    "host": "b",
-    "exit_code": 3,
-    "error": "ValueError: boom",
-    "traceback": "Traceback\nValueError: boom",
-}
-
-
 def test_the_first_failure_is_told_with_its_traceback_and_ends_the_run() -> None:
     feed = Feed("a")
     failure = {"rank": 0, "t_ns": 5, "exit_code": 1, "error": "reset", "traceback": ""}
     assert feed("a", "failure", **failure) == []
-    (finding,) = feed("a", "verdict", state="failed", exit_code=3, first_failure=FIRST)
+    first = {"rank": 1, "host": "b", "exit_code": 3, "error": "ValueError: boom"}
+    first["traceback"] = "Traceback\nValueError: boom"
+    (finding,) = feed("a", "verdict", state="failed", exit_code=3, first_failure=first)
     assert finding.check == "run.first_failure"
     assert finding.summary == "rank 1 on b failed first: ValueError: boom"
     assert finding.seen == "Traceback\nValueError: boom"
@@ -512,7 +471,7 @@ def test_hosts_that_train_one_model_each_are_told_once() -> None:
     feed = Feed("a", "b")
     found: list[Any] = []
     for host in "ab":
-        feed(host, "state", rank=0, local_rank=0, pid=7, state="running")
+        feed.state(0, host=host)
     for second in range(12):
         for host in "ab":
             found += only(feed.window(0, host=host, at=T0 + second), RunFinding)
@@ -524,93 +483,97 @@ def test_hosts_that_train_one_model_each_are_told_once() -> None:
 def test_a_rank_that_moves_to_another_host_is_no_split() -> None:
     feed = Feed("a", "b")
     for host in "ab":
-        feed(host, "state", rank=0, local_rank=0, pid=7, state="running")
+        feed.state(0, host=host)
         late = feed.window(0, host="a", at=T0 + 2)
         assert only(late, RunFinding) == []
     for second in range(12):
         assert only(feed.window(0, host="b", at=T0 + second), RunFinding) == []
 
 
+PARTS = {"data_ms": 1.0, "forward_ms": 5.0, "backward_ms": 20.0, "optimizer_ms": 1.0}
+
+
 def seconds_of_windows(
-    feed: Feed, seconds: int, *, step_ms: float = 30.0, **slow: float
-) -> Iterator[RunFinding]:
-    for second in range(0, seconds, max(1, round(step_ms / 1000))):
-        for rank in range(4):
-            parts = {"data_ms": 1.0, "forward_ms": 5.0, "backward_ms": 20.0, "optimizer_ms": 1.0}
-            if rank == 2:
-                parts.update(slow)
-            at = T0 + second + rank / 10
-            events = feed.window(rank, host=f"h{rank}", at=at, step_ms=[step_ms, step_ms], **parts)
-            yield from only(events, RunFinding)
+    seconds: int, step_ms: float = 30.0, ranks: int = 4, **slow: float
+) -> list[RunFinding]:
+    """Return what is found of a rank in the middle that takes ``slow`` where the others take ``PARTS``."""
+    each = max(1, round(step_ms / 1000))
+    return found_in(
+        range(0, seconds, each),
+        ranks,
+        lambda rank, _: {
+            "step_ms": [step_ms] * 2,
+            **PARTS,
+            **(slow if rank == ranks // 2 else {}),
+        },
+    )
+
+
+def found_in(
+    seconds: Iterable[int], ranks: int, window: Callable[[int, int], dict[str, Any]]
+) -> list[RunFinding]:
+    feed, found = Feed("a"), []
+    for second in seconds:
+        for rank in range(ranks):
+            body = {"host": f"h{rank}", "at": T0 + second + rank / 10, **window(rank, second)}
+            found += only(feed.window(rank, **body), RunFinding)
+    return found
 
 
 def test_a_rank_whose_data_come_late_is_named_once() -> None:
-    (finding,) = seconds_of_windows(Feed("a"), 30, data_ms=9.0)
+    (finding,) = seconds_of_windows(30, data_ms=9.0)
     assert (finding.check, finding.rank, finding.hosts) == ("run.straggler", 2, ("h2",))
     assert "data" in finding.summary
 
 
 def test_it_is_said_since_which_step_a_rank_is_slow() -> None:
-    feed, found = Feed("a"), []
-    for second in range(40):
-        for rank in range(4):
-            data_ms = 9.0 if rank == 2 and second >= 20 else 1.0
-            at, step = T0 + second + rank / 10, second * 10
-            events = feed.window(rank, at=at, step=step, step_ms=[30.0, 30.0], data_ms=data_ms)
-            found += only(events, RunFinding)
-    (finding,) = found
-    assert "rank 2 on a is slow since about step 200 in the data part of its steps:" in (
-        finding.summary
-    )
+    def window(rank: int, second: int) -> dict[str, Any]:
+        data_ms = 9.0 if rank == 2 and second >= 20 else 1.0
+        return {"step": second * 10, "step_ms": [30.0, 30.0], "data_ms": data_ms}
+
+    (finding,) = found_in(range(40), 4, window)
+    since = "rank 2 on h2 is slow since about step 200 in the data part of its steps:"
+    assert since in finding.summary
 
 
 @pytest.mark.parametrize("steps_behind", [0, 3])
 def test_a_rank_is_slow_in_whole_steps_only_if_it_makes_fewer_of_them(steps_behind: int) -> None:
-    feed, found = Feed("a"), []
-    for second in range(30):
-        for rank in (0, 1):
-            step = 10 * second - (steps_behind * second if rank else 0)
-            mean = 130.0 if rank else 100.0
-            at = T0 + second + rank / 10
-            events = feed.window(rank, at=at, step=step, step_ms=[mean, mean])
-            found += only(events, RunFinding)
+    def window(rank: int, second: int) -> dict[str, Any]:
+        step = (10 - steps_behind * rank) * second
+        return {"step": step, "step_ms": [130.0, 130.0] if rank else [100.0, 100.0]}
+
+    found = found_in(range(30), 2, window)
     assert [finding.rank for finding in found] == ([1] if steps_behind else [])
 
 
 def test_ranks_in_lockstep_are_not_slow_where_a_busy_host_tells_late() -> None:
-    feed, found = Feed("a", "b"), []
-    for second in range(60):
+    def window(rank: int, second: int) -> dict[str, Any]:
         # Host b falls behind by up to 2.5 s; its rank's windows hold fewer, longer steps.
-        late = min(2.5, second / 10)
-        for rank, host, at in ((0, "a", float(second)), (1, "b", second - late)):
-            mean = 130.0 if rank else 100.0
-            step = int(10 * at)
-            events = feed.window(rank, host=host, at=T0 + at, step=step, step_ms=[mean, mean])
-            found += only(events, RunFinding)
-    assert found == []
+        at = second - rank * min(2.5, second / 10)
+        mean = 130.0 if rank else 100.0
+        return {"at": T0 + at, "step": int(10 * at), "step_ms": [mean, mean]}
+
+    assert found_in(range(60), 2, window) == []
 
 
 def test_who_waits_in_forward_for_another_rank_is_not_slow() -> None:
-    feed, found = Feed("a"), []
-    for second in range(30):
-        for rank in (0, 1):  # with sharded parameters: rank 1 waits for data, rank 0 for rank 1
-            data_ms, forward_ms = (51.0, 20.0) if rank else (1.0, 70.0)
-            parts = {"data_ms": data_ms, "forward_ms": forward_ms, "backward_ms": 40.0}
-            at = T0 + second + rank / 10
-            events = feed.window(
-                rank, at=at, step=10 * second, step_ms=[115.0, 115.0], optimizer_ms=3.0, **parts
-            )
-            found += only(events, RunFinding)
+    def window(rank: int, second: int) -> dict[str, Any]:
+        # With sharded parameters: rank 1 waits for data, rank 0 for rank 1.
+        waits = {"data_ms": 51.0, "forward_ms": 20.0} if rank else {"forward_ms": 70.0}
+        body = {"data_ms": 1.0, "backward_ms": 40.0, "optimizer_ms": 3.0, **waits}
+        return {"step": 10 * second, "step_ms": [115.0, 115.0], **body}
+
+    found = found_in(range(30), 2, window)
     assert [(each.rank, "data part" in each.summary) for each in found] == [(1, True)]
 
 
 def test_a_rank_is_named_where_steps_are_longer_than_windows() -> None:
-    (finding,) = seconds_of_windows(Feed("a"), 240, step_ms=12_000.0, data_ms=3_000.0)
+    (finding,) = seconds_of_windows(240, step_ms=12_000.0, data_ms=3_000.0)
     assert (finding.check, finding.rank) == ("run.straggler", 2)
 
 
 def test_a_rank_that_is_slow_between_the_parts_of_its_steps_is_named() -> None:
-    (finding,) = seconds_of_windows(Feed("a"), 30, backward_ms=8.0)
+    (finding,) = seconds_of_windows(30, backward_ms=8.0)
     assert (finding.check, finding.rank) == ("run.straggler", 2)
     assert "outside data, forward, backward and optimizer: 12 ms more" in finding.summary
     assert "the host's processors" in finding.hint
@@ -618,17 +581,16 @@ def test_a_rank_that_is_slow_between_the_parts_of_its_steps_is_named() -> None:
 
 def test_a_rank_that_waits_for_its_device_is_no_straggler() -> None:
     # All are as long in backward: its long rest is a wait for a result of the device.
-    assert list(seconds_of_windows(Feed("a"), 30, forward_ms=1.0, optimizer_ms=0.0)) == []
+    assert seconds_of_windows(30, forward_ms=1.0, optimizer_ms=0.0) == []
 
 
 def test_equal_ranks_and_small_differences_are_no_stragglers() -> None:
-    assert list(seconds_of_windows(Feed("a"), 30)) == []
-    assert list(seconds_of_windows(Feed("a"), 30, data_ms=3.5)) == []
+    assert seconds_of_windows(30) == []
+    assert seconds_of_windows(30, data_ms=3.5) == []
 
 
 def test_a_rank_that_is_slow_for_a_moment_is_no_straggler() -> None:
-    feed = Feed("a")
-    assert list(seconds_of_windows(feed, 8, forward_ms=25.0)) == []
+    assert seconds_of_windows(8, forward_ms=25.0) == []
 
 
 def lose(feed: Feed, host: str, severity: str = "warn") -> list[Any]:
@@ -638,8 +600,7 @@ def lose(feed: Feed, host: str, severity: str = "warn") -> list[Any]:
 
 def test_the_ranks_of_a_lost_host_are_over_and_its_end_is_not_awaited() -> None:
     feed = Feed("a", "b")
-    for rank, host in enumerate("ab"):
-        feed(host, "state", rank=rank, local_rank=0, pid=7, state="running")
+    feed.ranks("ab")
     told = lose(feed, "b")
     (finding,) = only(told, RunFinding)
     assert (finding.check, finding.hosts) == ("run.node_lost", ("b",))
@@ -691,9 +652,8 @@ def test_who_is_lost_is_the_coordinators_to_say() -> None:
 
 def test_no_rank_stays_running_for_ever_on_a_host_that_never_tells_its_end() -> None:
     feed = Feed("a", "b")
-    for rank, host in enumerate("ab"):
-        feed(host, "state", rank=rank, local_rank=0, pid=7, state="running")
-    feed("a", "state", rank=0, local_rank=0, pid=7, state="exited", exit_code=0)
+    feed.ranks("ab")
+    feed.state(0, "exited", exit_code=0)
     feed("a", "end", state="failed", exit_code=1, seconds=1.0)
     last = list(feed.reducer.lost_for_good(feed.t))
     (rank,) = only(last, RankChanged)
@@ -715,20 +675,19 @@ def where(rank: int, file: str, silent_s: float = 34.0) -> dict[str, Any]:
 
 @pytest.mark.parametrize("late", [False, True])
 def test_where_the_ranks_are_names_who_keeps_them_in_one_finding(late: bool) -> None:
-    feed, timeline, events = Feed("a"), RunTimeline(), []
+    feed = Feed("a")
+    events = feed.ranks()
     for rank in range(3):
-        events += feed("a", "state", rank=rank, local_rank=rank, pid=rank + 7, state="running")
         events += feed.window(rank, step=98)
     began = feed.t + 31
     for rank in range(3):
-        events += feed("a", "state", began, rank=rank, local_rank=rank, pid=7, state="stalled")
+        events += feed.state(rank, "stalled", at=began)
     for second in range(1, 12):
         for rank in range(3 if second == (8 if late else 2) else 0):
             told = where(rank, "data.py" if rank == 1 else "train.py")
             events += feed("a", "roll_call", began + second, **told)
         events += feed("a", "sample", began + second, **SAMPLE)
-    for event in events:
-        timeline.apply(event)
+    timeline = timeline_of(events)
     assert len(only(events, RunFinding)) == (2 if late else 1)
     (finding,) = timeline.findings
     assert (finding.check, finding.rank, finding.kind) == ("run.stall", 1, "elsewhere")
@@ -740,9 +699,8 @@ def test_where_the_ranks_are_names_who_keeps_them_in_one_finding(late: bool) -> 
 
 
 def test_a_rank_that_was_asked_as_it_makes_no_step_is_found_by_the_steps_of_the_others() -> None:
-    feed, timeline, events = Feed("a"), RunTimeline(), []
-    for rank in range(3):
-        events += feed("a", "state", rank=rank, local_rank=rank, pid=rank + 7, state="running")
+    feed = Feed("a")
+    events = feed.ranks()
     began = feed.t
     for second in range(1, 24):
         for rank in (0, 2):
@@ -753,18 +711,15 @@ def test_a_rank_that_was_asked_as_it_makes_no_step_is_found_by_the_steps_of_the_
             told["call"]["step"] = -1
             events += feed("a", "roll_call", began + second, **{**told, "why": "start"})
         events += feed("a", "sample", began + second, **SAMPLE)
-    for event in events:
-        timeline.apply(event)
-    (finding,) = timeline.findings
+    (finding,) = timeline_of(events).findings
     assert (finding.check, finding.rank, finding.kind) == ("run.stall", 1, "elsewhere")
     assert finding.severity is Severity.WARN
     assert finding.summary == "rank 1 on a is in load at data.py:9; 2 ranks go on"
 
 
 def test_a_start_of_which_not_all_ranks_were_asked_blames_nobody() -> None:
-    feed, events = Feed("a", "b"), []
-    for rank, host in enumerate("ab"):
-        events += feed(host, "state", rank=rank, local_rank=0, pid=rank + 7, state="running")
+    feed = Feed("a", "b")
+    events = feed.ranks("ab")
     began = feed.t
     told = where(1, "data.py", 45.0)
     told["call"]["step"] = -1
@@ -809,9 +764,7 @@ def test_a_printed_loss_stands_where_the_hook_has_none() -> None:
     feed("a", "log", rank=0, stream="out", offset=0, text=said)
     events = feed("a", "log", feed.t + 11, rank=0, stream="out", offset=len(said), text="loss 1\n")
     events += feed("a", "end", feed.t + 1, state="succeeded", exit_code=0, seconds=12.0)
-    timeline = RunTimeline()
-    for event in events:
-        timeline.apply(event)
+    timeline = timeline_of(events)
     told = [(each.name, each.step, each.value) for each in only(events, Metric)]
     assert told == [("printed loss", 3, 1.5), ("printed loss", 4, 1.0)]
     assert loss_name_of(timeline) == "printed loss"

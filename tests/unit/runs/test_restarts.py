@@ -20,11 +20,11 @@ from distconsole.model.run_events import (
     RunRestarted,
     Window,
 )
-from distconsole.rpc.frames import JournalEntry
 from distconsole.runs.health import health_line
 from distconsole.runs.reduce import RunReducer
 from distconsole.runs.series import Series
 from distconsole.runs.timeline import RunTimeline
+from fakes.run_events import entry
 
 BLAMED = {"rank": 1, "host": "b", "exit_code": 1, "error": "ValueError: boom", "traceback": "T\nB"}
 
@@ -44,9 +44,8 @@ class Run:
     def feed(self, host: str, kind: str, **body: Any) -> list[Any]:
         self._seq += 1
         self.t += 1
-        raw = {"kind": kind, "seq": self._seq, "t": self.t, **body}
-        entry: JournalEntry = msgspec.convert(raw, JournalEntry)  # type: ignore[arg-type]
-        events = list(self.reducer.feed(host, entry, self.t))
+        told = entry(kind, self._seq, self.t, **body)
+        events = list(self.reducer.feed(host, told, self.t))
         for event in events:
             self.timeline.apply(event)
         return events

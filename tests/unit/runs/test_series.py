@@ -17,28 +17,24 @@ from distconsole.tui.views.runs import course_of
 from fakes.journals import Journal
 
 
-def test_a_time_without_values_is_a_gap() -> None:
-    band = Band()
-    for second in (*range(10), *range(30, 40)):
-        band.put(100.0 + second, 5.0)
-    assert band.series.gaps == [(109.0, 130.0)]
-
-
-def test_slow_steps_that_are_told_seldom_leave_no_gap() -> None:
-    band = Band(of_steps=True)
-    for second in range(0, 300, 30):
-        band.put(float(second), 30_000.0)
-    band.flush()
-    assert band.series.gaps == []
-
-
-def test_a_pause_that_became_one_long_step_is_a_gap_all_the_same() -> None:
-    band = Band(of_steps=True)
-    for second in range(10):
-        band.put(float(second), 50.0)
-    band.put(30.0, 20_000.0)
-    band.flush()
-    assert band.series.gaps == [(9.0, 30.0)]
+@pytest.mark.parametrize(
+    ("of_steps", "told", "gaps"),
+    [
+        (False, [(float(at), 5.0) for at in (*range(10), *range(30, 40))], [(9.0, 30.0)]),
+        (True, [(float(at), 30_000.0) for at in range(0, 300, 30)], []),
+        (True, [*((float(at), 50.0) for at in range(10)), (30.0, 20_000.0)], [(9.0, 30.0)]),
+    ],
+    ids=["no values", "slow steps that are told seldom", "a pause that became one long step"],
+)
+def test_a_time_without_values_is_a_gap(
+    of_steps: bool, told: list[tuple[float, float]], gaps: list[tuple[float, float]]
+) -> None:
+    band = Band(of_steps=of_steps)
+    for at, value in told:
+        band.put(at, value)
+    if of_steps:
+        band.flush()
+    assert band.series.gaps == gaps
 
 
 def test_gaps_stay_when_neighbours_are_merged_and_are_bounded() -> None:
@@ -72,16 +68,19 @@ def test_one_long_window_does_not_make_all_others_alike() -> None:
     assert 22.0 <= high < 30.0
 
 
-def test_what_goes_on_is_no_outlier() -> None:
-    values = [20.0] * 400 + [60.0] * 3
-    assert usual_range(values, values) == (20.0, 60.0)
-    few = [20.0] * 5 + [9000.0]
-    assert usual_range(few, few) == (20.0, 9000.0)
-
-
-def test_values_near_each_other_are_all_shown() -> None:
-    values = [float(place) for place in range(100)]
-    assert usual_range(values, values) == (0.0, 99.0)
+@pytest.mark.parametrize(
+    ("values", "usual"),
+    [
+        ([20.0] * 400 + [60.0] * 3, (20.0, 60.0)),
+        ([20.0] * 5 + [9000.0], (20.0, 9000.0)),
+        ([float(place) for place in range(100)], (0.0, 99.0)),
+    ],
+    ids=["what goes on is no outlier", "of few none is one", "values near each other"],
+)
+def test_values_that_are_usual_are_all_shown(
+    values: list[float], usual: tuple[float, float]
+) -> None:
+    assert usual_range(values, values) == usual
 
 
 @pytest.mark.usefixtures("home")

@@ -31,7 +31,7 @@ from distconsole.runs.summary import (
     summary_of,
 )
 from distconsole.runs.timeline import RunTimeline
-from fakes.journals import START, Journal
+from fakes.journals import START, Journal, keep
 from suite.first_version import ENTRIES, RUN, unpack_first_version
 
 Told = list[tuple[float, int, dict[str, Any]]]
@@ -196,11 +196,8 @@ def test_hosts_are_found_whatever_they_are_called(tmp_path: Path) -> None:
     names = ["", " ", "a", "A", "a'b", "z\x00", "é", "\U0001f600", "node10", "node2"]
     with store.open(RunId(journal.run)) as run_file:
         assert list(run_file._hosts()) == sorted(journal.names)
-        writer = EntryWriter(run_file.path)
-        writer.put(
-            [StoredEntry(HostName(name), seq, 1.0, b"{}") for name in names for seq in (1, 2)]
-        )
-        writer.close()
+        told = [(name, seq) for name in names for seq in (1, 2)]
+        keep(run_file, [StoredEntry(HostName(name), seq, 1.0, b"{}") for name, seq in told])
         assert set(run_file._hosts()) == {*journal.names, *names}
         run_file._db.execute("DELETE FROM entries")
         assert run_file._hosts() == []
@@ -289,7 +286,6 @@ def test_a_file_of_a_newer_version_is_refused_in_words_and_left_as_it_is(store: 
 
 
 def test_how_far_a_journal_is_known_is_kept(tmp_path: Path) -> None:
-    from distconsole.runs.following.follow import EntryWriter
 
     place = JournalPlace(63, "A", 37, 64, 100)
     with RunStore(tmp_path).create(RunRecord(RunId("run-1"), hosts=("a",))) as run_file:

@@ -13,12 +13,9 @@ from distconsole.model.run_events import (
     EndState,
     GpuSample,
     LinkChanged,
-    LogLine,
-    Metric,
     PhaseReached,
     PlanMade,
     PlannedHost,
-    RankChanged,
     RankState,
     RunEnded,
     RunFinding,
@@ -35,54 +32,7 @@ from distconsole.runs.summary import decode_entry
 from distconsole.runs.timeline import LAST_LINES, RunTimeline
 from fakes.blank import blank
 from fakes.journals import Journal
-
-T = 1000.0
-RUN = "run-1"
-
-
-def window(rank: int, t: float = T, **fields: object) -> Window:
-    base: dict[str, object] = {
-        "step": 9,
-        "steps": 10,
-        "step_ms_mean": 10.0,
-        "step_ms_p95": 12.0,
-        "data_ms": None,
-        "forward_ms": None,
-        "backward_ms": None,
-        "optimizer_ms": None,
-        "samples_s": 100.0,
-        "metrics": {},
-        "dropped": 0,
-        "host": f"h{rank}",
-    }
-    return Window(t=t, run=RUN, rank=rank, **{**base, **fields})  # type: ignore[arg-type]
-
-
-def state(rank: int, what: RankState, **fields: object) -> RankChanged:
-    return RankChanged(
-        t=T,
-        run=RUN,
-        rank=rank,
-        host=f"h{rank}",
-        local_rank=0,
-        pid=9,
-        state=what,
-        **fields,  # type: ignore[arg-type]
-    )
-
-
-def metric(step: int, value: float, name: str = "loss") -> Metric:
-    return Metric(
-        t=T,
-        run=RUN,
-        name=name,
-        step=step,
-        value=value,
-        min=value,
-        max=value,
-        ranks=2,
-        samples=None,
-    )
+from fakes.run_events import RUN, T, log, metric, rank_is, timeline_of, window
 
 
 def plan() -> PlanMade:
@@ -93,10 +43,7 @@ def plan() -> PlanMade:
 
 
 def folded(*events: object) -> RunTimeline:
-    timeline = RunTimeline()
-    for event in events:
-        timeline.apply(event)  # type: ignore[arg-type]
-    return timeline
+    return timeline_of(events)
 
 
 def test_the_plan_places_the_ranks_before_any_has_spoken() -> None:
@@ -111,18 +58,18 @@ def test_the_plan_places_the_ranks_before_any_has_spoken() -> None:
 def test_the_throughput_is_the_sum_over_ranks_and_loses_those_that_ended() -> None:
     timeline = folded(window(0), window(1), window(0, T + 1), window(1, T + 1, samples_s=50.0))
     assert timeline.throughput.values == [200.0, 150.0]
-    timeline.apply(state(1, RankState.EXITED, exit_code=0))
+    timeline.apply(rank_is(1, RankState.EXITED, exit_code=0))
     timeline.apply(window(0, T + 2))
     assert timeline.throughput.last == 100.0
 
 
 def test_the_mean_throughput_counts_pauses_and_not_who_told_of_them_when() -> None:
-    usual = {"steps": 10, "step_ms_mean": 100.0, "samples_s": 100.0}
-    pause = {"steps": 10, "step_ms_mean": 900.0, "samples_s": 100.0 / 9}
+    usual = {"steps": 10, "ms": 100.0, "samples_s": 100.0}
+    pause = {"steps": 10, "ms": 900.0, "samples_s": 100.0 / 9}
     warm_up = window(0, T, samples_s=1.0), window(1, T, samples_s=1.0)
     told = [window(0, T + second, **usual) for second in (1, 2, 12)]
     told[1] = window(0, T + 11, **pause)
-    late = {"steps": 30, "step_ms_mean": 1100.0 / 3, "samples_s": 300.0 / 11}
+    late = {"steps": 30, "ms": 1100.0 / 3, "samples_s": 300.0 / 11}
     timeline = folded(*warm_up, *told, window(1, T + 20, **late))
     assert timeline.mean_samples_s == pytest.approx(600.0 / 11)
     assert folded(window(0)).mean_samples_s == 100.0
@@ -140,7 +87,7 @@ def test_a_rank_that_fell_silent_does_not_count() -> None:
 
 
 def test_ranks_count_between_their_windows_where_steps_are_long() -> None:
-    slow = {"steps": 1, "step_ms_mean": 12_000.0}
+    slow = {"steps": 1, "ms": 12_000.0}
     timeline = folded(window(0, **slow), window(1, T + 1, **slow), window(0, T + 12, **slow))
     assert timeline.throughput.last == present(timeline, T + 12).samples_s == 200.0
     timeline.apply(window(0, T + 36, **slow))
@@ -149,9 +96,9 @@ def test_ranks_count_between_their_windows_where_steps_are_long() -> None:
 
 def test_the_spread_is_over_the_whole_run_and_weighted_by_steps() -> None:
     timeline = folded(
-        window(0, steps=10, step_ms_mean=10.0),
-        window(0, steps=30, step_ms_mean=20.0),
-        window(1, steps=40, step_ms_mean=35.0),
+        window(0, steps=10, ms=10.0),
+        window(0, steps=30, ms=20.0),
+        window(1, steps=40, ms=35.0),
     )
     assert timeline.ranks[0].step_ms_run == pytest.approx(17.5)
     assert timeline.spread == pytest.approx(2.0)
@@ -160,7 +107,7 @@ def test_the_spread_is_over_the_whole_run_and_weighted_by_steps() -> None:
 
 def waiting(rank: int, steps: int, ms: float, waited: float | None) -> Window:
     told = None if waited is None else (waited, 0.0, 0.0, 0.0, 0.0)
-    return window(rank, steps=steps, step_ms_mean=ms, waited_ms=told)
+    return window(rank, steps=steps, ms=ms, waited_ms=told)
 
 
 def test_a_ranks_own_time_is_the_mean_of_all_windows_but_the_first() -> None:
@@ -185,24 +132,13 @@ def test_own_times_are_unknown_where_a_rank_says_how_long_it_waited_in_a_part_of
 
 
 def test_nothing_known_is_none_and_not_zero() -> None:
-    timeline = folded(plan(), window(0, step_ms_mean=None, samples_s=None))
+    timeline = folded(plan(), window(0, ms=None, samples_s=None))
     assert (timeline.spread, timeline.step_times) == (None, [])
     assert present(timeline, T).samples_s is present(timeline, T).step_ms is None
 
 
 def test_a_gpu_is_shown_at_its_rank() -> None:
-    sample = GpuSample(
-        t=T,
-        run=RUN,
-        host="h0",
-        gpu=3,
-        rank=1,
-        util=90.0,
-        mem_used=5,
-        mem_total=10,
-        temp_c=60.0,
-        power_w=300.0,
-    )  # type: ignore[arg-type]
+    sample = blank(GpuSample, t=T, run=RUN, host="h0", gpu=3, rank=1, util=90.0, power_w=300.0)
     view = folded(plan(), sample).ranks[1]
     assert (view.gpu, view.gpu_util, view.sample and view.sample.power_w) == (3, 90.0, 300.0)
 
@@ -224,12 +160,6 @@ def test_the_furthest_phase_is_the_ranks_phase() -> None:
     assert folded(*phases).ranks[0].phase == "import_torch"
 
 
-def log(line: str, *, transient: bool = False, rank: int = 0) -> LogLine:
-    return LogLine(
-        t=T, run=RUN, host="h0", stream="out", line=line, rank=rank, transient=transient
-    )
-
-
 def test_the_last_lines_are_kept() -> None:
     timeline = folded(*(log(str(number)) for number in range(LAST_LINES + 10)))
     assert len(timeline.logs) == LAST_LINES
@@ -248,10 +178,10 @@ def test_a_progress_bar_stands_at_its_rank_until_a_line_follows() -> None:
     [
         ([plan()], "starting: 4 ranks"),
         ([window(0)], "healthy: 1 rank, 100 samples/s, step 10 ms"),
-        ([window(0), *(metric(step, 2.0 - step / 8) for step in range(9))], "loss 1 ↓"),
-        ([window(0), *(metric(step, 1.0) for step in range(9))], "loss 1 →"),
-        ([window(0), state(1, RankState.FAILED)], "rank 1 failed"),
-        ([window(0, T - 31), state(0, RankState.STALLED)], "no step for 31 s"),
+        ([window(0), *(metric("loss", 2.0 - step / 8, step) for step in range(9))], "loss 1 ↓"),
+        ([window(0), *(metric("loss", 1.0, step) for step in range(9))], "loss 1 →"),
+        ([window(0), rank_is(1, RankState.FAILED)], "rank 1 failed"),
+        ([window(0, T - 31), rank_is(0, RankState.STALLED)], "no step for 31 s"),
         (
             [window(0), LinkChanged(t=T - 25, run=RUN, host="h0", connected=False)],
             "no connection to h0 for 25 s:",
@@ -264,7 +194,7 @@ def test_the_health_line_says_what_matters_most(events: list[object], line: str)
 
 
 def test_a_run_that_goes_on_without_a_rank_is_healthy_and_smaller() -> None:
-    events = [window(0), window(1), window(2), state(1, RankState.FAILED)]
+    events = [window(0), window(1), window(2), rank_is(1, RankState.FAILED)]
     assert health_line(folded(*events), T).startswith("rank 1 failed: 3 ranks")
     about = {"check": "run.rank_lost", "severity": Severity.WARN, "summary": "s", "rank": 1}
     events.append(RunFinding(t=T, run=RUN, **about))
@@ -329,12 +259,12 @@ def lost(host: str) -> RunFinding:
 
 
 def test_a_run_that_outlived_a_host_has_the_ranks_that_are_left() -> None:
-    gone = [state(rank, RankState.FAILED) for rank in range(4)]
+    gone = [rank_is(rank, RankState.FAILED) for rank in range(4)]
     view = folded(plan(), *gone, lost("h1"))
     assert view.world == 2
     assert health_line(view, T).startswith("beginning again without h1: 2 ranks")
     for rank in range(2):
-        view.apply(state(rank, RankState.RUNNING))
+        view.apply(rank_is(rank, RankState.RUNNING))
     view.apply(LinkChanged(t=T, run=RUN, host="h1", connected=False))
     assert not view.lost_hosts
     assert health_line(view, T).startswith("starting: 2 ranks")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 import pytest
@@ -71,19 +72,27 @@ class Pipes:
 
 def plan(world: int = 2) -> PlanMade:
     hosts = tuple(
-        PlannedHost(host=f"node{rank + 1}", ranks=(rank,), command="python train.py", env={})
-        for rank in range(world)
+        blank(PlannedHost, host=f"node{rank + 1}", ranks=(rank,)) for rank in range(world)
     )
-    return PlanMade(
-        t=1.0,
-        run=RUN,
-        launcher="torch",
-        why="it uses torch.distributed",
-        world_size=world,
-        hosts=hosts,
-    )
+    return blank(PlanMade, t=1.0, run=RUN, launcher="torch", world_size=world, hosts=hosts)
 
 
+def rank_is(rank: int, state: RankState, **fields: int) -> RankChanged:
+    where = {"host": f"node{rank + 1}", "pid": 1}
+    return blank(RankChanged, t=2.0, run=RUN, rank=rank, state=state, **where, **fields)
+
+
+def ended(state: EndState, exit_code: int, **fields: Any) -> RunEnded:
+    return RunEnded(t=9.0, run=RUN, state=state, exit_code=exit_code, seconds=8.0, **fields)
+
+
+def shown(request: ask.Request, report: CheckReport, **changed: Any) -> str:
+    """Return what is written of a report that differs in some fields."""
+    event = CheckEnded(report=msgspec.structs.replace(report, **changed))
+    return Pipes().show(request, event)[0]
+
+
+RUN_IT = ask.Run(script="t.py")
 FAILURE = FirstFailure(rank=1, host="node2", exit_code=3, error="ValueError: boom")
 
 
@@ -100,7 +109,7 @@ def test_what_ranks_print_goes_to_the_stream_they_printed_it_to() -> None:
 @pytest.mark.parametrize(
     ("request_", "told"),
     [
-        (ask.Run(script="t.py"), True),
+        (RUN_IT, True),
         (ask.Rerun(run="last"), True),
         (ask.Run(script="t.py", detach=True), False),  # which says so where it leaves
         (ask.Run(script="t.py", dry_run=True), False),
@@ -113,22 +122,18 @@ def test_who_starts_a_run_in_a_shell_is_told_how_to_watch_it(
 ) -> None:
     words = f"\nwatch it: distconsole attach {RUN}\n"
     assert words not in Pipes().show(request_, plan())[1]  # it may be refused
-    rank = RankChanged(
-        t=1.0, run=RUN, rank=0, host="n", local_rank=0, pid=7, state=RankState.STARTING
-    )
+    rank = rank_is(0, RankState.STARTING)
     assert Pipes().show(request_, plan(), rank, rank)[1].count(words) == told
 
 
 def test_a_progress_bar_leaves_no_lines_in_a_pipe() -> None:
     line = LogLine(t=1.0, run=RUN, host="n", rank=0, stream="err", line="50%|##", transient=True)
-    assert Pipes().show(ask.Run(script="t.py"), line, line) == ("", "")
+    assert Pipes().show(RUN_IT, line, line) == ("", "")
 
 
 def test_the_end_names_the_rank_that_failed_first() -> None:
-    end = RunEnded(
-        t=9.0, run=RUN, state=EndState.FAILED, exit_code=3, seconds=8.0, first_failure=FAILURE
-    )
-    out, err = Pipes().show(ask.Run(script="t.py"), plan(), end)
+    end = ended(EndState.FAILED, 3, first_failure=FAILURE)
+    out, err = Pipes().show(RUN_IT, plan(), end)
     assert out == ""
     assert "failed after 8.0 s, exit code 3" in err
     assert "first failure: rank 1 on node2: ValueError: boom" in err
@@ -137,10 +142,8 @@ def test_the_end_names_the_rank_that_failed_first() -> None:
 
 def test_the_end_blames_no_rank_for_the_host_that_was_lost() -> None:
     lost = FirstFailure(rank=1, host="node2", exit_code=1, error="node node2 lost: no word")
-    end = RunEnded(
-        t=9.0, run=RUN, state=EndState.FAILED, exit_code=1, seconds=8.0, first_failure=lost
-    )
-    _, err = Pipes().show(ask.Run(script="t.py"), plan(), end)
+    end = ended(EndState.FAILED, 1, first_failure=lost)
+    _, err = Pipes().show(RUN_IT, plan(), end)
     assert "first failure: node node2 lost: no word" in err
     words = "failed after 8.0 s, 5 steps, exit code 1; node node2 lost: no word"
     assert note_text(end, "5 steps") == f"{RUN} {words}"
@@ -156,7 +159,7 @@ def test_a_finding_shows_its_traceback_and_its_hint() -> None:
         seen="Traceback\n  line 1",
         hint="look here",
     )
-    _, err = Pipes().show(ask.Run(script="t.py"), finding)
+    _, err = Pipes().show(RUN_IT, finding)
     assert err.splitlines() == [
         "FAIL rank 1 failed",
         "     Traceback",
@@ -172,37 +175,26 @@ def test_who_notices_that_ranks_disagree_is_not_said_to_have_failed() -> None:
 
 
 def test_a_lost_host_that_ends_the_run_is_one_finding() -> None:
-    lost = RunFinding(
-        t=2.0,
-        run=RUN,
-        check="run.node_lost",
-        severity=Severity.FAIL,
-        summary="node node2 has not answered for 120 s; the run was stopped",
-        hosts=("node2",),
-        seen="",
-        expected="",
-        hint="see whether node2 is up",
-    )
-    first = msgspec.structs.replace(
-        lost, check="run.first_failure", summary="node node2 lost", hint="logs"
-    )
-    _, err = Pipes().show(ask.Run(script="t.py"), plan(), lost, first)
+    def finding(check: str, summary: str, hint: str) -> RunFinding:
+        said = {"check": check, "severity": Severity.FAIL, "summary": summary, "hint": hint}
+        return RunFinding(t=2.0, run=RUN, hosts=("node2",), **said)
+
+    stopped = "node node2 has not answered for 120 s; the run was stopped"
+    lost = finding("run.node_lost", stopped, "see whether node2 is up")
+    first = finding("run.first_failure", "node node2 lost", "logs")
+    _, err = Pipes().show(RUN_IT, plan(), lost, first)
     assert [line for line in err.splitlines() if line.startswith("FAIL")] == [
         f"FAIL {lost.summary}"
     ]
     of_rank = msgspec.structs.replace(first, rank=1, summary="rank 1 failed")
-    _, err = Pipes().show(ask.Run(script="t.py"), plan(), lost, of_rank)
+    _, err = Pipes().show(RUN_IT, plan(), lost, of_rank)
     assert "FAIL rank 1 failed" in err
 
 
 def test_a_rank_that_exits_with_a_code_is_marked() -> None:
-    where = {"host": "node1", "local_rank": 0, "pid": 1}
-    ends = [
-        RankChanged(t=2.0, run=RUN, rank=rank, state=RankState.EXITED, exit_code=code, **where)
-        for rank, code in ((0, 0), (1, 2))
-    ]
-    _, err = Pipes().show(ask.Run(script="t.py"), plan(), *ends)
-    assert err.splitlines()[-1] == "rank 1 on node1: exited with exit code 2"
+    ends = [rank_is(rank, RankState.EXITED, exit_code=code) for rank, code in ((0, 0), (1, 2))]
+    _, err = Pipes().show(RUN_IT, plan(), *ends)
+    assert err.splitlines()[-1] == "rank 1 on node2: exited with exit code 2"
     assert "rank 0 on" not in err
 
 
@@ -213,17 +205,11 @@ def test_a_check_says_how_many_checks_passed_of_how_many() -> None:
 
 
 def test_a_restart_is_told_and_so_is_when_all_ranks_run_again() -> None:
-    def running(rank: int) -> RankChanged:
-        where = {"host": f"node{rank + 1}", "local_rank": 0, "pid": 1}
-        return RankChanged(t=2.0, run=RUN, rank=rank, state=RankState.RUNNING, **where)
-
-    def starting(rank: int) -> RankChanged:
-        return msgspec.structs.replace(running(rank), state=RankState.STARTING)
-
+    running = [rank_is(rank, RankState.RUNNING) for rank in (0, 1)]
+    starting = [rank_is(rank, RankState.STARTING) for rank in (0, 1)]
     again = RunRestarted(t=3.0, run=RUN, restart=1, of=3, checkpoint="/c/step-4.pt")
-    end = RunEnded(t=9.0, run=RUN, state=EndState.SUCCEEDED, exit_code=0, seconds=8.0, restarts=1)
-    attempt = [running(0), running(1), again, starting(0), starting(1), running(0), running(1)]
-    _, err = Pipes().show(ask.Run(script="t.py"), plan(), *attempt, end)
+    end = ended(EndState.SUCCEEDED, 0, restarts=1)
+    _, err = Pipes().show(RUN_IT, plan(), *running, again, *starting, *running, end)
     told = err.splitlines()
     assert told[-4:] == [
         "all 2 ranks run",
@@ -235,7 +221,7 @@ def test_a_restart_is_told_and_so_is_when_all_ranks_run_again() -> None:
 
 def test_a_lost_host_is_told_and_its_return_too() -> None:
     _, err = Pipes().show(
-        ask.Run(script="t.py"),
+        RUN_IT,
         LinkChanged(t=1.0, run=RUN, host="node1", connected=False, reason="timed out"),
         LinkChanged(t=2.0, run=RUN, host="node1", connected=True),
     )
@@ -247,12 +233,8 @@ def test_json_has_one_event_a_line_with_the_fields_of_the_contract() -> None:
     window = blank(
         Window, t=2.0, run=RUN, step=9, steps=10, step_ms_mean=1.5, metrics={"loss": 0.5}
     )
-    rank = RankChanged(
-        t=1.0, run=RUN, rank=0, host="n", local_rank=0, pid=7, state=RankState.RUNNING
-    )
-    metric = Metric(
-        t=2.0, run=RUN, name="loss", step=9, value=1.0, min=0.5, max=1.5, ranks=2, samples=None
-    )
+    rank = rank_is(0, RankState.RUNNING)
+    metric = blank(Metric, t=2.0, run=RUN, name="loss", step=9, value=1.0, ranks=2)
     out, err = Pipes().show(
         ask.Run(script="t.py", json=True), plan(), rank, window, metric, Narration(text="told")
     )
@@ -322,16 +304,14 @@ def test_a_report_of_a_launch_begins_with_what_would_be_launched() -> None:
         fixed_by="MASTER_PORT",
         notes=("one thing",),
     )
-    shown = msgspec.structs.replace(report(ok=True), target=target)
-    out, _ = Pipes().show(ask.Check(), CheckEnded(report=shown))
+    out = shown(ask.Check(), report(ok=True), target=target)
     assert out.splitlines()[:3] == [
         "launch: /w/train.py: 2 ranks on 2 hosts by torch: the script uses torch.distributed",
         "        meeting at 10.0.0.1 over eth0, port 29511 (MASTER_PORT)",
         "        note: one thing",
     ]
     refused = msgspec.structs.replace(target, world_size=0, refused="no")
-    shown = msgspec.structs.replace(report(ok=False), target=refused)
-    out, _ = Pipes().show(ask.Check(), CheckEnded(report=shown))
+    out = shown(ask.Check(), report(ok=False), target=refused)
     assert out.startswith("launch: /w/train.py: run would refuse it\n")
 
 
@@ -344,8 +324,8 @@ def test_a_report_is_a_line_a_finding_worst_first_with_what_to_type_first() -> N
             bad, hosts=tuple(f"n{n}" for n in range(9)), hint="one\ntwo\nthree", proof=proof
         ),
     )
-    shown = msgspec.structs.replace(report(ok=False), findings=told)
-    out, err = Pipes().show(ask.Check(), CheckEnded(report=shown))
+    event = CheckEnded(report=msgspec.structs.replace(report(ok=False), findings=told))
+    out, err = Pipes().show(ask.Check(), event)
     assert out.splitlines()[:4] == [
         "FAIL n0,n1,n2,n3,n4 and 4 more: its name is 127.0.1.1 [os.hostname_bindable]",
         "       cured: no answer in 15 s -> 0.2 s",
@@ -371,8 +351,7 @@ def test_what_was_written_into_the_configuration_is_told_with_its_proof() -> Non
         there=("[hosts.node1] nic",),
         left={"net.iface_matrix": "names the network"},
     )
-    shown = msgspec.structs.replace(report(ok=False), profile=profile)
-    out, _ = Pipes().show(ask.Check(), CheckEnded(report=shown))
+    out = shown(ask.Check(), report(ok=False), profile=profile)
     assert out.splitlines()[-5:] == [
         "written to distconsole.toml:",
         "  [hosts.node2] setup = module load x; ulimit -n 9000",
@@ -387,11 +366,10 @@ def test_a_cure_that_was_tried_is_told_in_the_line_and_in_full() -> None:
     proof = Proof(ran="gloo", before="refused", after="exact sums", cured=True, seconds=3.0)
     cure = Cure(hosts={"node1": HostCure(env={"GLOO_SOCKET_IFNAME": "eth0"})})
     tried = msgspec.structs.replace(bad, proof=proof, cure=cure)
-    shown = msgspec.structs.replace(report(ok=False), findings=(tried, tried))
-    out, _ = Pipes().show(ask.Check(), CheckEnded(report=shown))
+    out = shown(ask.Check(), report(ok=False), findings=(tried, tried))
     words = "cured by `on node1: export GLOO_SOCKET_IFNAME=eth0`: refused -> exact sums"
     assert out.count(words) == 2
-    full, _ = Pipes().show(ask.Check(details=True), CheckEnded(report=shown))
+    full = shown(ask.Check(details=True), report(ok=False), findings=(tried, tried))
     assert full.count("before: refused (gloo)") == full.count("after: exact sums: cured") == 2
 
 
@@ -418,8 +396,7 @@ def test_the_interfaces_taken_are_told_where_hosts_do_not_meet_and_when_asked_fo
         (ask.Check(level=ask.Level.FULL), (*well, *run[:3]), True),
         (ask.Check(), red, True),
     ):
-        shown = msgspec.structs.replace(report(ok=True), choices=choices)
-        out, _ = Pipes().show(request, CheckEnded(report=shown))
+        out = shown(request, report(ok=True), choices=choices)
         assert ("interfaces with `distconsole run`" in out) == told
     assert out.splitlines()[2:5] == [
         "        d           a and 2 more",
@@ -431,9 +408,9 @@ def test_the_interfaces_taken_are_told_where_hosts_do_not_meet_and_when_asked_fo
 def test_a_report_in_json_is_one_object_with_the_fields_of_the_contract() -> None:
     out, _ = Pipes().show(ask.Check(json=True), CheckEnded(report=report(ok=True)))
     (line,) = out.splitlines()
-    shown = json.loads(line)
-    assert {"ok", "hosts", "findings", "network", "collectives", "seconds"} <= shown.keys()
-    assert shown["network"]["pairs"][0]["from"] == "a"
+    fields = json.loads(line)
+    assert {"ok", "hosts", "findings", "network", "collectives", "seconds"} <= fields.keys()
+    assert fields["network"]["pairs"][0]["from"] == "a"
     assert msgspec.json.decode(line.encode(), type=CheckReport) == report(ok=True)
 
 

@@ -9,7 +9,7 @@ from distconsole.model import requests as ask
 from distconsole.tui.app import ConsoleApp
 from distconsole.tui.widgets.log_tail import LogTail
 from fakes import scenes
-from fakes.stage import CONSOLE, on_screen, staged, until
+from fakes.stage import CONSOLE, on_screen, on_stage, staged, until
 
 LATE = (
     *("distconsole.tui.verbs", "distconsole.tui.tasks", "distconsole.tui.views.run"),
@@ -33,8 +33,7 @@ async def test_what_is_pasted_before_the_screen_stands_is_in_the_prompt_then() -
 
 
 async def test_a_view_is_made_when_it_is_first_wanted_and_keys_wait_for_it() -> None:
-    app, stage = staged({ask.Top: scenes.hosts})
-    async with on_screen(app, stage) as pilot:
+    async with on_stage({ask.Top: scenes.hosts}) as (app, _, pilot):
         assert [view.id for view in app.main.views.children] == ["cluster"]
         for key, letter in (("f5", None), ("w", "w"), ("f2", None), ("colon", ":"), ("w", "w")):
             app.post_message(Key(key, letter))

@@ -26,6 +26,7 @@ from distconsole.runs.timeline import RunTimeline
 from distconsole.tui.view_models.rank_rows import RankRows
 from distconsole.tui.views.ranks import GPU_TITLES, RANK_COLUMNS, STEP_TITLES, unreported
 from fakes import scenes
+from fakes.run_events import timeline_of
 
 T = scenes.START + 30
 UNKNOWN = dict.fromkeys(("cpu", "mem_used", "mem_total", "net_rx_s", "net_tx_s"))
@@ -61,9 +62,7 @@ def test_a_loss_is_never_cut(loss: float, shown: str) -> None:
 
 
 def test_the_rank_that_is_waited_for_gives_way_to_how_long() -> None:
-    timeline = RunTimeline()
-    for event in scenes.training(4):
-        timeline.apply(event)
+    timeline = timeline_of(scenes.training(4))
     row = next(iter(RankRows(timeline, scenes.MINUTE_LATER)))
     row = row._replace(wait_ms=25.0, slowest=1817)
     column = RANK_COLUMNS[-1]
@@ -74,9 +73,9 @@ def test_the_rank_that_is_waited_for_gives_way_to_how_long() -> None:
 
 def rows(*events: RunEvents, now: float) -> list[dict[str, tuple[str, str]]]:
     """Return column -> words and style, by rank."""
-    timeline = RunTimeline()
-    for event in [scenes.plan(4), *(scenes.rank(n, RankState.RUNNING) for n in range(4)), *events]:
-        timeline.apply(event)
+    timeline = timeline_of(
+        [scenes.plan(4), *(scenes.rank(n, RankState.RUNNING) for n in range(4)), *events]
+    )
     found = []
     for row in RankRows(timeline, now):
         cells = {}
@@ -286,9 +285,9 @@ def test_the_rank_that_a_hang_waits_for_is_first_and_marked_and_each_says_where_
         (("all_reduce #156 ddp.py:37", "warn"), ("‖", "warn")),
         (("all_reduce #156 ddp.py:37", "warn"), ("‖", "warn")),
     ]
-    timeline = RunTimeline()
-    for event in [scenes.plan(4), *(scenes.rank(n, RankState.RUNNING) for n in range(4)), *events]:
-        timeline.apply(event)
+    timeline = timeline_of(
+        [scenes.plan(4), *(scenes.rank(n, RankState.RUNNING) for n in range(4)), *events]
+    )
     assert [row.view.rank for row in RankRows(timeline, T + 40, order="worst")] == [1, 0, 2, 3]
     assert health_of(timeline, T + 40).tone is Tone.BAD
     both = msgspec.structs.replace(found, rank=msgspec.UNSET, ranks=(1, 3))
@@ -304,9 +303,9 @@ def test_the_rank_that_a_hang_waits_for_is_first_and_marked_and_each_says_where_
 
 def lines_run_for(world: int) -> int:
     """Return how many lines and calls of Python it takes to make the rows of so many ranks; a turn of a loop is one."""
-    timeline = RunTimeline()
-    for event in [scenes.plan(world), *(scenes.window(rank, 99, T) for rank in range(world))]:
-        timeline.apply(event)
+    timeline = timeline_of(
+        [scenes.plan(world), *(scenes.window(rank, 99, T) for rank in range(world))]
+    )
     run = 0
 
     def count(_frame: object, _event: str, _argument: object) -> object:

@@ -34,6 +34,7 @@ from distconsole.runs.summary import stored_events
 from distconsole.runs.timeline import RunTimeline
 from fakes import scenes
 from fakes.journals import START, Journal
+from fakes.run_events import timeline_of
 from fakes.sessions import no_session
 
 HOSTILE = '"><script>alert(1)</script>\\{}\x1b[31m'
@@ -52,8 +53,7 @@ def csv_rows(text: str) -> list[dict[str, str]]:
 
 
 @pytest.fixture
-def store(home: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
-    monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
+def store() -> RunStore:
     return RunStore(runs_dir())
 
 
@@ -265,10 +265,8 @@ def test_prometheus_reads_a_run(failed: RunStore, tmp_path: Path) -> None:
 def test_a_run_that_goes_on_has_its_rates(store: RunStore) -> None:
     journal = Journal(ended=False)
     journal.write(store)
-    timeline = RunTimeline()
     with store.open(RunId(journal.run)) as run_file:
-        for event in stored_events(run_file):
-            timeline.apply(event)
+        timeline = timeline_of(stored_events(run_file))
     found = samples(run_page(timeline, START + 67).text())
     assert found["distconsole_rank_samples_per_second", "1"] == 640
     assert found["distconsole_rank_step_seconds", "1"] == pytest.approx(0.05, rel=0.1)

@@ -44,7 +44,6 @@ from distconsole.model.run_events import (
     NodeSample,
     PlanMade,
     PlannedHost,
-    RankChanged,
     RankState,
     RunEnded,
     RunEvents,
@@ -54,28 +53,20 @@ from distconsole.operations.sessions import SessionSource
 from distconsole.operations.stored.logs import Passed, end_transient, fold_lines, select_lines
 from distconsole.operations.stored.remote_runs import KnownRun, find_known
 from distconsole.rpc.frames import RunKnown
-from distconsole.rpc.wire import encode_entry
-from distconsole.runs.following.follow import EntryWriter
 from distconsole.runs.logs.filter import parse_filter
 from distconsole.runs.store.run_file import RunRecord, StoredEntry
 from distconsole.runs.store.store import RunStore
 from distconsole.runs.summary import summarise
-from distconsole.runs.timeline import RunTimeline
 from distconsole.text.compare import comparison_lines
 from distconsole.text.progress import SAID_SECONDS, Bars, alike, bar_text
 from distconsole.text.show import show_for
-from fakes.journals import Journal
+from fakes.blank import blank
+from fakes.journals import Journal, keep, stored_entry
+from fakes.run_events import rank_is, timeline_of
 from fakes.sessions import no_session
 
-PLAN = PlanMade(
-    t=100.0,
-    run="demo-1",
-    launcher="torch",
-    why="because",
-    world_size=1,
-    hosts=(PlannedHost(host="a", ranks=(0,), command="python t.py", env={}),),
-    script="t.py",
-)
+HOST = PlannedHost(host="a", ranks=(0,), command="python t.py", env={})
+PLAN = blank(PlanMade, t=100.0, run="demo-1", world_size=1, hosts=(HOST,), script="t.py")
 END = RunEnded(t=105.0, run="demo-1", state=EndState.SUCCEEDED, exit_code=0, seconds=5.0)
 BODIES = [
     {"kind": "state", "rank": 0, "local_rank": 0, "pid": 9, "state": "running"},
@@ -113,25 +104,13 @@ def unreachable(where: ask.Where) -> NoReturn:
 
 
 @pytest.fixture
-def stored(home: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
-    monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
+def stored() -> RunStore:
     store = RunStore(runs_dir())
     plan, end = msgspec.json.encode(PLAN), msgspec.json.encode(END)
     record = RunRecord(RunId("demo-1"), "mine", 100.0, ("a",), b"", plan, end)
     with store.create(record) as run_file:
-        writer = EntryWriter(run_file.path)
-        writer.put(
-            [
-                StoredEntry(
-                    HostName("a"),
-                    seq,
-                    100.0 + seq,
-                    encode_entry({"seq": seq, "t": 100.0 + seq, **body}),
-                )
-                for seq, body in enumerate(BODIES, 1)
-            ]
-        )
-        writer.close()
+        told = enumerate(BODIES, 1)
+        keep(run_file, [stored_entry("a", seq, 100.0 + seq, **body) for seq, body in told])
     return store
 
 
@@ -162,14 +141,7 @@ def test_show_of_a_run_whose_hosts_do_not_answer_says_when_it_was_last_seen() ->
 
 
 def test_ranks_that_a_script_spawned_are_counted() -> None:
-    timeline = RunTimeline()
-    for rank in range(2):
-        timeline.apply(
-            RankChanged(
-                t=100.0, run="demo-1", rank=rank, host="a", local_rank=rank, pid=9,
-                state=RankState.RUNNING,
-            )
-        )  # fmt: skip
+    timeline = timeline_of(rank_is(rank, RankState.RUNNING) for rank in range(2))
     record = RunRecord(RunId("demo-1"), hosts=("a",), plan=msgspec.json.encode(PLAN))
     assert summarise(record, timeline).world_size == 2
 
@@ -202,12 +174,9 @@ def test_the_summary_of_a_run_that_is_over_is_made_once(
 
 
 def test_the_summary_of_a_run_without_an_end_is_made_anew(stored: RunStore) -> None:
-    entry = encode_entry({"seq": 1, "t": 1.0, **BODIES[1]})
     with stored.create(RunRecord(RunId("going-1"), "", 300.0, ("a",))) as run_file:
         for count in (1, 2):
-            writer = EntryWriter(run_file.path)
-            writer.put([StoredEntry(HostName("a"), count, 300.0 + count, entry)])
-            writer.close()
+            keep(run_file, [stored_entry("a", count, 300.0 + count, **BODIES[1])])
             done(ask.Show("going-1"), unreachable)
             assert run_file.kept_summary() == b""
 
@@ -239,9 +208,7 @@ def test_a_full_disk_does_not_hide_the_list(stored: RunStore) -> None:
 
 def test_entries_that_cannot_be_read_do_not_hide_the_list(stored: RunStore) -> None:
     with stored.create(RunRecord(RunId("odd-1"), "", 300.0, ("a",))) as run_file:
-        writer = EntryWriter(run_file.path)
-        writer.put([StoredEntry(HostName("a"), 1, 301.0, b'{"seq": 1, "kind": "window"}')])
-        writer.close()
+        keep(run_file, [StoredEntry(HostName("a"), 1, 301.0, b'{"seq": 1, "kind": "window"}')])
     listed = [event.summary for event in done(ask.Runs()) if isinstance(event, RunListed)]
     assert [(each.run, each.steps) for each in listed] == [("odd-1", None), ("demo-1", 20)]
 
@@ -251,11 +218,8 @@ def test_of_a_run_without_an_end_is_said_what_is_known_and_what_asks(stored: Run
     where = ask.Where(hosts="a:2,b c", ssh_config="/x/config", python="/py")
     record = RunRecord(RunId("later-1"), "", now - 7300, ("a", "b"), where=where)
     with stored.create(record) as run_file:
-        writer = EntryWriter(run_file.path)
         # b has ended; of a nothing is known.
-        entry = encode_entry({"seq": 1, "t": 1.0, **BODIES[-1]})
-        writer.put([StoredEntry(HostName("b"), 1, now - 200, entry)])
-        writer.close()
+        keep(run_file, [stored_entry("b", 1, now - 200, **BODIES[-1])])
     stored.create(RunRecord(RunId("older-1"), "", now - 7301, ("c",))).close()
     events = done(ask.Runs())
     assert [event.text for event in events if isinstance(event, Narration)] == [
@@ -326,10 +290,7 @@ def test_a_report_is_one_file_and_says_where_it_lies(stored: RunStore, tmp_path:
 @pytest.mark.parametrize(
     "request_", [ask.Show("no"), ask.Attach("no"), ask.Logs("no"), ask.Stop("no"), ask.Rerun("no")]
 )
-def test_a_run_that_nobody_knows_is_an_error(
-    request_: ask.Request, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
+def test_a_run_that_nobody_knows_is_an_error(request_: ask.Request) -> None:
     with pytest.raises(RunNotFoundError):
         done(request_)
 
@@ -347,19 +308,9 @@ def test_hosts_are_left_out_by_name() -> None:
 
 
 def known(run: str, name: str = "") -> KnownRun:
-    fields = {
-        "run": run,
-        "name": name,
-        "state": "running",
-        "created": 1.0,
-        "script": "t.py",
-        "launcher": "torch",
-        "world_size": 1,
-        "node_index": 0,
-        "nodes": [],
-        "last_seq": 4,
-    }
-    return KnownRun(RunId(run), msgspec.convert(fields, RunKnown), (HostName("a"),), {})
+    return KnownRun(
+        RunId(run), blank(RunKnown, run=run, name=name, nodes=[]), (HostName("a"),), {}
+    )
 
 
 def test_a_run_of_the_hosts_is_found_as_one_of_the_store() -> None:
@@ -393,8 +344,7 @@ def line(rank: int, text: str, t: float = 0.0, *, transient: bool = False) -> Lo
 
 
 def sample(t: float) -> NodeSample:
-    unknown = dict.fromkeys(("cpu", "mem_used", "mem_total", "net_rx_s", "net_tx_s"))
-    return NodeSample(t=t, run="r", host="n0", **unknown)
+    return blank(NodeSample, t=t, run="r", host="n0")
 
 
 def printed(*events: RunEvents) -> str:
@@ -465,7 +415,7 @@ def found(*runs: str) -> Comparison:
 
 
 @pytest.fixture
-def store(home: Path) -> RunStore:
+def store() -> RunStore:
     store = RunStore(runs_dir())
     Journal(run="one-1", env={"NCCL_DEBUG": "INFO", "API_TOKEN": "one"}).write(store)
     Journal(

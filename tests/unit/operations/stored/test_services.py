@@ -47,8 +47,7 @@ RUN = "digits-1121-a3f9"
 
 
 @pytest.fixture
-def failed(home: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
-    monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
+def failed() -> RunStore:
     store = RunStore(runs_dir())
     Journal(fails=2, slow=3).write(store)
     return store
@@ -299,9 +298,8 @@ def test_a_run_shows_itself_while_it_goes_on_and_a_service_that_is_down_is_a_war
 
 
 def test_a_run_that_ends_well_ends_with_an_error_if_a_service_lacks_some_of_it(
-    home: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
     store = RunStore(runs_dir())
     Journal().write(store)
     with store.open(store.resolve("last")) as run_file:
@@ -596,7 +594,7 @@ def wandb_records(packages: Path, folder: Path) -> list[tuple[str, dict[str, Any
     return [json.loads(line) for line in read_with(packages, READ_WANDB, str(lines))]
 
 
-def test_weights_and_biases_without_a_key_asks_nobody(failed: RunStore, home: Path) -> None:
+def test_weights_and_biases_without_a_key_asks_nobody(failed: RunStore) -> None:
     ran = export_with(neighbour("wandb", "wandb"), "--format", "wandb", WANDB_MODE="online")
     assert ran.returncode == 1
     assert "has no API key here" in ran.stderr

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec import UNSET, structs
 
 from distconsole.model.run_events import RunEnded, RunFinding
 from distconsole.model.run_summary import FirstFailure
-from distconsole.rpc.frames import JournalEntry
 from distconsole.runs.detectors.conclusions import (
     LOOKED_AT_CHARS,
     REMEDIES,
@@ -21,6 +19,7 @@ from distconsole.runs.detectors.ranks import RanksSeen
 from distconsole.runs.detectors.slowness import Straggler
 from distconsole.runs.detectors.stragglers import straggler_finding
 from distconsole.runs.reduce import RunReducer
+from fakes.run_events import entry
 
 BLAMED = {"rank": 0, "host": "a", "exit_code": 3, "error": "boom", "traceback": ""}
 LOST = {"rank": 0, "host": "a", "exit_code": 1, "error": "node a lost", "traceback": ""}
@@ -47,9 +46,7 @@ def told(history: list[Said]) -> tuple[RunEnded, list[str]]:
     reducer = RunReducer("run-1", ("a", "b", "c"))
     events: list[Any] = []
     for seq, (host, kind, body) in enumerate(history, 1):
-        raw = {"kind": kind, "seq": seq, "t": float(seq), **body}
-        entry: JournalEntry = msgspec.convert(raw, JournalEntry)  # type: ignore[arg-type]
-        events += reducer.feed(host, entry, float(seq))
+        events += reducer.feed(host, entry(kind, seq, float(seq), **body), float(seq))
     events += reducer.lost_for_good(99.0)
     (ended,) = [event for event in events if isinstance(event, RunEnded)]
     return ended, [event.summary for event in events if isinstance(event, RunFinding)]

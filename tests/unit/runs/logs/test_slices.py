@@ -51,22 +51,25 @@ def test_a_line_ends_at_its_newline(texts: tuple[str, ...], lines: list[str]) ->
     assert full(*texts) == lines
 
 
-def test_a_progress_bar_is_transient_and_its_last_state_is_a_line() -> None:
-    assert joined("\r 10%", "\r 50%\r 90%", "\r100%\n") == [
-        (" 10%", True),
-        (" 90%", True),
-        ("100%", False),
-    ]
-
-
-def test_of_many_transient_lines_in_a_slice_only_the_last_is_told() -> None:
-    text = "".join(f"\r{number}%" for number in range(100))
-    assert joined(text, flush=False) == [("99%", True)]
-
-
-def test_a_bar_that_ends_in_a_return_is_shown() -> None:
-    assert joined("10%\r", flush=False) == [("10%", True)]
-    assert joined("10%\r", "20%\r", flush=False) == [("10%", True), ("20%", True)]
+@pytest.mark.parametrize(
+    ("texts", "flush", "lines"),
+    [
+        (
+            ("\r 10%", "\r 50%\r 90%", "\r100%\n"),
+            True,
+            [(" 10%", True), (" 90%", True), ("100%", False)],
+        ),
+        (("".join(f"\r{number}%" for number in range(100)),), False, [("99%", True)]),
+        (("10%\r",), False, [("10%", True)]),
+        (("10%\r", "20%\r"), False, [("10%", True), ("20%", True)]),
+        (("loading", " the model\n"), True, [("loading", True), ("loading the model", False)]),
+    ],
+    ids=["its end is a line", "the last of a slice", "a return", "two returns", "no return"],
+)
+def test_what_waits_for_its_end_is_seen_and_becomes_one_line(
+    texts: tuple[str, ...], flush: bool, lines: list[tuple[str, bool]]
+) -> None:
+    assert joined(*texts, flush=flush) == lines
 
 
 def test_a_line_without_end_is_bounded_and_says_what_it_lacks() -> None:
@@ -83,10 +86,6 @@ def test_slicing_anywhere_gives_the_same_lines() -> None:
         cuts = sorted(chance.sample(range(len(text)), 6))
         pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
         assert full(*pieces) == whole
-
-
-def test_words_that_wait_for_their_end_are_seen_and_become_one_line() -> None:
-    assert joined("loading", " the model\n") == [("loading", True), ("loading the model", False)]
 
 
 def test_bars_below_bars_are_transient_and_leave_a_line_each_at_most() -> None:

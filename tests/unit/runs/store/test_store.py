@@ -14,6 +14,8 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import psutil
@@ -31,7 +33,7 @@ from distconsole.runs.store.catalogue import NAME, stamps_in
 from distconsole.runs.store.network_disk import STALE_SECONDS, KeeperLock
 from distconsole.runs.store.run_file import RunFile, RunRecord, StoredEntry, connect
 from distconsole.runs.store.store import RunStore, meant
-from fakes.journals import Journal
+from fakes.journals import Journal, keep
 from fakes.streams import PlayedJournal
 
 
@@ -45,12 +47,10 @@ def record(run: str, started: float = 1.0, name: str = "") -> RunRecord:
     )
 
 
-def write(path: Path, *batches: list[StoredEntry]) -> None:
-    writer = EntryWriter(path)
-    for batch in batches:
-        writer.put(batch)
-    writer.close()
-    assert not writer.failure
+@pytest.fixture
+def run_file(tmp_path: Path) -> Iterator[RunFile]:
+    with RunStore(tmp_path).create(record("run-1")) as file:
+        yield file
 
 
 def test_what_is_kept_of_a_run_comes_back(tmp_path: Path) -> None:
@@ -69,27 +69,19 @@ def test_a_run_that_is_created_again_keeps_what_is_not_given(tmp_path: Path) -> 
         assert run_file.record().plan == b"plan"
 
 
-def test_an_entry_that_comes_twice_is_kept_once(tmp_path: Path) -> None:
-    with RunStore(tmp_path).create(record("run-1")) as run_file:
-        write(run_file.path, entries("a", 1, 2, 3), entries("a", 2, 3, 4), entries("b", 1))
-        write(run_file.path, entries("a", 4, 5))
-        kept = [(entry.host, entry.seq) for entry in run_file.entries()]
-        assert sorted(kept) == [*(("a", number) for number in range(1, 6)), ("b", 1)]
+def test_an_entry_that_comes_twice_is_kept_once(run_file: RunFile) -> None:
+    twice = [*entries("a", 1, 2, 3), *entries("a", 2, 3, 4), *entries("b", 1)]
+    keep(run_file, twice, size=3)
+    keep(run_file, entries("a", 4, 5))
+    kept = [(entry.host, entry.seq) for entry in run_file.entries()]
+    assert sorted(kept) == [*(("a", number) for number in range(1, 6)), ("b", 1)]
 
 
-def test_entries_come_by_time_and_those_of_a_host_by_number(tmp_path: Path) -> None:
-    with RunStore(tmp_path).create(record("run-1")) as run_file:
-        set_back = [StoredEntry(HostName("b"), n, t, b"{}") for n, t in ((1, 2.5), (2, 0.5))]
-        write(run_file.path, entries("a", 1, 2, 3), set_back)
-        order = [(entry.host, entry.seq) for entry in run_file.entries()]
+def test_entries_come_by_time_and_those_of_a_host_by_number(run_file: RunFile) -> None:
+    set_back = [StoredEntry(HostName("b"), n, t, b"{}") for n, t in ((1, 2.5), (2, 0.5))]
+    keep(run_file, [*entries("a", 1, 2, 3), *set_back])
+    order = [(entry.host, entry.seq) for entry in run_file.entries()]
     assert order == [("a", 1), ("a", 2), ("b", 1), ("b", 2), ("a", 3)]
-
-
-def test_many_entries_pass_a_bounded_queue(tmp_path: Path) -> None:
-    with RunStore(tmp_path).create(record("run-1")) as run_file:
-        batches = [entries("a", *range(first, first + 100)) for first in range(1, 20_001, 100)]
-        write(run_file.path, *batches)
-        assert run_file.count() == 20_000
 
 
 def test_a_disk_that_refuses_ends_the_keeping_and_blocks_nobody(tmp_path: Path) -> None:
@@ -102,7 +94,10 @@ def test_a_disk_that_refuses_ends_the_keeping_and_blocks_nobody(tmp_path: Path) 
     assert "no such table" in writer.failure
 
 
-def test_many_entries_are_few_statements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("batches", "most"), [(1, 10), (200, 10 * 200)])
+def test_many_entries_are_few_statements_and_pass_a_bounded_queue(
+    run_file: RunFile, monkeypatch: pytest.MonkeyPatch, batches: int, most: int
+) -> None:
     said: list[str] = []
 
     def traced(path: Path) -> sqlite3.Connection:
@@ -111,10 +106,10 @@ def test_many_entries_are_few_statements(tmp_path: Path, monkeypatch: pytest.Mon
         return db
 
     monkeypatch.setattr("distconsole.runs.following.follow.connect", traced)
-    with RunStore(tmp_path).create(record("run-1")) as run_file:
-        write(run_file.path, entries("a", *range(1, 1001)))
-        assert run_file.count() == 1000
-    assert sum("INTO entries" in each for each in said) <= 10
+    size = 1000 if batches == 1 else 100
+    keep(run_file, entries("a", *range(1, batches * size + 1)), size)
+    assert run_file.count() == batches * size
+    assert sum("INTO entries" in each for each in said) <= most
 
 
 def test_statements_of_other_numbers_of_rows_take_no_memory_each(tmp_path: Path) -> None:
@@ -175,7 +170,7 @@ def test_a_disk_that_refuses_what_is_known_of_a_run_is_an_error_with_its_folder(
 def test_a_full_disk_hides_no_run(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     with store.create(record("run-1")) as run_file:
-        write(run_file.path, entries("a", 1, 2))
+        keep(run_file, entries("a", 1, 2))
     (tmp_path / "run-1.db-shm").symlink_to(tmp_path / "no" / "room")
     assert store.resolve("last") == "run-1"
     with store.open(RunId("run-1")) as run_file:
@@ -262,9 +257,8 @@ def test_hosts_are_merged_by_time_and_each_stays_in_its_own_order(
         ]
         for host in hosts
     }
-    store.create(record("run-1")).close()
-    write(store.folder / "run-1.db", *told.values())
-    with store.open(RunId("run-1")) as run_file:
+    with store.create(record("run-1")) as run_file:
+        keep(run_file, chain(*told.values()))
         found = list(run_file.entries())
     assert found == list(heapq.merge(*told.values(), key=lambda each: (each.t, each.host)))
 
