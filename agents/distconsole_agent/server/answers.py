@@ -128,7 +128,10 @@ class Answers:
 
     def _hash_program(self) -> str | None:
         """Return the SHA-256 of the agent's file; empty if one that modules are read from is gone, and let the next agent start."""
-        if loaded_inode(self._archive) == self._inode and (found := hash_file(self._archive)) != "":
+        if (
+            loaded_inode(self._archive) == self._inode
+            and (found := hash_file(self._archive)) != ""
+        ):
             return found
         self._leave()
         return ""

@@ -62,7 +62,9 @@ def complete_line(
             )
             if item.starts and typed.text and all(word.startswith("-") for word in words[1:]):
                 starters = (name for name in STARTERS if name.startswith(typed.text))
-                found += [going_on(line, typed, name, "what starts the ranks") for name in starters]
+                found += [
+                    going_on(line, typed, name, "what starts the ranks") for name in starters
+                ]
         else:
             value = item.value
             shown = item.shown or (value if value[:1] == "-" else value.rpartition(",")[2])
