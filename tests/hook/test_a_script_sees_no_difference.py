@@ -134,6 +134,14 @@ def test_the_ways_to_end(runner: Runner, text: str, code: int) -> None:
     assert runner.unchanged(text).code == code
 
 
+@pytest.mark.parametrize("python", INTERPRETERS)
+def test_a_module_beside_a_failed_script_does_not_run(runner: Runner, python: str) -> None:
+    for name in ("json", "struct", "mmap", "signal"):
+        runner.script("print('an exercise'); raise SystemExit(0)", f"{name}.py")
+    ended = runner.unchanged("import sys; raise ValueError(sys.path[0])", python=python)
+    assert (ended.code, ended.errors[0]["message"]) == (1, str(runner.scripts))
+
+
 def test_an_excepthook_of_the_script_is_the_one_that_prints(runner: Runner) -> None:
     ended = runner.unchanged(
         """

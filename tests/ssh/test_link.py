@@ -69,6 +69,22 @@ def test_a_damaged_file_is_sent_again(standing_nodes: EmbeddedCluster, session: 
     assert file.read_bytes() == agent_pack().content
 
 
+def test_an_agent_whose_files_are_gone_is_replaced(
+    standing_nodes: EmbeddedCluster, session: Session
+) -> None:
+    pid = session.link("node1").hello.agent_pid
+    cache = standing_nodes.folder / "node1/cache/distconsole"
+    for file in [None, *cache.iterdir()]:  # all of them, then each
+        for gone in [file] if file else cache.iterdir():
+            gone.unlink()
+        with Session(Config(), standing_nodes.cluster) as again:
+            link = again.link("node1")
+            assert link.hello.archive_sha256 == agent_pack().sha256
+            assert link.request("probe", group="os", args={})["facts"]
+            assert (link.hello.agent_pid == pid) == (file is not None and file.suffix == ".pyz")
+            pid = link.hello.agent_pid
+
+
 def test_an_absent_host_delays_and_spoils_nothing(standing_nodes: EmbeddedCluster) -> None:
     hosts = (*standing_nodes.cluster.hosts, Host(HostName("gone"), port=1))
     cluster = Cluster(hosts, standing_nodes.cluster.ssh_config)

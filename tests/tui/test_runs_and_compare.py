@@ -201,6 +201,10 @@ async def test_runs_are_marked_and_compared_by_two_keys() -> None:
             r"B takes 30 % longer per step \(18.* → 23.* ms\): data wait 2 → 7.4 ms", text
         ), text
         assert re.search(r"── loss ─+ ━ A 0.1", text)
+        await typed(app, stage, pilot, "mark nope")
+        assert "no run nope is in the list" in screen_text(app)
+        await typed(app, stage, pilot, "mark digits-1121-000")
+        assert app.main.views.runs.marked == ["digits-1121-003", "digits-1121-000"]
 
 
 async def test_curves_turn_to_another_axis_and_to_others() -> None:

@@ -13,6 +13,8 @@ from rich.style import Style
 from textual.color import Color
 
 from distconsole.config.paths import runs_dir
+from distconsole.config.schema import Config
+from distconsole.errors import ConfigError, UsageError
 from distconsole.model import requests as ask
 from distconsole.runs.store.store import RunStore
 from distconsole.tui.app import ConsoleApp
@@ -203,6 +205,14 @@ async def test_a_theme_that_was_chosen_is_kept_and_a_wrong_one_is_said(tmp_path:
     again, stage = staged(SCENES, theme_kept=kept)
     async with on_screen(again, stage):
         assert again.theme == CONTRAST
+
+
+def test_a_wrong_theme_of_the_configuration_names_its_files() -> None:
+    config = Config(theme="darc", files=(Path("/project/distconsole.toml"),))
+    with pytest.raises(ConfigError, match=r"^/project/distconsole.toml: theme: there is no theme"):
+        ConsoleApp.open(ask.OpenConsole(), config)
+    with pytest.raises(UsageError, match="^there is no theme 'lihgt'"):
+        ConsoleApp.open(ask.OpenConsole(theme="lihgt"), config)
 
 
 @pytest.mark.parametrize(

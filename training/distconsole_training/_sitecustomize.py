@@ -92,11 +92,17 @@ def _note(error: Any) -> None:
     time_ns = time.time_ns()
     if not isinstance(error, BaseException) or isinstance(error, KeyboardInterrupt):
         return
+    # A json.py beside the script is not to run because the script has failed.
+    path, library = sys.path, os.path.dirname(getattr(os, "__file__", os.sep))
+    sys.path = [library, os.path.join(library, "lib-dynload"), *path]
     try:
         from distconsole_training.process import note
     except UNUSABLE:
-        return
-    note(error, time_ns)
+        pass
+    else:
+        note(error, time_ns)
+    finally:
+        sys.path = path
 
 
 def _at_exit() -> None:

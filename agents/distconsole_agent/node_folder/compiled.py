@@ -27,6 +27,14 @@ def compiled_path(archive: str) -> str:
     return f"{archive[: -len('.pyz')]}.{sys.implementation.cache_tag}.zip"
 
 
+def loaded_inode(archive: str | None) -> int | None:
+    """Return the inode of the compiled program; None if it is gone, or not what this process reads its modules from."""
+    path = compiled_path(archive or ".pyz")
+    with contextlib.suppress(OSError):
+        return os.stat(path).st_ino if path in sys.path else None
+    return None
+
+
 def keep_compiled(archive: str) -> None:
     """Write the compiled program unless it is there and whole; raises OSError."""
     path = compiled_path(archive)

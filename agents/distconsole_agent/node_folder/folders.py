@@ -262,14 +262,14 @@ def storage_refusal(path: str, error: OSError) -> Refusal:
 
 
 def hash_file(path: str | None) -> str | None:
-    """Return the SHA-256 of a file, read again only when it was changed; None without a file."""
+    """Return the SHA-256 of a file, read again only when it was changed; empty if it is gone."""
     if path is None:
         return None
     try:
         found = os.stat(path)
         return _hash(path, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
     except OSError:
-        return None
+        return ""
 
 
 @lru_cache(maxsize=1)

@@ -24,6 +24,7 @@ from distconsole_agent.journal.journal import Journal
 from distconsole_agent.journal.lines import body_of
 from distconsole_agent.journal.reader import Reader
 from distconsole_agent.journal.source_collector import read_along
+from distconsole_agent.node_folder.compiled import loaded_inode
 from distconsole_agent.node_folder.folders import hash_file, this_program
 from distconsole_agent.node_folder.run_files import check_run_id, read_end
 from distconsole_agent.node_folder.runs import NodeRuns
@@ -49,8 +50,13 @@ _KIND_WITHIN = 96
 
 
 class Answers:
-    def __init__(self, node_dir: str, runs: NodeRuns, telemetry: Telemetry) -> None:
+    def __init__(
+        self, node_dir: str, runs: NodeRuns, telemetry: Telemetry, leave: Callable[[], None]
+    ) -> None:
         self._node_dir = node_dir
+        self._archive = this_program().archive
+        self._inode = loaded_inode(self._archive)
+        self._leave = leave
         self._runs = runs
         self._telemetry = telemetry
         self._ops: dict[str, Callable[[AgentRequest, PendingRequest], Values]] = {
@@ -115,10 +121,20 @@ class Answers:
             "mem_total": memory_total(),
             "node_dir": self._node_dir,
             "addresses": local_addresses(),
-            "archive_sha256": hash_file(this_program().archive),
+            "archive_sha256": self._hash_program(),
             **self._telemetry.describe(),
             "time_ns": time.time_ns(),
         }
+
+    def _hash_program(self) -> str | None:
+        """Return the SHA-256 of the agent's file; empty if one that modules are read from is gone, and let the next agent start."""
+        if (
+            loaded_inode(self._archive) == self._inode
+            and (found := hash_file(self._archive)) != ""
+        ):
+            return found
+        self._leave()
+        return ""
 
     def _survey(self, request: AgentRequest, _asker: PendingRequest) -> Values:
         from distconsole_agent.survey.surveying import answer_survey
@@ -128,6 +144,7 @@ class Answers:
     def _probe(self, request: AgentRequest, asker: PendingRequest) -> Values:
         from distconsole_agent import probes
 
+        self._hash_program()
         seconds = request.args.get("timeout", limits.PROBE_SECONDS)
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
             raise bad_request("timeout is not a number")

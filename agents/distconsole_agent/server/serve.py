@@ -71,7 +71,7 @@ class Agent:
             telemetry,
             lambda: [(run.rank_processes(), run.give_sample) for run in self._runs.active],
         )
-        self._answers = Answers(folders.node_dir, self._runs, telemetry)
+        self._answers = Answers(folders.node_dir, self._runs, telemetry, self._leave)
         self._threads = threading.BoundedSemaphore(limits.MAX_THREADS)
         self._connections: set[ConsoleConnection] = set()
         self._lock = threading.Lock()
@@ -98,8 +98,7 @@ class Agent:
                 listener = unix.listen(self._folders.socket, limits.MAX_CONNECTIONS)
         finally:
             listener.close()
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._folders.socket)
+            self._leave()
             with self._lock:
                 connections = list(self._connections)
             for connection in connections:
@@ -162,6 +161,11 @@ class Agent:
                 self._connection_over(connection)
                 connection.turn_away(NO_THREADS)
         return True
+
+    def _leave(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._folders.socket)
+        self._leaving.set()
 
     def _compile(self) -> None:
         """Compile the program so that later ones start faster, once the waiting sessions have been served."""

@@ -35,8 +35,10 @@ FATAL = "Fatal Python error: "
 """Beginning of Python's message that it cannot start, or crashes; its stack comes behind."""
 MEMORY_WORDS = {True: " (out of memory?)", False: "", None: " (for memory? that is not known)"}
 
-_WARNS = re.compile(r"\[[IW]\d{4} \d\d:\d\d:|\[\w[\w.-]*:\d+\] \S+ Warning: ")
-"""Beginning of a line of torch, Open MPI or PRRTE that is a warning or less: no reason of an end."""
+_WARNS = re.compile(
+    r"\[[IW]\d{4} \d\d:\d\d:|\[\w[\w.-]*:\d+\] \S+ Warning: |(real|user|sys)\s+\d+m[\d.,]+s$"
+)
+"""Beginning of a line of torch, Open MPI, PRRTE or bash's ``time`` that is a warning or less: no reason of an end."""
 
 SUMMARY_HEAD, SUMMARY_ROOT = "\nFailures:\n", "\nRoot Cause (first observed failure):\n"
 _SUMMARY_RANK = re.compile(

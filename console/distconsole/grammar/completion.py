@@ -60,22 +60,17 @@ def complete_line(
             found += _complete_paths(
                 names, line, typed, flag + equals, only_folders=item.type == "dir"
             )
+            if item.starts and typed.text and all(word.startswith("-") for word in words[1:]):
+                starters = (name for name in STARTERS if name.startswith(typed.text))
+                found += [
+                    going_on(line, typed, name, "what starts the ranks") for name in starters
+                ]
         else:
             value = item.value
             shown = item.shown or (value if value[:1] == "-" else value.rpartition(",")[2])
             word = f"{flag}{equals}{value}"
             on = word.endswith("=") or bool(item.goes_on)
             found.append(going_on(line, typed, word, item.help or "", shown=shown, on=on))
-    if not found and words[:1] in (["run"], ["check"]) and not typed.text.startswith("-"):
-        options = [
-            each for each in root.commands[words[0]].params if isinstance(each, click.Option)
-        ]
-        if any(words[-1] in each.opts and not each.is_flag for each in options):
-            return []  # an option awaits its value
-        found = [*_complete_paths(names, line, typed)]
-        if all(word.startswith("-") for word in words[1:]):
-            starters = (name for name in STARTERS if typed.text and name.startswith(typed.text))
-            found += [going_on(line, typed, name, "what starts the ranks") for name in starters]
     return found[:MAX_COMPLETIONS]
 
 

@@ -146,6 +146,15 @@ class WordType(click.ParamType):  # type: ignore[type-arg]
         return (_last_element if self._is_list else _starting)(words, incomplete, about)
 
 
+class ScriptWord(click.types.UnprocessedParamType):  # type: ignore[misc]
+    """A word of a script's or a command's line; completes as a file."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [CompletionItem(incomplete, type="file", starts=True)]
+
+
 class MomentValue(click.ParamType):  # type: ignore[type-arg]
     name = "TIME"
 

@@ -36,7 +36,7 @@ from distconsole.grammar.options import (
     params_of,
     where,
 )
-from distconsole.grammar.values import CHECK, RUN, Vocabulary
+from distconsole.grammar.values import CHECK, RUN, ScriptWord, Vocabulary
 from distconsole.grammar.words import line_words
 from distconsole.model import requests as ask
 from distconsole.model import verbs as table
@@ -196,7 +196,7 @@ VERB_COMMANDS: tuple[LateCommand, ...] = (
         ask.Check,
         "Check the hosts: faults, evidence and cures.",
         click.Argument(
-            ["command"], nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT|COMMAND] [ARGS]..."
+            ["command"], nargs=-1, type=ScriptWord(), metavar="[SCRIPT|COMMAND] [ARGS]..."
         ),
         build=_check,
         params=lambda: {
@@ -213,8 +213,8 @@ VERB_COMMANDS: tuple[LateCommand, ...] = (
     _verb(
         ask.Run,
         "Launch a script on every host and follow it.",
-        click.Argument(["script"]),
-        click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED),
+        click.Argument(["script"], type=ScriptWord()),
+        click.Argument(["arguments"], nargs=-1, type=ScriptWord()),
         build=_run,
     ),
     _verb(ask.Top, "GPUs, processes and load of the hosts, live."),
@@ -416,7 +416,9 @@ def completion_script(shell: str) -> str:
     """Return what ``shell`` reads to complete our lines: it asks this program for each."""
     made = get_completion_class(shell)
     assert made is not None, shell
-    return made(root, {}, PROGRAM, "_DISTCONSOLE_COMPLETE").source()
+    text = made(root, {}, PROGRAM, "_DISTCONSOLE_COMPLETE").source()
+    # click 8.5.1's fish has no list of hosts, and half of a help text: it cuts values at their commas.
+    return text.replace('string split ","', 'string split --max 1 ","')
 
 
 def shell_complete(vocabulary: Vocabulary) -> None:

@@ -116,8 +116,8 @@ def _unused(path: Path, suffix: str) -> str:
 def refuse_our_flags(request: Run, verb: str = "run") -> None:
     """Refuse an option of ours behind the script of ``verb``, which would get it and does not know it.
 
-    A script that names the option anywhere gets it, and so does every script behind ``--``. Raises UsageError
-    with the line that was probably meant.
+    A script that names the option anywhere gets it, and so does every script behind ``--``, and one that is not on
+    this machine, unless the option is --hosts. Raises UsageError with the line that was probably meant.
     """
     words = request.arguments
     words = words[: words.index("--")] if "--" in words else words
@@ -129,7 +129,7 @@ def refuse_our_flags(request: Run, verb: str = "run") -> None:
         path = path_here(request)
         source = path.read_text("utf-8", "replace") if path.suffix == ".py" else ""
     except OSError:
-        return
+        source = "none here" if ours == "--hosts" else ""
     spelled = re.escape(ours.removeprefix("--")).replace(r"\-", "[-_]")
     if not source or len(source) > MAX_SOURCE_BYTES or re.search(rf"\b{spelled}\b", source):
         return

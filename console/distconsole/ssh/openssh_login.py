@@ -194,6 +194,8 @@ TRIED = (
         "{0}",
     ),
 )
+KEY_FILE = re.compile(r"^debug1: (?:Offering public|Trying private) key: (\S+)", re.MULTILINE)
+UNREAD_KEY = re.compile(r'^Load key "(.+)": (.+?)\r?$', re.MULTILINE)
 DENIED = re.compile(
     r"^(?:\S+: Permission denied \(|Received disconnect.*Too many auth)", re.MULTILINE
 )
@@ -334,6 +336,8 @@ def _auth_error(said: str, peer: str, by_hand: str, *, asks: bool) -> AuthError:
     offered, tried = offered_and_tried(said)
     message = f"{peer} lets nobody in by what was tried ({', '.join(tried) or 'nothing'})"
     message += f"; the server offers: {', '.join(offered) or 'nothing'}"
+    for path, why in UNREAD_KEY.findall(said):
+        message += f"; {plain_text(path)} cannot be read ({plain_text(why)})"
     wants_a_person = bool({"password", "keyboard-interactive"} & set(offered))
     hint = f"was it mistyped? `{by_hand}` shows the same login"
     if "Too many auth" in said:
@@ -344,11 +348,21 @@ def _auth_error(said: str, peer: str, by_hand: str, *, asks: bool) -> AuthError:
         beside = f"{certificate[1]}-cert.pub"
         file = shlex.quote(beside if Path(beside).is_file() else certificate[1])
         hint = f"for whom and until when is the certificate valid? ssh-keygen -L -f {file}"
+    elif not wants_a_person and (locked := [*filter(_is_locked, KEY_FILE.findall(said))]):
+        message += f"; {plain_text(locked[0])} needs a passphrase and no agent holds it"
+        hint = f"ssh-add {shlex.quote(plain_text(locked[0]))}"
     elif not wants_a_person:
         hint = by_hand.replace("ssh", "ssh-copy-id", 1).removesuffix(" true")
     elif not asks:
         hint = f"here is no terminal to ask for a password or a code in: open a master before, by ssh ({MASTER})"
     return AuthError(message, hint, offered)
+
+
+def _is_locked(path: str) -> bool:
+    with suppress(OSError), Path(path).open("rb") as file:
+        head = file.read(128)
+        return b"ENCRYPTED" in head or (b"OPENSSH" in head and b"AAAABG5vbmU" not in head)
+    return False
 
 
 def offered_and_tried(said: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -29,6 +29,7 @@ from textual.widgets import Input
 from distconsole.config.paths import state_dir
 from distconsole.config.schema import Config
 from distconsole.config.shortcuts import startup_file
+from distconsole.errors import ConfigError, UsageError
 from distconsole.model import requests as ask
 from distconsole.operations import perform
 from distconsole.operations.last_resort import STDERR, WRITE_SECONDS, LastResort
@@ -135,14 +136,20 @@ class ConsoleApp(LowOverheadApp[int]):
     def open(cls, request: ask.Request, config: Config) -> int:
         """Run the application and return the exit code; raises ConsoleError if the hosts given cannot be read."""
         state = state_dir()
-        app = cls(
-            request,
-            state / "history",
-            theme=theme_of(request, config),
-            theme_kept=state / "theme",
-            shortcuts=user_shortcuts(config),
-            startup=startup_file() if wants_startup(request, config) else None,
-        )
+        try:
+            app = cls(
+                request,
+                state / "history",
+                theme=theme_of(request, config),
+                theme_kept=state / "theme",
+                shortcuts=user_shortcuts(config),
+                startup=startup_file() if wants_startup(request, config) else None,
+            )
+        except UsageError as error:
+            if getattr(request, "theme", None) is not None:
+                raise
+            files = ", ".join(map(str, config.files))
+            raise ConfigError(f"{files}: theme: {error.message}", error.hint) from None
         session = app.session
         for words in config.passed:
             session.transcript.say(words)

@@ -308,12 +308,15 @@ def test_the_line_said_of_a_notebook_writes_over_no_script(
         (("--name", "x", "--json"), "print(1)", False),
         (("--", "--hosts", "a"), "print(1)", False),
         (("--hosts", "a"), "", False),
+        (("--hosts", "a"), None, True),
+        (("--nproc", "4"), None, False),
     ],
 )
 def test_an_option_of_ours_behind_a_script_that_does_not_know_it_is_refused(
-    tmp_path: Path, words: tuple[str, ...], source: str, refused: bool
+    tmp_path: Path, words: tuple[str, ...], source: str | None, refused: bool
 ) -> None:
-    (tmp_path / "t.py").write_text(source)
+    if source is not None:
+        (tmp_path / "t.py").write_text(source)
     request = Run("t.py", words, workdir=str(tmp_path))
     refuse_our_flags(replace(request, divided=True))
     if not refused:

@@ -13,12 +13,17 @@ import pytest
 from distconsole.__main__ import run
 
 ASK = {
-    "bash": 'COMP_WORDS=(distconsole chec) COMP_CWORD=1; _distconsole_completion distconsole; echo "${COMPREPLY[@]}"',
-    "zsh": "echo $_comps[distconsole]",
-    "fish": "complete -C 'distconsole chec'",
+    "bash": 'COMP_WORDS=(distconsole chec) COMP_CWORD=1; _distconsole_completion distconsole; echo "${COMPREPLY[@]}"; '
+    "compopt() { echo $*; }; COMP_WORDS=(distconsole run tr) COMP_CWORD=2; _distconsole_completion distconsole",
+    "zsh": "echo $_comps[distconsole]; _DISTCONSOLE_COMPLETE=zsh_complete COMP_WORDS='distconsole run tr' COMP_CWORD=2 distconsole",
+    "fish": "for line in 'chec' 'check --only ssh,ne' 'run tr'; complete -C \"distconsole $line\"; end",
 }
-"""By shell, a line whose answer shows that it completes ours."""
-ANSWERS = {"bash": "check", "zsh": "_distconsole_completion", "fish": "check"}
+"""By shell, lines whose answers show that it completes ours: verbs, lists and scripts."""
+ANSWERS = {
+    "bash": ("check", "-o default"),
+    "zsh": ("_distconsole_completion", "file\ntr"),
+    "fish": ("Check the hosts: faults, evidence and cures.", "ssh,net", "train.py"),
+}
 
 
 @pytest.mark.parametrize("shell", ASK)
@@ -36,9 +41,11 @@ def test_a_new_shell_completes_after_one_command(
     assert f"a new {shell} completes" in capsys.readouterr().out
     assert start.read_text().startswith("ours=kept")
     assert start.read_text().count(f"completion.{shell}") == (0 if shell == "fish" else 2)
+    (home / "train.py").touch()
+    monkeypatch.chdir(home)
     words = [shell, "-ic", ASK[shell]]
     asked = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
-    assert ANSWERS[shell] in asked.stdout, asked.stderr
+    assert all(answer in asked.stdout for answer in ANSWERS[shell]), asked
     assert run(["doctor"]) == 0
     assert f"completion   installed for {shell}\n" in capsys.readouterr().out
 

@@ -37,7 +37,7 @@ LASTING: Mapping[str, tuple[str, ...]] = {
         *("hostname", "resolution.addresses", "machine_id", "kernel", "architecture"),
         *("distribution", "libc", "uid", "home", "cpus", "limits", "memory.total"),
         *("fqdn", "temporary", "cpu_clocks", "network_mounts"),
-        *("memory.swap_total", "cgroup", "infiniband", "containerised", "sysctl"),
+        *("memory.swap_total", "cgroup", "infiniband", "containerised", "sysctl.clocksource"),
     ),
     "python": ("version", "executable", "prefix", "packages"),
     "torch": ("present", "version", "cuda", "hip", "git", "nccl", "plugins"),
@@ -51,7 +51,6 @@ LASTING: Mapping[str, tuple[str, ...]] = {
 """By group of facts the fields that are kept."""
 
 PASSING = {
-    ("os", "sysctl", "boot_id"),
     ("script", "code.files", "modified"),
     ("script", "code.files", "size"),
     ("script", "modules", "needed"),

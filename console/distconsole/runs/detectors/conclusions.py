@@ -250,8 +250,8 @@ REMEDIES = (
     (
         r"(No module named|cannot import name|undefined symbol|Extension horovod\.torch has not "
         r"been built|cannot open shared object file)",
-        "compare the hosts' packages: distconsole check --only python,torch,horovod; the rank's "
-        "Python is --python, after --setup",
+        "compare the hosts' packages: distconsole check --only python,torch,horovod (the project's own: "
+        "check SCRIPT); the rank's Python is --python, after --setup",
     ),
     (
         r"CUDA out of memory|torch\.OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED",
@@ -350,7 +350,7 @@ REMEDIES = (
         f"the kernel for memory (sudo dmesg | grep -i oom on that host), or somebody sent it: {SENDERS}",
     ),
     (
-        r"'git',.{0,200} returned non-zero exit status 128|InvalidGitRepositoryError",
+        r"(Command 'git|'git',).{0,200} returned non-zero exit status 128|InvalidGitRepositoryError",
         "a copy by --sync has no .git: the commit is in DISTCONSOLE_GIT_COMMIT",
     ),
     (

@@ -117,6 +117,13 @@ def test_the_last_traceback_is_taken_with_its_chain_and_without_prefix(tmp_path:
     assert "OldError" not in told.traceback
 
 
+def test_what_bash_measures_by_time_is_no_reason(tmp_path: Path) -> None:
+    (tmp_path / "err").write_text(
+        "torchrun: not found\n\nreal\t0m0.028s\nuser\t0m0.003s\nsys\t0m0.000s\n"
+    )
+    assert read_tail(str(tmp_path / "err")).error == "torchrun: not found"
+
+
 def test_without_a_traceback_the_last_lines_are_told(tmp_path: Path) -> None:
     (tmp_path / "err").write_bytes(b"x" * 200_000 + b"\nstep 1\rstep 2\r\nno \xff space\n\n")
     told = read_tail(str(tmp_path / "err"))

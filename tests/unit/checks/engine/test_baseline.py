@@ -33,7 +33,7 @@ def facts(**groups: Any) -> dict[str, Any]:
             "kernel": "6.1",
             "limits": {"nofile": [1024, 4096]},
             "memory": {"total": 64, "available": 5},
-            "sysctl": {"boot_id": "b1", "somaxconn": "4096"},
+            "sysctl": {"boot_id": "b1", "somaxconn": "4096", "clocksource": "tsc"},
             "filesystems": {"/tmp": {"free": 3}},
         },
         "torch": {"present": True, "version": "2.13.0", "cuda": None},
@@ -62,6 +62,7 @@ def test_what_lasts_is_kept_and_what_changes_by_itself_is_not() -> None:
     assert marks["net.addresses.10.0.0.1.prefix"] == "24"
     assert marks["net.addresses.fd00::1.iface"] == "eth0"
     assert marks["gpu.gpus.GPU-1.mem_total"] == "80"
+    assert [mark for mark in marks if "sysctl" in mark] == ["os.sysctl.clocksource"]
     for passing in ("fe80", "veth", "docker"):
         assert not [mark for mark in marks if passing in mark], passing
     for passing in ("free", "available", "boot_id", "state", "mem_used", "processes", "seconds"):
