@@ -272,7 +272,9 @@ class RankStates:
         ):
             return False
         if rank.rank in self._process_ranks.values():
-            return header.is_child and (rank.starter is not None or not rank.world)
+            return (header.is_child or self._own_numbers) and (
+                rank.starter is not None or not rank.world
+            )
         starter = self._ranks.get(self.number_of(self._starter_of(header.parent_pid)))
         return starter is None or starter.world in (0, header.world_size)
 

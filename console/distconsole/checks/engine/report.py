@@ -163,7 +163,7 @@ def find_unmade(
             if BROKEN in reason
             else "the same check once more, to its end"
             if reason == CANCELLED
-            else "give more time with --budget, or leave them out with --skip",
+            else f"{'give more time with --budget, or ' * ('budget' in reason)}leave them out with --skip",
             check=INCOMPLETE,
         )
     yield from _find_silence(cells, why, only)
