@@ -89,8 +89,9 @@ def submit(
     with _login(request, sessions, list(named)) as link:
         job = str(srun.ask_slurm(link, do="submit", argv=command).get("job"))
         if not job.isdigit():
-            text = f"{link.host.name} submitted a job and did not say which"
-            raise UnavailableError(text, "squeue")
+            raise UnavailableError(
+                f"{link.host.name} submitted a job and did not say which", "squeue"
+            )
         submitted = SubmittedRun(request, run, named, job, link, sessions, control, again)
         try:
             yield submitted
