@@ -53,6 +53,9 @@ NOTE_PREFIX, NOTE_SUFFIX = "pytorch-errorfile-", ".pickle"
 """``torch.multiprocessing.spawn`` has each child write its exception into such a file, which stays, and is of one
 child alone, which may be a victim of another."""
 
+SUMMARY_ERROR = "ChildFailedError"
+"""torchrun's own exception: it repeats its summary of the ranks that failed."""
+
 TEMPORARY_FOLDERS = ("TMPDIR", "TEMP", "TMP")
 MAX_LISTED = 100_000
 NAMELESS = "(in a spawned process)"
@@ -83,13 +86,16 @@ def find_failure(
     if ended.exit_code == 0:
         return None
     raised, number = _find_exception(spec, rank, errors_dir), -1
-    if raised is not None and spec.rings is not None:
-        own = rank.is_of(raised.pid, raised.rank) if spec.engine_ranks else raised.rank < 0
-        words = f"{raised.error}\n{raised.traceback}"
-        number = find_child_rank(words, rank.inner, spec.rings) if own else -1
+    of_rank = raised is not None and rank.is_of(raised.pid, raised.rank)
+    own = of_rank if spec.engine_ranks else raised is not None and raised.rank < 0
+    if raised is not None and own and spec.rings is not None:
+        number = find_child_rank(f"{raised.error}\n{raised.traceback}", rank.inner, spec.rings)
+    numbered = raised and (raised.rank >= 0 or raised.error.startswith(SUMMARY_ERROR))
     if raised is not None and number >= 0:
         # A process that blames a child of its own is no rank, even if the plan has it as one.
         raised, spec = raised._replace(rank=number), spec._replace(engine_ranks=False)
+    elif spec.numbers_itself and not own and (raised is None or numbered):
+        spec = spec._replace(engine_ranks=False)  # a torchrun in the script numbers its ranks
     if stopped_ns is not None:
         # Only an engine that restarts ranks itself has dealt with their exceptions.
         retried = raised is not None and raised.retried and not spec.max_restarts
@@ -125,14 +131,10 @@ def _make_failure(
     kills: Kills,
 ) -> Failure:
     """Return the failure of a rank that ended as ``ended``, perhaps for an exception that it, or a child, ``raised``."""
+    of_it = raised is not None and rank.is_of(raised.pid, raised.rank)
     child = None if raised is None or spec.engine_ranks else read_spawned_end(raised)
     said = child or (None if spec.engine_ranks else _engine_said(rank, raised))
-    if (
-        said
-        and raised
-        and not rank.is_of(raised.pid, raised.rank)
-        and -1 < raised.rank != said.rank
-    ):
+    if said and raised and not of_it and -1 < raised.rank != said.rank:
         raised = None
     exit_code, number = (said or ended).exit_code, (said or ended).signal
     known = KillEvidence(False, ())
@@ -141,7 +143,7 @@ def _make_failure(
     words = failures.describe_exit(exit_code, number, known.for_memory)
     if child is not None and raised is not None:
         error, traceback, t_ns = words, raised.traceback, raised.t_ns
-    elif said is not None and raised is not None and rank.is_of(raised.pid, raised.rank):
+    elif said and raised and (of_it or raised.error.startswith(SUMMARY_ERROR)):
         # The engine's own exception only repeats it; the rank's words are in its log.
         error, traceback, _ = _explain(rank, said, None, words, number)
         t_ns = raised.t_ns
@@ -194,7 +196,9 @@ def _explain(
     if said is not None:
         name = f"rank-{said.rank}.err"
         own = os.path.join(os.path.dirname(path), name)
-        path, since = (own, rank.logged.get(name, 0)) if os.path.exists(own) else (path, since)
+        if not os.path.exists(own):  # the other log ends with torchrun's own words
+            return words, failures.read_last_lines(path, since).traceback, rank.ended.t_ns
+        path, since = own, rank.logged.get(name, 0)
     # An abort prints its reason: C++ by what(), an interpreter by the exception that ended it.
     # Nothing else that a signal ends has a last word: a traceback there is of an exception that it survived.
     if number is not None and number != signal.SIGABRT:
@@ -262,7 +266,7 @@ def _global_rank(
     if raised is not None and raised.rank >= 0:
         return raised.rank
     # Each round of a job that may lose nodes numbers its ranks from 0.
-    if said is not None and (said.rank in ours or spec.may_lose_nodes):
+    if said is not None and (said.rank in ours or spec.may_lose_nodes or spec.numbers_itself):
         return said.rank
     return ours[0] if ours else rank.spec.rank
 

@@ -33,6 +33,7 @@ ELASTIC = "HOROVOD_ELASTIC"
 OF_JOBS = {"srun", "aprun", "ibrun", "jsrun", "blaunch"}
 """Programs that start ranks on the hosts of their job."""
 NOT_ELASTIC = "the ranks of mpirun are not elastic"
+NO_JOB = ", though this is no Slurm job (--slurm OPTIONS submits one)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ def _choose_launcher(request: Run, traits: ScriptTraits) -> Choice:
 
 def _start_by_srun(choice: Choice, job: str) -> Choice:
     """Return ``choice`` in a Slurm job, where torch ranks are srun's tasks."""
-    why = f"{choice.why}; by srun, in Slurm job {job}"
+    why = f"{choice.why.removesuffix(NO_JOB)}; by srun, in Slurm job {job}"
     if choice.elastic:
         why = f"{why}; not elastic there"
     tasks = choice.launcher in (LauncherName.TORCH, LauncherName.SINGLE)
@@ -191,8 +192,7 @@ def _choose_ranks(traits: ScriptTraits) -> Choice:
     if traits.distributed:
         return Choice(torch, "the script uses torch.distributed: env:// ranks")
     if traits.slurm:
-        why = "the script reads SLURM_PROCID, but this is no Slurm job: env:// ranks"
-        return Choice(torch, f"{why} (--slurm OPTIONS submits one)")
+        return Choice(torch, f"the script reads SLURM_PROCID: env:// ranks{NO_JOB}")
     imports = "imports torch and " if traits.torch else ""
     return Choice(torch, f"the script {imports}names no launcher: env:// ranks")
 

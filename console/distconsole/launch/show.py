@@ -40,6 +40,7 @@ TORCH_NAMES = {
         "RANK": "$SLURM_PROCID",
         "LOCAL_RANK": "$SLURM_LOCALID",
         "WORLD_SIZE": "$SLURM_NTASKS",
+        "LOCAL_WORLD_SIZE": "$(tr , '\\n' <<< \"$SLURM_GTIDS\" | wc -l)",
         "GROUP_RANK": "$SLURM_NODEID",
     },
     EmitKind.MPIRUN: {

@@ -39,6 +39,8 @@ from distconsole.text.progress import Bars, line_text, name_text
 
 PROGRESS_SECONDS = 10.0
 """In a pipe, one line this often says how the run is going."""
+HAVE_ROUNDS = ("torchrun", "horovod")
+"""Launchers whose ranks may all begin again without a restart of the run."""
 
 
 class RunText:
@@ -109,11 +111,11 @@ class RunText:
             mark = self._output.paint_err(event.state.value, colour)
             self._output.say(f"rank {event.rank} on {event.host}: {mark}{detail}")
             return
-        ranks = self._timeline.ranks
-        plan = self._timeline.plan
-        running = sum(1 for view in ranks.values() if view.state is RankState.RUNNING)
+        plan, views = self._timeline.plan, self._timeline.ranks.values()
+        running = sum(view.state is RankState.RUNNING for view in views)
         if event.state is not RankState.RUNNING:
-            self._all_running = self._all_running and event.state is not RankState.STARTING
+            again = event.state is RankState.STARTING and plan and plan.launcher in HAVE_ROUNDS
+            self._all_running = self._all_running and not again
             return
         if plan is not None and running == self._timeline.world and not self._all_running:
             self._all_running = True

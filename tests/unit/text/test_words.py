@@ -219,6 +219,20 @@ def test_a_restart_is_told_and_so_is_when_all_ranks_run_again() -> None:
     ]
 
 
+@pytest.mark.parametrize(("launcher", "times"), [("single", 1), ("torchrun", 2)])
+def test_ranks_that_a_script_spawns_are_not_announced_again(launcher: str, times: int) -> None:
+    """With an inner torchrun both numbers of the plan begin again, and more ranks follow."""
+    planned = msgspec.structs.replace(plan(), launcher=launcher)
+    began = [
+        RankChanged(t=2.0, run=RUN, rank=rank, state=state, host=host, local_rank=0, pid=pid)
+        for pid in (1, 2)
+        for state in (RankState.STARTING, RankState.RUNNING)
+        for rank, host in enumerate(("node1", "node2"))
+    ]
+    _, err = Pipes().show(ask.Run(script="t.sh"), planned, *began)
+    assert err.splitlines().count("all 2 ranks run") == times
+
+
 def test_a_lost_host_is_told_and_its_return_too() -> None:
     _, err = Pipes().show(
         RUN_IT,

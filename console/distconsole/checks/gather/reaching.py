@@ -53,12 +53,13 @@ def connect(context: CheckContext) -> Iterator[HostEvidence]:
         _add_reach(context, evidence, found)
         yield evidence
     waited = context.clock() - context.began
+    more = "a larger --budget" if context.left(1.0) <= 0 else "--level standard"
     for name, evidence in waiting.items():
         evidence.add_facts(
             SshFacts(
                 error_kind="connect",
                 error=f"no connection to {name} in {waited:.1f} s, and there is no more time",
-                hint=f"ssh -v {name} true; --level standard and --budget give more time",
+                hint=f"ssh -v {name} true; {more} gives more time",
             )
         )
         yield evidence

@@ -175,8 +175,7 @@ def step_command(
         containers = (*kept, MOUNTS + ",".join([*given, *_folders_of(shims)]))
     return (
         *("srun", "--jobid", job, "--overlap", "--nodes", number, "--ntasks", number),
-        *("--job-name", run),
-        *("--ntasks-per-node=1", f"--nodelist={','.join(hosts)}", "--chdir=/"),
+        *("--job-name", run, "--ntasks-per-node=1", f"--nodelist={','.join(hosts)}", "--chdir=/"),
         # The shims leave one after the other, each with the run's exit code; one on a lost node never does,
         # and srun would wait until Slurm has noticed.
         *("--kill-on-bad-exit=0", f"--wait={PARTING_SECONDS}"),

@@ -62,6 +62,14 @@ OVER_SECONDS = 5.0
 RESTART_VARIABLE, CHECKPOINT_VARIABLE = "DISTCONSOLE_RESTART", "DISTCONSOLE_CHECKPOINT"
 """As the shims set them for ``--max-restarts`` (``restarts.py`` of the agent)."""
 
+NOT_ONE_JOB = {
+    **dict.fromkeys(("-a", "--array"), "one run for each index, or a job file by --emit sbatch"),
+    **dict.fromkeys(("-W", "--wait"), "leave it out: without --detach, run waits for the end"),
+    "--test-only": "--dry-run prints what would be submitted",
+    ":": "salloc starts a heterogeneous job, and in it: distconsole run",
+}
+"""Words of sbatch with which it submits no job, several, or returns only at the end; and the replacement."""
+
 UNSEEN = "Slurm job {job} is over, and its nodes let nobody in who could read how the run ended"
 
 
@@ -81,8 +89,9 @@ def submit(
     with _login(request, sessions, list(named)) as link:
         job = str(srun.ask_slurm(link, do="submit", argv=command).get("job"))
         if not job.isdigit():
-            text = f"{link.host.name} submitted a job and did not say which"
-            raise UnavailableError(text, "squeue")
+            raise UnavailableError(
+                f"{link.host.name} submitted a job and did not say which", "squeue"
+            )
         submitted = SubmittedRun(request, run, named, job, link, sessions, control, again)
         try:
             yield submitted
@@ -195,7 +204,12 @@ def _refuse_before_submitting(request: Run) -> None:
             "--slurm chooses its nodes itself, or takes those of --hosts",
             "leave --hostfile and --cluster out",
         )
-    if request.detach and read_options(words_of(request.slurm)).requeue:
+    words = words_of(request.slurm)
+    for word in words:
+        name = word.partition("=")[0] if word.startswith("--") else word[:2]
+        if name in NOT_ONE_JOB:
+            raise UsageError(f"--slurm submits one job and follows it: {name}", NOT_ONE_JOB[name])
+    if request.detach and read_options(words).requeue:
         raise UsageError(
             "--slurm with --requeue needs the console when Slurm starts the job again, and --detach leaves",
             "leave one of them out; --emit sbatch writes a job that needs no console",

@@ -57,6 +57,23 @@ def test_a_rank_with_its_spawners_number_takes_its_place(spawner: Run) -> None:
     assert seats(spawner) == {1: 61}
 
 
+@pytest.mark.parametrize("order", [(1, 2), (2, 1)])
+def test_the_end_of_an_inner_torchruns_rank_is_seen_while_the_script_goes_on(
+    spawner: Run, order: tuple[int, int]
+) -> None:
+    """One of its ranks has the plan's number for the script, and the script may yet upload for hours."""
+    spawner.change_spec(launcher="single")
+    for rank in order:
+        ring = spawner.ring(rank, pid=60 + rank, parent_pid=51, local_rank=rank - 1)
+        ring.phase("init_process_group", 4, rank)
+    spawner.tick(1.0)
+    assert seats(spawner) == {1: 61, 2: 62}
+    for ring in spawner.rings:
+        ring.finish()
+    spawner.tick(1.0)
+    assert sorted(spawner.states()[-2:]) == [(1, "exited"), (2, "exited")]
+
+
 @pytest.mark.parametrize(("code", "state"), [(0, "exited"), (1, "killed")])
 def test_a_child_without_handlers_ends_as_its_parent(spawner: Run, code: int, state: str) -> None:
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:

@@ -1,5 +1,6 @@
 """Ranks that a script spawned without the hook: the one that failed first is blamed, not the one that torch saw first."""
 
+import json
 import os
 import pickle
 import time
@@ -50,7 +51,7 @@ def note(folder: Path, name: str, text: object, ago: float) -> None:
     os.utime(path, (time.time() - ago, time.time() - ago))
 
 
-def failure(folder: Path, said: str) -> Failure:
+def failure(folder: Path, said: str, **fields: object) -> Failure:
     (folder / "err").write_text(SPAWNER + said + LATER)
     env = {"TMPDIR": str(folder)}
     process = RankProcess(
@@ -59,7 +60,8 @@ def failure(folder: Path, said: str) -> Failure:
     now = steady.now_ns()
     process.pid, process.started_ns = 50, now - 3600 * 10**9
     process.ended = Exit(1, None, now)
-    found = find_failure(parse_spec(SPEC), process, str(folder / "no hook"), None, count_kills())
+    spec, errors = parse_spec({**SPEC, **fields}), str(folder / "no hook")
+    found = find_failure(spec, process, errors, None, count_kills())
     assert found is not None
     return found
 
@@ -100,6 +102,31 @@ def test_a_child_that_was_taken_down_is_not_blamed_for_the_one_that_raised(tmp_p
     note(tmp_path, "a", CAUSE, 2.0)
     found = failure(tmp_path, "ExitedException: process 0 terminated with signal SIGABRT\n")
     assert (found.exit_code, found.error) == (1, SAID)
+
+
+TORCHRUN = """
+Failures:
+  <NO_OTHER_FAILURES>
+Root Cause (first observed failure):
+[0]:
+  rank      : 9 (local_rank: 1)
+  exitcode  : 7 (pid: 12)
+"""
+
+
+@pytest.mark.parametrize("raised", [None, "ValueError", "ChildFailedError"])
+def test_a_rank_of_a_torchrun_in_the_script_has_its_own_number(
+    tmp_path: Path, raised: str | None
+) -> None:
+    """The plan's number is the script's, which no rank failed by."""
+    if raised is not None:
+        (tmp_path / "no hook").mkdir()
+        noted = {"time_ns": time.time_ns() - 10**9, "type": raised}
+        noted |= {"rank": 9} if raised == "ValueError" else {}
+        (tmp_path / "no hook/12.json").write_text(json.dumps(noted))
+    found = failure(tmp_path, TORCHRUN, launcher="single", engine_ranks=True)
+    error = raised if raised == "ValueError" else "exited with code 7"
+    assert (found.rank, found.exit_code, found.error) == (9, 7, error)
 
 
 class Harmful:

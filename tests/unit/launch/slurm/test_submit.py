@@ -154,3 +154,31 @@ def test_a_job_that_may_be_requeued_needs_its_console() -> None:
     request = Run("t.py", slurm="--requeue", detach=True, dry_run=True)
     with pytest.raises(UsageError, match="--requeue needs the console"):
         list(perform(request, no_session, Control()))
+
+
+@pytest.mark.parametrize(
+    ("options", "word", "instead"),
+    [
+        ("-N2 --array=0-3", "--array", "one run for each index"),
+        ("-a0-3", "-a", "one run for each index"),
+        ("-N2 -W", "-W", "leave it out"),
+        ("-N2 --test-only", "--test-only", "--dry-run"),
+        ("-N1 : -N1", ":", "salloc"),
+    ],
+)
+def test_options_that_submit_no_single_job_are_refused(
+    options: str, word: str, instead: str
+) -> None:
+    with pytest.raises(UsageError, match=f"follows it: {word}") as refused:
+        shown(options, LauncherName.TORCH)
+    assert instead in refused.value.hint
+    shown("-N2 -w n1,n2 --wait-all-nodes=1 --wckey=a", LauncherName.TORCH)
+
+
+def test_a_script_that_reads_slurms_variables_is_not_said_to_lack_a_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.py").write_text("import os\nrank = int(os.environ['SLURM_PROCID'])\n")
+    plan, _ = shown("-N2", LauncherName.AUTO)
+    assert plan.why == "the script reads SLURM_PROCID: env:// ranks; by srun, in Slurm job JOB"
