@@ -41,17 +41,22 @@ def weights(order, resumed):
     """Weights of both ranks after the broadcasts and after one step, from weights of one."""
     model = torch.nn.Linear(2, 2, bias=False)
     torch.nn.init.ones_(model.weight)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.1)
+    make = lambda: torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.1)
+    checkpoint = None
     if resumed and hvd.rank() == 0:
+        before = make()
         model(torch.ones(1, 2)).sum().backward()
-        optimizer.step()
+        before.step()
+        checkpoint = before.state_dict()
+    optimizer = hvd.DistributedOptimizer(make(), named_parameters=model.named_parameters())
+    if checkpoint is not None:
+        optimizer.load_state_dict(checkpoint)
     steps = {
         "parameters": lambda: hvd.broadcast_parameters(model.state_dict(), root_rank=0),
         "state": lambda: hvd.broadcast_optimizer_state(optimizer, root_rank=0),
     }
     for name in order:
         steps[name]()
-    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
     seen = [hvd.allgather(model.weight[:1, :1].detach())]
     optimizer.zero_grad()
     model(torch.ones(1, 2)).sum().backward()
