@@ -105,8 +105,8 @@ def command(argv: tuple[str, ...], environment: dict[str, str]) -> str:
     if done.exit_code is None:
         raise start_failed(f"{argv[0]} did not end within {COMMAND_SECONDS:g} s")
     if done.exit_code:
-        words = done.err.strip().splitlines()
-        told = "; ".join(line.partition(": error: ")[2] or line for line in words[-3:])
+        words = done.err.strip().splitlines()[-3:]
+        told = "; ".join(line.partition(": error: ")[2] or line for line in words)
         why = told[:500] or f"code {done.exit_code}"
         raise start_failed(f"{argv[0]}: {why}")
     return done.out

@@ -53,8 +53,7 @@ NOTE_PREFIX, NOTE_SUFFIX = "pytorch-errorfile-", ".pickle"
 """``torch.multiprocessing.spawn`` has each child write its exception into such a file, which stays, and is of one
 child alone, which may be a victim of another."""
 
-SUMMARY_ERROR = "ChildFailedError"
-"""torchrun's own exception: it repeats its summary of the ranks that failed."""
+TORCHRUN_ERROR = "ChildFailedError"
 
 TEMPORARY_FOLDERS = ("TMPDIR", "TEMP", "TMP")
 MAX_LISTED = 100_000
@@ -90,7 +89,7 @@ def find_failure(
     own = of_rank if spec.engine_ranks else raised is not None and raised.rank < 0
     if raised is not None and own and spec.rings is not None:
         number = find_child_rank(f"{raised.error}\n{raised.traceback}", rank.inner, spec.rings)
-    numbered = raised and (raised.rank >= 0 or raised.error.startswith(SUMMARY_ERROR))
+    numbered = raised and (raised.rank >= 0 or raised.error.startswith(TORCHRUN_ERROR))
     if raised is not None and number >= 0:
         # A process that blames a child of its own is no rank, even if the plan has it as one.
         raised, spec = raised._replace(rank=number), spec._replace(engine_ranks=False)
@@ -143,7 +142,7 @@ def _make_failure(
     words = failures.describe_exit(exit_code, number, known.for_memory)
     if child is not None and raised is not None:
         error, traceback, t_ns = words, raised.traceback, raised.t_ns
-    elif said and raised and (of_it or raised.error.startswith(SUMMARY_ERROR)):
+    elif said and raised and (of_it or raised.error.startswith(TORCHRUN_ERROR)):
         # The engine's own exception only repeats it; the rank's words are in its log.
         error, traceback, _ = _explain(rank, said, None, words, number)
         t_ns = raised.t_ns

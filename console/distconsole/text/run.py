@@ -135,12 +135,12 @@ class RunText:
     def _finding(self, event: RunFinding) -> None:
         if self._timeline.is_told(event):
             return
-        say = self._output.say
-        say(f"{self._output.paint_err.severity(event.severity)} {event.summary}")
+        say, paint = self._output.say, self._output.paint_err
+        say(f"{paint.severity(event.severity)} {event.summary}")
         for line in event.seen.splitlines():
             say(f"     {line}")
         if event.hint:
-            say(f"     {self._output.paint_err('hint:', 'cyan')} {event.hint}")
+            say(f"     {paint('hint:', 'cyan')} {event.hint}")
 
     def _link(self, event: LinkChanged) -> None:
         self._output.say(note_text(event))

@@ -110,8 +110,8 @@ def inside(environ: Mapping[str, str], cluster: Cluster) -> Allocation | None:
         nodes = set(_expand_nodes(nodelist))
     except PlanError:
         return None
-    named = all(host.name in nodes for host in cluster.hosts)
-    return Allocation(job) if cluster.hosts and named else None
+    named = {host.name for host in cluster.hosts}
+    return Allocation(job) if named and named <= nodes else None
 
 
 def fit_hosts(
@@ -191,8 +191,8 @@ def _folders_of(shims: Sequence[Sequence[str]]) -> list[str]:
     folders: dict[str, None] = {}
     for words in shims:
         programs = [posixpath.dirname(word) for word in words if word.endswith(".pyz")]
-        runs = [posixpath.dirname(posixpath.dirname(words[-1]))]
-        folders |= dict.fromkeys(each for each in (*programs, *runs) if each)
+        runs = posixpath.dirname(posixpath.dirname(words[-1]))
+        folders |= dict.fromkeys(filter(None, (*programs, runs)))
     return [f"{each}:{each}" for each in folders]
 
 

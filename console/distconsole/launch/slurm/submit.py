@@ -125,10 +125,9 @@ def _value(words: Sequence[str], *names: str) -> str | None:
     found = None
     for word, after in zip(words, [*words[1:], ""], strict=False):
         for name in names:
-            long = name.startswith("--")
             if word == name:
                 found = after
-            elif word.startswith(f"{name}=" if long else name):
+            elif word.startswith(f"{name}=" if name.startswith("--") else name):
                 found = word.removeprefix(name).removeprefix("=")
     return found
 

@@ -165,10 +165,9 @@ def _submission_text(plan: Plan, submit: Sequence[str], options: Options) -> str
         known = str(options.nodes) if options.nodes else "as many as it gives, shown for one"
         nodes = f"{hosts[0]} and so on for the nodes that Slurm chooses ({known}), "
     addresses = f"{first.address} and so on and {first.nic} for their addresses"
-    minutes = UNUSED_SECONDS // 60
     return "\n".join(
         [
-            f"# submitted; the job's script waits, at most {minutes} minutes, for the words that start the run",
+            f"# submitted; the job's script waits, at most {UNUSED_SECONDS // 60} min, for the words that start the run",
             shlex.join(submit),
             "",
             f"# {SHOWN_JOB} stands for the job's number, {nodes}{addresses} and interfaces",
