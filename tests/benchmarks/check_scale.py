@@ -15,13 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.alone import Figures, Row, run_alone, text
-from benchmarks.cluster import (
-    bed_and_folder,
-    distconsole,
-    finish,
-    log_in_to_all,
-    warm,
-)
+from benchmarks.cluster import bed_and_folder, distconsole, finish, log_in_to_all, warm
 from benchmarks.measure import Spread, alternate, ratios, spreads
 from distconsole.checks.engine.run import run_check
 from distconsole.model.events import CheckEnded, CheckProgress
@@ -73,10 +67,7 @@ def measure(hosts: int, rounds: int) -> dict[str, Any]:
     return {
         "hosts": hosts,
         "rounds": rounds,
-        "seconds": {
-            **spreads(found),
-            "quick_cold": Spread.of([cold]),
-        },
+        "seconds": {**spreads(found), "quick_cold": Spread.of([cold])},
         "ratio": ratios(found["quick"], found["ssh"]),
         "matrix_seconds": Spread.of(tried),
     }

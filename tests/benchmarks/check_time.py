@@ -18,13 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.alone import Figures, Row, run_alone, text
-from benchmarks.cluster import (
-    SECONDS,
-    distconsole,
-    finish,
-    log_in_to_all,
-    warm,
-)
+from benchmarks.cluster import SECONDS, distconsole, finish, log_in_to_all, warm
 from benchmarks.measure import alternate, spreads
 from suite.obstacles import obstacle
 from testbed import Testbed

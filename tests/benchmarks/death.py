@@ -20,15 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.alone import Figures, Row, run_alone, text
-from benchmarks.cluster import (
-    Line,
-    Program,
-    distconsole,
-    environment,
-    over_ssh,
-    wait_until,
-    warm,
-)
+from benchmarks.cluster import Line, Program, distconsole, environment, over_ssh, wait_until, warm
 from benchmarks.measure import Spread
 from testbed import Host, Process, Testbed
 

@@ -12,13 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.alone import Figures, Row, run_alone, text
-from benchmarks.cluster import (
-    bed_and_folder,
-    distconsole,
-    finish,
-    log_in_to_all,
-    warm,
-)
+from benchmarks.cluster import bed_and_folder, distconsole, finish, log_in_to_all, warm
 from benchmarks.measure import alternate, ratios, spreads
 from testbed import Testbed
 

@@ -57,7 +57,8 @@ class TensorBoardFolder(FileFolder["EventFile"]):
 
     def _configuration(self, plan: PlanMade) -> None:
         settings = settings_of(plan)
-        rows = [f"| {name} | `{_cell(value)}` |" for name, value in settings]
+        escaped = str.maketrans({"|": "\\|", "`": "'", "\n": " "})
+        rows = [f"| {name} | `{value.translate(escaped)}` |" for name, value in settings]
         file = self._file("", plan)
         file.text("configuration", "\n".join(["| | |", "|---|---|", *rows]), 0, plan.t)
         file.summary(hparams.hparams_pb(dict(settings), trial_id=plan.run), 0, plan.t)
@@ -113,7 +114,3 @@ def _single(value: float) -> float:
         return float(struct.unpack("f", struct.pack("f", value))[0])
     except OverflowError:
         return math.copysign(math.inf, value)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("`", "'").replace("\n", " ")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from msgspec import structs
@@ -16,7 +16,7 @@ from distconsole.model.events import Diagnosed, Event, Narration, warn
 from distconsole.model.names import HostName, RunId, count_text
 from distconsole.model.outcome import Failed
 from distconsole.model.requests import Why
-from distconsole.model.run_events import EndState, LogLine, RankCalled, RunEvents, Window
+from distconsole.model.run_events import EndState, LogLine, RunEvents, Window
 from distconsole.model.time_text import duration_text, ms_text
 from distconsole.operations.attach import find_record, fold, follow_run, open_run
 from distconsole.operations.jobs import CALL_SECONDS, why_found
@@ -201,7 +201,10 @@ def _kept(request: Why, sessions: SessionSource, store: RunStore) -> Iterator[Ev
         run=timeline.run,
         live=False,
         diagnosis=found,
-        calls=_by_host(of_then),
+        calls={
+            host: tuple(each.call for each in of_then.values() if each.host == host)
+            for host in dict.fromkeys(each.host for each in of_then.values())
+        },
         ended=_end_t(timeline),
     )
 
@@ -221,13 +224,6 @@ def _went_on(found: Diagnosis) -> Diagnosis:
         hint="",
         evidence=(),
     )
-
-
-def _by_host(calls: Mapping[int, RankCalled]) -> dict[str, tuple[Call, ...]]:
-    by_host: dict[str, list[Call]] = {}
-    for called in calls.values():
-        by_host.setdefault(called.host, []).append(called.call)
-    return {host: tuple(each) for host, each in by_host.items()}
 
 
 def _never(timeline: RunTimeline) -> Diagnosis:

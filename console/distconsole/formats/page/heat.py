@@ -9,6 +9,7 @@ import zlib
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import starmap
 
 from distconsole.formats.figures import CIVIDIS, number_text, short_time
 from distconsole.formats.page.plots import PageTick
@@ -69,9 +70,13 @@ def heat_map(
     unit = max(known[-1], 1e-6) / (UNKNOWN - 1)
     cells = array("H", (_quantise(value, unit) for row in rows for value in row))
     per_row = math.ceil(len(ranks) / MAX_ROWS)
-    shown = [_slowest(rows[first : first + per_row]) for first in range(0, len(rows), per_row)]
+    shown = [
+        [max(filter(math.isfinite, each), default=math.nan) for each in zip(*some, strict=True)]
+        for some in (rows[first : first + per_row] for first in range(0, len(rows), per_row))
+    ]
     low, high = _scale(known)
-    begins = history.started - started
+    begins, seconds = history.started - started, track.columns * track.seconds
+    ticks = ((100 * each, short_time(begins + each * seconds)) for each in (0, 0.25, 0.5, 0.75, 1))
     return PageHeatMap(
         title=quantity.title.capitalize(),
         picture=_base64(png(shown, low, high)),
@@ -86,7 +91,7 @@ def heat_map(
         high=("≥ " if known[-1] > high else "") + number_text(high, " ms"),
         height=max(120, min(420, 18 * len(shown))),
         rows=_row_ticks(ranks, per_row, len(shown)),
-        x_ticks=_column_ticks(begins, track.columns * track.seconds),
+        x_ticks=tuple(starmap(PageTick, ticks)),
     )
 
 
@@ -109,11 +114,11 @@ def png(rows: Sequence[Sequence[float]], low: float, high: float) -> bytes:
         (b"IDAT", zlib.compress(bytes(lines), 9)),
         (b"IEND", b""),
     )
-    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, body) for kind, body in parts)
-
-
-def _chunk(kind: bytes, body: bytes) -> bytes:
-    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+    picture = b"\x89PNG\r\n\x1a\n"
+    for kind, body in parts:
+        crc = zlib.crc32(kind + body)
+        picture += struct.pack(">I", len(body)) + kind + body + struct.pack(">I", crc)
+    return picture
 
 
 def _colour(share: float) -> tuple[int, int, int]:
@@ -133,13 +138,6 @@ def _scale(known: Sequence[float]) -> tuple[float, float]:
     return low, max(high, low * 1.2)
 
 
-def _slowest(rows: Sequence[Sequence[float]]) -> list[float]:
-    return [
-        max((value for value in column if math.isfinite(value)), default=math.nan)
-        for column in zip(*rows, strict=True)
-    ]
-
-
 def _quantise(value: float, unit: float) -> int:
     return min(UNKNOWN - 1, round(max(0.0, value) / unit)) if math.isfinite(value) else UNKNOWN
 
@@ -153,11 +151,4 @@ def _row_ticks(ranks: Sequence[int], per_row: int, count: int) -> tuple[PageTick
     return tuple(
         PageTick(100 * (row + 0.5) / count, ranks_text(ranks[row * per_row : (row + 1) * per_row]))
         for row in range(0, count, each)
-    )
-
-
-def _column_ticks(begins: float, seconds: float) -> tuple[PageTick, ...]:
-    return tuple(
-        PageTick(100 * share, short_time(begins + share * seconds))
-        for share in (0, 0.25, 0.5, 0.75, 1)
     )

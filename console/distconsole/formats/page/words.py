@@ -95,7 +95,7 @@ def _figures(data: ReportData, now: float) -> tuple[tuple[str, str], ...]:
     seconds = timeline.end.seconds if timeline.end else now - (timeline.started or now)
     rate = timeline.mean_samples_s
     steps = timeline.steps
-    hosts = {view.host for view in timeline.ranks.values()}
+    hosts, times = {view.host for view in timeline.ranks.values()}, timeline.step_times
     spread, of = timeline.own_spread, "Own time, slowest over fastest"
     if spread is None:
         spread, of = timeline.spread, "Slowest over fastest"
@@ -105,7 +105,7 @@ def _figures(data: ReportData, now: float) -> tuple[tuple[str, str], ...]:
         ("Ranks", f"{max(planned, len(timeline.ranks)):,} on {count_text(len(hosts), 'host')}"),
         ("Steps", f"{steps + 1:,}" if steps is not None else ""),
         ("Samples/s, mean", f"{rate:,.0f}" if rate is not None else ""),
-        ("Step time, mean", _mean_step(timeline)),
+        ("Step time, mean", number_text(sum(times) / len(times), " ms") if times else ""),
         (of, f"{spread:.2f}x" if spread else ""),
     ]
     for name in ("loss", "accuracy", "test_accuracy"):
@@ -115,11 +115,6 @@ def _figures(data: ReportData, now: float) -> tuple[tuple[str, str], ...]:
                 (f"{name.replace('_', ' ').capitalize()}, last", number_text(metric.value))
             )
     return tuple((name, value) for name, value in given if value)
-
-
-def _mean_step(timeline: RunTimeline) -> str:
-    known = timeline.step_times
-    return number_text(sum(known) / len(known), " ms") if known else ""
 
 
 def _slow_text(timeline: RunTimeline) -> str:

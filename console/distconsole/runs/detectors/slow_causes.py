@@ -214,16 +214,15 @@ class Load:
                 before = self._gpus.get(event.rank)
                 xid = before.xid if before else None
                 if event.xid and event.xid != xid:
-                    yield self._xid_finding(event, event.rank)
+                    what = f"the driver reports Xid {event.xid} of {_name(event)}, which rank {event.rank} uses"
+                    hint = SIGNS[0].hint.replace("{host}", event.host)
+                    yield self._ranks.finding(
+                        event.t, XID, what, (event.rank,), hosts=(event.host,), hint=hint
+                    )
                 # A GPU reports an error for some seconds, and its effect lasts.
                 lasts = xid and not event.xid
                 self._gpus[event.rank] = structs.replace(event, xid=xid) if lasts else event
             yield event
-
-    def _xid_finding(self, gpu: GpuSample, rank: int) -> RunFinding:
-        what = f"the driver reports Xid {gpu.xid} of {_name(gpu)}, which rank {rank} uses"
-        hint = SIGNS[0].hint.replace("{host}", gpu.host)
-        return self._ranks.finding(gpu.t, XID, what, (rank,), hosts=(gpu.host,), hint=hint)
 
     def cause_by_host(self, windows: Mapping[int, Window], t: float) -> SlowCause | None:
         """Return the difference between the ranks of one host and the others now; None without one.

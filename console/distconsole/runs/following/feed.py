@@ -386,7 +386,9 @@ class JournalFeed:
                 reader.in_hand = None
                 if told is None:
                     return
-                if not self._has_room(reader):
+                if self._lines is not None and len(reader.waiting) >= QUEUED_BATCHES:
+                    self._let_lines_wait(reader, self._lines)
+                if len(reader.waiting) >= QUEUED_BATCHES:
                     reader.in_hand = told
                     return
                 self._take(reader, told, stream.clock_offset)
@@ -412,7 +414,10 @@ class JournalFeed:
             reader.troubled_since = time.monotonic() if told.trouble else None
         if told.after is not None and told.after < reader.place.seq:
             self._go_back(reader, told.after)
-        self._count_unread(reader, told.unread)
+        if told.unread and reader.unread is None:
+            self._tell(unread_finding(self._run, reader.host, told.unread))
+        if told.unread:
+            reader.unread = (reader.unread or 0) + told.unread
         new = self._news_in(reader, told)
         if not entries or entries[-1].seq <= reader.place.seq:
             return
@@ -446,11 +451,6 @@ class JournalFeed:
             self._news += news
             self._changed.notify()
 
-    def _has_room(self, reader: HostReader) -> bool:
-        if self._lines is not None and len(reader.waiting) >= QUEUED_BATCHES:
-            self._let_lines_wait(reader, self._lines)
-        return len(reader.waiting) < QUEUED_BATCHES
-
     def _let_lines_wait(self, reader: HostReader, lines: WaitingLines) -> None:
         waiting, reader.waiting = reader.waiting, deque()
         begin, reader.begun = reader.begun, 0
@@ -465,12 +465,6 @@ class JournalFeed:
                 entries, times = zip(*records, strict=True)
                 reader.waiting.append(Delivered(reader.host, (), entries, times, delivered.place))
         self._queue(reader, time.monotonic())
-
-    def _count_unread(self, reader: HostReader, count: int) -> None:
-        if count and reader.unread is None:
-            self._tell(unread_finding(self._run, reader.host, count))
-        if count:
-            reader.unread = (reader.unread or 0) + count
 
     def _tell_gap(self, reader: HostReader, gap: range) -> None:
         """Report numbers that did not come, unless as many entries came that cannot be read."""
