@@ -6,13 +6,7 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from distconsole.grammar.drafts import (
-    SCRIPT,
-    FieldKind,
-    LaunchField,
-    draft_of,
-    launch_fields,
-)
+from distconsole.grammar.drafts import SCRIPT, FieldKind, LaunchField, draft_of, launch_fields
 from distconsole.grammar.effects import without_idle_options
 from distconsole.grammar.options import HOST_OPTIONS
 from distconsole.grammar.pasting.read import starts_ranks
@@ -96,9 +90,6 @@ def any_request(dice: random.Random) -> ask.Run:
     divided = request.script.startswith("-") or dice.random() < 0.2
     a_file = request.script.endswith(".py")
     request = replace(
-        request,
-        where=ask.Where(**where),
-        divided=divided,
-        module=request.module and not a_file,
+        request, where=ask.Where(**where), divided=divided, module=request.module and not a_file
     )
     return without_idle_options(request)

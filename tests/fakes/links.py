@@ -38,11 +38,7 @@ class World:
         self.told: list[list[tuple[str, Any]]] = [[] for _ in range(nodes)]
         self.skews_ns = (*skews_ns, *([0] * nodes))[:nodes]
         self.coordinator = Coordinator(
-            self.loop,
-            spec(nodes, 0, **more),
-            self._events(0),
-            times,
-            self._now(0),
+            self.loop, spec(nodes, 0, **more), self._events(0), times, self._now(0)
         )
         assert self.coordinator.endpoint is not None
         self.relay = Relay(self.loop, self.coordinator.endpoint)
@@ -121,11 +117,7 @@ class World:
 
 
 def spec(
-    nodes: int,
-    index: int,
-    secret: str = "ab" * 32,
-    run: str = "r1",
-    **more: object,
+    nodes: int, index: int, secret: str = "ab" * 32, run: str = "r1", **more: object
 ) -> RunSpec:
     return parse_spec({**raw_spec(nodes, index, secret, run), **more})
 

@@ -211,7 +211,7 @@ def test_a_wrong_theme_of_the_configuration_names_its_files() -> None:
     config = Config(theme="darc", files=(Path("/project/distconsole.toml"),))
     with pytest.raises(ConfigError, match=r"^/project/distconsole.toml: theme: there is no theme"):
         ConsoleApp.open(ask.OpenConsole(), config)
-    with pytest.raises(UsageError, match="^there is no theme 'lihgt'"):
+    with pytest.raises(UsageError, match="there is no theme 'lihgt'"):
         ConsoleApp.open(ask.OpenConsole(theme="lihgt"), config)
 
 

@@ -6,7 +6,7 @@ without our folder, and the next ``sitecustomize`` (the user's, the distribution
 """
 
 # Importing pathlib would cost more than everything else here.
-# ruff: noqa: PTH100, PTH120
+# ruff: noqa: PTH100, PTH118, PTH120
 
 from __future__ import annotations
 

@@ -128,13 +128,11 @@ class Answers:
 
     def _hash_program(self) -> str | None:
         """Return the SHA-256 of the agent's file; empty if one that modules are read from is gone, and let the next agent start."""
-        if (
-            loaded_inode(self._archive) == self._inode
-            and (found := hash_file(self._archive)) != ""
-        ):
-            return found
-        self._leave()
-        return ""
+        same = loaded_inode(self._archive) == self._inode
+        found = hash_file(self._archive) if same else ""
+        if found == "":
+            self._leave()
+        return found
 
     def _survey(self, request: AgentRequest, _asker: PendingRequest) -> Values:
         from distconsole_agent.survey.surveying import answer_survey

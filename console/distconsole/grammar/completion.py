@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import click
 from click.shell_completion import ShellComplete
 
 from distconsole.config.hostfile import names_in
@@ -57,9 +56,11 @@ def complete_line(
     found: list[Completion] = []
     for item in engine.get_completions([*words, flag] if flag else words, unfinished):
         if item.type in ("file", "dir"):
-            found += _complete_paths(
-                names, line, typed, flag + equals, only_folders=item.type == "dir"
-            )
+            for path, is_folder in names:
+                if is_folder or item.type == "file":
+                    shown = path[path.removesuffix("/").rfind("/") + 1 :]
+                    word = flag + equals + path
+                    found.append(going_on(line, typed, word, shown=shown, on=is_folder))
             if item.starts and typed.text and all(word.startswith("-") for word in words[1:]):
                 starters = (name for name in STARTERS if name.startswith(typed.text))
                 found += [
@@ -89,20 +90,6 @@ def read_folder(folder: Path) -> Iterator[tuple[str, bool]]:
                 yield entry.name, entry.is_dir()
     except OSError:
         return
-
-
-def _complete_paths(
-    names: Iterable[tuple[str, bool]],
-    line: str,
-    typed: OpenLine,
-    flag: str = "",
-    *,
-    only_folders: bool = False,
-) -> Iterator[Completion]:
-    for path, is_folder in names:
-        if is_folder or not only_folders:
-            last = path.removesuffix("/").rfind("/") + 1
-            yield going_on(line, typed, flag + path, shown=path[last:], on=is_folder)
 
 
 def path_names(

@@ -146,7 +146,7 @@ class WordType(click.ParamType):  # type: ignore[type-arg]
         return (_last_element if self._is_list else _starting)(words, incomplete, about)
 
 
-class ScriptWord(click.types.UnprocessedParamType):  # type: ignore[misc]
+class ScriptWord(click.types.UnprocessedParamType):
     """A word of a script's or a command's line; completes as a file."""
 
     def shell_complete(

@@ -333,6 +333,8 @@ AGAIN = "a new start of distconsole asks again, and a console that stays open af
 
 
 def _auth_error(said: str, peer: str, by_hand: str, *, asks: bool) -> AuthError:
+    from distconsole.ssh.authentication import load_key  # noqa: PLC0415 - with paramiko
+
     offered, tried = offered_and_tried(said)
     message = f"{peer} lets nobody in by what was tried ({', '.join(tried) or 'nothing'})"
     message += f"; the server offers: {', '.join(offered) or 'nothing'}"
@@ -348,7 +350,9 @@ def _auth_error(said: str, peer: str, by_hand: str, *, asks: bool) -> AuthError:
         beside = f"{certificate[1]}-cert.pub"
         file = shlex.quote(beside if Path(beside).is_file() else certificate[1])
         hint = f"for whom and until when is the certificate valid? ssh-keygen -L -f {file}"
-    elif not wants_a_person and (locked := [*filter(_is_locked, KEY_FILE.findall(said))]):
+    elif not wants_a_person and (
+        locked := [path for path in KEY_FILE.findall(said) if load_key(path) == "locked"]
+    ):
         message += f"; {plain_text(locked[0])} needs a passphrase and no agent holds it"
         hint = f"ssh-add {shlex.quote(plain_text(locked[0]))}"
     elif not wants_a_person:
@@ -356,13 +360,6 @@ def _auth_error(said: str, peer: str, by_hand: str, *, asks: bool) -> AuthError:
     elif not asks:
         hint = f"here is no terminal to ask for a password or a code in: open a master before, by ssh ({MASTER})"
     return AuthError(message, hint, offered)
-
-
-def _is_locked(path: str) -> bool:
-    with suppress(OSError), Path(path).open("rb") as file:
-        head = file.read(128)
-        return b"ENCRYPTED" in head or (b"OPENSSH" in head and b"AAAABG5vbmU" not in head)
-    return False
 
 
 def offered_and_tried(said: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -41,7 +41,7 @@ from distconsole.tui.prompt.keys import PROMPT_VERBS
 from distconsole.tui.prompt.shortcuts import Shortcuts, user_shortcuts
 from distconsole.tui.session import ConsoleSession
 from distconsole.tui.terminal.low_overhead import LowOverheadApp
-from distconsole.tui.theme.appearance import Appearance, no_color, theme_of
+from distconsole.tui.theme.appearance import Appearance, no_color
 from distconsole.tui.theme.themes import LOOKS, PICTURES
 from distconsole.tui.view_models.hosts import Clocks
 
@@ -135,18 +135,18 @@ class ConsoleApp(LowOverheadApp[int]):
     @classmethod
     def open(cls, request: ask.Request, config: Config) -> int:
         """Run the application and return the exit code; raises ConsoleError if the hosts given cannot be read."""
-        state = state_dir()
+        state, asked = state_dir(), getattr(request, "theme", None)
         try:
             app = cls(
                 request,
                 state / "history",
-                theme=theme_of(request, config),
+                theme=asked or config.theme,
                 theme_kept=state / "theme",
                 shortcuts=user_shortcuts(config),
                 startup=startup_file() if wants_startup(request, config) else None,
             )
         except UsageError as error:
-            if getattr(request, "theme", None) is not None:
+            if asked:
                 raise
             files = ", ".join(map(str, config.files))
             raise ConfigError(f"{files}: theme: {error.message}", error.hint) from None

@@ -33,12 +33,7 @@ from distconsole.errors import UsageError
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.events import TextMade
 from distconsole.model.names import HostName
-from distconsole.model.reports import (
-    CheckOutcome,
-    CheckReport,
-    ChoiceReport,
-    HostReport,
-)
+from distconsole.model.reports import CheckOutcome, CheckReport, ChoiceReport, HostReport
 from distconsole.model.requests import Explain, Level
 from fakes.blank import blank
 
@@ -92,9 +87,7 @@ def test_every_host_has_a_cell_whatever_became_of_it() -> None:
     late = host("late", SshFacts())
     late.mark_missing(OsFacts, Outcome.TIMED_OUT, "the node did not answer in 2.5 s")
     rule = rule_of(
-        fail("bad", ("bad",)),
-        warn("odd", ("odd",)),
-        NotApplicable("no GPU", ("other",)),
+        fail("bad", ("bad",)), warn("odd", ("odd",)), NotApplicable("no GPU", ("other",))
     )
     assert cells_of(
         rule,

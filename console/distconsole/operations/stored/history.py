@@ -6,7 +6,7 @@ import contextlib
 import shlex
 import sqlite3
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -69,7 +69,9 @@ def runs(request: Runs, sessions: SessionSource, store: RunStore) -> Iterator[Ev
         for event in _ask_hosts(request.where, sessions, summaries):
             if request.as_found or not isinstance(event, RunListed):
                 yield event
-    yield from _say_unreadable(store, summaries)
+    if broken := [run for run in stamps_in(store.folder) if run not in summaries]:
+        text = f"{join_some(broken, MAX_NAMED)} cannot be read and {'is' if len(broken) == 1 else 'are'} not listed"
+        yield warn(f"{store.folder}: {text}")
     yield from _say_unknown(summaries.values(), store, time.time())
     if request.as_found:
         return
@@ -235,13 +237,6 @@ def _date_summary(summary: RunSummary, run_file: RunFile) -> RunSummary:
         return summary
     seen = run_file.last_seen(summary.hosts) or summary.started
     return msgspec.structs.replace(summary, last_seen=seen)
-
-
-def _say_unreadable(store: RunStore, summaries: Mapping[RunId, RunSummary]) -> Iterator[Narration]:
-    broken = [run for run in stamps_in(store.folder) if run not in summaries]
-    if broken:
-        text = f"{join_some(broken, MAX_NAMED)} cannot be read and {'is' if len(broken) == 1 else 'are'} not listed"
-        yield warn(f"{store.folder}: {text}")
 
 
 def _say_unknown(

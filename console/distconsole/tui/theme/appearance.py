@@ -12,9 +12,7 @@ from rich.theme import Theme as RichTheme
 from textual.theme import Theme
 from textual.widget import Widget
 
-from distconsole.config.schema import Config
 from distconsole.errors import UsageError
-from distconsole.model import requests as ask
 from distconsole.tui.terminal.low_overhead import LowOverheadApp
 from distconsole.tui.theme.themes import FAINT_SHARE, LOOKS, NAMES, first_theme, meanings
 from distconsole.tui.widgets.lines import Words
@@ -25,10 +23,6 @@ KEPT_BYTES = 100
 
 def no_color() -> bool:
     return "NO_COLOR" in os.environ
-
-
-def theme_of(request: ask.Request, config: Config) -> str | None:
-    return getattr(request, "theme", None) or config.theme
 
 
 class Appearance:

@@ -224,10 +224,6 @@ def keys_here(keys: Iterable[Key], view: str) -> list[Key]:
 
 def part_keys(part: type[Widget]) -> list[tuple[str, str]]:
     bindings = [each for each in vars(part)["BINDINGS"] if isinstance(each, Binding)]
-    return [
-        (", ".join(map(_key_text, each.key.split(","))), each.description) for each in bindings
-    ]
-
-
-def _key_text(key: str) -> str:
-    return NAMES.get(key.strip()) or Key(key.strip(), "", "").shown
+    keys = [[key.strip() for key in each.key.split(",")] for each in bindings]
+    shown = [", ".join(NAMES.get(key) or Key(key, "", "").shown for key in each) for each in keys]
+    return [(text, each.description) for text, each in zip(shown, bindings, strict=True)]

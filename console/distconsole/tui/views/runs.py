@@ -175,11 +175,10 @@ class RunsView(OrderedView[RunSummary]):
 
     def mark(self, run: str) -> None:
         """Mark a run of the list (id, name or begin of an id) for comparison, or unmark it; raises ``ConsoleError`` for too many."""
-        ids = [each.run for each in self._runs if run in (each.run, each.name)]
-        ids += [each.run for each in self._runs if each.run.startswith(run)]
-        if not ids:
+        found = [each.run for each in self._runs if each.name == run or each.run.startswith(run)]
+        if not found:
             raise ConsoleError(f"no run {run} is in the list", "F6 shows the list")
-        run = ids[0]
+        run = found[0]
         if run in self.marked:
             self.marked.remove(run)
         elif len(self.marked) >= len(LETTERS):

@@ -15,12 +15,7 @@ from distconsole.checks.engine.baseline import (
 from distconsole.config.hosts import demo_cluster
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName
-from distconsole.model.reports import (
-    ChangeReport,
-    CheckOutcome,
-    CheckReport,
-    HostReport,
-)
+from distconsole.model.reports import ChangeReport, CheckOutcome, CheckReport, HostReport
 from distconsole.text.check import changes_text
 from fakes.blank import blank
 
