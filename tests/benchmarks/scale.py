@@ -32,6 +32,7 @@ from fakes.many_nodes import RUN, name_of
 from suite.environment import scrubbed
 from testbed.keeper import wait_for
 
+TESTS = str(Path(__file__).resolve().parents[1])
 NODES = "DISTCONSOLE_SCALE_NODES"
 """Where the sockets of the simulated nodes lie."""
 EACH = 1024
@@ -180,7 +181,7 @@ class Nodes:
         self.hosts, self.ranks = hosts, ranks
         self._folder = folder / "nodes"
         self._folder.mkdir()
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+        environment = {**os.environ, "PYTHONPATH": TESTS}
         self.processes = [
             subprocess.Popen(
                 [
@@ -200,7 +201,7 @@ class Nodes:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {NODES: str(self._folder), "HOME": str(self._folder.parent)}
+        return {NODES: str(self._folder), "HOME": str(self._folder.parent), "PYTHONPATH": TESTS}
 
     @property
     def names(self) -> str:
@@ -246,6 +247,8 @@ def headless(nodes: Nodes, *words: str) -> tuple[float, float, int, str]:
         process.returncode = os.waitstatus_to_exitcode(status)
         out.seek(0)
         said = out.read()
+    if process.returncode > 1 or "No module named" in said:
+        raise RuntimeError(f"{words[0]} ended with {process.returncode}: {said[-2000:]}")
     spent = usage.ru_utime + usage.ru_stime
     return time.monotonic() - began, spent, usage.ru_maxrss * 1024, said
 
