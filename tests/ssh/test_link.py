@@ -75,8 +75,8 @@ def test_an_agent_whose_files_are_gone_is_replaced(
     pid = session.link("node1").hello.agent_pid
     cache = standing_nodes.folder / "node1/cache/distconsole"
     for file in [None, *cache.iterdir()]:  # all of them, then each
-        for gone in [file] if file else cache.iterdir():
-            gone.unlink()
+        for each in [file] if file else cache.iterdir():
+            each.unlink()
         with Session(Config(), standing_nodes.cluster) as again:
             link = again.link("node1")
             assert link.hello.archive_sha256 == agent_pack().sha256
