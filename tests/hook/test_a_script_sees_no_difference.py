@@ -73,8 +73,7 @@ def test_the_users_own_sitecustomize_runs(runner: Runner, tmp_path: Path, python
 
 
 @pytest.mark.parametrize(
-    "body",
-    ["raise ValueError('broken')", "import nothing_of_this_name", "raise SystemExit(5)"],
+    "body", ["raise ValueError('broken')", "import nothing_of_this_name", "raise SystemExit(5)"]
 )
 def test_a_sitecustomize_of_the_user_that_fails(runner: Runner, tmp_path: Path, body: str) -> None:
     own = tmp_path / "own"

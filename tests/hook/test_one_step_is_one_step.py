@@ -410,8 +410,7 @@ def test_a_share_that_is_alone_in_its_closure_is_no_loss(runner: Runner) -> None
     ended, ring = run(
         runner,
         ACCUMULATES_IN_A_CLOSURE.replace("batch_size=3", "batch_size=4").replace(
-            "if index % 2 == 0:\n            closure()",
-            "if index == 0:\n            closure()",
+            "if index % 2 == 0:\n            closure()", "if index == 0:\n            closure()"
         ),
     )
     whole, alone = ring.column("value")[::2], ring.column("value")[1::2]

@@ -52,10 +52,7 @@ def standing_sessions(standing_nodes: EmbeddedCluster, home: Path) -> Iterator[S
 def session_slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
     """A Slurm that lives as long as the session; tests take ``slurm``."""
     tmp_path_factory.getbasetemp()  # made before the hosts, so that they see it
-    with (
-        Testbed(3, environment=SLURM_ENVIRONMENT, node_ssh=True) as bed,
-        Slurm(bed, gpus=2) as up,
-    ):
+    with Testbed(3, environment=SLURM_ENVIRONMENT, node_ssh=True) as bed, Slurm(bed, gpus=2) as up:
         yield up
 
 

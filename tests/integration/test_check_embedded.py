@@ -79,9 +79,7 @@ def test_what_the_configuration_expects_is_held_against_each_host(
     assert "expected 8" in report.findings[1].summary
 
 
-def test_names_of_one_machine_are_checked_over_loopback(
-    standing_sessions: SessionSource,
-) -> None:
+def test_names_of_one_machine_are_checked_over_loopback(standing_sessions: SessionSource) -> None:
     with standing_sessions(Where()) as session:
         report = check(session, level=Level.QUICK)
     assert failures(report) == []

@@ -289,11 +289,7 @@ def test_a_signal_has_a_check_say_what_was_found_so_far(
     ],
 )  # fmt: skip
 def test_a_dead_agent_is_not_taken_for_a_dead_host(
-    deed: Deed,
-    said: str,
-    hint: str,
-    tmp_path: Path,
-    nodes: EmbeddedCluster,
+    deed: Deed, said: str, hint: str, tmp_path: Path, nodes: EmbeddedCluster
 ) -> None:
     way = Way("", "incomplete", 1, ("os",), deed=deed)
     told, _ = go(way, nodes, tmp_path)

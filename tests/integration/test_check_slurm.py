@@ -23,10 +23,7 @@ pytestmark = [pytest.mark.testbed, pytest.mark.slurm]
 @pytest.fixture
 def slurm() -> Iterator[Slurm]:
     """A Slurm of its own, because the test leaves it broken: two nodes and a login host."""
-    with (
-        Testbed(3, environment=SLURM_ENVIRONMENT, node_ssh=True) as bed,
-        Slurm(bed, gpus=2) as up,
-    ):
+    with Testbed(3, environment=SLURM_ENVIRONMENT, node_ssh=True) as bed, Slurm(bed, gpus=2) as up:
         yield up
 
 
@@ -98,10 +95,7 @@ def test_commands_that_fetch_their_configuration_are_a_cluster() -> None:
 def test_a_cluster_without_munge_is_not_asked_for_it() -> None:
     if slurm_version() < (23, 11):
         pytest.skip("needs Slurm 23.11 or newer (auth/slurm)")
-    with (
-        Testbed(3, environment=SLURM_ENVIRONMENT) as bed,
-        Slurm(bed, settings=OWN_KEY) as slurm,
-    ):
+    with Testbed(3, environment=SLURM_ENVIRONMENT) as bed, Slurm(bed, settings=OWN_KEY) as slurm:
         for host in bed.hosts:
             host.exec(["kill", host.path("/run/slurm/munged.pid").read_text().strip()])
         report = check(slurm)

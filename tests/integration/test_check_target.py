@@ -95,10 +95,7 @@ def test_a_launch_that_would_work_has_no_finding_and_is_proved_as_it_would_run(
     target = report.target
     assert target is not None
     assert (target.launcher, target.world_size, target.port) == ("torch", 3, 29611)
-    assert [(each.host, each.ranks) for each in target.hosts] == [
-        (first, (0, 1)),
-        (second, (2,)),
-    ]
+    assert [(each.host, each.ranks) for each in target.hosts] == [(first, (0, 1)), (second, (2,))]
     assert {"NCCL_DEBUG", "MASTER_PORT"} <= set(target.hosts[0].env)
     assert {each.size for each in report.collectives} == {3}
     assert all(each.correct for each in report.collectives)

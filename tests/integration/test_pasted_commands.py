@@ -188,9 +188,7 @@ def test_torch_distributed_launch(lean_bed: Testbed, tmp_path: Path) -> None:
 def test_horovodrun(lean_bed: Testbed, tmp_path: Path) -> None:
     options = "--fusion-threshold-mb 32 --cycle-time-ms 3.5 --autotune --no-hierarchical-allreduce"
     ranks = run(
-        lean_bed,
-        tmp_path / "ours",
-        f"horovodrun -np 3 -H node1:2,node2:2 {options} python SCRIPT",
+        lean_bed, tmp_path / "ours", f"horovodrun -np 3 -H node1:2,node2:2 {options} python SCRIPT"
     )
     names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
     assert [[each["env"][f"HOROVOD_{name}"] for name in names] for each in ranks] == [

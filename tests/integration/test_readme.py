@@ -14,15 +14,7 @@ import pytest
 
 from distconsole.config.load import load_config
 from suite.forked_console import forked_console
-from suite.pages import (
-    CUT,
-    INTERRUPTED,
-    README,
-    REPOSITORY,
-    blocks,
-    inline_code,
-    shown_commands,
-)
+from suite.pages import CUT, INTERRUPTED, README, REPOSITORY, blocks, inline_code, shown_commands
 from testbed import Testbed
 
 TEXT = README.read_text()

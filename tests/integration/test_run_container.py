@@ -78,10 +78,7 @@ def run(
 
 @pytest.mark.parametrize(
     ("launcher", "container"),
-    [
-        ("torchrun", NEW),
-        pytest.param("mpi", RUNNING, marks=pytest.mark.horovod),
-    ],
+    [("torchrun", NEW), pytest.param("mpi", RUNNING, marks=pytest.mark.horovod)],
     ids=["image", "mpi"],
 )
 def test_a_rank_that_raises_in_a_container_is_blamed(
@@ -106,9 +103,7 @@ def see_all(console: Console) -> None:
 
 
 @pytest.mark.parametrize(
-    "container",
-    [RUNNING, pytest.param(NEW, marks=pytest.mark.campaign)],
-    ids=["running", "image"],
+    "container", [RUNNING, pytest.param(NEW, marks=pytest.mark.campaign)], ids=["running", "image"]
 )
 def test_a_rank_that_is_killed_in_a_container_has_its_signal_as_exit_code(
     containers: Testbed, tmp_path: Path, container: str
@@ -153,9 +148,7 @@ def test_a_stop_leaves_nothing_in_a_container(
 
 
 @pytest.mark.parametrize(
-    "container",
-    [pytest.param(RUNNING, marks=pytest.mark.campaign), NEW],
-    ids=["running", "image"],
+    "container", [pytest.param(RUNNING, marks=pytest.mark.campaign), NEW], ids=["running", "image"]
 )
 def test_a_shim_that_is_killed_takes_what_is_in_a_container_with_it(
     containers: Testbed, tmp_path: Path, container: str

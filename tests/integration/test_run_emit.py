@@ -28,7 +28,7 @@ parser.add_argument("--local_rank", type=int)
 parser.add_argument("--words")
 given = parser.parse_args()
 e = os.environ
-assert e["MASTER_ADDR"] and e["MASTER_PORT"]
+assert e["MASTER_ADDR"] and e["MASTER_PORT"] and e["LOCAL_WORLD_SIZE"] == "2"
 told = (e["RANK"], e["LOCAL_RANK"], given.local_rank, e["WORLD_SIZE"], given.words, e["LR"],
         e["WANDB_API_KEY"], os.getcwd())
 pathlib.Path(sys.argv[0] + "." + e["RANK"]).write_text(repr(told))

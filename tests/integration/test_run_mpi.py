@@ -171,12 +171,7 @@ def test_what_is_missing_is_named_before_anything_starts(
     folder.mkdir()
     programs = ("python3", "sh", "env", "cat")
     node2.exec(
-        [
-            "sh",
-            "-c",
-            "for p in $0; do ln -s $(command -v $p) ~/bin; done",
-            " ".join(programs),
-        ]
+        ["sh", "-c", "for p in $0; do ln -s $(command -v $p) ~/bin; done", " ".join(programs)]
     )
     asked = request(standing_bed, tmp_path, "")
     where = Where(

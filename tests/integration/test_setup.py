@@ -20,14 +20,7 @@ from distconsole.session import Session
 from distconsole.ssh.embedded import EmbeddedCluster
 from suite.driving import Operator
 from suite.lean_torch import LEAN_SITE
-from suite.packages import (
-    COMPILES,
-    FIRST_ERROR,
-    WRONG,
-    pack_source,
-    pack_wheel,
-    python_without,
-)
+from suite.packages import COMPILES, FIRST_ERROR, WRONG, pack_source, pack_wheel, python_without
 
 pytestmark = [pytest.mark.horovod, pytest.mark.torch_ranks]
 

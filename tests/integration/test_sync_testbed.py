@@ -39,9 +39,7 @@ def lines_by_host(events: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def test_every_host_runs_the_code_that_was_here_when_the_run_began(
-    standing_bed: Testbed,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    standing_bed: Testbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = standing_bed.host_names
     project = tmp_path / "project"
@@ -78,9 +76,7 @@ def test_every_host_runs_the_code_that_was_here_when_the_run_began(
 
 
 def test_a_script_that_one_host_lacks_is_one_error_before_anything_starts(
-    standing_bed: Testbed,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    standing_bed: Testbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = standing_bed.host_names
     # /tmp of each host is its own.

@@ -48,11 +48,7 @@ def test_init_asks_on_the_terminal_of_the_console_which_takes_its_hosts_then(
     program = ["env", "-C", str(tmp_path / "project")]
     program += ["bash", "-mc", '"$0" -P -m distconsole; exit $?', sys.executable]
     places = {name: str(tmp_path / name) for name in ("XDG_DATA_HOME", "XDG_STATE_HOME")}
-    given = {
-        "DISTCONSOLE_SSH_CONFIG": str(bed.ssh_config),
-        "HOME": str(tmp_path),
-        **places,
-    }
+    given = {"DISTCONSOLE_SSH_CONFIG": str(bed.ssh_config), "HOME": str(tmp_path), **places}
     with Terminals(tmp_path) as terminals:
         screen = terminals.open("console", program, **given)
         screen.see(r"NO HOSTS YET  .* knows node2", "node1 is left out: it only leads")

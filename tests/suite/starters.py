@@ -337,11 +337,6 @@ STARTERS = {
         ),
         Starter("horovod", ("horovod",), HOROVOD),
         Starter("mpi", ("mpi", "horovod"), HOROVOD, engines=(MPIRUN, ORTED)),
-        Starter(
-            name="slurm",
-            marks=("slurm", "torch_ranks"),
-            text=ENV,
-            engines=(SRUN, None),
-        ),
+        Starter(name="slurm", marks=("slurm", "torch_ranks"), text=ENV, engines=(SRUN, None)),
     )
 }

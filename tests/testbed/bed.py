@@ -255,10 +255,7 @@ class Testbed:
             Alias(f"{host.name}-behind", host.train_address, jump=first.name) for host in others
         ]
         return ssh_config(
-            aliases,
-            user=this_user().pw_name,
-            identity=self.identity,
-            known_hosts=self.known_hosts,
+            aliases, user=this_user().pw_name, identity=self.identity, known_hosts=self.known_hosts
         )
 
 

@@ -122,10 +122,7 @@ class Host(Machine):
 
     def _rename(self, old: str, name: str) -> None:
         ip_batch(
-            self.pid,
-            f"link set {old} down",
-            f"link set {old} name {name}",
-            f"link set {name} up",
+            self.pid, f"link set {old} down", f"link set {old} name {name}", f"link set {name} up"
         )
 
     def rename_back(self, network: Network, name: str) -> None:

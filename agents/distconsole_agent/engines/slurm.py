@@ -67,8 +67,9 @@ def do(request: AgentRequest, environment: dict[str, str], runs: NodeRuns) -> Va
             raise bad_request("argv is sbatch and its words")
         return {"job": submit(request.argv, environment)}
     if what == "show":
-        argv = ("scontrol", "-d", "-o", "show", "job", _job(request))
-        return {"text": command(argv, environment)}
+        return {
+            "text": command(("scontrol", "-d", "-o", "show", "job", _job(request)), environment)
+        }
     if what == "cancel":
         command(("scancel", "--quiet", _job(request)), environment)
         return {"cancelled": True}
@@ -102,11 +103,10 @@ def command(argv: tuple[str, ...], environment: dict[str, str]) -> str:
     except OSError as error:
         raise start_failed(f"{argv[0]} did not work: {error}") from None
     if done.exit_code is None:
-        late = f"{argv[0]} did not end within {COMMAND_SECONDS:g} s"
-        raise start_failed(late)
+        raise start_failed(f"{argv[0]} did not end within {COMMAND_SECONDS:g} s")
     if done.exit_code:
-        words = done.err.strip().splitlines()
-        told = "; ".join(line.partition(": error: ")[2] or line for line in words[-3:])
+        words = done.err.strip().splitlines()[-3:]
+        told = "; ".join(line.partition(": error: ")[2] or line for line in words)
         why = told[:500] or f"code {done.exit_code}"
         raise start_failed(f"{argv[0]}: {why}")
     return done.out
@@ -223,11 +223,8 @@ def attend_to_end(argv: list[str]) -> int:
     for number in NOT_OURS:
         signal.signal(number, signal.SIG_IGN)
     death = slurm_words.read_srun_death(run_dir)
-    if death is not None:
-        error = death.error
-    else:
-        complaint = slurm_words.read_complaint(run_dir)
-        error = f"srun ended with code {exit_code}: {complaint}".rstrip(": ")
+    told = f"srun ended with code {exit_code}: {slurm_words.read_complaint(run_dir)}"
+    error = death.error if death is not None else told.rstrip(": ")
     shim = os.path.join(run_dir, "shim.sock")
     with contextlib.suppress(OSError, Refusal):
         ask_shim(shim, ShimRequest("fail", error=error, exit_code=exit_code or 1), 10.0)

@@ -89,17 +89,11 @@ class RankStates:
         return self._ranks.get(rank)
 
     def states(self) -> dict[str, list[Any]]:
-        return {
-            str(rank.rank): [rank.state, rank.pid, rank.local_rank] for rank in self if rank.state
-        }
+        return {str(r.rank): [r.state, r.pid, r.local_rank] for r in self if r.state}
 
     def origins(self) -> dict[str, list[Any]]:
         """Return rank -> origin for a mark: a process reports its origin only once."""
-        return {
-            str(rank.rank): [rank.starter, rank.world, rank.is_placed]
-            for rank in self
-            if rank.state
-        }
+        return {str(r.rank): [r.starter, r.world, r.is_placed] for r in self if r.state}
 
     def restore(
         self, states: dict[str, list[Any]], origins: dict[str, list[Any]] | None = None
@@ -272,9 +266,8 @@ class RankStates:
         ):
             return False
         if rank.rank in self._process_ranks.values():
-            return (header.is_child or self._own_numbers) and (
-                rank.starter is not None or not rank.world
-            )
+            is_other = header.is_child or self._own_numbers
+            return is_other and (rank.starter is not None or not rank.world)
         starter = self._ranks.get(self.number_of(self._starter_of(header.parent_pid)))
         return starter is None or starter.world in (0, header.world_size)
 

@@ -53,8 +53,7 @@ NOTE_PREFIX, NOTE_SUFFIX = "pytorch-errorfile-", ".pickle"
 """``torch.multiprocessing.spawn`` has each child write its exception into such a file, which stays, and is of one
 child alone, which may be a victim of another."""
 
-SUMMARY_ERROR = "ChildFailedError"
-"""torchrun's own exception: it repeats its summary of the ranks that failed."""
+TORCHRUN_ERROR = "ChildFailedError"
 
 TEMPORARY_FOLDERS = ("TMPDIR", "TEMP", "TMP")
 MAX_LISTED = 100_000
@@ -90,14 +89,11 @@ def find_failure(
     own = of_rank if spec.engine_ranks else raised is not None and raised.rank < 0
     if raised is not None and own and spec.rings is not None:
         number = find_child_rank(f"{raised.error}\n{raised.traceback}", rank.inner, spec.rings)
+    numbered = raised and (raised.rank >= 0 or raised.error.startswith(TORCHRUN_ERROR))
     if raised is not None and number >= 0:
         # A process that blames a child of its own is no rank, even if the plan has it as one.
         raised, spec = raised._replace(rank=number), spec._replace(engine_ranks=False)
-    elif (
-        spec.numbers_itself
-        and not own
-        and (raised is None or raised.rank >= 0 or raised.error.startswith(SUMMARY_ERROR))
-    ):
+    elif spec.numbers_itself and not own and (raised is None or numbered):
         spec = spec._replace(engine_ranks=False)  # a torchrun in the script numbers its ranks
     if stopped_ns is not None:
         # Only an engine that restarts ranks itself has dealt with their exceptions.
@@ -134,15 +130,10 @@ def _make_failure(
     kills: Kills,
 ) -> Failure:
     """Return the failure of a rank that ended as ``ended``, perhaps for an exception that it, or a child, ``raised``."""
-    is_summary = raised is not None and raised.error.startswith(SUMMARY_ERROR)
+    of_it = raised is not None and rank.is_of(raised.pid, raised.rank)
     child = None if raised is None or spec.engine_ranks else read_spawned_end(raised)
     said = child or (None if spec.engine_ranks else _engine_said(rank, raised))
-    if (
-        said
-        and raised
-        and not rank.is_of(raised.pid, raised.rank)
-        and -1 < raised.rank != said.rank
-    ):
+    if said and raised and not of_it and -1 < raised.rank != said.rank:
         raised = None
     exit_code, number = (said or ended).exit_code, (said or ended).signal
     known = KillEvidence(False, ())
@@ -151,7 +142,7 @@ def _make_failure(
     words = failures.describe_exit(exit_code, number, known.for_memory)
     if child is not None and raised is not None:
         error, traceback, t_ns = words, raised.traceback, raised.t_ns
-    elif said and raised and (is_summary or rank.is_of(raised.pid, raised.rank)):
+    elif said and raised and (of_it or raised.error.startswith(TORCHRUN_ERROR)):
         # The engine's own exception only repeats it; the rank's words are in its log.
         error, traceback, _ = _explain(rank, said, None, words, number)
         t_ns = raised.t_ns
@@ -274,8 +265,7 @@ def _global_rank(
     if raised is not None and raised.rank >= 0:
         return raised.rank
     # Each round of a job that may lose nodes numbers its ranks from 0.
-    is_open = spec.may_lose_nodes or spec.numbers_itself
-    if said is not None and (said.rank in ours or is_open):
+    if said is not None and (said.rank in ours or spec.may_lose_nodes or spec.numbers_itself):
         return said.rank
     return ours[0] if ours else rank.spec.rank
 

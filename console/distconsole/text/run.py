@@ -92,8 +92,7 @@ class RunText:
                 assert_never(event)
 
     def _plan(self, plan: PlanMade) -> None:
-        say = self._output.say
-        paint = self._output.paint_err
+        say, paint = self._output.say, self._output.paint_err
         say(f"{paint('run', 'bold')} {plan.run}: {plan.launcher} launcher ({plan.why})")
         for host in plan.hosts:
             ranks = "rank" if len(host.ranks) == 1 else "ranks"
@@ -113,9 +112,8 @@ class RunText:
             mark = self._output.paint_err(event.state.value, colour)
             self._output.say(f"rank {event.rank} on {event.host}: {mark}{detail}")
             return
-        ranks = self._timeline.ranks
-        plan = self._timeline.plan
-        running = sum(1 for view in ranks.values() if view.state is RankState.RUNNING)
+        plan, views = self._timeline.plan, self._timeline.ranks.values()
+        running = sum(view.state is RankState.RUNNING for view in views)
         if event.state is not RankState.RUNNING:
             again = event.state is RankState.STARTING and plan and plan.launcher in HAVE_ROUNDS
             self._all_running = self._all_running and not again
@@ -138,12 +136,12 @@ class RunText:
     def _finding(self, event: RunFinding) -> None:
         if self._timeline.is_told(event):
             return
-        say = self._output.say
-        say(f"{self._output.paint_err.severity(event.severity)} {event.summary}")
+        say, paint = self._output.say, self._output.paint_err
+        say(f"{paint.severity(event.severity)} {event.summary}")
         for line in event.seen.splitlines():
             say(f"     {line}")
         if event.hint:
-            say(f"     {self._output.paint_err('hint:', 'cyan')} {event.hint}")
+            say(f"     {paint('hint:', 'cyan')} {event.hint}")
 
     def _link(self, event: LinkChanged) -> None:
         self._output.say(note_text(event))

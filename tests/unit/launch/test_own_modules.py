@@ -29,12 +29,7 @@ def lay_out(folder: Path, *files: str) -> None:
         (("toy/__init__.py", "t.py"), "", Run("t.py"), {}),
         (("src/toy/__init__.py",), "", Run("toy.train", module=True), {"toy": "src"}),
         (("toy/__init__.py",), "", Run("toy.train", module=True), {}),
-        (
-            ("src/toy/__init__.py", "t.py"),
-            "",
-            Run("t.py", env=(("PYTHONPATH", "x:src"),)),
-            {},
-        ),
+        (("src/toy/__init__.py", "t.py"), "", Run("t.py", env=(("PYTHONPATH", "x:src"),)), {}),
     ],
 )
 def test_modules_of_the_project_that_python_does_not_find_by_itself(

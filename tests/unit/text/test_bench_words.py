@@ -263,11 +263,7 @@ def test_json_has_the_fields_of_a_check() -> None:
             1,
             "not measured: no mpirun",
         ),
-        (
-            {"collectives": (), "hosts": {"a": HostReport(reachable=False, facts={})}},
-            3,
-            "",
-        ),
+        ({"collectives": (), "hosts": {"a": HostReport(reachable=False, facts={})}}, 3, ""),
     ],
 )
 def test_what_could_not_be_measured_has_a_reason_and_an_exit_code(

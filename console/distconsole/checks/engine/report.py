@@ -22,7 +22,7 @@ from distconsole.checks.facts.evidence import (
     by_key,
 )
 from distconsole.checks.facts.network import BandwidthFacts, ReachFacts, pair_reports
-from distconsole.checks.gather.context import CheckContext
+from distconsole.checks.gather.context import BUDGET_OVER, CheckContext
 from distconsole.checks.gather.partners import ALL_PAIRS_HOSTS, partners
 from distconsole.checks.gather.timings import collectives_of, left_out_of, verified_of
 from distconsole.checks.gather.transports import ways_taken
@@ -73,9 +73,10 @@ def make_report(
     cells = {str(host): verdicts.cells.get(host, {}) for host in context.hosts}
     outcomes = {h: {c: str(each.outcome) for c, each in of.items()} for h, of in cells.items()}
     why = {h: {c: each.why for c, each in of.items() if each.why} for h, of in cells.items()}
-    unmade = list(find_unmade(outcomes, why, verdicts.findings, request.only))
+    limited = request.budget_seconds is not None
+    unmade = list(find_unmade(outcomes, why, verdicts.findings, request.only, limited))
     left_out = left_out_of(view)
-    if left_out and request.budget_seconds is not None and not sweeping:
+    if left_out and limited and not sweeping:
         unmade.append(
             warn(
                 f"collectives could not be measured ({len(left_out)}): the budget was over",
@@ -139,7 +140,11 @@ def _list_gaps(context: CheckContext, verdicts: Verdicts, rules: Sequence[Rule])
 
 
 def find_unmade(
-    cells: Cells, why: Cells, findings: Sequence[Finding], only: Sequence[str]
+    cells: Cells,
+    why: Cells,
+    findings: Sequence[Finding],
+    only: Sequence[str],
+    budget: bool = False,
 ) -> Iterator[Finding]:
     """Yield a finding for each reason why checks that were asked for have no verdict.
 
@@ -155,6 +160,7 @@ def find_unmade(
     untold = [each for each in unknown.items() if not _explains(each[0], findings)]
     for reason, places in untold[:MAX_REASONS]:
         checks = sorted({check for _, check in places})
+        more = "give more time with --budget, or " * (budget or reason == BUDGET_OVER)
         yield warn(
             f"{count_text(len(checks), 'check')} could not be made: {reason}",
             dict.fromkeys(host for host, _ in places),
@@ -163,7 +169,7 @@ def find_unmade(
             if BROKEN in reason
             else "the same check once more, to its end"
             if reason == CANCELLED
-            else f"{'give more time with --budget, or ' * ('budget' in reason)}leave them out with --skip",
+            else f"{more}leave them out with --skip",
             check=INCOMPLETE,
         )
     yield from _find_silence(cells, why, only)

@@ -80,9 +80,8 @@ def plan_nodes(plan: Plan) -> tuple[NodePlan, ...]:
         )
     _refuse_other_folders(plan)
     build = plan.master.facts.engines.mpi
-    if _has_ipv6(plan) and (
-        build is None or _is_hydra(plan) or not build.version.startswith("4.")
-    ):
+    is_4 = build is not None and not _is_hydra(plan) and build.version.startswith("4.")
+    if _has_ipv6(plan) and not is_4:
         # Open MPI 5.0.7's daemons end by SIGSEGV, also by hand; Open MPI 4.1 trains.
         raise PlanError(
             "mpirun starts no ranks between hosts that have IPv6 addresses alone, but for that of Open MPI 4",

@@ -33,8 +33,7 @@ def plan_node(plan: Plan, node: NodePlan) -> NodePlan:
     arguments = tuple(fill_place(word, place) for word in plan.arguments)
     words = replace(plan, arguments=arguments)
     argv = words.command(node.python, extra_arguments(plan, node.index, len(plan.nodes)))
-    rank = Rank(node.index)
-    process = RankPlacement(rank=rank, local_rank=0, argv=argv, env={})
+    process = RankPlacement(rank=Rank(node.index), local_rank=0, argv=argv, env={})
     return fill_node(plan, node, (process,), place, RANK_NAMES)
 
 

@@ -168,11 +168,8 @@ def _rendezvous(plan: Plan, node: NodePlan) -> tuple[str, ...]:
 
 def _rank_script(plan: Plan) -> str:
     if plan.min_nodes is None:
-        counts = (
-            OWN_RESTARTS.format(allowed=plan.request.max_restarts)
-            if plan.request.max_restarts
-            else ""
-        )
+        allowed = plan.request.max_restarts
+        counts = OWN_RESTARTS.format(allowed=allowed) if allowed else ""
         return counts + OWN_LOGS
     address = plan.master.endpoint.address
     return NEW_ROUND + OWN_STORE.format(address=address, port=PORT) + OWN_LOGS

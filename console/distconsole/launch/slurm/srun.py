@@ -110,8 +110,8 @@ def inside(environ: Mapping[str, str], cluster: Cluster) -> Allocation | None:
         nodes = set(_expand_nodes(nodelist))
     except PlanError:
         return None
-    named = all(host.name in nodes for host in cluster.hosts)
-    return Allocation(job) if cluster.hosts and named else None
+    named = {host.name for host in cluster.hosts}
+    return Allocation(job) if named and named <= nodes else None
 
 
 def fit_hosts(
@@ -175,8 +175,7 @@ def step_command(
         containers = (*kept, MOUNTS + ",".join([*given, *_folders_of(shims)]))
     return (
         *("srun", "--jobid", job, "--overlap", "--nodes", number, "--ntasks", number),
-        *("--job-name", run),
-        *("--ntasks-per-node=1", f"--nodelist={','.join(hosts)}", "--chdir=/"),
+        *("--job-name", run, "--ntasks-per-node=1", f"--nodelist={','.join(hosts)}", "--chdir=/"),
         # The shims leave one after the other, each with the run's exit code; one on a lost node never does,
         # and srun would wait until Slurm has noticed.
         *("--kill-on-bad-exit=0", f"--wait={PARTING_SECONDS}"),
@@ -192,8 +191,8 @@ def _folders_of(shims: Sequence[Sequence[str]]) -> list[str]:
     folders: dict[str, None] = {}
     for words in shims:
         programs = [posixpath.dirname(word) for word in words if word.endswith(".pyz")]
-        runs = [posixpath.dirname(posixpath.dirname(words[-1]))]
-        folders |= dict.fromkeys(each for each in (*programs, *runs) if each)
+        runs = posixpath.dirname(posixpath.dirname(words[-1]))
+        folders |= dict.fromkeys(filter(None, (*programs, runs)))
     return [f"{each}:{each}" for each in folders]
 
 

@@ -55,15 +55,12 @@ def split_container_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
     containers: list[str] = []
     takes_value = False
     for word in words:
-        if word.startswith(("--container-", "--no-container-")):
-            containers.append(word)
-            takes_value = "=" not in word
-        elif takes_value and not word.startswith("-"):
+        is_ours = word.startswith(("--container-", "--no-container-"))
+        if takes_value and not word.startswith("-"):
             containers[-1] += f"={word}"
-            takes_value = False
         else:
-            others.append(word)
-            takes_value = False
+            (containers if is_ours else others).append(word)
+        takes_value = is_ours and "=" not in word
     return others, containers
 
 
@@ -109,14 +106,10 @@ exec /bin/bash -- "$script" --held
 
 def read_options(words: Sequence[str]) -> Options:
     nodes = _count(_value(words, "-N", "--nodes"))
-    tasks = _count(_value(words, "--ntasks-per-node"))
-    if tasks is None:
-        tasks = _share(_count(_value(words, "-n", "--ntasks")), nodes)
-    gpus = _gpus(_value(words, "--gres"), "gpu")
-    if gpus is None:
-        gpus = _gpus(_value(words, "--gpus-per-node"))
-    if gpus is None:
-        gpus = _share(_gpus(_value(words, "-G", "--gpus")), nodes)
+    total = _share(_count(_value(words, "-n", "--ntasks")), nodes)
+    tasks = _count(_value(words, "--ntasks-per-node")) or total
+    gpus = _gpus(_value(words, "--gres"), "gpu") or _gpus(_value(words, "--gpus-per-node"))
+    gpus = gpus or _share(_gpus(_value(words, "-G", "--gpus")), nodes)
     named = [word.partition("=")[0] for word in words]
     return Options(
         nodes=nodes,
@@ -132,10 +125,9 @@ def _value(words: Sequence[str], *names: str) -> str | None:
     found = None
     for word, after in zip(words, [*words[1:], ""], strict=False):
         for name in names:
-            long = name.startswith("--")
             if word == name:
                 found = after
-            elif word.startswith(f"{name}=" if long else name):
+            elif word.startswith(f"{name}=" if name.startswith("--") else name):
                 found = word.removeprefix(name).removeprefix("=")
     return found
 

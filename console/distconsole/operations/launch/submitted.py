@@ -89,8 +89,9 @@ def submit(
     with _login(request, sessions, list(named)) as link:
         job = str(srun.ask_slurm(link, do="submit", argv=command).get("job"))
         if not job.isdigit():
-            text = f"{link.host.name} submitted a job and did not say which"
-            raise UnavailableError(text, "squeue")
+            raise UnavailableError(
+                f"{link.host.name} submitted a job and did not say which", "squeue"
+            )
         submitted = SubmittedRun(request, run, named, job, link, sessions, control, again)
         try:
             yield submitted
@@ -164,10 +165,9 @@ def _submission_text(plan: Plan, submit: Sequence[str], options: Options) -> str
         known = str(options.nodes) if options.nodes else "as many as it gives, shown for one"
         nodes = f"{hosts[0]} and so on for the nodes that Slurm chooses ({known}), "
     addresses = f"{first.address} and so on and {first.nic} for their addresses"
-    minutes = UNUSED_SECONDS // 60
     return "\n".join(
         [
-            f"# submitted; the job's script waits, at most {minutes} minutes, for the words that start the run",
+            f"# submitted; the job's script waits, at most {UNUSED_SECONDS // 60} min, for the words that start the run",
             shlex.join(submit),
             "",
             f"# {SHOWN_JOB} stands for the job's number, {nodes}{addresses} and interfaces",

@@ -151,13 +151,7 @@ def test_that_most_ranks_wait_for_too_few_workers_is_told_once() -> None:
 
 @pytest.mark.parametrize(
     "told",
-    [
-        {"seconds": 4},
-        {"of": 2},
-        {"data": 0.2},
-        {"cpu": 99.0},
-        {"busy": 40.0},
-    ],
+    [{"seconds": 4}, {"of": 2}, {"data": 0.2}, {"cpu": 99.0}, {"busy": 40.0}],
     ids=["not for long", "half of the ranks", "little", "no idle processor", "workers that rest"],
 )
 def test_a_wait_for_data_that_more_workers_would_not_mend_is_not_told(

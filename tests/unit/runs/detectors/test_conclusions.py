@@ -229,8 +229,7 @@ def test_every_remedy_has_an_example() -> None:
 
 
 @pytest.mark.parametrize(
-    "error",
-    ["ValueError: labels must be below 10", "exited with code 7", ""],
+    "error", ["ValueError: labels must be below 10", "exited with code 7", ""]
 )
 def test_an_error_of_the_script_itself_gets_no_guess(error: str) -> None:
     assert remedy(error, "Traceback (most recent call last):\n  raise ValueError") == ""

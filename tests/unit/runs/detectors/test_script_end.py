@@ -38,11 +38,7 @@ def left(seen: str) -> dict[str, Any]:
     }
 
 
-TOLD = {
-    **left("No module named 'x'"),
-    "check": "run.launcher_failed",
-    "rank": 1,
-}
+TOLD = {**left("No module named 'x'"), "check": "run.launcher_failed", "rank": 1}
 FAILED = (EndState.FAILED, 1)
 SUCCEEDED = (EndState.SUCCEEDED, 0)
 

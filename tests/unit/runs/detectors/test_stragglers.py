@@ -20,11 +20,7 @@ from distconsole.model.run_events import RunFinding, Window
 from distconsole.runs import pace
 from distconsole.runs.detectors.ranks import RanksSeen
 from distconsole.runs.detectors.slowness import Straggler
-from distconsole.runs.detectors.stragglers import (
-    StragglerWatch,
-    past_text,
-    straggler_finding,
-)
+from distconsole.runs.detectors.stragglers import StragglerWatch, past_text, straggler_finding
 
 RECORDED: dict[str, list[Any]] = json.loads(
     Path(__file__).with_name("recorded_windows.json").read_text()

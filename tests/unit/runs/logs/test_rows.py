@@ -88,11 +88,7 @@ def test_equal_lines_within_seconds_are_one_and_others_are_not() -> None:
             line(1, "epoch 1", 1.6, "err"),
         ]
     )
-    assert shown(rows) == [
-        ("epoch 1", (0, 1), 3),
-        ("epoch 1", (2,), 1),
-        ("epoch 1", (1,), 1),
-    ]
+    assert shown(rows) == [("epoch 1", (0, 1), 3), ("epoch 1", (2,), 1), ("epoch 1", (1,), 1)]
 
 
 def test_folding_changes_the_order_of_no_rank_and_loses_no_line() -> None:

@@ -195,11 +195,7 @@ def test_a_file_that_is_no_runs_is_said_to_be_damaged(tmp_path: Path, content: s
 
 def test_a_run_is_found_by_id_prefix_name_and_as_the_last(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
-    for run, started, name in (
-        ("alpha-1", 1.0, "x"),
-        ("alpha-2", 3.0, "y"),
-        ("beta-1", 2.0, "y"),
-    ):
+    for run, started, name in (("alpha-1", 1.0, "x"), ("alpha-2", 3.0, "y"), ("beta-1", 2.0, "y")):
         store.create(record(run, started, name)).close()
     found = {word: store.resolve(word) for word in ("alpha-1", "b", "x", "y", "last")}
     assert found == {
