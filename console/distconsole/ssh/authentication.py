@@ -15,9 +15,8 @@ from cryptography.exceptions import UnsupportedAlgorithm
 
 from distconsole.errors import AuthError, ConnectError
 from distconsole.ssh.lean_paramiko import paramiko
-from distconsole.ssh.openssh_login import ONE_KEY
 from distconsole.ssh.plain import plain_text
-from distconsole.ssh.ssh_config import SshOptions
+from distconsole.ssh.ssh_config import ONE_KEY, SshOptions
 
 AGENT_SECONDS = 5.0
 TOO_MANY = "too many keys were offered"

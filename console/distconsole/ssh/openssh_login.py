@@ -35,6 +35,7 @@ from distconsole.errors import (
 from distconsole.ssh.asking import LoginQuestion, NotPutError, Person
 from distconsole.ssh.multiplexing import ControlSocket
 from distconsole.ssh.plain import plain_text
+from distconsole.ssh.ssh_config import ONE_KEY
 from distconsole.ssh.transport import readable
 
 LOGIN_SECONDS = 120.0
@@ -328,7 +329,6 @@ def _host_key_error(said: str, text: str, host: str, by_hand: str) -> ConsoleErr
 
 
 MASTER = "ControlMaster and ControlPath in ssh_config"
-ONE_KEY = "have one key offered: IdentityFile and IdentitiesOnly yes, in ssh_config"
 AGAIN = "a new start of distconsole asks again, and a console that stays open after five minutes"
 
 

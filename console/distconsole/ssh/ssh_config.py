@@ -24,6 +24,7 @@ from distconsole.errors import ConfigError
 from distconsole.model.cluster import Host
 from distconsole.model.names import is_whole, may_be_host, may_be_user
 
+ONE_KEY = "have one key offered: IdentityFile and IdentitiesOnly yes, in ssh_config"
 DEFAULT_CONNECT_SECONDS = 10.0
 MAX_INCLUDE_DEPTH = 16
 MATCH_EXEC_SECONDS = 10.0
