@@ -260,7 +260,7 @@ def _link_messages(dice: random.Random) -> list[Any]:
 def agent_requests(asked: list[Any]) -> None:
     """What a console asks of an agent, but for what starts programs or looks at other processes."""
     runs = NodeRuns(NodeFolders(open_node_dir(str(sandbox() / "node")), "dev"), this_program())
-    answers = Answers(str(sandbox() / "node"), runs, Telemetry())
+    answers = Answers(str(sandbox() / "node"), runs, Telemetry(), lambda: None)
     for request in asked:
         with suppress(Refusal):
             message = json.loads(json.dumps(request))

@@ -163,7 +163,10 @@ GLOO = (
 import torch.distributed as dist
 
 def reduce():
-    dist.all_reduce(torch.ones(1))
+    tensor = torch.ones(1)
+    dist.all_reduce(tensor)
+    # Gloo's thread aborts an ending Python if it is the last to hold a tensor.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(tensor))
 
 def wrap(model):
     for weight in model.parameters():
