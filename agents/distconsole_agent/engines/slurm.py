@@ -67,9 +67,8 @@ def do(request: AgentRequest, environment: dict[str, str], runs: NodeRuns) -> Va
             raise bad_request("argv is sbatch and its words")
         return {"job": submit(request.argv, environment)}
     if what == "show":
-        return {
-            "text": command(("scontrol", "-d", "-o", "show", "job", _job(request)), environment)
-        }
+        argv = ("scontrol", "-d", "-o", "show", "job", _job(request))
+        return {"text": command(argv, environment)}
     if what == "cancel":
         command(("scancel", "--quiet", _job(request)), environment)
         return {"cancelled": True}
@@ -223,8 +222,11 @@ def attend_to_end(argv: list[str]) -> int:
     for number in NOT_OURS:
         signal.signal(number, signal.SIG_IGN)
     death = slurm_words.read_srun_death(run_dir)
-    told = f"srun ended with code {exit_code}: {slurm_words.read_complaint(run_dir)}"
-    error = death.error if death is not None else told.rstrip(": ")
+    if death is not None:
+        error = death.error
+    else:
+        complaint = slurm_words.read_complaint(run_dir)
+        error = f"srun ended with code {exit_code}: {complaint}".rstrip(": ")
     shim = os.path.join(run_dir, "shim.sock")
     with contextlib.suppress(OSError, Refusal):
         ask_shim(shim, ShimRequest("fail", error=error, exit_code=exit_code or 1), 10.0)

@@ -29,9 +29,10 @@ def compiled_path(archive: str) -> str:
 
 def loaded_inode(archive: str | None) -> int | None:
     """Return the inode of the compiled program; None if it is gone, or not what this process reads its modules from."""
-    path = compiled_path(archive or ".pyz")
+    if archive is None or (path := compiled_path(archive)) not in sys.path:
+        return None
     with contextlib.suppress(OSError):
-        return os.stat(path).st_ino if path in sys.path else None
+        return os.stat(path).st_ino
     return None
 
 

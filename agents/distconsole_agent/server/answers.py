@@ -142,7 +142,7 @@ class Answers:
     def _probe(self, request: AgentRequest, asker: PendingRequest) -> Values:
         from distconsole_agent import probes
 
-        self._hash_program()
+        self._hash_program()  # a probe fails without the program's files: the next agent has them
         seconds = request.args.get("timeout", limits.PROBE_SECONDS)
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
             raise bad_request("timeout is not a number")

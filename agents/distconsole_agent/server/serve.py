@@ -91,7 +91,10 @@ class Agent:
                 if self._leaving.is_set():
                     break
                 # Take the name away, then look once more: no bridge may be left with a dead socket.
-                os.unlink(self._folders.socket)
+                with contextlib.suppress(
+                    FileNotFoundError
+                ):  # a request may have it leave meanwhile
+                    os.unlink(self._folders.socket)
                 if not self._accept(listener, 0.0):
                     return
                 listener.close()

@@ -18,9 +18,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?", re.IGNORECASE)
 
 def convert(value: Any, kind: Kind) -> Any:
     """Return ``value`` as ``kind`` has it; None if it is none."""
-    read: Callable[[Any], Any] | None = READERS.get(kind)
-    if read is None:
-        return value if isinstance(value, str) and value else None
+    read: Callable[[Any], Any] = READERS.get(kind, _text)
     return read(value)
 
 
@@ -62,6 +60,10 @@ def size_of(value: object) -> float | None:
 def _parts(dotted: str) -> tuple[str, ...]:
     found = re.findall(r""""([^"]*)"|'([^']*)'|([\w-]+)""", dotted)
     return tuple(a or b or c for a, b, c in found)
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
 
 
 def _whole(least: int, most: int = 2**63) -> Callable[[Any], int | None]:

@@ -63,17 +63,7 @@ class Curves:
             self._timeline.apply(event)
             yield from self._window(event)
         elif isinstance(event, GpuSample):
-            if event.rank is UNSET:
-                whose = f"{event.host}_gpu_{event.gpu}"
-            elif event.rank >= MAX_RANKS:
-                return
-            else:
-                whose = f"rank_{event.rank:04}"
-            for figure in (each for each in GPU_FIGURES if each.curve):
-                value = figure.value(event)
-                if isinstance(value, int | float):
-                    step = self._timeline.steps or 0
-                    yield CurvePoint("ranks", f"gpu_{figure.field}/{whose}", value, step)
+            yield from self._gpu(event)
         elif isinstance(event, PlanMade):
             self._timeline.apply(event)
 
@@ -95,6 +85,19 @@ class Curves:
             reduced = {"": sum(known) / len(known), "lowest": min(known), "highest": max(known)}
             for place, value in reduced.items():
                 yield CurvePoint(place, "throughput/step_ms", value, step)
+
+    def _gpu(self, event: GpuSample) -> Iterator[CurvePoint]:
+        if event.rank is UNSET:
+            whose = f"{event.host}_gpu_{event.gpu}"
+        elif event.rank >= MAX_RANKS:
+            return
+        else:
+            whose = f"rank_{event.rank:04}"
+        for figure in (each for each in GPU_FIGURES if each.curve):
+            value = figure.value(event)
+            if isinstance(value, int | float):
+                step = self._timeline.steps or 0
+                yield CurvePoint("ranks", f"gpu_{figure.field}/{whose}", value, step)
 
 
 def finding_text(event: RunFinding) -> str:

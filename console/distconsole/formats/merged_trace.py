@@ -98,21 +98,7 @@ def merge(traces: Sequence[RankTrace], file: IO[bytes] | gzip.GzipFile) -> Merge
         found[trace.rank] = _collectives(trace, whole)
         starts = (one.ts for one in whole.events if one.ph == "X" and isinstance(one.pid, int))
         first_ns[trace.rank] = whole.base_ns + int(min(starts, default=0.0) * 1000)
-    first = traces[0].host if traces else ""
-    ends: dict[Key, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for trace in traces:
-        for key, one in found[trace.rank].items():
-            ends[key][trace.host].append(one.ended_ns - trace.ahead_ns)
-    later: dict[str, list[int]] = defaultdict(list)
-    for by_host in ends.values():
-        if first in by_host:
-            for host, times in by_host.items():
-                later[host].append(median_low(times) - median_low(by_host[first]))
-    sure = {trace.host: trace.sure_to_ns for trace in traces}
-    corrected = {
-        host: max(-sure[host], min(sure[host], round(median(later[host])))) if host in later else 0
-        for host in sure
-    }
+    corrected = _correct(traces, found)
     ahead = {trace.rank: trace.ahead_ns + corrected[trace.host] for trace in traces}
     common = {
         key for key, n in Counter(key for each in found.values() for key in each).items() if n > 1
@@ -178,6 +164,26 @@ def _is_collective(event: _Event) -> bool:
     return is_call and event.name.startswith(COLLECTIVE_CALLS + COLLECTIVE_KERNELS)
 
 
+def _correct(
+    traces: Sequence[RankTrace], found: Mapping[int, Mapping[Key, _Collective]]
+) -> dict[str, int]:
+    first = traces[0].host if traces else ""
+    ends: dict[Key, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for trace in traces:
+        for key, one in found[trace.rank].items():
+            ends[key][trace.host].append(one.ended_ns - trace.ahead_ns)
+    later: dict[str, list[int]] = defaultdict(list)
+    for by_host in ends.values():
+        if first in by_host:
+            for host, times in by_host.items():
+                later[host].append(median_low(times) - median_low(by_host[first]))
+    sure = {trace.host: trace.sure_to_ns for trace in traces}
+    return {
+        host: max(-sure[host], min(sure[host], round(median(later[host])))) if host in later else 0
+        for host in sure
+    }
+
+
 def _processes(trace: RankTrace, whole: _Trace) -> dict[int | str, int]:
     """Return the process of the merged trace for each of the rank's own: itself and the GPUs on which it did anything.
 
@@ -197,11 +203,7 @@ def _placed(trace: RankTrace, whole: _Trace, shift_us: float) -> Iterator[_Event
     """Yield the events of a rank under its own processes, by the common clock."""
     processes = _processes(trace, whole)
     for process in sorted(set(processes.values())):
-        gpu = process % PROCESSES_A_RANK
-        name = f"rank {trace.rank} on {trace.host}" + (f", GPU {gpu - 1}" if gpu else "")
-        for key, value in (("name", name), ("sort_index", process)):
-            args = msgspec.Raw(msgspec.json.encode({key: value}))
-            yield _Event(ph="M", name=f"process_{key}", pid=process, args=args)
+        yield from _names(trace, process)
     for event in whole.events:
         is_name = event.ph == "M"
         if event.pid not in processes or (is_name and event.name.startswith("process_")):
@@ -214,6 +216,14 @@ def _placed(trace: RankTrace, whole: _Trace, shift_us: float) -> Iterator[_Event
         if event.id is not None:
             event.id = f"{trace.rank}.{event.id}"
         yield event
+
+
+def _names(trace: RankTrace, process: int) -> Iterator[_Event]:
+    gpu = process % PROCESSES_A_RANK
+    name = f"rank {trace.rank} on {trace.host}" + (f", GPU {gpu - 1}" if gpu else "")
+    for key, value in (("name", name), ("sort_index", process)):
+        args = msgspec.Raw(msgspec.json.encode({key: value}))
+        yield _Event(ph="M", name=f"process_{key}", pid=process, args=args)
 
 
 def _arrows(

@@ -129,9 +129,12 @@ def refuse_our_flags(request: Run, verb: str = "run") -> None:
         path = path_here(request)
         source = path.read_text("utf-8", "replace") if path.suffix == ".py" else ""
     except OSError:
-        source = "none here" if ours == "--hosts" else ""
-    spelled = re.escape(ours.removeprefix("--")).replace(r"\-", "[-_]")
-    if not source or len(source) > MAX_SOURCE_BYTES or re.search(rf"\b{spelled}\b", source):
+        is_theirs = ours != "--hosts"
+    else:
+        spelled = re.escape(ours.removeprefix("--")).replace(r"\-", "[-_]")
+        is_large = len(source) > MAX_SOURCE_BYTES
+        is_theirs = not source or is_large or bool(re.search(rf"\b{spelled}\b", source))
+    if is_theirs:
         return
     line = mask_text(shlex.join([request.script, *request.arguments]))
     raise UsageError(

@@ -169,11 +169,8 @@ def _condition_of_steps(timeline: RunTimeline, figures: Present, now: float) -> 
     """Return the headline on the ranks' progress; a stalled rank comes before all, a pause after a spoilt result."""
     if any(view.state is RankState.STALLED for view in figures.standing):
         found = stall_of(timeline, figures)
-        if found is None:
-            return Health(Tone.WARN, "hung", _standing(figures))
-        proven = found.severity is Severity.WARN
-        words = f"no step for {span_text(min(figures.standing.values()))}: {found.summary}"
-        return Health(Tone.BAD if proven else Tone.WARN, "hung", words)
+        proven = found is not None and found.severity is Severity.WARN
+        return Health(Tone.BAD if proven else Tone.WARN, "hung", _hung(timeline, figures))
     if behind := _left_behind(timeline, figures, now):
         return Health(Tone.WARN, "behind", behind)
     if wrong := _wrong(timeline):
@@ -181,12 +178,15 @@ def _condition_of_steps(timeline: RunTimeline, figures: Present, now: float) -> 
     if figures.standing:
         return Health(Tone.NOTE, "pausing", _standing(figures))
     if figures.slow:
-        slow = figures.slow[0]
-        how = unusual_text(slow.own_ms, PARTS_IN_WORDS[slow.part], slow.median_ms)
-        who = who_text(slow, {slow.rank: timeline.ranks[slow.rank].host})
-        text = f"{who} {'is' if slow.is_one else 'are'} slow, {how}"
-        return Health(Tone.WARN, "slow", f"{text}, {costs_text(slow)}" if slow.cost_ms else text)
+        return Health(Tone.WARN, "slow", _slow(figures.slow[0], timeline))
     return Health(Tone.GOOD, "healthy", "")
+
+
+def _slow(slow: slowness.Straggler, timeline: RunTimeline) -> str:
+    how = unusual_text(slow.own_ms, PARTS_IN_WORDS[slow.part], slow.median_ms)
+    who = who_text(slow, {slow.rank: timeline.ranks[slow.rank].host})
+    text = f"{who} {'is' if slow.is_one else 'are'} slow, {how}"
+    return f"{text}, {costs_text(slow)}" if slow.cost_ms else text
 
 
 def _wrong(timeline: RunTimeline) -> str:
@@ -221,6 +221,14 @@ def stall_of(timeline: RunTimeline, figures: Present) -> RunFinding | None:
     found = timeline.stall
     last_step = max((view.stepped_at or 0.0 for view in figures.standing), default=math.inf)
     return None if found is None or found.t < last_step else found
+
+
+def _hung(timeline: RunTimeline, figures: Present) -> str:
+    """Name the cause of the newest judged stall, and its duration."""
+    found, standing = stall_of(timeline, figures), figures.standing
+    if found is None:
+        return _standing(figures)
+    return f"no step for {span_text(min(standing.values()))}: {found.summary}"
 
 
 def _standing(figures: Present) -> str:

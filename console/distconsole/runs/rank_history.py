@@ -206,26 +206,7 @@ class RankHistory:
 
     def apply(self, event: RunEvents) -> None:
         if isinstance(event, Window):
-            self.hosts[event.rank] = event.host
-            own = None if event.waited_ms is None else own_ms(event)
-            measured = (
-                (STEP, event.step_ms_mean),
-                (OWN, own),
-                (DATA, event.data_ms),
-                (RATE, event.samples_s),
-            )
-            values = {
-                quantity.name: (quantity, value)
-                for quantity, value in measured
-                if value is not None and (not self._only or quantity.name in self._only)
-            }
-            for name, value in event.metrics.items() if not self._only else ():
-                key = f"metric {name}"
-                quantity = self.quantities.get(key) or self._new_metric(key, name)
-                if quantity is not None:
-                    values[key] = quantity, value
-            took = event.steps * (event.step_ms_mean or 0.0) / 1000
-            self._put(event.rank, event.t, event.step, values, took)
+            self._window(event)
         elif isinstance(event, GpuSample) and event.rank is not UNSET and event.util is not None:
             self.hosts.setdefault(event.rank, event.host)
             if not self._only:
@@ -235,6 +216,28 @@ class RankHistory:
         """Add the moment ``t`` (UNIX seconds), if the run has any."""
         if self.started is not None:
             self.whole.reach(max(0, self._column(self.whole, t, self._halve)), -1)
+
+    def _window(self, event: Window) -> None:
+        self.hosts[event.rank] = event.host
+        own = None if event.waited_ms is None else own_ms(event)
+        measured = (
+            (STEP, event.step_ms_mean),
+            (OWN, own),
+            (DATA, event.data_ms),
+            (RATE, event.samples_s),
+        )
+        values = {
+            quantity.name: (quantity, value)
+            for quantity, value in measured
+            if value is not None and (not self._only or quantity.name in self._only)
+        }
+        for name, value in event.metrics.items() if not self._only else ():
+            key = f"metric {name}"
+            quantity = self.quantities.get(key) or self._new_metric(key, name)
+            if quantity is not None:
+                values[key] = quantity, value
+        took = event.steps * (event.step_ms_mean or 0.0) / 1000
+        self._put(event.rank, event.t, event.step, values, took)
 
     def _new_metric(self, key: str, name: str) -> Quantity | None:
         metrics = sum(known.startswith("metric ") for known in self.quantities)

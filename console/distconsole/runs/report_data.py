@@ -67,18 +67,7 @@ class ReportData:
             if event.steps > 0:
                 self.heat.apply(event)
         elif isinstance(event, LogLine):
-            if event.transient:
-                return
-            source = (None if event.rank is UNSET else event.rank, event.host)
-            ends = self.lines.get(source)
-            if ends is None:
-                if len(self.lines) >= MAX_SOURCES:
-                    return
-                ends = self.lines[source] = LineEnds()
-            text = event.line
-            if len(text) > MAX_LINE_CHARS:
-                text = f"{text[:MAX_LINE_CHARS]} …[{len(text) - MAX_LINE_CHARS} more characters]"
-            ends.add(KeptLine(event.t, event.stream, text))
+            self._line(event)
         elif isinstance(event, RunRestarted):
             self.restarts.append(event)
 
@@ -88,3 +77,17 @@ class ReportData:
         until = self.timeline.last_t if self.timeline.end is None else self.timeline.end.t
         if until is not None and is_time(until):
             self.heat.reach(until)
+
+    def _line(self, event: LogLine) -> None:
+        if event.transient:
+            return
+        source = (None if event.rank is UNSET else event.rank, event.host)
+        ends = self.lines.get(source)
+        if ends is None:
+            if len(self.lines) >= MAX_SOURCES:
+                return
+            ends = self.lines[source] = LineEnds()
+        text = event.line
+        if len(text) > MAX_LINE_CHARS:
+            text = f"{text[:MAX_LINE_CHARS]} …[{len(text) - MAX_LINE_CHARS} more characters]"
+        ends.add(KeptLine(event.t, event.stream, text))

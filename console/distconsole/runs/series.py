@@ -84,30 +84,9 @@ class Series:
         if self.xs and x == self.xs[-1] and self._pending <= 1:
             self.values[-1], self.lows[-1], self.highs[-1] = value, low, high
         elif self.xs and 0 < self._pending < self._stride:
-            count = self._pending
-            self.xs[-1] = x
-            self.values[-1] += (value - self.values[-1]) / (count + 1)
-            self.lows[-1] = min(self.lows[-1], low)
-            self.highs[-1] = max(self.highs[-1], high)
-            self._pending = count + 1
+            self._merge_into_last(x, value, low, high)
         else:
-            if len(self.xs) >= self.limit:
-                self.values = [
-                    (a + b) / 2 for a, b in zip(self.values[::2], self.values[1::2], strict=True)
-                ]
-                self.lows = [
-                    min(a, b) for a, b in zip(self.lows[::2], self.lows[1::2], strict=True)
-                ]
-                self.highs = [
-                    max(a, b) for a, b in zip(self.highs[::2], self.highs[1::2], strict=True)
-                ]
-                self.xs = self.xs[1::2]
-                self._stride *= 2
-            self.xs.append(x)
-            self.values.append(value)
-            self.lows.append(low)
-            self.highs.append(high)
-            self._pending = 1
+            self._append(x, value, low, high)
 
     def interrupt(self, x: float) -> None:
         """Mark a gap between the newest point and ``x``, the next one."""
@@ -129,6 +108,32 @@ class Series:
 
     def points(self) -> list[tuple[float, float, float, float]]:
         return list(zip(self.xs, self.values, self.lows, self.highs, strict=True))
+
+    def _append(self, x: float, value: float, low: float, high: float) -> None:
+        if len(self.xs) >= self.limit:
+            self._halve()
+        self.xs.append(x)
+        self.values.append(value)
+        self.lows.append(low)
+        self.highs.append(high)
+        self._pending = 1
+
+    def _merge_into_last(self, x: float, value: float, low: float, high: float) -> None:
+        count = self._pending
+        self.xs[-1] = x
+        self.values[-1] += (value - self.values[-1]) / (count + 1)
+        self.lows[-1] = min(self.lows[-1], low)
+        self.highs[-1] = max(self.highs[-1], high)
+        self._pending = count + 1
+
+    def _halve(self) -> None:
+        self.values = [
+            (a + b) / 2 for a, b in zip(self.values[::2], self.values[1::2], strict=True)
+        ]
+        self.lows = [min(a, b) for a, b in zip(self.lows[::2], self.lows[1::2], strict=True)]
+        self.highs = [max(a, b) for a, b in zip(self.highs[::2], self.highs[1::2], strict=True)]
+        self.xs = self.xs[1::2]
+        self._stride *= 2
 
 
 class Measured:

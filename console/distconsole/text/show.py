@@ -304,14 +304,7 @@ def show_bench(output: Output, ended: BenchEnded) -> None:
     output.status("")
     done = [each for each in ended.strategies if each.rounds]
     if done:
-        output.data(
-            f"ResNet-18 (width {ended.width}), {ended.images} generated images, {ended.epochs} epochs, "
-            f"{ended.batch} a device, {ended.precision}; hosts {', '.join(ended.hosts)}"
-        )
-        head, *rows = table(HEADER, [_row(each) for each in done], range(1, len(HEADER)))
-        output.data(output.paint_out(head, "bold"))
-        for row in rows:
-            output.data(row)
+        _table(output, ended, done)
         _chart(output, done)
     for skipped in ended.skipped:
         output.data(f"{skipped.strategy}: cannot run here: {skipped.reason}")
@@ -320,6 +313,17 @@ def show_bench(output: Output, ended: BenchEnded) -> None:
             output.data(f"{each.strategy}: failed: {each.error}")
     if ended.state is EndState.STOPPED:
         output.say("stopped: the figures are those of the runs that had ended")
+
+
+def _table(output: Output, ended: BenchEnded, done: list[BenchResult]) -> None:
+    output.data(
+        f"ResNet-18 (width {ended.width}), {ended.images} generated images, {ended.epochs} epochs, "
+        f"{ended.batch} a device, {ended.precision}; hosts {', '.join(ended.hosts)}"
+    )
+    head, *rows = table(HEADER, [_row(each) for each in done], range(1, len(HEADER)))
+    output.data(output.paint_out(head, "bold"))
+    for row in rows:
+        output.data(row)
 
 
 def _row(each: BenchResult) -> tuple[str, ...]:
@@ -366,6 +370,15 @@ def show_collectives(output: Output, measured: CollectivesMeasured) -> None:
         )
     show_tables(output, measured.collectives)
     output.data("")
+    _show_exactness(output, measured)
+    if measured.left_out:
+        what = "no time for" if measured.collectives else "not measured:"
+        output.data(f"{what} {join_some(measured.left_out, MAX_NAMED, '; ')}")
+    for finding in measured.findings:
+        show_finding(output, finding)
+
+
+def _show_exactness(output: Output, measured: CollectivesMeasured) -> None:
     exact: dict[str, list[str]] = {}
     lacking: dict[str, list[str]] = {}
     for each in measured.verified:
@@ -380,11 +393,6 @@ def show_collectives(output: Output, measured: CollectivesMeasured) -> None:
         output.data(f"{what}: {', '.join(dict.fromkeys(ops))}")
     for why, cases in lacking.items():
         output.data(f"not there: {join_some(list(dict.fromkeys(cases)), MAX_NAMED)} ({why})")
-    if measured.left_out:
-        what = "no time for" if measured.collectives else "not measured:"
-        output.data(f"{what} {join_some(measured.left_out, MAX_NAMED, '; ')}")
-    for finding in measured.findings:
-        show_finding(output, finding)
 
 
 PRINTERS: Mapping[type, Callable[[Output, Any], None]] = {

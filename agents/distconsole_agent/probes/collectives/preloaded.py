@@ -18,7 +18,7 @@ import socket
 import struct
 import sys
 import time
-from typing import Any
+from typing import Any, NoReturn
 
 from distconsole_agent.system.unix import peer_uid
 
@@ -164,13 +164,16 @@ def be_forked(server: str, argv: list[str]) -> None:
         return
     if accepted:
         connection.settimeout(None)
-        answer = connection.recv(4)
-        status = struct.unpack("i", answer)[0] if len(answer) == 4 else signal.SIGKILL
-        if os.WIFSIGNALED(status):
-            number = os.WTERMSIG(status)
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the forked one has dumped its own
-            if number not in (signal.SIGKILL, signal.SIGSTOP):
-                signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-        os._exit(os.WEXITSTATUS(status))
+        _end_as(connection.recv(4))
     connection.close()
+
+
+def _end_as(answer: bytes) -> NoReturn:
+    status = struct.unpack("i", answer)[0] if len(answer) == 4 else signal.SIGKILL
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the forked one has dumped its own
+        if number not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+    os._exit(os.WEXITSTATUS(status))

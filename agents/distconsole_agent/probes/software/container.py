@@ -97,32 +97,7 @@ def find_way(text: str, folders: Sequence[str], setup: str | None) -> ContainerW
     except ValueError as error:
         raise probe_failure(str(error)) from None
     if container.engine in WITH_DAEMON and container.name[0] != "/":
-        engine, name, quoted = container.engine, container.name, shlex.quote(container.name)
-        said = _run((engine, "inspect", name), setup, container)
-        if said.exit_code != 0:
-            if "no such" in said.err.lower():
-                what = f"{engine} has neither a running container nor an image {name} here"
-                raise _trouble(
-                    what, f"{ENGINES[engine].fetch.format(quoted)}; it is not done by itself"
-                )
-            raise _trouble(
-                f"{engine}: {last_words(said.err)}", f"try on that host: {engine} inspect {quoted}"
-            )
-        try:
-            found = json.loads(said.out)[0]
-            state = found.get("State")
-        except (ValueError, LookupError, AttributeError):
-            raise _trouble(
-                f"{engine} inspect {name} says nothing that is understood", ""
-            ) from None
-        if not isinstance(state, dict):
-            user = "0:0" if engine == "podman" else _own_user()
-            return ContainerWay(words_to_start(container, user, folders), "image", "host")
-        if state.get("Status") != "running":
-            status = str(state.get("Status"))[:40]
-            start = "unpause" if status == "paused" else "start"
-            raise _trouble(f"the container {container} is {status}", f"{engine} {start} {quoted}")
-        return _way_into(container, found, state.get("Pid"))
+        return _ask_engine(container, folders, setup)
     _find_program(container, setup)
     if container.engine:
         _find_image(container, setup)
@@ -133,6 +108,33 @@ def find_way(text: str, folders: Sequence[str], setup: str | None) -> ContainerW
 
 def _own_user() -> str:
     return f"{os.getuid()}:{os.getgid()}"
+
+
+def _ask_engine(container: Container, folders: Sequence[str], setup: str | None) -> ContainerWay:
+    engine, name, quoted = container.engine, container.name, shlex.quote(container.name)
+    said = _run((engine, "inspect", name), setup, container)
+    if said.exit_code != 0:
+        if "no such" in said.err.lower():
+            what = f"{engine} has neither a running container nor an image {name} here"
+            raise _trouble(
+                what, f"{ENGINES[engine].fetch.format(quoted)}; it is not done by itself"
+            )
+        raise _trouble(
+            f"{engine}: {last_words(said.err)}", f"try on that host: {engine} inspect {quoted}"
+        )
+    try:
+        found = json.loads(said.out)[0]
+        state = found.get("State")
+    except (ValueError, LookupError, AttributeError):
+        raise _trouble(f"{engine} inspect {name} says nothing that is understood", "") from None
+    if not isinstance(state, dict):
+        user = "0:0" if engine == "podman" else _own_user()
+        return ContainerWay(words_to_start(container, user, folders), "image", "host")
+    if state.get("Status") != "running":
+        status = str(state.get("Status"))[:40]
+        start = "unpause" if status == "paused" else "start"
+        raise _trouble(f"the container {container} is {status}", f"{engine} {start} {quoted}")
+    return _way_into(container, found, state.get("Pid"))
 
 
 def _way_into(container: Container, found: dict[str, Any], pid: object) -> ContainerWay:

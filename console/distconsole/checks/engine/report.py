@@ -160,7 +160,7 @@ def find_unmade(
     untold = [each for each in unknown.items() if not _explains(each[0], findings)]
     for reason, places in untold[:MAX_REASONS]:
         checks = sorted({check for _, check in places})
-        more = "give more time with --budget, or " * (budget or reason == BUDGET_OVER)
+        limited = budget or reason == BUDGET_OVER
         yield warn(
             f"{count_text(len(checks), 'check')} could not be made: {reason}",
             dict.fromkeys(host for host, _ in places),
@@ -169,9 +169,16 @@ def find_unmade(
             if BROKEN in reason
             else "the same check once more, to its end"
             if reason == CANCELLED
-            else f"{more}leave them out with --skip",
+            else "give more time with --budget, or leave them out with --skip"
+            if limited
+            else "leave them out with --skip",
             check=INCOMPLETE,
         )
+    yield from _find_silence(cells, why, only)
+
+
+def _find_silence(cells: Cells, why: Cells, only: Sequence[str]) -> Iterator[Finding]:
+    """Yield the checks without anything to judge: all, those of a word of ``--only``, or those of a host."""
     every = set[str]().union(*cells.values())
     if not any(_judges_host(outcomes, every) for outcomes in cells.values()):
         named = f" of {', '.join(only[:MAX_LISTED])}" if only else ""
@@ -269,7 +276,13 @@ def junit(report: CheckReport) -> str:
                 SubElement(case, "system-out").text = why
             elif outcome != "pass":
                 SubElement(case, "skipped", message=f"{outcome}: {why}")
-    # The case of the whole check fails also by findings that belong to no host's check.
+    _add_outcome(suite, report)
+    indent(suite)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{tostring(suite, "unicode")}\n'
+
+
+def _add_outcome(suite: Element, report: CheckReport) -> None:
+    """Add the test case of the whole check: it fails also by findings that belong to no host's check."""
     case = SubElement(suite, "testcase", classname="distconsole check", name="outcome")
     if report.outcome is not CheckOutcome.HEALTHY:
         tag = "failure" if report.outcome is CheckOutcome.FAILED else "error"
@@ -277,5 +290,3 @@ def junit(report: CheckReport) -> str:
         told = [found.summary for found in report.findings if found.severity in bad]
         cancelled = ["cancelled"] if report.cancelled else []
         SubElement(case, tag, message="; ".join([report.outcome.value, *cancelled, *told]))
-    indent(suite)
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{tostring(suite, "unicode")}\n'

@@ -167,14 +167,7 @@ class _Checking:
     def stages(self) -> Iterator[Event]:
         yield from self._stage("ssh.connect", (), connect(self.context))
         yield from self._tell_of_reach()
-        if self.plan is None:
-            yield from self._leave_out_script(NO_SCRIPT)
-        elif self.context.links:
-            yield self._begin("script.launch")
-            launch = self.plan(self.context.session, self.context.reached())
-            self.context.launch = launch
-            yield self._end("script.launch")
-            yield from self._leave_out(lambda rule: launch.irrelevant(rule.id, rule.group))
+        yield from self._plan_launch()
         needed = self.context.needed
         if not self.context.links:
             self.context.mark_missing(tuple(needed), Outcome.COULD_NOT_RUN, UNREACHED)
@@ -193,13 +186,7 @@ class _Checking:
         yield from self._judge(frozenset(), at_end=True)
         yield from self._tell_of_reach()
         if self.context.request.proves:
-            found = self.verdicts.findings
-            for check, tried in proofs.prove(self.context, tuple(found), self.start):
-                for place, finding in (tried or {}).items():
-                    found[place] = finding
-                    yield FindingMade(finding=finding)
-                proof = f"proof of {check}"
-                yield self._begin(proof) if tried is None else self._end(proof)
+            yield from self._prove()
 
     def conclude(self, by: KeyboardInterrupt | None) -> Generator[Event, None, CheckReport]:
         """Return the report, and write the files; ``by`` is what ended the check early."""
@@ -237,6 +224,26 @@ class _Checking:
         yield from self._judge(frozenset(), at_end=True)
         yield from self._tell_of_reach()
 
+    def _prove(self) -> Iterator[Event]:
+        found = self.verdicts.findings
+        for check, tried in proofs.prove(self.context, tuple(found), self.start):
+            for place, finding in (tried or {}).items():
+                found[place] = finding
+                yield FindingMade(finding=finding)
+            stage = f"proof of {check}"
+            yield self._begin(stage) if tried is None else self._end(stage)
+
+    def _plan_launch(self) -> Iterator[Event]:
+        """Plan the launch on the reached hosts; without a plan leave out its checks."""
+        if self.plan is None:
+            yield from self._leave_out_script(NO_SCRIPT)
+        elif self.context.links:
+            yield self._begin("script.launch")
+            launch = self.plan(self.context.session, self.context.reached())
+            self.context.launch = launch
+            yield self._end("script.launch")
+            yield from self._leave_out(lambda rule: launch.irrelevant(rule.id, rule.group))
+
     def _leave_out(self, why_not: Callable[[Rule], str]) -> Iterator[Event]:
         for rule in self.rules:
             why = why_not(rule)
@@ -258,14 +265,7 @@ class _Checking:
         measured = self.sweep is not None or self.context.request.level is Level.FULL
         # Where bandwidth is measured, or GPUs are shared, jobs may not go on at once.
         if not measured and not any(found.count for found in gpus):
-            for job in left:
-                yield self._begin(job.stage, (job.kind,))
-            works = [(job.stage, job.begin(1)) for job in left]
-            for name, host in run_at_once(works, self.context.given_up.set):
-                if not host:
-                    yield self._end(name)
-                    continue
-                yield self._tell(name, "running", host)
+            yield from self._run_at_once(left)
             yield from self._second_look([job.kind for job in left])
             return
         while left:
@@ -304,6 +304,16 @@ class _Checking:
             run = partial(engine_jobs.run_engine, context, engine, start, sweep)
             yield _Job(engine.stage, engine.kind, run)
         yield _Job("mpi.ssh", MpiSshFacts, partial(engine_jobs.mpirun, context))
+
+    def _run_at_once(self, jobs: Sequence[_Job]) -> Iterator[Event]:
+        for job in jobs:
+            yield self._begin(job.stage, (job.kind,))
+        works = [(job.stage, job.begin(1)) for job in jobs]
+        for name, host in run_at_once(works, self.context.given_up.set):
+            if not host:
+                yield self._end(name)
+                continue
+            yield self._tell(name, "running", host)
 
     def skip(self, rule: Rule, why: str) -> CheckJudged:
         skipped = Missing(Outcome.SKIPPED, why)

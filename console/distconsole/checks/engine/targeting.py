@@ -92,14 +92,7 @@ class Targeting:
             launcher, why = choice.launcher.value, choice.why
             placed, notes = planner.place_total(self.target.run, placed)
             self.notes += notes
-            cluster = replace(session.cluster, hosts=tuple(placed))
-            if len(placed) == len(session.cluster.hosts):
-                planner.refuse_other_number(session, cluster, known.request)
-            allocation = inside(os.environ, session.cluster)
-            reached = planner.collect_facts(known, session, cluster, allocation)
-            plan = planner.plan_launch(
-                planner.ask_engines(reached, session, ENGINE_SECONDS), known.project
-            )
+            plan = self._plan(session, placed, known)
             launcher, why = plan.launcher.value, plan.why
         except NodeError:
             raise
@@ -138,6 +131,16 @@ class Targeting:
         counts = [1] * len(hosts) if total is None else planner.divide_ranks(total, run, hosts)
         pairs = zip(hosts, counts, strict=True)
         return tuple(host.name for host, count in pairs if count and host.name not in reached)
+
+    def _plan(self, session: Session, hosts: Sequence[Host], known: PreparedLaunch) -> Plan:
+        cluster = replace(session.cluster, hosts=tuple(hosts))
+        if len(hosts) == len(session.cluster.hosts):
+            planner.refuse_other_number(session, cluster, known.request)
+        allocation = inside(os.environ, session.cluster)
+        reached = planner.collect_facts(known, session, cluster, allocation)
+        return planner.plan_launch(
+            planner.ask_engines(reached, session, ENGINE_SECONDS), known.project
+        )
 
     def _launch(
         self, hosts: Sequence[Host], known: PreparedLaunch, plan: Plan | None, session: Session

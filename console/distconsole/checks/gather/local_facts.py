@@ -114,19 +114,7 @@ def local_facts(context: CheckContext) -> Iterator[HostEvidence]:
                 code = getattr(outcome.error, "code", "")
                 _note_error(evidence, context.needed, code, outcome.error.message)
             else:
-                add_answer(evidence, ClockFacts, outcome.value["clock"])
-                answers = outcome.value["answers"]
-                inspected = _facts_or_reason(evidence, answers.get("python_env"), PYTHON_KINDS)
-                for kind in PYTHON_KINDS:
-                    if inspected is not None:
-                        add_answer(evidence, kind, inspected.get(kind.group))
-                for kind in KINDS:
-                    if kind.group in NOT_ALWAYS and kind.group not in answers:
-                        evidence.mark_missing(kind, Outcome.SKIPPED, NOT_ALWAYS[kind.group])
-                    elif kind in context.needed:
-                        found = _facts_or_reason(evidence, answers.get(kind.group), (kind,))
-                        if found is not None:
-                            add_answer(evidence, kind, found)
+                _learn_all(evidence, outcome.value, context.needed)
             yield evidence
     context.mark_missing((*KINDS, *PYTHON_KINDS, ClockFacts), Outcome.TIMED_OUT, BUDGET_OVER)
 
@@ -271,6 +259,24 @@ def _others(names: list[HostName], name: HostName, most: int) -> list[HostName]:
     if len(names) > most:
         return [names[(place + 1) % len(names)]]
     return [*names[:place], *names[place + 1 :]]
+
+
+def _learn_all(
+    evidence: HostEvidence, said: Mapping[str, Any], needed: frozenset[type[Facts]]
+) -> None:
+    add_answer(evidence, ClockFacts, said["clock"])
+    answers = said["answers"]
+    inspected = _facts_or_reason(evidence, answers.get("python_env"), PYTHON_KINDS)
+    for kind in PYTHON_KINDS:
+        if inspected is not None:
+            add_answer(evidence, kind, inspected.get(kind.group))
+    for kind in KINDS:
+        if kind.group in NOT_ALWAYS and kind.group not in answers:
+            evidence.mark_missing(kind, Outcome.SKIPPED, NOT_ALWAYS[kind.group])
+        elif kind in needed:
+            found = _facts_or_reason(evidence, answers.get(kind.group), (kind,))
+            if found is not None:
+                add_answer(evidence, kind, found)
 
 
 def _facts_or_reason(

@@ -162,26 +162,7 @@ def _try_network(
     first: bool = False,
 ) -> Generator[Told, None, tuple[Tried, dict[str, str]]]:
     with Listeners(context, chosen, ports, 2 * timeout + 15.0) as listeners:
-        every = len(listeners.listening) <= ALL_PORTS_HOSTS
-        # In the order of the hosts, not in that of their answers.
-        ring = list(dict.fromkeys((*(str(host.name) for host in hosts), *listeners.listening)))
-        targets: Targets = {
-            host.name: [
-                {
-                    "id": f"{name} {port}",
-                    "address": listeners.listening[name].endpoint.address,
-                    "port": port,
-                    "bulk": position == 0,
-                    "pings": 0 if position else PINGS if every else FEW_PINGS,
-                }
-                for name in partners(ring, turn)
-                if name in listeners.listening
-                for position, port in enumerate(
-                    _ports(listeners.listening[name], None if every else turn)
-                )
-            ]
-            for turn, host in enumerate(hosts)
-        }
+        targets = _all_targets(hosts, listeners.listening)
         found = yield from _connect_all(context, targets, listeners, timeout, first=first)
         silent = [name for name in targets if name not in found and is_lost(context, name)]
         found = {
@@ -222,21 +203,7 @@ def _connect_all(
             evidence.mark_missing(ReachFacts, Outcome.COULD_NOT_RUN, outcome.error.message)
         else:
             asked = targets[outcome.host]
-            results = {}
-            entries = outcome.value.get("results")
-            for entry in entries if isinstance(entries, list) else ():
-                with suppress(ValueError):
-                    result = convert(Result, entry)
-                    results[result.id] = result
-            edges = tuple(
-                _edge(
-                    outcome.host,
-                    target,
-                    listeners.listening[_name(target)],
-                    results.get(target["id"], Result(id="")),
-                )
-                for target in asked
-            )
+            edges = _edges(outcome.host, asked, listeners.listening, outcome.value)
             found[outcome.host] = edges
             if first:
                 yield _progress(context, edges)
@@ -247,6 +214,28 @@ def _connect_all(
 def _progress(context: CheckContext, edges: Iterable[Edge]) -> PairProgress:
     pairs = tuple(pair_reports(edges))
     return PairProgress(stage="reach", hosts=tuple(context.hosts), pairs=pairs)
+
+
+def _all_targets(hosts: list[Host], listening: dict[str, Listening]) -> Targets:
+    """Return the targets of each host; one connection of a pair is timed and carries much."""
+    every = len(listening) <= ALL_PORTS_HOSTS
+    # In the order of the hosts, not in that of their answers.
+    ring = list(dict.fromkeys((*(str(host.name) for host in hosts), *listening)))
+    return {
+        host.name: [
+            {
+                "id": f"{name} {port}",
+                "address": listening[name].endpoint.address,
+                "port": port,
+                "bulk": position == 0,
+                "pings": 0 if position else PINGS if every else FEW_PINGS,
+            }
+            for name in partners(ring, turn)
+            if name in listening
+            for position, port in enumerate(_ports(listening[name], None if every else turn))
+        ]
+        for turn, host in enumerate(hosts)
+    }
 
 
 def _ports(there: Listening, turn: int | None) -> list[int]:
@@ -265,6 +254,25 @@ def _doubtful(found: Tried, targets: Targets) -> Targets:
         if bad:
             doubtful[name] = [target for target in targets[name] if target["id"] in bad]
     return doubtful
+
+
+def _edges(
+    source: str,
+    targets: list[dict[str, Any]],
+    listening: dict[str, Listening],
+    answer: dict[str, Any],
+) -> tuple[Edge, ...]:
+    """Pair each target with its result; a malformed answer counts as a timeout."""
+    results = {}
+    entries = answer.get("results")
+    for entry in entries if isinstance(entries, list) else ():
+        with suppress(ValueError):
+            result = convert(Result, entry)
+            results[result.id] = result
+    return tuple(
+        _edge(source, target, listening[_name(target)], results.get(target["id"], Result(id="")))
+        for target in targets
+    )
 
 
 def _edge(source: str, target: dict[str, Any], there: Listening, result: Result) -> Edge:

@@ -102,34 +102,13 @@ def _pick_all(view: View, nodes: Mapping[str, Node], ways: Ways) -> Iterator[_Pi
     """Yield the choices of the engines that at least one host has, for every way to start them."""
     told = run_variables(endpoints(view), nodes)
     by_run = {name: node.with_variables(told.get(name, {})) for name, node in nodes.items()}
-    torch = [found for found in view.of(TorchFacts).values() if found.present]
-    hvd = [found for found in view.of(HorovodFacts).values() if found.present]
-    families = {found.family for found in view.of(MpiFacts).values()}
-    mpi = "Open MPI" in families
-    there = {
-        Engine.NCCL: any(found.cuda or found.nccl for found in torch),
-        Engine.GLOO: bool(torch),
-        Engine.HOROVOD: any((found.built or {}).get("gloo", True) for found in hvd),
-        Engine.OPEN_MPI: mpi,
-        Engine.OPEN_MPI_DAEMONS: mpi,
-        **{engine: engine.value in families for engine in UNFORESEEN},
-    }
-    for engine in (engine for engine, present in there.items() if present):
+    for engine in _present(view):
         for start, placed in ((Start.RUN, by_run), (Start.HAND, nodes)):
             if engine in UNFORESEEN:
                 mpis = view.of(MpiFacts)
                 placed = {n: placed[n] for n in placed if n in mpis and mpis[n].family == engine}
             if engine is Engine.HOROVOD and start is Start.HAND:
-                if len({ways.machine_of.get(name) for name in placed}) == 1:
-                    local = Pick("lo", "127.0.0.1", "all hosts are one machine")
-                    picks: Picks = dict.fromkeys(placed, (local,))
-                else:
-                    picks = horovod.choose_by_probe(
-                        list(placed.values()),
-                        lambda source, target, address: (
-                            ways.way(source.name, target.name, address).open is not False
-                        ),
-                    )
+                picks = _by_horovodrun(placed, ways)
             else:
                 picks = {name: CHOOSERS[engine](node) for name, node in placed.items()}
             yield _Picked(engine, start, placed, picks)
@@ -215,6 +194,22 @@ def reports(choices: Iterable[EngineChoice]) -> tuple[ChoiceReport, ...]:
     )
 
 
+def _present(view: View) -> list[Engine]:
+    torch = [found for found in view.of(TorchFacts).values() if found.present]
+    hvd = [found for found in view.of(HorovodFacts).values() if found.present]
+    families = {found.family for found in view.of(MpiFacts).values()}
+    mpi = "Open MPI" in families
+    there = {
+        Engine.NCCL: any(found.cuda or found.nccl for found in torch),
+        Engine.GLOO: bool(torch),
+        Engine.HOROVOD: any((found.built or {}).get("gloo", True) for found in hvd),
+        Engine.OPEN_MPI: mpi,
+        Engine.OPEN_MPI_DAEMONS: mpi,
+        **{engine: engine.value in families for engine in UNFORESEEN},
+    }
+    return [engine for engine, present in there.items() if present]
+
+
 def _nccl(node: Node) -> tuple[Pick, ...]:
     """Return what NCCL takes: with InfiniBand the bootstrap's interface alone."""
     picks, devices = nccl.choose(node), nccl.data(node)
@@ -278,28 +273,32 @@ def _judge_each(picks: Picks, ways: Ways, *, by_gloo: bool) -> Judged:
         for place, pick in enumerate(own):
             found = ways.around(name, pick.address)
             if by_gloo:
-                # Without peers that would only find loopback there, and that wait to be connected to.
-                shut = {
-                    peer: way
-                    for peer, way in found.shut.items()
-                    if way.fault is not Fault.LOOPBACK
-                    or gloo_connects(
-                        picks[peer][min(place, len(picks[peer]) - 1)].address, pick.address
-                    )
-                }
-                found = Around(shut, found.unknown, found.peers)
+                found = _without_listeners(found, place, pick, picks)
             if by_gloo and mixed:
-                other = {
-                    peer: HostWay(
-                        False, Fault.APART, f"{peer} takes the other family of addresses"
-                    )
-                    for peer, theirs in families.items()
-                    if peer != name
-                    and peer not in found.shut
-                    and (":" in pick.address) not in theirs
-                }
-                found = Around({**found.shut, **other}, found.unknown, found.peers)
+                found = _keep_family(found, name, pick, families)
             yield name, pick, found
+
+
+def _without_listeners(found: Around, place: int, pick: Pick, picks: Picks) -> Around:
+    """Leave out peers that would only find loopback there, and that wait to be connected to."""
+    shut = {
+        peer: way
+        for peer, way in found.shut.items()
+        if way.fault is not Fault.LOOPBACK
+        or gloo_connects(picks[peer][min(place, len(picks[peer]) - 1)].address, pick.address)
+    }
+    return Around(shut, found.unknown, found.peers)
+
+
+def _keep_family(
+    found: Around, name: str, pick: Pick, families: Mapping[str, set[bool]]
+) -> Around:
+    other = {
+        peer: HostWay(False, Fault.APART, f"{peer} takes the other family of addresses")
+        for peer, theirs in families.items()
+        if peer != name and peer not in found.shut and (":" in pick.address) not in theirs
+    }
+    return Around({**found.shut, **other}, found.unknown, found.peers)
 
 
 def _judge_any(picks: Picks, ways: Ways) -> Judged:
@@ -341,3 +340,15 @@ def _judge_pairs(nodes: Mapping[str, Node], picks: Picks, ways: Ways) -> Judged:
     for name, own in picks.items():
         for pick, use in zip(own, uses[name], strict=True):
             yield name, pick, summarize(use)
+
+
+def _by_horovodrun(nodes: Mapping[str, Node], ways: Ways) -> Mapping[str, tuple[Pick, ...]]:
+    if len({ways.machine_of.get(name) for name in nodes}) == 1:
+        local = Pick("lo", "127.0.0.1", "all hosts are one machine")
+        return dict.fromkeys(nodes, (local,))
+    return horovod.choose_by_probe(
+        list(nodes.values()),
+        lambda source, target, address: (
+            ways.way(source.name, target.name, address).open is not False
+        ),
+    )

@@ -61,7 +61,10 @@ def plan_elastic_nodes(plan: Plan) -> tuple[NodePlan, ...]:
             f"{plan.world_size} elastic ranks are more than {MAX_ELASTIC_RANKS}",
             "--env HOROVOD_ELASTIC=0 starts them so that the first failure ends the run",
         )
-    elastic = dict(zip(ELASTIC_NAMES, ("1", str(ELASTIC_TIMEOUT_SECONDS)), strict=True))
+    elastic = {
+        "HOROVOD_ELASTIC": "1",
+        "HOROVOD_GLOO_TIMEOUT_SECONDS": str(ELASTIC_TIMEOUT_SECONDS),
+    }
     first, *others = plan_nodes(replace(plan, env={**elastic, **plan.env}))
     return (replace(first, driver=(first.python, AGENT, "elastic-driver")), *others)
 

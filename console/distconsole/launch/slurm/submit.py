@@ -106,10 +106,14 @@ exec /bin/bash -- "$script" --held
 
 def read_options(words: Sequence[str]) -> Options:
     nodes = _count(_value(words, "-N", "--nodes"))
-    total = _share(_count(_value(words, "-n", "--ntasks")), nodes)
-    tasks = _count(_value(words, "--ntasks-per-node")) or total
-    gpus = _gpus(_value(words, "--gres"), "gpu") or _gpus(_value(words, "--gpus-per-node"))
-    gpus = gpus or _share(_gpus(_value(words, "-G", "--gpus")), nodes)
+    tasks = _count(_value(words, "--ntasks-per-node"))
+    if tasks is None:
+        tasks = _share(_count(_value(words, "-n", "--ntasks")), nodes)
+    gpus = _gpus(_value(words, "--gres"), "gpu")
+    if gpus is None:
+        gpus = _gpus(_value(words, "--gpus-per-node"))
+    if gpus is None:
+        gpus = _share(_gpus(_value(words, "-G", "--gpus")), nodes)
     named = [word.partition("=")[0] for word in words]
     return Options(
         nodes=nodes,

@@ -212,6 +212,16 @@ class _Comparison:
 
     def run(self) -> Iterator[Event]:
         began = time.monotonic()
+        candidates = yield from self._find_candidates()
+        if not candidates:
+            reasons = "; ".join(f"{each.strategy}: {each.reason}" for each in self.skipped)
+            raise PlanError("none of the strategies can run here", reasons)
+        left = yield from self._run_rounds(candidates)
+        if not left:  # else what goes on is a run like any other
+            yield self._result(candidates, time.monotonic() - began)
+
+    def _find_candidates(self) -> Generator[Event, None, list[Candidate]]:
+        """Plan every strategy as ``run --dry-run`` does; refused ones are left out, with the reason."""
         plain, notes = self._plan(strategy_run(PLAIN, self.request, 1), ())
         yield from notes
         facts = self.hosts.facts
@@ -233,12 +243,7 @@ class _Comparison:
             if reason:
                 self.skipped.append(BenchSkipped(strategy=strategy.name, reason=reason))
                 yield Narration(text=f"{strategy.name} cannot run here: {reason}")
-        if not found:
-            reasons = "; ".join(f"{each.strategy}: {each.reason}" for each in self.skipped)
-            raise PlanError("none of the strategies can run here", reasons)
-        left = yield from self._run_rounds(found)
-        if not left:  # else what goes on is a run like any other
-            yield self._result(found, time.monotonic() - began)
+        return found
 
     def _plan(self, run: Run, exclude: tuple[str, ...]) -> tuple[PlanMade, list[Narration]]:
         events = list(self._launch(replace(run, dry_run=True), exclude))

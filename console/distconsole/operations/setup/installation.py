@@ -237,17 +237,7 @@ def prepare(
         connect_all(session)
         everyone = [host.name for host in session.cluster.hosts]
         plan = look(session, everyone, request.rebuild)
-        if plan.fine:
-            yield Narration(text=f"Horovod fits the torch on {', '.join(plan.fine)}")
-        for build in plan.builds:
-            yield Narration(
-                text=f"Horovod {HOROVOD_VERSION} would be built for torch {build.torch} on "
-                f"{build.host} (about {build.minutes} min) and installed on {', '.join(build.hosts)}"
-            )
-            for lacking in build.without:
-                yield warn(f"{build.host}: {lacking}")
-        for host, (why, _) in plan.cannot.items():
-            yield Narration(text=f"{host}: {why}", severity=Severity.FAIL)
+        yield from _tell_plan(plan)
         if request.dry_run or not plan.builds:
             _refuse(plan)
             return
@@ -280,6 +270,20 @@ def look(session: Session, hosts: Sequence[HostName], rebuild: bool = False) -> 
     engines = {host: engines_of(told, ("horovod",)) for host, (_, told) in answers.items()}
     there = {host: each.horovod for host, each in engines.items()}
     return plan_setup(facts, {} if rebuild else there)
+
+
+def _tell_plan(plan: SetupPlan) -> Iterator[Narration]:
+    if plan.fine:
+        yield Narration(text=f"Horovod fits the torch on {', '.join(plan.fine)}")
+    for build in plan.builds:
+        yield Narration(
+            text=f"Horovod {HOROVOD_VERSION} would be built for torch {build.torch} on "
+            f"{build.host} (about {build.minutes} min) and installed on {', '.join(build.hosts)}"
+        )
+        for lacking in build.without:
+            yield warn(f"{build.host}: {lacking}")
+    for host, (why, _) in plan.cannot.items():
+        yield Narration(text=f"{host}: {why}", severity=Severity.FAIL)
 
 
 def _refuse(plan: SetupPlan) -> None:

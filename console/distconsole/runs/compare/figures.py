@@ -1,4 +1,5 @@
-"""Runs side by side: figures with ratios, differences in configuration, and both in words."""
+"""Runs side by side: the fold of each run's events, bounded in size; figures with ratios, differences in
+configuration, and both in words."""
 
 from __future__ import annotations
 
@@ -81,23 +82,7 @@ class RunStatistics:
         if isinstance(event, Window):
             self._window(event)
         elif isinstance(event, Metric):
-            name = event.name
-            if not math.isfinite(event.value):
-                self.broken_at.setdefault(name, event.step)
-            first, last = self.steps_of.get(name, (event.step, event.step))
-            self.steps_of[name] = min(first, event.step), max(last, event.step)
-            if name not in self.along["seconds"] and len(self.along["seconds"]) >= MAX_CURVES:
-                return
-            measured = self.measured.setdefault(name, Measured())
-            if name in self._resuming:
-                self._resuming.discard(name)
-                measured.cut(event.step)
-            measured.put(event.step, event.value)
-            for axis, x in (("seconds", event.t - self.start), ("samples", self.samples)):
-                series = self.along[axis].setdefault(name, Series())
-                if axis == "seconds":
-                    _interrupt(series, x)
-                series.put(x, event.value, event.min, event.max)
+            self._metric(event)
         elif isinstance(event, GpuSample):
             self._gpu(event)
         elif isinstance(event, RunRestarted):
@@ -135,6 +120,25 @@ class RunStatistics:
         self.step_ms.put(mean, event.steps)
         for name, part in self.parts.items():
             part.put(getattr(event, name), event.steps)
+
+    def _metric(self, event: Metric) -> None:
+        name = event.name
+        if not math.isfinite(event.value):
+            self.broken_at.setdefault(name, event.step)
+        first, last = self.steps_of.get(name, (event.step, event.step))
+        self.steps_of[name] = min(first, event.step), max(last, event.step)
+        if name not in self.along["seconds"] and len(self.along["seconds"]) >= MAX_CURVES:
+            return
+        measured = self.measured.setdefault(name, Measured())
+        if name in self._resuming:
+            self._resuming.discard(name)
+            measured.cut(event.step)
+        measured.put(event.step, event.value)
+        for axis, x in (("seconds", event.t - self.start), ("samples", self.samples)):
+            series = self.along[axis].setdefault(name, Series())
+            if axis == "seconds":
+                _interrupt(series, x)
+            series.put(x, event.value, event.min, event.max)
 
     def _gpu(self, event: GpuSample) -> None:
         if event.rank is UNSET:
@@ -307,38 +311,8 @@ def _words(
     yield from _outcomes(runs)
     by_name = {figure.name: figure for figure in figures}
     for index in range(1, len(runs)):
-        letter, first = LETTERS[index], LETTERS[0]
-        was, now, ratio = _of(by_name, "step_ms", index)
-        if was is not None and now is not None and ratio is not None:
-            if abs(ratio - 1) < ALIKE_SHARE:
-                yield f"{letter} is as fast per step as {first} ({_ms(was)} and {_ms(now)} ms)"
-            else:
-                why = ", ".join(_parts(index, by_name, now - was))
-                behind = f": {why}" if why else ""
-                yield f"{letter} takes {_share(ratio)} per step ({_ms(was)} → {_ms(now)} ms){behind}"
-        _, _, times = _of(by_name, "samples_s", index)
-        if times is not None:
-            world, first_world = runs[index].summary.world_size, runs[0].summary.world_size
-            linear = ""
-            if world != first_world and world and first_world:
-                share = 100 * times / (world / first_world)
-                linear = f"; with {world} ranks for {first_world} that is {share:.0f} % of linear"
-            if linear or abs(times - 1) >= ALIKE_SHARE:
-                yield f"{letter} does {times:.2f} x the samples/s of {first}{linear}"
-        was, now, _ = _of(by_name, "gpu_util", index)
-        if was is not None and now is not None and abs(now - was) >= 5:
-            yield f"GPU use of {letter}: {was:.0f} → {now:.0f} %"
-        # Which ranks were slow, and at what cost; unknown of a run without step times.
-        told = [
-            (LETTERS[at], _dearest(runs[at]))
-            for at in (index, 0)
-            if runs[at].statistics.step_ms.value is not None
-        ]
-        if any(text for _, text in told):
-            yield "; ".join(
-                f"in {letter} {text or 'no rank was slow'}"
-                for letter, text in sorted(told, key=lambda each: not each[1])
-            )
+        yield from _speed(index, runs, by_name)
+        yield from _slowness(index, runs)
         yield from _quality(index, runs)
     yield _configuration(differs)
 
@@ -382,6 +356,32 @@ def _outcomes(runs: Sequence[Compared]) -> Iterator[str]:
             yield f"{letter}: {run.summary.first_failure.blame}"
 
 
+def _speed(
+    index: int, runs: Sequence[Compared], figures: Mapping[str, ComparedFigure]
+) -> Iterator[str]:
+    letter, first = LETTERS[index], LETTERS[0]
+    was, now, ratio = _of(figures, "step_ms", index)
+    if was is not None and now is not None and ratio is not None:
+        if abs(ratio - 1) < ALIKE_SHARE:
+            yield f"{letter} is as fast per step as {first} ({_ms(was)} and {_ms(now)} ms)"
+        else:
+            why = ", ".join(_parts(index, figures, now - was))
+            behind = f": {why}" if why else ""
+            yield f"{letter} takes {_share(ratio)} per step ({_ms(was)} → {_ms(now)} ms){behind}"
+    _, _, times = _of(figures, "samples_s", index)
+    if times is not None:
+        world, first_world = runs[index].summary.world_size, runs[0].summary.world_size
+        linear = ""
+        if world != first_world and world and first_world:
+            share = 100 * times / (world / first_world)
+            linear = f"; with {world} ranks for {first_world} that is {share:.0f} % of linear"
+        if linear or abs(times - 1) >= ALIKE_SHARE:
+            yield f"{letter} does {times:.2f} x the samples/s of {first}{linear}"
+    was, now, _ = _of(figures, "gpu_util", index)
+    if was is not None and now is not None and abs(now - was) >= 5:
+        yield f"GPU use of {letter}: {was:.0f} → {now:.0f} %"
+
+
 def _of(
     figures: Mapping[str, ComparedFigure], name: str, index: int
 ) -> tuple[float | None, float | None, float | None]:
@@ -406,6 +406,20 @@ def _parts(index: int, figures: Mapping[str, ComparedFigure], whole: float) -> I
     most = abs(rest) >= max(PART_MS, 0.5 * abs(whole))
     if len(moved) == len(PARTS) and rest * whole > 0 and most:
         yield f"{rest:+.3g} ms outside of the parts that are measured"
+
+
+def _slowness(index: int, runs: Sequence[Compared]) -> Iterator[str]:
+    """Compare which ranks were slow in two runs, and at what cost; empty for a run without step times."""
+    told = [
+        (LETTERS[at], _dearest(runs[at]))
+        for at in (index, 0)
+        if runs[at].statistics.step_ms.value is not None
+    ]
+    if any(text for _, text in told):
+        yield "; ".join(
+            f"in {letter} {text or 'no rank was slow'}"
+            for letter, text in sorted(told, key=lambda each: not each[1])
+        )
 
 
 def _dearest(run: Compared) -> str:

@@ -20,7 +20,7 @@ from distconsole.model.time_text import ms_text
 from distconsole.rpc.frames import PhaseEntry, WindowEntry
 from distconsole.runs import pace
 from distconsole.runs.detectors.ranks import RanksSeen, ranks_text
-from distconsole.runs.detectors.slow_causes import Load
+from distconsole.runs.detectors.slow_causes import Load, SlowCause
 
 DRIFT = "run.drift"
 COUNTED_WINDOWS = 20
@@ -123,31 +123,7 @@ class AllRanksWatch:
         if self._earlier is not None:
             yield from self._compare(self._earlier, window)
         if window.workers is not None or window.rank in self._waiting:
-            rank, starved = window.rank, self._starved
-            if starved is None or window.workers is None or _data_share(window) < STARVED_SHARE:
-                self._waiting.pop(rank, None)
-                (starved or set()).discard(rank)
-                return
-            self._waiting[rank] += 1
-            if self._waiting[rank] < pace.PERSISTENT_SECONDS:
-                return
-            starved.add(rank)
-            if 2 * len(starved) <= len(self._seen):
-                return
-            cause = self._load.cause_of((rank,), {rank: window}, window.t)
-            if cause is not None and cause.kind == "workers":
-                self._starved = None
-                ranks = sorted(starved)
-                windows = [self._newest[rank] for rank in ranks]
-                share = median(map(_data_share, windows))
-                who = f"{count_text(len(ranks), 'rank')} of {len(self._seen):,} wait for data"
-                if len(ranks) == 1:
-                    who = f"rank {ranks[0]} waits for data"
-                text = (
-                    f"{who} in {100 * share:.0f} % of a step: of rank {window.rank}, {cause.text}"
-                )
-                found = self._ranks.finding(window.t, STARVED, text, ranks, hint=cause.hint)
-                yield msgspec.structs.replace(found, kind=cause.kind)
+            yield from self._look_at_workers(window)
 
     def saw(self, entry: WindowEntry) -> bool:
         """Note a rank's window; return False if ``add`` is to take it whole."""
@@ -183,6 +159,33 @@ class AllRanksWatch:
                 text = f"{ranks_text(late)} took {took[late[0]]:.1f} s to {words}, the others {usual:.1f} s: all waited for that"
                 hint = "look at the file system of Python and the script there, and at what runs beside it: distconsole check"
                 yield self._ranks.finding(t, START, text, late, severity=Severity.INFO, hint=hint)
+
+    def _look_at_workers(self, window: Window) -> Iterator[RunFinding]:
+        rank, starved = window.rank, self._starved
+        if starved is None or window.workers is None or _data_share(window) < STARVED_SHARE:
+            self._waiting.pop(rank, None)
+            (starved or set()).discard(rank)
+            return
+        self._waiting[rank] += 1
+        if self._waiting[rank] < pace.PERSISTENT_SECONDS:
+            return
+        starved.add(rank)
+        if 2 * len(starved) <= len(self._seen):
+            return
+        cause = self._load.cause_of((rank,), {rank: window}, window.t)
+        if cause is not None and cause.kind == "workers":
+            self._starved = None
+            yield self._starved_finding(sorted(starved), window, cause)
+
+    def _starved_finding(self, ranks: list[int], window: Window, cause: SlowCause) -> RunFinding:
+        windows = [self._newest[rank] for rank in ranks]
+        share = median(map(_data_share, windows))
+        who = f"{count_text(len(ranks), 'rank')} of {len(self._seen):,} wait for data"
+        if len(ranks) == 1:
+            who = f"rank {ranks[0]} waits for data"
+        text = f"{who} in {100 * share:.0f} % of a step: of rank {window.rank}, {cause.text}"
+        found = self._ranks.finding(window.t, STARVED, text, ranks, hint=cause.hint)
+        return msgspec.structs.replace(found, kind=cause.kind)
 
     def _compare(self, earlier: Earlier, window: Window) -> Iterator[RunFinding]:
         waited = None if window.waited_ms is None else window.waited_ms[0]

@@ -1,4 +1,5 @@
-"""Conclusions of nodes about their run: notes, the first failure and its remedy, and the verdict."""
+"""Conclusions of nodes about their run: notes, the first failure and its remedy, and the verdict; and whether a
+launcher in a shell script failed, though the shell exited with 0."""
 
 from __future__ import annotations
 

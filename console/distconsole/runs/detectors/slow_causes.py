@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from math import nan
 from operator import attrgetter
 from statistics import median
@@ -214,15 +214,16 @@ class Load:
                 before = self._gpus.get(event.rank)
                 xid = before.xid if before else None
                 if event.xid and event.xid != xid:
-                    what = f"the driver reports Xid {event.xid} of {_name(event)}, which rank {event.rank} uses"
-                    hint = SIGNS[0].hint.replace("{host}", event.host)
-                    yield self._ranks.finding(
-                        event.t, XID, what, (event.rank,), hosts=(event.host,), hint=hint
-                    )
+                    yield self._xid_finding(event, event.rank)
                 # A GPU reports an error for some seconds, and its effect lasts.
                 lasts = xid and not event.xid
                 self._gpus[event.rank] = structs.replace(event, xid=xid) if lasts else event
             yield event
+
+    def _xid_finding(self, gpu: GpuSample, rank: int) -> RunFinding:
+        what = f"the driver reports Xid {gpu.xid} of {_name(gpu)}, which rank {rank} uses"
+        hint = SIGNS[0].hint.replace("{host}", gpu.host)
+        return self._ranks.finding(gpu.t, XID, what, (rank,), hosts=(gpu.host,), hint=hint)
 
     def cause_by_host(self, windows: Mapping[int, Window], t: float) -> SlowCause | None:
         """Return the difference between the ranks of one host and the others now; None without one.
@@ -261,10 +262,7 @@ def _is_of(told: float, t: float) -> bool:
 def _by(sign: Sign, mine: Iterable[Seen], others: Iterable[Seen]) -> SlowCause | None:
     """Return the cause that ``sign`` shows of one of ``mine``; of ranks' own waiting, of all of them."""
     figures = [figure for _, figure in _figures(sign, others)]
-    if figures and isinstance(figures[0], str):
-        usual = figures[0] if len(set(figures)) == 1 else nan
-    else:
-        usual = median(figures) if figures else nan
+    usual = _usual(figures)
     known = list(_figures(sign, mine))
     odd = [(it, own) for it, own in known if sign.is_odd(own, usual)]
     if not odd or (sign.of is _window and len(odd) < len(known)):
@@ -272,6 +270,13 @@ def _by(sign: Sign, mine: Iterable[Seen], others: Iterable[Seen]) -> SlowCause |
     it, own = odd[0]
     host = next((each.window.host for each in mine if each.window and sign.of(each) == it), "it")
     return SlowCause(sign.kind, sign.text(it, own, usual), sign.hint.replace("{host}", host))
+
+
+def _usual(figures: Sequence[Any]) -> Any:
+    """Return the median of numbers, and of words the one that all share; NaN without any."""
+    if figures and isinstance(figures[0], str):
+        return figures[0] if len(set(figures)) == 1 else nan
+    return median(figures) if figures else nan
 
 
 def _figures(sign: Sign, seen: Iterable[Seen]) -> Iterator[tuple[Any, Any]]:

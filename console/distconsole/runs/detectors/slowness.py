@@ -104,19 +104,7 @@ class Times:
 
     def _own(self, part: str) -> dict[int, float]:
         if part == REST:
-            # Of ranks without an unknown part but the data.
-            data, step = self.of(DATA), self.of(STEP)
-            forward, backward, optimizer = self.of(FORWARD), self.of(BACKWARD), self.of(OPTIMIZER)
-            rest = {
-                rank: step[rank] - (ms + backward[rank] + optimizer[rank] + data.get(rank, 0.0))
-                for rank, ms in forward.items()
-                if rank in backward and rank in optimizer
-            }
-            if self.waited:
-                parts = [self._known(self._column(part, True)) for part in PARTS[1:]]
-                for rank in rest.keys() & self.waited.keys():
-                    rest[rank] -= self.waited[rank] - sum(waits[rank] for waits in parts)
-            return {rank: max(0.0, ms) for rank, ms in rest.items()}
+            return self._rest()
         if not self.waited:
             return self.of(part)
         own, waited = self._column(part, False), self._column(part, True)
@@ -124,6 +112,21 @@ class Times:
             return self._known([*map(sub, own, waited)])
         both = zip(own, waited, strict=True)
         return self._known([ms if isnan(wait) else ms - wait for ms, wait in both])
+
+    def _rest(self) -> dict[int, float]:
+        """Return the time of a step outside its parts; of ranks without an unknown part but the data."""
+        data, step = self.of(DATA), self.of(STEP)
+        forward, backward, optimizer = self.of(FORWARD), self.of(BACKWARD), self.of(OPTIMIZER)
+        rest = {
+            rank: step[rank] - (ms + backward[rank] + optimizer[rank] + data.get(rank, 0.0))
+            for rank, ms in forward.items()
+            if rank in backward and rank in optimizer
+        }
+        if self.waited:
+            parts = [self._known(self._column(part, True)) for part in PARTS[1:]]
+            for rank in rest.keys() & self.waited.keys():
+                rest[rank] -= self.waited[rank] - sum(waits[rank] for waits in parts)
+        return {rank: max(0.0, ms) for rank, ms in rest.items()}
 
 
 def standing_out(times: Times) -> dict[int, Straggler]:

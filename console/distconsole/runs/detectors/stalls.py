@@ -104,12 +104,7 @@ class StallWatch:
                 self._found = found
                 yield self._diagnosed(found, t)
         elif untold and self._found is None:
-            lowest = min(map(self._step_of, untold))
-            behind = tuple(rank for rank in untold if self._step_of(rank) == lowest)
-            others = [rank for rank in self._ranks.living if rank not in self._stalled]
-            known = [self._last[rank] for rank in others if rank in self._last]
-            going = sum(is_fresh(last.t, t, last.step_ms_mean) for last in known)
-            yield self._finding(untold, behind, (going, len(others) - going), t)
+            yield self._behind(untold, t)
 
     def _late_start(self, t: float) -> Iterator[RunFinding]:
         """Yield the ranks that delay the start, once every rank has made steps or was asked."""
@@ -175,6 +170,14 @@ class StallWatch:
             kind=found.kind.value,
             ranks=found.ranks if len(found.ranks) > 1 else UNSET,
         )
+
+    def _behind(self, ranks: tuple[int, ...], t: float) -> RunFinding:
+        lowest = min(map(self._step_of, ranks))
+        behind = tuple(rank for rank in ranks if self._step_of(rank) == lowest)
+        others = [rank for rank in self._ranks.living if rank not in self._stalled]
+        known = [self._last[rank] for rank in others if rank in self._last]
+        going = sum(is_fresh(last.t, t, last.step_ms_mean) for last in known)
+        return self._finding(ranks, behind, (going, len(others) - going), t)
 
     def _step_of(self, rank: int) -> int:
         return self._last[rank].step if rank in self._last else -1

@@ -68,16 +68,7 @@ class SyncWatch:
         """Add one rank's check, of time ``t`` in seconds, and yield the findings of comparisons that it completes."""
         if check.names is not None and len(self._names) < MAX_LAYOUTS:
             self._names[check.layout] = check.names
-        if check.same_epoch:
-            yield from self._tell(
-                "epoch",
-                t,
-                "run.same_epoch",
-                f"two passes over the data were in the same order (seen at step {check.step})",
-                (check.rank,),
-                expected="another order in every epoch",
-                hint="call sampler.set_epoch(epoch) before each pass over the DataLoader",
-            )
+        yield from self._of_one_rank(check, t)
         rank = check.rank
         self._alive.setdefault(rank, True)
         self._last[rank] = max(self._last.get(rank, -1), check.step)
@@ -114,45 +105,10 @@ class SyncWatch:
         checks = self._pending.pop(step)
         del self._since[step]
         self._judged = step
-        # Ranks that the script spawns are known only once they train: a larger world is no fault.
-        alive = sum(self._alive.values())
-        for rank, check in sorted(checks.items()):
-            place, size = check.place or (rank, math.inf)
-            if size < alive or (size == alive and place != rank):
-                yield from self._tell(
-                    "world",
-                    t,
-                    "run.world",
-                    f"{ranks_text((rank,))} is in a process group of another shape than planned",
-                    (rank,),
-                    seen=f"a world of {size}",
-                    expected=f"the rank that was planned, in a world of {alive}",
-                    hint="take rank and world size from RANK and WORLD_SIZE, not from the script's own "
-                    "count",
-                )
+        yield from self._worlds(checks, t)
         yield from self._gradients(step, checks, t)
         for group in _by_layout(checks.values()):
-            severity = Severity.FAIL if all(check.wrapped for check in group) else Severity.WARN
-            sides = _sides({check.rank: check.parameters for check in group})
-            if sides is not None:
-                self._told.add("state")  # it follows from the parameters
-                if all(check.place is None for check in group):
-                    yield from self._alone(step, tuple(sorted((*sides[0], *sides[1]))), t)
-                else:
-                    yield from self._different(step, group, sides, severity, t)
-            elif (sides := _sides({check.rank: check.state for check in group})) is not None:
-                ranks, others = sides
-                yield from self._tell(
-                    "state",
-                    t,
-                    DESYNC,
-                    f"the optimizer of {ranks_text(ranks)} is in another state than that of "
-                    f"{ranks_text(others)} after step {step}, with equal parameters",
-                    ranks,
-                    severity=severity,
-                    expected="equal optimizer state on all ranks",
-                    hint="load the checkpoint of the optimizer on every rank, or broadcast its state",
-                )
+            yield from self._replicas(step, group, t)
         yield from self._batches(step, checks, t)
 
     def _tell(
@@ -161,6 +117,18 @@ class SyncWatch:
         if kind not in self._told:
             self._told.add(kind)
             yield self._ranks.finding(t, check, summary, ranks, **more)
+
+    def _of_one_rank(self, check: CheckEntry, t: float) -> Iterator[RunFinding]:
+        if check.same_epoch:
+            yield from self._tell(
+                "epoch",
+                t,
+                "run.same_epoch",
+                f"two passes over the data were in the same order (seen at step {check.step})",
+                (check.rank,),
+                expected="another order in every epoch",
+                hint="call sampler.set_epoch(epoch) before each pass over the DataLoader",
+            )
 
     def _gradients(
         self, step: int, checks: Mapping[int, CheckEntry], t: float
@@ -184,6 +152,30 @@ class SyncWatch:
             expected="finite gradients",
             hint="look for a division by zero, a root or logarithm of 0, and at the learning rate",
         )
+
+    def _replicas(self, step: int, group: list[CheckEntry], t: float) -> Iterator[RunFinding]:
+        """Compare the parameters of ranks that have the same ones, else their optimizers' states."""
+        severity = Severity.FAIL if all(check.wrapped for check in group) else Severity.WARN
+        sides = _sides({check.rank: check.parameters for check in group})
+        if sides is not None:
+            self._told.add("state")  # it follows from the parameters
+            if all(check.place is None for check in group):
+                yield from self._alone(step, tuple(sorted((*sides[0], *sides[1]))), t)
+            else:
+                yield from self._different(step, group, sides, severity, t)
+        elif (sides := _sides({check.rank: check.state for check in group})) is not None:
+            ranks, others = sides
+            yield from self._tell(
+                "state",
+                t,
+                DESYNC,
+                f"the optimizer of {ranks_text(ranks)} is in another state than that of "
+                f"{ranks_text(others)} after step {step}, with equal parameters",
+                ranks,
+                severity=severity,
+                expected="equal optimizer state on all ranks",
+                hint="load the checkpoint of the optimizer on every rank, or broadcast its state",
+            )
 
     def _alone(self, step: int, ranks: tuple[int, ...], t: float) -> Iterator[RunFinding]:
         return self._tell(
@@ -231,6 +223,24 @@ class SyncWatch:
             expected="equal parameters on all ranks that train one model",
             hint=hint,
         )
+
+    def _worlds(self, checks: Mapping[int, CheckEntry], t: float) -> Iterator[RunFinding]:
+        # Ranks that the script spawns are known only once they train: a larger world is no fault.
+        alive = sum(self._alive.values())
+        for rank, check in sorted(checks.items()):
+            place, size = check.place or (rank, math.inf)
+            if size < alive or (size == alive and place != rank):
+                yield from self._tell(
+                    "world",
+                    t,
+                    "run.world",
+                    f"{ranks_text((rank,))} is in a process group of another shape than planned",
+                    (rank,),
+                    seen=f"a world of {size}",
+                    expected=f"the rank that was planned, in a world of {alive}",
+                    hint="take rank and world size from RANK and WORLD_SIZE, not from the script's own "
+                    "count",
+                )
 
     def _batches(
         self, step: int, checks: Mapping[int, CheckEntry], t: float

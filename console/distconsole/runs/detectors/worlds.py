@@ -85,25 +85,7 @@ class WorldWatch:
         if seconds >= max(WAIT_SECONDS, LONGER * self._usual_seconds):
             self._told.add(WAITS)
             missing = sorted(living - self._asked.keys() - self._joined)
-            have = "has" if len(waiting) == 1 else "have"
-            world = f" of a world of {self._world}" if self._world else ""
-            seconds = t - min(self._asked[rank] for rank in waiting)
-            waits = f"{ranks_text(waiting)} {have} waited for the other ranks{world} for {seconds:.0f} s"
-            if missing:
-                have = "has" if len(missing) == 1 else "have"
-                why = f"{ranks_text(missing)} {have} not asked for the process group"
-                expected = "every rank calls init_process_group, or hvd.init"
-                hint = f"distconsole why {self._ranks.run} says at which line {ranks_text(missing)} is instead"
-            else:
-                why = "every rank that lives has asked for the process group"
-                expected = "the ranks find each other at once"
-                hint = (
-                    "see whether they reach each other: distconsole check --only net,os.hostname,coll; "
-                    "and whether all ask at one address and port"
-                )
-            yield self._ranks.finding(
-                t, "run.rendezvous", f"{waits}; {why}", waiting, expected=expected, hint=hint
-            )
+            yield self._waits(waiting, missing, t)
 
     def flush(self, t: float) -> Iterator[RunFinding]:
         self._forget_world_of_all(self._ranks.hosts.keys())
@@ -156,6 +138,27 @@ class WorldWatch:
             expected=f"a world of {first.planned}",
             hint="the script's own count of ranks (such as Lightning's devices and num_nodes) and that "
             "of --nproc and --hosts are to agree; WORLD_SIZE has the latter",
+        )
+
+    def _waits(self, ranks: list[int], missing: list[int], t: float) -> RunFinding:
+        have = "has" if len(ranks) == 1 else "have"
+        world = f" of a world of {self._world}" if self._world else ""
+        seconds = t - min(self._asked[rank] for rank in ranks)
+        waits = f"{ranks_text(ranks)} {have} waited for the other ranks{world} for {seconds:.0f} s"
+        if missing:
+            have = "has" if len(missing) == 1 else "have"
+            why = f"{ranks_text(missing)} {have} not asked for the process group"
+            expected = "every rank calls init_process_group, or hvd.init"
+            hint = f"distconsole why {self._ranks.run} says at which line {ranks_text(missing)} is instead"
+        else:
+            why = "every rank that lives has asked for the process group"
+            expected = "the ranks find each other at once"
+            hint = (
+                "see whether they reach each other: distconsole check --only net,os.hostname,coll; "
+                "and whether all ask at one address and port"
+            )
+        return self._ranks.finding(
+            t, "run.rendezvous", f"{waits}; {why}", ranks, expected=expected, hint=hint
         )
 
     def _alone(self, ranks: list[int], t: float) -> RunFinding:

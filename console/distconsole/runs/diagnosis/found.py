@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec import structs
@@ -119,27 +119,29 @@ def judge_found(found: Found, away: Mapping[str, str]) -> Diagnosis:
     # A stack has changed between two looks, or no stack could be read.
     moves = any(call.stage == "stepping" for call in living) or not any(c.threads for c in living)
     if whole and still < STILL_SECONDS and moves:
-        moved = sum(call.stage == "stepping" for call in living)
-        text = f"no rank has rested for longer than {span_text(max(1.0, still))}"
-        text += (
-            f"; {count_text(moved, 'rank')} of {len(living)} moved on meanwhile" if moved else ""
-        )
-        hint = "ranks that spin look as those that work: py-spy on the hosts tells them apart"
-        refused = {f"{each.way}: {each.why}" for call in living for each in call.refused}
-        return Diagnosis(
-            kind=Hang.HEALTHY,
-            sure=Sure.CERTAIN if moved else Sure.LIKELY,
-            hang=False,
-            summary=f"{text}: nothing says that it hangs",
-            hint="" if moved else hint,
-            evidence=_ras_text(found),
-            lacks=() if moved else tuple(sorted(refused)),
-        )
+        return _no_hang(found, still, living)
     made = judge(roll)
     return structs.replace(
         made,
         hint=_hint(made, found),
         evidence=(*made.evidence, *_missing_text(made, found, away), *_ras_text(found)),
+    )
+
+
+def _no_hang(found: Found, still: float, living: Sequence[Call]) -> Diagnosis:
+    moved = sum(call.stage == "stepping" for call in living)
+    text = f"no rank has rested for longer than {span_text(max(1.0, still))}"
+    text += f"; {count_text(moved, 'rank')} of {len(living)} moved on meanwhile" if moved else ""
+    hint = "ranks that spin look as those that work: py-spy on the hosts tells them apart"
+    refused = {f"{each.way}: {each.why}" for call in living for each in call.refused}
+    return Diagnosis(
+        kind=Hang.HEALTHY,
+        sure=Sure.CERTAIN if moved else Sure.LIKELY,
+        hang=False,
+        summary=f"{text}: nothing says that it hangs",
+        hint="" if moved else hint,
+        evidence=_ras_text(found),
+        lacks=() if moved else tuple(sorted(refused)),
     )
 
 

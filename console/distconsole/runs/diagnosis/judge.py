@@ -6,7 +6,7 @@ A wrong name is worse than none: if the evidence does not decide, the last rule 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import structs
 
@@ -149,13 +149,7 @@ def _crossed(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
     ends, circle = graph.ends
     sure = Sure.CERTAIN
     if ends:
-        # Each waits in a group of which no other member is known, and no two in the same: Gloo's records do not
-        # name the members of a group, so a rank that crosses them at their first use is seen alone.
-        waits = [graph.waits.get(rank, [])[:1] for rank in sorted(ends)]
-        groups = {wait.group for each in waits for wait in each}
-        alone = all(each and len(graph.members(each[0].group)) == 1 for each in waits)
-        circle = tuple(sorted(ends)) if alone and len(groups) == len(ends) else ()
-        sure = Sure.LIKELY
+        circle, sure = _alone_in_groups(graph, ends), Sure.LIKELY
     if len(circle) < 2:
         return None
     parts = []
@@ -174,6 +168,17 @@ def _crossed(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
     return make_diagnosis(
         circle, Cause(Hang.CROSSED, "", hint, (), place, sure), roll, graph, text
     )
+
+
+def _alone_in_groups(graph: WaitGraph, ends: frozenset[int]) -> tuple[int, ...]:
+    """Return ``ends`` if each waits in a group of which no other member is known, and no two in the same.
+
+    Gloo's records do not name the members of a group, so a rank that crosses them at their first use is seen alone.
+    """
+    waits = [graph.waits.get(rank, [])[:1] for rank in sorted(ends)]
+    groups = {wait.group for each in waits for wait in each}
+    alone = all(each and len(graph.members(each[0].group)) == 1 for each in waits)
+    return tuple(sorted(ends)) if alone and len(groups) == len(ends) else ()
 
 
 def _mismatch(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
@@ -224,12 +229,7 @@ def _meeting(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
         return None
     missing = roll.world - there
     if not missing:
-        text = f"all {len(roll.world):,} ranks are in the rendezvous"
-        longest = silent_of(there, roll)
-        text += f" for {span_text(longest)}" if longest else ""
-        hint = "they do not find each other: MASTER_ADDR, MASTER_PORT, the interface (distconsole check --only net)"
-        cause = Cause(Hang.RENDEZVOUS, "", hint, sure=Sure.UNKNOWN)
-        return make_diagnosis((), cause, roll, graph, text)
+        return _all_meet(roll, graph, there)
     first = roll.calls[min(there)]
     place = own_place(first.frames)
     where = (
@@ -237,6 +237,15 @@ def _meeting(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
     )
     text = f"{len(there):,} of {len(roll.world):,} ranks wait in the rendezvous{where}"
     return blame(missing, roll, graph, lead=text)
+
+
+def _all_meet(roll: Roll, graph: WaitGraph, there: Iterable[int]) -> Diagnosis:
+    text = f"all {len(roll.world):,} ranks are in the rendezvous"
+    longest = silent_of(there, roll)
+    text += f" for {span_text(longest)}" if longest else ""
+    hint = "they do not find each other: MASTER_ADDR, MASTER_PORT, the interface (distconsole check --only net)"
+    cause = Cause(Hang.RENDEZVOUS, "", hint, sure=Sure.UNKNOWN)
+    return make_diagnosis((), cause, roll, graph, text)
 
 
 def _hard(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
@@ -278,8 +287,7 @@ def _other_operation(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
     odd = sorted(rank for _, ranks in ordered[1:] for rank in ranks)
     tie = apart or len(many) <= len(odd)
     text = f"{ranks_text(many)} {'waits' if len(many) == 1 else 'wait'} in {usual}; "
-    hosts = {roll.host(rank) for rank in few}
-    text += f"{ranks_text(few)}{f' on {hosts.pop()}' if len(hosts) == 1 else ''} in {other}"
+    text += f"{ranks_text(few)}{_on_host(few, roll)} in {other}"
     if apart:
         known = all(
             not graph.absent(wait) and wait.group[1]
@@ -297,6 +305,11 @@ def _other_operation(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
     place = own_place(roll.calls[few[0]].frames)
     cause = Cause(Hang.OTHER_COLLECTIVE, "", ORDER_HINT, (), place, sure)
     return make_diagnosis(() if tie else odd, cause, roll, graph, text)
+
+
+def _on_host(ranks: Sequence[int], roll: Roll) -> str:
+    hosts = {roll.host(rank) for rank in ranks}
+    return f" on {hosts.pop()}" if len(hosts) == 1 else ""
 
 
 def _all_wait(roll: Roll, graph: WaitGraph) -> Diagnosis | None:

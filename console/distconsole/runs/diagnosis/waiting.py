@@ -75,16 +75,19 @@ class WaitGraph:
             if not call.alive:
                 continue
             for each in filter(None, map(without_p2p, call.collectives)):
-                # By identity: agents mostly send one value for a group (``rpc.roll_calls``).
-                told = each.ranks
-                if id(told) not in self._ranks_of:
-                    self._ranks_of[id(told)] = Ranks(sorted(told))
-                key = (each.group or each.name, self._ranks_of[id(told)], each.backend)
+                key = self._key_of(each)
                 self.last.setdefault(key, {})[rank] = each
                 if is_pending(each):
                     self.waits.setdefault(rank, []).append(Wait(key, first_pending(each), each.op))
             if rank not in self.waits and (op := stack_waits_in(call)):
                 self.by_stack[rank] = op
+
+    def _key_of(self, collective: Collective) -> GroupKey:
+        # By identity: agents mostly send one value for a group (``rpc.roll_calls``).
+        told = collective.ranks
+        if id(told) not in self._ranks_of:
+            self._ranks_of[id(told)] = Ranks(sorted(told))
+        return collective.group or collective.name, self._ranks_of[id(told)], collective.backend
 
     @cached_property
     def waiting(self) -> frozenset[int]:
@@ -168,12 +171,7 @@ class WaitGraph:
                 return None, frozenset()
             counts = Counter(for_them or with_them)
         if not counts:
-            alike: dict[str, set[int]] = {}
-            for rank, op in self.by_stack.items():
-                if rank not in ranks:
-                    alike.setdefault(family_of(op), set()).add(rank)
-            most = max(alike, key=lambda family: (len(alike[family]), family), default="")
-            return None, frozenset(alike.get(most, set()) | alike.get("", set()))
+            return None, self._most_by_stack(ranks)
         best = max(counts, key=lambda wait: (counts[wait], -wait.seq, wait.op, wait.group))
         waiting = {rank for rank, waits in self.waits.items() if best in waits}
         members, families = self.members(best.group), ("", family_of(best.op))
@@ -183,6 +181,15 @@ class WaitGraph:
             if rank in members and family_of(op) in families and not self._records(rank)
         }
         return best, frozenset(waiting | unrecorded)
+
+    def _most_by_stack(self, but: frozenset[int]) -> frozenset[int]:
+        """Return the ranks that wait in the operation that most stacks show, which may be a backward; ``but`` these."""
+        alike: dict[str, set[int]] = {}
+        for rank, op in self.by_stack.items():
+            if rank not in but:
+                alike.setdefault(family_of(op), set()).add(rank)
+        most = max(alike, key=lambda family: (len(alike[family]), family), default="")
+        return frozenset(alike.get(most, set()) | alike.get("", set()))
 
     def first_mismatch(
         self, group: GroupKey

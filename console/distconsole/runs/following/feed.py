@@ -215,14 +215,7 @@ class JournalFeed:
             first = self._find_first()
             hold_until = inf if first is None else self._hold_until(first.next_t, now)
             if first is not None and now >= hold_until:
-                heappop(self._ready)
-                other = self._find_first()
-                # An item may hold minutes of history, and another host's lies between its entries.
-                until = inf if other is None else other.next_t
-                delivered = first.take(inf if until > time.time() - CATCH_UP_SECONDS else until)
-                self._queue(first, now)
-                self._heard[first] = None  # it has room again
-                return delivered
+                return self._take_first(first, now)
             if self._lines and self._heard and now < read_until:
                 continue
             if self._lines:
@@ -311,6 +304,16 @@ class JournalFeed:
             heappop(self._ready)
         return None
 
+    def _take_first(self, reader: HostReader, now: float) -> Delivered:
+        heappop(self._ready)
+        other = self._find_first()
+        # An item may hold minutes of history, and another host's lies between its entries.
+        until = inf if other is None else other.next_t
+        delivered = reader.take(inf if until > time.time() - CATCH_UP_SECONDS else until)
+        self._queue(reader, now)
+        self._heard[reader] = None  # it has room again
+        return delivered
+
     def _queue(self, reader: HostReader, now: float) -> None:
         """Give a host another turn, by its next waiting entry, if it has one."""
         if reader.waiting:
@@ -344,10 +347,7 @@ class JournalFeed:
                 continue
             with self._changed:
                 reader.stream = stream
-                if not reader.connected:
-                    self._say_link(reader, connected=True)
-                reader.lost_since, reader.was_reached = None, True
-                reader.quiet_since = reader.found_at = reader.read_at = time.monotonic()
+                self._found(reader)
                 self._heard[reader] = None
             stream.listen(partial(self._hear, reader))
             if self._closed.is_set():
@@ -386,9 +386,7 @@ class JournalFeed:
                 reader.in_hand = None
                 if told is None:
                     return
-                if self._lines is not None and len(reader.waiting) >= QUEUED_BATCHES:
-                    self._let_lines_wait(reader, self._lines)
-                if len(reader.waiting) >= QUEUED_BATCHES:
+                if not self._has_room(reader):
                     reader.in_hand = told
                     return
                 self._take(reader, told, stream.clock_offset)
@@ -413,15 +411,8 @@ class JournalFeed:
             self._tell(trouble_finding(self._run, reader.host, told.trouble))
             reader.troubled_since = time.monotonic() if told.trouble else None
         if told.after is not None and told.after < reader.place.seq:
-            before = reader.place
-            reader.place, reader.retold = before.back_to(told.after), None
-            known = bool(before.journal) or told.after > 0
-            loss = loss_finding(self._run, reader.host, told.after + 1, before.seq, known=known)
-            self._tell(loss, Delivered(reader.host, (), (), (), JournalPlace(told.after)))
-        if told.unread and reader.unread is None:
-            self._tell(unread_finding(self._run, reader.host, told.unread))
-        if told.unread:
-            reader.unread = (reader.unread or 0) + told.unread
+            self._go_back(reader, told.after)
+        self._count_unread(reader, told.unread)
         new = self._news_in(reader, told)
         if not entries or entries[-1].seq <= reader.place.seq:
             return
@@ -455,6 +446,11 @@ class JournalFeed:
             self._news += news
             self._changed.notify()
 
+    def _has_room(self, reader: HostReader) -> bool:
+        if self._lines is not None and len(reader.waiting) >= QUEUED_BATCHES:
+            self._let_lines_wait(reader, self._lines)
+        return len(reader.waiting) < QUEUED_BATCHES
+
     def _let_lines_wait(self, reader: HostReader, lines: WaitingLines) -> None:
         waiting, reader.waiting = reader.waiting, deque()
         begin, reader.begun = reader.begun, 0
@@ -470,12 +466,26 @@ class JournalFeed:
                 reader.waiting.append(Delivered(reader.host, (), entries, times, delivered.place))
         self._queue(reader, time.monotonic())
 
+    def _count_unread(self, reader: HostReader, count: int) -> None:
+        if count and reader.unread is None:
+            self._tell(unread_finding(self._run, reader.host, count))
+        if count:
+            reader.unread = (reader.unread or 0) + count
+
     def _tell_gap(self, reader: HostReader, gap: range) -> None:
         """Report numbers that did not come, unless as many entries came that cannot be read."""
         if len(gap) > (reader.unread or 0):
             self._tell(gap_finding(self._run, reader.host, gap))
         elif reader.unread:
             reader.unread -= len(gap)
+
+    def _go_back(self, reader: HostReader, after: int) -> None:
+        """Read on from the last entry that a host's journal shares with the store; keep the entries that it has lost."""
+        before = reader.place
+        reader.place, reader.retold = before.back_to(after), None
+        known = bool(before.journal) or after > 0
+        loss = loss_finding(self._run, reader.host, after + 1, before.seq, known=known)
+        self._tell(loss, Delivered(reader.host, (), (), (), JournalPlace(after)))
 
     def _news_in(self, reader: HostReader, told: Entries) -> list[tuple[JournalEntry, bytes]]:
         known = reader.place.seq
@@ -505,6 +515,12 @@ class JournalFeed:
         if gone:
             reader.done = True
             self._hear(reader)
+
+    def _found(self, reader: HostReader) -> None:
+        if not reader.connected:
+            self._say_link(reader, connected=True)
+        reader.lost_since, reader.was_reached = None, True
+        reader.quiet_since = reader.found_at = reader.read_at = time.monotonic()
 
     def _say_link(self, reader: HostReader, *, connected: bool, reason: str = "") -> None:
         reader.connected = connected

@@ -118,13 +118,7 @@ class LogRows:
         while self.behind:
             with self._lock:
                 if self.taken < len(self.book):
-                    start = max(self.taken, self.book.first)
-                    lines = self.book.slice(start, start + SLICE_LINES)
-                    for number, line in enumerate(lines, start):
-                        if self._fits is None or self._fits(line):
-                            self._take(number, line)
-                    self.taken = start + len(lines)
-                    self.version += 1
+                    self._take_some()
                 else:
                     self._search_some()
             if time.monotonic() >= until:
@@ -169,6 +163,15 @@ class LogRows:
             self._pattern = pattern
             self.found = Marks()
             self._searched = 0
+
+    def _take_some(self) -> None:
+        start = max(self.taken, self.book.first)
+        lines = self.book.slice(start, start + SLICE_LINES)
+        for number, line in enumerate(lines, start):
+            if self._fits is None or self._fits(line):
+                self._take(number, line)
+        self.taken = start + len(lines)
+        self.version += 1
 
     @property
     def hides_first_error(self) -> bool:

@@ -112,18 +112,7 @@ class SpilledList(Generic[T]):
         tail.append(item)
         self._held_weight += self._weight(item)
         if self._held_weight > self._max_weight and len(tail) > BLOCK:
-            # Until the oldest items are on the disk, they are read from memory.
-            spilled, tail = self._kept
-            block = tail[:BLOCK]
-            self._held_weight -= sum(map(self._weight, block))
-            if not self.failure:
-                try:
-                    self._file.append(zlib.compress(self._encode(block), 1))
-                except OSError as error:
-                    self.failure = error.strerror or str(error)
-            if self.failure:
-                self._drop(spilled + BLOCK)
-            self._kept = (spilled + BLOCK, tail[BLOCK:])
+            self._spill()
 
     def get(self, index: int) -> T | None:
         """Return item ``index``; None if it is not there (any more)."""
@@ -140,6 +129,20 @@ class SpilledList(Generic[T]):
                 return self.slice(self.first, stop)
             base = start - start % BLOCK
             return self._read_block(start // BLOCK)[start - base : max(0, stop - base)]
+
+    def _spill(self) -> None:
+        """Put the oldest items on the disk; until they are there, they are read from memory."""
+        spilled, tail = self._kept
+        block = tail[:BLOCK]
+        self._held_weight -= sum(map(self._weight, block))
+        if not self.failure:
+            try:
+                self._file.append(zlib.compress(self._encode(block), 1))
+            except OSError as error:
+                self.failure = error.strerror or str(error)
+        if self.failure:
+            self._drop(spilled + BLOCK)
+        self._kept = (spilled + BLOCK, tail[BLOCK:])
 
     def _drop(self, before: int) -> None:
         with self._reading:

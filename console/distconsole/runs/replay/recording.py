@@ -179,37 +179,9 @@ class Recording:
         for _ in range(entries):
             stored = next(self._source, None)
             if stored is None:
-                # The end that was kept beside the entries, if these have none.
-                end = None if self.head.ended else stored_end(self.record)
-                if end is not None:
-                    self.head.t = max(self.head.t, end.t)
-                    for event in self.head.conclude(end):
-                        self._note(event)
-                        self._tell(event)
-                damage = damage_finding(self.record, self._spoilt, self._file, self.end)
-                if damage is not None:
-                    self.head.timeline.apply(damage)
-                    self._tell(damage)
-                self.marks.sort(key=lambda mark: mark.t)
-                self.whole = True
+                self._finish()
                 break
-            try:
-                for event in self.head.take(stored):
-                    self._note(event)
-                    self._tell(event)
-            except ValueError:
-                self._spoilt[stored.host] += 1
-            self._since += 1
-            self._since_bytes += len(stored.body)
-            enough = self._since >= CHECKPOINT_ENTRIES or self._since_bytes >= CHECKPOINT_BYTES
-            if enough and self._since_bytes * CHECKPOINT_SHARE >= self._checkpoint_bytes:
-                # If the disk refuses a checkpoint, seeking takes longer from there on.
-                checkpoint = self.head.checkpoint()
-                self._since, self._since_bytes, self._checkpoint_bytes = 0, 0, len(checkpoint)
-                if self._checkpoints.size + len(checkpoint) <= MAX_FILE_BYTES:
-                    with contextlib.suppress(OSError):
-                        self._checkpoints.append(checkpoint)
-                        self._times.append(self.head.t)
+            self._take(stored)
         return not self.whole
 
     def at(self, t: float) -> ReplayWalk:
@@ -231,6 +203,42 @@ class Recording:
         """Return when some rank had first done ``step``; None if none has."""
         place = bisect_left(self._steps, step)
         return self._step_times[place] if place < len(self._steps) else None
+
+    def _take(self, stored: StoredEntry) -> None:
+        try:
+            for event in self.head.take(stored):
+                self._note(event)
+                self._tell(event)
+        except ValueError:
+            self._spoilt[stored.host] += 1
+        self._since += 1
+        self._since_bytes += len(stored.body)
+        enough = self._since >= CHECKPOINT_ENTRIES or self._since_bytes >= CHECKPOINT_BYTES
+        if enough and self._since_bytes * CHECKPOINT_SHARE >= self._checkpoint_bytes:
+            self._keep(self.head.checkpoint())
+
+    def _keep(self, checkpoint: bytes) -> None:
+        """Write a checkpoint; if the disk refuses, seeking takes longer from there on."""
+        self._since, self._since_bytes, self._checkpoint_bytes = 0, 0, len(checkpoint)
+        if self._checkpoints.size + len(checkpoint) <= MAX_FILE_BYTES:
+            with contextlib.suppress(OSError):
+                self._checkpoints.append(checkpoint)
+                self._times.append(self.head.t)
+
+    def _finish(self) -> None:
+        # The end that was kept beside the entries, if these have none.
+        end = None if self.head.ended else stored_end(self.record)
+        if end is not None:
+            self.head.t = max(self.head.t, end.t)
+            for event in self.head.conclude(end):
+                self._note(event)
+                self._tell(event)
+        damage = damage_finding(self.record, self._spoilt, self._file, self.end)
+        if damage is not None:
+            self.head.timeline.apply(damage)
+            self._tell(damage)
+        self.marks.sort(key=lambda mark: mark.t)
+        self.whole = True
 
     def _note(self, event: RunEvents) -> None:
         """Keep findings, restarts and ends, and the steps by time."""

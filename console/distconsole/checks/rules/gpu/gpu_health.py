@@ -206,7 +206,12 @@ def _fabric(host: HostView) -> RuleResults:
 )
 def _limits(view: View) -> RuleResults:
     """A power limit, or clocks, that somebody set on some GPUs only: stragglers."""
-    # A power limit that all GPUs of a model have is intended.
+    yield from _compare_power(view)
+    yield from _compare_clocks(view)
+
+
+def _compare_power(view: View) -> RuleResults:
+    """Compare power limits among GPUs of a model; a limit that all have is intended."""
     by_model: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
     capped: dict[str, str] = {}
     for name, found in view.of(GpuFacts).items():
@@ -235,7 +240,6 @@ def _limits(view: View) -> RuleResults:
             seen=words,
             hint="sudo nvidia-smi -pl WATTS, where it is not meant",
         )
-    yield from _compare_clocks(view)
 
 
 def _compare_clocks(view: View) -> RuleResults:

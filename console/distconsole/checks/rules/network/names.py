@@ -15,7 +15,7 @@ from distconsole.checks.fixes.cures import by_run, offer
 from distconsole.checks.gather.addresses import endpoints, machines, one_machine
 from distconsole.checks.rules.wording import MAX_LISTED, differ, list_some, name_hosts
 from distconsole.model.addresses import gloo_connects, ip_of
-from distconsole.model.findings import Cure, HostCure
+from distconsole.model.findings import Cure, Finding, HostCure
 from distconsole.model.requests import Level
 
 GLOO = "GLOO_SOCKET_IFNAME"
@@ -64,11 +64,7 @@ def _hostname_bindable(host: HostView) -> RuleResults:
     if one_machine(view) or GLOO in host.of(EnvFacts).variables:
         yield info(f"{name}: {summary}", seen=seen)
         return
-    # Gloo gets by if no other machine's ranks would connect to the loopback that it listens at.
-    machine_of, listens_at = machines(view), _gloo_listens_at(view)
-    own = listens_at[name]
-    others = (each for host, each in listens_at.items() if machine_of[host] != machine_of[name])
-    gets_by = own.startswith("127.") and not any(gloo_connects(each, own) for each in others)
+    gets_by = _gets_by(view, name)
     nic = endpoint.interface if endpoint else None
     ours = by_run(view, (GLOO,), f"sets {GLOO} on every host by itself")
     cure = Cure(hosts={name: HostCure(env={GLOO: nic})}, by_run=ours) if nic else None
@@ -82,6 +78,14 @@ def _hostname_bindable(host: HostView) -> RuleResults:
             "until then, for jobs started by hand",
         ),
     )
+
+
+def _gets_by(view: View, name: str) -> bool:
+    """Whether no other machine's ranks would connect to the loopback that Gloo listens at there."""
+    machine_of, listens_at = machines(view), _gloo_listens_at(view)
+    own = listens_at[name]
+    others = (each for host, each in listens_at.items() if machine_of[host] != machine_of[name])
+    return own.startswith("127.") and not any(gloo_connects(each, own) for each in others)
 
 
 @once_a_view
@@ -168,23 +172,7 @@ def _peer_names(view: View) -> RuleResults:
         )
         unknown = []
     for some in (unknown, [each for each in wrong if each.known]):
-        by_peer = by_key((each.peer, each) for each in some)
-        by_viewers = by_key(
-            (tuple(dict.fromkeys(each.viewer for each in entries)), each)
-            for entries in by_peer.values()
-            for each in entries
-        )
-        for viewers, entries in by_viewers.items():
-            names = list(dict.fromkeys(each.name for each in entries))
-            peers = list(dict.fromkeys(each.peer for each in entries))
-            what = "leads to another host" if entries[0].known else "is not known"
-            yield warn(
-                f"on {name_hosts(viewers)} the name {name_hosts(names)} {what}",
-                viewers,
-                seen=_list_answers(entries),
-                expected=f"an address of {name_hosts(peers)}, for {USED_BY}",
-                **_mend_names(view, peers, f"on {name_hosts(viewers)}"),
-            )
+        yield from _judge_answers(some, view)
 
 
 def _answers(view: View) -> Iterator[_Answer]:
@@ -204,6 +192,26 @@ def _answers(view: View) -> Iterator[_Answer]:
                 elif own & set(answer.addresses):
                     said = ""
                 yield _Answer(viewer, peer, name, said, bool(answer.addresses))
+
+
+def _judge_answers(wrong: Sequence[_Answer], view: View) -> Iterator[Finding]:
+    by_peer = by_key((each.peer, each) for each in wrong)
+    by_viewers = by_key(
+        (tuple(dict.fromkeys(each.viewer for each in entries)), each)
+        for entries in by_peer.values()
+        for each in entries
+    )
+    for viewers, entries in by_viewers.items():
+        names = list(dict.fromkeys(each.name for each in entries))
+        peers = list(dict.fromkeys(each.peer for each in entries))
+        what = "leads to another host" if entries[0].known else "is not known"
+        yield warn(
+            f"on {name_hosts(viewers)} the name {name_hosts(names)} {what}",
+            viewers,
+            seen=_list_answers(entries),
+            expected=f"an address of {name_hosts(peers)}, for {USED_BY}",
+            **_mend_names(view, peers, f"on {name_hosts(viewers)}"),
+        )
 
 
 def _list_answers(wrong: Sequence[_Answer]) -> str:

@@ -193,16 +193,7 @@ def _check_logins(view: View) -> RuleResults:
     elif len(broken) == len(tried):
         yield _nowhere(view, broken, tuple(facts))
     elif broken:
-        for reason in dict.fromkeys(login.error for login in broken.values()):
-            left = {pair: login for pair, login in broken.items() if login.error == reason}
-            for host in blame(tried, left).hosts:
-                pairs = {pair: left.pop(pair) for pair in host.pairs if pair in left}
-                way = _WAYS[host.direction].format(host.host)
-                yield _warn_of_logins(f"ssh between the hosts fails {way}", (host.host,), pairs)
-            if left:
-                ways = name_hosts([f"{source} to {target}" for source, target in left])
-                hosts = tuple(dict.fromkeys(name for pair in left for name in pair))
-                yield _warn_of_logins(f"ssh between the hosts fails from {ways}", hosts, left)
+        yield from _parts(tried, broken)
 
 
 def _nowhere(
@@ -216,6 +207,19 @@ def _nowhere(
         return NotApplicable(f"no host can ssh to another: {reasons}; {NEEDED_BY}", hosts)
     summary = f"{name}, typed by hand, needs ssh between the hosts, and no host can ssh to another"
     return _warn_of_logins(summary, hosts, broken, reasons)
+
+
+def _parts(tried: Mapping[Pair, LoginAttempt], broken: Mapping[Pair, LoginAttempt]) -> RuleResults:
+    for reason in dict.fromkeys(login.error for login in broken.values()):
+        left = {pair: login for pair, login in broken.items() if login.error == reason}
+        for host in blame(tried, left).hosts:
+            pairs = {pair: left.pop(pair) for pair in host.pairs if pair in left}
+            way = _WAYS[host.direction].format(host.host)
+            yield _warn_of_logins(f"ssh between the hosts fails {way}", (host.host,), pairs)
+        if left:
+            ways = name_hosts([f"{source} to {target}" for source, target in left])
+            hosts = tuple(dict.fromkeys(name for pair in left for name in pair))
+            yield _warn_of_logins(f"ssh between the hosts fails from {ways}", hosts, left)
 
 
 def _warn_of_logins(

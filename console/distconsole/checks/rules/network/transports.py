@@ -82,6 +82,10 @@ def _network(view: View) -> RuleResults:
             hint=f"{why}; in a container: --device=/dev/infiniband --ulimit memlock=-1",
             cure=Cure(env={"NCCL_IB_DISABLE": "0"}) if "NCCL_IB_DISABLE" in chosen else None,
         )
+    yield from _missing_rails(view)
+
+
+def _missing_rails(view: View) -> RuleResults:
     used = {
         host: {name for took in told for name in took.devices}
         for host, told in _nccl_of(view).items()

@@ -12,10 +12,11 @@ from distconsole.checks.facts.evidence import UNREACHED, Outcome, View, by_key, 
 from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.network import NetFacts
 from distconsole.checks.facts.node import OsFacts, PythonFacts, SshFacts
-from distconsole.checks.facts.script import Module, ScriptFacts
+from distconsole.checks.facts.script import FoundPath, Module, ScriptFacts
 from distconsole.checks.gather.addresses import machines
 from distconsole.checks.rules.system.folders import TOLD, lies_on_stuck
 from distconsole.checks.rules.wording import MAX_LISTED, dissent, list_some, name_hosts
+from distconsole.model.findings import Finding
 from distconsole.model.names import count_text, join_some
 from distconsole.model.requests import Level
 
@@ -87,16 +88,7 @@ def _interpreter(host: HostView) -> RuleResults:
 def _workdir(host: HostView) -> RuleResults:
     """A host without the folder that the ranks start in, or one on a filesystem that does not answer."""
     workdir, found = get_launch(host.view).workdir, host.of(ScriptFacts).workdir
-    if found.late:
-        wrong = "does not answer"
-    elif found.error and found.code in ("ENOENT", ""):
-        wrong = "is not there"
-    elif found.error:
-        wrong = f"cannot be seen ({found.error})"
-    elif found.kind != "folder":
-        wrong = "is no folder"
-    else:
-        wrong = "" if found.readable else "cannot be entered"
+    wrong = _no_folder(found)
     if found.late and lies_on_stuck(workdir, host.of(OsFacts)):
         yield NotApplicable(TOLD)
     elif wrong:
@@ -107,6 +99,18 @@ def _workdir(host: HostView) -> RuleResults:
             hint=f"--sync brings the code, --workdir names another folder; or on {HERE}: "
             f"mkdir -p {workdir}",
         )
+
+
+def _no_folder(found: FoundPath) -> str:
+    if found.late:
+        return "does not answer"
+    if found.error and found.code in ("ENOENT", ""):
+        return "is not there"
+    if found.error:
+        return f"cannot be seen ({found.error})"
+    if found.kind != "folder":
+        return "is no folder"
+    return "" if found.readable else "cannot be entered"
 
 
 @hint("The address of the first host.")
@@ -212,15 +216,7 @@ def _imports(view: View) -> RuleResults:
             yield from _report_own(launch, modules)
             needed = [module for module in needed if module not in launch.own]
         if needed:
-            python = launch.hosts[str(host)].python if str(host) in launch.hosts else "python3"
-            packages = [_what_to_install(module, facts) for module in needed[:MAX_LISTED]]
-            yield fail(
-                f"{join_some(needed)}, which {launch.name} imports, {_be(needed)} not there on {HERE}",
-                seen=f"importlib.util.find_spec by {python}",
-                expected="every module that the script imports, on every host",
-                hint=f"on {HERE}: {python} -m pip install {' '.join(packages)}; "
-                "or --python, --setup or --env PYTHONPATH=… name where it is",
-            )
+            yield _report_lacking(launch, host, needed, facts)
         for module in lacking:
             if module not in needed and module not in own and module not in nowhere:
                 yield info(f"{module}, which {launch.name} can do without, is not there on {HERE}")
@@ -245,6 +241,20 @@ def _report_own(launch: Launch, modules: Mapping[str, Module]) -> RuleResults:
                 expected="the code of the script's own project",
                 hint=cure,
             )
+
+
+def _report_lacking(
+    launch: Launch, host: HostView, needed: list[str], facts: Mapping[str, Mapping[str, Module]]
+) -> Finding:
+    python = launch.hosts[str(host)].python if str(host) in launch.hosts else "python3"
+    packages = [_what_to_install(module, facts) for module in needed[:MAX_LISTED]]
+    return fail(
+        f"{join_some(needed)}, which {launch.name} imports, {_be(needed)} not there on {HERE}",
+        seen=f"importlib.util.find_spec by {python}",
+        expected="every module that the script imports, on every host",
+        hint=f"on {HERE}: {python} -m pip install {' '.join(packages)}; "
+        "or --python, --setup or --env PYTHONPATH=… name where it is",
+    )
 
 
 def _be(modules: list[str]) -> str:

@@ -12,7 +12,7 @@ from distconsole.checks.facts.evidence import View, by_key
 from distconsole.checks.facts.network import EnvFacts, NetFacts
 from distconsole.checks.facts.node import ContainerFacts, PythonFacts, SshFacts
 from distconsole.checks.fixes.cures import add_to_hint, by_run, offer
-from distconsole.checks.gather.addresses import endpoints
+from distconsole.checks.gather.addresses import HostEndpoint, endpoints
 from distconsole.checks.rules.script.launches import (
     MISSING,
     WITHOUT_USER_SITE,
@@ -20,6 +20,7 @@ from distconsole.checks.rules.script.launches import (
     packages_of_script,
 )
 from distconsole.checks.rules.wording import (
+    Dissent,
     differ,
     dissent,
     list_some,
@@ -190,15 +191,10 @@ def _consistency(view: View) -> RuleResults:
             continue
         split = dissent({n: each.variables.get(variable, NOT_SET) for n, each in facts.items()})
         if split is not None:
-            ours = _done_by_run(view, variable)
-            cure = Cure(env={variable: split.majority}, by_run=ours) if split.majority else None
-            if split.majority == NOT_SET:
-                change = HostCure(unset=(variable,))
-                cure = Cure(hosts=dict.fromkeys(split.minority, change), by_run=ours)
             yield warn(
                 split.told(variable),
                 split.minority,
-                cure=cure,
+                cure=_follow_majority(view, variable, split),
                 expected="the same on every host, or on none",
                 hint=f"look where it is set: grep -rn {variable} ~/.bashrc ~/.profile /etc/environment "
                 "/etc/profile.d",
@@ -208,6 +204,14 @@ def _consistency(view: View) -> RuleResults:
 def _done_by_run(view: View, variable: str) -> str:
     words = by_run(view, (variable,), f"sets {variable} on every host by itself")
     return words if variable in SET_BY_RUN else ""
+
+
+def _follow_majority(view: View, variable: str, split: Dissent[str]) -> Cure | None:
+    ours = _done_by_run(view, variable)
+    if split.majority == NOT_SET:
+        change = HostCure(unset=(variable,))
+        return Cure(hosts=dict.fromkeys(split.minority, change), by_run=ours)
+    return Cure(env={variable: split.majority}, by_run=ours) if split.majority else None
 
 
 @hint("The finding has the right line.")
@@ -271,12 +275,7 @@ def _iface(host: HostView) -> RuleResults:
     by_mpi = () if launch is not None and launch.unused("mpi") else OMPI_NAMES
     for variable in (*GLOO_NAMES, NCCL_NAME, *by_mpi):
         value = host.of(EnvFacts).variables.get(variable, "")
-        if not value or value.startswith("^") or "/" in value:
-            named = []
-        elif variable in GLOO_NAMES:
-            named = [value]
-        else:
-            named = [word for word in value.lstrip("=").split(",") if word]
+        named = _interfaces_in(variable, value)
         # NCCL takes prefixes of names.
         missing = [
             word
@@ -287,13 +286,7 @@ def _iface(host: HostView) -> RuleResults:
             or (variable != NCCL_NAME and word not in up)
         ]
         if missing:
-            chosen = endpoints(host.view).get(str(host))
-            if chosen is None or chosen.interface is None:
-                right = None
-            elif variable in OMPI_NAMES and ":" not in chosen.network:
-                right = chosen.network or None
-            else:
-                right = f"={chosen.interface}" if variable == NCCL_NAME else chosen.interface
+            right = _right_value(variable, endpoints(host.view).get(str(host)))
             change = HostCure(env={variable: right}) if right else HostCure(unset=(variable,))
             cure = Cure(hosts={str(host): change}, by_run=_done_by_run(host.view, variable))
             yield fail(
@@ -302,3 +295,20 @@ def _iface(host: HostView) -> RuleResults:
                 expected="an interface that is up and has an address",
                 **offer(cure),
             )
+
+
+def _right_value(variable: str, chosen: HostEndpoint | None) -> str | None:
+    if chosen is None or chosen.interface is None:
+        return None
+    if variable in OMPI_NAMES and ":" not in chosen.network:
+        return chosen.network or None
+    return f"={chosen.interface}" if variable == NCCL_NAME else chosen.interface
+
+
+def _interfaces_in(variable: str, value: str) -> list[str]:
+    """Return the interfaces that a value asks for; none for exclusions and subnets."""
+    if not value or value.startswith("^") or "/" in value:
+        return []
+    if variable in GLOO_NAMES:
+        return [value]
+    return [word for word in value.lstrip("=").split(",") if word]

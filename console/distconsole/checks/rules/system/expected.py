@@ -21,8 +21,9 @@ from distconsole.checks.facts.node import (
 )
 from distconsole.checks.gather.timings import collectives_of
 from distconsole.checks.rules.wording import list_some, size
-from distconsole.model.expectation import Expectation
+from distconsole.model.expectation import CollectiveExpectation, Expectation
 from distconsole.model.names import join_some
+from distconsole.model.reports import CollectiveReport
 from distconsole.model.requests import Level
 
 SHM_PATH = "/dev/shm"  # noqa: S108 - the name of a fact
@@ -209,20 +210,22 @@ def _collectives(host: HostView) -> RuleResults:
         largest = max((each.bytes for each in fitting), default=0)
         for each in fitting:
             if each.bytes == largest:
-                misses: list[Miss] = []
-                if entry.busbw_gbs is not None and each.busbw_gbs < entry.busbw_gbs:
-                    wanted = f"{entry.busbw_gbs:g} GB/s or more"
-                    misses.append(("busbw", f"{each.busbw_gbs:.3g} GB/s", wanted))
-                if entry.time_us is not None and each.time_us > entry.time_us:
-                    misses.append(
-                        ("time", f"{each.time_us:.0f} us", f"{entry.time_us:g} us at most")
-                    )
-                for name, there, wanted in misses:
-                    yield fail(
-                        f"{each.op} of {size(each.bytes)} by {each.launcher}/{each.backend}: {name} {there}, "
-                        f"expected {wanted}",
-                        hint="distconsole check --level full finds the slow pair or host",
-                    )
+                yield from _slow(entry, each)
+
+
+def _slow(entry: CollectiveExpectation, timed: CollectiveReport) -> RuleResults:
+    misses: list[Miss] = []
+    if entry.busbw_gbs is not None and timed.busbw_gbs < entry.busbw_gbs:
+        wanted = f"{entry.busbw_gbs:g} GB/s or more"
+        misses.append(("busbw", f"{timed.busbw_gbs:.3g} GB/s", wanted))
+    if entry.time_us is not None and timed.time_us > entry.time_us:
+        misses.append(("time", f"{timed.time_us:.0f} us", f"{entry.time_us:g} us at most"))
+    for name, there, wanted in misses:
+        yield fail(
+            f"{timed.op} of {size(timed.bytes)} by {timed.launcher}/{timed.backend}: {name} {there}, "
+            f"expected {wanted}",
+            hint="distconsole check --level full finds the slow pair or host",
+        )
 
 
 @_expect("bandwidth", BandwidthFacts, "pair_gbit_s", level=Level.FULL)

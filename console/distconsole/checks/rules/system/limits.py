@@ -9,7 +9,7 @@ from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, 
 from distconsole.checks.engine.rule import HostView, hint, host_rule
 from distconsole.checks.facts.evidence import View, once_a_view
 from distconsole.checks.facts.gpu import GpuFacts
-from distconsole.checks.facts.node import OsFacts
+from distconsole.checks.facts.node import Filesystem, OsFacts
 from distconsole.checks.fixes.cures import in_setup
 from distconsole.checks.rules.wording import GIB, MIB, get_number, size
 from distconsole.model.findings import Cure
@@ -138,23 +138,27 @@ def _disk(host: HostView) -> RuleResults:
         unusable = room.error or room.read_only or not room.writable
         # Of an unusable working folder script.workdir and fs.writable tell.
         if path != SHM_PATH and not (unusable and path == workdir):
-            make_room = f"on {HERE}: du -xh -d2 {path} | sort -h | tail"
-            if room.error:
-                yield fail(
-                    f"{path} on {HERE}: {room.error}",
-                    hint=f"a dead NFS server? on {HERE}: findmnt -T {path}",
-                )
-            elif room.read_only or not room.writable:
-                yield fail(
-                    f"{path} on {HERE} is {'mounted read-only' if room.read_only else 'not writable for us'}",
-                    hint=f"after an I/O error a disk becomes read-only; on {HERE}: findmnt -T {path}; dmesg",
-                )
-            elif room.free < FULL_BYTES or (room.files > 0 and room.files_free == 0):
-                what = size(room.free) if room.free < FULL_BYTES else "no inode"
-                yield fail(f"{path} on {HERE} is full: {what} left", hint=make_room)
-            elif room.total and room.free / room.total < LOW_SHARE:
-                free = f"{size(room.free)} free of {size(room.total)}"
-                yield warn(f"{path} on {HERE} has {free}", hint=make_room)
+            yield from _folder(path, room)
+
+
+def _folder(path: str, room: Filesystem) -> RuleResults:
+    make_room = f"on {HERE}: du -xh -d2 {path} | sort -h | tail"
+    if room.error:
+        yield fail(
+            f"{path} on {HERE}: {room.error}",
+            hint=f"a dead NFS server? on {HERE}: findmnt -T {path}",
+        )
+    elif room.read_only or not room.writable:
+        yield fail(
+            f"{path} on {HERE} is {'mounted read-only' if room.read_only else 'not writable for us'}",
+            hint=f"after an I/O error a disk becomes read-only; on {HERE}: findmnt -T {path}; dmesg",
+        )
+    elif room.free < FULL_BYTES or (room.files > 0 and room.files_free == 0):
+        what = size(room.free) if room.free < FULL_BYTES else "no inode"
+        yield fail(f"{path} on {HERE} is full: {what} left", hint=make_room)
+    elif room.total and room.free / room.total < LOW_SHARE:
+        free = f"{size(room.free)} free of {size(room.total)}"
+        yield warn(f"{path} on {HERE} has {free}", hint=make_room)
 
 
 @hint("ulimit -u; --pids-limit=-1; TasksMax.")
@@ -212,14 +216,7 @@ def _memory(host: HostView) -> RuleResults:
     if not total or available is None:
         yield NotApplicable("the kernel does not say how much memory is free")
         return
-    usual = _usual_memory(host.view)[total]
-    if available < LOW_SHARE * total or available < PEER_SHARE * usual:
-        yield warn(
-            f"{size(available)} of {size(total)} of memory are free on {HERE}",
-            seen=f"MemAvailable {size(available)}",
-            expected=f"{size(int(usual))}, as on its peers" if usual else "room for a job",
-            hint=f"on {HERE}: ps -eo pid,user,rss,comm --sort=-rss | head; ls -la /dev/shm",
-        )
+    yield from _free(host, total, available)
     swap, free = facts.memory.get("swap_total") or 0, facts.memory.get("swap_free")
     if free is not None and swap - free > SWAP_USED_BYTES:
         yield warn(
@@ -228,6 +225,34 @@ def _memory(host: HostView) -> RuleResults:
             expected="none: a rank whose pages are out makes all others wait",
             hint="sudo swapoff -a && sudo swapon -a brings the pages back, where memory is free",
         )
+    yield from _group(facts, total)
+
+
+@once_a_view
+def _usual_memory(view: View) -> Mapping[int, float]:
+    """Return by size of memory how much is free on most hosts about as large; 0 with too few to tell."""
+    memories = [each.memory for each in view.of(OsFacts).values()]
+    sizes = [(each.get("total") or 0, each.get("available") or 0) for each in memories]
+    usual: dict[int, float] = {}
+    for total in {total for total, _ in sizes}:
+        free = [available for size, available in sizes if abs(size - total) < 0.1 * total]
+        usual[total] = median(free) if len(free) > 2 else 0
+    return usual
+
+
+def _free(host: HostView, total: int, available: int) -> RuleResults:
+    usual = _usual_memory(host.view)[total]
+    if available < LOW_SHARE * total or available < PEER_SHARE * usual:
+        yield warn(
+            f"{size(available)} of {size(total)} of memory are free on {HERE}",
+            seen=f"MemAvailable {size(available)}",
+            expected=f"{size(int(usual))}, as on its peers" if usual else "room for a job",
+            hint=f"on {HERE}: ps -eo pid,user,rss,comm --sort=-rss | head; ls -la /dev/shm",
+        )
+
+
+def _group(facts: OsFacts, total: int) -> RuleResults:
+    """A control group below the machine's size ends ranks by SIGKILL, without a message."""
     group = facts.cgroup
     limit, used = get_number(group, "memory_max"), get_number(group, "memory_used") or 0
     if limit is None or limit >= total:
@@ -242,15 +267,3 @@ def _memory(host: HostView) -> RuleResults:
         )
     else:
         yield info(f"jobs on {HERE} may use {size(limit)} of {size(total)}", seen=seen)
-
-
-@once_a_view
-def _usual_memory(view: View) -> Mapping[int, float]:
-    """Return by size of memory how much is free on most hosts about as large; 0 with too few to tell."""
-    memories = [each.memory for each in view.of(OsFacts).values()]
-    sizes = [(each.get("total") or 0, each.get("available") or 0) for each in memories]
-    usual: dict[int, float] = {}
-    for total in {total for total, _ in sizes}:
-        free = [available for size, available in sizes if abs(size - total) < 0.1 * total]
-        usual[total] = median(free) if len(free) > 2 else 0
-    return usual

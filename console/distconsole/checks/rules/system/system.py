@@ -12,6 +12,7 @@ from distconsole.checks.facts.network import PortFacts
 from distconsole.checks.facts.node import (
     OsFacts,
     ProcFacts,
+    ShmEntry,
     ShmFacts,
     TrainingProcess,
 )
@@ -117,22 +118,7 @@ MEANT = "if it is no job that is meant to run, "
 def _leftovers(host: HostView) -> RuleResults:
     """Processes of a run that is over; orphans that hold GPUs; a rendezvous port that somebody listens on; MPI's daemons without an mpirun."""
     facts = host.of(ProcFacts)
-    of_runs = (each for each in facts.processes if each.run)
-    for (run, state), processes in by_key(((p.run, p.run_state), p) for p in of_runs).items():
-        if state == "going on":
-            yield info(
-                f"run {run} is under way on {HERE}",
-                seen=_list_processes(processes),
-                hint=f"distconsole attach {run}, or: distconsole stop {run}",
-            )
-        elif min(each.age_seconds or 0.0 for each in processes) > YOUNG_SECONDS:
-            over = "has ended" if state == "ended" else "is not known here any more"
-            yield fail(
-                f"processes of run {run}, which {over}, are left on {HERE}",
-                seen=_list_processes(processes),
-                expected="no process of a run that is over",
-                hint=_end(host, processes),
-            )
+    yield from _find_run_processes(host, facts)
     foreign = [each for each in facts.processes if not each.run and each.state not in "DZ"]
     on_gpus = [each for each in foreign if each.orphan and each.gpus]
     if on_gpus:
@@ -166,6 +152,25 @@ def _leftovers(host: HostView) -> RuleResults:
 def _any_launcher(view: View) -> bool:
     every = view.of(ProcFacts).values()
     return any(each.role == "launcher" for facts in every for each in facts.processes)
+
+
+def _find_run_processes(host: HostView, facts: ProcFacts) -> RuleResults:
+    of_runs = (each for each in facts.processes if each.run)
+    for (run, state), processes in by_key(((p.run, p.run_state), p) for p in of_runs).items():
+        if state == "going on":
+            yield info(
+                f"run {run} is under way on {HERE}",
+                seen=_list_processes(processes),
+                hint=f"distconsole attach {run}, or: distconsole stop {run}",
+            )
+        elif min(each.age_seconds or 0.0 for each in processes) > YOUNG_SECONDS:
+            over = "has ended" if state == "ended" else "is not known here any more"
+            yield fail(
+                f"processes of run {run}, which {over}, are left on {HERE}",
+                seen=_list_processes(processes),
+                expected="no process of a run that is over",
+                hint=_end(host, processes),
+            )
 
 
 def _list_processes(processes: Sequence[TrainingProcess]) -> str:
@@ -235,15 +240,19 @@ def _shm_stale(host: HostView) -> RuleResults:
             for each in stale
         ]
     )
-    some = stale[:16]
-    paths = " ".join(shlex.quote(f"{SHM}/{entry.name}") for entry in some)
-    sudo = "" if found.uid == 0 or all(entry.uid == found.uid for entry in some) else "sudo "
-    condition = "" if found.all_processes_seen else f"if no other container shares its {SHM}, "
-    more = "; and so on" if len(stale) > len(some) else ""
     yield (warn if heavy else info)(
         f"{size(total)} in {SHM} of {host} belong to no process{alone}, in "
         f"{len(stale)} leftover{'' if len(stale) == 1 else 's'}",
         seen=lines + (f"; {found.dropped} entries were not looked at" if found.dropped else ""),
         expected="shared memory that goes with its job",
-        hint=f"{condition}on {host}: {sudo}rm -r {paths}{more}",
+        hint=_remove(host, found, stale),
     )
+
+
+def _remove(host: HostView, found: ShmFacts, stale: Sequence[ShmEntry]) -> str:
+    some = stale[:16]
+    paths = " ".join(shlex.quote(f"{SHM}/{entry.name}") for entry in some)
+    sudo = "" if found.uid == 0 or all(entry.uid == found.uid for entry in some) else "sudo "
+    condition = "" if found.all_processes_seen else f"if no other container shares its {SHM}, "
+    more = "; and so on" if len(stale) > len(some) else ""
+    return f"{condition}on {host}: {sudo}rm -r {paths}{more}"
