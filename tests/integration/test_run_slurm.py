@@ -58,7 +58,7 @@ def test_slurm_runs_a_step_on_every_node_and_leaves_no_daemon_behind() -> None:
 SAY_PLACE = """
 e = os.environ
 print(rank, e["SLURM_PROCID"], e["SLURM_LOCALID"], e["SLURM_NTASKS"], e["SLURM_JOB_ID"],
-      e["SLURM_NODEID"], e["CUDA_VISIBLE_DEVICES"], oct(os.umask(0)))
+      e["SLURM_NODEID"], e["CUDA_VISIBLE_DEVICES"], oct(os.umask(0)), e["SLURM_SUBMIT_DIR"])
 pid, parents = os.getpid(), []
 while pid > 1:
     stat = open(f"/proc/{pid}/stat").read()
@@ -76,7 +76,7 @@ def test_ranks_are_tasks_of_the_job_that_was_submitted(slurm: Slurm, tmp_path: P
     assert (end.state, end.exit_code) == (EndState.SUCCEEDED, 0)
     lines = [(event.rank, event.line) for event in run.of(LogLine)]
     for rank in range(4):
-        told = f"{rank} {rank} {rank % 2} 4 {job} {rank // 2} 0,1 0o22"
+        told = f"{rank} {rank} {rank % 2} 4 {job} {rank // 2} 0,1 0o22 {Path.cwd()}"
         assert (rank, told) in lines
         assert (rank, "True") in lines
     assert run.of(PlanMade)[0].launcher == "slurm"

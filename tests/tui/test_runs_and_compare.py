@@ -203,6 +203,9 @@ async def test_runs_are_marked_and_compared_by_two_keys() -> None:
         assert re.search(r"── loss ─+ ━ A 0.1", text)
         await typed(app, stage, pilot, "mark nope")
         assert "no run nope is in the list" in screen_text(app)
+        await typed(app, stage, pilot, "mark digits-1121")
+        assert "digits-1121 begins the ids of 4 runs" in screen_text(app)
+        assert app.main.views.runs.marked == ["digits-1121-003"]
         await typed(app, stage, pilot, "mark digits-1121-000")
         assert app.main.views.runs.marked == ["digits-1121-003", "digits-1121-000"]
 

@@ -24,7 +24,7 @@ from distconsole.launch.script import (
     refuse_other_file,
     refuse_our_flags,
 )
-from distconsole.launch.slurm.srun import Allocation, ask_state, fit_hosts, inside
+from distconsole.launch.slurm.srun import Allocation, ask_state, fit_hosts, inside, note_outside
 from distconsole.launch.sync.code import COMMIT_VARIABLE
 from distconsole.launch.sync.send import (
     Project,
@@ -90,6 +90,7 @@ def reach_hosts(
     allocation = allocation or inside(os.environ, session.cluster)
     launch = collect_facts(launch, session, cluster, allocation)
     if allocation is None:
+        yield from map(warn, note_outside(os.environ, launch.cluster))
         yield from map(warn, note_crowds(launch.cluster.hosts, launch.facts))
     return launch
 

@@ -108,10 +108,16 @@ class PointReducer:
         older step or the time can complete it."""
         self._silent: dict[str, set[int]] = {}
         """Metric -> ranks that were awaited in vain and never gave it."""
-        self._bases: dict[str, int] = {}
-        """Metric -> offset of all ranks' steps, because they restarted and began at 0."""
-        self._unplaced: dict[str, int] = {}
-        """Metric -> its last step before that, until the first later one shows where it continues."""
+        self._base = 0
+        """Offset of the steps of this attempt, because all ranks began at 0 again."""
+        self._own_bases: dict[str, int] = {}
+        """Metric -> its own offset, because it counts something else (epochs, say)."""
+        self._ends: dict[str, int] = {}
+        """Metric -> the last step that was reduced before this attempt, offset included."""
+        self._lengths: dict[str, int] = {}
+        """Metric -> how far an attempt got, without its offset."""
+        self._unplaced: set[str] = set()
+        """Metrics of earlier attempts for which nothing in this one has shown where they continue."""
 
     def has(self, name: str) -> bool:
         return name in self._pending
@@ -126,7 +132,10 @@ class PointReducer:
     def begin_again(self, t: float) -> Iterator[Metric]:
         """Yield the remaining steps: every rank starts again, from step 0 or from that of a checkpoint."""
         yield from self.flush(t)
-        self._unplaced.update(self._done)
+        for name, end in self._done.items():
+            self._ends[name] = end
+            self._lengths[name] = max(end - self._base_of(name), self._lengths.get(name, 0))
+        self._unplaced = {*self._ends}
         # Each is awaited from now on: its host may be the last to report its start.
         self._ranks = {rank: _RankProgress() for rank in self._ranks}
         for kept in (self._most, self._complete_at, self._done):
@@ -150,16 +159,17 @@ class PointReducer:
         """Take a rank's points by metric, from its window at ``t``; ``trained``: it has steps; return complete ones."""
         progress = self._ranks.get(rank) or self._ranks.setdefault(rank, _RankProgress())
         progress.windows += trained
+        if self._unplaced:
+            self._continue(points)
         for name, given in points.items():
             steps = self._pending.get(name)
             if steps is None:
                 if len(self._pending) >= MAX_NAMES:
                     continue
                 steps = self._pending[name] = {}
-            done, moved = self._done.get(name, -1), bool(self._unplaced or self._bases)
+            done, base = self._done.get(name, -1), self._base_of(name)
             for step, point in progress.place(name, given):
-                if moved:
-                    step += self._base(name, point.step)
+                step += base
                 if step < done:
                     continue  # too late
                 pending = steps.get(step)
@@ -181,16 +191,39 @@ class PointReducer:
         late = t - since > MAX_WAIT_SECONDS or len(self._pending[name]) > MAX_PENDING_STEPS
         return blocking != rank and not late
 
-    def _base(self, name: str, step: int) -> int:
-        """Return the offset of a step; the first of an attempt decides, for all ranks alike.
+    def _base_of(self, name: str) -> int:
+        return self._own_bases.get(name, self._base)
 
-        As for one rank's steps in ``place``: far behind means from the beginning, and the line goes
-        on; else the step is a repeated one, and the line goes back to it.
+    def _continue(self, points: Mapping[str, Iterable[Given]]) -> None:
+        """Set the offsets of an attempt; its first points decide, for all ranks and metrics alike.
+
+        As for one rank's steps in ``place``: far behind means from the beginning, and the lines go
+        on; else the steps are repeated, and the lines go back to them. Metrics that count steps have
+        one offset: one that is given every 100 steps goes on where the loss does. A metric that never
+        got half as far as another counts something else, and goes on behind itself.
         """
-        last = self._unplaced.pop(name, None)
-        if last is not None and step <= (last - self._bases.get(name, 0)) // 2:
-            self._bases[name] = last + 1
-        return self._bases.get(name, 0)
+        longest = max(self._lengths.values())
+        steps = {name for name, length in self._lengths.items() if 2 * length >= longest}
+        firsts = [
+            (step, name)
+            for name in self._unplaced & points.keys()
+            for step, *_ in [*points[name]][:1]
+        ]
+        for step, name in sorted(firsts, key=lambda first: (first[1] not in steps, first)):
+            got = self._ends[name] - self._base_of(name)
+            if name not in steps:
+                self._own_bases[name] = (
+                    self._ends[name] + 1 if step <= got // 2 else self._base_of(name)
+                )
+                self._unplaced.discard(name)
+            elif got >= 0:  # else the attempt before this did not give it
+                if step <= got // 2:
+                    self._own_bases |= {
+                        each: self._ends[each] + 1 for each in self._unplaced - steps
+                    }
+                    self._base = 1 + max(self._ends[each] for each in steps)
+                self._unplaced.clear()
+                return
 
     def flush(self, t: float) -> Iterator[Metric]:
         """Yield the remaining steps, incomplete ones too."""

@@ -143,7 +143,8 @@ def changes_text(report: CheckReport, hosts: Iterable[str] | None = None) -> lis
             of_host.setdefault(change.host, []).append(told)
     if not of_host:
         same = f"nothing that was looked at has changed since the last green check, {when}"
-        return [same] if any(report.cells.values()) else []
+        reached = all(host.reachable for host in report.hosts.values())
+        return [same] if reached and any(report.cells.values()) else []
     lines = [f"changed since the last green check, {when}:"]
     for host, marks in list(of_host.items())[:MAX_HOSTS_TOLD]:
         more = f", and {len(marks) - MAX_CHANGES_TOLD} more" if marks[MAX_CHANGES_TOLD:] else ""

@@ -122,6 +122,28 @@ def test_steps_that_begin_at_0_go_on_at_one_place_for_all_ranks(run: Run) -> Non
     assert run.windows == [9, 8, 11, 11, 12, 12]
 
 
+def test_rare_metrics_go_on_where_the_loss_does_and_epochs_behind_themselves(run: Run) -> None:
+    """Validation every 7 steps; each attempt begins at 0, but for the third, which resumes."""
+    rare, epochs = "val", "epoch loss"
+
+    def both(*steps: int, name: str = "loss") -> list[int]:
+        return [step for rank in (0, 1) for step, _ in run.loss(rank, *steps, name=name)]
+
+    both(*range(21))
+    assert (both(7, 14, name=rare), both(0, 1, name=epochs)) == ([7, 14], [0, 1])
+    run.fail()
+    run.begin(1)
+    assert both(*range(7)) == [*range(21, 28)]
+    run.fail()  # before the validation
+    run.begin(2)
+    assert both(0, name=epochs) == [2]
+    assert both(*range(8)) == [*range(28, 36)]
+    assert (both(7, name=rare), both(1, name=epochs)) == ([35], [3])
+    run.fail()
+    run.begin(3)
+    assert (both(6, 7), both(7, name=rare), both(7, name="new")) == ([34, 35], [35], [35])
+
+
 def test_since_when_a_loss_is_no_number_is_said_of_this_attempt(run: Run) -> None:
     for rank in (0, 1):
         run.loss(rank, 1, 2, value=math.nan)

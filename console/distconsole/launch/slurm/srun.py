@@ -10,14 +10,16 @@ from __future__ import annotations
 import posixpath
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from distconsole.config.hosts import HET_GROUP
 from distconsole.config.ranges import RangeError, expand, split_list
 from distconsole.errors import ConsoleError, PlanError, UnavailableError
 from distconsole.launch.plan import NodeFacts, NodePlan, Plan
 from distconsole.model.cluster import Cluster
-from distconsole.model.names import HostName, is_whole
+from distconsole.model.names import HostName, is_whole, join_some
 from distconsole.model.requests import Run
 from distconsole.rpc.link import NodeLink
 
@@ -102,16 +104,29 @@ def read_job(text: str) -> JobState:
 
 def inside(environ: Mapping[str, str], cluster: Cluster) -> Allocation | None:
     """Return the allocation around this console, if all hosts are nodes of it."""
-    job = environ.get("SLURM_JOB_ID") or environ.get("SLURM_JOBID") or ""
-    nodelist = environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_NODELIST") or ""
-    if not job.isdigit() or not nodelist:
-        return None
-    try:
-        nodes = set(_expand_nodes(nodelist))
-    except PlanError:
-        return None
+    job, nodes = _own_job(environ)
     named = {host.name for host in cluster.hosts}
     return Allocation(job) if named and named <= nodes else None
+
+
+def note_outside(environ: Mapping[str, str], cluster: Cluster) -> Iterator[str]:
+    """Yield which hosts keep a run from being a step of the allocation around this console."""
+    job, nodes = _own_job(environ)
+    others = [host.name for host in cluster.hosts if host.name not in nodes and not host.local]
+    apart = cluster.demo_folder is not None or any(name.startswith(HET_GROUP) for name in environ)
+    if nodes and others and not apart:
+        who = f"{join_some(others)} {'is no node' if len(others) == 1 else 'are no nodes'}"
+        yield f"{who} of Slurm job {job}: all ranks start by ssh, outside of the job's limits"
+
+
+def _own_job(environ: Mapping[str, str]) -> tuple[str, set[str]]:
+    """Return the number and the nodes of the allocation around this console; no nodes if there is none."""
+    job = environ.get("SLURM_JOB_ID") or environ.get("SLURM_JOBID") or ""
+    nodelist = environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_NODELIST") or ""
+    if job.isdigit() and nodelist:
+        with suppress(PlanError):
+            return job, set(_expand_nodes(nodelist))
+    return job, set()
 
 
 def fit_hosts(

@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from distconsole.errors import UsageError
 from distconsole.model.names import is_whole
@@ -74,7 +75,7 @@ def submit_command(
     """
     # The job's own script holds the nodes, outside of a container; srun gets those options.
     words, _ = split_container_words(words_of(options))
-    script = job_script(requeue=read_options(words).requeue)
+    script = job_script(requeue=read_options(words).requeue, folder=str(Path.cwd()))
     if hosts:
         words += [f"--nodes={len(hosts)}", f"--nodelist={','.join(hosts)}"]
     if exclude:
@@ -83,13 +84,18 @@ def submit_command(
     return ["sbatch", *ours, *words, "--wrap", script]
 
 
-def job_script(*, requeue: bool = False, unused_seconds: int = UNUSED_SECONDS) -> str:
+def job_script(
+    *, requeue: bool = False, unused_seconds: int = UNUSED_SECONDS, folder: str = ""
+) -> str:
     """Return the script of a submitted job, which exits with 75 (EX_TEMPFAIL) if it got nothing to start.
 
+    ``SLURM_SUBMIT_DIR`` is ``folder`` if it exists there: sbatch runs in that of the agent, ``/``.
     The first node's agent writes the path into its pipe (``tell_holder`` of ``slurm.py`` there); the
     folder is tested as by ``own_folder`` there.
     """
-    return f"""exec bash -c '
+    submitted_in = shlex.quote(folder)
+    return f"""[ -d {submitted_in} ] && export SLURM_SUBMIT_DIR={submitted_in}
+exec bash -c '
 {"" if requeue else NEVER_AGAIN}folder=/tmp/distconsole-$(id -u)
 mkdir -m 700 "$folder" 2>/dev/null
 [ "$(find "$folder" -prune -type d -user "$(id -u)" ! -perm /077)" ] || exit 74

@@ -17,6 +17,7 @@ from textual.message import Message
 from distconsole.errors import ConsoleError
 from distconsole.formats.figures import number_text
 from distconsole.model.comparison import LETTERS
+from distconsole.model.names import join_some
 from distconsole.model.run_summary import RunSummary
 from distconsole.model.time_text import date_text, duration_text
 from distconsole.model.verbs import RunRole
@@ -174,10 +175,19 @@ class RunsView(OrderedView[RunSummary]):
         super().sort(name, downwards=downwards)
 
     def mark(self, run: str) -> None:
-        """Mark a run of the list (id, name or begin of an id) for comparison, or unmark it; raises ``ConsoleError`` for too many."""
-        found = [each.run for each in self._runs if each.name == run or each.run.startswith(run)]
+        """Mark a run of the list for comparison, or unmark it: by id, name (its newest) or unique begin of an id.
+
+        Raises ConsoleError if there is none, if a begin fits several, or if too many are marked.
+        """
+        ids = [each.run for each in self._runs]
+        exact = [run] if run in ids else [each.run for each in self._runs if each.name == run]
+        found = exact[:1] or [each for each in ids if each.startswith(run)]
         if not found:
             raise ConsoleError(f"no run {run} is in the list", "F6 shows the list")
+        if len(found) > 1:
+            raise ConsoleError(
+                f"{run} begins the ids of {len(found)} runs", f"one of: {join_some(found, 5)}"
+            )
         run = found[0]
         if run in self.marked:
             self.marked.remove(run)

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from distconsole.checks.engine.baseline import (
@@ -205,6 +206,8 @@ def test_the_first_line_of_a_failure_says_what_changed() -> None:
     assert line.startswith("  b: os.limits.l0 1 -> nothing, ")
     assert line.endswith(", and 2 more")
     assert "nothing that was looked at has changed" in changes_text(report(*changes), ["a"])[0]
+    away = {**report().hosts, "c": HostReport(reachable=False, facts={})}
+    assert changes_text(msgspec.structs.replace(report(*changes), hosts=away), ["a"]) == []
     assert changes_text(report(*changes, ok=True)) == []
     assert changes_text(report(last=None)) == []
     assert changes_text(report()) == []  # nothing was looked at

@@ -16,6 +16,7 @@ from distconsole.launch.slurm.srun import (
     JobState,
     fit_hosts,
     inside,
+    note_outside,
     read_job,
     step_command,
 )
@@ -110,20 +111,27 @@ def test_hosts_come_in_slurms_order_with_what_the_job_may_use() -> None:
     assert (gpu02.cpus, gpu02.gpus) == (5, 2)
 
 
+IN_JOB = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-3]"}
+
+
 @pytest.mark.parametrize(
-    ("environ", "names", "job"),
+    ("environ", "names", "job", "outside"),
     [
-        ({"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-3]"}, ("n1", "n3"), "7"),
-        ({"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-3]"}, ("n1", "n4"), None),
-        ({"SLURM_JOB_ID": "7"}, ("n1",), None),
-        ({}, ("n1",), None),
+        (IN_JOB, ("n1", "n3"), "7", ""),
+        (IN_JOB, ("n1", "n4"), None, "n4 is no node of Slurm job 7: all ranks start by ssh"),
+        (IN_JOB, ("n5", "n4"), None, "n5, n4 are no nodes of Slurm job 7"),
+        ({**IN_JOB, "SLURM_JOB_NODELIST_HET_GROUP_1": "n4"}, ("n1", "n4"), None, ""),
+        ({"SLURM_JOB_ID": "7"}, ("n1",), None, ""),
+        ({}, ("n1",), None, ""),
     ],
 )
 def test_only_nodes_of_our_allocation_are_inside_it(
-    environ: dict[str, str], names: tuple[str, ...], job: str | None
+    environ: dict[str, str], names: tuple[str, ...], job: str | None, outside: str
 ) -> None:
     found = inside(environ, cluster(*names))
     assert (found.job if found is not None else None) == job
+    noted = "".join(note_outside(environ, cluster(*names)))
+    assert noted[: len(outside) or None] == outside
 
 
 def test_each_node_starts_its_own_shim_and_no_other() -> None:

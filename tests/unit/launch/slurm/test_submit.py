@@ -52,12 +52,12 @@ def test_named_hosts_are_exactly_the_jobs_nodes() -> None:
         *("-p", "gpu", "--comment", "a b"),
         *("--nodes=2", "--nodelist=n1,n2", "--exclude=n3"),
     ]
-    assert words[-2:] == ["--wrap", job_script()]
+    assert words[-2:] == ["--wrap", job_script(folder=str(Path.cwd()))]
 
 
 def hold(tmp_path: Path) -> subprocess.Popen[str]:
     """Start a job's script as user 0's node folder lay in ``tmp_path``."""
-    script = job_script(unused_seconds=30).replace(
+    script = job_script(unused_seconds=30, folder=str(tmp_path)).replace(
         "/tmp/distconsole-$(id -u)", str(tmp_path / "own")
     )
     env = {**os.environ, "SLURM_JOB_ID": "7"}
@@ -70,10 +70,10 @@ def test_a_held_job_becomes_the_script_that_its_agent_names_and_evaluates_nothin
 ) -> None:
     monkeypatch.setattr(slurm, "default_node_dir", lambda: str(tmp_path / "own"))
     script = tmp_path / "a $(touch mark); touch mark"
-    script.write_text("echo became $#: $1\n")
+    script.write_text("echo became $#: $1 $SLURM_SUBMIT_DIR\n")
     with hold(tmp_path) as held:
         slurm.tell_holder("7", str(script))
-        assert held.communicate(timeout=30)[0] == "became 1: --held\n"
+        assert held.communicate(timeout=30)[0] == f"became 1: --held {tmp_path}\n"
     assert not (tmp_path / "mark").exists()
     with hold(tmp_path) as held:
         slurm.tell_holder("7", "touch mark; touch mark")
