@@ -136,7 +136,21 @@ async def on_stage(
 
 
 async def _handled(app: ConsoleApp) -> bool:
-    """Wait until all messages are handled, as the pilot would, but ask no widget that waits for one.
+    """Wait until all messages are handled, as the pilot would, and those that they cause, unless that never ends.
+
+    The pilot takes a process that gets no processor for an idle one.
+    """
+    for _ in range(20):
+        if not await _answered(app):
+            return False
+        await asyncio.sleep(0)  # so that the handlers return
+        if not (app.message_queue_size or any(_busy(app.screen))):
+            break
+    return True
+
+
+async def _answered(app: ConsoleApp) -> bool:
+    """Wait until the messages that are there are handled, but ask no widget that waits for one.
 
     Nearly all do, and to ask each of them at each key takes a fifth of a test's time.
     """
@@ -187,6 +201,8 @@ async def settled(app: ConsoleApp, stage: Stage, pilot: Pilot[int]) -> None:
 
 def _shown(app: ConsoleApp, stage: Stage) -> bool:
     """Whether every scene was asked for, the hosts first, and every past run is read and at its moment."""
+    if app.screen._compositor.size != app.size:
+        return False  # a resize reaches the screen by a timer
     looks = not (app.session.offers or isinstance(app.main.request, ask.Demo | ask.Replay))
     if looks and app.session.load_task is None:
         return False  # the console asks for its hosts only once its first screen stands

@@ -18,6 +18,7 @@ from distconsole.tui.widgets.lines import whole_parts
 from distconsole.tui.widgets.panel import RULED_TO, Panel
 from distconsole.tui.widgets.plots import Plot, Plots, spread
 from distconsole.tui.widgets.tiles import TileData, Tiles
+from fakes.stage import until
 
 XS = [float(second) for second in range(60)]
 RATE = [1000.0] * 30 + [500.0] * 30
@@ -68,7 +69,7 @@ async def test_a_panel_has_a_frame_with_its_words_and_a_rule_where_room_is_scarc
         assert lines[1].startswith("│ 961  ")
         assert "p95 64.3" in lines[1]
         await pilot.resize_terminal(40, 24)
-        await pilot.pause()
+        await until(pilot, lambda: app.lines()[0].split()[:1] == ["961"])
         lines = app.lines()
         assert lines[0].split() == ["961", "samples/s", "141", "step"]
         assert lines[1].startswith("── Ranks 4 ──")

@@ -459,7 +459,7 @@ async def test_a_screen_that_is_resized_draws_what_fits() -> None:
     async with on_stage(SCENES, LARGE, request=ATTACH) as (app, stage, pilot):
         assert "data ms" in screen_text(app)
         await pilot.resize_terminal(*SMALL)
-        await pilot.pause()
+        await until(pilot, lambda: app.screen._compositor.size == app.size)
         await pilot.pause()
         text = screen_text(app)
         await settled(app, stage, pilot)

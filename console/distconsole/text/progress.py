@@ -66,8 +66,8 @@ def _shape(text: str) -> str:
 
 
 def _bar(group: list[LogLine]) -> Bar:
-    percents = [(_percent(line.line), at) for at, line in enumerate(group)]
-    known = sorted((percent, at) for percent, at in percents if percent is not None)
+    found = [_PERCENT.search(line.line[:400]) for line in group]
+    known = sorted((float(percent[1]), at) for at, percent in enumerate(found) if percent)
     least = group[known[0][1]] if known else group[0]
     spread = ""
     if known and known[0][0] != known[-1][0]:
@@ -80,11 +80,6 @@ def _bar(group: list[LogLine]) -> Bar:
         shown=least.line if least.styled is UNSET else least.styled,
         spread=spread,
     )
-
-
-def _percent(text: str) -> float | None:
-    found = _PERCENT.search(text[:400])
-    return float(found[1]) if found else None
 
 
 class Bars:

@@ -258,9 +258,9 @@ class PromptVerbs:
             for each in able:
                 self._cancel(each)
             if not (able or (not which and self.interrupt())):
-                self._say(
-                    f"nothing goes on that '{f'cancel {which}'.strip()}' ends{self._of_runs()}"
-                )
+                run = self._console.session.shown_run_name()
+                stop = f"; 'stop {run}' stops the run" if run else ""
+                self._say(f"nothing goes on that '{f'cancel {which}'.strip()}' ends{stop}")
             return
         by_number = {str(each.number): each for each in jobs}
         job = by_number.get(which)
@@ -289,10 +289,6 @@ class PromptVerbs:
         more = "; the run is being stopped all the same" if stops else ""
         self._say(f"cancelling [{job.number}] {job.line}{more}")
         job.end()
-
-    def _of_runs(self) -> str:
-        run = self._console.session.shown_run_name()
-        return f"; 'stop {run}' stops the run" if run else ""
 
     def _save(self, files: list[str], rest: list[str]) -> None:
         path = expand_home(files[0] if files else time.strftime(SAVED_AS)).absolute()

@@ -293,7 +293,10 @@ class Finder:
             at = self._began
         self._began = at if typing else None
         at -= bool(words)  # it may stand there already
-        found = [place for place, line in enumerate(_lines(panel)) if _has(line, self.words)]
+        fold = (
+            str.lower if self.words == self.words.lower() else str
+        )  # capital letters match only themselves
+        found = [place for place, line in enumerate(_lines(panel)) if self.words in fold(line)]
         if not found:
             raise ConsoleError(f"nothing here has {self.words!r}", "")
         onward = [place for place in found if (place - at) * step > 0]
@@ -319,8 +322,3 @@ def _lines(panel: Widget) -> list[str]:
         for words in panel.query(Words)
         for line in words.render_lines(Region(0, 0, *words.size))
     ]
-
-
-def _has(line: str, words: str) -> bool:
-    """True if ``line`` has ``words``; capital letters match only themselves."""
-    return words in (line if words != words.lower() else line.lower())

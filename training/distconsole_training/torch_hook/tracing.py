@@ -90,7 +90,8 @@ class _Trace:
             if now >= self._start_ns:
                 self._begin(step)
             return False
-        self._leave_mark()
+        mark, self._mark = self._mark, None
+        mark.__exit__(None, None, None)
         if now < self._until_ns:
             self._enter_mark(step + 1)
             return False
@@ -133,10 +134,6 @@ class _Trace:
 
         self._mark = record_function(f"step {step}")
         self._mark.__enter__()
-
-    def _leave_mark(self) -> None:
-        mark, self._mark = self._mark, None
-        mark.__exit__(None, None, None)
 
     def _tell(self, *, ended_ns: int = 0, last_step: int = -1, error: str = "") -> None:
         told = {

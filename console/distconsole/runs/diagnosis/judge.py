@@ -287,7 +287,8 @@ def _other_operation(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
     odd = sorted(rank for _, ranks in ordered[1:] for rank in ranks)
     tie = apart or len(many) <= len(odd)
     text = f"{ranks_text(many)} {'waits' if len(many) == 1 else 'wait'} in {usual}; "
-    text += f"{ranks_text(few)}{_on_host(few, roll)} in {other}"
+    hosts = {roll.host(rank) for rank in few}
+    text += f"{ranks_text(few)}{f' on {hosts.pop()}' if len(hosts) == 1 else ''} in {other}"
     if apart:
         known = all(
             not graph.absent(wait) and wait.group[1]
@@ -305,11 +306,6 @@ def _other_operation(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
     place = own_place(roll.calls[few[0]].frames)
     cause = Cause(Hang.OTHER_COLLECTIVE, "", ORDER_HINT, (), place, sure)
     return make_diagnosis(() if tie else odd, cause, roll, graph, text)
-
-
-def _on_host(ranks: Sequence[int], roll: Roll) -> str:
-    hosts = {roll.host(rank) for rank in ranks}
-    return f" on {hosts.pop()}" if len(hosts) == 1 else ""
 
 
 def _all_wait(roll: Roll, graph: WaitGraph) -> Diagnosis | None:

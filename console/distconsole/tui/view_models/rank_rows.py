@@ -179,20 +179,16 @@ class RankRows(Sequence[RankRow]):
             if early:
                 numbers.sort(key=lambda number: early.get(number, WELL))
         elif order == "costs":
-            numbers.sort(key=lambda number: -self._cost(number))
+            costs = {number: slow.cost_ms for number, slow in self._slow.items()}
+            numbers.sort(key=lambda number: -costs.get(number, 0.0))
         elif order == "own":
-            numbers.sort(key=lambda number: -(self._own_ms(number) or 0.0))
+            waits, sight = self._figures.waits, self._figures.sight
+            numbers.sort(
+                key=lambda number: -(own_ms_of(ranks[number], waits, sight(number)) or 0.0)
+            )
         elif (key := SORT_KEYS.get(order)) is not None:
             numbers.sort(key=lambda number: key(ranks[number]))
         return numbers
-
-    def _cost(self, number: int) -> float:
-        slow = self._slow.get(number)
-        return 0.0 if slow is None else slow.cost_ms
-
-    def _own_ms(self, number: int) -> float | None:
-        view = self._timeline.ranks[number]
-        return own_ms_of(view, self._figures.waits, self._figures.sight(number))
 
     def _where(self, view: RankView) -> str:
         """Return ``all_reduce #156`` or ``train.py:29`` for a rank in a roll call since its last step."""
