@@ -1,7 +1,5 @@
 """Times that no clock shows: of events on the screen, and of a record that is replayed."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from itertools import cycle

@@ -3,8 +3,6 @@
 A seed is a session. ``python tests/tui/test_any_keys.py --seconds 600 [--first SEED]`` goes on from seed to seed.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

@@ -1,7 +1,5 @@
 """What a hand does to the screen: the mouse, another size, a picture of it."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The terminal shows the same, cell by cell, whether it got all of Textual's bytes or only what changed."""
 
-from __future__ import annotations
-
 import random
 import re
 from itertools import pairwise

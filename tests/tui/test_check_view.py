@@ -1,7 +1,5 @@
 """The screen of a check: pairs that come in, one finding in full, the panel of interfaces, one check again."""
 
-from __future__ import annotations
-
 import re
 import threading
 from collections.abc import Iterable, Iterator

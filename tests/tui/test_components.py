@@ -1,7 +1,5 @@
 """The components that views are composed of, alone on a screen."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

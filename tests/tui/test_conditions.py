@@ -1,7 +1,5 @@
 """``filter``, ``sort``, ``group`` and ``watch`` on the screens of the cluster and of a run."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator

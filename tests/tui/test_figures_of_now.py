@@ -1,7 +1,5 @@
 """What the screen shows of a run in a stall, behind a cut and after its end: nothing as if it were of now."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from functools import partial

@@ -1,7 +1,5 @@
 """Claims about a console that opens without hosts: it offers those that files know, and connects to none before a choice."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shlex

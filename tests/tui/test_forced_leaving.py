@@ -1,7 +1,5 @@
 """Claims about a person who has asked twice to leave a screen that is stuck: it ends, and says what may be left."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

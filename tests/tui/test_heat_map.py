@@ -1,7 +1,5 @@
 """The heat map: which one, since when, at every size; by shape where colours are few."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

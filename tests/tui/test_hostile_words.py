@@ -1,7 +1,5 @@
 """Whatever a node, a script or a user calls things, the screen shows it as it is and stays up."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Claims about the launch form: it and the prompt are one request, and it starts what that says, once."""
 
-from __future__ import annotations
-
 import random
 import shlex
 import threading

@@ -1,7 +1,5 @@
 """Claims about how a session ends, how much drawing costs in messages, and what never loads the screen."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

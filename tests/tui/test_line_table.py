@@ -1,7 +1,5 @@
 """The table drawn by lines, alone on a screen."""
 
-from __future__ import annotations
-
 import pytest
 from rich.text import Text
 from textual.app import App, ComposeResult

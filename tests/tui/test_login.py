@@ -1,7 +1,5 @@
 """What a login asks for, on the screen, and what becomes of the answer."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future

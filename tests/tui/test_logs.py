@@ -1,7 +1,5 @@
 """The Logs screen: who said it, what is wanted, where one looks, whatever was printed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 

@@ -1,7 +1,5 @@
 """The pictures of README and docs: they load nothing, are small, and show one frame at a time."""
 
-from __future__ import annotations
-
 import html
 import re
 from pathlib import Path

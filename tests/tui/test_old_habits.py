@@ -1,7 +1,5 @@
 """What users of k9s, lazygit, htop, vim, nvitop and less press first: each key does something sensible, or says that it does nothing."""
 
-from __future__ import annotations
-
 from itertools import count
 
 import msgspec

@@ -3,8 +3,6 @@
 ``pytest tests/tui --snapshot-update`` accepts what they look like now.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from functools import partial

@@ -1,7 +1,5 @@
 """Whoever waits for the answer to a key comes before threads that gather, and for a limited time."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Claims about the prompt: verbs, mistakes, completion, history, keys that type lines."""
 
-from __future__ import annotations
-
 import stat
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Claims about the list above the prompt, jobs and their end, questions, aliases, keys and the start-up file."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A past run on the screen at any moment: every view shows that moment, and says which it is."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The list of runs is sorted, filtered, grouped and marked; what is marked is compared."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Terminals of any size, and ones that change it: nothing breaks, overlaps or remembers the size before."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import groupby

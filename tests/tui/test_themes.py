@@ -1,7 +1,5 @@
 """Whatever the colours: everything written can be read, and every state is told apart without them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path

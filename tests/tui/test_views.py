@@ -1,7 +1,5 @@
 """Claims about what stands on the screen, at every size that matters."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from functools import partial

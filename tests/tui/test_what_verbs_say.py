@@ -1,7 +1,5 @@
 """Claims about what verbs say: in the transcript, below the views, and where a run or a name came to nothing."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from pathlib import Path

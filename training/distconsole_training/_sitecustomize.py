@@ -113,11 +113,6 @@ def _at_exit() -> None:
         process.finish()
 
 
-def _step_aside(folder: str) -> None:
-    sys.path[:] = [entry for entry in sys.path if not entry or os.path.abspath(entry) != folder]
-    sys.modules.pop("sitecustomize", None)
-
-
 _folder = os.path.dirname(os.path.abspath(__file__))
 _off = os.environ.get("DISTCONSOLE_HOOK") == "0"
 _wanted = not _off and all(
@@ -128,7 +123,8 @@ if not _off:
     sys.meta_path.insert(0, _finder)
 if _wanted:
     _listen(_finder)
-_step_aside(_folder)
+sys.path[:] = [entry for entry in sys.path if not entry or os.path.abspath(entry) != _folder]
+sys.modules.pop("sitecustomize", None)
 
 try:
     # The next one on the path. Where there is none, ``site`` expects exactly this ImportError.

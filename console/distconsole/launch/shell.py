@@ -235,7 +235,9 @@ class _Reader:
         elif name in (*SHELLS, "source", "."):
             self._script(name, rest, background)
         elif PYTHON_NAME.fullmatch(name):
-            self._python(rest)
+            option, target = _python_target(rest)
+            if target and not option:
+                self.found = replace(self.found, pythons=(*self.found.pythons, target))
         elif name.endswith(SHELL_ENDINGS):
             self._script(name, words, background)
         elif name in BUILDERS:
@@ -290,11 +292,6 @@ class _Reader:
         if shell not in ("source", "."):  # those set variables
             self.found = replace(self.found, unknown=(*self.found.unknown, words[0]))
         return None
-
-    def _python(self, words: list[str]) -> None:
-        option, name = _python_target(words)
-        if name and not option:
-            self.found = replace(self.found, pythons=(*self.found.pythons, name))
 
     def _expand(self, node: Node) -> list[str]:
         match node.type:

@@ -197,10 +197,10 @@ class PointReducer:
     def _continue(self, points: Mapping[str, Iterable[Given]]) -> None:
         """Set the offsets of an attempt; its first points decide, for all ranks and metrics alike.
 
-        As for one rank's steps in ``place``: far behind means from the beginning, and the lines go
-        on; else the steps are repeated, and the lines go back to them. Metrics that count steps have
-        one offset: one that is given every 100 steps goes on where the loss does. A metric that never
-        got half as far as another counts something else, and goes on behind itself.
+        As for one rank's steps in ``place``: far behind means from the beginning, and the lines go on; else the
+        steps are repeated, and the lines go back to them. Metrics that count steps have one offset: one that is given
+        every 100 steps goes on where the loss does. A metric that never got half as far as another counts something
+        else, and goes on behind itself.
         """
         longest = max(self._lengths.values())
         steps = {name for name, length in self._lengths.items() if 2 * length >= longest}

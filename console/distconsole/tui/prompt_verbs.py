@@ -296,7 +296,9 @@ class PromptVerbs:
 
         def write() -> Callable[[], None]:
             try:
-                _write(path, text)
+                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+                with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
+                    file.write(text)
             except OSError as error:
                 wrong = ConsoleError(f"{path} cannot be written: {error.strerror}", "save FILE")
                 return partial(self.fail, "save", wrong)
@@ -326,12 +328,6 @@ def shorten(words: str, cells: int, least: int) -> str:
     if cell_len(words) <= cells:
         return words
     return f"{set_cell_size(words, cells - 1).rstrip()}…" if cells > 1 else ""
-
-
-def _write(path: Path, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
-        file.write(text)
 
 
 NAMED_HOSTS = 4

@@ -99,7 +99,8 @@ class Watches:
             watch.seen = id(task), task.version
             rows: Sequence[Any] = ranks_of(task.run) if watch.of_ranks else self._load_rows(task)
             found = watch.condition.matching(rows)
-            words = _names(found, len(rows))
+            is_all = len(found) == len(rows) > NAMED
+            words = f"all {len(rows)}" if is_all else join_some(map(_name, found), NAMED)
         was, now = watch.since, self._monotonic()
         watch.since = None if not found else now if was is None else was
         if found and was is None:
@@ -107,12 +108,6 @@ class Watches:
         if not found and was is not None:
             return f"▽ {watch.words} has ended after {duration_text(now - was)}"
         return ""
-
-
-def _names(found: Sequence[Any], of: int) -> str:
-    if len(found) == of > NAMED:
-        return f"all {of}"
-    return join_some(map(_name, found), NAMED)
 
 
 def _name(row: RankOfRun | LoadRow) -> str:

@@ -347,7 +347,10 @@ class JournalFeed:
                 continue
             with self._changed:
                 reader.stream = stream
-                self._found(reader)
+                if not reader.connected:
+                    self._say_link(reader, connected=True)
+                reader.lost_since, reader.was_reached = None, True
+                reader.quiet_since = reader.found_at = reader.read_at = time.monotonic()
                 self._heard[reader] = None
             stream.listen(partial(self._hear, reader))
             if self._closed.is_set():
@@ -412,7 +415,10 @@ class JournalFeed:
             reader.troubled_since = time.monotonic() if told.trouble else None
         if told.after is not None and told.after < reader.place.seq:
             self._go_back(reader, told.after)
-        self._count_unread(reader, told.unread)
+        if told.unread and reader.unread is None:
+            self._tell(unread_finding(self._run, reader.host, told.unread))
+        if told.unread:
+            reader.unread = (reader.unread or 0) + told.unread
         new = self._news_in(reader, told)
         if not entries or entries[-1].seq <= reader.place.seq:
             return
@@ -466,12 +472,6 @@ class JournalFeed:
                 reader.waiting.append(Delivered(reader.host, (), entries, times, delivered.place))
         self._queue(reader, time.monotonic())
 
-    def _count_unread(self, reader: HostReader, count: int) -> None:
-        if count and reader.unread is None:
-            self._tell(unread_finding(self._run, reader.host, count))
-        if count:
-            reader.unread = (reader.unread or 0) + count
-
     def _tell_gap(self, reader: HostReader, gap: range) -> None:
         """Report numbers that did not come, unless as many entries came that cannot be read."""
         if len(gap) > (reader.unread or 0):
@@ -491,7 +491,7 @@ class JournalFeed:
         known = reader.place.seq
         each = zip(told.entries, told.bodies, strict=True)
         fresh = [(entry, body) for entry, body in each if entry.seq > known]
-        if not fresh or not reader.place.has_lost:
+        if not fresh or not reader.place.lost_last:
             return fresh
         if reader.retold is None:
             reader.retold = self._know_again(reader.host, reader.place)
@@ -515,12 +515,6 @@ class JournalFeed:
         if gone:
             reader.done = True
             self._hear(reader)
-
-    def _found(self, reader: HostReader) -> None:
-        if not reader.connected:
-            self._say_link(reader, connected=True)
-        reader.lost_since, reader.was_reached = None, True
-        reader.quiet_since = reader.found_at = reader.read_at = time.monotonic()
 
     def _say_link(self, reader: HostReader, *, connected: bool, reason: str = "") -> None:
         reader.connected = connected

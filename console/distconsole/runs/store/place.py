@@ -33,10 +33,6 @@ class JournalPlace(NamedTuple):
     lost_first: int = 0
     lost_last: int = 0
 
-    @property
-    def has_lost(self) -> bool:
-        return self.lost_last > 0
-
     def at(self, seq: int, journal: str) -> JournalPlace:
         return self._replace(seq=seq, journal=journal)
 

@@ -176,7 +176,9 @@ class Prompt(Input):
         before, after = self.value[: self.cursor_position], self.value[self.cursor_position :]
         found = self._completer().complete(before)
         if not found:
-            self._note_waiting()
+            waiting = self._completer().waiting
+            self._awaited = self.value if waiting else None
+            self.note(f"reading {one_line(waiting)} …" if waiting else "")
             return
         lines = [completion.line for completion in found]
         common = os.path.commonprefix(lines)  # noqa: RUF071 - letters are compared
@@ -347,11 +349,6 @@ class Prompt(Input):
         walk = self._walk
         assert walk is not None
         self._offers.show(walk.offers, walk.at, walk.note)
-
-    def _note_waiting(self) -> None:
-        waiting = self._completer().waiting
-        self._awaited = self.value if waiting else None
-        self.note(f"reading {one_line(waiting)} …" if waiting else "")
 
     def note(self, words: str) -> None:
         """Show a note on the line while it is typed."""

@@ -81,7 +81,7 @@ class Appearance:
         for widget in app.query(Widget):
             widget.notify_style_update()
             if isinstance(widget, Words):
-                widget.recolour()
+                widget.update(widget.content, layout=False)
             widget.refresh()
         self._redraw()
 

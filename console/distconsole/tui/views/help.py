@@ -111,7 +111,7 @@ class HelpView(VerticalScroll):
 def help_page(shortcuts: Shortcuts, about: str, width: int) -> Text:
     """Return all keys, in columns with those of the view ``about`` first, then marks and all verbs, in ``width`` cells."""
     keymap = shortcuts.keymap
-    here = keys_here(keymap.keys, about)
+    here = [key for key in keymap.keys if about in key.views and key.views != VIEWS]
     any_view = [key for key in keymap.keys if key.inside and key.views == VIEWS]
     anywhere = [key for key in keymap.keys if not (key.inside or key.only) and key not in here]
     others = [key for key in keymap.keys if key not in {*here, *anywhere, *any_view}]
@@ -216,10 +216,6 @@ def _beside(boxes: list[list[Text]], count: int, width: int) -> list[Text]:
         columns[-1] += box
     blank = Text(" " * width)
     return [Text(" " * GAP).join(line) for line in zip_longest(*columns, fillvalue=blank)]
-
-
-def keys_here(keys: Iterable[Key], view: str) -> list[Key]:
-    return [key for key in keys if view in key.views and key.views != VIEWS]
 
 
 def part_keys(part: type[Widget]) -> list[tuple[str, str]]:

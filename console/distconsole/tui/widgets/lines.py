@@ -53,9 +53,6 @@ class Words(Static):
         # Textual counts one of the changes before it idles, and takes its size for all.
         self._layout_updates += 1
 
-    def recolour(self) -> None:
-        self.update(self.content, layout=False)
-
 
 class Line(Words):
     """One line, cut at its end."""

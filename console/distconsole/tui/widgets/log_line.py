@@ -82,7 +82,8 @@ def line_texts(
         _cut(body, room, line.text)
         head.append_text(body)
         return [head]
-    parts = _wrap(body, room, style.height)
+    pieces = chop_cells(body.plain, room)[: style.height]
+    parts = list(body.divide(list(accumulate(map(len, pieces)))[:-1]))
     blank = Text(" " * head.cell_len, end="")
     if len(parts) == style.height:
         _cut(parts[-1], room, line.text, always=body.cell_len > room * style.height)
@@ -188,11 +189,6 @@ def size_text(line: str) -> str:
     """Return the printed length of ``line``, ``64 kB`` or ``1.0 MB``."""
     told = CUT_MARK.search(line, max(0, len(line) - 20))
     return told[1] if told else f"{len(line) / 1000:.0f} kB"
-
-
-def _wrap(body: Text, room: int, most: int) -> list[Text]:
-    pieces = chop_cells(body.plain, room)[:most]
-    return list(body.divide(list(accumulate(map(len, pieces)))[:-1]))
 
 
 def bars_text(lines: Sequence[LogLine], room: int, world: int, style: LineStyle) -> list[Text]:
