@@ -382,6 +382,8 @@ def parse_args(
         )
     except HelpRequested as asked:
         return ask.ShowHelp(str(asked))
+    except click.Abort:  # click's word for Ctrl-C
+        raise KeyboardInterrupt from None
     except click.UsageError as error:
         from distconsole.grammar.mistakes import usage_error
 

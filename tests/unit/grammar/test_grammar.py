@@ -446,3 +446,12 @@ def test_what_others_call_an_option_is_neither_shown_nor_completed() -> None:
     assert "--nproc-per-node" not in page("run")
     found = [each.word for each in complete_line("run --np", Vocabulary())]
     assert found == ["--nproc"]
+
+
+def test_ctrl_c_while_the_words_are_read_stays_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    def press(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(root, "parse_args", press)
+    with pytest.raises(KeyboardInterrupt):
+        parse_args(["check"])
