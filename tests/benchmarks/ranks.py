@@ -41,10 +41,10 @@ class Job:
         return first
 
     def result(self) -> str:
-        """Return the line that the first rank prints, once all have left."""
-        line = _line(self._ranks[0])
+        """Return the last line that the first rank prints, once all have left."""
+        lines = list(self._ranks[0].stdout)
         self.end()
-        return line
+        return lines[-1]
 
     def end(self) -> None:
         """Let the ranks leave."""

@@ -63,6 +63,7 @@ model = torch.nn.parallel.DistributedDataParallel(
     torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(6))))
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
 inputs = torch.ones(32, 256)
+print("steps begin", flush=True)
 with open(sys.argv[1] + str(dist.get_rank()), "w", buffering=1 << 12) as steps:
     while True:
         optimizer.zero_grad()
@@ -91,7 +92,7 @@ def measure(
         str(script), str(folder / "steps-"),
     )  # fmt: skip
     with Program(command, environment(folder)) as run:
-        run.see("all 2 ranks run")
+        run.see("steps begin")
         time.sleep(3 * AROUND_SECONDS)
         spans = [_trace(bed, folder, number, seconds) for number in range(rounds)]
         finish(distconsole(bed, "stop", "traced"), folder)
