@@ -133,7 +133,7 @@ def test_a_first_step_that_takes_long_is_not_slow() -> None:
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_loss_that_is_no_number_is_not_healthy(value: float) -> None:
     line = said(window(0), metric("loss", 1.0, 6), metric("loss", value))
-    assert line.startswith(f"loss is {value} since step 7:")
+    assert line.startswith(f"loss is {value}, not finite since step 7:")
     assert line.endswith(f"loss {value}")
 
 
@@ -266,10 +266,10 @@ def test_time_passes_between_two_words_and_never_below_nothing() -> None:
 
 def test_a_loss_that_is_no_number_is_told_since_its_first_such_step() -> None:
     steps = (window(0), metric("loss", 0.3, 6), *(metric("loss", math.nan, s) for s in (7, 8)))
-    assert said(*steps).startswith("loss is nan since step 7: ")
+    assert said(*steps).startswith("loss is nan, not finite since step 7: ")
     assert said(*steps, metric("loss", 0.2, 9)).startswith("healthy: ")
     again = (metric("loss", 0.2, 9), metric("loss", math.inf, 10), metric("loss", math.nan, 11))
-    assert said(*steps, *again).startswith("loss is nan since step 10: ")
+    assert said(*steps, *again).startswith("loss is nan, not finite since step 10: ")
 
 
 def test_who_holds_up_the_others_is_named_while_it_does_though_all_steps_take_as_long() -> None:
@@ -362,7 +362,7 @@ def test_a_disagreement_is_of_its_attempt() -> None:
 
 def test_any_metric_that_is_no_number_is_not_healthy() -> None:
     line = said(window(0), metric("loss", 1.0), metric("val_loss", math.nan))
-    assert line.startswith("val_loss is nan since step 7: 1 rank")
+    assert line.startswith("val_loss is nan, not finite since step 7: 1 rank")
 
 
 def test_what_could_not_be_started_says_why() -> None:
