@@ -26,7 +26,7 @@ from distconsole.model.run_events import (
 )
 from distconsole.operations.why import Lately
 from distconsole.runs.detectors.ranks import RanksSeen
-from distconsole.runs.figures import more_is_better, take_best
+from distconsole.runs.figures import best_word, more_is_better, take_best
 from distconsole.runs.health import health_line
 from distconsole.runs.logs.printed import EtaEstimator
 from distconsole.runs.summary import seen_in
@@ -422,6 +422,8 @@ def test_a_rank_that_is_still_to_be_found_is_not_late_by_those_that_began_later(
 )
 def test_accuracies_and_scores_are_better_when_they_are_more(name: str, more: bool) -> None:
     assert more_is_better(name) is more
+    nobody_knows = name in ("lr", "mapped", "step", "grad_norm", "")
+    assert best_word(name) == ("lowest" if nobody_knows else "best")
 
 
 def test_the_best_is_kept_and_what_is_no_number_is_not() -> None:
