@@ -407,23 +407,19 @@ def test_a_rank_that_is_still_to_be_found_is_not_late_by_those_that_began_later(
 
 
 @pytest.mark.parametrize(
-    ("name", "more"),
+    ("names", "more", "kept"),
     [
-        *(
-            (name, True)
-            for name in ("acc", "test_accuracy", "val/f1", "mIoU", "top-5", "AUC", "r2")
-        ),
-        *(
-            (name, False)
-            for name in ("loss", "val_loss", "top1_error", "perplexity", "lr", "mapped")
-        ),
-        *((name, False) for name in ("accuracy_loss", "step", "grad_norm", "")),
+        ("acc test_accuracy val/f1 mIoU top-5 AUC r2", True, "best"),
+        ("loss val_loss top1_error perplexity accuracy_loss", False, "best"),
+        ("lr mapped step grad_norm", False, "lowest"),
+        ("", False, "lowest"),
     ],
 )
-def test_accuracies_and_scores_are_better_when_they_are_more(name: str, more: bool) -> None:
-    assert more_is_better(name) is more
-    nobody_knows = name in ("lr", "mapped", "step", "grad_norm", "")
-    assert best_word(name) == ("lowest" if nobody_knows else "best")
+def test_accuracies_and_scores_are_better_when_they_are_more(
+    names: str, more: bool, kept: str
+) -> None:
+    for name in names.split(" "):
+        assert (more_is_better(name), best_word(name)) == (more, kept), name
 
 
 def test_the_best_is_kept_and_what_is_no_number_is_not() -> None:
