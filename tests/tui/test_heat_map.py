@@ -19,7 +19,6 @@ from distconsole.tui.widgets.heat_map import HeatMap
 from fakes import scenes
 from fakes.stage import (
     ATTACH,
-    LARGE,
     SMALL,
     on_screen,
     on_stage,
@@ -175,13 +174,14 @@ async def test_keys_change_what_is_shown_and_lead_to_the_ranks_log() -> None:
 
 
 async def test_the_keys_of_the_plots_lead_from_the_heat_map_to_them() -> None:
-    app, stage = staged({ask.Attach: partial(scenes.large, 16, slow=5)}, request=ATTACH)
-    async with on_screen(app, stage, LARGE) as pilot:
+    app, stage = staged({ask.Attach: partial(scenes.large, 16)}, request=ATTACH)
+    async with on_screen(app, stage, SMALL) as pilot:
         for key in ("p", "c"):
             app.main.run_command("clear", quiet=True)
             await pilot.press("h")
             await settled(app, stage, pilot)
             assert app.main.query_one(RunView).shows_heat
+            assert "no rank 10 % worse than usual" in screen_text(app)
             await pilot.press(key)
             await settled(app, stage, pilot)
             assert "samples/s" in screen_text(app), key

@@ -208,7 +208,7 @@ async def test_a_curve_has_a_gap_and_a_mark_where_values_are_no_numbers() -> Non
     async with on_screen(app, stage, MIDDLE) as pilot:
         await settled(app, stage, pilot)
         text = screen_text(app)
-        assert "loss is nan since step 300" in text
+        assert "loss is nan, not finite since step 300" in text
         assert " nan ─╮" in text
         assert "!!!!" in text
 

@@ -140,8 +140,8 @@ class NodeNotices:
             text += f", exit code {code}"
         if self._first:
             rank, host = self._first.get("rank"), self._first.get("host")
-            lines = str(self._first.get("error") or "").strip().splitlines()
-            text += f": rank {rank} on {host}" + (f": {lines[-1]}" if lines else "")
+            error = str(self._first.get("error") or "").strip()
+            text += f": rank {rank} on {host}" + (f": {error}" if error else "")
             more.update(rank=rank, host=host)
         kind = "finish" if state in ("succeeded", "stopped") else "failure"
         return self._make(kind, entry, state, text, **more)

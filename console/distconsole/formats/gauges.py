@@ -19,7 +19,7 @@ from distconsole.model.findings import Severity
 from distconsole.model.run_events import EndState, GpuSample, NodeSample, RankState
 from distconsole.runs.figures import GPU_FIGURES, NODE_FIGURES, STEP_FIGURES, Figure
 from distconsole.runs.pace import is_fresh
-from distconsole.runs.present import own_ms_of, present
+from distconsole.runs.present import Sight, own_ms_of, present
 from distconsole.runs.rank_view import RankView
 from distconsole.runs.timeline import RunTimeline
 
@@ -111,9 +111,8 @@ def run_page(timeline: RunTimeline, now: float) -> GaugePage:
     for severity in Severity:
         put("findings", "Findings so far.", found[severity], severity=severity.value)
     for number, view in sorted(timeline.ranks.items()):
-        measured = number not in figures.others
-        own_ms = own_ms_of(view, figures.waits, figures.sight(number)) if measured else None
-        _rank(page, run, view, own_ms, measured=measured)
+        sight = figures.sight(number)
+        _rank(page, run, view, own_ms_of(view, figures.waits, sight), sight)
     _run_load(page, timeline, now)
     return page
 
@@ -146,9 +145,7 @@ def hosts_page(
     return page
 
 
-def _rank(
-    page: GaugePage, run: str, view: RankView, own_ms: float | None, *, measured: bool
-) -> None:
+def _rank(page: GaugePage, run: str, view: RankView, own_ms: float | None, sight: Sight) -> None:
     labels = {"run": run, "host": view.host, "rank": view.rank}
     if view.gpu is not None:
         labels["gpu"] = view.gpu
@@ -157,11 +154,14 @@ def _rank(
         page.put("distconsole_rank_state", "1 for its state.", held, **labels, state=state)
     page.put("distconsole_rank_step", "The last step it did.", view.step, **labels)
     page.put("distconsole_rank_last_window_timestamp_seconds", "When.", view.last_seen, **labels)
-    if measured:
+    rate = view.samples_s
+    if sight is Sight.MEASURED:
         _figures(page, "distconsole_rank", STEP_FIGURES, view, labels)
         own_seconds = None if own_ms is None else own_ms / 1000
         page.put("distconsole_rank_own_seconds", OWN_HELP, own_seconds, **labels)
-        page.put("distconsole_rank_samples_per_second", "Its rate.", view.samples_s, **labels)
+    else:
+        rate = 0.0 if rate is not None and sight is Sight.IDLE else None
+    page.put("distconsole_rank_samples_per_second", "Its rate.", rate, **labels)
     for name, value in list(view.metrics.items())[:MAX_METRIC_NAMES_A_RANK]:
         page.put("distconsole_rank_metric", "As it reported it.", value, **labels, name=name)
 

@@ -203,7 +203,7 @@ def _record(event: RunEvents) -> LogRecord | None:
     match event:
         case LogLine():
             name, body = "distconsole.output", event.line
-            about = {"host.name": event.host, "log.iostream": event.stream}
+            about = {"host.name": event.host, "log.iostream": f"std{event.stream}"}
         case RunFinding():
             name, body = "distconsole.finding", event.summary
             severity = SEVERITIES.get(event.severity, severity)

@@ -67,6 +67,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     hosts: tuple[str, ...]
     exit_code: int | None = None
     steps: int | None = None
+    unit: str = ""
+    """``batches`` if these are the steps, as in a window."""
     samples_s: float | None = None
     step_ms_spread: float | None = None
     """Slowest rank's mean step time over the fastest's."""

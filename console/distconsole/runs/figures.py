@@ -173,6 +173,11 @@ def more_is_better(name: str) -> bool:
     return LESS.search(lowered) is None and MORE.search(lowered) is not None
 
 
+def best_word(name: str) -> str:
+    """Return what ``take_best`` keeps of a metric of this name: nobody knows which learning rate is the best."""
+    return "best" if LESS.search(name.lower()) or more_is_better(name) else "lowest"
+
+
 def take_best(best: dict[str, float], name: str, value: float) -> None:
     """Put ``value`` into ``best`` if it is better than the present value; NaN is left out."""
     if math.isfinite(value):

@@ -193,7 +193,7 @@ def _wrong(timeline: RunTimeline) -> str:
     """Return why the training's result is worthless, though every rank goes on."""
     broken = sorted(timeline.not_finite_since.items(), key=lambda each: each[0] != "loss")
     for name, step in broken:
-        return f"{name} is {timeline.metric_last[name].value} since step {step}"
+        return f"{name} is {timeline.metric_last[name].value}, not finite since step {step}"
     return "" if timeline.unsound is None else timeline.unsound.summary.partition(";")[0]
 
 

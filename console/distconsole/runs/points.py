@@ -131,6 +131,8 @@ class PointReducer:
 
     def begin_again(self, t: float) -> Iterator[Metric]:
         """Yield the remaining steps: every rank starts again, from step 0 or from that of a checkpoint."""
+        for progress in self._ranks.values():
+            progress.alive = False  # whether or not its host has said so yet
         yield from self.flush(t)
         for name, end in self._done.items():
             self._ends[name] = end
@@ -231,6 +233,7 @@ class PointReducer:
         for name, steps in self._pending.items():
             for step in sorted(steps):
                 entry = steps.pop(step)
+                self._done[name] = step
                 if self._worth(name, entry, entry.since):
                     yield self._emit(name, step, entry, t)
 

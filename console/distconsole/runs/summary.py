@@ -104,6 +104,7 @@ def seen_in(summary: RunSummary, timeline: RunTimeline) -> RunSummary:
         # A script that spawns its ranks has more than were planned.
         world_size=max(summary.world_size, len(timeline.ranks)),
         steps=None if steps is None else steps + 1,
+        unit="batches" if timeline.in_batches else "",
         samples_s=timeline.mean_samples_s,
         step_ms_spread=timeline.spread,
         own_ms_spread=timeline.own_spread,

@@ -15,7 +15,7 @@ from distconsole.model.run_events import GpuSample, NodeSample
 from distconsole.model.run_summary import RunSummary
 from distconsole.model.time_text import date_text, duration_text
 from distconsole.runs.conditions.rank_fields import RANK_FIELDS
-from distconsole.runs.figures import GPU, NODE, Figure
+from distconsole.runs.figures import GPU, NODE, Figure, best_word
 from distconsole.text.output import Output
 from distconsole.text.tables import Column, show_columns, show_table
 
@@ -116,13 +116,13 @@ def show_summary(output: Output, summary: RunSummary) -> None:
         ("started", date_text(summary.started, "%Y-%m-%d %H:%M:%S")),
         ("time", duration_text(summary.seconds)),
         ("restarts", str(summary.restarts or "")),
-        ("steps", "" if summary.steps is None else str(summary.steps)),
+        (summary.unit or "steps", "" if summary.steps is None else str(summary.steps)),
         ("samples/s", number_text(summary.samples_s, " (mean of the run)")),
         ("rank spread", f"slowest / fastest {of} time {spread:.3f}" if spread is not None else ""),
     ]
     for metric, value in sorted(summary.metrics.items()):
         best = summary.best.get(metric)
-        also = "" if best in (None, value) else f" (best {best:.6g})"
+        also = "" if best in (None, value) else f" ({best_word(metric)} {best:.6g})"
         facts.append((metric, f"{value:.6g}{also}"))
     failure = summary.first_failure
     if failure is not None:

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from torch import nn
@@ -51,6 +52,10 @@ def trained(name, setting, world):
         for inputs, labels in loader:
             stepped += way.step(functional.cross_entropy(called(inputs), labels))
     assert stepped == EPOCHS * loader.steps, (stepped, loader.steps)
+    with TemporaryDirectory() as folder:
+        kept = way.checkpoints(folder)
+        kept.save(stepped)
+        assert kept.resume() == stepped
     weights = torch.cat([weight.detach().reshape(-1) for weight in model.parameters()])
     first = world.collectives.broadcast(weights)
     return {

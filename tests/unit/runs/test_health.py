@@ -26,7 +26,7 @@ from distconsole.model.run_events import (
 )
 from distconsole.operations.why import Lately
 from distconsole.runs.detectors.ranks import RanksSeen
-from distconsole.runs.figures import more_is_better, take_best
+from distconsole.runs.figures import best_word, more_is_better, take_best
 from distconsole.runs.health import health_line
 from distconsole.runs.logs.printed import EtaEstimator
 from distconsole.runs.summary import seen_in
@@ -133,7 +133,7 @@ def test_a_first_step_that_takes_long_is_not_slow() -> None:
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_loss_that_is_no_number_is_not_healthy(value: float) -> None:
     line = said(window(0), metric("loss", 1.0, 6), metric("loss", value))
-    assert line.startswith(f"loss is {value} since step 7:")
+    assert line.startswith(f"loss is {value}, not finite since step 7:")
     assert line.endswith(f"loss {value}")
 
 
@@ -266,10 +266,10 @@ def test_time_passes_between_two_words_and_never_below_nothing() -> None:
 
 def test_a_loss_that_is_no_number_is_told_since_its_first_such_step() -> None:
     steps = (window(0), metric("loss", 0.3, 6), *(metric("loss", math.nan, s) for s in (7, 8)))
-    assert said(*steps).startswith("loss is nan since step 7: ")
+    assert said(*steps).startswith("loss is nan, not finite since step 7: ")
     assert said(*steps, metric("loss", 0.2, 9)).startswith("healthy: ")
     again = (metric("loss", 0.2, 9), metric("loss", math.inf, 10), metric("loss", math.nan, 11))
-    assert said(*steps, *again).startswith("loss is nan since step 10: ")
+    assert said(*steps, *again).startswith("loss is nan, not finite since step 10: ")
 
 
 def test_who_holds_up_the_others_is_named_while_it_does_though_all_steps_take_as_long() -> None:
@@ -362,7 +362,7 @@ def test_a_disagreement_is_of_its_attempt() -> None:
 
 def test_any_metric_that_is_no_number_is_not_healthy() -> None:
     line = said(window(0), metric("loss", 1.0), metric("val_loss", math.nan))
-    assert line.startswith("val_loss is nan since step 7: 1 rank")
+    assert line.startswith("val_loss is nan, not finite since step 7: 1 rank")
 
 
 def test_what_could_not_be_started_says_why() -> None:
@@ -407,21 +407,19 @@ def test_a_rank_that_is_still_to_be_found_is_not_late_by_those_that_began_later(
 
 
 @pytest.mark.parametrize(
-    ("name", "more"),
+    ("names", "more", "kept"),
     [
-        *(
-            (name, True)
-            for name in ("acc", "test_accuracy", "val/f1", "mIoU", "top-5", "AUC", "r2")
-        ),
-        *(
-            (name, False)
-            for name in ("loss", "val_loss", "top1_error", "perplexity", "lr", "mapped")
-        ),
-        *((name, False) for name in ("accuracy_loss", "step", "grad_norm", "")),
+        ("acc test_accuracy val/f1 mIoU top-5 AUC r2", True, "best"),
+        ("loss val_loss top1_error perplexity accuracy_loss", False, "best"),
+        ("lr mapped step grad_norm", False, "lowest"),
+        ("", False, "lowest"),
     ],
 )
-def test_accuracies_and_scores_are_better_when_they_are_more(name: str, more: bool) -> None:
-    assert more_is_better(name) is more
+def test_accuracies_and_scores_are_better_when_they_are_more(
+    names: str, more: bool, kept: str
+) -> None:
+    for name in names.split(" "):
+        assert (more_is_better(name), best_word(name)) == (more, kept), name
 
 
 def test_the_best_is_kept_and_what_is_no_number_is_not() -> None:

@@ -28,8 +28,9 @@ from distconsole.rpc.wire import encode_entry
 from distconsole.runs.health import health_line
 from distconsole.runs.present import done_text, loss_name_of
 from distconsole.runs.reduce import RunReducer
-from distconsole.runs.summary import decode_entry
+from distconsole.runs.summary import decode_entry, seen_in
 from distconsole.runs.timeline import RunTimeline
+from fakes import scenes
 from fakes.run_events import entry, timeline_of
 
 T0 = 1_000_000.0
@@ -741,6 +742,8 @@ def test_batches_are_named_until_the_first_step_and_forgotten_then() -> None:
 
     assert "batch 20 ms" in tell(step=499, steps=500, batches=True)
     assert done_text(timeline) == "500 batches"
+    summary = next(scenes.past_runs()).summary  # type: ignore[union-attr]
+    assert seen_in(summary, timeline).unit == "batches"
     assert {view.steps for view in timeline.ranks.values()} == {500}
     assert "step 20 ms" in tell(step=3, steps=4)
     assert done_text(timeline) == "4 steps"

@@ -118,8 +118,12 @@ def test_steps_that_begin_at_0_go_on_at_one_place_for_all_ranks(run: Run) -> Non
     run.begin(2)
     run.loss(0, 0)
     assert run.loss(1, 0) == [(12, 2)]
-    assert run.timeline.metrics["loss"].xs == [*range(13)]
-    assert run.windows == [9, 8, 11, 11, 12, 12]
+    run.loss(0, *range(1, 4))  # its host tells last how it ended
+    assert [event.step for event in run.begin(3) if isinstance(event, Metric)] == [13, 14, 15]
+    run.loss(0, 0)
+    assert run.loss(1, 0) == [(16, 2)]
+    assert run.timeline.metrics["loss"].xs == [*range(17)]
+    assert run.windows == [9, 8, 11, 11, 12, 12, 15, 16, 16]
 
 
 def test_rare_metrics_go_on_where_the_loss_does_and_epochs_behind_themselves(run: Run) -> None:

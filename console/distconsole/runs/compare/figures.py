@@ -18,10 +18,11 @@ from distconsole.model.comparison import (
     Comparison,
     Setting,
 )
+from distconsole.model.names import count_text
 from distconsole.model.run_events import GpuSample, Metric, RunEvents, RunRestarted, Window
 from distconsole.model.run_summary import RunSummary
 from distconsole.runs.detectors.stragglers import past_text
-from distconsole.runs.figures import PARTS, more_is_better
+from distconsole.runs.figures import PARTS, best_word, more_is_better
 from distconsole.runs.pace import is_fresh
 from distconsole.runs.series import Measured, Series
 from distconsole.runs.timeline import RunTimeline
@@ -266,11 +267,12 @@ def _figures(runs: Sequence[Compared]) -> Iterator[ComparedFigure]:
         yield _figure(name, title, unit, better, [get(run) for run in runs])
     names = sorted({name for run in runs for name in run.summary.metrics}, key=_order_of)
     for name in names[:MAX_METRICS]:
-        better = "more" if more_is_better(name) else "less"
+        kept = best_word(name)
+        better = "" if kept == "lowest" else "more" if more_is_better(name) else "less"
         last = [run.summary.metrics.get(name) for run in runs]
         best = [run.statistics.timeline.best.get(name) for run in runs]
         yield _figure(f"last.{name}", f"{name}, last", "", better, last)
-        yield _figure(f"best.{name}", f"{name}, best", "", better, best)
+        yield _figure(f"best.{name}", f"{name}, {kept}", "", better, best)
 
 
 def _figure(
@@ -374,7 +376,7 @@ def _speed(
         linear = ""
         if world != first_world and world and first_world:
             share = 100 * times / (world / first_world)
-            linear = f"; with {world} ranks for {first_world} that is {share:.0f} % of linear"
+            linear = f"; with {count_text(world, 'rank')} for {first_world} that is {share:.0f} % of linear"
         if linear or abs(times - 1) >= ALIKE_SHARE:
             yield f"{letter} does {times:.2f} x the samples/s of {first}{linear}"
     was, now, _ = _of(figures, "gpu_util", index)

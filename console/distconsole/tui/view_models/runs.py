@@ -12,7 +12,7 @@ from distconsole.formats.figures import number_text
 from distconsole.model.names import count_text, join_some
 from distconsole.model.run_summary import RunSummary
 from distconsole.model.time_text import date_text, duration_text
-from distconsole.runs.figures import more_is_better
+from distconsole.runs.figures import best_word, more_is_better
 from distconsole.text.tables import shorten_middle
 from distconsole.tui.view_models.check import SEVERITY_MARKS
 from distconsole.tui.widgets.tiles import TileData
@@ -119,7 +119,7 @@ def run_tiles(run: RunSummary, runs: Sequence[RunSummary]) -> list[TileData]:
     name = names[0] if names else "loss"
     metric = run.metrics.get(name)
     values = [each.metrics.get(name) for each in same]
-    best = f"best {run.best[name]:.4g}" if name in run.best else ""
+    best = f"{best_word(name)} {run.best[name]:.4g}" if name in run.best else ""
     rates = [each.samples_s for each in same]
     rank = f"slowest {spread}" if (spread := spread_text(run)) else ""
     return [

@@ -274,7 +274,7 @@ class HeatMap(LineWidget, can_focus=True):
         place = line - len(self._troubles)
         if not heat.worst:
             who = "nothing" if heat.by_quantity else "no rank"
-            even = f"{who} is 10 % worse than usual" if not line else ""
+            even = f"{who} 10 % worse than usual" if not line else ""
             return Text(even, style="faint")
         if place >= len(heat.worst):
             return Text()

@@ -15,7 +15,7 @@ from fakes.specs import run_spec
 from fakes.webhooks import SECRET, Webhook, serving
 
 SPEC = run_spec(run="r-1", name="digits", nodes=[{"host": h, "address": "", "ranks": []} for h in ("n1", "n2")])  # fmt: skip
-FIRST = {"rank": 3, "host": "n2", "error": "Traceback\nValueError: bo\x1b[31mom"}
+FIRST = {"rank": 3, "host": "n2", "error": "ValueError: bo\x1b[31mom\nat /data"}
 FAIL = {"kind": "note", "t": 6.0, "check": "run.unkillable", "severity": "fail", "summary": "s"}
 END = {"kind": "end", "t": 9.0, "state": "failed", "exit_code": 1, "seconds": 62.4}
 
@@ -54,7 +54,7 @@ def test_a_stall_a_finding_and_the_failure_are_told(tmp_path: Path, webhook: Web
         "event": "notice",
         "kind": "failure",
         "title": "digits failed",
-        "text": "digits failed: after 1 min 2 s, exit code 1: rank 3 on n2: ValueError: bo [31mom",
+        "text": "digits failed: after 1 min 2 s, exit code 1: rank 3 on n2: ValueError: bo [31mom at /data",
         "t": 9.0,
         "run": "r-1",
         "name": "digits",

@@ -279,6 +279,11 @@ def test_a_run_that_goes_on_has_its_rates(store: RunStore) -> None:
         "distconsole_gpu_utilization_ratio",
     }
     assert later["distconsole_host_last_sample_timestamp_seconds", ""] == START + 65
+    for host in ("node1", "node2"):
+        timeline.apply(scenes.node(host, START + 89))
+    stalled = samples(run_page(timeline, START + 90).text())
+    assert stalled["distconsole_rank_samples_per_second", "1"] == 0
+    assert stalled["distconsole_run_samples_per_second", ""] == 0
 
 
 def test_a_host_that_tells_nothing_any_more_has_no_load() -> None:

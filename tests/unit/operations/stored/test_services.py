@@ -155,6 +155,8 @@ def test_a_collector_gets_the_gauges_and_what_ranks_printed(
         for request in collector.logs
         for record in request.resource_logs[0].scope_logs[0].log_records
     ]
+    printed = [record for record in logs if record.event_name == "distconsole.output"]
+    assert {pairs(record.attributes)["log.iostream"] for record in printed} == {"stderr", "stdout"}
     (end,) = (record for record in logs if record.event_name == "distconsole.end")
     assert end.body.string_value.startswith("failed, exit code 1")
     assert end.severity_text == "ERROR"
