@@ -185,7 +185,9 @@ def finish(
     )
     seconds = time.monotonic() - began
     if done.returncode not in codes:
-        raise RuntimeError(f"{command[1]} ended with {done.returncode}: {done.stderr[-2000:]}")
+        raise RuntimeError(
+            f"{command[1]} ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}"
+        )
     return done.stdout, seconds
 
 
