@@ -17,7 +17,7 @@ MAX_PENDING_STEPS = 1024
 """Steps of one metric that wait for ranks; beyond that the oldest is reduced as it is."""
 
 SILENT_WINDOWS = 2
-"""A rank that trained for this many windows without reporting a metric does not report it."""
+"""A rank that trained for this many windows without reporting a metric that others report does not report it."""
 
 MAX_NAMES = 256
 
@@ -55,6 +55,8 @@ class _RankProgress:
     def __init__(self) -> None:
         self.alive = True
         self.windows = 0
+        self.awaited: dict[str, int] = {}
+        """Metric -> windows before it was first awaited."""
         self.last: dict[str, int] = {}
         """Metric -> last step for which this rank gave it, laps included."""
         self.laps: dict[str, int] = {}
@@ -157,6 +159,26 @@ class PointReducer:
         self, rank: int, points: Mapping[str, Iterable[Given]], t: float, *, trained: bool
     ) -> list[Metric]:
         """Take a rank's points by metric, from its window at ``t``; ``trained``: it has steps; return complete ones."""
+        self._keep(rank, points, t, trained=trained)
+        return [
+            metric
+            for name, steps in self._pending.items()
+            if steps and not self._still_blocked(name, rank, t)
+            for metric in self._ready(name, t)
+        ]
+
+    def add_all(
+        self, given: Iterable[tuple[int, Mapping[str, Iterable[Given]]]], t: float
+    ) -> Iterator[Metric]:
+        """Take points of several ranks, which may have ended, and yield steps that are complete then."""
+        for rank, points in given:
+            self._keep(rank, points, t, trained=False)
+        for name in self._pending:
+            yield from self._ready(name, t)
+
+    def _keep(
+        self, rank: int, points: Mapping[str, Iterable[Given]], t: float, *, trained: bool
+    ) -> None:
         progress = self._ranks.get(rank) or self._ranks.setdefault(rank, _RankProgress())
         progress.windows += trained
         if self._unplaced:
@@ -178,12 +200,6 @@ class PointReducer:
                     if name in self._blocking and step < self._blocking[name][1]:
                         del self._blocking[name]
                 pending.points[rank] = point
-        return [
-            metric
-            for name, steps in self._pending.items()
-            if steps and not self._still_blocked(name, rank, t)
-            for metric in self._ready(name, t)
-        ]
 
     def _still_blocked(self, name: str, rank: int, t: float) -> bool:
         """Whether a window of ``rank`` at ``t`` leaves the oldest step of a metric waiting."""
@@ -264,7 +280,9 @@ class PointReducer:
             return False
         last = progress.last.get(name)
         if last is None:
-            return progress.windows < SILENT_WINDOWS and rank not in self._silent.get(name, ())
+            since = progress.awaited.setdefault(name, progress.windows)
+            has_time = progress.windows < since + SILENT_WINDOWS
+            return has_time and rank not in self._silent.get(name, ())
         return last < step or (entry.again and last == step)
 
     def _worth(self, name: str, entry: _Pending, t: float) -> bool:
