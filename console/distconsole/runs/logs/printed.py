@@ -101,7 +101,7 @@ class PrintedLosses:
             self._held = []
             return
         if self._held is None:
-            yield from self._points.add(rank, found, t, trained=False)
+            yield from self._points.add_all([(rank, found)], t)
             return
         self._since = min(self._since, t)
         self._held = [*self._held, (rank, found)][-MAX_HELD:]
