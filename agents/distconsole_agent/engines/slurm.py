@@ -117,7 +117,7 @@ def _begin_step(request: AgentRequest, environment: dict[str, str], runs: NodeRu
     path = os.path.join(folder, slurm_words.STEP_SCRIPT)
     try:
         with open(path, "w", encoding="utf-8") as file:
-            file.write(step_script(folder, request.argv, ended))
+            file.write(step_script(folder, job, request.argv, ended))
     except OSError as error:
         raise storage_refusal(folder, error) from None
     if request.held:
@@ -127,16 +127,16 @@ def _begin_step(request: AgentRequest, environment: dict[str, str], runs: NodeRu
     return {"started": True}
 
 
-def step_script(folder: str, srun: Sequence[str], ended: list[str]) -> str:
-    """Return the script that is srun's parent.
+def step_script(folder: str, job: str, srun: Sequence[str], ended: list[str]) -> str:
+    """Return the script that is srun's parent, and answers ``slurm_words.ask_slurm``.
 
     A step outlives its srun, so this script watches for its death. A job's options are in
     its variables, and srun would take them for its own (as many tasks as the job asked for, one
     GPU a task). Slurm signals every process of a job, so srun gets the signals that are ignored here. srun's
     exit status is written before Python starts: an agent that misses a shim looks there.
     """
-    names = (slurm_words.STEP_LOG, slurm_words.STEP_ENDED, VERDICT)
-    log, note, verdict = (shlex.quote(os.path.join(folder, name)) for name in names)
+    names = (slurm_words.STEP_LOG, slurm_words.STEP_ENDED, slurm_words.STEP_ASK, VERDICT)
+    log, note, ask, verdict = (shlex.quote(os.path.join(folder, name)) for name in names)
     return f"""#!/bin/bash
 trap : TERM INT HUP USR1 USR2
 exec 2>>{log}
@@ -148,8 +148,12 @@ for name in ${{!SLURM_*}} ${{!SBATCH_*}} ${{!SRUN_*}} ${{!SALLOC_*}}; do
 done
 cd /
 (
-    exec 9<> <(:) # a read that waits is no further process
-    until [ -e {verdict} ]; do read -rt {LOOK_SECONDS} -u 9; done
+    trap "" TERM INT HUP USR1 USR2
+    # A read that waits is no further process.
+    mkfifo -m 600 {ask} && exec 9<>{ask} || exec 9<> <(:)
+    until [ -e {verdict} ]; do
+        read -rt {LOOK_SECONDS} -u 9 && scontrol -o show job {job} >>{log}
+    done
     read -rt {OVER_SECONDS} -u 9
     for child in $(</proc/$$/task/$$/children); do
         [ "$child" = "$BASHPID" ] || kill -KILL "$child"
@@ -157,7 +161,7 @@ cd /
 ) </dev/null >&2 & watch=$!
 {shlex.join(srun)} </dev/null >>{log}
 code=$?
-{{ kill "$watch"; wait "$watch"; }} 2>/dev/null
+{{ kill -KILL "$watch"; wait "$watch"; }} 2>/dev/null
 (umask 077; printf '{{"exit_code": %d}}\n' "$code" >{note}.new) && mv {note}.new {note}
 exec {shlex.join(ended)} --code "$code" "$@"
 """

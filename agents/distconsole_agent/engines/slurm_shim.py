@@ -14,7 +14,7 @@ from distconsole_agent.contract.requests import ShimRequest
 from distconsole_agent.contract.runspec import RunSpec
 from distconsole_agent.coordination import blame
 from distconsole_agent.coordination.restarts import Restart
-from distconsole_agent.engines.slurm_words import has_srun, read_reason, read_srun_death
+from distconsole_agent.engines.slurm_words import ask_slurm, has_srun, read_reason, read_srun_death
 from distconsole_agent.supervisor import notes
 from distconsole_agent.supervisor.control import Answer, Reply
 from distconsole_agent.supervisor.processes import SLURMS_SIGNALS, RankProcess
@@ -26,8 +26,8 @@ SUSPECT_SECONDS = 0.2
 """How long after a rank's death by SIGTERM the shim's own may come."""
 
 WHY_SECONDS, SRUN_WHY_SECONDS, WHY_PACE_SECONDS = 2.0, 6.0, 0.02
-"""How long to wait for srun's words, on the first node, on why Slurm ended the step; the second while
-it runs: it hears of a failed node after the ranks on the others have got the signal to end."""
+"""How long to wait for srun's words and scontrol's, on the first node, on why Slurm ended the step; the second while
+srun runs: it hears of a failed node after the ranks on the others have got the signal to end."""
 
 ALONE_SECONDS = 8.0
 """A node that Slurm ended and that hears nothing from the first one for this long reports so itself: the
@@ -117,7 +117,7 @@ class SlurmShim(Shim):
         self._teardown.told = True
         self._begin_stop(blame.FAILURE, self._spec.failure_grace)
         if self._spec.node_index == 0:
-            self._look_for_why(self._loop.clock())
+            self._look_for_why(self._loop.clock(), asked=ask_slurm(self._run_dir))
         else:
             self._explained = True
 
@@ -132,11 +132,13 @@ class SlurmShim(Shim):
             grace_seconds = max(grace_seconds, KILL_WAIT_SECONDS)
         super()._begin_stop(reason, grace_seconds)
 
-    def _look_for_why(self, since: float) -> None:
+    def _look_for_why(self, since: float, *, asked: bool) -> None:
         seconds = SRUN_WHY_SECONDS if has_srun(self._run_dir) else WHY_SECONDS
-        why = read_reason(self._run_dir)
-        if not why and self._loop.clock() < since + seconds:
-            self._loop.call_later(WHY_PACE_SECONDS, partial(self._look_for_why, since))
+        now = self._loop.clock()
+        why = read_reason(self._run_dir, asked=asked and now < since + WHY_SECONDS)
+        if not why and now < since + seconds:
+            look = partial(self._look_for_why, since, asked=asked)
+            self._loop.call_later(WHY_PACE_SECONDS, look)
             return
         self._explain(why)
         self._explained = True

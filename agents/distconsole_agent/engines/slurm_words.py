@@ -11,8 +11,8 @@ from typing import NamedTuple
 from distconsole_agent.contract import records
 from distconsole_agent.system.kernel_files import end_of
 
-STEP_SCRIPT, STEP_LOG, STEP_ENDED = "step.sh", "step.log", "step.ended"
-"""In the folder of a run's first node: srun's parent, its output, its end."""
+STEP_SCRIPT, STEP_LOG, STEP_ENDED, STEP_ASK = "step.sh", "step.log", "step.ended", "step.ask"
+"""In the folder of a run's first node: srun's parent, its output, its end, and the pipe of ``ask_slurm``."""
 
 MAX_TAIL_BYTES = 16 * 1024
 
@@ -22,6 +22,9 @@ _CANCELLED = re.compile(
 )
 _PLAIN = ("", "SIGNAL TERMINATED")
 """The reason after scancel's own signal; from 25.05 on slurmstepd names every signal."""
+
+_ANSWER = re.compile(r"^JobId=\d+ (?:.*? PreemptTime=(?P<preempted>\d))?", re.MULTILINE)
+"""A job with a GraceTime gets the signals of scancel first, and only scontrol knows of the preemption."""
 
 _NODE_FAILED = re.compile(r"^srun: error: Node failure on (\S+)", re.MULTILINE)
 _COMPLAINT = re.compile(
@@ -44,10 +47,22 @@ _REASONS = {
 }
 
 
-def read_reason(run_dir: str, *, final: bool = False) -> str:
+def ask_slurm(run_dir: str) -> bool:
+    """Have srun's parent append to the log what Slurm knows of the job; return False if there is no such parent."""
+    try:
+        pipe = os.open(os.path.join(run_dir, STEP_ASK), os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return False
+    with os.fdopen(pipe, "wb") as asked:
+        asked.write(b"\n")
+    return True
+
+
+def read_reason(run_dir: str, *, final: bool = False, asked: bool = False) -> str:
     """Return why Slurm ended a run's step, in words; empty while it has given no reason.
 
     slurmstepd's words may be lost with the step. ``final``, a step that srun aborted by itself has lost them.
+    ``asked``: after ``ask_slurm``, whose answer decides whether a step that was cancelled was preempted.
     """
     log = _read_log(run_dir)
     found, failed = _CANCELLED.search(log), _NODE_FAILED.search(log)
@@ -64,6 +79,11 @@ def read_reason(run_dir: str, *, final: bool = False) -> str:
     if found is None:
         return f"Slurm ended the job: {node}"
     why = (found["why"] or found["failed"] or "").upper()
+    if why in _PLAIN:
+        answer = _ANSWER.search(log)
+        if answer is None and asked:
+            return ""
+        why = "PREEMPTION" if answer is not None and answer["preempted"] else why
     told = _REASONS.get(why, "Slurm job {job} was cancelled")
     if why not in _REASONS and why not in _PLAIN:
         told += f": {why.lower()}"

@@ -15,6 +15,9 @@ WRITE = selectors.EVENT_WRITE
 
 LONGEST_WAIT_SECONDS = 60.0
 
+STOPPED_SECONDS = 1.0
+"""A wait that takes this much too long: the process was stopped (SIGSTOP, as by ``scontrol suspend``)."""
+
 
 class Timer:
     """A call that is due once; ``cancel`` may be called at any time, also twice."""
@@ -33,16 +36,21 @@ class Timer:
 
 
 class Loop:
-    """Runs callbacks until ``stop``, in the thread that calls ``run``; ``clock`` in monotonic seconds."""
+    """Runs callbacks until ``stop``, in the thread that calls ``run``."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.clock = clock
+        self._clock = clock
+        self._away_seconds = 0.0
         self._selector = selectors.DefaultSelector()
         self._timers: list[tuple[float, int, Timer]] = []
         self._made = 0
         self._stopped = False
         self._wakeup: tuple[int, int] | None = None
         self._on_signal: dict[int, Callable[[], None]] = {}
+
+    def clock(self) -> float:
+        """Return monotonic seconds without those for which the process was stopped: it could hear of no other node."""
+        return self._clock() - self._away_seconds
 
     def watch(self, fd: int, events: int, callback: Callable[[int], None]) -> None:
         """Call ``callback(events)`` whenever ``fd`` is ready; replaces an earlier watch of it."""
@@ -84,7 +92,12 @@ class Loop:
         wait_seconds = longest_seconds
         if self._timers:
             wait_seconds = min(longest_seconds, max(0.0, self._timers[0][0] - self.clock()))
-        for key, events in self._selector.select(wait_seconds):
+        began = self._clock()
+        ready = self._selector.select(wait_seconds)
+        late_seconds = self._clock() - began - wait_seconds
+        if late_seconds > STOPPED_SECONDS:
+            self._away_seconds += late_seconds
+        for key, events in ready:
             # An earlier callback of this round may have closed this descriptor.
             if self._selector.get_map().get(key.fd) is key:
                 key.data(events)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter, mul
 from typing import NamedTuple, TypeAlias
 
@@ -17,7 +17,7 @@ MAX_PENDING_STEPS = 1024
 """Steps of one metric that wait for ranks; beyond that the oldest is reduced as it is."""
 
 SILENT_WINDOWS = 2
-"""A rank that trained for this many windows without reporting a metric does not report it."""
+"""A rank that trained for this many windows without reporting a metric that others report does not report it."""
 
 MAX_NAMES = 256
 
@@ -55,6 +55,8 @@ class _RankProgress:
     def __init__(self) -> None:
         self.alive = True
         self.windows = 0
+        self.awaited: dict[str, int] = {}
+        """Metric -> windows before it was first awaited."""
         self.last: dict[str, int] = {}
         """Metric -> last step for which this rank gave it, laps included."""
         self.laps: dict[str, int] = {}
@@ -108,10 +110,14 @@ class PointReducer:
         older step or the time can complete it."""
         self._silent: dict[str, set[int]] = {}
         """Metric -> ranks that were awaited in vain and never gave it."""
+        self._hook_base = 0
+        """Offset of the hook's steps in this attempt: every process counts them from 0."""
+        self._own: set[str] = set()
+        """Metrics whose steps the script counts: epochs, say, or steps since before the checkpoint."""
         self._base = 0
-        """Offset of the steps of this attempt, because all ranks began at 0 again."""
-        self._own_bases: dict[str, int] = {}
-        """Metric -> its own offset, because it counts something else (epochs, say)."""
+        """Offset of such a metric that no attempt before this has given."""
+        self._bases: dict[str, int] = {}
+        """Metric -> its offset in the last attempt that gave it; of those in ``_own`` also in this one."""
         self._ends: dict[str, int] = {}
         """Metric -> the last step that was reduced before this attempt, offset included."""
         self._lengths: dict[str, int] = {}
@@ -129,15 +135,18 @@ class PointReducer:
             for name in self._pending:
                 yield from self._ready(name, t)
 
-    def begin_again(self, t: float) -> Iterator[Metric]:
-        """Yield the remaining steps: every rank starts again, from step 0 or from that of a checkpoint."""
+    def begin_again(self, t: float, base: int) -> Iterator[Metric]:
+        """Yield the remaining steps: every rank starts again, and the steps of windows have the offset ``base`` now."""
         for progress in self._ranks.values():
             progress.alive = False  # whether or not its host has said so yet
         yield from self.flush(t)
         for name, end in self._done.items():
+            self._bases[name] = self._base_of(name)
             self._ends[name] = end
-            self._lengths[name] = max(end - self._base_of(name), self._lengths.get(name, 0))
+            self._lengths[name] = max(end - self._bases[name], self._lengths.get(name, 0))
         self._unplaced = {*self._ends}
+        ends = (end for name, end in self._ends.items() if name not in self._own)
+        self._hook_base = max(base, 1 + max(ends, default=-1))
         # Each is awaited from now on: its host may be the last to report its start.
         self._ranks = {rank: _RankProgress() for rank in self._ranks}
         for kept in (self._most, self._complete_at, self._done):
@@ -156,11 +165,32 @@ class PointReducer:
                 yield from self._ready(name, t)
 
     def add(
-        self, rank: int, points: Mapping[str, Iterable[Given]], t: float, *, trained: bool
+        self, rank: int, points: Mapping[str, Sequence[Given]], t: float, made: range
     ) -> list[Metric]:
-        """Take a rank's points by metric, from its window at ``t``; ``trained``: it has steps; return complete ones."""
+        """Take a rank's points by metric, from its window at ``t`` in which it ``made`` steps; return complete ones."""
+        self._keep(rank, points, t, made)
+        return [
+            metric
+            for name, steps in self._pending.items()
+            if steps and not self._still_blocked(name, rank, t)
+            for metric in self._ready(name, t)
+        ]
+
+    def add_all(
+        self, given: Iterable[tuple[int, Mapping[str, Sequence[Given]]]], t: float
+    ) -> Iterator[Metric]:
+        """Take points of several ranks, which may have ended, and yield steps that are complete then."""
+        for rank, points in given:
+            self._keep(rank, points, t, None)
+        for name in self._pending:
+            yield from self._ready(name, t)
+
+    def _keep(
+        self, rank: int, points: Mapping[str, Sequence[Given]], t: float, made: range | None
+    ) -> None:
         progress = self._ranks.get(rank) or self._ranks.setdefault(rank, _RankProgress())
-        progress.windows += trained
+        progress.windows += bool(made)
+        self._find_own(points, made)
         if self._unplaced:
             self._continue(points)
         for name, given in points.items():
@@ -180,12 +210,6 @@ class PointReducer:
                     if name in self._blocking and step < self._blocking[name][1]:
                         del self._blocking[name]
                 pending.points[rank] = point
-        return [
-            metric
-            for name, steps in self._pending.items()
-            if steps and not self._still_blocked(name, rank, t)
-            for metric in self._ready(name, t)
-        ]
 
     def _still_blocked(self, name: str, rank: int, t: float) -> bool:
         """Whether a window of ``rank`` at ``t`` leaves the oldest step of a metric waiting."""
@@ -194,37 +218,49 @@ class PointReducer:
         return blocking != rank and not late
 
     def _base_of(self, name: str) -> int:
-        return self._own_bases.get(name, self._base)
+        return self._bases.get(name, self._base) if name in self._own else self._hook_base
 
-    def _continue(self, points: Mapping[str, Iterable[Given]]) -> None:
-        """Set the offsets of an attempt; its first points decide, for all ranks and metrics alike.
+    def _find_own(self, points: Mapping[str, Sequence[Given]], made: range | None) -> None:
+        """Find the metrics whose steps are not the hook's: these are of the window, or a little behind it."""
+        low, high = (made.start // 2, made.stop) if made is not None else (0, -1)
+        for name, given in points.items():
+            if name in self._own or not given or low <= given[-1][0] <= high:
+                continue
+            if len(self._own) < MAX_NAMES:
+                if name in self._done or self._pending.get(name):
+                    self._bases[name] = self._hook_base  # until the end of this attempt
+                self._own.add(name)
+
+    def _continue(self, points: Mapping[str, Sequence[Given]]) -> None:
+        """Set the offsets of an attempt for the script's own steps; its first points decide, for all ranks alike.
 
         As for one rank's steps in ``place``: far behind means from the beginning, and the lines go on; else the
-        steps are repeated, and the lines go back to them. Metrics that count steps have one offset: one that is given
-        every 100 steps goes on where the loss does. A metric that never got half as far as another counts something
-        else, and goes on behind itself.
+        steps are repeated, and the lines go back to them. Metrics that count the same have one offset: one that is
+        given every 100 steps goes on where the others do. A metric that never got half as far as another counts
+        something else, and goes on behind itself.
         """
-        longest = max(self._lengths.values())
-        steps = {name for name, length in self._lengths.items() if 2 * length >= longest}
+        self._unplaced -= {name for name in points if name not in self._own}
+        lengths = {name: length for name, length in self._lengths.items() if name in self._own}
+        longest = max(lengths.values(), default=0)
+        steps = {name for name, length in lengths.items() if 2 * length >= longest}
         firsts = [
-            (step, name)
+            (points[name][0][0], name)
             for name in self._unplaced & points.keys()
-            for step, *_ in [*points[name]][:1]
+            if name in self._own and points[name]
         ]
         for step, name in sorted(firsts, key=lambda first: (first[1] not in steps, first)):
-            got = self._ends[name] - self._base_of(name)
+            end, base = self._ends[name], self._base_of(name)
             if name not in steps:
-                self._own_bases[name] = (
-                    self._ends[name] + 1 if step <= got // 2 else self._base_of(name)
-                )
+                self._bases[name] = end + 1 if step <= (end - base) // 2 else base
                 self._unplaced.discard(name)
-            elif got >= 0:  # else the attempt before this did not give it
-                if step <= got // 2:
-                    self._own_bases |= {
-                        each: self._ends[each] + 1 for each in self._unplaced - steps
-                    }
+            elif end >= base:  # else the attempt before this did not give it
+                self._base = base
+                if step <= (end - base) // 2:
+                    others = self._unplaced & lengths.keys() - steps
                     self._base = 1 + max(self._ends[each] for each in steps)
-                self._unplaced.clear()
+                    self._bases |= {each: self._ends[each] + 1 for each in others}
+                    self._bases |= dict.fromkeys(steps, self._base)
+                self._unplaced -= lengths.keys()
                 return
 
     def flush(self, t: float) -> Iterator[Metric]:
@@ -267,7 +303,9 @@ class PointReducer:
             return False
         last = progress.last.get(name)
         if last is None:
-            return progress.windows < SILENT_WINDOWS and rank not in self._silent.get(name, ())
+            since = progress.awaited.setdefault(name, progress.windows)
+            has_time = progress.windows < since + SILENT_WINDOWS
+            return has_time and rank not in self._silent.get(name, ())
         return last < step or (entry.again and last == step)
 
     def _worth(self, name: str, entry: _Pending, t: float) -> bool:

@@ -328,7 +328,7 @@ class RunReducer:
         yield from self._not_finite.add(entry.rank, cast("dict[str, list[Point]]", known), t)
         if not self._is_current(host):
             return  # of an attempt that another has followed
-        yield from self._points.add(entry.rank, entry.points, t, trained=entry.steps > 0)
+        yield from self._points.add(entry.rank, entry.points, t, _steps_of(entry))
         yield from self._points.heard_of(host, t)
         self._ranks.hosts.setdefault(entry.rank, host)
         yield from self._all_ranks.add(window)
@@ -353,7 +353,7 @@ class RunReducer:
         timeline.sum_up(view, entry, step, waited)
         events: Iterable[RunEvents] = ()
         if entry.points:
-            events = self._points.add(entry.rank, entry.points, t, trained=entry.steps > 0)
+            events = self._points.add(entry.rank, entry.points, t, _steps_of(entry))
         if entry.steps and entry.step_ms and entry.step_ms[0] is not None:
             figures = (t, step, entry.step_ms[0], *_figures_of(entry))
             window = partial(window_event, self.run, host, entry, step, t)
@@ -396,7 +396,7 @@ class RunReducer:
             return
         self._restart = entry.restart
         self._bases[entry.restart] = self._last_step + 1
-        yield from self._points.begin_again(t)
+        yield from self._points.begin_again(t, self._bases[entry.restart])
         yield from self._not_finite.due(math.inf)
         yield from self._sync.begin_again(t)
         yield from self._worlds.flush(t)
@@ -496,3 +496,7 @@ class RunReducer:
             restarts=self._restart or UNSET,
         )
         yield self.ended
+
+
+def _steps_of(entry: frames.WindowEntry) -> range:
+    return range(entry.step + 1 - entry.steps, entry.step + 1)

@@ -58,7 +58,7 @@ class RunText:
         *,
         watchable: bool = False,
     ) -> None:
-        self._watchable = watchable
+        self._watchable = self._offers_watching = watchable
         self._output = output
         self._clock = clock
         self._timeline = RunTimeline()
@@ -72,6 +72,7 @@ class RunText:
             # By far the most frequent, and no line here depends on past lines.
             self.log(event)
             return
+        self._begin_next(event)
         self._timeline.apply(event)
         match event:
             case PlanMade():
@@ -96,6 +97,12 @@ class RunText:
                 self._progress()
             case _:
                 assert_never(event)
+
+    def _begin_next(self, event: RunEvents) -> None:
+        """Forget a run that has ended, if ``event`` is of the one that follows in a requeued job."""
+        if self._timeline.end is not None and event.run != self._timeline.run:
+            self._timeline, self._all_running = RunTimeline(), False
+            self._watchable = self._offers_watching
 
     def _rank(self, event: RankChanged) -> None:
         if self._watchable:  # not with the plan: a run that is refused cannot be watched

@@ -76,9 +76,13 @@ def only(events: Iterable[Any], kind: type) -> list[Any]:
     return [event for event in events if isinstance(event, kind)]
 
 
-def test_a_metric_waits_for_every_living_rank() -> None:
+@pytest.mark.parametrize("windows_before", [0, 5])
+def test_a_metric_waits_for_every_living_rank(windows_before: int) -> None:
     feed = Feed("a", "b")
     feed("b", "state", rank=1, local_rank=0, pid=2, state="running")
+    for _ in range(windows_before):
+        feed.window(0)
+        feed.window(1, host="b")
     assert only(feed.window(0, {"loss": [[0, 2.0, None]]}), Metric) == []
     (metric,) = only(feed.window(1, {"loss": [[0, 4.0, None]]}, host="b"), Metric)
     assert (metric.step, metric.value, metric.min, metric.max) == (0, 3.0, 2.0, 4.0)
@@ -761,15 +765,22 @@ def test_batches_before_the_steps_of_an_attempt_do_not_number_those_of_the_next(
     assert window.step == 4
 
 
-def test_a_printed_loss_stands_where_the_hook_has_none() -> None:
+@pytest.mark.parametrize("wait_seconds", [1, 11])
+def test_a_printed_loss_stands_where_the_hook_has_none(wait_seconds: int) -> None:
     feed = two_ranks()
-    said = "iter 3: loss 1.5\n"
-    feed("a", "log", rank=0, stream="out", offset=0, text=said)
-    events = feed("a", "log", feed.t + 11, rank=0, stream="out", offset=len(said), text="loss 1\n")
+    events = []
+    for begun, lines in (
+        (0, ("iter 3: loss 1\n", "iter 3: loss 2\n")),
+        (15, ("loss 1\n", "loss 4\n")),
+    ):
+        for rank, text in enumerate(lines):
+            events += feed("a", "log", rank=rank, stream="out", offset=begun, text=text)
+        feed.t += wait_seconds
+    events += [event for rank in (0, 1) for event in feed.state(rank, "exited", exit_code=0)]
     events += feed("a", "end", feed.t + 1, state="succeeded", exit_code=0, seconds=12.0)
     timeline = timeline_of(events)
     told = [(each.name, each.step, each.value) for each in only(events, Metric)]
-    assert told == [("printed loss", 3, 1.5), ("printed loss", 4, 1.0)]
+    assert told == [("printed loss", 3, 1.5), ("printed loss", 4, 2.5)]
     assert loss_name_of(timeline) == "printed loss"
 
 

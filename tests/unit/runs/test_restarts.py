@@ -54,11 +54,17 @@ class Run:
         return self.feed("ab"[rank], "state", rank=rank, local_rank=0, pid=1, state=state, **more)
 
     def loss(
-        self, rank: int, *steps: int, name: str = "loss", value: float | None = None
+        self,
+        rank: int,
+        *steps: int,
+        name: str = "loss",
+        value: float | None = None,
+        at: int | None = None,
     ) -> list[tuple[int, int]]:
-        """Have a rank tell its loss at these steps; return step and ranks of the metrics made."""
+        """Have a rank tell its loss at these steps (the hook is ``at``); return step and ranks of the metrics made."""
         points = {name: [[step, float(step) if value is None else value, None] for step in steps]}
-        body = {"rank": rank, "step": steps[-1], "steps": len(steps), "points": points}
+        step = steps[-1] if at is None else at
+        body = {"rank": rank, "step": step, "steps": len(steps), "points": points}
         events = self.feed("ab"[rank], "window", **body)
         self.windows += [event.step for event in events if isinstance(event, Window)]
         return [(event.step, event.ranks) for event in events if isinstance(event, Metric)]
@@ -80,6 +86,10 @@ class Run:
 @pytest.fixture
 def run() -> Run:
     return Run()
+
+
+def both(run: Run, *steps: int, **more: Any) -> list[int]:
+    return [step for rank in (0, 1) for step, _ in run.loss(rank, *steps, **more)]
 
 
 def test_a_failed_attempt_is_a_warning_that_tells_what_follows(run: Run) -> None:
@@ -127,25 +137,40 @@ def test_steps_that_begin_at_0_go_on_at_one_place_for_all_ranks(run: Run) -> Non
 
 
 def test_rare_metrics_go_on_where_the_loss_does_and_epochs_behind_themselves(run: Run) -> None:
-    """Validation every 7 steps; each attempt begins at 0, but for the third, which resumes."""
+    """Validation every 7 steps; each attempt begins at 0, but for the third, whose script counts on."""
     rare, epochs = "val", "epoch loss"
-
-    def both(*steps: int, name: str = "loss") -> list[int]:
-        return [step for rank in (0, 1) for step, _ in run.loss(rank, *steps, name=name)]
-
-    both(*range(21))
-    assert (both(7, 14, name=rare), both(0, 1, name=epochs)) == ([7, 14], [0, 1])
+    both(run, *range(21))
+    assert both(run, 7, 14, name=rare, at=20) == [7, 14]
+    assert both(run, 0, 1, name=epochs, at=20) == [0, 1]
     run.fail()
     run.begin(1)
-    assert both(*range(7)) == [*range(21, 28)]
+    assert both(run, *range(7)) == [*range(21, 28)]
     run.fail()  # before the validation
     run.begin(2)
-    assert both(0, name=epochs) == [2]
-    assert both(*range(8)) == [*range(28, 36)]
-    assert (both(7, name=rare), both(1, name=epochs)) == ([35], [3])
+    assert both(run, 0, name=epochs, at=7) == [2]
+    assert both(run, *range(8)) == [*range(28, 36)]
+    assert (both(run, 7, name=rare), both(run, 1, name=epochs, at=7)) == ([35], [3])
     run.fail()
     run.begin(3)
-    assert (both(6, 7), both(7, name=rare), both(7, name="new")) == ([34, 35], [35], [35])
+    assert both(run, 6, 7, at=1) == [34, 35]
+    assert (both(run, 7, name=rare, at=1), both(run, 7, name="new", at=1)) == ([35], [35])
+
+
+def test_steps_that_the_script_counts_on_after_a_restart_are_its_own(run: Run) -> None:
+    """The hook counts from 0 in each attempt; the script reports the epoch, and each 10th step since the very first."""
+    both(run, *range(21))
+    assert (both(run, 10, 20, name="val", at=20), both(run, 0, 1, name="epoch", at=20)) == (
+        [10, 20],
+        [0, 1],
+    )
+    for attempt in (1, 2):
+        run.fail()
+        run.begin(attempt)
+        first = 11 * attempt + 10
+        assert both(run, *range(11)) == [*range(first, first + 11)]
+        assert both(run, 20 + 10 * attempt, name="val", at=10) == [20 + 10 * attempt]
+        assert both(run, 1 + attempt, name="epoch", at=10) == [1 + attempt]
+    assert run.windows[-2:] == [42, 42]
 
 
 def test_since_when_a_loss_is_no_number_is_said_of_this_attempt(run: Run) -> None:
@@ -163,8 +188,8 @@ def test_steps_that_resume_take_the_place_of_those_that_were_done_before(run: Ru
         run.loss(rank, *range(10))
     run.fail()
     run.begin(1)
-    run.loss(0, 7, 8)
-    assert run.loss(1, 7, 8) == [(7, 2), (8, 2)]
+    run.loss(0, 7, 8, at=1)
+    assert run.loss(1, 7, 8, at=1) == [(7, 2), (8, 2)]
     assert run.timeline.metrics["loss"].xs == [*range(9)]
 
 

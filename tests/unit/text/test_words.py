@@ -219,6 +219,16 @@ def test_a_restart_is_told_and_so_is_when_all_ranks_run_again() -> None:
     ]
 
 
+def test_the_end_of_a_run_says_nothing_of_the_one_that_slurm_requeued() -> None:
+    metric = blank(Metric, t=3.0, run=RUN, name="loss", step=7, value=0.5)
+    window = blank(Window, t=3.0, run=RUN, rank=0, step=7, steps=8)
+    first = (plan(), rank_is(0, RankState.RUNNING), window, metric, ended(EndState.FAILED, 143))
+    never_begun = msgspec.structs.replace(ended(EndState.STOPPED, 130), run="digits-2")
+    _, err = Pipes().show(ask.Run("train.py"), *first, never_begun)
+    assert err.count("8 steps") == err.count("loss 0.5 at") == 1
+    assert err.endswith("stopped after 8.0 s, exit code 130\n")
+
+
 @pytest.mark.parametrize(("launcher", "times"), [("single", 1), ("torchrun", 2)])
 def test_ranks_that_a_script_spawns_are_not_announced_again(launcher: str, times: int) -> None:
     """With an inner torchrun both numbers of the plan begin again, and more ranks follow."""

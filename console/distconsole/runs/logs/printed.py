@@ -101,7 +101,7 @@ class PrintedLosses:
             self._held = []
             return
         if self._held is None:
-            yield from self._points.add(rank, found, t, trained=False)
+            yield from self._points.add_all([(rank, found)], t)
             return
         self._since = min(self._since, t)
         self._held = [*self._held, (rank, found)][-MAX_HELD:]
@@ -110,8 +110,8 @@ class PrintedLosses:
 
     def _release(self, t: float) -> Iterator[Metric]:
         held, self._held = self._held or [], None
-        for rank, found in () if self._points.has("loss") else held:
-            yield from self._points.add(rank, found, t, trained=False)
+        if not self._points.has("loss"):
+            yield from self._points.add_all(held, t)
 
 
 class PrintedCount(NamedTuple):

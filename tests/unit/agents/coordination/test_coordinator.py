@@ -1,6 +1,7 @@
 """The coordinator and its peers over real loopback sockets, in one loop whose clock is ours."""
 
 import json
+import selectors
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -155,6 +156,21 @@ def test_a_quiet_network_is_not_a_dead_node(make_world: MakeWorld) -> None:
     world.peers[0].failed(failure(1, int(world.now * SECOND)))
     world.settle()
     assert world.heard(2, "stop") == [("failure", 5.0)]
+
+
+def test_the_time_for_which_all_shims_were_stopped_is_no_silence(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(selector: selectors.DefaultSelector, timeout: float | None = None) -> list[Any]:
+        monkeypatch.undo()
+        world.now += (
+            10 * TIMES.give_up
+        )  # as by scontrol suspend, which sends SIGSTOP to all at once
+        return selector.select(timeout)
+
+    monkeypatch.setattr(selectors.DefaultSelector, "select", stop)
+    world.turn(2 * TIMES.silent)
+    assert not any(world.told)
 
 
 def test_only_the_quiet_since_the_ranks_start_counts_for_a_host(make_world: MakeWorld) -> None:

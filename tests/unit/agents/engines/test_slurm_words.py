@@ -16,11 +16,13 @@ from distconsole_agent.engines.slurm import step_script
 from distconsole_agent.engines.slurm_words import (
     STEP_ENDED,
     STEP_LOG,
+    ask_slurm,
     has_srun,
     read_complaint,
     read_reason,
     read_srun_death,
 )
+from fakes.shims import wait_until
 
 HERE = socket.gethostname().partition(".")[0]
 AT = "2026-11-21T19:31:02"
@@ -127,7 +129,7 @@ def test_the_first_complaint_has_no_prefix(tmp_path: Path, log: str, complaint: 
 def test_srun_does_not_take_the_jobs_options_for_its_own(tmp_path: Path) -> None:
     words = ["env"], ["echo", "it's over"]
     script = tmp_path / "step.sh"
-    script.write_text(step_script(str(tmp_path), *words))
+    script.write_text(step_script(str(tmp_path), "3", *words))
     where = {
         "SLURM_CONF": "/c",
         "SLURM_CONF_SERVER": "ctl",
@@ -166,7 +168,7 @@ def test_a_srun_that_a_signal_ended_is_told_from_one_that_says_so_of_a_task(
     srun.write_text(f"#!/bin/sh\n{how}\n")
     srun.chmod(0o700)
     words = ["srun", "--jobid", "3"], ["true"]
-    script.write_text(step_script(str(tmp_path), *words))
+    script.write_text(step_script(str(tmp_path), "3", *words))
     assert has_srun(str(tmp_path))
     env = {"PATH": f"{srun.parent}:/bin:/usr/bin"}
     subprocess.run(["/bin/bash", str(script)], env=env, check=True)
@@ -177,16 +179,30 @@ def test_a_srun_that_a_signal_ended_is_told_from_one_that_says_so_of_a_task(
     assert read_complaint(str(tmp_path)) == complaint
 
 
-def test_a_srun_that_waits_for_a_lost_host_is_ended_when_the_run_is_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("time", "reason"), [(AT, "Slurm preempted job 3"), ("None", "Slurm job 3 was cancelled")]
+)
+def test_sruns_parent_asks_slurm_and_ends_a_srun_that_waits_for_a_lost_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time: str, reason: str
 ) -> None:
     monkeypatch.setattr(slurm, "LOOK_SECONDS", 0.1)
     monkeypatch.setattr(slurm, "OVER_SECONDS", 0.2)
     script = tmp_path / "step.sh"
-    script.write_text(step_script(str(tmp_path), ["sleep", "1000"], ["echo", "ended"]))
-    step = subprocess.Popen(["/bin/bash", str(script)], stdout=subprocess.PIPE, text=True)
+    script.write_text(step_script(str(tmp_path), "3", ["sleep", "1000"], ["echo", "ended"]))
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text("#!/bin/sh\necho JobId=$4 Reason=None PreemptTime=$TIME\n")
+    scontrol.chmod(0o755)
+    (tmp_path / "step.log").write_text(
+        f"slurmstepd: error: *** STEP 3.0 ON n1 CANCELLED AT {AT} ***\n"
+    )
+    env = {"PATH": f"{tmp_path}:/bin:/usr/bin", "TIME": time}
+    script_words = ["/bin/bash", str(script)]
+    step = subprocess.Popen(script_words, stdout=subprocess.PIPE, text=True, env=env)
     with step:
         assert step.stdout is not None
+        wait_until("its pipe", lambda: ask_slurm(str(tmp_path)))
+        wait_until("an answer", lambda: read_reason(str(tmp_path), asked=True))
+        assert read_reason(str(tmp_path)) == reason
         with pytest.raises(subprocess.TimeoutExpired):
             step.wait(1)
         (tmp_path / "verdict.json").write_text("{}")

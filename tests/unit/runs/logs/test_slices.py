@@ -207,7 +207,7 @@ def test_a_loss_that_the_hook_sees_or_the_script_reports_is_enough() -> None:
     rank = Printing()
     rank.says("loss 3")
     rank.t = WAIT_SECONDS + 1
-    rank.points.add(0, {"loss": [Point(0, 2.5, None)]}, rank.t, trained=True)
+    rank.points.add(0, {"loss": [Point(0, 2.5, None)]}, rank.t, range(1))
     assert rank.says("loss 2") == []
     assert rank.ends() == []
 
