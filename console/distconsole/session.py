@@ -315,10 +315,7 @@ def each_outcome(
     """
     wanted = [host for name in hosts if (host := session.cluster.host(name)) is not None]
     return iter_outcomes(
-        wanted,
-        lambda host: act(session.link(host.name)),
-        seconds=seconds,
-        linked=session.has_link,
+        wanted, lambda host: act(session.link(host.name)), seconds=seconds, linked=session.has_link
     )
 
 

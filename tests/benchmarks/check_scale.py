@@ -52,10 +52,7 @@ def matrix(bed: Testbed) -> float:
 def measure(bed: Testbed, folder: Path, hosts: int = 64, rounds: int = 5) -> dict[str, Any]:
     """Measure each way once a round; the check of cold hosts in the first round only."""
     cold = quick(bed, folder, cold=True)
-    ways = {
-        "ssh": partial(log_in_to_all, bed),
-        "quick": partial(quick, bed, folder, cold=False),
-    }
+    ways = {"ssh": partial(log_in_to_all, bed), "quick": partial(quick, bed, folder, cold=False)}
     of = "the ssh logins"
     line = Compared(f"check, {hosts} hosts, quick", "quick", "ssh", of, ratio=TARGET_RATIO)
     figures = compare(ways, rounds, [line])

@@ -129,10 +129,7 @@ def blind_spots(entries: Sequence[StoredEntry]) -> int:
             if (body := json.loads(entry.body))["kind"] == kind
             if kind == "log" or body["steps"] > 0
         )
-        for changed in (
-            [*entries[:at], *entries[at + 1 :]],
-            [*entries[: at + 1], *entries[at:]],
-        ):
+        for changed in ([*entries[:at], *entries[at + 1 :]], [*entries[: at + 1], *entries[at:]]):
             unseen += audit(changed).off == 0
     return unseen
 

@@ -137,11 +137,7 @@ def on_screen(screen: str, keys: int, folder: str) -> dict[str, Any]:
             took.append(console.look_until(is_so, f"what key {number} asks for") - began)
             worked.append(drawing_seconds(console.pid) - cpu)
         share = (cpu_seconds(console.pid) - before) / (time.monotonic() - since)
-    return {
-        "seconds": Tail.of(took),
-        "cpu_seconds": Tail.of(worked),
-        "cpu_share": share,
-    }
+    return {"seconds": Tail.of(took), "cpu_seconds": Tail.of(worked), "cpu_share": share}
 
 
 def measure(keys: int = 300, only: str = ",".join(WAYS)) -> dict[str, Any]:

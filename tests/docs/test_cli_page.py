@@ -1,7 +1,5 @@
 """The pages that are made of the source are what the program says."""
 
-from __future__ import annotations
-
 import re
 from contextlib import suppress
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Each command of the pages is one that the grammar takes."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Each change of docs/contributing.md is applied to a copy of the repository, and does what the page shows."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

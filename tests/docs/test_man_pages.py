@@ -1,7 +1,5 @@
 """Claims about the manual pages: one a verb, with its options, which groff takes without a complaint."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 

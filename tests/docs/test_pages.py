@@ -1,7 +1,5 @@
 """README and docs hold together: size, site, links."""
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 from pathlib import Path

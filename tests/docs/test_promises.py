@@ -8,8 +8,6 @@ Left out are blocks of code, what stands between ``<!-- x: begin -->`` and its e
 the pages that record what was measured or changed on a day.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import re

@@ -244,11 +244,7 @@ def failing(world: int = 4) -> Iterator[Event]:
     for line in TRACEBACK.splitlines():
         yield log(2, line, MINUTE_LATER, stream="err")
     first = FirstFailure(
-        rank=2,
-        host="node2",
-        exit_code=1,
-        error=TRACEBACK.splitlines()[-1],
-        traceback=TRACEBACK,
+        rank=2, host="node2", exit_code=1, error=TRACEBACK.splitlines()[-1], traceback=TRACEBACK
     )
     yield rank(2, RankState.FAILED, MINUTE_LATER)
     yield first_failure_finding(RanksSeen(RUN), first, (), MINUTE_LATER)

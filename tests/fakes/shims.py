@@ -98,8 +98,7 @@ class ShimUnderTest:
     def pid(self, rank: int) -> int:
         """Wait for a rank's start and return its pid."""
         started = wait_until(
-            f"rank {rank}",
-            lambda: [e for e in self.events("started") if e["rank"] == rank],
+            f"rank {rank}", lambda: [e for e in self.events("started") if e["rank"] == rank]
         )
         return int(started[0]["pid"])
 
@@ -191,9 +190,7 @@ class RunUnderTest:
         status = self.shims[0].ask(op="status")
         return [
             shim.ask(
-                op="start",
-                coordinator=status["coordinator"],
-                master_port=status["master_port"],
+                op="start", coordinator=status["coordinator"], master_port=status["master_port"]
             )
             for shim in self.shims
         ]

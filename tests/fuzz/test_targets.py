@@ -1,7 +1,5 @@
 """Nothing that others may write breaks what reads it: the kept cases, and some thousand inputs made of them."""
 
-from __future__ import annotations
-
 import random
 import zlib
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """``bench strategies`` on two embedded nodes: real SSH on loopback, real agents, real torch."""
 
-from __future__ import annotations
-
 import pytest
 
 from distconsole.config.paths import runs_dir

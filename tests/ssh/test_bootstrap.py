@@ -12,13 +12,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from distconsole.errors import (
-    AgentError,
-    NodeError,
-    PythonError,
-    ShellNoiseError,
-    StorageError,
-)
+from distconsole.errors import AgentError, NodeError, PythonError, ShellNoiseError, StorageError
 from distconsole.model.cluster import Host
 from distconsole.model.names import HostName
 from distconsole.rpc.bootstrap import Bridge, open_bridge
@@ -305,8 +299,7 @@ def test_a_cache_that_cannot_be_made_is_told(make_server) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
-    [("size=4k", "No space left on device"), ("ro", "Read-only file system")],
+    ("options", "words"), [("size=4k", "No space left on device"), ("ro", "Read-only file system")]
 )
 def test_a_full_or_read_only_cache_is_told(server, options: str, words: str) -> None:
     big = pack({"__main__.py": os.urandom(40_000)})

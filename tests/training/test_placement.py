@@ -48,10 +48,7 @@ BATCH_STEP = {"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_JOB_ID": "7"}
         (HOROVOD, Placement(Launcher.HOROVOD, 1, 2, 0)),
         ({**ENV, **HOROVOD}, Placement(Launcher.HOROVOD, 1, 2, 0)),
         ({**OPEN_MPI, **ENV}, Placement(Launcher.ENV, 3, 4, 1, "env://")),
-        (
-            {**OPEN_MPI, **MEETING},
-            Placement(Launcher.OPEN_MPI, 2, 4, 0, "tcp://10.0.0.1:29500"),
-        ),
+        ({**OPEN_MPI, **MEETING}, Placement(Launcher.OPEN_MPI, 2, 4, 0, "tcp://10.0.0.1:29500")),
         (
             {**MPICH, "MASTER_ADDR": "fd00::2", "MASTER_PORT": "1"},
             Placement(Launcher.MPICH, 1, 2, 1, "tcp://[fd00::2]:1"),

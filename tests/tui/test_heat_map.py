@@ -17,16 +17,7 @@ from distconsole.tui.view_models.heat import Heat, group_ranks, heat_of
 from distconsole.tui.views.run import RunView
 from distconsole.tui.widgets.heat_map import HeatMap
 from fakes import scenes
-from fakes.stage import (
-    ATTACH,
-    SMALL,
-    on_screen,
-    on_stage,
-    screen_text,
-    settled,
-    staged,
-    typed,
-)
+from fakes.stage import ATTACH, SMALL, on_screen, on_stage, screen_text, settled, staged, typed
 
 HOSTS = {rank: f"gpu{rank // 8:03}" for rank in range(2048)}
 

@@ -299,11 +299,7 @@ async def test_a_rank_is_chosen_beside_the_lines_and_a_moment_above_them() -> No
         await typed(app, stage, pilot, "view logs")
         table: LineTable[Counted] = app.query_one("#log-ranks", LineTable)
         said = [(str(row.name), sum(row.counts), row.counts[Level.ERROR]) for row in table.rows]
-        assert said[:3] == [
-            ("all", 30, 1),
-            ("▲ 2", 12, 1),
-            ("● 0", 6, 0),
-        ]
+        assert said[:3] == [("all", 30, 1), ("▲ 2", 12, 1), ("● 0", 6, 0)]
         assert "those with errors first" in screen_text(app)
         await typed(app, stage, pilot, "filter -epoch")
         table.focus()

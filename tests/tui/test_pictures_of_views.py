@@ -87,11 +87,7 @@ def attached(scene: Scene, **views: tuple[str, ...]) -> Page:
     return Page({ask.Attach: scene, ask.Top: scenes.hosts}, lines)
 
 
-FORM = {
-    ask.Top: scenes.hosts,
-    ask.Foresee: scenes.foreseen,
-    ask.Launches: scenes.launches,
-}
+FORM = {ask.Top: scenes.hosts, ask.Foresee: scenes.foreseen, ask.Launches: scenes.launches}
 
 
 def five_minutes(app: ConsoleApp) -> None:
@@ -134,8 +130,7 @@ PAGES = {
     "checking": Page({ask.Check: half_checked}, {"checking": ("check",)}, going=[ask.Check]),
     "pairs": Page({ask.Check: partial(scenes.paired, dead=1)}, {"pairs": ("check", "pairs")}),
     "interfaces": Page(
-        {ask.Check: partial(scenes.paired, dead=1)},
-        {"interfaces": ("check", "interfaces")},
+        {ask.Check: partial(scenes.paired, dead=1)}, {"interfaces": ("check", "interfaces")}
     ),
     "launch": Page(
         FORM,
@@ -153,8 +148,7 @@ PAGES = {
     "failed": Page({ask.Attach: scenes.failing}, {"failed": (f"attach {scenes.RUN}",)}),
     "heat-64": attached(partial(scenes.large, 64, slow=62), **{"heat-64": ("heat",)}),
     "heat-2048": attached(
-        scenes.large,
-        **{"heat-2048": ("press h",), "heat-rank": ("press enter enter enter",)},
+        scenes.large, **{"heat-2048": ("press h",), "heat-rank": ("press enter enter enter",)}
     ),
     "logs": Page(
         {ask.Attach: partial(scenes.talking, 6)},
@@ -162,8 +156,7 @@ PAGES = {
     ),
     "runs": Page({ask.Runs: scenes.past_runs}, {"runs": ("view runs",)}),
     "compare": Page(
-        {ask.Compare: scenes.compared},
-        {"compare": ("compare digits-1121-000 digits-1121-a3f9",)},
+        {ask.Compare: scenes.compared}, {"compare": ("compare digits-1121-000 digits-1121-a3f9",)}
     ),
     "replay": Page({}, {"replay": ("replay digits-1121-a3f9", "at 70s")}, before=past),
     "tiny": Page(

@@ -45,11 +45,7 @@ RUNS: dict[str, tuple[Scene, Sequence[str]]] = {
     "256": (partial(scenes.large, 256, slow=200), ["run", "heat"]),
 }
 """Runs, and views that are looked at, the one of 260 widgets late: how many ranks there are is the same to the others."""
-LINES = {
-    "check": "check",
-    "compare": "compare digits-1121-000 digits-1121-a3f9",
-    "heat": "heat",
-}
+LINES = {"check": "check", "compare": "compare digits-1121-000 digits-1121-a3f9", "heat": "heat"}
 
 
 def outside(view: Widget) -> Iterator[tuple[str, object]]:

@@ -68,9 +68,7 @@ WORDS = {
 
 
 @pytest.mark.parametrize(
-    "size",
-    [(40, 10), SMALL, pytest.param(MIDDLE, marks=pytest.mark.campaign), LARGE],
-    ids=str,
+    "size", [(40, 10), SMALL, pytest.param(MIDDLE, marks=pytest.mark.campaign), LARGE], ids=str
 )
 async def test_every_view_says_what_it_must_at_every_size(size: tuple[int, int]) -> None:
     async with on_stage(SCENES, size) as (app, stage, pilot):

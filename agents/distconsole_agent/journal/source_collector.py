@@ -60,10 +60,7 @@ def read_along(folder: str, spec: RunSpec) -> Iterator[RollCalls]:
     ranks, rings = _ranks_of(spec), _rings_of(folder, spec)
     recorders = Recorders(rings, ranks, time.time_ns, folder if spec.enter else None)
     events = ShimEventReducer(spec, ranks)
-    with (
-        closing(ShimLines(os.path.join(folder, "shim.jsonl"))) as shim,
-        closing(recorders),
-    ):
+    with closing(ShimLines(os.path.join(folder, "shim.jsonl"))) as shim, closing(recorders):
         while told := shim.read():
             for _, event in told:
                 if event.event == "attempt":

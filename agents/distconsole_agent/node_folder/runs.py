@@ -129,9 +129,7 @@ class NodeRuns:
             os.mkdir(folder, 0o700)
         except FileExistsError:
             raise Refusal(
-                ErrorCode.RUN_EXISTS,
-                f"the run {spec.run} exists on this node",
-                "take another id",
+                ErrorCode.RUN_EXISTS, f"the run {spec.run} exists on this node", "take another id"
             ) from None
         except OSError as error:
             raise storage_refusal(folder, error) from None

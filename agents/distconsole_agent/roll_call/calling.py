@@ -132,12 +132,7 @@ class _Asker(threading.Thread):
     """Asks one rank; ``call`` holds the facts so far."""
 
     def __init__(
-        self,
-        seat: Seat,
-        rings: str,
-        processes: dict[int, Process],
-        seconds: float,
-        outside: bool,
+        self, seat: Seat, rings: str, processes: dict[int, Process], seconds: float, outside: bool
     ) -> None:
         super().__init__(daemon=True, name="roll call")
         self._outside = outside

@@ -109,9 +109,7 @@ def visible_units(units: Sequence[GpuUnit], cuda_visible_devices: str | None) ->
 
 
 def ranks_by_unit(
-    units: Sequence[GpuUnit],
-    ranks: Sequence[RunningRank],
-    holders: Mapping[str, Collection[int]],
+    units: Sequence[GpuUnit], ranks: Sequence[RunningRank], holders: Mapping[str, Collection[int]]
 ) -> dict[str, int]:
     """Return the rank that works on each unit, by ``GpuUnit.key``.
 

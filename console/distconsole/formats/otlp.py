@@ -26,7 +26,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from distconsole.errors import UnavailableError
 from distconsole.formats.curves import end_text
-from distconsole.formats.gauges import Labels, run_page
+from distconsole.formats.gauges import run_page
 from distconsole.model.findings import Severity
 from distconsole.model.names import count_text
 from distconsole.model.run_events import LogLine, RunEnded, RunEvents, RunFinding
@@ -121,11 +121,12 @@ class OtlpRun:
     def _send_gauges(self, t: float) -> None:
         self._told = t
         page = run_page(self._timeline, t)
-        points = [
-            (gauge, meaning, export.NumberDataPoint(_attributes(labels), 0, int(t * 1e9), value))
-            for gauge, (meaning, values) in page.families.items()
-            for labels, value in values.items()
-        ]
+        points = []
+        for gauge, (meaning, values) in page.families.items():
+            for labels, value in values.items():
+                named = {ATTRIBUTES.get(name, name): of for name, of in labels if name != "run"}
+                point = export.NumberDataPoint(named, 0, int(t * 1e9), value)
+                points.append((gauge, meaning, point))
         self._unsent.append(points)
         if len(self._unsent) > MAX_UNSENT_PAGES:
             self._left_out += 1
@@ -191,10 +192,6 @@ def otel_name(gauge: str) -> tuple[str, str]:
         if gauge.endswith(ending):
             return name[: -len(ending)] + there, its_unit
     return name, unit
-
-
-def _attributes(labels: Labels) -> dict[str, str]:
-    return {ATTRIBUTES.get(name, name): value for name, value in labels if name != "run"}
 
 
 def _record(event: RunEvents) -> LogRecord | None:

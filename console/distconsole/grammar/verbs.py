@@ -29,13 +29,7 @@ from distconsole.grammar.asking import (
     write_verbs,
 )
 from distconsole.grammar.effects import refuse_idle_options
-from distconsole.grammar.options import (
-    HOST_OPTIONS,
-    LAUNCH_OPTIONS,
-    opening,
-    params_of,
-    where,
-)
+from distconsole.grammar.options import HOST_OPTIONS, LAUNCH_OPTIONS, opening, params_of, where
 from distconsole.grammar.values import CHECK, RUN, ScriptWord, Vocabulary
 from distconsole.grammar.words import line_words
 from distconsole.model import requests as ask
@@ -349,11 +343,7 @@ root = _Root(
     invoke_without_command=True,
     no_args_is_help=False,
     callback=_open,
-    params=[
-        *params_of(ask.Where).values(),
-        *params_of(ask.Opening).values(),
-        version_option(),
-    ],
+    params=[*params_of(ask.Where).values(), *params_of(ask.Opening).values(), version_option()],
     help=inspect.getdoc(_open),
     subcommand_metavar="[VERB] [ARGS]...",
     context_settings={"token_normalize_func": dash_words, "max_content_width": HELP_CELLS},

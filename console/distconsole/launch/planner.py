@@ -26,11 +26,7 @@ from distconsole.launch.script import (
 )
 from distconsole.launch.slurm.srun import Allocation, ask_state, fit_hosts, inside, note_outside
 from distconsole.launch.sync.code import COMMIT_VARIABLE
-from distconsole.launch.sync.send import (
-    Project,
-    collect_project,
-    script_path,
-)
+from distconsole.launch.sync.send import Project, collect_project, script_path
 from distconsole.model.addresses import Interface, machine_of
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.events import Narration, warn

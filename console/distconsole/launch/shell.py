@@ -104,10 +104,7 @@ class _Reader:
     """Reads a script in the order of its lines."""
 
     def __init__(
-        self,
-        parser: Parser,
-        folders: Sequence[Path],
-        values: Mapping[str, str | list[str]],
+        self, parser: Parser, folders: Sequence[Path], values: Mapping[str, str | list[str]]
     ) -> None:
         self.found = ShellScript()
         self._parser = parser

@@ -542,11 +542,7 @@ class Init(OnHosts, Request):
         "lab", "The hosts' name in the file.  [default: lab]", Kind.TEXT, metavar="NAME"
     )
     yes: bool = needs_trust(
-        False,
-        "Ask only before a key is trusted or a file replaced.",
-        Kind.FLAG,
-        "--yes",
-        "-y",
+        False, "Ask only before a key is trusted or a file replaced.", Kind.FLAG, "--yes", "-y"
     )
 
 

@@ -14,13 +14,7 @@ import sys
 import time
 from dataclasses import dataclass
 
-from distconsole.errors import (
-    AgentError,
-    LinkLostError,
-    NodeError,
-    PythonError,
-    StorageError,
-)
+from distconsole.errors import AgentError, LinkLostError, NodeError, PythonError, StorageError
 from distconsole.model.cluster import Host
 from distconsole.rpc.login_shell import READ_LINE, code_text, last_lines, open_shell
 from distconsole.rpc.pack import INSTALLER, Pack, joining_script

@@ -274,8 +274,7 @@ class WindowEntry(Entry, frozen=True, kw_only=True, tag="window"):
     )
     dropped: Count = 0
     points: Annotated[
-        dict[Name, Annotated[list[MetricPoint], Meta(max_length=4096)]],
-        Meta(max_length=MAX_NAMES),
+        dict[Name, Annotated[list[MetricPoint], Meta(max_length=4096)]], Meta(max_length=MAX_NAMES)
     ] = msgspec.field(default_factory=dict)
 
 

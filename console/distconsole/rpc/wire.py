@@ -44,10 +44,7 @@ RESULTS: dict[str, Any] = {
 }
 """Type of an op's result; any object if the op is missing."""
 
-ITEMS: dict[str, Any] = {
-    "watch": frames.SampleBody,
-    "trace": frames.TraceItem,
-}
+ITEMS: dict[str, Any] = {"watch": frames.SampleBody, "trace": frames.TraceItem}
 """Type of an op's items; those of ``follow`` are read by ``read_item``."""
 
 _ITEMS = {op: msgspec.json.Decoder(threadsafe(kind)) for op, kind in ITEMS.items()}

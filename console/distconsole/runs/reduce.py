@@ -408,11 +408,7 @@ class RunReducer:
         self._plans_ranks.clear()
         self._numbers.clear()
         yield RunRestarted(
-            t=t,
-            run=self.run,
-            restart=entry.restart,
-            of=entry.of,
-            checkpoint=entry.checkpoint,
+            t=t, run=self.run, restart=entry.restart, of=entry.of, checkpoint=entry.checkpoint
         )
 
     def _is_current(self, host: str) -> bool:

@@ -328,8 +328,7 @@ def _hand_shake_error(
             "it hung up" if isinstance(error, EOFError) else str(error) or type(error).__name__
         )
         return ConnectError(
-            f"{where} is an SSH server that broke off the key exchange: {reason}",
-            overloaded,
+            f"{where} is an SSH server that broke off the key exchange: {reason}", overloaded
         )
     if (refusal := failed.refusal(said.decode("utf-8", "replace"))) is not None:
         return refusal

@@ -52,11 +52,7 @@ class RunText:
     """
 
     def __init__(
-        self,
-        output: Output,
-        clock: Callable[[], float] = time.time,
-        *,
-        watchable: bool = False,
+        self, output: Output, clock: Callable[[], float] = time.time, *, watchable: bool = False
     ) -> None:
         self._watchable = self._offers_watching = watchable
         self._output = output

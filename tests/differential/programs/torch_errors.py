@@ -21,11 +21,7 @@ threading.excepthook = lambda told: print("thread:", told.exc_type.__name__)
 thread = threading.Thread(target=lambda: 1 / 0)
 thread.start()
 thread.join()
-print(
-    threading.active_count(),
-    sys.gettrace(),
-    sys.getprofile(),
-)
+print(threading.active_count(), sys.gettrace(), sys.getprofile())
 model = torch.nn.Linear(2, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for at in range(3):

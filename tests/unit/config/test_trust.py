@@ -270,12 +270,7 @@ def test_every_key_is_declared_to_need_trust_or_not() -> None:
     """A new key fails here until somebody has thought of what a stranger would write into it."""
     assert {name for name, key in every_key() if key.trust is not TrustNeed.NONE} == NEED_TRUST
     whose_content = {name for name, key in every_key() if key.trust is TrustNeed.CONTENT}
-    assert whose_content == {
-        "ssh_config",
-        "clusters.ssh_config",
-        "run.env_file",
-        "setup.source",
-    }
+    assert whose_content == {"ssh_config", "clusters.ssh_config", "run.env_file", "setup.source"}
     with pytest.raises(TypeError, match="trust"):
         Option(Kind.TEXT)  # type: ignore[call-arg]
 

@@ -54,9 +54,7 @@ CASES = [
     (
         "run --launcher torchrun --pass-args init-method t.py",
         ask.Run(
-            script="t.py",
-            launcher=ask.LauncherName.TORCHRUN,
-            pass_args=ask.PassArgs.INIT_METHOD,
+            script="t.py", launcher=ask.LauncherName.TORCHRUN, pass_args=ask.PassArgs.INIT_METHOD
         ),
     ),
     ("run --nnodes 3 t.py", ask.Run(script="t.py", nnodes="3")),

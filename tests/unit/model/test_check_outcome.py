@@ -9,12 +9,7 @@ import pytest
 
 from distconsole.model.check_outcome import exit_code_of_check, passed_hosts, with_outcome
 from distconsole.model.findings import Finding, Severity
-from distconsole.model.reports import (
-    CheckOutcome,
-    CheckReport,
-    HostReport,
-    TargetReport,
-)
+from distconsole.model.reports import CheckOutcome, CheckReport, HostReport, TargetReport
 from fakes.blank import blank
 
 REACHED = (2, 1, 0)
@@ -83,12 +78,7 @@ def test_a_finding_fails_the_hosts_that_it_names() -> None:
 
 @pytest.mark.parametrize(
     ("reached", "missing", "terminated", "code"),
-    [
-        (1, (), False, 1),
-        (1, ("b",), False, 3),
-        (0, (), False, 3),
-        (1, ("b",), True, 143),
-    ],
+    [(1, (), False, 1), (1, ("b",), False, 3), (0, (), False, 3), (1, ("b",), True, 143)],
 )
 def test_a_host_that_the_launch_needs_and_is_not_reached_has_a_code_of_its_own(
     reached: int, missing: tuple[str, ...], terminated: bool, code: int

@@ -96,9 +96,7 @@ def test_ranks_count_between_their_windows_where_steps_are_long() -> None:
 
 def test_the_spread_is_over_the_whole_run_and_weighted_by_steps() -> None:
     timeline = folded(
-        window(0, steps=10, ms=10.0),
-        window(0, steps=30, ms=20.0),
-        window(1, steps=40, ms=35.0),
+        window(0, steps=10, ms=10.0), window(0, steps=30, ms=20.0), window(1, steps=40, ms=35.0)
     )
     assert timeline.ranks[0].step_ms_run == pytest.approx(17.5)
     assert timeline.spread == pytest.approx(2.0)

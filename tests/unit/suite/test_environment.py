@@ -178,10 +178,7 @@ def test_a_child_that_had_no_words_yet_is_known_by_its_pid() -> None:
 
 def test_the_largest_group_comes_first() -> None:
     skipped = [("a", "needs root"), ("b", "needs a GPU"), ("c", "needs root")]
-    assert list(by_reason(skipped).items()) == [
-        ("needs root", ["a", "c"]),
-        ("needs a GPU", ["b"]),
-    ]
+    assert list(by_reason(skipped).items()) == [("needs root", ["a", "c"]), ("needs a GPU", ["b"])]
 
 
 def test_a_module_that_is_missing_is_named_with_the_way_to_it() -> None:

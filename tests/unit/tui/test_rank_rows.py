@@ -221,8 +221,7 @@ def silent(*, seconds: int, **fields: object) -> list[RunEvents]:
 
 
 @pytest.mark.parametrize(
-    ("fields", "own"),
-    [({"step_ms_mean": 20.0}, "10.0"), ({"steps": 0, "step_ms_mean": None}, "")],
+    ("fields", "own"), [({"step_ms_mean": 20.0}, "10.0"), ({"steps": 0, "step_ms_mean": None}, "")]
 )
 def test_own_times_stay_while_a_rank_does_not_say_for_a_moment_how_long_it_waited(
     fields: dict[str, object], own: str

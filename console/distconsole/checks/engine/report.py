@@ -33,12 +33,7 @@ from distconsole.model.check_outcome import LOST as LOST_CHECK
 from distconsole.model.cluster import Cluster
 from distconsole.model.findings import Finding, Severity
 from distconsole.model.names import count_text, join_some
-from distconsole.model.reports import (
-    CheckOutcome,
-    CheckReport,
-    HostReport,
-    NetworkReport,
-)
+from distconsole.model.reports import CheckOutcome, CheckReport, HostReport, NetworkReport
 from distconsole.model.requests import Check, Level
 
 NEVER_COVERED = (

@@ -6,11 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from distconsole.checks.facts.evidence import View
-from distconsole.checks.facts.jobs import (
-    CollFacts,
-    HorovodCollFacts,
-    MpiCollFacts,
-)
+from distconsole.checks.facts.jobs import CollFacts, HorovodCollFacts, MpiCollFacts
 from distconsole.model.reports import CollectiveReport, VerifiedReport
 
 SPLIT_OPS = ("all_gather", "reduce_scatter", "all_to_all")

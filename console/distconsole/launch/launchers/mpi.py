@@ -178,16 +178,7 @@ def _mpirun(plan: Plan, env: dict[str, str]) -> RankPlacement:
     return RankPlacement(
         rank=Rank(0),
         local_rank=0,
-        argv=(
-            *words,
-            *ours,
-            "sh",
-            "-c",
-            _rank_script(plan),
-            "sh",
-            *lets_signals_in,
-            *command,
-        ),
+        argv=(*words, *ours, "sh", "-c", _rank_script(plan), "sh", *lets_signals_in, *command),
         env={},
         by_hand=(*words, *exported, "sh", "-c", f'{TORCH_NAMES}exec "$@"', "sh", *command),
     )

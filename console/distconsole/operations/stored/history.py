@@ -30,11 +30,7 @@ from distconsole.model.time_text import age_text
 from distconsole.operations.attach import ask_late, find_record, fold, follow_run, where_of
 from distconsole.operations.judging import Judge
 from distconsole.operations.sessions import SessionSource, at_hand, lend
-from distconsole.operations.stored.remote_runs import (
-    ask_runs,
-    find_known,
-    summary_of_known,
-)
+from distconsole.operations.stored.remote_runs import ask_runs, find_known, summary_of_known
 from distconsole.operations.watching import decode_request
 from distconsole.runs.conditions.rank_fields import RANK_FIELDS, ranks_of
 from distconsole.runs.conditions.summary_fields import summary_fields

@@ -398,11 +398,7 @@ class RunView(Vertical):
         rows = len(self.query_one("#ranks", LineTable).rows)
         self.query_one("#strip-panel").display = rows > FEW_RANKS and width >= STRIP_CELLS
         ranks, middle, log = share_lines(
-            self.size.height - above,
-            frame,
-            max(1, rows),
-            LEAST_ROWS[self._middle],
-            self._printed,
+            self.size.height - above, frame, max(1, rows), LEAST_ROWS[self._middle], self._printed
         )
         self.query_one("#ranks-row").styles.height = ranks
         for part in ("#plots", "#error"):

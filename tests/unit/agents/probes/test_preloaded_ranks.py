@@ -145,8 +145,7 @@ def test_no_process_stays_for_no_time(server: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
-    ["nothing", "TORCH_ANY=1", "LD_LIBRARY_PATH=/none", *LIMITS, "ended"],
+    "change", ["nothing", "TORCH_ANY=1", "LD_LIBRARY_PATH=/none", *LIMITS, "ended"]
 )
 def test_only_a_rank_whose_surroundings_differ_runs_by_itself(server: str, change: str) -> None:
     words = [sys.executable, "-c", RANK, "", server]

@@ -18,7 +18,7 @@ GLOO = {
             "last_completed_collective": "3",
             "last_enqueued_collective": "6",
             "last_started_collective": "-1",
-        },
+        }
     },
     "version": "2.10",
     "entries": [
@@ -86,7 +86,7 @@ NCCL = {
             "retired": True,
             "timeout_ms": 600000,
             "is_p2p": False,
-        },
+        }
     ],
 }
 

@@ -250,10 +250,7 @@ def port(root: Path, adapter: str, link_layer: str, received: int, sent: int) ->
             "docker0 bridge; veth12ab",
             {"eth0", "eth1"},
         ),
-        (
-            "lo 772; eth0; tun0 tun_flags 65534; eth0.5 lower_eth0; br0 bridge lower_eth0",
-            {"eth0"},
-        ),
+        ("lo 772; eth0; tun0 tun_flags 65534; eth0.5 lower_eth0; br0 bridge lower_eth0", {"eth0"}),
         ("eth0 bonding_slave upper_bond0; bond0 bonding lower_eth0", {"eth0"}),
     ],
     ids=["on a host hardware", "in a container what is not stacked", "what carries a bond"],

@@ -214,7 +214,7 @@ def test_only_what_was_proven_and_run_does_not_do_itself_is_written(tmp_path: Pa
         "OMPI_MCA_btl_tcp_if_include=10.0.0.0/24",
     )
     assert {line.check for line in report.written} == {
-        *("net.mtu", "lim.nofile", "env.consistency", "net.x"),
+        *("net.mtu", "lim.nofile", "env.consistency", "net.x")
     }
     assert report.left == {"env.syntax": "sets it"}
     again = write_profile(path, findings, config, cluster)

@@ -16,11 +16,7 @@ from distconsole.runs.logs.filter import parse_filter
 from distconsole.runs.logs.levels import Level
 from distconsole.runs.logs.rows import rows_of
 from distconsole.tui.view_models.logs import Reading, missing_text, reading_verdict
-from distconsole.tui.widgets.log_line import (
-    COLOURS_OF_TERMINAL,
-    COLOURS_ON_DARK,
-    COLOURS_ON_LIGHT,
-)
+from distconsole.tui.widgets.log_line import COLOURS_OF_TERMINAL, COLOURS_ON_DARK, COLOURS_ON_LIGHT
 from fakes import scenes
 
 

@@ -43,8 +43,7 @@ def unless_silent(*fields: str) -> Unless:
 
 @hint("nvidia-smi -q -d PERFORMANCE")
 @host_rule(
-    *("gpu.throttle", "gpu", Level.STANDARD, GpuFacts),
-    unless=unless_silent("clock_reasons"),
+    *("gpu.throttle", "gpu", Level.STANDARD, GpuFacts), unless=unless_silent("clock_reasons")
 )
 def _throttle(host: HostView) -> RuleResults:
     """GPUs that heat or power holds back: stragglers."""
@@ -200,10 +199,7 @@ def _fabric(host: HostView) -> RuleResults:
 
 
 @hint("nvidia-smi -pl, -rgc, -rac")
-@rule(
-    *("gpu.limits", "gpu", Level.STANDARD, GpuFacts),
-    unless=unless_silent("power_limit_mw"),
-)
+@rule(*("gpu.limits", "gpu", Level.STANDARD, GpuFacts), unless=unless_silent("power_limit_mw"))
 def _limits(view: View) -> RuleResults:
     """A power limit, or clocks, that somebody set on some GPUs only: stragglers."""
     yield from _compare_power(view)

@@ -129,10 +129,7 @@ def _nccl(view: View) -> RuleResults:
         {name: found.nccl for name, found in facts.items()},
         expected="the same NCCL everywhere: versions that differ hang or refuse",
         hint=unless_user_site(
-            view,
-            facts,
-            "reinstall torch at one version on every host",
-            "torch|nvidia-nccl.*",
+            view, facts, "reinstall torch at one version on every host", "torch|nvidia-nccl.*"
         ),
     )
     split = dissent({name: bool(found.plugins) for name, found in facts.items()})

@@ -10,12 +10,7 @@ from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, 
 from distconsole.checks.engine.rule import HostView, Judge, Rule, hint, host_rule, judge_each, rule
 from distconsole.checks.facts.evidence import Outcome, View
 from distconsole.checks.facts.gpu import GpuFacts
-from distconsole.checks.facts.jobs import (
-    CollFacts,
-    HorovodCollFacts,
-    MpiCollFacts,
-    MpiSshFacts,
-)
+from distconsole.checks.facts.jobs import CollFacts, HorovodCollFacts, MpiCollFacts, MpiSshFacts
 from distconsole.checks.facts.node import ImportFacts, OsFacts, TorchFacts
 from distconsole.checks.rules.network.ssh import NEEDED_BY
 from distconsole.checks.rules.software.ranks import (

@@ -9,13 +9,7 @@ from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, 
 from distconsole.checks.engine.rule import HostView, hint, host_rule, rule
 from distconsole.checks.facts.evidence import Outcome, View, by_key, once_a_view
 from distconsole.checks.facts.network import PortFacts
-from distconsole.checks.facts.node import (
-    OsFacts,
-    ProcFacts,
-    ShmEntry,
-    ShmFacts,
-    TrainingProcess,
-)
+from distconsole.checks.facts.node import OsFacts, ProcFacts, ShmEntry, ShmFacts, TrainingProcess
 from distconsole.checks.rules.wording import (
     GIB,
     differ,
