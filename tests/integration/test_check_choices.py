@@ -3,8 +3,6 @@
 NCCL is not here: it needs a GPU. Its rules are tested from its source alone (unit/checks).
 """
 
-from __future__ import annotations
-
 import ast
 import shlex
 import shutil

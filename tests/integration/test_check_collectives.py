@@ -1,7 +1,5 @@
 """``check`` launches real torch ranks over two hosts, verifies them, and says who did not come."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

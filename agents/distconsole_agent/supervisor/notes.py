@@ -236,14 +236,14 @@ def record_damage(lost_bytes: int, last_seq: int) -> RunNote:
     return warn("run.journal_cut", summary, hint)
 
 
-def supervisor_lost(reason: str, left: Sequence[int], *, outlived: bool) -> RunNote:
+def supervisor_lost(reason: str, left: Sequence[int], *, slurm: bool, outlived: bool) -> RunNote:
     """Return the note that the shim has died, and which processes stay."""
     summary = reason or "the run's supervisor on this node is gone"
     summary += "; its processes have been killed"
     if left:
         summary += f", except {', '.join(map(str, left))}, which the kernel cannot end"
     hint = "look for an out-of-memory kill on this host: dmesg -T | grep -i kill"
-    if reason:
+    if slurm:
         hint = "scontrol show job says more, and sacct where there is accounting"
     return (warn if outlived else fail)("run.supervisor_lost", summary, hint)
 

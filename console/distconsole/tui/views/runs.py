@@ -175,10 +175,7 @@ class RunsView(OrderedView[RunSummary]):
         super().sort(name, downwards=downwards)
 
     def mark(self, run: str) -> None:
-        """Mark a run of the list for comparison, or unmark it: by id, name (its newest) or unique begin of an id.
-
-        Raises ConsoleError if there is none, if a begin fits several, or if too many are marked.
-        """
+        """Mark or unmark a run of the list, by id, name (its newest) or unique begin of an id; raises ConsoleError."""
         ids = [each.run for each in self._runs]
         exact = [run] if run in ids else [each.run for each in self._runs if each.name == run]
         found = exact[:1] or [each for each in ids if each.startswith(run)]

@@ -12,6 +12,7 @@ import pytest
 
 from distconsole_agent.contract.runspec import NodeSpec
 from distconsole_agent.journal.source_collector import UNBORN_SECONDS
+from distconsole_agent.supervisor.notes import supervisor_lost
 from distconsole_agent.supervisor.runlog import claim
 from fakes.drained_run import Run
 
@@ -35,6 +36,8 @@ def test_a_dead_shim_of_node_zero_fails_the_run_and_is_blamed(run: Run) -> None:
     assert run.states() == [(0, "starting"), (0, "failed")]
     note, end = run.entries("note")[0], run.entries()[-1]
     assert (note["check"], note["severity"]) == ("run.supervisor_lost", "fail")
+    below_slurm = supervisor_lost("", [], slurm=True, outlived=False)
+    assert (note["hint"][:10], below_slurm.hint[:8]) == ("look for a", "scontrol")
     (verdict,) = run.entries("verdict")
     assert (end["kind"], end["state"], end["exit_code"]) == ("end", "failed", 1)
     assert (verdict["state"], verdict["exit_code"]) == ("failed", 1)
