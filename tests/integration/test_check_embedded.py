@@ -1,7 +1,5 @@
 """``check`` on embedded nodes, which are all this machine: several names of one network."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path
