@@ -1,7 +1,5 @@
 """Every way in which a check can come to its end, and that all that tells of it says the same."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """Cures that ``check`` offers are tried on real hosts: it fails without, it works with, and nothing is left."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

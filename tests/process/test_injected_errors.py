@@ -109,7 +109,9 @@ def test_an_error_of_one_call_loses_nothing(
         prepared = operator.ask("prepare", run="a-run", spec=spec)
         if "error" in prepared:  # refused in words, and nothing of it is left
             assert prepared["error"]["message"]
-            assert not (folder / "shim.sock").exists()
+            # Unless the agent died of the error before it answered: then the next one has the run.
+            is_there = prepared["error"]["code"] == "run_exists"
+            assert (folder / "shim.sock").exists() == is_there
             return
         if target == "shim":
             shim = int((folder / "shim.pid").read_text().split()[0])
