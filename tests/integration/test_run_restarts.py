@@ -92,9 +92,8 @@ def test_a_job_whose_console_has_gone_goes_on_from_its_checkpoint(
     states = [(each["rank"], each["state"]) for each in events(seen, "rank")]
     assert dict(states) == {0: "exited", 1: "exited"}  # the last of each
     # Of rank 1's first: "killed" where rank 0 met its end before it was done, and the node was to stop.
-    assert [state in ("failed", "killed", "exited") for rank, state in states if rank].count(
-        True
-    ) == 2
+    ends = [state for rank, state in states if rank and state in ("failed", "killed", "exited")]
+    assert len(ends) == 2, states
     assert "restarts     1" in program("show", "night")[1].splitlines()
 
 
