@@ -1,7 +1,5 @@
 """``check --only slurm`` on real slurmctld, slurmd and munged."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
