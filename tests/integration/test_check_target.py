@@ -1,7 +1,5 @@
 """``check SCRIPT`` on two real hosts: what would break that launch is found on the right host, and else nothing."""
 
-from __future__ import annotations
-
 import base64
 import shlex
 import subprocess

@@ -13,7 +13,8 @@ UP = "print('up', flush=True)\n"
 READS_A_PIPE = UP + "import os; r, w = os.pipe(); os.read(r, 1)"
 COUNTS = UP + "while True: pass"
 SLEEPS = UP + "import time; time.sleep(600)"
-HAS_DEAD_CHILD = "import os, time\nif os.fork() == 0: os._exit(3)\n" + SLEEPS
+WAIT = "os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)\n"  # it stays a zombie
+HAS_DEAD_CHILD = f"import os, time\nif os.fork() == 0: os._exit(3)\n{WAIT}" + SLEEPS
 ENDS = UP
 OUTSIDE = ("py-spy", "python")
 """The ways that read the memory of a process; which one depends on the version of Python."""
