@@ -167,15 +167,19 @@ MORE = re.compile(
 )
 
 
-def more_is_better(name: str) -> bool:
-    """Whether higher is better for a metric of this name: only for accuracies and scores."""
+def better_way(name: str) -> str:
+    """Return ``less`` or ``more``, whichever is better for a metric of this name; empty if unknown (a learning rate)."""
     lowered = name.lower()
-    return LESS.search(lowered) is None and MORE.search(lowered) is not None
+    return "less" if LESS.search(lowered) else "more" if MORE.search(lowered) else ""
+
+
+def more_is_better(name: str) -> bool:
+    return better_way(name) == "more"
 
 
 def best_word(name: str) -> str:
-    """Return what ``take_best`` keeps of a metric of this name: nobody knows which learning rate is the best."""
-    return "best" if LESS.search(name.lower()) or more_is_better(name) else "lowest"
+    """Return what ``take_best`` keeps of a metric of this name."""
+    return "best" if better_way(name) else "lowest"
 
 
 def take_best(best: dict[str, float], name: str, value: float) -> None:

@@ -293,9 +293,8 @@ class Finder:
             at = self._began
         self._began = at if typing else None
         at -= bool(words)  # it may stand there already
-        fold = (
-            str.lower if self.words == self.words.lower() else str
-        )  # capital letters match only themselves
+        # Capital letters match only themselves.
+        fold = str.lower if self.words == self.words.lower() else str
         found = [place for place, line in enumerate(_lines(panel)) if self.words in fold(line)]
         if not found:
             raise ConsoleError(f"nothing here has {self.words!r}", "")

@@ -22,7 +22,7 @@ from distconsole.model.names import count_text
 from distconsole.model.run_events import GpuSample, Metric, RunEvents, RunRestarted, Window
 from distconsole.model.run_summary import RunSummary
 from distconsole.runs.detectors.stragglers import past_text
-from distconsole.runs.figures import PARTS, best_word, more_is_better
+from distconsole.runs.figures import PARTS, best_word, better_way, more_is_better
 from distconsole.runs.pace import is_fresh
 from distconsole.runs.series import Measured, Series
 from distconsole.runs.timeline import RunTimeline
@@ -267,12 +267,11 @@ def _figures(runs: Sequence[Compared]) -> Iterator[ComparedFigure]:
         yield _figure(name, title, unit, better, [get(run) for run in runs])
     names = sorted({name for run in runs for name in run.summary.metrics}, key=_order_of)
     for name in names[:MAX_METRICS]:
-        kept = best_word(name)
-        better = "" if kept == "lowest" else "more" if more_is_better(name) else "less"
+        better = better_way(name)
         last = [run.summary.metrics.get(name) for run in runs]
         best = [run.statistics.timeline.best.get(name) for run in runs]
         yield _figure(f"last.{name}", f"{name}, last", "", better, last)
-        yield _figure(f"best.{name}", f"{name}, {kept}", "", better, best)
+        yield _figure(f"best.{name}", f"{name}, {best_word(name)}", "", better, best)
 
 
 def _figure(
@@ -412,15 +411,15 @@ def _parts(index: int, figures: Mapping[str, ComparedFigure], whole: float) -> I
 
 def _slowness(index: int, runs: Sequence[Compared]) -> Iterator[str]:
     """Compare which ranks were slow in two runs, and at what cost; empty for a run without step times."""
-    told = [
+    dearest = [
         (LETTERS[at], _dearest(runs[at]))
         for at in (index, 0)
         if runs[at].statistics.step_ms.value is not None
     ]
-    if any(text for _, text in told):
+    if any(text for _, text in dearest):
         yield "; ".join(
             f"in {letter} {text or 'no rank was slow'}"
-            for letter, text in sorted(told, key=lambda each: not each[1])
+            for letter, text in sorted(dearest, key=lambda each: not each[1])
         )
 
 

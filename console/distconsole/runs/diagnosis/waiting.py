@@ -84,10 +84,10 @@ class WaitGraph:
 
     def _key_of(self, collective: Collective) -> GroupKey:
         # By identity: agents mostly send one value for a group (``rpc.roll_calls``).
-        told = collective.ranks
-        if id(told) not in self._ranks_of:
-            self._ranks_of[id(told)] = Ranks(sorted(told))
-        return collective.group or collective.name, self._ranks_of[id(told)], collective.backend
+        key = id(collective.ranks)
+        if key not in self._ranks_of:
+            self._ranks_of[key] = Ranks(sorted(collective.ranks))
+        return collective.group or collective.name, self._ranks_of[key], collective.backend
 
     @cached_property
     def waiting(self) -> frozenset[int]:

@@ -183,9 +183,8 @@ class RankRows(Sequence[RankRow]):
             numbers.sort(key=lambda number: -costs.get(number, 0.0))
         elif order == "own":
             waits, sight = self._figures.waits, self._figures.sight
-            numbers.sort(
-                key=lambda number: -(own_ms_of(ranks[number], waits, sight(number)) or 0.0)
-            )
+            owns = {each: own_ms_of(ranks[each], waits, sight(each)) or 0.0 for each in numbers}
+            numbers.sort(key=lambda number: -owns[number])
         elif (key := SORT_KEYS.get(order)) is not None:
             numbers.sort(key=lambda number: key(ranks[number]))
         return numbers

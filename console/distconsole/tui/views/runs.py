@@ -182,9 +182,8 @@ class RunsView(OrderedView[RunSummary]):
         if not found:
             raise ConsoleError(f"no run {run} is in the list", "F6 shows the list")
         if len(found) > 1:
-            raise ConsoleError(
-                f"{run} begins the ids of {len(found)} runs", f"one of: {join_some(found, 5)}"
-            )
+            known = join_some(found, 5)
+            raise ConsoleError(f"{run} begins the ids of {len(found)} runs", f"one of: {known}")
         run = found[0]
         if run in self.marked:
             self.marked.remove(run)

@@ -81,7 +81,7 @@ def _hostname_bindable(host: HostView) -> RuleResults:
 
 
 def _gets_by(view: View, name: str) -> bool:
-    """Whether no other machine's ranks would connect to the loopback that Gloo listens at there."""
+    """Whether Gloo listens at loopback there, and no rank of another machine connects to that address."""
     machine_of, listens_at = machines(view), _gloo_listens_at(view)
     own = listens_at[name]
     others = (each for host, each in listens_at.items() if machine_of[host] != machine_of[name])
