@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from distconsole_agent.contract.runspec import RankSpec, parse_spec
 from distconsole_agent.supervisor.failures import read_raised
+from distconsole_agent.supervisor.killing import count_kills
+from distconsole_agent.supervisor.postmortem import VANISHED, find_failure
+from distconsole_agent.supervisor.processes import Exit, RankProcess
+from distconsole_agent.supervisor.spawning import ChildCommand
+from distconsole_agent.system import steady
 from distconsole_training.records import WAIT
 from suite.lean_torch import LEAN_TORCH
 
@@ -435,3 +441,72 @@ def test_the_headline_of_what_torch_only_passes_on_is_what_was_raised(
     files = re.findall(r'File "(.+)", line', "".join(each.traceback for each in (*below, raised)))
     assert files
     assert not [file for file in files if Path(file).is_relative_to(runner.hook)]
+
+
+STARTER = """
+import os, subprocess, sys
+from distconsole_training import report
+
+RANK = "from distconsole_training import report; import os, time; report(step=0, loss=1.0); "
+BROKEN = "raise ConnectionResetError('by peer')"
+
+def start(rank, work):
+    return subprocess.Popen([sys.executable, "-c", RANK + work], env={**os.environ, "RANK": str(rank)})
+
+lives = start(9, "time.sleep(60)") if "lives" in sys.argv else None
+for rank, end in enumerate(sys.argv[1:-2]):
+    if end == "fork":
+        child = os.fork()
+        if not child:
+            os.environ["RANK"] = str(rank)
+            report(step=0, loss=1.0)
+            os._exit(0)
+        os.waitpid(child, 0)
+        continue
+    child = start(rank, end)
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    if sys.argv[-2] == "taken":
+        child.wait()
+start(8, BROKEN).wait()
+if lives:
+    lives.kill()
+sys.exit(1)
+"""
+KILLED, LEFT = "os.kill(os.getpid(), 9)", "os._exit(3)"
+BROKEN = (8, 1, "ConnectionResetError: by peer")
+
+
+@pytest.mark.parametrize(
+    ("ends", "blamed"),
+    [
+        ((KILLED, "left", ""), (0, 137, "killed by SIGKILL")),
+        ((LEFT, "left", ""), (0, 3, "exited with code 3")),
+        (("pass", KILLED, "left", "lives"), (1, 137, "killed by SIGKILL")),
+        ((KILLED, "taken", ""), (0, 1, VANISHED)),
+        (("pass", "left", ""), BROKEN),
+        (("pass", "taken", "lives"), BROKEN),
+        (("fork", "taken", ""), BROKEN),
+        ((KILLED, KILLED, "left", ""), BROKEN),
+    ],
+)
+def test_a_rank_that_ended_without_a_word_is_blamed_for_a_broken_connection(
+    runner: Runner, ends: tuple[str, ...], blamed: tuple[int, int, str]
+) -> None:
+    """But none that the script killed behind it, or that may have ended well, and none of several."""
+    began = steady.now_ns()
+    ended = runner.watched(STARTER, arguments=ends)
+    starter = RankProcess(RankSpec(0, 0, ("x",), {}), ChildCommand(("x",), {}, "/", None, "", ""))
+    starter.started_ns, starter.ended = began, Exit(ended.code, None, steady.now_ns())
+    rings, errors = (str(ended.folder / name) for name in ("rings", "errors"))
+    node = {"host": "a", "address": "x", "ranks": [0]}
+    rank = {"rank": 0, "local_rank": 0, "argv": ["x"], "env": {}}
+    spec = {"run": "r", "secret": "00", "launcher": "single", "rings": rings, "node_index": 0}
+    found = find_failure(
+        parse_spec({**spec, "nodes": [node], "ranks": [rank]}),
+        starter,
+        errors,
+        None,
+        count_kills(),
+    )
+    assert found is not None
+    assert (found.rank, found.exit_code, found.error) == blamed

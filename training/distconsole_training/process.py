@@ -5,7 +5,7 @@ train (data workers, compilers, scripts without torch) leave no trace.
 """
 
 # Importing pathlib would cost more than everything else here.
-# ruff: noqa: PTH104, PTH118
+# ruff: noqa: PTH104, PTH110, PTH118, PTH208
 
 from __future__ import annotations
 
@@ -34,6 +34,10 @@ ENV_ERRORS = "DISTCONSOLE_ERRORS"
 _MAX_LATE = 256
 _MAX_MESSAGE = 4096
 _MAX_STEP = (1 << 62) - 1
+_MAX_RINGS = 1024
+
+_FLAGS, _EXIT_CODE, _PF_EXITING = 6, 49, 0x4
+"""Fields of /proc/PID/stat behind the name (proc(5)), and the flag of a process that the kernel is ending."""
 
 _noted_by: list[int] = []
 _readers: list[Any] = []
@@ -201,6 +205,7 @@ def _encode(pid: int, rank: int, time_ns: int, error: BaseException) -> bytes:
         "pid": pid,
         "rank": rank,
         "retried": _will_begin_again(),
+        "ended": _find_ended(),
         "time_ns": time_ns,
         "type": name,
         "message": message[:_MAX_MESSAGE],
@@ -214,6 +219,36 @@ def _encode(pid: int, rank: int, time_ns: int, error: BaseException) -> bytes:
         report["traceback"] = text
         encoded = json.dumps(report).encode("ascii")
     return encoded
+
+
+def _find_ended() -> list[tuple[int, int]]:
+    """Return pid and wait status (-1 if unknown) of each process with a ring here that has ended by now.
+
+    Once this process has ended as well, its parent may have killed others, or taken their ends.
+    """
+    try:
+        names = os.listdir(os.environ[ENV_RINGS])[:_MAX_RINGS]
+        statuses = {int(pid): _status(pid) for pid in {name.partition("-")[0] for name in names}}
+    except (KeyError, OSError, ValueError, IndexError):
+        return []
+    return [(pid, status) for pid, status in statuses.items() if status is not None]
+
+
+def _status(pid: str) -> int | None:
+    """Return the wait status of a process, -1 if it is unknown; None while the process lives."""
+    try:
+        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
+    except FileNotFoundError:
+        return -1 if os.path.exists("/proc/self/stat") else None
+    try:
+        fields = os.read(descriptor, 4096).rpartition(b")")[2].split()
+    except ProcessLookupError:
+        return -1
+    finally:
+        os.close(descriptor)
+    if not int(fields[_FLAGS]) & _PF_EXITING:
+        return None
+    return int(fields[_EXIT_CODE]) or (0 if fields[0] == b"Z" else -1)
 
 
 def _format(error: BaseException) -> tuple[str, str]:

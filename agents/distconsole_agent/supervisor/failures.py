@@ -12,6 +12,8 @@ import json
 import os
 import re
 import signal
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from distconsole_agent.coordination.blame import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
@@ -23,6 +25,8 @@ MAX_ERROR_FILE_BYTES = 64 * 1024
 MAX_ERROR_FILES = 4096
 PAST = "past"
 """Folder to which the ranks of a new round of torchrun move the notes of earlier ones (launch/launchers/torch.py)."""
+
+MAX_WAIT_STATUS = 0xFFFF
 
 TAIL_BYTES = 64 * 1024
 TAIL_LINES = 20
@@ -68,7 +72,13 @@ _SENTENCE = re.compile(r".+?(?:[.!?](?=\s|$)|:?(?=\n[ \t]*(?:\n|$))|:?$)", re.DO
 
 
 class Raised(NamedTuple):
-    """An uncaught exception; ``rank`` is -1 if unknown, ``retried``: torchrun was to go on."""
+    """An uncaught exception.
+
+    Attributes:
+        rank: -1 if unknown.
+        retried: torchrun was to go on.
+        ended: Wait status by pid, -1 if unknown, of the processes of the run that had ended before it.
+    """
 
     pid: int
     rank: int
@@ -76,6 +86,7 @@ class Raised(NamedTuple):
     error: str
     traceback: str
     retried: bool = False
+    ended: Mapping[int, int] = MappingProxyType({})
 
 
 class EngineSaid(NamedTuple):
@@ -225,7 +236,19 @@ def _read_one(path: str, pid: int) -> Raised | None:
         return None
     rank = rank if type(rank) is int and 0 <= rank < 1 << 31 else -1
     error = headline(error, traceback)[:MAX_ERROR_CHARS]
-    return Raised(pid, rank, t_ns, error, traceback[-MAX_TRACEBACK_CHARS:], retried is True)
+    told = traceback[-MAX_TRACEBACK_CHARS:]
+    return Raised(pid, rank, t_ns, error, told, retried is True, _read_ended(noted.get("ended")))
+
+
+def _read_ended(noted: object) -> dict[int, int]:
+    pairs = noted if isinstance(noted, list) else []
+    return {
+        pair[0]: pair[1]
+        for pair in pairs
+        if isinstance(pair, list)
+        and [type(each) for each in pair] == [int, int]
+        and -1 <= pair[1] <= MAX_WAIT_STATUS
+    }
 
 
 def _traceback(lines: list[str], heads: list[int]) -> FailureWords:

@@ -25,7 +25,7 @@ from distconsole_agent.coordination.blame import (
 )
 from distconsole_agent.supervisor import failures
 from distconsole_agent.supervisor.killing import KillEvidence, Kills, examine_kill
-from distconsole_agent.supervisor.processes import Exit, RankProcess
+from distconsole_agent.supervisor.processes import Exit, RankProcess, exit_of
 from distconsole_agent.system import steady
 from distconsole_agent.system.kernel_files import end_of
 
@@ -66,6 +66,8 @@ _REFUSED = re.compile(r"^torchrun: error: (.{1,200})", re.MULTILINE)
 UNWATCHED = "perhaps after another rank failed, which is not known without the hook: "
 """Before an error that reads like a consequence: a rank that raised before, and was ended by the stop, noted nothing."""
 
+VANISHED = "its process ended without an exception, how is not known"
+
 _SPAWNER = re.compile(r"^torch\.multiprocessing\.spawn\.Process\w{1,20}Exception: ", re.MULTILINE)
 
 
@@ -100,7 +102,57 @@ def find_failure(
         retried = raised is not None and raised.retried and not spec.max_restarts
         if raised is None or retried or raised.t_ns >= stopped_ns:
             return None
+    if raised is not None and spec.rings is not None and not (of_rank or rank.script):
+        silent = _find_silent_end(raised, errors_dir, spec.rings)
+        if silent is not None:
+            return _blame_silent(spec, rank, raised.t_ns, kills, *silent)
     return _make_failure(spec, rank, ended, raised, stopped_ns, kills)
+
+
+def _find_silent_end(
+    raised: failures.Raised, errors_dir: str, rings: str
+) -> tuple[int, int] | None:
+    """Return rank and wait status (-1 if unknown) of the one rank that had ended without an exception before ``raised``.
+
+    None unless that exception reads like a consequence, or if there are several: the script may have killed one.
+    """
+    if not raised.ended or not _reads_like_consequence(raised):
+        return None
+    # Late, as in ``find_child_rank``.
+    from distconsole_agent.journal.rings import read_headers
+
+    last = {
+        header.rank: header
+        for _, header in sorted(read_headers(rings), key=lambda each: each[1].started_time_ns)
+    }
+    noted = {each.pid for each in failures.read_raised(errors_dir)}
+    ends = [
+        (header, status)
+        for header in last.values()
+        if header.rank >= 0 and header.pid not in noted
+        for status in (raised.ended.get(header.pid, 0),)
+        if status > 0 or (status < 0 and not header.finished)
+    ]
+    if len(ends) != 1:
+        return None
+    ((header, status),) = ends
+    # A child by fork ends without exit handlers, so that it may have ended well.
+    return None if status < 0 and header.is_child else (header.rank, status)
+
+
+def _blame_silent(
+    spec: RunSpec, rank: RankProcess, t_ns: int, kills: Kills, culprit: int, status: int
+) -> Failure:
+    assert rank.ended is not None
+    end, error, known = rank.ended._replace(signal=None), VANISHED, KillEvidence(False, ())
+    if status > 0:
+        end = exit_of(status, t_ns)
+        if end.signal == signal.SIGKILL:
+            known = examine_kill(kills, rank.peak_bytes)
+        error = failures.describe_exit(end.exit_code, end.signal, known.for_memory)
+    lines = "\n".join(known.lines)
+    node = spec.node_index
+    return Failure(node, culprit, rank.pid, t_ns, end.exit_code, end.signal, error, lines)
 
 
 def find_swallowed(rank: RankProcess, errors_dir: str) -> tuple[int, str, bool] | None:

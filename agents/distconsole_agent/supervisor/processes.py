@@ -63,6 +63,14 @@ def exit_of_shell(code: int, t_ns: int, *, told: bool = True) -> Exit:
     return Exit(code, code - 128 if by_signal else None, t_ns)
 
 
+def exit_of(status: int, t_ns: int, *, told: bool = False) -> Exit:
+    """Return an end from its wait status; ``told`` as for ``exit_of_shell``."""
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        return Exit(128 + number, number, t_ns)
+    return exit_of_shell(os.WEXITSTATUS(status), t_ns, told=told)
+
+
 class RankProcess:
     """One process of the run.
 
@@ -195,11 +203,7 @@ class Processes:
             return False
         t_ns, rank.peak_bytes = steady.now_ns(), peak_bytes
         self._settle(rank)
-        if os.WIFSIGNALED(status):
-            number = os.WTERMSIG(status)
-            rank.ended = Exit(128 + number, number, t_ns)
-        else:
-            rank.ended = exit_of_shell(os.WEXITSTATUS(status), t_ns, told=bool(rank.script))
+        rank.ended = exit_of(status, t_ns, told=bool(rank.script))
         self._on_exited(rank)
         return True
 
