@@ -109,18 +109,10 @@ class RunStore:
             if not known:
                 raise RunNotFoundError("there are no runs yet", "distconsole run SCRIPT makes one")
             return known[0][2]
-        named = [run for _, name, run in known if wanted and name == wanted]
-        if named:
-            return named[0]
-        fitting = sorted(run for run in ids if run.startswith(wanted))
-        if len(fitting) == 1:
-            return RunId(fitting[0])
-        if fitting:
-            listed = join_some(fitting, 5)
-            raise RunNotFoundError(
-                f"{wanted} begins the ids of {len(fitting)} runs", f"one of: {listed}"
-            )
-        raise _not_found(wanted, (*ids, *(name for _, name, _ in known if name)))
+        found = choose_run(wanted, ids, ((name, run) for _, name, run in known))
+        if found is None:
+            raise _not_found(wanted, (*ids, *(name for _, name, _ in known if name)))
+        return RunId(found)
 
     def words(self) -> list[str]:
         return [word for _, name, run in self.names() for word in (run, name) if word]
@@ -132,6 +124,19 @@ class RunStore:
         if not RUN_ID_PATTERN.match(run):
             raise _not_found(run)
         return self.folder / f"{run}.db"
+
+
+def choose_run(wanted: str, ids: Iterable[str], named: Iterable[tuple[str, str]]) -> str | None:
+    """Return the id of the first of ``named`` (name, id) called ``wanted``, else that of ``ids`` which begins with it.
+
+    None without one; raises RunNotFoundError if it begins several.
+    """
+    found = [run for name, run in named if wanted and name == wanted][:1]
+    found = found or sorted(run for run in ids if run.startswith(wanted))
+    if len(found) > 1:
+        said = f"{wanted} begins the ids of {len(found)} runs"
+        raise RunNotFoundError(said, f"one of: {join_some(found, 5)}")
+    return found[0] if found else None
 
 
 def _not_found(wanted: str, known: Iterable[str] = ()) -> RunNotFoundError:

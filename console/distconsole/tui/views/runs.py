@@ -17,11 +17,11 @@ from textual.message import Message
 from distconsole.errors import ConsoleError
 from distconsole.formats.figures import number_text
 from distconsole.model.comparison import LETTERS
-from distconsole.model.names import join_some
 from distconsole.model.run_summary import RunSummary
 from distconsole.model.time_text import date_text, duration_text
 from distconsole.model.verbs import RunRole
 from distconsole.runs.conditions.summary_fields import summary_fields
+from distconsole.runs.store.store import choose_run
 from distconsole.runs.summary import seen_in
 from distconsole.text.tables import Column, shorten_middle
 from distconsole.tui.later import run_in_thread
@@ -174,17 +174,13 @@ class RunsView(OrderedView[RunSummary]):
             downwards = False
         super().sort(name, downwards=downwards)
 
-    def mark(self, run: str) -> None:
+    def mark(self, wanted: str) -> None:
         """Mark or unmark a run of the list, by id, name (its newest) or unique begin of an id; raises ConsoleError."""
         ids = [each.run for each in self._runs]
-        exact = [run] if run in ids else [each.run for each in self._runs if each.name == run]
-        found = exact[:1] or [each for each in ids if each.startswith(run)]
-        if not found:
-            raise ConsoleError(f"no run {run} is in the list", "F6 shows the list")
-        if len(found) > 1:
-            known = join_some(found, 5)
-            raise ConsoleError(f"{run} begins the ids of {len(found)} runs", f"one of: {known}")
-        run = found[0]
+        named = ((each.name, each.run) for each in self._runs)
+        run = wanted if wanted in ids else choose_run(wanted, ids, named)
+        if run is None:
+            raise ConsoleError(f"no run {wanted} is in the list", "F6 shows the list")
         if run in self.marked:
             self.marked.remove(run)
         elif len(self.marked) >= len(LETTERS):
