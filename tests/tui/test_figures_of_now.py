@@ -24,7 +24,7 @@ from distconsole.tui.app import ConsoleApp
 from distconsole.tui.views.run import RunView
 from distconsole.tui.widgets.log_tail import LogTail
 from distconsole.tui.widgets.plots import Plot, PlotPanel
-from distconsole.tui.widgets.tiles import Tile
+from distconsole.tui.widgets.tiles import Tile, TileData, Tiles
 from fakes import scenes
 from fakes.stage import (
     ATTACH,
@@ -257,3 +257,17 @@ async def test_a_finding_that_is_not_of_now_has_its_age() -> None:
         async with on_screen(app, stage, LARGE):
             shown = "\n".join(line.rstrip() for line in screen_text(app).splitlines())
             assert f"is slow in the {said}" in shown
+
+
+async def test_a_figure_that_changes_while_it_waits_for_its_room_gets_the_room_of_the_new_one() -> (
+    None
+):
+    async with on_stage({ask.Attach: partial(until, CUT)}, request=ATTACH) as (app, _stage, pilot):
+        tile = next(iter(app.query(Tile)))
+        await pilot.pause()
+        for value in ("–", "27,394 samples"):
+            tile.show(TileData("rate", value))
+            app.query_one(Tiles)._clear_arrangement_cache()  # as by the request of another tile
+            app.screen._refresh_layout()
+        await pilot.pause()
+        assert tile.size.width == tile.least_cells == len("27,394 samples rate")

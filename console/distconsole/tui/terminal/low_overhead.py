@@ -27,6 +27,7 @@ from textual.css.model import RuleSet
 from textual.filter import LineFilter
 from textual.geometry import Size
 from textual.message import Message
+from textual.messages import Layout
 from textual.screen import Screen
 from textual.strip import Strip
 
@@ -70,6 +71,10 @@ class PunctualScreen(Screen[object]):
             self._on_timer_update()
             now = time.monotonic()
             self._rests_until = now + (now - began)
+
+    async def _on_layout(self, message: Layout) -> None:
+        # Textual (8.2) keeps the size of a layout between a first request of a widget and the one that reaches us.
+        message.widget._box_model_cache.clear()
 
 
 class LowOverheadApp(App[Result]):
