@@ -89,6 +89,39 @@ class _Pending:
         """The step was reduced before: scripts that report without making steps stay at one."""
 
 
+class _Series:
+    """One metric: its steps that wait for ranks, and the offset of its steps in this attempt."""
+
+    def __init__(self) -> None:
+        self.pending: dict[int, _Pending] = {}
+        self.done = -1
+        """Last step of this attempt that was reduced, offset included."""
+        self.most = 0
+        self.complete_at = -math.inf
+        self.blocking: tuple[int, int, float] | None = None
+        """A rank that the oldest step waits for, that step, and since when: only a point of that rank, an older step or
+        the time can complete it."""
+        self.silent: set[int] = set()
+        """Ranks that were awaited in vain and never gave it."""
+        self.is_own = False
+        """Whether the script counts the steps: epochs, say, or steps since before the checkpoint."""
+        self.base: int | None = None
+        """Offset in the last attempt that gave it; of the script's own steps also in this one."""
+        self.end = self.length = -1
+        """Last step that was reduced before this attempt, and how far an attempt got without its offset."""
+
+    def behind(self, step: int, base: int) -> bool:
+        """Return whether ``step``, the first of an attempt, is nearer to the beginning than to where the metric was."""
+        return step <= (self.end - base) // 2
+
+    def begin_again(self, base: int) -> None:
+        """Keep how far this attempt came from ``base`` on."""
+        if self.done >= 0:
+            self.base, self.end = base, self.done
+            self.length = max(self.end - base, self.length)
+        self.done, self.most, self.complete_at = -1, 0, -math.inf
+
+
 class PointReducer:
     """Collects points by name and step until every rank that gives the metric has given it.
 
@@ -101,56 +134,35 @@ class PointReducer:
         self._unheard = set(hosts)
         """Hosts that have not reported their ranks: they are awaited like a rank."""
         self._ranks: dict[int, _RankProgress] = {}
-        self._pending: dict[str, dict[int, _Pending]] = {}
-        self._most: dict[str, int] = {}
-        self._complete_at: dict[str, float] = {}
-        self._done: dict[str, int] = {}
-        self._blocking: dict[str, tuple[int, int, float]] = {}
-        """Metric -> a rank that its oldest step waits for, that step, and since when: only a point of that rank, an
-        older step or the time can complete it."""
-        self._silent: dict[str, set[int]] = {}
-        """Metric -> ranks that were awaited in vain and never gave it."""
+        self._series: dict[str, _Series] = {}
         self._hook_base = 0
         """Offset of the hook's steps in this attempt: every process counts them from 0."""
-        self._own: set[str] = set()
-        """Metrics whose steps the script counts: epochs, say, or steps since before the checkpoint."""
         self._base = 0
-        """Offset of such a metric that no attempt before this has given."""
-        self._bases: dict[str, int] = {}
-        """Metric -> its offset in the last attempt that gave it; of those in ``_own`` also in this one."""
-        self._ends: dict[str, int] = {}
-        """Metric -> the last step that was reduced before this attempt, offset included."""
-        self._lengths: dict[str, int] = {}
-        """Metric -> how far an attempt got, without its offset."""
+        """Offset of a metric with steps of the script's own that no attempt before this has given."""
         self._unplaced: set[str] = set()
         """Metrics of earlier attempts for which nothing in this one has shown where they continue."""
 
     def has(self, name: str) -> bool:
-        return name in self._pending
+        return name in self._series
 
     def heard_of(self, host: str, t: float) -> Iterator[Metric]:
         """Note that a host's ranks are known, or will never be, and yield steps that are now complete."""
         if host in self._unheard:
             self._unheard.discard(host)
-            for name in self._pending:
-                yield from self._ready(name, t)
+            yield from self._ready_of_all(t)
 
     def begin_again(self, t: float, base: int) -> Iterator[Metric]:
         """Yield the remaining steps: every rank starts again, and the steps of windows have the offset ``base`` now."""
         for progress in self._ranks.values():
             progress.alive = False  # whether or not its host has said so yet
         yield from self.flush(t)
-        for name, end in self._done.items():
-            self._bases[name] = self._base_of(name)
-            self._ends[name] = end
-            self._lengths[name] = max(end - self._bases[name], self._lengths.get(name, 0))
-        self._unplaced = {*self._ends}
-        ends = (end for name, end in self._ends.items() if name not in self._own)
+        for series in self._series.values():
+            series.begin_again(self._base_of(series))
+        self._unplaced = {name for name, series in self._series.items() if series.end >= 0}
+        ends = (series.end for series in self._series.values() if not series.is_own)
         self._hook_base = max(base, 1 + max(ends, default=-1))
         # Each is awaited from now on: its host may be the last to report its start.
         self._ranks = {rank: _RankProgress() for rank in self._ranks}
-        for kept in (self._most, self._complete_at, self._done):
-            kept.clear()
 
     def rank_is(self, rank: int, t: float, *, alive: bool) -> Iterator[Metric]:
         """Note that a rank lives, or has ended behind its last window, and yield steps that are now complete."""
@@ -159,10 +171,9 @@ class PointReducer:
             return
         progress.alive = alive
         if not alive:
-            for name in progress.last.keys() & self._most.keys():
-                self._most[name] -= 1
-            for name in self._pending:
-                yield from self._ready(name, t)
+            for name in progress.last:
+                self._series[name].most -= 1
+            yield from self._ready_of_all(t)
 
     def add(
         self, rank: int, points: Mapping[str, Sequence[Given]], t: float, made: range
@@ -171,9 +182,9 @@ class PointReducer:
         self._keep(rank, points, t, made)
         return [
             metric
-            for name, steps in self._pending.items()
-            if steps and not self._still_blocked(name, rank, t)
-            for metric in self._ready(name, t)
+            for name, series in self._series.items()
+            if series.pending and not self._still_blocked(series, rank, t)
+            for metric in self._ready(name, series, t)
         ]
 
     def add_all(
@@ -182,24 +193,25 @@ class PointReducer:
         """Take points of several ranks, which may have ended, and yield steps that are complete then."""
         for rank, points in given:
             self._keep(rank, points, t, None)
-        for name in self._pending:
-            yield from self._ready(name, t)
+        yield from self._ready_of_all(t)
 
     def _keep(
         self, rank: int, points: Mapping[str, Sequence[Given]], t: float, made: range | None
     ) -> None:
         progress = self._ranks.get(rank) or self._ranks.setdefault(rank, _RankProgress())
         progress.windows += bool(made)
-        self._find_own(points, made)
+        known = [
+            (name, series, given)
+            for name, given in points.items()
+            if (series := self._series.get(name) or self._make_series(name)) is not None
+        ]
+        for _, series, given in known:
+            if given and not series.is_own:
+                self._find_own(series, given[-1][0], made)
         if self._unplaced:
             self._continue(points)
-        for name, given in points.items():
-            steps = self._pending.get(name)
-            if steps is None:
-                if len(self._pending) >= MAX_NAMES:
-                    continue
-                steps = self._pending[name] = {}
-            done, base = self._done.get(name, -1), self._base_of(name)
+        for name, series, given in known:
+            steps, done, base = series.pending, series.done, self._base_of(series)
             for step, point in progress.place(name, given):
                 step += base
                 if step < done:
@@ -207,29 +219,30 @@ class PointReducer:
                 pending = steps.get(step)
                 if pending is None:
                     pending = steps[step] = _Pending(t, again=step == done)
-                    if name in self._blocking and step < self._blocking[name][1]:
-                        del self._blocking[name]
+                    if series.blocking is not None and step < series.blocking[1]:
+                        series.blocking = None
                 pending.points[rank] = point
 
-    def _still_blocked(self, name: str, rank: int, t: float) -> bool:
+    def _make_series(self, name: str) -> _Series | None:
+        return None if len(self._series) >= MAX_NAMES else self._series.setdefault(name, _Series())
+
+    def _still_blocked(self, series: _Series, rank: int, t: float) -> bool:
         """Whether a window of ``rank`` at ``t`` leaves the oldest step of a metric waiting."""
-        blocking, _, since = self._blocking.get(name, (rank, 0, t))
-        late = t - since > MAX_WAIT_SECONDS or len(self._pending[name]) > MAX_PENDING_STEPS
+        blocking, _, since = series.blocking or (rank, 0, t)
+        late = t - since > MAX_WAIT_SECONDS or len(series.pending) > MAX_PENDING_STEPS
         return blocking != rank and not late
 
-    def _base_of(self, name: str) -> int:
-        return self._bases.get(name, self._base) if name in self._own else self._hook_base
+    def _base_of(self, series: _Series) -> int:
+        if not series.is_own:
+            return self._hook_base
+        return self._base if series.base is None else series.base
 
-    def _find_own(self, points: Mapping[str, Sequence[Given]], made: range | None) -> None:
-        """Find the metrics whose steps are not the hook's: these are of the window, or a little behind it."""
-        low, high = (made.start // 2, made.stop) if made is not None else (0, -1)
-        for name, given in points.items():
-            if name in self._own or not given or low <= given[-1][0] <= high:
-                continue
-            if len(self._own) < MAX_NAMES:
-                if name in self._done or self._pending.get(name):
-                    self._bases[name] = self._hook_base  # until the end of this attempt
-                self._own.add(name)
+    def _find_own(self, series: _Series, last: int, made: range | None) -> None:
+        """Find out by the ``last`` step of a window if it is the hook's: of the window, or a little behind it."""
+        if made is None or not made.start // 2 <= last <= made.stop:
+            if series.done >= 0 or series.pending:
+                series.base = self._hook_base  # until the end of this attempt
+            series.is_own = True
 
     def _continue(self, points: Mapping[str, Sequence[Given]]) -> None:
         """Set the offsets of an attempt for the script's own steps; its first points decide, for all ranks alike.
@@ -239,42 +252,48 @@ class PointReducer:
         given every 100 steps goes on where the others do. A metric that never got half as far as another counts
         something else, and goes on behind itself.
         """
-        self._unplaced -= {name for name in points if name not in self._own}
-        lengths = {name: length for name, length in self._lengths.items() if name in self._own}
-        longest = max(lengths.values(), default=0)
-        steps = {name for name, length in lengths.items() if 2 * length >= longest}
+        own = {name: each for name, each in self._series.items() if each.is_own and each.end >= 0}
+        self._unplaced -= points.keys() - own.keys()
+        longest = max((each.length for each in own.values()), default=0)
+        steps = {name for name, each in own.items() if 2 * each.length >= longest}
         firsts = [
             (points[name][0][0], name)
-            for name in self._unplaced & points.keys()
-            if name in self._own and points[name]
+            for name in self._unplaced & own.keys() & points.keys()
+            if points[name]
         ]
         for step, name in sorted(firsts, key=lambda first: (first[1] not in steps, first)):
-            end, base = self._ends[name], self._base_of(name)
+            series = own[name]
+            base = self._base_of(series)
             if name not in steps:
-                self._bases[name] = end + 1 if step <= (end - base) // 2 else base
+                series.base = series.end + 1 if series.behind(step, base) else base
                 self._unplaced.discard(name)
-            elif end >= base:  # else the attempt before this did not give it
+            elif series.end >= base:  # else the attempt before this did not give it
                 self._base = base
-                if step <= (end - base) // 2:
-                    others = self._unplaced & lengths.keys() - steps
-                    self._base = 1 + max(self._ends[each] for each in steps)
-                    self._bases |= {each: self._ends[each] + 1 for each in others}
-                    self._bases |= dict.fromkeys(steps, self._base)
-                self._unplaced -= lengths.keys()
+                if series.behind(step, base):
+                    self._base = 1 + max(own[each].end for each in steps)
+                    for each in self._unplaced & own.keys():
+                        own[each].base = own[each].end + 1
+                    for each in steps:
+                        own[each].base = self._base
+                self._unplaced -= own.keys()
                 return
 
     def flush(self, t: float) -> Iterator[Metric]:
         """Yield the remaining steps, incomplete ones too."""
-        self._blocking.clear()
-        for name, steps in self._pending.items():
-            for step in sorted(steps):
-                entry = steps.pop(step)
-                self._done[name] = step
-                if self._worth(name, entry, entry.since):
+        for name, series in self._series.items():
+            series.blocking = None
+            for step in sorted(series.pending):
+                entry = series.pending.pop(step)
+                series.done = step
+                if self._worth(series, entry, entry.since):
                     yield self._emit(name, step, entry, t)
 
-    def _ready(self, name: str, t: float) -> Iterator[Metric]:
-        steps = self._pending[name]
+    def _ready_of_all(self, t: float) -> Iterator[Metric]:
+        for name, series in self._series.items():
+            yield from self._ready(name, series, t)
+
+    def _ready(self, name: str, series: _Series, t: float) -> Iterator[Metric]:
+        steps = series.pending
         for step in sorted(steps):
             entry = steps[step]
             late = t - entry.since > MAX_WAIT_SECONDS or len(steps) > MAX_PENDING_STEPS
@@ -282,19 +301,17 @@ class PointReducer:
                 return
             absent = (rank for rank in self._ranks if rank not in entry.points)
             awaited = [rank for rank in absent if self._may_give(rank, name, step, entry)]
-            self._blocking.pop(name, None)
+            series.blocking = None
             if awaited:
                 if not late:
-                    self._blocking[name] = awaited[-1], step, entry.since
+                    series.blocking = awaited[-1], step, entry.since
                     return
-                never = [rank for rank in awaited if name not in self._ranks[rank].last]
-                self._silent.setdefault(name, set()).update(never)
+                series.silent |= {rank for rank in awaited if name not in self._ranks[rank].last}
             del steps[step]
-            self._done[name] = step
-            if self._worth(name, entry, t):
-                if len(entry.points) >= self._most.get(name, 0):
-                    self._most[name] = len(entry.points)
-                    self._complete_at[name] = t
+            series.done = step
+            if self._worth(series, entry, t):
+                if len(entry.points) >= series.most:
+                    series.most, series.complete_at = len(entry.points), t
                 yield self._emit(name, step, entry, t)
 
     def _may_give(self, rank: int, name: str, step: int, entry: _Pending) -> bool:
@@ -305,18 +322,17 @@ class PointReducer:
         if last is None:
             since = progress.awaited.setdefault(name, progress.windows)
             has_time = progress.windows < since + SILENT_WINDOWS
-            return has_time and rank not in self._silent.get(name, ())
+            return has_time and rank not in self._series[name].silent
         return last < step or (entry.again and last == step)
 
-    def _worth(self, name: str, entry: _Pending, t: float) -> bool:
+    def _worth(self, series: _Series, entry: _Pending, t: float) -> bool:
         """Return True if a step is worth a point: more than thinning's leftovers, or NaN."""
         count = len(entry.points)
         if _first_bad(entry.points.values()) is not None:
             return True
-        most = self._most.get(name, 0)
-        if count >= most or count >= sum(each.alive for each in self._ranks.values()):
+        if count >= series.most or count >= sum(each.alive for each in self._ranks.values()):
             return True
-        return t - self._complete_at.get(name, -math.inf) > MAX_WAIT_SECONDS / 2
+        return t - series.complete_at > MAX_WAIT_SECONDS / 2
 
     def _emit(self, name: str, step: int, entry: _Pending, t: float) -> Metric:
         points = entry.points.values()
