@@ -199,10 +199,6 @@ def fresh_nonce() -> str:
     return os.urandom(NONCE_BYTES).hex()
 
 
-def greet(nonce: str) -> bytes:
-    return json.dumps({"hello": GREETING, "nonce": nonce}).encode("ascii")
-
-
 def read_greeting(line: bytes) -> str:
     """Return the coordinator's nonce, or raise LinkError."""
     fields = _fields(line)
@@ -304,7 +300,7 @@ class Admission:
             self._times.handshake, partial(self._dismiss, wire)
         )
         try:
-            wire.write(greet(nonce))
+            wire.write(json.dumps({"hello": GREETING, "nonce": nonce}).encode("ascii"))
         except LinkError:
             self._dismiss(wire)
 

@@ -185,7 +185,12 @@ class GpuReader:
             return
         device = self._devices[index]
         try:
-            self._devices[index] = device = device or open_device(self._driver, index)
+            driver = self._driver
+            if device is None:
+                device = (
+                    AmdDevice(driver, index) if isinstance(driver, Amd) else Device(driver, index)
+                )
+                self._devices[index] = device
             device.read(now, listing)
         except DriverGoneError:
             raise
@@ -210,11 +215,6 @@ def open_driver() -> Nvml | Amd:
         return Nvml.open()
     except NvmlMissingError:
         return Amd.open()
-
-
-def open_device(driver: Nvml | Amd, index: int) -> Device | AmdDevice:
-    """Open a GPU by its number; raises NvmlError."""
-    return AmdDevice(driver, index) if isinstance(driver, Amd) else Device(driver, index)
 
 
 def _entry(reading: UnitReading, placement: GpuPlacement, asked_at: float, now: float) -> Values:

@@ -26,10 +26,6 @@ def runs_dir() -> Path:
     return data_dir() / "runs"
 
 
-def code_dir() -> Path:
-    return data_dir() / "code"
-
-
 def state_dir() -> Path:
     """Return the folder of what may be lost: the prompt's history, logs."""
     return Path(platformdirs.user_state_dir(APP))

@@ -238,7 +238,7 @@ class _Parser(Generic[Row]):
         _, _, opened = self._next()
         if function == "count" and self._peek()[1] == ")":
             self._close(opened)
-            return parts.count_rows()
+            return Part(lambda _row, rows: len(rows.rows), ValueKind.NUMBER)
         inside = self._expression(0)
         self._close(opened)
         if function in parts.FIGURES:

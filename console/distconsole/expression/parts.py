@@ -179,10 +179,6 @@ def find_text(sign: str, left: Part, pattern: str) -> Part:
     return Part(_ask_known(find, left), ValueKind.FLAG)
 
 
-def count_rows() -> Part:
-    return Part(lambda _row, rows: len(rows.rows), ValueKind.NUMBER)
-
-
 def over_flags(function: str, inside: Part) -> Part:
     """Return ``any``, ``all`` or ``count`` of the rows for which ``inside`` holds."""
     work = {"any": _any, "all": _all, "count": lambda values: sum(map(bool, values))}[function]

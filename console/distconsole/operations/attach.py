@@ -12,7 +12,7 @@ from distconsole.model.requests import Attach, Where
 from distconsole.model.run_events import RunEvent, RunEvents
 from distconsole.operations.control import Control
 from distconsole.operations.sessions import SessionSource, at_hand, hosts_of, hosts_of_run, lasting
-from distconsole.operations.stored.remote_runs import ask_runs, find_known, record_of
+from distconsole.operations.stored.remote_runs import ask_runs, find_known
 from distconsole.operations.watching import journal_opener, watch_run
 from distconsole.runs.following.follow import fetch_late, hosts_to_ask
 from distconsole.runs.store.place import JournalPlace
@@ -168,7 +168,9 @@ def open_run(
         if record is None:
             runs, _ = ask_runs(session)
             known = find_known(runs, wanted, store.words())
-            record = record_of(known, lasting(where, session.cluster))
+            hosts, kept = tuple(known.hosts), lasting(where, session.cluster)
+            name, began = known.known.name, known.known.created
+            record = RunRecord(known.run, name, began, hosts, where=kept)
         yield session, record, hosts_of_run(session, record.hosts)
 
 

@@ -64,19 +64,15 @@ _STEPS = (
 )
 
 
-def login_command(token: str) -> str:
-    """Return the command for the login shell: one line, single quotes, no backslash, no ``!``."""
-    return f"exec sh -c 'echo distconsole-boot {token} ready; {READ_LINE}'"
-
-
 def open_shell(connection: Connection, host: Host, token: str) -> tuple[Channel, bytes]:
     """Return a channel on which a POSIX shell runs the next line of its stdin, and its output so far.
 
     Raises ShellNoiseError if the login shell prints more than ``MAX_NOISE_BYTES``, AgentError if it ends, becomes another shell or
     waits for input before it runs a command, LinkLostError if the connection ended.
     """
-    channel = connection.open(login_command(token), START_SECONDS)
-    ready = f"distconsole-boot {token} ready\n".encode()
+    said = f"distconsole-boot {token} ready"  # with single quotes, no backslash, no ``!``: for any login shell
+    channel = connection.open(f"exec sh -c 'echo {said}; {READ_LINE}'", START_SECONDS)
+    ready = f"{said}\n".encode()
     try:
         return channel, _Greeting(connection, channel, host, ready).wait()
     except BaseException:

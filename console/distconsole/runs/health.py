@@ -15,7 +15,7 @@ from distconsole.model.names import count_text
 from distconsole.model.run_events import EndState, RankState, RunEnded, RunFinding
 from distconsole.model.time_text import duration_text, span_text, unusual_text
 from distconsole.runs.detectors import slowness
-from distconsole.runs.detectors.stragglers import costs_text, who_text
+from distconsole.runs.detectors.stragglers import cost_text, who_text
 from distconsole.runs.diagnosis.blaming import plural
 from distconsole.runs.diagnosis.causes import cause_of
 from distconsole.runs.diagnosis.roll import NEVER_STEPPED_SECONDS, Roll
@@ -186,7 +186,10 @@ def _slow(slow: slowness.Straggler, timeline: RunTimeline) -> str:
     how = unusual_text(slow.own_ms, PARTS_IN_WORDS[slow.part], slow.median_ms)
     who = who_text(slow, {slow.rank: timeline.ranks[slow.rank].host})
     text = f"{who} {'is' if slow.is_one else 'are'} slow, {how}"
-    return f"{text}, {costs_text(slow)}" if slow.cost_ms else text
+    if not slow.cost_ms:
+        return text
+    since = f" since step {slow.since_step:,}" if slow.since_step >= 0 else ""
+    return f"{text}, costs {cost_text(slow)} of each step{since}"
 
 
 def _wrong(timeline: RunTimeline) -> str:

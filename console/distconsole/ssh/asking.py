@@ -186,12 +186,8 @@ class TerminalAsker:
                     break
             else:
                 _write(terminal, "" if question.only_told else ERASE)
-        return decode_typed(typed[:-1]) if typed.endswith(b"\n") else None
-
-
-def decode_typed(typed: bytes) -> str:
-    """Return typed bytes, which a terminal need not encode in UTF-8, as text that encodes to the same bytes."""
-    return typed.decode("utf-8", "surrogateescape")
+        # A terminal need not encode in UTF-8; the text encodes to the same bytes.
+        return typed[:-1].decode("utf-8", "surrogateescape") if typed.endswith(b"\n") else None
 
 
 def _write(terminal: int, text: str) -> None:

@@ -172,7 +172,7 @@ def _prove(sock: socket.socket, key: bytes, port: int, ends: float) -> str:
     expected = handshake.proof(key, b"listener", greeting, nonce, port)
     if not equal_digests(answer[: handshake.PROOF_BYTES], expected):
         raise ConversationError("wrong_answer")
-    return handshake.unpack_seen(answer[handshake.PROOF_BYTES :])
+    return answer[handshake.PROOF_BYTES :].rstrip(b"\0").decode("ascii", "replace")
 
 
 def _receive(sock: socket.socket, wanted: int, ends: float) -> bytes:

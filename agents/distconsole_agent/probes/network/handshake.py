@@ -37,11 +37,3 @@ BULK_BYTES = 32 * 1024
 def proof(secret: bytes, role: bytes, greeting: bytes, nonce: bytes, port: int) -> bytes:
     message = b"\0".join((role, greeting, nonce, str(port).encode()))
     return hmac_sha256(secret, message)
-
-
-def pack_seen(address: str) -> bytes:
-    return address.encode("ascii", "replace")[:SEEN_BYTES].ljust(SEEN_BYTES, b"\0")
-
-
-def unpack_seen(packed: bytes) -> str:
-    return packed.rstrip(b"\0").decode("ascii", "replace")

@@ -130,7 +130,8 @@ class _Guest:
         if not equal_digests(given, expected):
             return
         answer = handshake.proof(key, b"listener", greeting, nonce, port)
-        self.sock.send(answer + handshake.pack_seen(peer))
+        seen = peer.encode("ascii", "replace")[: handshake.SEEN_BYTES]
+        self.sock.send(answer + seen.ljust(handshake.SEEN_BYTES, b"\0"))
         self.due = None
         while True:
             data = yield

@@ -29,7 +29,8 @@ def ask(call: Callable[..., Any], *args: Any) -> Any:
 
 def gpu(index: int) -> dict[str, object]:
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    memory, _ = memory_of(handle)
+    memory = ask(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
+    memory = memory or ask(pynvml.nvmlDeviceGetMemoryInfo, handle)  # before driver 510
     ecc = ask(pynvml.nvmlDeviceGetEccMode, handle)
     mig = ask(pynvml.nvmlDeviceGetMigMode, handle)
     capability = ask(pynvml.nvmlDeviceGetCudaComputeCapability, handle)
@@ -50,12 +51,6 @@ def gpu(index: int) -> dict[str, object]:
         "persistence": ask(pynvml.nvmlDeviceGetPersistenceMode, handle),
         "processes": [{"pid": p.pid, "mem_used": p.usedGpuMemory} for p in processes[:64]],
     }
-
-
-def memory_of(handle: Any) -> tuple[Any, bool]:
-    """Its memory, None if unknown, and True if the driver's reserve is left out: not before driver 510."""
-    memory = ask(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
-    return (memory, True) if memory else (ask(pynvml.nvmlDeviceGetMemoryInfo, handle), False)
 
 
 def instances(handle: Any) -> list[int]:

@@ -50,8 +50,8 @@ def python_facts() -> dict[str, object]:
     alone: set[str] = set()
     for entry in sys.path:
         for name, version in distributions(entry or "."):
-            # The first one on the path is the one that an import takes.
-            name = normalize(name)
+            # The first one on the path is the one that an import takes; all spellings are one (PEP 503).
+            name = re.sub(r"[-_.]+", "-", name).lower()
             first, taken = name not in packages, packages.setdefault(name, version)
             if entry == user_site and first:
                 own.add(name)
@@ -78,11 +78,6 @@ def find_user_site() -> str:
     if not getattr(site, "ENABLE_USER_SITE", False):
         return ""
     return os.path.abspath(getattr(site, "USER_SITE", None) or "")
-
-
-def normalize(name: str) -> str:
-    """A package's name as all of its spellings are compared (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def distributions(folder: str) -> Iterator[tuple[str, str]]:

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from distconsole.config.paths import code_dir, expand_home, replace_file
+from distconsole.config.paths import data_dir, expand_home, replace_file
 from distconsole.errors import AgentError, ConsoleError, PlanError, RunNotFoundError
 from distconsole.launch.plan import RUN_DIR, Plan
 from distconsole.launch.script import module_files, traits_of
@@ -174,7 +174,7 @@ def collect_project(request: Run, again: RunId | None = None) -> Project:
 
     Raises PlanError if it cannot be read, or is too large; RunNotFoundError if that run's code is gone.
     """
-    kept, here = KeptCode(code_dir()), Path.cwd()
+    kept, here = KeptCode(data_dir() / "code"), Path.cwd()
     code = gather(request, here, kept) if again is None else kept.of_run(again)
     return Project(code, kept, *locate(request, here, Path(code.root)))
 

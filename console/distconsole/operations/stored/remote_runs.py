@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from distconsole.errors import RunNotFoundError
 from distconsole.model.names import RUN_ID_PATTERN, HostName, RunId, join_some
 from distconsole.model.outcome import Failed, failed, succeeded
-from distconsole.model.requests import Where
 from distconsole.model.run_summary import RunSummary
 from distconsole.rpc.frames import RunKnown, RunsAnswer
 from distconsole.rpc.wire import decode_as
 from distconsole.runs.store.place import JournalPlace
-from distconsole.runs.store.run_file import RunRecord
 from distconsole.runs.store.store import meant
 from distconsole.session import Session, on_every
 
@@ -76,17 +74,6 @@ def find_known(runs: Sequence[KnownRun], wanted: str, others: Iterable[str] = ()
     raise RunNotFoundError(
         f"neither this machine nor the hosts know a run {wanted}",
         f"{meant(wanted, (*words, *others))}distconsole runs --hosts HOST1,HOST2 lists them",
-    )
-
-
-def record_of(run: KnownRun, where: Where) -> RunRecord:
-    """Return what can be kept of a run that was started elsewhere."""
-    return RunRecord(
-        run=run.run,
-        name=run.known.name,
-        started=run.known.created,
-        hosts=tuple(run.hosts),
-        where=where,
     )
 
 

@@ -399,12 +399,6 @@ def cost_text(slow: Straggler) -> str:
     return f"{share:.1f} %" if share < 10 else f"{share:.0f} %"
 
 
-def costs_text(slow: Straggler) -> str:
-    """Return ``costs 9.3 % of each step since step 12,040``."""
-    since = f" since step {slow.since_step:,}" if slow.since_step >= 0 else ""
-    return f"costs {cost_text(slow)} of each step{since}"
-
-
 def past_text(slow: Straggler, hosts: Mapping[int, str]) -> str:
     """Return ``rank 3 on node2 cost 9.3 % of each step on average since step 12,040``, or from one step to another."""
     cost = f"cost {cost_text(slow)} of each step on average" if slow.cost_ms else "was slow"

@@ -175,13 +175,6 @@ def meanings(variables: Mapping[str, str], faint_share: float = FAINT_SHARE) -> 
     return RichTheme(styles, inherit=False)
 
 
-def cursor_style(colour: RichColor | None, *, focused: bool, plain: bool) -> Style:
-    """Return the style over the row under the cursor; ``plain`` for the terminal's own colours alone."""
-    if plain:
-        return Style(reverse=True) if focused else Style(underline=True)
-    return Style(bgcolor=colour)
-
-
 def _faint(variables: Mapping[str, str], share: float) -> Style:
     front, back = variables.get("foreground", ""), variables.get("background", "")
     if not (front.startswith("#") and back.startswith("#")):

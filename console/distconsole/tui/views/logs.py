@@ -19,6 +19,7 @@ from distconsole.runs.logs.buffer import LogEncoder
 from distconsole.runs.logs.counts import Pace
 from distconsole.runs.logs.filter import LogFilter, exchange_word, parse_filter, parse_pattern
 from distconsole.runs.logs.rows import LogRows
+from distconsole.text.progress import alike
 from distconsole.text.tables import shorten_middle
 from distconsole.tui.prompt.keys import WHATS
 from distconsole.tui.replaying import ReplayTask
@@ -32,7 +33,7 @@ from distconsole.tui.view_models.logs import (
 )
 from distconsole.tui.widgets.line_table import NONE_MATCH
 from distconsole.tui.widgets.lines import Verdict, Words
-from distconsole.tui.widgets.log_line import LineStyle, bars_text, rank_colours
+from distconsole.tui.widgets.log_line import LineStyle, bar_text, rank_colours
 from distconsole.tui.widgets.log_sides import LogSides
 from distconsole.tui.widgets.log_tail import LogTail
 from distconsole.tui.widgets.panel import Panel
@@ -335,7 +336,9 @@ class LogsView(Vertical):
         bars = self.query_one("#log-bars", Words)
         room = max(1, min(8, self.size.height // 4))
         style = LineStyle(self.tail.cells, colours=rank_colours(self.app), names=self.tail.names)
-        texts = bars_text(progress, room, world, style)
+        # The least advanced first; if there are more, those that look alike are one.
+        shown = alike(progress, fold=len(progress) > room)[:room]
+        texts = [bar_text(bar, world, style) for bar in shown]
         bars.show(Text("\n", no_wrap=True, overflow="ellipsis").join(texts))
         bars.display = bool(texts)
 

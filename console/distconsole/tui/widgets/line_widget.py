@@ -12,8 +12,6 @@ from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
-from distconsole.tui.theme.themes import cursor_style
-
 
 class LineWidget(Widget):
     """A widget whose subclasses make each line."""
@@ -108,8 +106,8 @@ class LineWidget(Widget):
         return strip if room >= 0 else strip.crop(0, cells)
 
     def cursor_row_style(self) -> Style:
-        return self.rich_style + cursor_style(
-            self.get_component_rich_style(self.CURSOR).bgcolor,
-            focused=self.has_focus,
-            plain=self.app.native_ansi_color,
-        )
+        if self.app.native_ansi_color:  # the terminal's own colours alone
+            over = Style(reverse=True) if self.has_focus else Style(underline=True)
+        else:
+            over = Style(bgcolor=self.get_component_rich_style(self.CURSOR).bgcolor)
+        return self.rich_style + over

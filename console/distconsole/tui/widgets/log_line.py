@@ -13,13 +13,12 @@ from rich.text import Text
 from textual.app import App
 
 from distconsole.model.names import ranks_text
-from distconsole.model.run_events import LogLine
 from distconsole.model.time_text import clock_text
 from distconsole.runs.logs.buffer import BufferedLine, LogBuffer, Said, Speaker
 from distconsole.runs.logs.fold import Row
 from distconsole.runs.logs.levels import Level
 from distconsole.runs.logs.slices import CUT_MARK
-from distconsole.text.progress import Bar, alike
+from distconsole.text.progress import Bar
 
 SHAPES = "●■▲◆▼"
 COLOURS_ON_DARK = ("#56b4e9", "#ee9cca", "#4fcabb", "#bda2f4", "#d6c6b4", "#8eaaf8")
@@ -191,16 +190,7 @@ def size_text(line: str) -> str:
     return told[1] if told else f"{len(line) / 1000:.0f} kB"
 
 
-def bars_text(lines: Sequence[LogLine], room: int, world: int, style: LineStyle) -> list[Text]:
-    """Return progress bars of a run with ``world`` ranks in at most ``room`` lines, the least advanced first.
-
-    If there are more, those that look alike are one.
-    """
-    bars = alike(lines, fold=len(lines) > room)
-    return [_bar_text(bar, world, style) for bar in bars[:room]]
-
-
-def _bar_text(bar: Bar, world: int, style: LineStyle) -> Text:
+def bar_text(bar: Bar, world: int, style: LineStyle) -> Text:
     text = Text("▸", "note", end="", no_wrap=True, overflow="ellipsis")
     cells = style.who_cells
     who = Text(end="")
