@@ -199,6 +199,10 @@ def fresh_nonce() -> str:
     return os.urandom(NONCE_BYTES).hex()
 
 
+def greet(nonce: str) -> bytes:
+    return json.dumps({"hello": GREETING, "nonce": nonce}).encode("ascii")
+
+
 def read_greeting(line: bytes) -> str:
     """Return the coordinator's nonce, or raise LinkError."""
     fields = _fields(line)
@@ -300,7 +304,7 @@ class Admission:
             self._times.handshake, partial(self._dismiss, wire)
         )
         try:
-            wire.write(json.dumps({"hello": GREETING, "nonce": nonce}).encode("ascii"))
+            wire.write(greet(nonce))
         except LinkError:
             self._dismiss(wire)
 

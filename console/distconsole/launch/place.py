@@ -30,7 +30,7 @@ from distconsole.launch.plan import (
     asked_env,
     own_text,
 )
-from distconsole.launch.slurm.srun import Allocation, plan_tasks
+from distconsole.launch.slurm.srun import Allocation, plan_node_tasks
 from distconsole.launch.sync.send import Project
 from distconsole.model.addresses import LOOPBACK, Interface, best_subnet, without_subnet
 from distconsole.model.cluster import Cluster, Host
@@ -114,7 +114,10 @@ def make_plan(launch: PreparedLaunch, run: RunId, folder: str) -> Plan:
     plan = _fill_nodes(plan)
     # mpirun takes no allocation but its own hosts: its ranks get Slurm's variables from it.
     if plan.slurm_job is not None and choice.launcher is not LauncherName.MPI:
-        plan = replace(plan, nodes=plan_tasks(plan))
+        counts = [len(node.ranks) for node in plan.nodes]
+        plan = replace(
+            plan, nodes=tuple(plan_node_tasks(plan, node, counts) for node in plan.nodes)
+        )
     return replace(plan, notes=(*launch.notes, *address_notes, *notes, *_note_plan(plan)))
 
 

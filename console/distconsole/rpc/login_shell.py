@@ -117,7 +117,7 @@ class _Greeting:
 
     def _find_obstacle(self) -> None:
         """Return if the login shell is merely slow; raises AgentError, with the obstacle."""
-        trace = trace_script(self._token)
+        trace = "; ".join(_STEPS).replace("TOKEN", self._token)
         said = f'echo "@{self._token} $0 $(tr "\\000" " " </proc/$PPID/cmdline)"; {trace}'
         as_line = f"sh -c {shlex.quote(said)}"
         try:
@@ -197,11 +197,6 @@ class Culprit:
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line else self.file
         return plain_text(mask_text(f"{place}: {self.command}"))[:300]
-
-
-def trace_script(token: str) -> str:
-    """Return a line for a POSIX shell that traces the start-up files; a shell started by one reports ``here``."""
-    return "; ".join(_STEPS).replace("TOKEN", token)
 
 
 def read_trace(channel: Channel, token: str, wanted: Callable[[], bool]) -> str:

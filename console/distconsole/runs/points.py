@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter, mul
 from typing import NamedTuple, TypeAlias
@@ -134,7 +135,7 @@ class PointReducer:
         self._unheard = set(hosts)
         """Hosts that have not reported their ranks: they are awaited like a rank."""
         self._ranks: dict[int, _RankProgress] = {}
-        self._series: dict[str, _Series] = {}
+        self._series: defaultdict[str, _Series] = defaultdict(_Series)
         self._hook_base = 0
         """Offset of the hook's steps in this attempt: every process counts them from 0."""
         self._base = 0
@@ -201,9 +202,9 @@ class PointReducer:
         progress = self._ranks.get(rank) or self._ranks.setdefault(rank, _RankProgress())
         progress.windows += bool(made)
         known = [
-            (name, series, given)
+            (name, self._series[name], given)
             for name, given in points.items()
-            if (series := self._series.get(name) or self._make_series(name)) is not None
+            if name in self._series or len(self._series) < MAX_NAMES
         ]
         for _, series, given in known:
             if given and not series.is_own:
@@ -222,9 +223,6 @@ class PointReducer:
                     if series.blocking is not None and step < series.blocking[1]:
                         series.blocking = None
                 pending.points[rank] = point
-
-    def _make_series(self, name: str) -> _Series | None:
-        return None if len(self._series) >= MAX_NAMES else self._series.setdefault(name, _Series())
 
     def _still_blocked(self, series: _Series, rank: int, t: float) -> bool:
         """Whether a window of ``rank`` at ``t`` leaves the oldest step of a metric waiting."""

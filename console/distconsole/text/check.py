@@ -156,12 +156,6 @@ def changes_text(report: CheckReport, hosts: Iterable[str] | None = None) -> lis
     return lines
 
 
-def show_way_to_details(output: Output, report: CheckReport) -> None:
-    """Name the command for the rest of a short report, on stderr."""
-    if any(found.severity is not Severity.OK for found in report.findings):
-        output.say(HOW_TO_SEE_MORE)
-
-
 def show_finding(output: Output, finding: Finding, *, details: bool = True) -> None:
     """Print a finding: what, where, what came of its cure, and what to do; without ``details`` what to type first."""
     paint = output.paint_out

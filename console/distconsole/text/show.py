@@ -44,12 +44,12 @@ from distconsole.model.run_summary import RunSummary
 from distconsole.model.time_text import duration_text
 from distconsole.model.verbs import verb_of
 from distconsole.text.check import (
+    HOW_TO_SEE_MORE,
     show_finding,
     show_progress,
     show_report,
     show_rounds,
     show_tables,
-    show_way_to_details,
 )
 from distconsole.text.compare import show_comparison
 from distconsole.text.lists import RUN_COLUMNS, count_matches, show_load, show_ranks, show_summary
@@ -168,8 +168,9 @@ class TextShow:
                 self._run.show(event)
             case CheckEnded():
                 show_report(self._output, event.report, details=self._details)
-                if not (self._details or self._on_screen):
-                    show_way_to_details(self._output, event.report)
+                said = any(each.severity is not Severity.OK for each in event.report.findings)
+                if said and not (self._details or self._on_screen):
+                    self._output.say(HOW_TO_SEE_MORE)
             case RunListed():
                 self._listed.append(event.summary)
             case RankListed():

@@ -163,12 +163,6 @@ def ask_state(link: NodeLink, job: str) -> JobState:
     return read_job(str(ask_slurm(link, do="show", job=job).get("text")))
 
 
-def plan_tasks(plan: Plan) -> tuple[NodePlan, ...]:
-    """Return nodes whose processes also have srun's variables of a task, for scripts that read ``SLURM_PROCID``."""
-    counts = [len(node.ranks) for node in plan.nodes]
-    return tuple(_plan_node_tasks(plan, node, counts) for node in plan.nodes)
-
-
 MOUNTS = "--container-mounts="
 
 
@@ -220,7 +214,7 @@ def _start_shim(hosts: Sequence[str], shims: Sequence[Sequence[str]]) -> str:
     return f'case "$SLURMD_NODENAME" in {cases} esac'
 
 
-def _plan_node_tasks(plan: Plan, node: NodePlan, counts: Sequence[int]) -> NodePlan:
+def plan_node_tasks(plan: Plan, node: NodePlan, counts: Sequence[int]) -> NodePlan:
     total, nodes, first = str(sum(counts)), str(len(counts)), sum(counts[: node.index])
     spread = ",".join(map(str, counts))
     env = {
