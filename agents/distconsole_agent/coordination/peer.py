@@ -10,20 +10,8 @@ import socket
 from typing import Callable
 
 from distconsole_agent.contract.runspec import RunSpec
-from distconsole_agent.coordination import blame
+from distconsole_agent.coordination import blame, channel
 from distconsole_agent.coordination.blame import Failure, RunVerdict, StopRequest
-from distconsole_agent.coordination.channel import (
-    LinkError,
-    LinkSession,
-    LinkTimes,
-    Message,
-    SecretProof,
-    Wire,
-    check_admission,
-    fresh_nonce,
-    introduce,
-    read_greeting,
-)
 from distconsole_agent.coordination.conversation import NodeConversation, Supervision
 from distconsole_agent.coordination.link import (
     OUTLIVED,
@@ -51,7 +39,7 @@ class Peer:
         spec: RunSpec,
         endpoint: tuple[str, int],
         events: LinkEvents,
-        times: LinkTimes = LinkTimes(),  # noqa: B008 - a NamedTuple of constants
+        times: channel.LinkTimes = channel.LinkTimes(),  # noqa: B008 - a NamedTuple of constants
         now_ns: Callable[[], int] = steady.now_ns,
     ) -> None:
         self._loop = loop
@@ -62,7 +50,7 @@ class Peer:
         self._now_ns = now_ns
         self._conversation = NodeConversation(loop, times, self._heard, self._cut)
         self._supervision = Supervision(times, events.note)
-        self._meeting: tuple[Wire, SecretProof | None] | None = None
+        self._meeting: tuple[channel.Wire, channel.SecretProof | None] | None = None
         self._attempt_timer: Timer | None = None
         self._clock_timer: Timer | None = None
         self._tick_timer: Timer | None = None
@@ -119,7 +107,7 @@ class Peer:
         self._conclude_alone()
         self._part()
 
-    def _post(self, message: Message) -> None:
+    def _post(self, message: channel.Message) -> None:
         self._conversation.post({**message, "restart": self._restart})
 
     def close(self) -> None:
@@ -147,7 +135,7 @@ class Peer:
             self._retry()
             return
         if number in (0, errno.EINPROGRESS):
-            self._meeting = (Wire(self._loop, sock, self._meet), None)
+            self._meeting = (channel.Wire(self._loop, sock, self._meet), None)
         else:
             sock.close()
             self._not_connected(number)
@@ -183,7 +171,7 @@ class Peer:
             lines = wire.lines()
             while lines and not met:
                 met = self._shake(wire, lines.pop(0))
-        except LinkError as error:
+        except channel.LinkError as error:
             if isinstance(error.__cause__, OSError):
                 self._not_connected(error.__cause__.errno)
             else:
@@ -192,26 +180,28 @@ class Peer:
         if met:
             self._conversation.receive(lines)
 
-    def _shake(self, wire: Wire, line: bytes) -> bool:
+    def _shake(self, wire: channel.Wire, line: bytes) -> bool:
         """Take one line of the handshake; return True if it was the last."""
         assert self._meeting is not None
         proof = self._meeting[1]
         if proof is None:
             self._refused_since = None
             spec = self._spec
-            server_nonce = read_greeting(line)
-            proof = SecretProof(
-                spec.secret, spec.run, spec.node_index, server_nonce, fresh_nonce()
+            server_nonce = channel.read_greeting(line)
+            proof = channel.SecretProof(
+                spec.secret, spec.run, spec.node_index, server_nonce, channel.fresh_nonce()
             )
             self._meeting = (wire, proof)
-            wire.write(introduce(proof))
+            wire.write(channel.introduce(proof))
             return False
-        check_admission(line, proof)
+        channel.check_admission(line, proof)
         self._meeting = None
         self._drop_attempt()
         self._cut_ns = None
         wire.hand_to(self._conversation.read)
-        self._conversation.attach(LinkSession(wire, proof.key("client"), proof.key("server")))
+        self._conversation.attach(
+            channel.LinkSession(wire, proof.key("client"), proof.key("server"))
+        )
         self._measure_clock()
         return True
 
@@ -243,7 +233,7 @@ class Peer:
 
     # Messages of the coordinator
 
-    def _heard(self, message: Message) -> None:
+    def _heard(self, message: channel.Message) -> None:
         op = message.get("op")
         if op == "pong":
             self._take_pong(read_integer(message, "t0"), read_integer(message, "t1"))
@@ -260,7 +250,7 @@ class Peer:
         elif op == "verdict":
             self._take_verdict(read_message(RunVerdict, message))
         else:
-            raise LinkError(f"an unknown message: {op!r}")
+            raise channel.LinkError(f"an unknown message: {op!r}")
 
     def _take_verdict(self, verdict: RunVerdict) -> None:
         if self._verdict is None:
@@ -270,7 +260,7 @@ class Peer:
 
     def _take_again(self, restart: Restart) -> None:
         if not self._has_ended or self._verdict is not None:
-            raise LinkError("another attempt, while this node is not done with its own")
+            raise channel.LinkError("another attempt, while this node is not done with its own")
         self._restart = restart.number
         self._failures, self._has_ended = [], False
         self._events.again(restart)

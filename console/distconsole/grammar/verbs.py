@@ -14,20 +14,7 @@ from click.core import ParameterSource
 from click.shell_completion import get_completion_class
 
 from distconsole.errors import ConfigError, UsageError
-from distconsole.grammar.asking import (
-    DIVIDED,
-    PROGRAM,
-    DividedVerb,
-    HelpRequested,
-    VerbCommand,
-    dash_words,
-    help_option,
-    is_typed,
-    version_option,
-    write_end,
-    write_options,
-    write_verbs,
-)
+from distconsole.grammar import asking
 from distconsole.grammar.effects import refuse_idle_options
 from distconsole.grammar.options import HOST_OPTIONS, LAUNCH_OPTIONS, opening, params_of, where
 from distconsole.grammar.values import CHECK, RUN, ScriptWord, Vocabulary
@@ -83,7 +70,7 @@ def _verb(
     @cache
     def command() -> click.Command:
         options = (params_of(kind) if params is None else params()).values()
-        return (DividedVerb if with_script else VerbCommand)(
+        return (asking.DividedVerb if with_script else asking.VerbCommand)(
             name,
             params=[*sorted(options, key=lambda each: each.name in HOST_OPTIONS), *arguments],
             callback=callback,
@@ -106,10 +93,15 @@ def _check(context: click.Context, given: Given) -> ask.Request:
     if check := given.pop("explain"):
         return ask.Explain(check=check)
     asked = where(context, given)
-    said = asked.names_hosts or given["module"] or given["workdir"] or context.meta.get(DIVIDED)
+    said = (
+        asked.names_hosts
+        or given["module"]
+        or given["workdir"]
+        or context.meta.get(asking.DIVIDED)
+    )
     if not said and (cure := hosts_meant(given["command"])):
         raise UsageError(f"there is no script {given['command'][0]} here", cure)
-    if not context.meta.get(DIVIDED):
+    if not context.meta.get(asking.DIVIDED):
         refuse_hosts_behind(asked.hosts, given["command"])
     target, named = take_target(context, given)
     return ask.Check(where=asked.over(named), target=target, **given)
@@ -120,7 +112,7 @@ def _run(context: click.Context, given: Given) -> ask.Request:
     from distconsole.grammar.pasting.read import MODULES, refuse_program, starts_ranks
     from distconsole.grammar.pasting.take import take_command
 
-    divided = bool(context.meta.get(DIVIDED))
+    divided = bool(context.meta.get(asking.DIVIDED))
     words = (given["script"], *given["arguments"])
     if given["module"] and words[0] in MODULES:
         words, given["module"] = ("python", "-m", *words), False
@@ -179,7 +171,7 @@ def _bench(context: click.Context, given: Given) -> ask.Request:
     what = given.pop("what")
     params = params_of(BENCHES[what])
     for name in [each for each in given if each not in params]:
-        if is_typed(context, name):
+        if asking.is_typed(context, name):
             raise click.UsageError(f"bench {what} has no --{name.removesuffix('_seconds')}")
         del given[name]
     return _request(BENCHES[what], context, given)
@@ -288,13 +280,13 @@ class Commands(Mapping[str, click.Command]):
 
 class _Root(click.Group):
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
-        return help_option()
+        return asking.help_option()
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        write_verbs(self.commands, formatter)
-        write_options(self.get_params(ctx), ctx, formatter)
+        asking.write_verbs(self.commands, formatter)
+        asking.write_options(self.get_params(ctx), ctx, formatter)
         examples = (*table.VERBS[ask.Check].examples[:1], *table.VERBS[ask.Run].examples[:1])
-        write_end(PROGRAM, examples, formatter, of_run=True)
+        asking.write_end(asking.PROGRAM, examples, formatter, of_run=True)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -338,15 +330,19 @@ def _open(context: click.Context, /, **given: Any) -> ask.Request | None:
 
 
 root = _Root(
-    PROGRAM,
+    asking.PROGRAM,
     Commands(),  # type: ignore[arg-type]  # only add_command would change it
     invoke_without_command=True,
     no_args_is_help=False,
     callback=_open,
-    params=[*params_of(ask.Where).values(), *params_of(ask.Opening).values(), version_option()],
+    params=[
+        *params_of(ask.Where).values(),
+        *params_of(ask.Opening).values(),
+        asking.version_option(),
+    ],
     help=inspect.getdoc(_open),
     subcommand_metavar="[VERB] [ARGS]...",
-    context_settings={"token_normalize_func": dash_words, "max_content_width": HELP_CELLS},
+    context_settings={"token_normalize_func": asking.dash_words, "max_content_width": HELP_CELLS},
 )
 
 VERBS: dict[str, str] = {verb.name: verb.short_help for verb in VERB_COMMANDS}
@@ -366,11 +362,11 @@ def parse_args(
     try:
         request = root.main(
             list(words),
-            prog_name=PROGRAM,
+            prog_name=asking.PROGRAM,
             standalone_mode=False,
             default_map={verb: dict(flags) for verb, flags in (defaults or {}).items()},
         )
-    except HelpRequested as asked:
+    except asking.HelpRequested as asked:
         return ask.ShowHelp(str(asked))
     except click.Abort:  # click's word for Ctrl-C
         raise KeyboardInterrupt from None
@@ -408,11 +404,11 @@ def completion_script(shell: str) -> str:
     """Return what ``shell`` reads to complete our lines: it asks this program for each."""
     made = get_completion_class(shell)
     assert made is not None, shell
-    text = made(root, {}, PROGRAM, "_DISTCONSOLE_COMPLETE").source()
+    text = made(root, {}, asking.PROGRAM, "_DISTCONSOLE_COMPLETE").source()
     # click 8.5.1's fish has no list of hosts, and half of a help text: it cuts values at their commas.
     return text.replace('string split ","', 'string split --max 1 ","')
 
 
 def shell_complete(vocabulary: Vocabulary) -> None:
     """Answer a shell's completion request (``_DISTCONSOLE_COMPLETE`` is set) and exit."""
-    root.main(prog_name=PROGRAM, obj=vocabulary)
+    root.main(prog_name=asking.PROGRAM, obj=vocabulary)

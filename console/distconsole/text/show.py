@@ -8,35 +8,8 @@ from typing import Any, Protocol
 import msgspec
 
 from distconsole.formats.figures import number_text
+from distconsole.model import events
 from distconsole.model import requests as ask
-from distconsole.model.events import (
-    BenchEnded,
-    BenchProgress,
-    BenchResult,
-    BenchRun,
-    CheckEnded,
-    CheckJudged,
-    CheckProgress,
-    CollectivesMeasured,
-    ConditionJudged,
-    DemoEnded,
-    DemoStep,
-    Diagnosed,
-    Event,
-    FindingMade,
-    HostStatus,
-    LaunchersJudged,
-    LaunchKept,
-    Narration,
-    PairProgress,
-    RankListed,
-    RunListed,
-    RunsCompared,
-    RunShown,
-    ScriptSought,
-    Spread,
-    TextMade,
-)
 from distconsole.model.findings import Severity
 from distconsole.model.names import count_text, join_some
 from distconsole.model.run_events import EndState, GpuKey, GpuSample, LogLine, NodeSample, RunEvent
@@ -73,7 +46,7 @@ WITHOUT_A_RUN = (
 class Printer(Protocol):
     """Takes the events of one request in order."""
 
-    def event(self, event: Event) -> None:
+    def event(self, event: events.Event) -> None:
         """Show one event."""
 
     def finish(self) -> None:
@@ -107,17 +80,28 @@ class JsonShow:
         self._output = output
         self._encode = msgspec.json.Encoder().encode
 
-    def event(self, event: Event) -> None:
+    def event(self, event: events.Event) -> None:
         match event:
-            case ConditionJudged():
+            case events.ConditionJudged():
                 self._output.say(count_matches(event))
-            case Narration() | DemoStep() | DemoEnded():
+            case events.Narration() | events.DemoStep() | events.DemoEnded():
                 PRINTERS[type(event)](self._output, event)
-            case TextMade():
+            case events.TextMade():
                 self._output.data(event.text)
-            case CheckProgress() | CheckJudged() | PairProgress() | FindingMade() | HostStatus():
+            case (
+                events.CheckProgress()
+                | events.CheckJudged()
+                | events.PairProgress()
+                | events.FindingMade()
+                | events.HostStatus()
+            ):
                 pass
-            case BenchProgress() | LaunchKept() | LaunchersJudged() | ScriptSought():
+            case (
+                events.BenchProgress()
+                | events.LaunchKept()
+                | events.LaunchersJudged()
+                | events.ScriptSought()
+            ):
                 pass
             case _:
                 self._output.data(self._encode(_data_of(event)).decode())
@@ -126,15 +110,15 @@ class JsonShow:
         self._output.close()
 
 
-def _data_of(event: Event) -> object:
+def _data_of(event: events.Event) -> object:
     match event:
-        case CheckEnded():
+        case events.CheckEnded():
             return event.report
-        case RunListed() | RunShown():
+        case events.RunListed() | events.RunShown():
             return event.summary
-        case RunsCompared():
+        case events.RunsCompared():
             return event.comparison
-        case RankListed():
+        case events.RankListed():
             return {"run": event.run, **event.fields}
         case _:
             return event
@@ -154,28 +138,28 @@ class TextShow:
         self._output = output
         self._details = details
         self._on_screen = on_screen
-        self._judged: ConditionJudged | None = None
+        self._judged: events.ConditionJudged | None = None
         self._run = RunText(output, watchable=watchable)
         self._listed: list[RunSummary] = []
-        self._ranks: list[RankListed] = []
+        self._ranks: list[events.RankListed] = []
 
-    def event(self, event: Event) -> None:
+    def event(self, event: events.Event) -> None:
         if printer := PRINTERS.get(type(event)):
             printer(self._output, event)
             return
         match event:
             case RunEvent():
                 self._run.show(event)
-            case CheckEnded():
+            case events.CheckEnded():
                 show_report(self._output, event.report, details=self._details)
                 said = any(each.severity is not Severity.OK for each in event.report.findings)
                 if said and not (self._details or self._on_screen):
                     self._output.say(HOW_TO_SEE_MORE)
-            case RunListed():
+            case events.RunListed():
                 self._listed.append(event.summary)
-            case RankListed():
+            case events.RankListed():
                 self._ranks.append(event)
-            case ConditionJudged():
+            case events.ConditionJudged():
                 self._judged = event
             case _:
                 pass  # for the screen alone
@@ -198,7 +182,7 @@ class LoadShow(TextShow):
         self._nodes: dict[str, NodeSample] = {}
         self._gpus: dict[GpuKey, GpuSample] = {}
 
-    def event(self, event: Event) -> None:
+    def event(self, event: events.Event) -> None:
         match event:
             case NodeSample():
                 if event.host in self._nodes:
@@ -223,24 +207,24 @@ class LoadShow(TextShow):
 class LogShow(TextShow):
     """``logs``: every line is data, whichever stream it was printed to; bars live in the status."""
 
-    def event(self, event: Event) -> None:
+    def event(self, event: events.Event) -> None:
         match event:
             case LogLine():
                 self._run.log(event, err=False)
-            case Narration() | TextMade():
+            case events.Narration() | events.TextMade():
                 super().event(event)
             case _:
                 pass
 
 
-def narrate(output: Output, narration: Narration) -> None:
+def narrate(output: Output, narration: events.Narration) -> None:
     if narration.severity in (Severity.WARN, Severity.FAIL):
         output.say(f"{output.paint_err.severity(narration.severity)} {narration.text}")
     else:
         output.say(narration.text)
 
 
-def _show_host(output: Output, status: HostStatus) -> None:
+def _show_host(output: Output, status: events.HostStatus) -> None:
     if status.reachable:
         return
     output.say(f"{output.paint_err.severity(Severity.FAIL)} {status.host}: {status.detail}")
@@ -248,9 +232,9 @@ def _show_host(output: Output, status: HostStatus) -> None:
         output.say(f"     {output.paint_err('hint:', 'cyan')} {status.hint}")
 
 
-def demo_lines(event: DemoStep | DemoEnded) -> list[str]:
+def demo_lines(event: events.DemoStep | events.DemoEnded) -> list[str]:
     """Return the things to look at in this part; at the end the leftovers, and further commands."""
-    if isinstance(event, DemoStep):
+    if isinstance(event, events.DemoStep):
         return [f"{event.number} of {event.of} \N{MIDDLE DOT} {event.title}: look at {event.look}"]
     kept = f"; the run {event.run} is kept" if event.run else ""
     tries = WITH_A_RUN if event.run else WITHOUT_A_RUN
@@ -266,7 +250,7 @@ def demo_lines(event: DemoStep | DemoEnded) -> list[str]:
     ]
 
 
-def _show_demo(output: Output, event: DemoStep | DemoEnded) -> None:
+def _show_demo(output: Output, event: events.DemoStep | events.DemoEnded) -> None:
     title, *rest = demo_lines(event)
     for line in (output.paint_err(title, "bold"), *rest):
         output.say(line)
@@ -281,12 +265,12 @@ HEADER = (
 )
 
 
-def show_bench_progress(output: Output, progress: BenchProgress) -> None:
+def show_bench_progress(output: Output, progress: events.BenchProgress) -> None:
     step = "" if progress.step is None else f", step {progress.step}"
     output.status(f"round {progress.round} of {progress.rounds}: {progress.strategy}{step}")
 
 
-def show_bench_run(output: Output, run: BenchRun) -> None:
+def show_bench_run(output: Output, run: events.BenchRun) -> None:
     said = f"round {run.round} of {run.rounds}: {run.strategy}"
     if run.state is EndState.SUCCEEDED:
         speed = number_text(run.samples_s, " samples/s")
@@ -300,7 +284,7 @@ def show_bench_run(output: Output, run: BenchRun) -> None:
     output.say(f"{mark} {said} failed: {run.error}{hint}")
 
 
-def show_bench(output: Output, ended: BenchEnded) -> None:
+def show_bench(output: Output, ended: events.BenchEnded) -> None:
     """Print the table and the chart; ``median [lowest-highest]`` where rounds differ."""
     output.status("")
     done = [each for each in ended.strategies if each.rounds]
@@ -316,7 +300,7 @@ def show_bench(output: Output, ended: BenchEnded) -> None:
         output.say("stopped: the figures are those of the runs that had ended")
 
 
-def _table(output: Output, ended: BenchEnded, done: list[BenchResult]) -> None:
+def _table(output: Output, ended: events.BenchEnded, done: list[events.BenchResult]) -> None:
     output.data(
         f"ResNet-18 (width {ended.width}), {ended.images} generated images, {ended.epochs} epochs, "
         f"{ended.batch} a device, {ended.precision}; hosts {', '.join(ended.hosts)}"
@@ -327,7 +311,7 @@ def _table(output: Output, ended: BenchEnded, done: list[BenchResult]) -> None:
         output.data(row)
 
 
-def _row(each: BenchResult) -> tuple[str, ...]:
+def _row(each: events.BenchResult) -> tuple[str, ...]:
     return (
         each.strategy,
         str(each.ranks),
@@ -341,7 +325,7 @@ def _row(each: BenchResult) -> tuple[str, ...]:
     )
 
 
-def _chart(output: Output, done: list[BenchResult]) -> None:
+def _chart(output: Output, done: list[events.BenchResult]) -> None:
     speeds = [(each.strategy, each.samples_s.median) for each in done if each.samples_s]
     if not speeds:
         return
@@ -355,14 +339,14 @@ def _chart(output: Output, done: list[BenchResult]) -> None:
     output.data("")
 
 
-def _spread(figure: Spread | None, text: Callable[[float], str]) -> str:
+def _spread(figure: events.Spread | None, text: Callable[[float], str]) -> str:
     if figure is None:
         return ""
     middle, low, high = text(figure.median), text(figure.lowest), text(figure.highest)
     return middle if low == high else f"{middle} [{low}-{high}]"
 
 
-def show_collectives(output: Output, measured: CollectivesMeasured) -> None:
+def show_collectives(output: Output, measured: events.CollectivesMeasured) -> None:
     output.status("")
     if measured.collectives:
         output.data(
@@ -379,7 +363,7 @@ def show_collectives(output: Output, measured: CollectivesMeasured) -> None:
         show_finding(output, finding)
 
 
-def _show_exactness(output: Output, measured: CollectivesMeasured) -> None:
+def _show_exactness(output: Output, measured: events.CollectivesMeasured) -> None:
     exact: dict[str, list[str]] = {}
     lacking: dict[str, list[str]] = {}
     for each in measured.verified:
@@ -397,18 +381,18 @@ def _show_exactness(output: Output, measured: CollectivesMeasured) -> None:
 
 
 PRINTERS: Mapping[type, Callable[[Output, Any], None]] = {
-    Narration: narrate,
-    DemoStep: _show_demo,
-    DemoEnded: _show_demo,
-    CheckProgress: show_progress,
-    PairProgress: show_rounds,
-    HostStatus: _show_host,
-    RunShown: lambda output, shown: show_summary(output, shown.summary),
-    RunsCompared: show_comparison,
-    Diagnosed: show_diagnosis,
-    TextMade: lambda output, made: output.data(made.text),
-    BenchProgress: show_bench_progress,
-    BenchRun: show_bench_run,
-    BenchEnded: show_bench,
-    CollectivesMeasured: show_collectives,
+    events.Narration: narrate,
+    events.DemoStep: _show_demo,
+    events.DemoEnded: _show_demo,
+    events.CheckProgress: show_progress,
+    events.PairProgress: show_rounds,
+    events.HostStatus: _show_host,
+    events.RunShown: lambda output, shown: show_summary(output, shown.summary),
+    events.RunsCompared: show_comparison,
+    events.Diagnosed: show_diagnosis,
+    events.TextMade: lambda output, made: output.data(made.text),
+    events.BenchProgress: show_bench_progress,
+    events.BenchRun: show_bench_run,
+    events.BenchEnded: show_bench,
+    events.CollectivesMeasured: show_collectives,
 }

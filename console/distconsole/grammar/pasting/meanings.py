@@ -10,20 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from distconsole.errors import UsageError
-from distconsole.grammar.pasting.starters import (
-    ASKS,
-    NOTHING,
-    ON,
-    REFUSED,
-    SETS,
-    Given,
-    Starter,
-    refuse_variable,
-    split_options,
-    split_words,
-    starter_of,
-    tables,
-)
+from distconsole.grammar.pasting import starters
 from distconsole.grammar.secrets import mask_text
 from distconsole.model.requests import LauncherName, PassArgs
 
@@ -112,7 +99,7 @@ def export(found: Pasted, shown: str, word: str, what: str = "") -> Pasted:
     name, equals, value = word.partition("=")
     if name in MEETS_BY and equals and "$" in value:
         return found.telling(shown, becomes(MEETS_BY[name]))
-    refuse_variable(what or f"{name}=…", value)
+    starters.refuse_variable(what or f"{name}=…", value)
     if name in MEETS_BY and equals:
         meets = port_number(name, value) if name == "MASTER_PORT" else value
         found = replace(found, **{MEETS_BY[name]: meets})  # type: ignore[arg-type]
@@ -135,29 +122,29 @@ def port_number(option: str, value: str) -> int | None:
     return int(value) or None
 
 
-def apply(found: Pasted, starter: Starter, given: Given) -> Pasted:
+def apply(found: Pasted, starter: starters.Starter, given: starters.Given) -> Pasted:
     """Return ``found`` with one option applied; raises UsageError for one that means nothing here."""
     option, typed = given.option.of_value(given.value), f"{starter.name} {given.typed}"
     shown = " ".join(given.words)
-    if option.kind == REFUSED:
+    if option.kind == starters.REFUSED:
         why, _, cure = option.text.partition(" | ")
         raise UsageError(f"{starter.name} {shown}: {why}", cure)
-    if option.kind == NOTHING:
+    if option.kind == starters.NOTHING:
         return found.telling(shown, f"nothing: {option.text}")
     if option.text in MEETING and "$" in given.value:
         return found.telling(shown, becomes(option.text))
     if option.text not in EXPORTS:
-        refuse_variable(typed, given.value)
-    if option.kind == ON or option.text == "use":
+        starters.refuse_variable(typed, given.value)
+    if option.kind == starters.ON or option.text == "use":
         found = replace(found, settings=(*found.settings, (given.name, given.value, shown)))
-        return found if option.kind == ON else found.telling(shown, becomes("use"))
-    if option.kind == SETS:
+        return found if option.kind == starters.ON else found.telling(shown, becomes("use"))
+    if option.kind == starters.SETS:
         name, equals, value = option.text.partition("=")
         value = value if equals else given.value
         return found.setting(name, value).telling(shown, f"--env {name}={value}")
     if option.text in EXPORTS:
         return EXPORTS[option.text](found, given, typed)
-    if option.kind == ASKS:
+    if option.kind == starters.ASKS:
         return replace(found, asks=(*found.asks, *given.words)).telling(shown, "asked of Slurm")
     told = _apply_meaning(found, typed, given, option.text)
     if starter.name == "srun" and option.text in OF_SLURM:
@@ -165,7 +152,7 @@ def apply(found: Pasted, starter: Starter, given: Given) -> Pasted:
     return told.telling(shown, _what_became(told, option.text, given))
 
 
-def _what_became(told: Pasted, meaning: str, given: Given) -> str:
+def _what_became(told: Pasted, meaning: str, given: starters.Given) -> str:
     match meaning:
         case "per_host" | "one_a_host" | "map" if told.per_host:
             return f"--nproc {told.per_host}"
@@ -188,12 +175,12 @@ def _what_became(told: Pasted, meaning: str, given: Given) -> str:
 
 def becomes(meaning: str, values: Sequence[str] = ()) -> str:
     """Return the equivalent of a meaning's option; without ``values`` for any of them."""
-    text: str = tables()["becomes"][meaning]
+    text: str = starters.tables()["becomes"][meaning]
     joined = "=".join(values) if len(values) == 2 else " ".join(values)
     return re.sub(r"\{([^}]*)\}", lambda place: joined if values else place[1], text)
 
 
-def _apply_meaning(found: Pasted, typed: str, given: Given, meaning: str) -> Pasted:
+def _apply_meaning(found: Pasted, typed: str, given: starters.Given, meaning: str) -> Pasted:
     if meaning in PAIRS:
         parts = given.values if len(given.values) == 2 else given.value.split("=", 1)
         if len(parts) < 2:
@@ -233,13 +220,13 @@ def _slots(found: Pasted, _option: str, value: str) -> Pasted:
     return replace(found, hosts=",".join(named))
 
 
-def _exports(found: Pasted, given: Given, typed: str) -> Pasted:
+def _exports(found: Pasted, given: starters.Given, typed: str) -> Pasted:
     for word in given.value.split(","):
         found = export(found, f"{given.typed} {word}", word, typed)
     return found
 
 
-def _slurm_export(found: Pasted, given: Given, typed: str) -> Pasted:
+def _slurm_export(found: Pasted, given: starters.Given, typed: str) -> Pasted:
     """Return ``found`` with the variables of ``--export``; those of the shell go to the job that Slurm starts."""
     found = replace(found, asks=(*found.asks, *given.words))
     told = [part for part in given.value.split(",") if part not in ("ALL", "NONE", "NIL")]
@@ -249,8 +236,8 @@ def _slurm_export(found: Pasted, given: Given, typed: str) -> Pasted:
 
 
 def _mpi_arguments(found: Pasted, _option: str, value: str) -> Pasted:
-    mpirun = starter_of("mpirun")
-    for given in split_options(mpirun, split_words(value))[0]:
+    mpirun = starters.starter_of("mpirun")
+    for given in starters.split_options(mpirun, starters.split_words(value))[0]:
         found = apply(found, mpirun, given)
     return found
 
@@ -337,7 +324,7 @@ MEANINGS: Mapping[str, Meaning] = {
     "port": lambda found, option, value: replace(found, port=port_number(option, value)),
     "endpoint": _endpoint,
 }
-EXPORTS: Mapping[str, Callable[[Pasted, Given, str], Pasted]] = {
+EXPORTS: Mapping[str, Callable[[Pasted, starters.Given, str], Pasted]] = {
     "export": lambda found, given, typed: export(found, " ".join(given.words), given.value, typed),
     "exports": _exports,
     "slurm_export": _slurm_export,

@@ -14,6 +14,7 @@ from dataclasses import replace
 from distconsole.config.paths import expand_home
 from distconsole.config.spelling import nearest
 from distconsole.errors import UsageError
+from distconsole.grammar.pasting import starters
 from distconsole.grammar.pasting.around import (
     BEFORE,
     BY_ITSELF,
@@ -24,18 +25,6 @@ from distconsole.grammar.pasting.around import (
 )
 from distconsole.grammar.pasting.engines import finish_accelerate, finish_deepspeed, finish_fabric
 from distconsole.grammar.pasting.meanings import Pasted, apply, export, whole_number
-from distconsole.grammar.pasting.starters import (
-    STARTERS,
-    TAKES,
-    Given,
-    Starter,
-    refuse_unreplaced,
-    refuse_variable,
-    split_options,
-    split_words,
-    starter_of,
-    tables,
-)
 from distconsole.model import requests as ask
 
 ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
@@ -58,13 +47,13 @@ WRAPPED_VALUES = {
 """Their options that may have their value as a separate word: letters and names."""
 OTHER_STARTERS = {
     name.partition("=")[0]: cure
-    for cure, names in tables()["others"].items()
+    for cure, names in starters.tables()["others"].items()
     for name in names.split()
 }
 """Programs whose command is not seen through, and what to do instead."""
 OWN_STARTS = {
     name: words.split("|")
-    for names in tables()["others"].values()
+    for names in starters.tables()["others"].values()
     for name, equals, words in (each.partition("=") for each in names.split())
     if equals
 }
@@ -118,12 +107,12 @@ def read_command(words: Sequence[str], workdir: str | None = None) -> Pasted:
     if _is_known(words[0]) and not starts_ranks(words, workdir):
         return Pasted(script=words[0], arguments=tuple(words[1:]))
     if len(words) == 1 and _starts_something(words[0]):
-        words = split_words(words[0])
+        words = starters.split_words(words[0])
     before, left = take_before(list(words), Pasted())
     kept, rows = take_out(left)
     found = _command(kept, before)
     if kept[:1] != [found.script]:
-        refuse_unreplaced(kept[0], found.script, found.arguments)
+        starters.refuse_unreplaced(kept[0], found.script, found.arguments)
     if found.world_size and not found.starter:
         found = _all_ranks(found)
     return replace(found, rows=(*found.rows, *rows))
@@ -168,7 +157,11 @@ def refuse_program(script: str, workdir: str | None) -> None:
 def is_starter(word: str) -> bool:
     """Whether ``word`` begins a command that is understood."""
     name = word.rpartition("/")[2]
-    known = name in STARTERS or name in WRAPPERS or name in (*SHELLS, *BEFORE, "distconsole", "$")
+    known = (
+        name in starters.STARTERS
+        or name in WRAPPERS
+        or name in (*SHELLS, *BEFORE, "distconsole", "$")
+    )
     return known or bool(PYTHON_NAME.fullmatch(name))
 
 
@@ -218,8 +211,8 @@ def _command(words: list[str], found: Pasted) -> Pasted:
     _refuse(word, name, found)
     if name == "distconsole":
         return replace(found, ours=tuple(rest), starter="distconsole")
-    if name in STARTERS:
-        return _starter(name, STARTERS[name], rest, _of_folder(word, found))
+    if name in starters.STARTERS:
+        return _starter(name, starters.STARTERS[name], rest, _of_folder(word, found))
     if PYTHON_NAME.fullmatch(name):
         return _python(word, rest, found)
     return replace(found, script=word, arguments=tuple(rest))
@@ -230,10 +223,10 @@ def _of_folder(word: str, found: Pasted) -> Pasted:
     folder, slash, name = word.rpartition("/")
     if not slash:
         return found
-    if STARTERS[name] in ("mpirun", "srun"):
+    if starters.STARTERS[name] in ("mpirun", "srun"):
         why = "nothing: the hosts' shell finds it: --setup 'export PATH=DIR:$PATH'"
         return found.telling(word, why)
-    refuse_variable(name, folder)
+    starters.refuse_variable(name, folder)
     python = f"{folder}/python"
     return replace(found, python=python).telling(word, f"--python {python}")
 
@@ -262,7 +255,7 @@ def _refuse(word: str, name: str, found: Pasted) -> None:
 
 def _meant(word: str) -> str:
     """Return the command that ``word`` may be meant for, if it is none and looks like no script."""
-    known = [*STARTERS, "distconsole", "python"]
+    known = [*starters.STARTERS, "distconsole", "python"]
     if word in known or PYTHON_NAME.fullmatch(word) or re.search(r"[./]", word):
         return ""
     if word == "run":
@@ -317,8 +310,8 @@ def _module(words: list[str], found: Pasted) -> Pasted:
 
 
 def _starter(typed: str, table: str, words: list[str], found: Pasted) -> Pasted:
-    starter, outer = starter_of(table), found.starter
-    given, rest = split_options(starter, _behind_subcommand(typed, table, words))
+    starter, outer = starters.starter_of(table), found.starter
+    given, rest = starters.split_options(starter, _behind_subcommand(typed, table, words))
     found = replace(found, starter=f"{outer} {typed}".strip())
     if table not in ("srun", "mpirun", "horovodrun"):
         return _of_torch(typed, starter, given, rest, found)
@@ -359,9 +352,13 @@ def _subcommands(typed: str, table: str) -> tuple[str, ...]:
 
 
 def _of_torch(
-    typed: str, starter: Starter, given: list[Given], rest: list[str], found: Pasted
+    typed: str,
+    starter: starters.Starter,
+    given: list[starters.Given],
+    rest: list[str],
+    found: Pasted,
 ) -> Pasted:
-    means = {each.option.text for each in given if each.option.kind == TAKES}
+    means = {each.option.text for each in given if each.option.kind == starters.TAKES}
     old = typed == LAUNCH_MODULE and "own_env" not in means
     torch = ask.LauncherName.TORCH
     launcher = torch if old else LAUNCHERS.get(starter.name, torch)

@@ -24,6 +24,7 @@ from distconsole.tui.later import RunLine
 from distconsole.tui.tasks import RequestTask
 from distconsole.tui.view_models.check import same_finding
 from distconsole.tui.view_models.pairs import Pair, Pairs
+from distconsole.tui.views import check_words
 from distconsole.tui.views.check_rows import (
     FINDING_COLUMNS,
     GRID_COLUMNS,
@@ -33,20 +34,6 @@ from distconsole.tui.views.check_rows import (
     group_rows,
     groups_with_room,
     match_findings,
-)
-from distconsole.tui.views.check_words import (
-    check_about,
-    check_tiles,
-    check_verdict,
-    choices_words,
-    finding_words,
-    line_count,
-    pair_words,
-    pairs_count,
-    pairs_line,
-    report_words,
-    row_words,
-    title_of,
 )
 from distconsole.tui.views.row_order import OrderedView
 from distconsole.tui.widgets.line_table import LineTable
@@ -226,11 +213,13 @@ class CheckView(OrderedView[CheckRow]):
             total = len(model.cells)
             request = task.request
             level = request.level.value if isinstance(request, ask.Check) else ""
-            about = check_about(model.report, level)
+            about = check_words.check_about(model.report, level)
             seconds = task.load_clock() - task.began
             cancelled = task.is_cancelled
-            verdict = check_verdict(model, done=task.done, cancelled=cancelled, seconds=seconds)
-            tiles = check_tiles(model)
+            verdict = check_words.check_verdict(
+                model, done=task.done, cancelled=cancelled, seconds=seconds
+            )
+            tiles = check_words.check_tiles(model)
             self._report, self._pairs = model.report, model.pairs
             choices, self._rounds = model.choices, model.rounds
             self._done, known = task.done, list(model.findings)
@@ -248,7 +237,9 @@ class CheckView(OrderedView[CheckRow]):
         self.query_one(PairMatrix).show(self._pairs)
         self.tell_pair()
         width = max(1, self.query_one("#choices").scrollable_content_region.width)
-        self.query_one("#choices-text", Words).show(choices_words(choices, width, done=task.done))
+        self.query_one("#choices-text", Words).show(
+            check_words.choices_words(choices, width, done=task.done)
+        )
         self._explain()
         self._freshen(known)
         self._beside = bool(self._pairs.hosts or choices or not task.done)
@@ -267,7 +258,7 @@ class CheckView(OrderedView[CheckRow]):
         least = frame + 1 + min(folded, LEAST_ROWS if frame == 1 else 3 * LEAST_ROWS)
         room = max(0, lines - least)
         findings = min(frame + 1 + max(1, listed), max(frame + 1 + LEAST_ROWS, room // 2))
-        words = line_count(self.query_one("#evidence-text", Words))
+        words = check_words.line_count(self.query_one("#evidence-text", Words))
         evidence = min(frame + words, room - findings) if words else 0
         evidence = evidence if evidence > frame else 0
         panels["evidence"].display = bool(evidence)
@@ -301,13 +292,13 @@ class CheckView(OrderedView[CheckRow]):
         )
         match opened:
             case Finding():
-                return finding_words(opened, self._report, width)
+                return check_words.finding_words(opened, self._report, width)
             case GridRow():
-                return row_words(opened, self._report, width)
+                return check_words.row_words(opened, self._report, width)
             case None:
                 return Text()
             case pair:
-                return pair_words(pair, self._pairs, self._report, width)
+                return check_words.pair_words(pair, self._pairs, self._report, width)
 
     def finding_under_cursor(self) -> Finding | None:
         if self.page is Page.FINDING:
@@ -338,7 +329,7 @@ class CheckView(OrderedView[CheckRow]):
         elif grid.has_focus:
             self._open_check(grid.row_under_cursor())
         elif finding is not None:
-            self._open(finding, title_of(finding))
+            self._open(finding, check_words.title_of(finding))
 
     @on(LineTable.Moved, "#findings")
     def show_evidence(self) -> None:
@@ -354,18 +345,24 @@ class CheckView(OrderedView[CheckRow]):
             return
         findings = self._report.findings if self._report is not None else ()
         finding = next((each for each in findings if each.check == row.check), None)
-        self._open(finding or row, title_of(finding) if finding is not None else row.check)
+        self._open(
+            finding or row, check_words.title_of(finding) if finding is not None else row.check
+        )
 
     @on(PairMatrix.Moved)
     def tell_pair(self) -> None:
         pair = self.query_one(PairMatrix).pair
         rounds = ("", 0, 0) if self._done else self._rounds
-        told, line = pairs_line(self._pairs, pair, rounds), self.query_one("#pairs-line", Line)
+        told, line = (
+            check_words.pairs_line(self._pairs, pair, rounds),
+            self.query_one("#pairs-line", Line),
+        )
         line.show(told)
         panel = self.query_one("#pairs-panel", Panel)
         line.display = panel.framed
         panel.entitle(
-            "Network between hosts" if panel.framed else told.plain, pairs_count(self._pairs)
+            "Network between hosts" if panel.framed else told.plain,
+            check_words.pairs_count(self._pairs),
         )
 
     def _open(self, what: Finding | GridRow | Pair, title: str) -> None:
@@ -385,9 +382,9 @@ class CheckView(OrderedView[CheckRow]):
         """Show the evidence and cure of the finding under the cursor; without one, notes on the check itself."""
         finding: Finding | None = self.query_one("#findings", LineTable).row_under_cursor()
         width = max(1, self.query_one("#evidence").scrollable_content_region.width)
-        text = report_words(self._report, width)
+        text = check_words.report_words(self._report, width)
         if finding is not None:
-            text = finding_words(finding, self._report, width)
-        title = "About this check" if finding is None else title_of(finding)
+            text = check_words.finding_words(finding, self._report, width)
+        title = "About this check" if finding is None else check_words.title_of(finding)
         self.query_one("#evidence-panel", Panel).entitle(title)
         self.query_one("#evidence-text", Words).show(text)
