@@ -49,6 +49,10 @@ _LOWER = 0xFFFFFFFF
 _NS = 1e-9
 
 
+def training_folder() -> str:
+    return os.path.dirname(os.path.abspath(records.__file__))
+
+
 class Header(NamedTuple):
     """The header of a process's ring: the fields of ``records.HEADER``."""
 

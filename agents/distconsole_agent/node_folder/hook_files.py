@@ -57,9 +57,9 @@ def _from_archive(archive: str) -> dict[str, bytes]:
 
 
 def _from_package() -> dict[str, bytes]:
-    from distconsole_training import records
+    from distconsole_agent.journal.rings import training_folder
 
-    base = os.path.dirname(os.path.abspath(records.__file__))
+    base = training_folder()
     files: dict[str, bytes] = {}
     for folder, _folders, names in os.walk(base):
         for name in names:
