@@ -14,7 +14,7 @@ import pytest
 from distconsole_agent.contract.runspec import RankSpec, parse_spec
 from distconsole_agent.supervisor.failures import read_raised
 from distconsole_agent.supervisor.killing import count_kills
-from distconsole_agent.supervisor.postmortem import VANISHED, find_failure
+from distconsole_agent.supervisor.postmortem import VANISHED, find_failure, find_hidden
 from distconsole_agent.supervisor.processes import Exit, RankProcess
 from distconsole_agent.supervisor.spawning import ChildCommand
 from distconsole_agent.system import steady
@@ -463,6 +463,10 @@ for rank, end in enumerate(sys.argv[1:-2]):
             os._exit(0)
         os.waitpid(child, 0)
         continue
+    if end == "bash":
+        words = [sys.executable, RANK + "os.kill(os.getpid(), 9)"]
+        subprocess.call(["bash", "-c", '"$0" -c "$1" & wait $!', *words], env={**os.environ, "RANK": str(rank)})
+        continue
     child = start(rank, end)
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     if sys.argv[-2] == "taken":
@@ -470,7 +474,7 @@ for rank, end in enumerate(sys.argv[1:-2]):
 start(8, BROKEN).wait()
 if lives:
     lives.kill()
-sys.exit(1)
+sys.exit('hides' not in sys.argv)
 """
 KILLED, LEFT = "os.kill(os.getpid(), 9)", "os._exit(3)"
 BROKEN = (8, 1, "ConnectionResetError: by peer")
@@ -483,10 +487,13 @@ BROKEN = (8, 1, "ConnectionResetError: by peer")
         ((LEFT, "left", ""), (0, 3, "exited with code 3")),
         (("pass", KILLED, "left", "lives"), (1, 137, "killed by SIGKILL")),
         ((KILLED, "taken", ""), (0, 1, VANISHED)),
+        (("bash", "taken", ""), (0, 137, "killed by SIGKILL")),
         (("pass", "left", ""), BROKEN),
         (("pass", "taken", "lives"), BROKEN),
         (("fork", "taken", ""), BROKEN),
         ((KILLED, KILLED, "left", ""), BROKEN),
+        ((KILLED, "left", "hides"), (0, 0, "killed by SIGKILL")),
+        (("pass", "left", "hides"), (8, 0, "ConnectionResetError: by peer")),
     ],
 )
 def test_a_rank_that_ended_without_a_word_is_blamed_for_a_broken_connection(
@@ -495,18 +502,19 @@ def test_a_rank_that_ended_without_a_word_is_blamed_for_a_broken_connection(
     """But none that the script killed behind it, or that may have ended well, and none of several."""
     began = steady.now_ns()
     ended = runner.watched(STARTER, arguments=ends)
-    starter = RankProcess(RankSpec(0, 0, ("x",), {}), ChildCommand(("x",), {}, "/", None, "", ""))
+    log = ended.folder / "err"
+    log.write_text(ended.err)
+    command = ChildCommand(("x",), {}, "/", None, "", str(log))
+    starter = RankProcess(RankSpec(0, 0, ("x",), {}), command)
     starter.started_ns, starter.ended = began, Exit(ended.code, None, steady.now_ns())
     rings, errors = (str(ended.folder / name) for name in ("rings", "errors"))
     node = {"host": "a", "address": "x", "ranks": [0]}
     rank = {"rank": 0, "local_rank": 0, "argv": ["x"], "env": {}}
     spec = {"run": "r", "secret": "00", "launcher": "single", "rings": rings, "node_index": 0}
-    found = find_failure(
-        parse_spec({**spec, "nodes": [node], "ranks": [rank]}),
-        starter,
-        errors,
-        None,
-        count_kills(),
-    )
-    assert found is not None
-    assert (found.rank, found.exit_code, found.error) == blamed
+    parsed = parse_spec({**spec, "nodes": [node], "ranks": [rank]})
+    found = find_failure(parsed, starter, errors, None, count_kills())
+    if found is None:
+        assert find_hidden(parsed, starter, errors) == blamed[::2]
+    else:
+        assert find_hidden(parsed, starter, errors) is None
+        assert (found.rank, found.exit_code, found.error) == blamed

@@ -68,6 +68,11 @@ def swallowed(rank: int, error: str, is_all: bool) -> RunNote:
     return info("run.launcher_failed", summary, hint, rank=rank, seen=seen)
 
 
+def hidden_failure(rank: int, error: str) -> RunNote:
+    summary = f"rank {rank} failed, and the script that started it ended with 0: {error}"
+    return warn("run.hidden_failure", summary, "in bash: wait for each PID, or set -e", rank=rank)
+
+
 def port_stranger(told: str) -> RunNote:
     hint = "start the run again: it takes another port; see docs/site/security.md for who may listen there"
     return fail("run.port", told, hint)

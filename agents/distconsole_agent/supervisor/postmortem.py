@@ -15,8 +15,9 @@ import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from itertools import islice
+from typing import TYPE_CHECKING
 
-from distconsole_agent.contract.runspec import TORCHRUN, RunSpec
+from distconsole_agent.contract.runspec import OWN_WORLDS, TORCHRUN, RunSpec
 from distconsole_agent.coordination.blame import (
     MAX_ERROR_CHARS,
     MAX_TRACEBACK_CHARS,
@@ -28,6 +29,9 @@ from distconsole_agent.supervisor.killing import KillEvidence, Kills, examine_ki
 from distconsole_agent.supervisor.processes import Exit, RankProcess, exit_of
 from distconsole_agent.system import steady
 from distconsole_agent.system.kernel_files import end_of
+
+if TYPE_CHECKING:
+    from distconsole_agent.journal.rings import Header
 
 CHILD_SECONDS = 60.0
 """A child's exception explains its rank's end only if it is not older: the rank lived on after an
@@ -103,14 +107,14 @@ def find_failure(
         if raised is None or retried or raised.t_ns >= stopped_ns:
             return None
     if raised is not None and spec.rings is not None and not (of_rank or rank.script):
-        silent = _find_silent_end(raised, errors_dir, spec.rings)
+        silent = _find_silent_end(rank, raised, errors_dir, spec.rings)
         if silent is not None:
             return _blame_silent(spec, rank, raised.t_ns, kills, *silent)
     return _make_failure(spec, rank, ended, raised, stopped_ns, kills)
 
 
 def _find_silent_end(
-    raised: failures.Raised, errors_dir: str, rings: str
+    rank: RankProcess, raised: failures.Raised, errors_dir: str, rings: str
 ) -> tuple[int, int] | None:
     """Return rank and wait status (-1 if unknown) of the one rank that had ended without an exception before ``raised``.
 
@@ -118,26 +122,65 @@ def _find_silent_end(
     """
     if not raised.ended or not _reads_like_consequence(raised):
         return None
-    # Late, as in ``find_child_rank``.
-    from distconsole_agent.journal.rings import read_headers
-
-    last = {
-        header.rank: header
-        for _, header in sorted(read_headers(rings), key=lambda each: each[1].started_time_ns)
-    }
     noted = {each.pid for each in failures.read_raised(errors_dir)}
     ends = [
         (header, status)
-        for header in last.values()
-        if header.rank >= 0 and header.pid not in noted
+        for header in _last_headers(rings).values()
+        if header.pid not in noted
         for status in (raised.ended.get(header.pid, 0),)
         if status > 0 or (status < 0 and not header.finished)
     ]
     if len(ends) != 1:
         return None
     ((header, status),) = ends
+    if status < 0:
+        status = _read_bash(rank, header.pid)
     # A child by fork ends without exit handlers, so that it may have ended well.
     return None if status < 0 and header.is_child else (header.rank, status)
+
+
+def _read_bash(rank: RankProcess, pid: int) -> int:
+    """Return the signal that ended ``pid`` by the words of a bash script, -1 without any."""
+    text = end_of(rank.command.stderr_path, failures.TAIL_BYTES, rank.stderr_from)
+    said = re.search(rf": line \d+: +{pid} (\w+(?: \w+)*)", text)
+    numbers = {signal.strsignal(number): number for number in signal.valid_signals()}
+    return numbers.get(said[1], -1) if said else -1
+
+
+def _last_headers(rings: str) -> dict[int, Header]:
+    """Return by rank the header of the last process that was this rank."""
+    # Late, as in ``find_child_rank``.
+    from distconsole_agent.journal.rings import read_headers
+
+    headers = [header for _, header in read_headers(rings) if header.rank >= 0]
+    return {each.rank: each for each in sorted(headers, key=lambda each: each.started_time_ns)}
+
+
+def find_hidden(spec: RunSpec, rank: RankProcess, errors_dir: str) -> tuple[int, str] | None:
+    """Return the rank that failed first below a script that ended with 0 all the same, and its error."""
+    assert rank.ended is not None
+    if (
+        rank.ended.exit_code
+        or spec.launcher not in OWN_WORLDS
+        or spec.rings is None
+        or rank.script
+    ):
+        return None
+    last = _last_headers(spec.rings)
+    for raised in failures.read_raised(errors_dir):
+        header = last.get(raised.rank)
+        if header is None or not header.pid == raised.pid != rank.inner:
+            continue  # of no rank, or that rank was started again
+        culprit, status = _find_silent_end(rank, raised, errors_dir, spec.rings) or (
+            raised.rank,
+            0,
+        )
+        end = exit_of(status, 0)
+        words = (
+            failures.describe_exit(end.exit_code, end.signal, False) if status > 0 else VANISHED
+        )
+        return culprit, words if status else raised.error
+    return None
 
 
 def _blame_silent(

@@ -338,6 +338,8 @@ class Shim:
             self._fail(failure)
         elif told := postmortem.find_swallowed(rank, errors):
             self._note(notes.swallowed(*told))
+        elif hidden := postmortem.find_hidden(self._rank_spec, rank, errors):
+            self._note(notes.hidden_failure(*hidden))
 
     def _fail(self, failure: blame.Failure) -> None:
         failure = self._rounds.explained(failure)
