@@ -14,6 +14,7 @@ from typing import Callable, NamedTuple, TypeVar
 from distconsole_agent.contract import records
 from distconsole_agent.contract.records import RecordError
 from distconsole_agent.contract.runspec import RunSpec, read_spec
+from distconsole_agent.coordination import channel
 from distconsole_agent.coordination.blame import (
     MAX_ERROR_CHARS,
     MAX_TRACEBACK_CHARS,
@@ -21,18 +22,6 @@ from distconsole_agent.coordination.blame import (
     Failure,
     RunVerdict,
     StopRequest,
-)
-from distconsole_agent.coordination.channel import (
-    MAX_HELLO_BYTES,
-    LinkError,
-    LinkTimes,
-    Message,
-    SecretProof,
-    check_admission,
-    fresh_nonce,
-    introduce,
-    read_greeting,
-    seal,
 )
 from distconsole_agent.coordination.restarts import Restart
 from distconsole_agent.supervisor.notes import RunNote
@@ -82,15 +71,15 @@ class LinkEvents(NamedTuple):
     again: Callable[[Restart], None]
 
 
-def read_message(cls: type[_Record], message: Message) -> _Record:
+def read_message(cls: type[_Record], message: channel.Message) -> _Record:
     """Return a message as a record, or raise LinkError."""
     try:
         return records.read(cls, message)
     except RecordError as error:
-        raise LinkError(str(error)) from None
+        raise channel.LinkError(str(error)) from None
 
 
-def read_failure_message(message: Message, node: int, spec: RunSpec) -> Failure:
+def read_failure_message(message: channel.Message, node: int, spec: RunSpec) -> Failure:
     """Return the failure in a message from ``node``, which may only report its own ranks.
 
     They include ranks that its processes started: of a number outside the plan; of any number if it has one process.
@@ -109,25 +98,25 @@ def read_failure_message(message: Message, node: int, spec: RunSpec) -> Failure:
     )
 
 
-def read_stop_message(message: Message, node: int) -> StopRequest:
+def read_stop_message(message: channel.Message, node: int) -> StopRequest:
     stop = read_message(StopRequest, {**message, "node": node})
     if stop.reason not in STOP_EXIT_CODES:
-        raise LinkError(f"a stop for no known reason: {stop.reason!r}")
+        raise channel.LinkError(f"a stop for no known reason: {stop.reason!r}")
     return stop
 
 
-def read_integer(message: Message, key: str) -> int:
+def read_integer(message: channel.Message, key: str) -> int:
     """Return the integer under ``key``. Raises LinkError when there is none, as all that read messages."""
     value = message.get(key)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise LinkError(f"{key} is not an integer")
+        raise channel.LinkError(f"{key} is not an integer")
     return value
 
 
-def read_grace(message: Message) -> float:
+def read_grace(message: channel.Message) -> float:
     value = message.get("grace")
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1e6:
-        raise LinkError("grace is not a number of seconds")
+        raise channel.LinkError("grace is not a number of seconds")
     return float(value)
 
 
@@ -137,7 +126,7 @@ def tell_death_in_background(run_dir: str, why: str) -> threading.Thread:
     return thread
 
 
-def tell_death(run_dir: str, why: str, times: LinkTimes = LinkTimes()) -> bool:  # noqa: B008
+def tell_death(run_dir: str, why: str, times: channel.LinkTimes = channel.LinkTimes()) -> bool:  # noqa: B008
     """Report to a run's coordinator, as this node's agent, that its shim is gone; return True if it took that.
 
     It would else wait for the shim to come back for as long as for a node that is cut off.
@@ -152,28 +141,32 @@ def tell_death(run_dir: str, why: str, times: LinkTimes = LinkTimes()) -> bool: 
     for attempt in range(DEATH_NOTICE_TRIES):
         if attempt:
             time.sleep(times.retry)
-        with contextlib.suppress(OSError, LinkError):
+        with contextlib.suppress(OSError, channel.LinkError):
             _tell_death_once(endpoint, spec, why, times)
             return True
     return False
 
 
-def _tell_death_once(endpoint: tuple[str, int], spec: RunSpec, why: str, times: LinkTimes) -> None:
+def _tell_death_once(
+    endpoint: tuple[str, int], spec: RunSpec, why: str, times: channel.LinkTimes
+) -> None:
     with socket.create_connection(endpoint, timeout=times.connect) as sock:
         sock.settimeout(times.handshake)
         with sock.makefile("rb") as heard:
-            nonce = read_greeting(_read_line(heard))
-            proof = SecretProof(spec.secret, spec.run, spec.node_index, nonce, fresh_nonce())
-            sock.sendall(introduce(proof) + b"\n")
-            check_admission(_read_line(heard), proof)
-            message: Message = {"op": SHIM_GONE, "why": why[:MAX_WHY_CHARS]}
-            sock.sendall(seal(proof.key("client"), 1, message) + b"\n")
-            while heard.read1(MAX_HELLO_BYTES):
+            nonce = channel.read_greeting(_read_line(heard))
+            proof = channel.SecretProof(
+                spec.secret, spec.run, spec.node_index, nonce, channel.fresh_nonce()
+            )
+            sock.sendall(channel.introduce(proof) + b"\n")
+            channel.check_admission(_read_line(heard), proof)
+            message: channel.Message = {"op": SHIM_GONE, "why": why[:MAX_WHY_CHARS]}
+            sock.sendall(channel.seal(proof.key("client"), 1, message) + b"\n")
+            while heard.read1(channel.MAX_HELLO_BYTES):
                 pass
 
 
 def _read_line(heard: BufferedReader) -> bytes:
-    line = heard.readline(MAX_HELLO_BYTES)
+    line = heard.readline(channel.MAX_HELLO_BYTES)
     if not line.endswith(b"\n"):
-        raise LinkError("the connection was closed")
+        raise channel.LinkError("the connection was closed")
     return line[:-1]

@@ -8,20 +8,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from distconsole.model.time_text import is_time
+from distconsole.runs import rank_history
 from distconsole.runs.pace import UNUSUAL_SHARE
-from distconsole.runs.rank_history import (
-    BROKEN,
-    DATA,
-    OWN,
-    RATE,
-    RECENT_COLUMNS,
-    STEP,
-    UNKNOWN,
-    Grid,
-    Quantity,
-    RankHistory,
-    Track,
-)
 
 Item = TypeVar("Item")
 NOW_COLUMNS = 5
@@ -30,7 +18,7 @@ FORGIVEN = 2
 """Columns as good as usual that do not end a bad time."""
 MOST_COLUMNS = 1_000_000
 """More columns come from a clock that jumped."""
-PACE = (STEP, OWN, DATA, RATE)
+PACE = (rank_history.STEP, rank_history.OWN, rank_history.DATA, rank_history.RATE)
 """Quantities that mark a slow rank as such; it may have a high loss besides."""
 LEVELS = 24
 """Colours of the scale."""
@@ -40,15 +28,15 @@ LEVELS = 24
 class Scale:
     """Meaning of colours: a quantity, and its badness at both ends."""
 
-    quantity: Quantity
+    quantity: rank_history.Quantity
     low: float
     high: float
 
     def level(self, badness: float) -> int:
         """Return the place of ``badness`` on the scale of ``LEVELS``; -1 if unknown."""
-        if badness == UNKNOWN:
+        if badness == rank_history.UNKNOWN:
             return -1
-        if badness == BROKEN:
+        if badness == rank_history.BROKEN:
             return LEVELS
         share = (badness - self.low) / (self.high - self.low)
         return min(LEVELS - 1, max(0, int(share * LEVELS)))
@@ -73,7 +61,7 @@ class HeatRow:
 class Worst:
     """A rank with a worse figure than usual, not necessarily slow: its value, the usual one, and since when (UNIX seconds)."""
 
-    quantity: Quantity
+    quantity: rank_history.Quantity
     rank: int
     host: str
     value: float
@@ -91,7 +79,7 @@ class Heat:
     ``steps`` are the highest steps that a rank had done by each cell; ``hosts`` is a single rank's, if known.
     """
 
-    quantity: Quantity
+    quantity: rank_history.Quantity
     rows: tuple[HeatRow, ...]
     first: int
     cell_seconds: float
@@ -141,7 +129,7 @@ def _batches(items: Sequence[Item], most: int) -> list[Sequence[Item]]:
 
 
 def heat_of(
-    history: RankHistory,
+    history: rank_history.RankHistory,
     quantity: str,
     ranks: Sequence[int],
     *,
@@ -163,7 +151,7 @@ def heat_of(
     if about is None or not ranks or not track.columns or began is None or width < 1:
         return None
     if until is not None:
-        track = _extend(track, until - began, None if whole else RECENT_COLUMNS)
+        track = _extend(track, until - began, None if whole else rank_history.RECENT_COLUMNS)
     cut = _Cut(history, track, width)
     asked = [quantity]
     if len(ranks) == 1:
@@ -187,7 +175,7 @@ def heat_of(
     )
 
 
-def _extend(track: Track, seconds: float, room: int | None) -> Track:
+def _extend(track: rank_history.Track, seconds: float, room: int | None) -> rank_history.Track:
     """Return a copy of ``track`` with unknown columns up to ``seconds`` after the start, at most ``room`` in all."""
     if not is_time(seconds) or not track.columns:
         return track
@@ -197,14 +185,19 @@ def _extend(track: Track, seconds: float, room: int | None) -> Track:
     drop = max(0, total - room) if room is not None else 0
     steps = track.steps[drop:]
     steps.extend([track.steps[-1]] * (total - drop - len(steps)))
-    grids = {name: Grid(grid.places, grid.columns[drop:]) for name, grid in track.grids.items()}
-    return Track(track.seconds, track.first + drop, total - drop, grids, steps)
+    grids = {
+        name: rank_history.Grid(grid.places, grid.columns[drop:])
+        for name, grid in track.grids.items()
+    }
+    return rank_history.Track(track.seconds, track.first + drop, total - drop, grids, steps)
 
 
 class _Cut:
     """The columns of ``track`` from ``begin`` on, ``each`` of them in a cell."""
 
-    def __init__(self, history: RankHistory, track: Track, width: int) -> None:
+    def __init__(
+        self, history: rank_history.RankHistory, track: rank_history.Track, width: int
+    ) -> None:
         self.history, self.track = history, track
         columns = track.columns
         self.each = math.ceil((columns + 1) / width) if columns > width else 1
@@ -262,14 +255,18 @@ class _Cut:
         about = history.quantities[quantity]
         begin = max(0, track.columns - NOW_COLUMNS)
         typical = _present(usual[begin:])
-        if typical == UNKNOWN:
+        if typical == rank_history.UNKNOWN:
             return []
         # A rank worse at none of these times has no worse median.
         latest = track.rows(quantity, begin)
         now = {
             rank: _present(latest[rank]) for rank in ranks if _worse(max(latest[rank]), typical)
         }
-        bad = [rank for rank, value in now.items() if value != UNKNOWN and _worse(value, typical)]
+        bad = [
+            rank
+            for rank, value in now.items()
+            if value != rank_history.UNKNOWN and _worse(value, typical)
+        ]
         bad.sort(key=lambda rank: (-now[rank], rank))
         found = []
         for rank in bad[:listed]:
@@ -282,7 +279,7 @@ class _Cut:
                     value=about.value(now[rank]),
                     usual=about.value(typical),
                     since=(history.started or 0.0) + (track.first + column) * track.seconds,
-                    always=column == 0 or usual[column - 1] == UNKNOWN,
+                    always=column == 0 or usual[column - 1] == rank_history.UNKNOWN,
                 )
             )
         return found
@@ -311,14 +308,14 @@ def _round(value: float, way: Callable[[float], int]) -> float:
 
 
 def _present(values: Sequence[float]) -> float:
-    known = sorted(value for value in values if value != UNKNOWN)
-    return known[len(known) // 2] if known else UNKNOWN
+    known = sorted(value for value in values if value != rank_history.UNKNOWN)
+    return known[len(known) // 2] if known else rank_history.UNKNOWN
 
 
 def _worse(badness: float, usual: float) -> bool:
     """True if ``badness`` is a tenth and more above ``usual``; both are negative if little is bad."""
-    if badness == BROKEN or usual == BROKEN:
-        return badness == BROKEN and usual != BROKEN
+    if badness == rank_history.BROKEN or usual == rank_history.BROKEN:
+        return badness == rank_history.BROKEN and usual != rank_history.BROKEN
     return badness - usual > UNUSUAL_SHARE * max(abs(usual), 1e-9)
 
 
@@ -326,7 +323,7 @@ def _since(row: Sequence[float], usual: Sequence[float]) -> int:
     """Return the first column of the current bad time."""
     began, forgiven = len(row) - 1, 0
     for column in range(len(row) - 1, -1, -1):
-        if row[column] == UNKNOWN or usual[column] == UNKNOWN:
+        if row[column] == rank_history.UNKNOWN or usual[column] == rank_history.UNKNOWN:
             continue
         if _worse(row[column], usual[column]):
             began, forgiven = column, 0
