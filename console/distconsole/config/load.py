@@ -8,22 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from distconsole.config import schema
 from distconsole.config.notify import NOTIFY_KEYS, OWN_KEYS, notify_settings
 from distconsole.config.paths import expand_home, project_config_files, user_config_file
 from distconsole.config.ranges import RangeError, expand
-from distconsole.config.schema import (
-    CLUSTER_KEYS,
-    COLLECTIVE_KEYS,
-    EXPECT_KEYS,
-    HOST_KEYS,
-    KEY_KEYS,
-    PACKAGE_KEY,
-    TOP_KEYS,
-    VERB_KEYS,
-    ClusterSettings,
-    Config,
-    HostSettings,
-)
 from distconsole.config.shortcuts import Alias, KeySetting
 from distconsole.config.spelling import suggest
 from distconsole.config.trust import (
@@ -47,10 +35,10 @@ PACKAGES, COLLECTIVES = "packages", "collectives"
 MAX_SHOWN = 8
 TOML = 'such as: cluster = "lab"; texts need quotes, true and false none, and tables begin with [name]'
 NAMED = 'such as: [clusters.lab] with hosts = ["gpu[01-04]"], and cluster = "lab" at the top'
-_SETTING_NAMES = tuple(HOST_KEYS)
+_SETTING_NAMES = tuple(schema.HOST_KEYS)
 
 
-def load_config(start: Path | None = None, *, refuse: bool = True) -> Config:
+def load_config(start: Path | None = None, *, refuse: bool = True) -> schema.Config:
     """Return the project's configuration over the user's.
 
     Args:
@@ -60,7 +48,7 @@ def load_config(start: Path | None = None, *, refuse: bool = True) -> Config:
     something executed, and nobody trusted it.
     """
     user = user_config_file()
-    config, passed = Config(), []
+    config, passed = schema.Config(), []
     try:
         start, has_own = (start or Path.cwd()).resolve(), user.is_file()
     except OSError as error:
@@ -110,7 +98,7 @@ def needs_no_trust(path: Path) -> bool:
     return is_trusted(path, reader.digest) or not (why_foreign(path) or reader.keys)
 
 
-def _read_project(path: Path, *, foreign: bool, refuse: bool) -> Config | None:
+def _read_project(path: Path, *, foreign: bool, refuse: bool) -> schema.Config | None:
     """Return the content of a project's file, None if a ``foreign`` one is not taken; raises UntrustedError."""
     was = was_trusted(path)
     if foreign and not was:
@@ -132,7 +120,7 @@ def _read_project(path: Path, *, foreign: bool, refuse: bool) -> Config | None:
     )
 
 
-def read_config(path: Path) -> Config:
+def read_config(path: Path) -> schema.Config:
     return _Reader(path).config()
 
 
@@ -173,21 +161,21 @@ class _Reader:
         ]
         return join_some(shown, MAX_SHOWN)
 
-    def config(self) -> Config:
+    def config(self) -> schema.Config:
         table = self.table
-        tables = ("hosts", "clusters", EXPECT, NOTIFY, "keys", "aliases", *VERB_KEYS)
-        known = {**TOP_KEYS, **dict.fromkeys(tables)}
+        tables = ("hosts", "clusters", EXPECT, NOTIFY, "keys", "aliases", *schema.VERB_KEYS)
+        known = {**schema.TOP_KEYS, **dict.fromkeys(tables)}
         top: dict[str, Any] = {}
         for name, value in table.items():
             canonical = self._known((), name, known)
-            key = TOP_KEYS.get(canonical)
+            key = schema.TOP_KEYS.get(canonical)
             if key is not None and not _is_verb(canonical, value):
                 top[canonical] = self._value((), name, value, key)
             elif not isinstance(value, dict):
                 cure = NAMED if name == "hosts" else ""
                 raise self._error((), name, f"'{name}' must be a table: [{name}]", cure)
         hosts, host_expect = self._hosts(table.get("hosts", {}))
-        return Config(
+        return schema.Config(
             cluster=top.get("cluster"),
             ssh_config=top.get("ssh_config"),
             theme=top.get("theme"),
@@ -199,8 +187,8 @@ class _Reader:
             },
             verbs={
                 verb: self._verb(verb, table[verb], keys)
-                for verb, keys in VERB_KEYS.items()
-                if verb in table and (verb not in TOP_KEYS or _is_verb(verb, table[verb]))
+                for verb, keys in schema.VERB_KEYS.items()
+                if verb in table and (verb not in schema.TOP_KEYS or _is_verb(verb, table[verb]))
             },
             files=(self.path,),
             startup=top.get("startup"),
@@ -236,9 +224,9 @@ class _Reader:
 
     def _key(self, where: tuple[str, ...], key: str, value: Any, view: str) -> KeySetting:
         if isinstance(value, dict):
-            found = self._table((*where, key), value, KEY_KEYS)
+            found = self._table((*where, key), value, schema.KEY_KEYS)
         else:
-            found = {"line": self._value(where, key, value, KEY_KEYS["line"])}
+            found = {"line": self._value(where, key, value, schema.KEY_KEYS["line"])}
         return KeySetting(key, **found, view=view, place=self._place(where, key))
 
     def _aliases(self, table: Mapping[str, Any]) -> dict[str, Alias]:
@@ -250,29 +238,29 @@ class _Reader:
 
     def _hosts(
         self, table: Mapping[str, Any]
-    ) -> tuple[dict[str, HostSettings], dict[str, Expectation]]:
-        hosts: dict[str, HostSettings] = {}
+    ) -> tuple[dict[str, schema.HostSettings], dict[str, Expectation]]:
+        hosts: dict[str, schema.HostSettings] = {}
         expected: dict[str, Expectation] = {}
         for name, value in table.items():
-            settings = _settings(self._table(("hosts", name), value, HOST_KEYS, EXPECT))
+            settings = _settings(self._table(("hosts", name), value, schema.HOST_KEYS, EXPECT))
             own = self._expect(("hosts", name, EXPECT), value.get(EXPECT, {}))
             try:
                 names = expand(name)
             except RangeError as error:
                 raise self._error(("hosts",), name, str(error)) from None
             for each in names:
-                hosts[each] = settings.over(hosts.get(each, HostSettings()))
+                hosts[each] = settings.over(hosts.get(each, schema.HostSettings()))
                 if EXPECT in value:
                     expected[each] = own.over(expected.get(each, NOTHING_EXPECTED))
         return hosts, expected
 
     def _expect(self, where: tuple[str, ...], value: Any) -> Expectation:
-        values = self._table(where, value, EXPECT_KEYS, PACKAGES, COLLECTIVES)
+        values = self._table(where, value, schema.EXPECT_KEYS, PACKAGES, COLLECTIVES)
         packages, listed = value.get(PACKAGES, {}), value.get(COLLECTIVES, [])
         if not isinstance(packages, dict):
             raise self._error(where, PACKAGES, f"'{PACKAGES}' must be a table")
         specifiers = {
-            name: self._value((*where, PACKAGES), name, each, PACKAGE_KEY)
+            name: self._value((*where, PACKAGES), name, each, schema.PACKAGE_KEY)
             for name, each in packages.items()
         }
         listed = listed if isinstance(listed, list) else [listed]
@@ -281,7 +269,7 @@ class _Reader:
 
     def _collective(self, where: tuple[str, ...], value: object) -> CollectiveExpectation:
         inner = (*where, COLLECTIVES)
-        values = self._table(inner, value, COLLECTIVE_KEYS)
+        values = self._table(inner, value, schema.COLLECTIVE_KEYS)
         if "op" not in values or not {"busbw_gbs", "time_us"} & set(values):
             message = "each needs 'op', and 'busbw_gbs' or 'time_us'"
             raise self._error(where, COLLECTIVES, f"[[{'.'.join(inner)}]]: {message}")
@@ -289,14 +277,14 @@ class _Reader:
             values["bytes"] = int(values["bytes"])
         return CollectiveExpectation(**values)
 
-    def _cluster(self, name: str, value: Any) -> ClusterSettings:
+    def _cluster(self, name: str, value: Any) -> schema.ClusterSettings:
         where = ("clusters", name)
-        values = self._table(where, value, CLUSTER_KEYS, EXPECT)
+        values = self._table(where, value, schema.CLUSTER_KEYS, EXPECT)
         if ("hosts" in values) == ("hostfile" in values):
             message = f"cluster '{name}' needs one of 'hosts' and 'hostfile'"
             cure = "leave one out" if "hosts" in values else 'such as: hosts = ["gpu[01-08]"]'
             raise self._error(("clusters",), name, message, cure)
-        return ClusterSettings(
+        return schema.ClusterSettings(
             hosts=values.get("hosts", ()),
             hostfile=values.get("hostfile"),
             ssh_config=values.get("ssh_config"),
@@ -329,7 +317,9 @@ class _Reader:
             return canonical
         table = f" in [{'.'.join(where)}]" if where else ""
         hint = suggest(canonical, keys, f"known are: {', '.join(sorted(keys))}", quote="'")
-        tables = [f"[{verb}]" for verb, of in VERB_KEYS.items() if not where and canonical in of]
+        tables = [
+            f"[{verb}]" for verb, of in schema.VERB_KEYS.items() if not where and canonical in of
+        ]
         hint = f"it stands below {' or '.join(tables[:3])}" if tables else hint
         hint = NAMED if name in ("hosts", "hostfile", "cluster") and where else hint
         raise self._error(where, name, f"unknown key '{name}'{table}", hint)
@@ -358,8 +348,8 @@ class _Reader:
 
 
 def _is_verb(name: str, value: object) -> bool:
-    return name in VERB_KEYS and isinstance(value, dict)
+    return name in schema.VERB_KEYS and isinstance(value, dict)
 
 
-def _settings(values: Mapping[str, Any]) -> HostSettings:
-    return HostSettings(**{name: values[name] for name in _SETTING_NAMES if name in values})
+def _settings(values: Mapping[str, Any]) -> schema.HostSettings:
+    return schema.HostSettings(**{name: values[name] for name in _SETTING_NAMES if name in values})

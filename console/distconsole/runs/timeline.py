@@ -7,25 +7,8 @@ from typing import assert_never
 
 from msgspec import UNSET
 
+from distconsole.model import run_events
 from distconsole.model.findings import Severity
-from distconsole.model.run_events import (
-    GpuKey,
-    GpuSample,
-    LinkChanged,
-    LogLine,
-    LogSource,
-    Metric,
-    NodeSample,
-    PhaseReached,
-    PlanMade,
-    RankCalled,
-    RankChanged,
-    RunEnded,
-    RunEvents,
-    RunFinding,
-    RunRestarted,
-    Window,
-)
 from distconsole.model.time_text import is_time
 from distconsole.rpc.frames import WindowEntry
 from distconsole.runs.detectors import conclusions
@@ -60,10 +43,10 @@ class RunTimeline:
             not judge the same windows again.
     """
 
-    plan: PlanMade | None = None
-    restart: RunRestarted | None = None
-    end: RunEnded | None = None
-    stall: RunFinding | None = None
+    plan: run_events.PlanMade | None = None
+    restart: run_events.RunRestarted | None = None
+    end: run_events.RunEnded | None = None
+    stall: run_events.RunFinding | None = None
     """The newest finding on the cause of a stall."""
     ranks_have_gpus = False
     _farthest: int | None = None  # cached ``steps``
@@ -75,24 +58,24 @@ class RunTimeline:
         """Name -> curve over steps: mean over the ranks, lowest and highest rank."""
         self.best: dict[str, float] = {}
         """Name -> the best value that the ranks had together."""
-        self.metric_last: dict[str, Metric] = {}
+        self.metric_last: dict[str, run_events.Metric] = {}
         self.not_finite_since: dict[str, int] = {}
         """Metric -> the first step at which it is not finite, without a break since."""
         self.throughput = Series()
         """Samples a second, summed over the ranks, over UNIX seconds."""
         self.step_ms, self.gpu_use = Band(of_steps=True), Band()
         """Milliseconds and percent, by second."""
-        self.gpus: dict[GpuKey, GpuSample] = {}
-        self.nodes: dict[str, NodeSample] = {}
-        self.links: dict[str, LinkChanged] = {}
+        self.gpus: dict[run_events.GpuKey, run_events.GpuSample] = {}
+        self.nodes: dict[str, run_events.NodeSample] = {}
+        self.links: dict[str, run_events.LinkChanged] = {}
         self.logs = LastLines(LAST_LINES)
         """The last lines, transient ones left out; a ``LogBuffer`` has them all."""
-        self.progress: dict[LogSource, LogLine] = {}
+        self.progress: dict[run_events.LogSource, run_events.LogLine] = {}
         """The transient line (a progress bar) that stands there now."""
-        self.findings: list[RunFinding] = []
-        self.unsound: RunFinding | None = None
+        self.findings: list[run_events.RunFinding] = []
+        self.unsound: run_events.RunFinding | None = None
         """The first finding of this attempt that its ranks do not train one model as they should."""
-        self.calls: dict[int, RankCalled] = {}
+        self.calls: dict[int, run_events.RankCalled] = {}
         """Rank -> its place at the last call."""
         self.stragglers = stragglers or StragglerWatch()
         """Of the same windows as the reducer's, so that it agrees with its findings on slow ranks."""
@@ -110,18 +93,18 @@ class RunTimeline:
         self.in_batches: set[int] = set()
         """Ranks whose steps are batches, as they have made no step yet."""
 
-    def apply(self, event: RunEvents) -> None:  # noqa: C901  (one case a class, nothing nested)
+    def apply(self, event: run_events.RunEvents) -> None:  # noqa: C901  (one case a class, nothing nested)
         self.run = self.run or event.run
         if self.last_t is None or event.t > self.last_t:
             self.last_t = event.t
         if self.started is None:
             self.started = event.t
         match event:
-            case Window():  # most events are, or lines
+            case run_events.Window():  # most events are, or lines
                 self._window(event)
-            case LogLine():
+            case run_events.LogLine():
                 self._log(event)
-            case PlanMade():
+            case run_events.PlanMade():
                 self.plan = event
                 self.run = event.run
                 self.started = event.t
@@ -130,25 +113,25 @@ class RunTimeline:
                         view = self._view(rank, host.host)
                         view.host = host.host
                         view.local_rank = local_rank
-            case RankChanged():
+            case run_events.RankChanged():
                 self._rank(event)
-            case PhaseReached():
+            case run_events.PhaseReached():
                 self._phase(event)
-            case Metric():
+            case run_events.Metric():
                 self._metric(event)
-            case GpuSample():
+            case run_events.GpuSample():
                 self._gpu(event)
-            case NodeSample():
+            case run_events.NodeSample():
                 self.nodes[event.host] = event
-            case RankCalled():
+            case run_events.RankCalled():
                 self.calls[event.rank] = event
-            case LinkChanged():
+            case run_events.LinkChanged():
                 self.links[event.host] = event
-            case RunFinding():
+            case run_events.RunFinding():
                 self._finding(event)
-            case RunRestarted():
+            case run_events.RunRestarted():
                 self._begin_again(event)
-            case RunEnded():
+            case run_events.RunEnded():
                 self.end = event
             case _:
                 assert_never(event)
@@ -248,14 +231,14 @@ class RunTimeline:
             view = self.ranks[rank] = RankView(rank, host)
         return view
 
-    def is_told(self, finding: RunFinding) -> bool:
+    def is_told(self, finding: run_events.RunFinding) -> bool:
         """Return True if it blames a lost host that another finding already names."""
         if finding.check != conclusions.FIRST_FAILURE or finding.rank is not UNSET:
             return False
         lost = (each for each in self.findings if each.check == conclusions.NODE_LOST)
         return any((Severity.FAIL, finding.hosts) == (each.severity, each.hosts) for each in lost)
 
-    def _finding(self, event: RunFinding) -> None:
+    def _finding(self, event: run_events.RunFinding) -> None:
         if event.check == conclusions.STALL:
             # A later diagnosis of the same stall replaces the first one.
             before = next(
@@ -277,13 +260,13 @@ class RunTimeline:
             self.outlived_hosts.update(event.hosts)
 
     @property
-    def stall_of_start(self) -> RunFinding | None:
+    def stall_of_start(self) -> run_events.RunFinding | None:
         """Judged cause that keeps the living ranks from their first step, since they started."""
         started = (view.started_at or 0.0 for view in self.ranks.values() if view.alive)
         found = self.stall
         return None if found is None or found.t < max(started, default=math.inf) else found
 
-    def _rank(self, event: RankChanged) -> None:
+    def _rank(self, event: run_events.RankChanged) -> None:
         view = self._view(event.rank, event.host)
         view.host, view.local_rank = event.host, event.local_rank
         view.pid = event.pid if event.pid is not None else view.pid
@@ -303,7 +286,7 @@ class RunTimeline:
             self._rate_sum -= view.samples_s or 0.0
             view.samples_s = None
 
-    def _begin_again(self, event: RunRestarted) -> None:
+    def _begin_again(self, event: run_events.RunRestarted) -> None:
         self.restart = event
         self.eta = EtaEstimator()
         self._resuming = set(self.metrics)
@@ -314,7 +297,7 @@ class RunTimeline:
         for view in self.ranks.values():
             view.begin_again()
 
-    def _phase(self, event: PhaseReached) -> None:
+    def _phase(self, event: run_events.PhaseReached) -> None:
         view = self._view(event.rank, event.host)
         if event.phase in PHASE_ORDER and math.isfinite(event.seconds):
             view.phases[event.phase] = event.seconds
@@ -322,7 +305,7 @@ class RunTimeline:
                 view.started_at = max(view.started_at or 0.0, event.t - event.seconds)
             view.phase = max(view.phases, key=PHASE_ORDER.index)
 
-    def _window(self, event: Window) -> None:
+    def _window(self, event: run_events.Window) -> None:
         view = self._view(event.rank, event.host)
         if view.batches and event.unit is UNSET and event.steps:
             view.begin_steps()
@@ -353,7 +336,7 @@ class RunTimeline:
             self.stragglers.add(event)
         self._add_rate(view, event)
 
-    def _wait(self, view: RankView, event: Window) -> None:
+    def _wait(self, view: RankView, event: run_events.Window) -> None:
         """Take its wait; while the last own time is fresh, the excess over it counts as a wait."""
         if event.waited_ms is not None:
             view.waited_ms, *parts = event.waited_ms
@@ -368,7 +351,7 @@ class RunTimeline:
             self._farthest = None if step < (view.step or 0) else max(far, step)
         view.step = step
 
-    def _add_rate(self, view: RankView, event: Window) -> None:
+    def _add_rate(self, view: RankView, event: run_events.Window) -> None:
         """Keep the sum of the ranks' rates; recount it once a second, without silent ranks."""
         self._rate_sum += (event.samples_s or 0.0) - (view.samples_s or 0.0)
         view.samples_s = event.samples_s
@@ -419,7 +402,7 @@ class RunTimeline:
             view.waited_ms_run = _weigh_in(view.waited_ms_run, waited_ms[0], weight)
             view.own_ms_run = _weigh_in(view.own_ms_run, (mean_ms or 0.0) - waited_ms[0], weight)
 
-    def _metric(self, event: Metric) -> None:
+    def _metric(self, event: run_events.Metric) -> None:
         series = self.metrics.get(event.name)
         if series is None:
             if len(self.metrics) >= MAX_METRIC_NAMES:
@@ -436,7 +419,7 @@ class RunTimeline:
         else:
             self.not_finite_since.setdefault(event.name, event.step)
 
-    def _gpu(self, event: GpuSample) -> None:
+    def _gpu(self, event: run_events.GpuSample) -> None:
         self.gpus[event.key] = event
         if event.rank is UNSET:
             return
@@ -444,7 +427,7 @@ class RunTimeline:
             self.gpu_use.put(event.t, event.util)
         self._view(event.rank, event.host).sample, self.ranks_have_gpus = event, True
 
-    def _log(self, event: LogLine) -> None:
+    def _log(self, event: run_events.LogLine) -> None:
         if event.transient:
             self.progress[event.source] = event
             return

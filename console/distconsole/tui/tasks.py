@@ -15,6 +15,7 @@ from distconsole.config.paths import runs_dir
 from distconsole.errors import ConsoleError
 from distconsole.grammar.secrets import mask_secrets
 from distconsole.model import requests as ask
+from distconsole.model import run_events
 from distconsole.model.check_outcome import exit_code_of_check
 from distconsole.model.events import (
     CheckEnded,
@@ -25,18 +26,6 @@ from distconsole.model.events import (
     LaunchKept,
     RunListed,
     RunsCompared,
-)
-from distconsole.model.run_events import (
-    GpuSample,
-    LinkChanged,
-    LogLine,
-    NodeSample,
-    RunEnded,
-    RunEvent,
-    RunEvents,
-    RunFinding,
-    RunRestarted,
-    Window,
 )
 from distconsole.model.run_summary import RunSummary
 from distconsole.model.verbs import Interrupt, RunRole, verb_of
@@ -62,7 +51,7 @@ Perform = Callable[[ask.Request, SessionSource, Control], Iterator[Event]]
 """Performs a request: ``operations.perform``."""
 
 
-FIGURES = (Window, GpuSample, NodeSample)
+FIGURES = (run_events.Window, run_events.GpuSample, run_events.NodeSample)
 """Events with figures alone, as most have: drawn, without a line of text."""
 
 
@@ -210,12 +199,12 @@ class RequestTask:
     def fold(self, event: Event) -> None:
         with self.lock:
             self.version += 1
-            if self.is_run and isinstance(event, RunEvent):
+            if self.is_run and isinstance(event, run_events.RunEvent):
                 self._fold_run(event)
                 if isinstance(event, FIGURES):
                     return
             match event:
-                case RunEnded() | ConditionJudged():
+                case run_events.RunEnded() | ConditionJudged():
                     self.exit_code = event.exit_code
                 case DemoStep():
                     self.demo_step = event
@@ -234,20 +223,20 @@ class RequestTask:
             self.load.fold(event, self._clocks.monotonic())
             self.check.fold(event)
 
-    def _fold_run(self, event: RunEvents) -> None:
+    def _fold_run(self, event: run_events.RunEvents) -> None:
         self.run.apply(event)
         self.history.apply(event)
         if isinstance(event, FIGURES):
-            if not isinstance(event, GpuSample):
+            if not isinstance(event, run_events.GpuSample):
                 self._told_to = max(self._told_to, event.t)
-            if not isinstance(event, Window) and self._keeps_load():
+            if not isinstance(event, run_events.Window) and self._keeps_load():
                 self.load.fold(event, self._clocks.monotonic())
             return
         self.left_behind.see(event)
-        if isinstance(event, LogLine) and not event.transient:
+        if isinstance(event, run_events.LogLine) and not event.transient:
             self.log_buffer.add(event)
 
-    def _fold_again(self, events: Iterator[RunEvents]) -> None:
+    def _fold_again(self, events: Iterator[run_events.RunEvents]) -> None:
         run, history = RunTimeline(), RankHistory()
         run.links = self.run.links
         self._folded.clear()
@@ -310,7 +299,7 @@ class RequestTask:
             show.event(event)
             self.voice.aside = False
             self.voice.show(summary_text(self.voice.paint_out, event.report))
-        elif not (self.verb.live and isinstance(event, RunEvent)):
+        elif not (self.verb.live and isinstance(event, run_events.RunEvent)):
             show.event(event)
         elif self.is_run and isinstance(event, NOTED):
             self._note(event, self.run)
@@ -327,25 +316,25 @@ class RequestTask:
                 if show is not None:
                     self._tell(event, show)
 
-    def _note(self, event: RunEvents, run: RunTimeline) -> None:
+    def _note(self, event: run_events.RunEvents, run: RunTimeline) -> None:
         """Add the event's line to the transcript, once even if the event is folded again."""
         if self.verb.role is RunRole.REPLAYS:
             return
         with self.lock:
             done = done_text(run)
-            told = isinstance(event, RunFinding) and run.is_told(event)
+            told = isinstance(event, run_events.RunFinding) and run.is_told(event)
         line = "" if told else note_text(event, done)
         if line and not self._was_noted(event, line):
             self.voice.note(line)
 
-    def _was_noted(self, event: RunEvents, line: str) -> bool:
+    def _was_noted(self, event: run_events.RunEvents, line: str) -> bool:
         """True if an earlier fold reported the same event; a slow rank's start and excess may differ."""
-        if isinstance(event, LinkChanged):
+        if isinstance(event, run_events.LinkChanged):
             return False  # of the console's own connections no journal tells
         about: Hashable = type(event)
-        if isinstance(event, RunFinding):
+        if isinstance(event, run_events.RunFinding):
             about = (event.rank, event.hosts) if event.check == STRAGGLER else line
-        elif isinstance(event, RunRestarted):
+        elif isinstance(event, run_events.RunRestarted):
             about = event.restart
         self._folded[about] += 1
         new = self._folded[about] > self._noted[about]

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from distconsole.checks.engine.target import Launch
+from distconsole.checks.facts import node
 from distconsole.checks.facts.evidence import ALONE, ELSEWHERE, HostEvidence, Outcome
 from distconsole.checks.facts.gpu import FabricFacts, GpuFacts
 from distconsole.checks.facts.jobs import (
@@ -18,20 +19,6 @@ from distconsole.checks.facts.jobs import (
     StepFacts,
 )
 from distconsole.checks.facts.network import BetweenFacts, EnvFacts, NameFacts, NetFacts, PortFacts
-from distconsole.checks.facts.node import (
-    ClockFacts,
-    ContainerFacts,
-    Facts,
-    HorovodFacts,
-    ImportFacts,
-    KernelFacts,
-    MpiFacts,
-    OsFacts,
-    ProcFacts,
-    PythonFacts,
-    ShmFacts,
-    TorchFacts,
-)
 from distconsole.checks.facts.script import FolderFacts, ScriptFacts
 from distconsole.checks.gather.addresses import ALL_PAIRS_HOSTS, partners
 from distconsole.checks.gather.context import (
@@ -68,11 +55,16 @@ FOLDER_SECONDS = {Level.QUICK: 1.5, Level.STANDARD: 4.0, Level.FULL: 8.0}
 MANY_HOSTS, FEW_PINGS = 32, 3
 """With more hosts than that, each one's clock is compared with fewer exchanges."""
 
-PYTHON_KINDS: tuple[type[Facts], ...] = (PythonFacts, TorchFacts, HorovodFacts, EnvFacts)
-KINDS: tuple[type[Facts], ...] = (
-    *(OsFacts, ContainerFacts, MpiFacts, GpuFacts),
-    *(PortFacts, ProcFacts, ImportFacts, KernelFacts),
-    *(FabricFacts, ShmFacts, SlurmFacts, NetFacts, ScriptFacts, FolderFacts, BetweenFacts),
+PYTHON_KINDS: tuple[type[node.Facts], ...] = (
+    node.PythonFacts,
+    node.TorchFacts,
+    node.HorovodFacts,
+    EnvFacts,
+)
+KINDS: tuple[type[node.Facts], ...] = (
+    *(node.OsFacts, node.ContainerFacts, node.MpiFacts, GpuFacts),
+    *(PortFacts, node.ProcFacts, node.ImportFacts, node.KernelFacts),
+    *(FabricFacts, node.ShmFacts, SlurmFacts, NetFacts, ScriptFacts, FolderFacts, BetweenFacts),
 )
 """Groups of one probe, ``python_env``; other groups have a probe of their name."""
 
@@ -116,7 +108,7 @@ def local_facts(context: CheckContext) -> Iterator[HostEvidence]:
             else:
                 _learn_all(evidence, outcome.value, context.needed)
             yield evidence
-    context.mark_missing((*KINDS, *PYTHON_KINDS, ClockFacts), Outcome.TIMED_OUT, BUDGET_OVER)
+    context.mark_missing((*KINDS, *PYTHON_KINDS, node.ClockFacts), Outcome.TIMED_OUT, BUDGET_OVER)
 
 
 def _peers_of_each(context: CheckContext) -> dict[HostName, list[str]]:
@@ -171,7 +163,7 @@ def _questions(
     if context.launch is not None and not context.launch.brought:
         paths.append(context.launch.workdir)
     if needed & set(PYTHON_KINDS):
-        yield "python_env", {**shell, "load": not quick and HorovodFacts in needed}
+        yield "python_env", {**shell, "load": not quick and node.HorovodFacts in needed}
     arguments: dict[str, dict[str, Any]] = {
         "os": {"paths": paths, "patience_seconds": FOLDER_SECONDS[context.request.level]},
         "mpi": {"setup": host.setup, "container": host.container},
@@ -205,7 +197,7 @@ def _questions(
 def serving(context: CheckContext) -> dict[str, Any]:
     """Return the arguments by which a process with torch stays, to fork the ranks of jobs that measure nothing."""
     jobs = context.needed & {CollFacts, HorovodCollFacts}
-    if context.request.level is Level.FULL or not jobs or ImportFacts not in context.needed:
+    if context.request.level is Level.FULL or not jobs or node.ImportFacts not in context.needed:
         return {}
     return {"token": context.torch_token, "serve_seconds": max(0.0, context.left(SERVED_SECONDS))}
 
@@ -262,9 +254,9 @@ def _others(names: list[HostName], name: HostName, most: int) -> list[HostName]:
 
 
 def _learn_all(
-    evidence: HostEvidence, said: Mapping[str, Any], needed: frozenset[type[Facts]]
+    evidence: HostEvidence, said: Mapping[str, Any], needed: frozenset[type[node.Facts]]
 ) -> None:
-    add_answer(evidence, ClockFacts, said["clock"])
+    add_answer(evidence, node.ClockFacts, said["clock"])
     answers = said["answers"]
     inspected = _facts_or_reason(evidence, answers.get("python_env"), PYTHON_KINDS)
     for kind in PYTHON_KINDS:
@@ -280,7 +272,7 @@ def _learn_all(
 
 
 def _facts_or_reason(
-    evidence: HostEvidence, answer: object, kinds: tuple[type[Facts], ...]
+    evidence: HostEvidence, answer: object, kinds: tuple[type[node.Facts], ...]
 ) -> dict[str, Any] | None:
     """Return the facts of a probe; else note the reason."""
     if not isinstance(answer, dict):
@@ -295,7 +287,7 @@ def _facts_or_reason(
 
 
 def _note_error(
-    evidence: HostEvidence, kinds: Iterable[type[Facts]], code: object, why: str
+    evidence: HostEvidence, kinds: Iterable[type[node.Facts]], code: object, why: str
 ) -> None:
     outcome = Outcome.TIMED_OUT if code == "timed_out" else Outcome.COULD_NOT_RUN
     for kind in kinds:
@@ -304,7 +296,7 @@ def _note_error(
 
 def ask_names(context: CheckContext) -> Iterator[str]:
     """Have every reached host resolve all names; yields each host when it has answered."""
-    known = context.view((OsFacts,)).of(OsFacts)
+    known = context.view((node.OsFacts,)).of(node.OsFacts)
     names = sorted({name for f in known.values() for name in (f.hostname, f.fqdn) if name})
     hosts = context.reached()
     seconds = context.left(RESOLVE_SECONDS)
@@ -375,7 +367,7 @@ def step_limits(context: CheckContext, environ: Mapping[str, str]) -> Iterator[s
     context.mark_missing((StepFacts,), Outcome.COULD_NOT_RUN, NO_SLURM)
 
 
-def _on_slurm(context: CheckContext, kind: type[Facts]) -> list[Host]:
+def _on_slurm(context: CheckContext, kind: type[node.Facts]) -> list[Host]:
     found = []
     for host in context.reached():
         evidence = context.hosts[host.name]

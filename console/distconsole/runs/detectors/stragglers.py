@@ -17,28 +17,17 @@ from distconsole.model.names import join_some
 from distconsole.model.run_events import RunFinding, Window
 from distconsole.model.time_text import ms_text
 from distconsole.runs import pace
+from distconsole.runs.detectors import slowness
 from distconsole.runs.detectors.conclusions import STRAGGLER
 from distconsole.runs.detectors.ranks import MAX_RANKS_NAMED, RanksSeen, ranks_text
 from distconsole.runs.detectors.slow_causes import SlowCause
-from distconsole.runs.detectors.slowness import (
-    BACKWARD,
-    DATA,
-    FORWARD,
-    OPTIMIZER,
-    PARTS,
-    REST,
-    STEP,
-    Straggler,
-    Times,
-    standing_out,
-)
 
-FIGURES = ("step_ms_mean", *(f"{part}_ms" for part in PARTS[1:]), "cpu_wait", "disk_wait")
+FIGURES = ("step_ms_mean", *(f"{part}_ms" for part in slowness.PARTS[1:]), "cpu_wait", "disk_wait")
 _figures_of = attrgetter("t", "step", *FIGURES)
-_UNSEEN = (nan,) * len(PARTS)
+_UNSEEN = (nan,) * len(slowness.PARTS)
 _STEP, _WAITED = 2, 2 + len(FIGURES)
 """Where a record has its step time, and the first of its waits; those of the other parts follow."""
-_SIZE = _WAITED + len(PARTS)
+_SIZE = _WAITED + len(slowness.PARTS)
 
 Figures = Sequence[float | None]
 Waited = tuple[float, float, float, float, float] | None
@@ -104,9 +93,9 @@ class StragglerWatch:
     """Compares the ranks once a second; reports those that are slow together once until they recover."""
 
     def __init__(self) -> None:
-        self.slow: dict[int, Straggler] = {}
+        self.slow: dict[int, slowness.Straggler] = {}
         """The ranks that are slow, with the newest figures."""
-        self.told: list[Straggler] = []
+        self.told: list[slowness.Straggler] = []
         """Reported ranks, the newest last, at most ``MAX_TOLD``: the cost is the mean since the report."""
         self._told_seconds = 0
         self._recent: dict[int, Known] = {}
@@ -135,7 +124,7 @@ class StragglerWatch:
     def newest(self) -> dict[int, Window]:
         return {rank: known.usual_window for rank, known in self._recent.items()}
 
-    def add(self, window: Window) -> list[Straggler]:
+    def add(self, window: Window) -> list[slowness.Straggler]:
         """Take one rank's window; return the worst of the ranks that newly count as slow."""
         if window.step_ms_mean is None or not window.steps:
             return []
@@ -144,7 +133,7 @@ class StragglerWatch:
 
     def take(
         self, rank: int, host: str, figures: Figures, waited: Waited, window: MakesWindow
-    ) -> list[Straggler]:
+    ) -> list[slowness.Straggler]:
         """Take a window with steps, as ``add`` does: its time, step and ``FIGURES``, its waits, and the whole."""
         known = self._recent.get(rank)
         if known is None:
@@ -167,11 +156,11 @@ class StragglerWatch:
         }
         return self._judge(fresh) if len(fresh) >= 2 else []
 
-    def _judge(self, fresh: dict[int, Known]) -> list[Straggler]:
-        now_slow: dict[int, Straggler] = {}
-        if self._began or standing_out(_times_of(fresh, usual=False)):
+    def _judge(self, fresh: dict[int, Known]) -> list[slowness.Straggler]:
+        now_slow: dict[int, slowness.Straggler] = {}
+        if self._began or slowness.standing_out(_times_of(fresh, usual=False)):
             # Seldom: the medians of many windows take time.
-            now_slow = standing_out(_times_of(fresh, usual=True))
+            now_slow = slowness.standing_out(_times_of(fresh, usual=True))
         for rank in [rank for rank in self._streak if rank not in now_slow]:
             for known in (self._streak, self._began, self.slow):
                 known.pop(rank, None)
@@ -209,7 +198,7 @@ class StragglerWatch:
                 return True
         return all(_is_clear(each, others) for each in excess.values())
 
-    def _tell(self, new: Straggler | None, fresh: Iterable[Known]) -> None:
+    def _tell(self, new: slowness.Straggler | None, fresh: Iterable[Known]) -> None:
         if new is not None:
             self.told = [*self.told[-MAX_TOLD + 1 :], new]
             self._told_seconds = 1
@@ -228,7 +217,7 @@ class StragglerWatch:
             self._told_seconds += 1
 
 
-def _times_of(fresh: Mapping[int, Known], *, usual: bool) -> Times:
+def _times_of(fresh: Mapping[int, Known], *, usual: bool) -> slowness.Times:
     """Return the ranks' times in their newest windows, or the usual ones of their last windows."""
     ranks = fresh.values()
     count = pace.RECENT_WINDOWS if usual else 1
@@ -237,7 +226,7 @@ def _times_of(fresh: Mapping[int, Known], *, usual: bool) -> Times:
     block = array("d", b"".join([known.figures[-size:] for known in ranks]))
 
     def column(part: str, waits: bool) -> Sequence[float]:
-        figure = PARTS.index(part) + (_WAITED if waits else _STEP)
+        figure = slowness.PARTS.index(part) + (_WAITED if waits else _STEP)
         if len(block) < size * len(ranks):
             return [_median(known.figures[-size:][figure::_SIZE]) for known in ranks]
         windows = [block[at + figure :: size] for at in range(0, size, _SIZE)]
@@ -250,7 +239,7 @@ def _times_of(fresh: Mapping[int, Known], *, usual: bool) -> Times:
     def noise_ms() -> float:
         return _noise_ms(known.last(pace.RECENT_WINDOWS) for known in ranks) if usual else 0.0
 
-    return Times({rank: known.host for rank, known in fresh.items()}, column, noise_ms)
+    return slowness.Times({rank: known.host for rank, known in fresh.items()}, column, noise_ms)
 
 
 def _noise_ms(recent: Iterable[Sequence[Record]]) -> float:
@@ -342,13 +331,13 @@ _LOOK = (
     "(distconsole top)"
 )
 _HINTS = {
-    DATA: "it waits longer for its batches: look at the DataLoader's num_workers, and at the "
+    slowness.DATA: "it waits longer for its batches: look at the DataLoader's num_workers, and at the "
     "host's disk and processors (distconsole top)",
-    FORWARD: f"its forward part takes longer: {_LOOK}",
-    BACKWARD: f"its backward part takes longer, without its waits: {_LOOK}",
-    OPTIMIZER: f"its optimizer takes longer: {_LOOK}",
-    STEP: _LOOK,
-    REST: f"{_LOOK}: logging, writing files, a validation",
+    slowness.FORWARD: f"its forward part takes longer: {_LOOK}",
+    slowness.BACKWARD: f"its backward part takes longer, without its waits: {_LOOK}",
+    slowness.OPTIMIZER: f"its optimizer takes longer: {_LOOK}",
+    slowness.STEP: _LOOK,
+    slowness.REST: f"{_LOOK}: logging, writing files, a validation",
 }
 """Says which part was measured; why it takes longer was not."""
 _HOST_HINT = (
@@ -358,12 +347,12 @@ _HOST_HINT = (
 
 
 def straggler_finding(
-    ranks: RanksSeen, slow: Straggler, t: float, cause: SlowCause | None = None
+    ranks: RanksSeen, slow: slowness.Straggler, t: float, cause: SlowCause | None = None
 ) -> RunFinding:
     """Return the finding on a slow rank: the part of the step, the cost, and the cause if it is known."""
     where = {
-        STEP: "its steps",
-        REST: "its steps, outside data, forward, backward and optimizer",
+        slowness.STEP: "its steps",
+        slowness.REST: "its steps, outside data, forward, backward and optimizer",
     }.get(slow.part, f"the {slow.part} part of its steps")
     since = f" since about step {slow.since_step:,}" if slow.since_step >= 0 else ""
     if not slow.is_one:
@@ -384,7 +373,7 @@ def straggler_finding(
     return msgspec.structs.replace(found, costs=costs, kind=cause.kind if cause else UNSET)
 
 
-def who_text(slow: Straggler, hosts: Mapping[int, str]) -> str:
+def who_text(slow: slowness.Straggler, hosts: Mapping[int, str]) -> str:
     """Return the name of a slow rank and its host, of whole hosts and their ranks, or of several ranks."""
     if slow.hosts:
         return f"{join_some(slow.hosts, MAX_RANKS_NAMED)} ({ranks_text(slow.together)})"
@@ -393,13 +382,13 @@ def who_text(slow: Straggler, hosts: Mapping[int, str]) -> str:
     return f"rank {slow.rank} on {hosts.get(slow.rank, '')}"
 
 
-def cost_text(slow: Straggler) -> str:
+def cost_text(slow: slowness.Straggler) -> str:
     """Return the share of a step that would be saved without it: ``9.3 %``."""
     share = 100 * slow.cost_share
     return f"{share:.1f} %" if share < 10 else f"{share:.0f} %"
 
 
-def past_text(slow: Straggler, hosts: Mapping[int, str]) -> str:
+def past_text(slow: slowness.Straggler, hosts: Mapping[int, str]) -> str:
     """Return ``rank 3 on node2 cost 9.3 % of each step on average since step 12,040``, or from one step to another."""
     cost = f"cost {cost_text(slow)} of each step on average" if slow.cost_ms else "was slow"
     when = f" since step {slow.since_step:,}" if slow.since_step >= 0 else ""

@@ -10,19 +10,8 @@ from typing import NamedTuple
 from distconsole.model.diagnosis.calls import Call, Child, Place, ProcessEnding
 from distconsole.model.diagnosis.diagnosis import Hang, Sure
 from distconsole.model.names import count_text
+from distconsole.runs.diagnosis import stacks
 from distconsole.runs.diagnosis.roll import Roll
-from distconsole.runs.diagnosis.stacks import (
-    AFTER_THE_SCRIPT,
-    Does,
-    evaluates,
-    is_library,
-    is_over,
-    operation_of,
-    own_place,
-    place_text,
-    waits_for_lock,
-    what_it_does,
-)
 from distconsole.runs.diagnosis.waiting import family_of, first_pending, group_text, is_pending
 
 BUSY_SHARE = 0.8
@@ -151,7 +140,7 @@ def _stopped(call: Call, roll: Roll) -> Cause | None:
 
 
 def _debugger(call: Call, roll: Roll) -> Cause | None:
-    if call.state != "t" and what_it_does(call) is not Does.DEBUGS:
+    if call.state != "t" and stacks.what_it_does(call) is not stacks.Does.DEBUGS:
         return None
     by = f"process {call.tracer} holds it" if call.tracer else ""
     return _at(
@@ -203,7 +192,7 @@ def _disk(call: Call, roll: Roll) -> Cause | None:
 
 
 def _worker(call: Call, roll: Roll) -> Cause | None:
-    if what_it_does(call) is not Does.LOADS:
+    if stacks.what_it_does(call) is not stacks.Does.LOADS:
         return None
     workers = [child for child in call.children if WORKER in child.name] or list(call.children)
     over = call.over_s or 1.0
@@ -216,10 +205,10 @@ def _worker(call: Call, roll: Roll) -> Cause | None:
     if not workers:
         text = "waits for its DataLoader, which has no worker left"
         return _at(call, Hang.DATA_WORKER, text, _WORKER_HINT, sure=Sure.LIKELY)
-    where = next((place for child in workers if (place := own_place(child.frames))), None)
+    where = next((place for child in workers if (place := stacks.own_place(child.frames))), None)
     if where is not None:
-        child = next(child for child in workers if own_place(child.frames) == where)
-        text = f"its worker pid {child.pid} is {place_text(where)}"
+        child = next(child for child in workers if stacks.own_place(child.frames) == where)
+        text = f"its worker pid {child.pid} is {stacks.place_text(where)}"
         return _at(call, Hang.DATA_WORKER, _LOADS, _WORKER_HINT, text)
     idle = count_text(len(workers), "worker does", "workers do")
     hint = (
@@ -249,7 +238,7 @@ def _died(ended: ProcessEnding | None) -> str:
 def _exception(call: Call, roll: Roll) -> Cause | None:
     if not call.raised:
         return None
-    leaves = what_it_does(call) is Does.LEAVES
+    leaves = stacks.what_it_does(call) is stacks.Does.LEAVES
     then = " and hangs in its teardown" if leaves else ""
     hint = f"distconsole logs {roll.run} --rank {call.rank} --errors shows its traceback"
     cause = _at(call, Hang.EXCEPTION, f"has raised {call.raised}{then}", hint)
@@ -257,7 +246,7 @@ def _exception(call: Call, roll: Roll) -> Cause | None:
 
 
 def _saves(call: Call, roll: Roll) -> Cause | None:
-    if what_it_does(call) is not Does.SAVES:
+    if stacks.what_it_does(call) is not stacks.Does.SAVES:
         return None
     waits = call.waits_for
     file = f"file {waits.what}" if waits and waits.kind in ("file", "disk") and waits.what else ""
@@ -266,33 +255,33 @@ def _saves(call: Call, roll: Roll) -> Cause | None:
 
 
 def _leaves(call: Call, roll: Roll) -> Cause | None:
-    if is_over(call):
-        does, place = "has come to the end of the script", own_place(call.frames)
+    if stacks.is_over(call):
+        does, place = "has come to the end of the script", stacks.own_place(call.frames)
         keeper, cure = _kept_alive_by(call)
         hint = cure if roll.script_is_over else _LEFT_HINT
         kind = Hang.TEARDOWN if roll.script_is_over else Hang.LEFT
         return Cause(kind, does, hint, (f"kept alive by {keeper}",), place, Sure.CERTAIN)
-    if what_it_does(call) is Does.LEAVES or call.stage == "ended":
+    if stacks.what_it_does(call) is stacks.Does.LEAVES or call.stage == "ended":
         return _at(call, Hang.LEFT, "has left the loop and ends", _LEFT_HINT, sure=Sure.LIKELY)
     return None
 
 
 def _kept_alive_by(call: Call) -> tuple[str, str]:
-    place, functions = own_place(call.frames), {frame.function for frame in call.frames}
-    if place is not None and not functions & {*AFTER_THE_SCRIPT}:
-        words = f"what atexit calls: it is {place_text(place)}"
+    place, functions = stacks.own_place(call.frames), {frame.function for frame in call.frames}
+    if place is not None and not functions & {*stacks.AFTER_THE_SCRIPT}:
+        words = f"what atexit calls: it is {stacks.place_text(place)}"
         return words, "a function of atexit has to end by itself: give what it waits for a timeout"
     executor = any(_EXECUTOR.search(frame.file) for frame in call.frames)
     children = [
         child for child in call.children if child.ended is None and child.state not in ("Z", "X")
     ]
     if children and (executor or "_exit_function" in functions):
-        busy = [child for child in children if own_place(child.frames)] or children
+        busy = [child for child in children if stacks.own_place(child.frames)] or children
         text = f"its child process pid {busy[0].pid}" + _in_own(busy[0].frames)
         cure = "shut an executor or a pool down, and join processes, before the script ends; daemon=True ends a Process with it"
         return text, cure
     others = [each for each in call.threads if not each.main]
-    own = [each for each in others if own_place(each.frames)] or others
+    own = [each for each in others if stacks.own_place(each.frames)] or others
     named = [f"thread {each.name or each.tid}{_in_own(each.frames)}" for each in own[:3]]
     if executor:
         cure = "shut the executor down before the script ends, and have its work end: shutdown(cancel_futures=True)"
@@ -305,22 +294,22 @@ _EXECUTOR = re.compile(r"/concurrent/futures/(thread|process)\.py$")
 
 
 def _in_own(frames: Sequence[Place]) -> str:
-    place = own_place(frames)
-    return "" if place is None else f", which is {place_text(place)}"
+    place = stacks.own_place(frames)
+    return "" if place is None else f", which is {stacks.place_text(place)}"
 
 
 def _starts(call: Call, roll: Roll) -> Cause | None:
-    does = what_it_does(call)
-    if does is Does.COMPILES:
+    does = stacks.what_it_does(call)
+    if does is stacks.Does.COMPILES:
         hint = "the first step compiles; this may take minutes"
         return _at(call, Hang.FIRST_STEP, "compiles the model", hint)
-    if does is Does.MEETS:
+    if does is stacks.Does.MEETS:
         return _at(call, Hang.RENDEZVOUS, "waits in the rendezvous", "")
     if call.stage == "starting" and not call.frames:
         # It may be anywhere before its first step.
         hint = "its stack says where: what that needs is told by each way that was refused"
         return _at(call, Hang.STARTING, "has made no step yet", hint, sure=Sure.LIKELY)
-    if does is Does.IMPORTS:
+    if does is stacks.Does.IMPORTS:
         hint = "imports from a slow disk take long: look at where Python and its packages lie"
         return _at(call, Hang.STARTING, "is still starting Python or importing", hint)
     return None
@@ -329,12 +318,12 @@ def _starts(call: Call, roll: Roll) -> Cause | None:
 def _lock(call: Call, roll: Roll) -> Cause | None:
     waits = call.waits_for
     told = waits is not None and waits.kind == "lock"
-    if not told and not waits_for_lock(call.frames):
+    if not told and not stacks.waits_for_lock(call.frames):
         return None
     holder = _holder(call, waits.what if waits is not None and told else "")
     hint = "two threads that take two locks in different order wait for ever; look at both stacks"
     does = "waits for a lock"
-    inner = (frame.file for frame in call.frames[:3] if is_library(frame.file))
+    inner = (frame.file for frame in call.frames[:3] if stacks.is_library(frame.file))
     if any(file.endswith("/queue.py") for file in inner):
         does, hint = "waits for a queue", "look at who is to fill or empty it: another thread?"
     sure = Sure.CERTAIN if told else Sure.LIKELY
@@ -344,20 +333,20 @@ def _lock(call: Call, roll: Roll) -> Cause | None:
 def _holder(call: Call, what: str) -> str:
     """Name the holder of a lock, such as ``thread 77``, and its place; else the places of the script's other threads."""
     if not what:
-        others = (own_place(each.frames) for each in call.threads if not each.main)
-        places = [place_text(place) for place in others if place is not None][:3]
+        others = (stacks.own_place(each.frames) for each in call.threads if not each.main)
+        places = [stacks.place_text(place) for place in others if place is not None][:3]
         number = "another thread is" if len(places) == 1 else "other threads are"
         return f"{number} {', '.join(places)}" if places else ""
     number = what.rpartition(" ")[2]
     thread = next((each for each in call.threads if str(each.tid) == number), None)
-    place = None if thread is None else own_place(thread.frames)
-    return f"held by {what}" + ("" if place is None else f", which is {place_text(place)}")
+    place = None if thread is None else stacks.own_place(thread.frames)
+    return f"held by {what}" + ("" if place is None else f", which is {stacks.place_text(place)}")
 
 
 def _other_collective(call: Call, roll: Roll) -> Cause | None:
-    if what_it_does(call) is not Does.WAITS:
+    if stacks.what_it_does(call) is not stacks.Does.WAITS:
         return None
-    op = operation_of(call.frames)
+    op = stacks.operation_of(call.frames)
     hint = _HINTS.get(
         family_of(op), "every rank of a group must enter the same collectives in the same order"
     )
@@ -377,7 +366,7 @@ _HINTS = {
 
 
 def _evaluates(call: Call, roll: Roll) -> Cause | None:
-    if not evaluates(call):
+    if not stacks.evaluates(call):
         return None
     hint = (
         "the others wait until its evaluation is over: evaluate on all ranks, or raise the timeout"
@@ -400,7 +389,7 @@ def _anywhere(call: Call, roll: Roll) -> Cause:
     if waits is None and call.syscall is not None:
         sleeps = "nanosleep" in call.syscall.name
         details.append("asleep" if sleeps else f"in the system call {call.syscall.name}")
-    place = own_place(call.frames)
+    place = stacks.own_place(call.frames)
     does = "is somewhere that is not known" if place is None else ""
     pid = f"py-spy dump --pid {call.pid} on {roll.host(call.rank)} says where" if call.pid else ""
     hint = pid if place is None else _LOOK
@@ -419,8 +408,8 @@ RULES: Sequence[CauseRule] = (
 def _at(
     call: Call, kind: Hang, does: str, hint: str, *details: str, sure: Sure = Sure.CERTAIN
 ) -> Cause:
-    place = own_place(call.frames)
-    where = "" if place is None else place_text(place)
+    place = stacks.own_place(call.frames)
+    where = "" if place is None else stacks.place_text(place)
     words = f"{does} {where}".strip() if does else f"is {where}"
     return Cause(kind, words, hint, tuple(each for each in details if each), place, sure)
 
