@@ -1,7 +1,5 @@
 """The rules of every test: a scrubbed environment, nothing left behind, skips with a reason."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 import os

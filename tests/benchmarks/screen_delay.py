@@ -7,8 +7,6 @@ machine. Against it: the same records as lines of ``run --json``, read in the sa
 the last N ranks print 60,000 lines a second together.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import time

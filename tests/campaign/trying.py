@@ -1,7 +1,5 @@
 """One case: the run, its fault at its moment, and everything that is wrong with what came of it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

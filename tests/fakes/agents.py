@@ -3,8 +3,6 @@
 Nothing of it outlives ``AgentNode``: agents, shims and ranks of its folder are killed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -41,7 +39,7 @@ class Bridge:
         self._asked = 0
         self._kept: list[dict[str, Any]] = []
 
-    def __enter__(self) -> Bridge:
+    def __enter__(self) -> "Bridge":
         return self
 
     def __exit__(self, *_exc: object) -> None:

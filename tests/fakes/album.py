@@ -1,7 +1,5 @@
 """Takes pictures of the console: several in one session, each at two sizes. It judges none."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -3,8 +3,6 @@
 They stand on one machine and are the real program; what is missing is the agent that starts them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import secrets
@@ -178,7 +176,7 @@ class RunUnderTest:
             env = node_env[index] if node_env else {}
             self.shims.append(ShimUnderTest(run_dir, own, python, env))
 
-    def __enter__(self) -> RunUnderTest:
+    def __enter__(self) -> "RunUnderTest":
         return self
 
     def __exit__(self, *_exc: object) -> None:

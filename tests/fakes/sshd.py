@@ -1,7 +1,5 @@
 """A real OpenSSH server on a loopback port, with keys and folders of its own. It isolates nothing."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import re
@@ -135,7 +133,7 @@ class SshServer:
         )
         return str(self.ssh_config)
 
-    def start(self) -> SshServer:
+    def start(self) -> "SshServer":
         """Start it and wait until it listens, without a connection: one without a login counts (PerSourcePenalties).
 
         With SHLVL, bash leaves out the developer's own .bashrc; a key exchange after quantum computers takes 60 ms.

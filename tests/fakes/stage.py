@@ -1,7 +1,5 @@
 """A console on the screen whose requests are answered by scenes instead of hosts."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

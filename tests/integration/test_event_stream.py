@@ -1,7 +1,5 @@
 """The program in the documentation that follows a run, with a run that goes on."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

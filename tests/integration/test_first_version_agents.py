@@ -1,7 +1,5 @@
 """Today's console with nodes on which an agent and a shim of the first version attend to a run."""
 
-from __future__ import annotations
-
 import lzma
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What a launch would be, asked of embedded nodes: real SSH on loopback, real agents."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

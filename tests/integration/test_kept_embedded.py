@@ -1,7 +1,5 @@
 """Runs on embedded nodes, written down for others while they go on and afterwards."""
 
-from __future__ import annotations
-
 import csv
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The launch form on embedded nodes: real SSH on loopback, real agents, a real script."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The first node of a real run tells a webhook of it, while nobody is attached."""
 
-from __future__ import annotations
-
 import stat
 from collections.abc import Iterator
 from pathlib import Path

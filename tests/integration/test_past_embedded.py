@@ -1,7 +1,5 @@
 """Real runs on embedded nodes, looked back at: at their moments, and beside each other."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 import sqlite3

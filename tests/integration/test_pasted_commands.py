@@ -3,8 +3,6 @@
 Where that launcher can start ranks without a GPU it does so beside it, on this machine, and the two are compared.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Nothing that the program does earns a penalty of OpenSSH 9.8 and newer: the logs of every host's sshd say so."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

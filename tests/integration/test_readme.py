@@ -1,7 +1,5 @@
 """Every command of the README does what the README shows, on hosts with the README's names."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """``--max-restarts`` below real engines: nothing of an attempt is in the way of the next one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Each simulated host has a podman of its own, whose containers have this machine's files, so torch and MPI are there.
 """
 
-from __future__ import annotations
-
 import signal
 import sys
 from collections.abc import Iterator

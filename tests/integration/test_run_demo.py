@@ -1,7 +1,5 @@
 """The demo, as somebody sees it who has just installed the program."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Jobs by torchrun that may lose hosts: rounds of real ranks on hosts that really go."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Runs on embedded nodes: real SSH on loopback, real agents, ordinary Python as ranks."""
 
-from __future__ import annotations
-
 import json
 from contextlib import AbstractContextManager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files of ``run --emit``, given to the real sbatch, torchrun and mpirun."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from dataclasses import replace

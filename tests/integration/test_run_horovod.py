@@ -3,8 +3,6 @@
 What every launcher does is in ``test_every_launcher``.
 """
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Real elastic Horovod on three hosts of the testbed: what the run outlives, and how it ends."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 from pathlib import Path

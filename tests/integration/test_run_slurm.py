@@ -1,7 +1,5 @@
 """Runs below a real Slurm on hosts of the testbed, while things break."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import signal

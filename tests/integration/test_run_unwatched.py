@@ -1,7 +1,5 @@
 """Runs that keep the hook out, and runs whose hook cannot be loaded, on embedded nodes."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

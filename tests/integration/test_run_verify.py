@@ -1,7 +1,5 @@
 """What a run on embedded nodes says of a training that goes wrong without failing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

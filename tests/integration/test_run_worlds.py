@@ -1,7 +1,5 @@
 """What a run on embedded nodes says of ranks that do not come together to the world that was planned."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

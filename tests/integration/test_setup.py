@@ -1,7 +1,5 @@
 """``setup`` on two nodes that share a Python without Horovod: built before, fetched, installed, proved."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """Hosts that share /tmp, as containers with the machine's do: each has its agents and its runs."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Horovod's ranks and those of mpirun as parts of a real Slurm job: where they are, how they end."""
 
-from __future__ import annotations
-
 import json
 import signal
 from dataclasses import replace

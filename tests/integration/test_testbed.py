@@ -1,7 +1,5 @@
 """The testbed does what it says: each fault is looked at from where it should be felt."""
 
-from __future__ import annotations
-
 import re
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """``trace`` of a real training on two embedded nodes, while it goes on."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Hosts with the system's Open MPI and an MPICH: which of them mpirun is, and whose library its ranks load."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 from pathlib import Path

@@ -18,8 +18,6 @@ A file has
 ``pytest -rP`` prints the seconds from Enter until all of ``said`` was said.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The operator of a test: performs a request on a thread and waits for what it must see. It asserts nothing."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

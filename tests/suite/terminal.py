@@ -1,7 +1,5 @@
 """Real terminals: panes of a tmux server of the test's own. They type and read; they assert only that words come."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
@@ -48,7 +46,7 @@ class Terminals:
 
     def open(
         self, name: str, words: Sequence[str], size: tuple[int, int] = (80, 24), **environment: str
-    ) -> Terminal:
+    ) -> "Terminal":
         """Run a program in a terminal of its own, with ``environment`` put over this process's."""
         given = [word for each in environment.items() for word in ("-e", "=".join(each))]
         columns, lines = map(str, size)

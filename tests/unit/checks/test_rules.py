@@ -1,7 +1,5 @@
 """Every check judges facts as the cases of ``cases/`` say; each check of the catalogue has one."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from pkgutil import walk_packages
 from typing import Any

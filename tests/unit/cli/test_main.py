@@ -2,8 +2,6 @@
 What only tells how the program is used loads nothing that does anything.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

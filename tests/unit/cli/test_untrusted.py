@@ -1,7 +1,5 @@
 """A shell in a folder whose configuration nobody trusted yet."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Nothing here starts a rank, and but for a plan nothing reaches a host: the answer comes before that.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which hosts a command means."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """What completion offers is what a command would find: in a shell and at the prompt."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

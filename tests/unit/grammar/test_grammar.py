@@ -2,8 +2,6 @@
 The pages of help: verbs in groups, options under headings, examples that parse, exit codes; 80 columns hold them.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Claims about lines that are being typed: words, quotes, completion, mending, secrets."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What Horovod's ranks and mpirun are started with on each host, as values and as pasted text."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess

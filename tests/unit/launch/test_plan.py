@@ -1,7 +1,5 @@
 """Plans compared as values: who starts what where, with which variables."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

@@ -2,8 +2,6 @@
 Runs that are launched again, by what is kept of them.
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is refused of scripts, what is read from them, and which launcher follows from it."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from dataclasses import replace

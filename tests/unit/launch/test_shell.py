@@ -1,7 +1,5 @@
 """Which commands of a shell script start ranks, and what is said of them before they do."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

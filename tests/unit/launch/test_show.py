@@ -1,7 +1,5 @@
 """The text of ``run --emit``, as far as no starter is needed to judge it."""
 
-from __future__ import annotations
-
 import subprocess
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Threads may decode into the same types from the first moment on."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

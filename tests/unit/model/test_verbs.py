@@ -2,8 +2,6 @@
 Which hosts: what has to be said again where others are known already.
 """
 
-from __future__ import annotations
-
 import inspect
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The program that builds Horovod on a node: what it says of how far it is, and of what stands in the way."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Claims about ``completion``: one command, and real shells complete; what was in their files stays."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Claims about ``doctor``: one page, without secrets, that says what is broken and what to do."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Commands and webhooks of a person's own: told in bounded time, without a secret said, and never in a run's way."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

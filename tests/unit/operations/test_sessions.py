@@ -2,8 +2,6 @@
 What is said when some nodes could not. It reaches no node.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from pathlib import Path

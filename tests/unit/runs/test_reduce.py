@@ -1,7 +1,5 @@
 """Entries of nodes in, events of a run out."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """The picture of a run, folded from its events."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The table of ranks: which of its figures are of now, and how old the others are."""
 
-from __future__ import annotations
-
 import sys
 
 import msgspec

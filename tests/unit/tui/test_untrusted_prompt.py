@@ -1,7 +1,5 @@
 """The prompt, when the project's file is changed while the console is open."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The launch that is checked: planned as ``run`` plans it, on hosts that answer from a list."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Every variable that ``accelerate launch`` gives its ranks, for the same options and files, asked of accelerate itself."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Pasted commands: what starts a training is read from them as ``cases/pasted.json`` says, or refused in a line."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from dataclasses import fields

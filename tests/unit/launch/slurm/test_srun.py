@@ -1,7 +1,5 @@
 """What Slurm says of a job, and what is started below it; no Slurm is asked."""
 
-from __future__ import annotations
-
 import subprocess
 
 import pytest

@@ -1,7 +1,5 @@
 """What is submitted to Slurm and what ``--dry-run`` says of it; no Slurm is asked."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """Claims about where ``init`` finds hosts: the machines that train, not those beside them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

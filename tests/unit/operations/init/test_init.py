@@ -1,7 +1,5 @@
 """Claims about ``init`` away from its hosts: it does not guess, and its file is whole, or is not there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

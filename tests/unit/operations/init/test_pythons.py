@@ -1,7 +1,5 @@
 """Claims about what a node says of its interpreters: the first that ranks need, and nothing that is not ours."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

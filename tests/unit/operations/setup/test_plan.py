@@ -2,8 +2,6 @@
 What ``setup`` fetches on the laptop.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

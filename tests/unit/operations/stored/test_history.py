@@ -4,8 +4,6 @@
 ``compare`` on stored runs: text and JSON, what was configured otherwise, and what cannot be compared.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import re

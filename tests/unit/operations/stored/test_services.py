@@ -1,7 +1,5 @@
 """Runs in the services of others, read back by what these services read with."""
 
-from __future__ import annotations
-
 import http.server
 import json
 import os

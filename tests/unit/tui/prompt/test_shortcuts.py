@@ -1,7 +1,5 @@
 """Claims about keys and aliases of the operator's own, and about the start-up file."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 
