@@ -13,6 +13,7 @@ import pytest
 from distconsole.config.load import load_config
 from suite.forked_console import forked_console
 from suite.pages import CUT, INTERRUPTED, README, REPOSITORY, blocks, inline_code, shown_commands
+from suite.programs import run_to_end
 from testbed import Testbed
 
 TEXT = README.read_text()
@@ -108,13 +109,7 @@ def type_command(
 @pytest.mark.parametrize("command", [s.command for s in SHOWN if s.command.startswith("pip ")])
 def test_an_installation_finds_a_package(command: str) -> None:
     offline = ["--dry-run", "--no-index", "--no-deps", "--no-build-isolation"]
-    told = subprocess.run(
-        ["python", "-m", *words_of(command), *offline],
-        cwd=REPOSITORY,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    told = run_to_end(["python", "-m", *words_of(command), *offline], cwd=REPOSITORY, check=True)
     assert "Would install distconsole" in told.stdout
 
 

@@ -20,6 +20,7 @@ from distconsole.operations.control import StopReason
 from distconsole.session import open_session
 from suite.driving import Operator, write_job
 from suite.lean_torch import LEAN_TORCH
+from suite.programs import run_to_end
 from testbed import Testbed
 from testbed.keeper import wait_for
 from testbed.slurm import SLURM_ENVIRONMENT, Slurm, daemons
@@ -356,14 +357,7 @@ def test_the_line_that_answers_a_job_file_of_slurm_starts_its_ranks(
             "--ssh-config",
             str(slurm.bed.ssh_config),
         ]
-        return subprocess.run(
-            [*command, *words],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
+        return run_to_end([*command, *words], cwd=tmp_path)
 
     options = (
         ["--slurm", "-N2", *login]

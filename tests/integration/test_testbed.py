@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from suite.programs import run_to_end
 from testbed import HOME, Host, Testbed
 from testbed.keeper import wait_for
 
@@ -54,9 +55,7 @@ def transfer(sender: Host, receiver: Host) -> str:
 def ssh_fails(bed: Testbed, host: str) -> str:
     """Return what ssh says when it cannot reach a host."""
     options = [*bed.ssh_options, "-o", "ConnectTimeout=1", "-o", "LogLevel=INFO"]
-    done = subprocess.run(
-        ["ssh", *options, host, "true"], capture_output=True, text=True, check=False, timeout=20
-    )
+    done = run_to_end(["ssh", *options, host, "true"])
     assert done.returncode == 255
     return done.stderr
 
@@ -100,13 +99,10 @@ def test_names_resolve_to_the_same_addresses_everywhere(healed_bed: Testbed) -> 
 
 
 def test_sftp_starts_in_the_hosts_own_home(healed_bed: Testbed) -> None:
-    subprocess.run(
+    run_to_end(
         ["sftp", "-q", *healed_bed.ssh_options, "-b", "-", "node1"],
         input="mkdir pushed\n",
-        text=True,
         check=True,
-        capture_output=True,
-        timeout=20,
     )
     assert healed_bed.hosts[0].path(f"{HOME}/pushed").is_dir()
 
@@ -236,7 +232,7 @@ def test_processes_are_found_and_signalled_from_outside(bed: Testbed) -> None:
 def traces(folder: str, link: str, sleeper: str) -> list[str]:
     """Return what is left of a bed on this machine, where others may be up whose names begin like its own."""
     inside = re.compile(rf"{re.escape(folder)}(?!\d)")
-    links = subprocess.run(["ip", "-brief", "link"], capture_output=True, text=True, check=True)
+    links = run_to_end(["ip", "-brief", "link"], check=True)
     left = [
         line for line in links.stdout.splitlines() if re.match(rf"{re.escape(link)}(?!\d)", line)
     ]

@@ -2,7 +2,6 @@
 
 import signal
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from distconsole_agent.coordination.channel import LinkTimes
 from distconsole_agent.supervisor import proctree
 from fakes.shims import RunUnderTest, ShimUnderTest, script, wait_until
 from suite.lean_torch import LEAN_TORCH
+from suite.programs import run_to_end
 
 PY = sys.executable
 WELL_BEFORE_LOST_SECONDS = LinkTimes().give_up / 4
@@ -137,7 +137,7 @@ for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::"), (s
 def test_the_kept_port_is_closed_to_others_and_open_to_reuse(tmp_path: Path) -> None:
     with RunUnderTest(tmp_path, ["true"]) as run:
         port = str(run.shims[0].ask(op="status")["master_port"])
-        told = subprocess.run([PY, "-c", BIND, port], capture_output=True, text=True, timeout=20)
+        told = run_to_end([PY, "-c", BIND, port])
         assert told.stdout.split("\n")[:-1] == [
             f"{address} {reuse} {'listens' if reuse else 'EADDRINUSE'}"
             for address in ("0.0.0.0", "::", "127.0.0.1")

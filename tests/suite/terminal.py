@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
+from suite.programs import run_to_end
 from testbed.keeper import wait_for
 
 SEEN_SECONDS = 60.0
@@ -57,13 +58,8 @@ class Terminals:
         return Terminal(self, name)
 
     def _tmux(self, *words: str) -> str:
-        done = subprocess.run(
-            ["tmux", "-S", str(self._socket), *words],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=GONE_SECONDS,
-            check=True,
+        done = run_to_end(
+            ["tmux", "-S", str(self._socket), *words], timeout=GONE_SECONDS, check=True
         )
         return done.stdout
 

@@ -17,7 +17,7 @@ from distconsole.tui.view_models.heat import Heat, group_ranks, heat_of
 from distconsole.tui.views.run import RunView
 from distconsole.tui.widgets.heat_map import HeatMap
 from fakes import scenes
-from fakes.stage import ATTACH, SMALL, on_screen, on_stage, screen_text, settled, staged, typed
+from fakes.stage import ATTACH, SMALL, on_screen, on_stage, screen_text, staged
 
 HOSTS = {rank: f"gpu{rank // 8:03}" for rank in range(2048)}
 
@@ -122,13 +122,13 @@ async def test_512_ranks_on_a_small_screen_tell_which_one_and_since_when() -> No
     app, stage = staged({ask.Attach: partial(scenes.large, 512, slow=457)}, request=ATTACH)
     async with on_screen(app, stage) as pilot:
         await pilot.press("h")
-        await settled(app, stage, pilot)
+        await stage.settled()
         text = screen_text(app)
         assert "step time of 512 ranks" in text
         assert "▲ 457 node58 29.0 ms, 25 s" in text
         assert re.search(r"◆ node\d+ \+\d+, worst of ranks 4\d+-4\d+: 29.0 ms, usual 18.8", text)
         await pilot.press("enter", "enter", "enter")
-        await settled(app, stage, pilot)
+        await stage.settled()
         text = screen_text(app)
         assert "rank 457 on node58: each on its own scale" in text
         assert "◆ step time of rank 457: 29.0 ms, usual 18.8, step 590" in text
@@ -136,10 +136,10 @@ async def test_512_ranks_on_a_small_screen_tell_which_one_and_since_when() -> No
             r"▲ step time .*\n +usual .*\n +loss .*\n +usual .*\n ▲ wait for data", text
         )
         await pilot.press("down", "enter")
-        await settled(app, stage, pilot)
+        await stage.settled()
         assert "◆ step time usual: 18.8 ms, step 590" in screen_text(app)
         await pilot.press("backspace", "backspace", "backspace")
-        await settled(app, stage, pilot)
+        await stage.settled()
         assert "step time of 512 ranks" in screen_text(app)
 
 
@@ -148,19 +148,19 @@ async def test_keys_change_what_is_shown_and_lead_to_the_ranks_log() -> None:
     async with on_screen(app, stage) as pilot:
         told = app.session.transcript.text()
         await pilot.press("h", "v")
-        await settled(app, stage, pilot)
+        await stage.settled()
         assert "wait for data of 16 ranks" in screen_text(app)
         await pilot.press("t")
-        await settled(app, stage, pilot)
+        await stage.settled()
         assert "the whole run" in screen_text(app)
         assert app.session.transcript.text() == told, "its title says what it shows"
-        await typed(app, stage, pilot, "heat loss")
+        await stage.typed("heat loss")
         assert "loss of 16 ranks" in screen_text(app)
-        await typed(app, stage, pilot, "heat nonsense")
+        await stage.typed("heat nonsense")
         assert "nothing called 'nonsense' is known; there is: step, data, rate" in screen_text(app)
-        await typed(app, stage, pilot, "heat step")
+        await stage.typed("heat step")
         assert app.query_one("#heat", HeatMap).rank == 5
-        await typed(app, stage, pilot, "heat")
+        await stage.typed("heat")
         assert "ms/step" in screen_text(app)
 
 
@@ -170,11 +170,11 @@ async def test_the_keys_of_the_plots_lead_from_the_heat_map_to_them() -> None:
         for key in ("p", "c"):
             app.main.run_command("clear", quiet=True)
             await pilot.press("h")
-            await settled(app, stage, pilot)
+            await stage.settled()
             assert app.main.query_one(RunView).shows_heat
             assert "no rank 10 % worse than usual" in screen_text(app)
             await pilot.press(key)
-            await settled(app, stage, pilot)
+            await stage.settled()
             assert "samples/s" in screen_text(app), key
             assert "h is the heat map again" in screen_text(app)
             assert not app.main.query_one(RunView).shows_heat
@@ -183,11 +183,11 @@ async def test_the_keys_of_the_plots_lead_from_the_heat_map_to_them() -> None:
 @pytest.mark.usefixtures("colours")
 async def test_without_colours_the_shades_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     app, stage = staged({ask.Attach: partial(scenes.large, 16, slow=5)}, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
-        await typed(app, stage, pilot, "heat")
+    async with on_screen(app, stage):
+        await stage.typed("heat")
         assert "▀" in screen_text(app)
         monkeypatch.setenv("NO_COLOR", "1")
-        await settled(app, stage, pilot)
+        await stage.settled()
         (line,) = (line for line in screen_text(app).splitlines() if line.startswith(" ▲ node1"))
         assert "·····█████" in line
 
@@ -203,12 +203,12 @@ def lockstep() -> Iterator[Event]:
 
 
 async def test_the_heat_map_begins_with_own_time_where_the_others_wait_for_a_rank() -> None:
-    async with on_stage({ask.Attach: lockstep}, request=ATTACH) as (app, stage, pilot):
-        await typed(app, stage, pilot, "heat")
+    async with on_stage({ask.Attach: lockstep}, request=ATTACH) as (app, stage, _pilot):
+        await stage.typed("heat")
         text = screen_text(app)
         assert "own time of 16 ranks" in text
         assert re.search(r"▲ 5 node1 +17\.0", text)
-        await typed(app, stage, pilot, "heat step")
+        await stage.typed("heat step")
         assert "step time of 16 ranks" in screen_text(app), "what was asked for stays"
 
 
@@ -217,11 +217,15 @@ async def test_the_heat_map_of_another_run_is_of_what_is_known_of_it(
     asked: str, shown: str
 ) -> None:
     runs = iter((lockstep, partial(scenes.large, 16, slow=5)))
-    async with on_stage({ask.Attach: lambda: next(runs)()}, request=ATTACH) as (app, stage, pilot):
-        await typed(app, stage, pilot, "heat")
+    async with on_stage({ask.Attach: lambda: next(runs)()}, request=ATTACH) as (
+        app,
+        stage,
+        _pilot,
+    ):
+        await stage.typed("heat")
         assert "own time of 16 ranks" in screen_text(app)
-        await typed(app, stage, pilot, asked)
-        await typed(app, stage, pilot, "attach another-run")
+        await stage.typed(asked)
+        await stage.typed("attach another-run")
         assert app.main.query_one(RunView).shows_heat
         assert f"{shown} of 16 ranks" in screen_text(app)
 
@@ -232,8 +236,8 @@ async def test_silent_ranks_come_before_slow_ones() -> None:
             if not (isinstance(event, Window) and event.rank == 9 and event.step > 200):
                 yield event
 
-    async with on_stage({ask.Attach: hanging}, request=ATTACH) as (app, stage, pilot):
-        await typed(app, stage, pilot, "heat")
+    async with on_stage({ask.Attach: hanging}, request=ATTACH) as (app, stage, _pilot):
+        await stage.typed("heat")
         text = screen_text(app)
         assert "rank 9 on node2 has not finished a step for 40 s" in text
         assert text.index("‖ 9 node2 no step 40 s") < text.index("▲ 5 node1 29.")
@@ -250,13 +254,13 @@ async def test_hostile_names_and_figures_are_shown_as_they_are() -> None:
                 event = msgspec.structs.replace(event, host=odd, metrics=metrics)
             yield event
 
-    async with on_stage({ask.Attach: hostile}, request=ATTACH) as (app, stage, pilot):
-        await typed(app, stage, pilot, "heat")
+    async with on_stage({ask.Attach: hostile}, request=ATTACH) as (app, stage, _pilot):
+        await stage.typed("heat")
         for _ in range(6):
-            await typed(app, stage, pilot, "heat next")
+            await stage.typed("heat next")
             lines = screen_text(app).splitlines()
             assert len(lines) <= SMALL[1]
             assert "\u202e" not in "".join(lines)
-        await typed(app, stage, pilot, "heat loss")
+        await stage.typed("heat loss")
         assert "!!!!!" in screen_text(app)
         assert "no number" in screen_text(app)

@@ -3,7 +3,6 @@
 import json
 import os
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from distconsole.grammar.pasting.read import read_command
 from suite.neighbours import accelerate
+from suite.programs import run_to_end
 
 ASK = """
 import json, os, sys
@@ -145,13 +145,11 @@ def test_ranks_have_the_variables_of_accelerate_itself(
     for name, text in FILES.items():
         Path(name).write_text(LOCAL + text)
     words = [shlex.split(each) for each in COMMANDS]
-    asked = subprocess.run(
+    asked = run_to_end(
         [sys.executable, "-W", "ignore", "-c", ASK],
         input=json.dumps(words),
         env={**os.environ, "PYTHONPATH": str(packages)},
         check=True,
-        capture_output=True,
-        text=True,
     )
     for command, theirs in zip(COMMANDS, json.loads(asked.stdout), strict=True):
         ours = dict(read_command(["accelerate", "launch", *shlex.split(command), "t.py"]).env)
