@@ -199,6 +199,13 @@ def home(nothing_left: None, homes: Iterator[Path], monkeypatch: pytest.MonkeyPa
 
 
 @pytest.fixture
+def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The test's own folder, as the working folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
 def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Times of day are those of UTC."""
     monkeypatch.setenv("TZ", "UTC")

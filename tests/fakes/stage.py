@@ -125,7 +125,11 @@ class Stage:
     async def typed(self, line: str) -> None:
         """Put ``line`` into the prompt, press Enter, and wait until what it asks for is on the screen."""
         self.app.query_one(Prompt).offer(line)
-        await self.pilot.press("enter")
+        await self.pressed("enter")
+
+    async def pressed(self, *keys: str) -> None:
+        """Press keys, and wait until what they ask for is on the screen."""
+        await self.pilot.press(*keys)
         await self.settled()
 
     async def planned(self) -> None:

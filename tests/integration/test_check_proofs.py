@@ -20,9 +20,8 @@ pytestmark = [pytest.mark.testbed, pytest.mark.torch_ranks]
 
 
 @pytest.fixture
-def bed(lean_bed: Testbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Testbed:
+def bed(lean_bed: Testbed, cwd: Path) -> Testbed:
     """Two hosts, and an empty working folder, whose distconsole.toml counts."""
-    monkeypatch.chdir(tmp_path)
     return lean_bed
 
 

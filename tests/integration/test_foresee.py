@@ -20,10 +20,9 @@ SCRIPT = "import os, torch.distributed\n"
 
 
 def test_a_launch_is_foreseen_as_the_dry_run_says_it(
-    standing_sessions: SessionSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    standing_sessions: SessionSource, cwd: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "train.py").write_text(SCRIPT)
+    (cwd / "train.py").write_text(SCRIPT)
     request = Run("train.py", ("--lr", "1"), nproc="2", env=(("API_KEY", "x"),))
     with Operator(replace(request, dry_run=True), standing_sessions) as dry:
         dry.finish()
@@ -36,7 +35,7 @@ def test_a_launch_is_foreseen_as_the_dry_run_says_it(
     (text,), (dry_text,) = asked.of(TextMade), dry.of(TextMade)
     assert _without_ids(text.text, plan) == _without_ids(dry_text.text, as_dry)
     (sought,) = asked.of(ScriptSought)
-    assert sought == ScriptSought(script=str(tmp_path / "train.py"), missing=())
+    assert sought == ScriptSought(script=str(cwd / "train.py"), missing=())
     (judged,) = asked.of(LaunchersJudged)
     assert "--launcher slurm needs a Slurm job" in judged.refused["slurm"]
     assert not {"torch", "torchrun", "single"} & set(judged.refused)

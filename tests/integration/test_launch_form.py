@@ -41,10 +41,9 @@ def app(cluster: EmbeddedCluster, home: Path) -> Iterator[ConsoleApp]:
 
 
 async def test_a_script_is_launched_from_the_form_and_ends_well_and_again_from_the_list(
-    app: ConsoleApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    app: ConsoleApp, cwd: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "train.py").write_text(SCRIPT)
+    (cwd / "train.py").write_text(SCRIPT)
     async with app.run_test(size=MIDDLE) as pilot:
         await until(
             pilot,

@@ -70,12 +70,11 @@ if os.environ["RANK"] == "0":
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(cwd: Path) -> Path:
     """A project with the README's two scripts, in which the operator stands."""
-    (tmp_path / "train.py").write_text(TRAIN)
-    (tmp_path / "train_hvd.py").write_text("import horovod.torch as hvd\nhvd.init()\n")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+    (cwd / "train.py").write_text(TRAIN)
+    (cwd / "train_hvd.py").write_text("import horovod.torch as hvd\nhvd.init()\n")
+    return cwd
 
 
 def type_command(

@@ -100,16 +100,12 @@ async def test_a_click_on_the_line_of_keys_presses_them() -> None:
         assert app.focused is app.query_one("#prompt")
 
 
-async def test_a_key_saves_every_screen_as_a_picture_that_needs_no_network(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
+async def test_a_key_saves_every_screen_as_a_picture_that_needs_no_network(cwd: Path) -> None:
+    async with on_stage(SCENES, request=ATTACH) as (app, stage, _pilot):
         for view in ("cluster", "run", "logs"):
             await stage.typed(f"view {view}")
-            await pilot.press("S")
-            await stage.settled()
-            (picture,) = tmp_path.glob(f"distconsole-{view}-*.svg")
+            await stage.pressed("S")
+            (picture,) = cwd.glob(f"distconsole-{view}-*.svg")
             assert f"saved {picture.name} in" in screen_text(app)
             text = picture.read_text()
             assert "<svg" in text

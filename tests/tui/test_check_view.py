@@ -176,8 +176,7 @@ async def test_the_cursor_tells_the_pair_below_it() -> None:
         assert "✗ node1 -> node16: 17 of 17 ports: timeout" in await checked(
             app, stage, pilot, "pairs"
         )
-        await pilot.press("home", "down", "right", "right", "right", "right")
-        await stage.settled()
+        await stage.pressed("home", "down", "right", "right", "right", "right")
         assert matrix(app).pair == ("node2", "node5")
         assert "! node2 -> node5: 2 of 17 ports: timeout, round trip 48 µs" in screen_text(app)
         await pilot.press("n")
@@ -197,14 +196,12 @@ async def test_enter_on_a_pair_shows_both_ways_and_the_findings_about_them() -> 
     app, stage = staged_pairs(dead=1)
     async with on_screen(app, stage, SMALL) as pilot:
         await checked(app, stage, pilot, "pairs")
-        await pilot.press("enter")
-        await stage.settled()
+        await stage.pressed("enter")
         text = screen_text(app)
         assert "✗ node1 -> node16" in text
         assert "✗ node16 -> node1" in text
         assert "no TCP connection between node16 and its peers" in text
-        await pilot.press("escape")
-        await stage.settled()
+        await stage.pressed("escape")
         assert app.query_one(CheckView).page is Page.PAIRS
         assert app.focused is matrix(app)
 
@@ -213,8 +210,7 @@ async def test_two_escapes_at_once_on_a_page_leave_the_page_and_not_the_view() -
     app, stage = staged_pairs(dead=1)
     async with on_screen(app, stage, SMALL) as pilot:
         await checked(app, stage, pilot, "pairs")
-        await pilot.press("enter")
-        await stage.settled()
+        await stage.pressed("enter")
         for _ in range(2):  # before the first one is answered
             app.post_message(Key("escape", None))
         await stage.settled()
@@ -226,8 +222,7 @@ async def test_beside_the_pairs_a_finding_under_the_cursor_opens_as_such() -> No
     async with on_screen(app, stage, LARGE) as pilot:
         await checked(app, stage, pilot, "pairs")
         app.query_one("#findings").focus()
-        await pilot.press("enter")
-        await stage.settled()
+        await stage.pressed("enter")
         words = str(app.query_one("#page-words").render())
         assert words.startswith("✗ FAIL  no TCP connection between node16 and its peers")
 
@@ -290,14 +285,11 @@ async def test_enter_lists_the_checks_of_a_group_and_says_what_became_of_one() -
     async with on_stage({ask.Check: scenes.checked}) as (app, stage, pilot):
         await checked(app, stage, pilot, "sort check down")
         app.query_one("#grid", LineTable).focus()
-        await pilot.press("enter")
-        await stage.settled()
+        await stage.pressed("enter")
         assert shown_checks(app, "#grid")[:3] == ["torch", "torch.version", "ssh"]
-        await pilot.press("down", "enter")
-        await stage.settled()
+        await stage.pressed("down", "enter")
         assert "- node2: skipped" in screen_text(app)
-        await pilot.press("escape", "g", "enter")
-        await stage.settled()
+        await stage.pressed("escape", "g", "enter")
         assert shown_checks(app, "#grid")[:2] == ["torch", "ssh"]
 
 
@@ -305,14 +297,12 @@ async def test_the_panel_marks_where_hosts_do_not_meet() -> None:
     app, stage = staged_pairs()
     async with on_screen(app, stage, SMALL) as pilot:
         await checked(app, stage, pilot)
-        await pilot.press("i")
-        await stage.settled()
+        await stage.pressed("i")
         text = screen_text(app)
         assert "eth0 · ✗lo" in text
         assert "node1 and 14 more" in text
         assert "127.0.1.1 is loopback" in " ".join(text.split())
-        await pilot.press("i")
-        await stage.settled()
+        await stage.pressed("i")
         assert app.query_one(CheckView).page is Page.FINDINGS
 
 

@@ -167,9 +167,8 @@ async def test_a_run_shows_the_ranks_that_match() -> None:
 
 
 async def test_the_log_of_a_rank_is_still_a_key_away() -> None:
-    async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
-        await pilot.press("l")
-        await stage.settled()
+    async with on_stage(SCENES, request=ATTACH) as (app, stage, _pilot):
+        await stage.pressed("l")
         assert app.main.view == "logs"
         assert "─ filter 3 · " in screen_text(app)
 
@@ -217,18 +216,16 @@ async def test_a_watch_of_hosts_goes_on_while_a_run_is_shown() -> None:
 
 
 async def test_enter_on_a_host_shows_all_of_it_alone_and_q_leads_back() -> None:
-    async with on_stage(SCENES | {ask.Check: scenes.checked}, LARGE) as (app, stage, pilot):
+    async with on_stage(SCENES | {ask.Check: scenes.checked}, LARGE) as (app, stage, _pilot):
         await stage.typed(f"attach {scenes.RUN}")
         await stage.typed("check")
         await stage.typed("view cluster")
-        await pilot.press("down", "enter")
-        await stage.settled()
+        await stage.pressed("down", "enter")
         text = screen_text(app)
         assert {host for host, _ in gpus(app)} == {"node2"}
         for told in ("digits rank 2", "steal.py", "os.hostname_bindable", "correct /etc/hosts"):
             assert told in text, told
-        await pilot.press("q")
-        await stage.settled()
+        await stage.pressed("q")
         assert {host for host, _ in gpus(app)} == {"node1", "node2"}
 
 
@@ -244,11 +241,10 @@ def busy_hosts() -> Iterator[Event]:
 
 
 async def test_the_page_of_a_host_lists_what_takes_it_as_long_as_that_is_of_now() -> None:
-    async with on_stage(SCENES | {ask.Top: busy_hosts}, LARGE) as (app, stage, pilot):
+    async with on_stage(SCENES | {ask.Top: busy_hosts}, LARGE) as (app, stage, _pilot):
         await stage.typed(f"attach {scenes.RUN}")
         await stage.typed("view cluster")
-        await pilot.press("down", "enter")
-        await stage.settled()
+        await stage.pressed("down", "enter")
         text = screen_text(app)
         assert "node2 connected, 4 GPUs at 64 %" in text.splitlines()[1]
         table: LineTable[Process] = app.query_one("#processes", LineTable)

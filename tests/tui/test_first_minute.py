@@ -98,10 +98,9 @@ async def test_after_the_choice_top_check_the_form_and_the_tab_bar_mean_the_same
     how: str,
 ) -> None:
     app, stage = alone()
-    async with on_screen(app, stage) as pilot:
+    async with on_screen(app, stage):
         if how == "enter":
-            await pilot.press("enter")
-            await stage.settled()
+            await stage.pressed("enter")
         else:
             await stage.typed(how)
         assert "2 hosts" in screen_text(app).splitlines()[0]
@@ -110,8 +109,7 @@ async def test_after_the_choice_top_check_the_form_and_the_tab_bar_mean_the_same
         await stage.typed("check")
         assert {*hosts_of(stage, ask.Top), *hosts_of(stage, ask.Check)} <= {"node1,node2", None}
         assert app.session.where.hosts == "node1,node2"
-        await pilot.press("ctrl+n")
-        await stage.settled()
+        await stage.pressed("ctrl+n")
         form = app.main.query_one(LaunchView)
         assert [host.name for host in app.main.views.launch.known_hosts()] == ["node1", "node2"]
         assert form.display
@@ -121,12 +119,11 @@ async def test_after_the_choice_top_check_the_form_and_the_tab_bar_mean_the_same
 async def test_before_the_choice_a_verb_that_needs_hosts_says_how_to_choose() -> None:
     app, stage = alone()
     stage.scenes.pop(ask.Check)
-    async with on_screen(app, stage) as pilot:
+    async with on_screen(app, stage):
         await stage.typed("check")
         assert "no hosts are chosen yet" in screen_text(app)
         assert not hosts_of(stage, ask.Check)
-        await pilot.press("escape", "t")
-        await stage.settled()
+        await stage.pressed("escape", "t")
         assert app.session.where.hosts == "localhost"
         assert "1 host" in screen_text(app).splitlines()[0]
 
@@ -185,13 +182,12 @@ async def test_a_hostfile_and_clusters_are_offered_too_and_arrows_choose(folder:
     (folder / "hostfile").write_text("gpu1 slots=4\ngpu2 slots=4\n")
     (folder / "distconsole.toml").write_text('[clusters.lab]\nhosts = ["lab[1-2]"]\n')
     app, stage = alone()
-    async with on_screen(app, stage) as pilot:
+    async with on_screen(app, stage):
         text = screen_text(app)
         places = ("cluster lab", "./hostfile", "~/.ssh/config", "this machine")
         rows = [text.index(place, text.index("where from")) for place in places]
         assert rows == sorted(rows)
-        await pilot.press("down", "enter")
-        await stage.settled()
+        await stage.pressed("down", "enter")
         assert app.session.hosts == ("gpu1", "gpu2")
         assert app.session.own is not None
         assert [host.slots for host in app.session.own.cluster.hosts] == [4, 4]
@@ -202,11 +198,10 @@ async def test_of_hundreds_of_hosts_a_few_are_shown_and_enter_asks_which(
 ) -> None:
     write_ssh_config(home, "".join(f"Host gpu{n:03}\n" for n in range(300)))
     app, stage = alone()
-    async with on_screen(app, stage) as pilot:
+    async with on_screen(app, stage):
         assert "300" in screen_text(app)
         assert "gpu000, gpu001" in screen_text(app)
-        await pilot.press("enter")
-        await stage.settled()
+        await stage.pressed("enter")
         assert app.main.prompt.value == "hosts "
         assert app.session.own is None
         completer: LineCompleter = app.main.completer
@@ -222,12 +217,10 @@ async def test_of_hundreds_of_hosts_a_few_are_shown_and_enter_asks_which(
 async def test_a_demo_and_a_run_that_is_followed_choose_no_hosts() -> None:
     app, stage = alone()
     stage.scenes |= {ask.Demo: scenes.training, ask.Attach: scenes.training}
-    async with on_screen(app, stage) as pilot:
-        await pilot.press("d")
-        await stage.settled()
+    async with on_screen(app, stage):
+        await stage.pressed("d")
         await stage.typed(f"attach {scenes.RUN}")
-        await pilot.press("2")
-        await stage.settled()
+        await stage.pressed("2")
         text = screen_text(app)
         assert "NO HOSTS YET" in text
         assert "GPUs" not in text

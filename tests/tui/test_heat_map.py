@@ -120,38 +120,32 @@ def test_the_scale_stands_any_figure(value: float) -> None:
 @pytest.mark.usefixtures("colours")
 async def test_512_ranks_on_a_small_screen_tell_which_one_and_since_when() -> None:
     app, stage = staged({ask.Attach: partial(scenes.large, 512, slow=457)}, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
-        await pilot.press("h")
-        await stage.settled()
+    async with on_screen(app, stage):
+        await stage.pressed("h")
         text = screen_text(app)
         assert "step time of 512 ranks" in text
         assert "▲ 457 node58 29.0 ms, 25 s" in text
         assert re.search(r"◆ node\d+ \+\d+, worst of ranks 4\d+-4\d+: 29.0 ms, usual 18.8", text)
-        await pilot.press("enter", "enter", "enter")
-        await stage.settled()
+        await stage.pressed("enter", "enter", "enter")
         text = screen_text(app)
         assert "rank 457 on node58: each on its own scale" in text
         assert "◆ step time of rank 457: 29.0 ms, usual 18.8, step 590" in text
         assert re.search(
             r"▲ step time .*\n +usual .*\n +loss .*\n +usual .*\n ▲ wait for data", text
         )
-        await pilot.press("down", "enter")
-        await stage.settled()
+        await stage.pressed("down", "enter")
         assert "◆ step time usual: 18.8 ms, step 590" in screen_text(app)
-        await pilot.press("backspace", "backspace", "backspace")
-        await stage.settled()
+        await stage.pressed("backspace", "backspace", "backspace")
         assert "step time of 512 ranks" in screen_text(app)
 
 
 async def test_keys_change_what_is_shown_and_lead_to_the_ranks_log() -> None:
     app, stage = staged({ask.Attach: partial(scenes.large, 16, slow=5)}, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_screen(app, stage):
         told = app.session.transcript.text()
-        await pilot.press("h", "v")
-        await stage.settled()
+        await stage.pressed("h", "v")
         assert "wait for data of 16 ranks" in screen_text(app)
-        await pilot.press("t")
-        await stage.settled()
+        await stage.pressed("t")
         assert "the whole run" in screen_text(app)
         assert app.session.transcript.text() == told, "its title says what it shows"
         await stage.typed("heat loss")
@@ -166,15 +160,13 @@ async def test_keys_change_what_is_shown_and_lead_to_the_ranks_log() -> None:
 
 async def test_the_keys_of_the_plots_lead_from_the_heat_map_to_them() -> None:
     app, stage = staged({ask.Attach: partial(scenes.large, 16)}, request=ATTACH)
-    async with on_screen(app, stage, SMALL) as pilot:
+    async with on_screen(app, stage, SMALL):
         for key in ("p", "c"):
             app.main.run_command("clear", quiet=True)
-            await pilot.press("h")
-            await stage.settled()
+            await stage.pressed("h")
             assert app.main.query_one(RunView).shows_heat
             assert "no rank 10 % worse than usual" in screen_text(app)
-            await pilot.press(key)
-            await stage.settled()
+            await stage.pressed(key)
             assert "samples/s" in screen_text(app), key
             assert "h is the heat map again" in screen_text(app)
             assert not app.main.query_one(RunView).shows_heat

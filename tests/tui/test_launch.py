@@ -433,12 +433,9 @@ async def test_slots_that_the_line_gives_stay_when_hosts_are_chosen() -> None:
         assert app.query_one(Prompt).value == "run x.py"
 
 
-async def test_a_port_that_only_the_host_file_gives_goes_with_its_host(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "distconsole.toml").write_text("[hosts.b]\nport = 23\n")
-    hosts = tmp_path / "hosts"
+async def test_a_port_that_only_the_host_file_gives_goes_with_its_host(cwd: Path) -> None:
+    (cwd / "distconsole.toml").write_text("[hosts.b]\nport = 23\n")
+    hosts = cwd / "hosts"
     hosts.write_text("a slots=2 port=2222\nb\nc user=me\n")
     app, stage = staged(
         SCENES, request=ask.OpenConsole(where=ask.Where(hostfile=str(hosts), python="/p"))
@@ -450,8 +447,7 @@ async def test_a_port_that_only_the_host_file_gives_goes_with_its_host(
         await pilot.pause()
         assert app.query_one(Prompt).value == "run --hosts a:2/2222,b x.py"
         app.query_one(Prompt).offer("run --hosts a,c x.py")
-        await pilot.press("enter")
-        await stage.settled()
+        await stage.pressed("enter")
         (run,) = [each for each in stage.asked if isinstance(each, ask.Run)]
         assert run.where.hosts == "a/2222,me@c"
         with app.session(ask.Where(hosts="a,z")) as session:
@@ -518,8 +514,7 @@ async def test_a_start_waits_for_the_plan_and_an_edit_takes_it_back() -> None:
 
 async def test_the_last_launches_are_one_key_away_and_fill_the_form_in() -> None:
     async with on_stage(SCENES) as (app, stage, pilot):
-        await pilot.press("ctrl+o")
-        await stage.settled()
+        await stage.pressed("ctrl+o")
         text = screen_text(app)
         for words in ("■ stopped", "✗ failed", "tools.prepare", "train.py --epochs 3"):
             assert words in text
@@ -527,8 +522,7 @@ async def test_the_last_launches_are_one_key_away_and_fill_the_form_in() -> None
         await stage.planned()
         assert app.query_one(Prompt).value == "run --hosts node2 --module tools.prepare"
         assert launched(stage) == []
-        await pilot.press("ctrl+o")
-        await stage.settled()
+        await stage.pressed("ctrl+o")
         await pilot.press("escape")
         assert "4 ranks by torch" in screen_text(app)
 
@@ -537,8 +531,7 @@ async def test_the_last_launches_keep_the_keys_when_their_view_is_on_the_screen_
     None
 ):
     async with on_stage(SCENES) as (app, stage, pilot):
-        await pilot.press("f5", "ctrl+o")
-        await stage.settled()
+        await stage.pressed("f5", "ctrl+o")
         last = app.query_one(LaunchView).last
         assert app.focused is last
         app.main.focus_view()
@@ -549,8 +542,7 @@ async def test_the_last_launches_keep_the_keys_when_their_view_is_on_the_screen_
 async def test_the_command_for_a_shell_does_the_same_without_the_console() -> None:
     async with on_stage(SCENES, LARGE) as (app, stage, pilot):
         await opened(app, stage, pilot, "run --env A='b c' train.py")
-        await pilot.press("ctrl+y")
-        await stage.settled()
+        await stage.pressed("ctrl+y")
         command = "distconsole run --hosts node1,node2 --env 'A=b c' train.py"
         assert f"copied: {command}" in screen_text(app)
         assert app.clipboard == command
@@ -635,8 +627,7 @@ async def test_odd_names_are_shown_as_they_are(size: tuple[int, int]) -> None:
             assert held.isprintable()
             if held == draft_of(request).line():
                 assert parse_line(held) == request
-        await pilot.press("ctrl+o")
-        await stage.settled()
+        await stage.pressed("ctrl+o")
         assert "[bold]x[/red]" in screen_text(app)
         await pilot.press("enter")
         await stage.planned()
@@ -653,9 +644,8 @@ async def test_the_list_of_launches_hides_secrets_among_the_arguments() -> None:
                 words = ("--lr", "1", "--api-key", "marker", "logger.token=marker")
                 yield LaunchKept(summary=each.summary, request=ask.Run("t.py", words))
 
-    async with on_stage(SCENES | {ask.Launches: kept}, LARGE) as (app, stage, pilot):
-        await pilot.press("ctrl+o")
-        await stage.settled()
+    async with on_stage(SCENES | {ask.Launches: kept}, LARGE) as (app, stage, _pilot):
+        await stage.pressed("ctrl+o")
         text = screen_text(app)
     assert "t.py --lr 1 --api-key *** " in text
     assert "marker" not in text

@@ -97,8 +97,7 @@ async def test_a_filter_and_a_search_are_left_behind_with_their_run() -> None:
         await stage.typed("find epoch 2")
         lines = await shown(app, pilot)
         assert "1 error (of rank 2, hidden by the filter)" in lines[0]
-        await pilot.press("x")
-        await stage.settled()
+        await stage.pressed("x")
         assert "the first error, of rank 2, is hidden by the filter" in screen_text(app)
         await stage.typed("attach another-run")
         await stage.typed("view logs")
@@ -125,8 +124,7 @@ async def test_a_search_finds_while_it_is_typed_counts_and_goes_on() -> None:
         text = "\n".join(await shown(app, pilot))
         assert "'step 30': 2 of 11" in text
         assert "step 300 of it" in text
-        await pilot.press("N", "N")
-        await stage.settled()
+        await stage.pressed("N", "N")
         assert "no line before" in screen_text(app)
 
 
@@ -137,14 +135,12 @@ async def test_a_search_from_the_ranks_counts_and_marks_while_it_is_typed() -> N
     async with on_stage({ask.Attach: many, ask.Top: tuple}, request=ATTACH) as (app, stage, pilot):
         await pilot.press("slash", *"step", "space", "4", "9", "9")
         await read(app, pilot)
-        await pilot.press("backspace")
-        await stage.settled()
+        await stage.pressed("backspace")
         assert app.main.view == "run"
         assert "'step 49': 11 of 11" in screen_text(app)
         tail = app.query_one("#tail", LogTail)
         assert tail.found is not None
-        await pilot.press("escape")
-        await stage.settled()
+        await stage.pressed("escape")
         assert tail.found is None
 
 
@@ -169,8 +165,7 @@ async def test_the_first_error_is_the_first_by_time_not_by_arrival() -> None:
         assert not tail.follows
         await pilot.press("E")
         assert "came first, printed later" in "\n".join(await shown(app, pilot))
-        await pilot.press("e", "e")
-        await stage.settled()
+        await stage.pressed("e", "e")
         assert "no error after this line" in screen_text(app)
         await stage.typed("lines at 50s")
         assert "line 50" in "\n".join(await shown(app, pilot))

@@ -80,8 +80,7 @@ async def test_every_key_of_other_programs_gets_an_answer() -> None:
 async def test_words_and_lines_on_the_screen_are_found() -> None:
     async with on_stage(SCENES) as (app, stage, pilot):
         await pilot.press("/")
-        await pilot.press(*"node2", "enter")
-        await stage.settled()
+        await stage.pressed(*"node2", "enter")
         assert app.query_one("#prompt", Prompt).placeholder == "'node2': 1 of 1"
         await pilot.press("n")
         await stage.typed("find nowhere")
@@ -124,8 +123,7 @@ async def test_rows_are_found_while_words_are_typed_from_where_the_reader_was() 
         assert at() == "002"
         await pilot.press("backspace")
         assert at() == "003", "not from where an earlier word was found"
-        await pilot.press("enter", "n")
-        await stage.settled()
+        await stage.pressed("enter", "n")
         assert at() == "002"
         assert app.query_one("#prompt", Prompt).placeholder == "'digits-1121-00': 3 of 4"
 
@@ -170,9 +168,8 @@ async def test_every_way_out_of_other_programs_leaves_where_nothing_goes_on(
 
 
 async def test_ctrl_z_without_a_shell_says_so() -> None:
-    async with on_stage(SCENES) as (app, stage, pilot):
-        await pilot.press("ctrl+z")
-        await stage.settled()
+    async with on_stage(SCENES) as (app, stage, _pilot):
+        await stage.pressed("ctrl+z")
         assert "no shell to go back to" in screen_text(app)
 
 
@@ -201,7 +198,7 @@ async def test_what_is_typed_before_the_views_stand_is_taken_when_they_do() -> N
 
 
 async def test_the_line_of_keys_has_none_for_what_is_not_there() -> None:
-    async with on_stage({ask.Check: scenes.checked}, LARGE) as (app, stage, pilot):
+    async with on_stage({ask.Check: scenes.checked}, LARGE) as (app, stage, _pilot):
         for view, without in (("run", "why"), ("logs", "first error"), ("check", "this again")):
             await stage.typed(f"view {view}")
             keys = screen_text(app).splitlines()[-1]
@@ -215,8 +212,7 @@ async def test_the_line_of_keys_has_none_for_what_is_not_there() -> None:
         assert [word for word in ("x cancel", "copy", "next found") if word in keys] == []
         await stage.typed("help")
         assert "next found" not in screen_text(app).splitlines()[-1]
-        await pilot.press("slash", *"cluster", "enter")
-        await stage.settled()
+        await stage.pressed("slash", *"cluster", "enter")
         assert screen_text(app).splitlines()[-1].startswith(" VIEW   n next found  N found before")
 
 
@@ -244,11 +240,9 @@ async def test_the_bar_names_the_digits_that_work_and_f_keys_where_digits_are_ty
 
         for name, view in TABS.items():
             assert f" {name}" in bar()
-            await pilot.press(name[0])
-            await stage.settled()
+            await stage.pressed(name[0])
             assert app.main.view == view
-        await pilot.press("colon")
-        await stage.settled()
+        await stage.pressed("colon")
         assert "F2 cluster" in bar()
         assert "2 cluster" not in bar().replace("F2 cluster", "")
         await pilot.press("2")

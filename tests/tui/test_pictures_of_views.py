@@ -187,9 +187,8 @@ PAGES = {
 
 
 @pytest.fixture(autouse=True)
-def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def laptop(monkeypatch: pytest.MonkeyPatch, cwd: Path) -> None:
     """Whatever machine this is, its name is the same; the folder is empty."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("socket.gethostname", lambda: "laptop")
 
 

@@ -23,19 +23,15 @@ SCENES = {ask.Attach: scenes.training, ask.Top: scenes.hosts, ask.Check: scenes.
 
 @pytest.mark.parametrize("end", ["enter", "ctrl+j"])  # as typed before the screen was there
 async def test_a_typed_verb_is_asked_for_and_its_view_is_shown(end: str) -> None:
-    async with on_stage(SCENES) as (app, stage, pilot):
-        await pilot.press(*":check", "space", *"--only", "space", *"os", end)
-        await stage.settled()
+    async with on_stage(SCENES) as (app, stage, _pilot):
+        await stage.pressed(*":check", "space", *"--only", "space", *"os", end)
         assert ask.Check(only=("os",)) in stage.asked
         assert app.main.view == "check"
         assert "NOT HEALTHY" in screen_text(app)
 
 
-async def test_what_a_line_leaves_open_the_configuration_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    config = tmp_path / "distconsole.toml"
+async def test_what_a_line_leaves_open_the_configuration_says(cwd: Path) -> None:
+    config = cwd / "distconsole.toml"
     config.write_text('[run]\nnproc = 4\nsync = true\n[check]\nskip = ["gpu"]\n')
     async with on_stage(SCENES, LARGE) as (app, stage, _pilot):
         await stage.typed("run --nproc 2 train.py")
@@ -134,9 +130,8 @@ async def test_up_brings_back_the_line_typed_in_an_earlier_sitting(tmp_path: Pat
 
 
 async def test_a_key_does_what_its_line_does() -> None:
-    async with on_stage(SCENES) as (app, stage, pilot):
-        await pilot.press("f7")
-        await stage.settled()
+    async with on_stage(SCENES) as (app, stage, _pilot):
+        await stage.pressed("f7")
         assert ask.Check() in stage.asked
         assert app.main.view == "check"
 
@@ -151,8 +146,7 @@ async def test_f8_asks_before_it_stops_a_run_and_says_what_it_will_do() -> None:
         assert f"Stop {scenes.RUN}" in text
         assert "4 ranks on 2 hosts: node1 (2), node2 (2): SIGTERM to all" in text
         assert not any(isinstance(request, ask.Stop) for request in stage.asked)
-        await pilot.press("enter")
-        await stage.settled()
+        await stage.pressed("enter")
         assert ask.Stop(run=scenes.RUN) in stage.asked
         assert app.main.mode is Mode.VIEW
 
@@ -184,8 +178,7 @@ async def test_no_leaves_the_run_alone_and_what_is_behind_goes_on() -> None:
             app.main.redraw()
             await pilot.pause()
             assert str(step) in screen_text(app)
-            await pilot.press(no)
-            await stage.settled()
+            await stage.pressed(no)
             assert not app.query_one(Question).waits
             assert not any(isinstance(request, ask.Stop) for request in stage.asked)
             assert "nothing was done" in screen_text(app)
@@ -262,8 +255,7 @@ async def test_f8_offers_nothing_when_no_run_goes_on() -> None:
 
 async def test_ctrl_c_stops_nothing_and_says_what_does() -> None:
     async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
-        await pilot.press("ctrl+c")
-        await stage.settled()
+        await stage.pressed("ctrl+c")
         assert f"F8 stops {scenes.RUN}" in screen_text(app)
         assert all(control.asked is None for control in stage.controls)
         await pilot.press(*":stop", "ctrl+c")

@@ -208,7 +208,7 @@ async def test_a_job_that_nobody_prepared_is_asked_by_its_hosts_and_offers_no_ke
     None
 ):
     app, stage = staged(SCENES | {ask.Watch: found_job, ask.Why: tuple})
-    async with on_screen(app, stage, LARGE) as pilot:
+    async with on_screen(app, stage, LARGE):
         await stage.typed("watch --hosts a")
         await stage.typed("view run")
         app.query_one(RunView).focus()
@@ -216,11 +216,9 @@ async def test_a_job_that_nobody_prepared_is_asked_by_its_hosts_and_offers_no_ke
         keys = screen_text(app).splitlines()[-1]
         assert " W why " in keys
         assert not [label for label in ("stop run", "trace", "export") if label in keys]
-        await pilot.press("f8", "T", "e")
-        await stage.settled()
+        await stage.pressed("f8", "T", "e")
         assert "T (trace): nothing here to do that to" in app.session.transcript.text()
-        await pilot.press("W")
-        await stage.settled()
+        await stage.pressed("W")
         assert app.session.tasks[-1].request == ask.Why(
             run="", jobs=True, pid=4711, where=ask.Where(hosts="a")
         )
@@ -272,8 +270,7 @@ async def test_keys_and_aliases_of_the_configuration_work_and_are_shown(tmp_path
     app, stage = staged(SCENES, shortcuts=shortcuts_of(tmp_path, text))
     async with on_screen(app, stage, LARGE) as pilot:
         assert "F7 look" in screen_text(app)
-        await pilot.press("f7")
-        await stage.settled()
+        await stage.pressed("f7")
         where = ask.Where(hosts="node1")
         assert ask.Check(where=where, level=ask.Level.QUICK) in stage.asked
         await pilot.press("f12")
@@ -284,8 +281,7 @@ async def test_keys_and_aliases_of_the_configuration_work_and_are_shown(tmp_path
         assert "'wrong' begins with 'foo', which is no verb" in app.session.transcript.text()
         await stage.typed("night")
         assert ask.Check(level=ask.Level.FULL, budget_seconds=60.0) in stage.asked
-        await pilot.press("f1")
-        await stage.settled()
+        await stage.pressed("f1")
         assert "quick {host}" in screen_text(app)
         help_text = str(app.query_one("#help Static").render())
         assert "check --level full --budget 60" in help_text
@@ -359,7 +355,6 @@ async def test_whatever_is_pasted_is_one_harmless_line(tmp_path: Path) -> None:
         await pilot.pause()
         assert "\x1b" not in prompt.value
         assert "\u202e" not in prompt.value
-        await pilot.press("tab", "ctrl+r", "escape", "enter")
-        await stage.settled()
+        await stage.pressed("tab", "ctrl+r", "escape", "enter")
         assert "error:" in app.session.transcript.text()
         assert app.is_running

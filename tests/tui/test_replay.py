@@ -67,20 +67,17 @@ async def test_keys_move_by_seconds_and_marks_and_play() -> None:
     app, stage = staged({}, request=REPLAY)
     app.session.clocks = Clocks(unix=lambda: START, monotonic=clock)
     async with on_screen(app, stage) as pilot:
-        await pilot.press("left_square_bracket", "left_square_bracket")
-        await stage.settled()
+        await stage.pressed("left_square_bracket", "left_square_bracket")
         mark = shown(app).moment_t
         assert mark in {each.t for each in shown(app).marks()}
-        await pilot.press("full_stop", "full_stop", "comma")
-        await stage.settled()
+        await stage.pressed("full_stop", "full_stop", "comma")
         assert shown(app).moment_t == mark + 1
         await pilot.press("0", "space")
         clock.t += 10
         await stage.settled()
         assert shown(app).moment_t == START + 20
         assert "▶ play x2" in screen_text(app)
-        await pilot.press("space", "dollar_sign")
-        await stage.settled()
+        await stage.pressed("space", "dollar_sign")
         assert not shown(app).travelling
 
 

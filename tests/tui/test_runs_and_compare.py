@@ -72,27 +72,23 @@ def shared_hosts() -> Iterator[Event]:
 async def test_runs_of_others_are_told_from_ones_own_and_a_key_leaves_them_out(
     size: tuple[int, int],
 ) -> None:
-    async with on_stage({ask.Runs: shared_hosts}, size) as (app, stage, pilot):
+    async with on_stage({ask.Runs: shared_hosts}, size) as (app, stage, _pilot):
         await stage.typed("view runs")
         assert order(app) == ["000", "003", "002", "001"]
         text = screen_text(app)
         assert text.count("elsewhere") >= 2
         assert "RUNNING  digits-1121-000: 600 steps" in text  # of the run under the cursor
-        await pilot.press("down")
-        await stage.settled()
+        await stage.pressed("down")
         text = screen_text(app)
         assert "STOPPED  digits-1121-003: launched elsewhere" in text
         assert "from     launched elsewhere; Enter reads its figures" in text
-        await pilot.press("o")
-        await stage.settled()
+        await stage.pressed("o")
         assert order(app) == ["000", "001"]
         assert "Runs 2 of 4 ─" in screen_text(app)
         assert "filter from=here" in screen_text(app)
-        await pilot.press("o")
-        await stage.settled()
+        await stage.pressed("o")
         assert order(app) == ["000", "003", "002", "001"]
-        await pilot.press("down", "enter")
-        await stage.settled()
+        await stage.pressed("down", "enter")
         assert (
             ask.Attach(run="digits-1121-003") in stage.asked
         )  # no replay: nothing of it is stored
@@ -186,11 +182,9 @@ async def test_a_heading_that_is_clicked_sorts_and_turns_round() -> None:
 
 
 async def test_runs_are_marked_and_compared_by_two_keys() -> None:
-    async with on_stage(SCENES, SMALL) as (app, stage, pilot):
-        await pilot.press("f6")
-        await stage.settled()
-        await pilot.press("down", "m", "down", "m", "m", "c")
-        await stage.settled()
+    async with on_stage(SCENES, SMALL) as (app, stage, _pilot):
+        await stage.pressed("f6")
+        await stage.pressed("down", "m", "down", "m", "m", "c")
         asked = next(each for each in stage.asked if isinstance(each, ask.Compare))
         assert asked.runs == ("digits-1121-003", "digits-1121-002"), "the mark, and the cursor"
         assert app.main.view == "compare"
@@ -209,15 +203,14 @@ async def test_runs_are_marked_and_compared_by_two_keys() -> None:
 
 
 async def test_curves_turn_to_another_axis_and_to_others() -> None:
-    async with on_stage(SCENES, LARGE) as (app, stage, pilot):
+    async with on_stage(SCENES, LARGE) as (app, stage, _pilot):
         await stage.typed("compare digits-1121-000 last")
         text = screen_text(app)
         assert "step 590" in text
         assert "samples/s" in text
         assert "torch.version" in text
         assert "2.3.0" in text
-        await pilot.press("a")
-        await stage.settled()
+        await stage.pressed("a")
         assert app.query_one(CompareView).axis == "seconds"
         assert re.search(r"0:30 +0:45", screen_text(app))
         await stage.typed("axis samples")

@@ -116,7 +116,6 @@ async def test_what_a_run_has_no_room_for_is_left_out_whole(step: int) -> None:
             await stage.typed("stop last")
             await stage.question()
             assert not list(outside(app.main.views.shown)), lines
-            await pilot.press("n")
-            await stage.settled()
+            await stage.pressed("n")
             assert not list(outside(app.main.views.shown)), lines
             assert app.query_one("#ranks").display, lines

@@ -192,10 +192,9 @@ async def test_a_terminal_with_ascii_alone_gets_nothing_else(
 
 async def test_a_theme_that_was_chosen_is_kept_and_a_wrong_one_is_said(tmp_path: Path) -> None:
     kept = tmp_path / "state" / "theme"
-    async with on_stage(SCENES, theme_kept=kept) as (app, stage, pilot):
+    async with on_stage(SCENES, theme_kept=kept) as (app, stage, _pilot):
         assert app.theme == DARK
-        await pilot.press("f10")
-        await stage.settled()
+        await stage.pressed("f10")
         assert app.theme == LIGHT
         await stage.typed("theme contrast")
         await stage.typed("theme darc")

@@ -182,10 +182,9 @@ async def test_the_start_of_each_rank_is_shown_and_who_is_behind_is_first() -> N
 
 
 async def test_curves_are_chosen_by_a_key_or_by_name_and_stay_chosen() -> None:
-    async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
+    async with on_stage(SCENES, request=ATTACH) as (app, stage, _pilot):
         assert shown_plots(app) == ["loss", "samples/s"]
-        await pilot.press("c")
-        await stage.settled()
+        await stage.pressed("c")
         assert shown_plots(app) == ["step time", "accuracy"]
         await stage.typed("plots step GPU")
         assert shown_plots(app) == ["step time", "GPU %"]
@@ -295,8 +294,7 @@ async def test_the_view_has_the_keys_first_and_escape_goes_back_to_it_and_to_vie
 ):
     async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
         assert app.focused is app.query_one("#ranks")
-        await pilot.press("l")
-        await stage.settled()
+        await stage.pressed("l")
         assert app.main.view == "logs"
         assert "filter 3 ·" in screen_text(app)
         await pilot.press(*":half", "space", "a")
@@ -336,11 +334,9 @@ async def test_a_tab_of_the_title_can_be_clicked() -> None:
 @pytest.mark.usefixtures("home")
 async def test_enter_on_a_past_run_replays_it() -> None:
     Journal(run="digits-1121-003").write(RunStore(runs_dir()))
-    async with on_stage(SCENES) as (app, stage, pilot):
-        await pilot.press("f6")
-        await stage.settled()
-        await pilot.press("down", "enter")
-        await stage.settled()
+    async with on_stage(SCENES) as (app, stage, _pilot):
+        await stage.pressed("f6")
+        await stage.pressed("down", "enter")
         assert app.main.view == "run"
         assert app.session.tasks[-1].request == ask.Replay(run="digits-1121-003")
         assert "✓ SUCCEEDED" in screen_text(app)
@@ -366,11 +362,9 @@ async def test_a_run_that_is_followed_is_listed_as_it_is_now() -> None:
 
 
 async def test_moving_through_past_runs_opens_none() -> None:
-    async with on_stage(SCENES) as (app, stage, pilot):
-        await pilot.press("f6")
-        await stage.settled()
-        await pilot.press("down", "down", "up")
-        await stage.settled()
+    async with on_stage(SCENES) as (app, stage, _pilot):
+        await stage.pressed("f6")
+        await stage.pressed("down", "down", "up")
         assert app.main.view == "runs"
         assert not any(isinstance(request, ask.Replay | ask.Attach) for request in stage.asked)
 
@@ -382,8 +376,7 @@ async def test_logs_stay_where_they_are_read_and_follow_again_at_the_end() -> No
     async with on_stage(SCENES | {ask.Attach: many}, request=ATTACH) as (app, stage, pilot):
         await stage.typed("view logs")
         assert "line 199" in screen_text(app)
-        await pilot.press("pageup")
-        await stage.settled()
+        await stage.pressed("pageup")
         shown = screen_text(app)
         assert "line 199" not in shown
         task = app.session.shown_run()
@@ -401,11 +394,10 @@ async def test_logs_stay_where_they_are_read_and_follow_again_at_the_end() -> No
 async def test_long_log_lines_can_be_read_to_their_end() -> None:
     long = "a" * 90 + "THE END"
     scene = partial(list, [scenes.plan(2), scenes.log(0, long)])
-    async with on_stage(SCENES | {ask.Attach: scene}, request=ATTACH) as (app, stage, pilot):
+    async with on_stage(SCENES | {ask.Attach: scene}, request=ATTACH) as (app, stage, _pilot):
         await stage.typed("view logs")
         assert "THE END" not in screen_text(app)
-        await pilot.press("right", "right")
-        await stage.settled()
+        await stage.pressed("right", "right")
         assert "THE END" in screen_text(app)
 
 

@@ -280,26 +280,22 @@ async def test_y_copies_the_command_of_a_finding_and_hints_on_the_screen_name_ke
         assert "distconsole why" not in screen_text(app)
         await pilot.press("y")
         assert app.clipboard == f"distconsole logs {scenes.RUN}"  # the cursor is on rank 0
-        await pilot.press("down", "y")
-        await stage.settled()
+        await stage.pressed("down", "y")
         assert app.clipboard == f"distconsole why {scenes.RUN}"  # rank 1 has no finding of its own
         assert f"copied: distconsole why {scenes.RUN}" in screen_text(app)
         await stage.typed("check")
-        await pilot.press("y")
-        await stage.settled()
+        await stage.pressed("y")
         assert app.clipboard == "export NCCL_SOCKET_IFNAME=eth0"
         stage.scenes[ask.Check] = scenes.checked  # whose findings say what to do in prose
         await stage.typed("check")
-        await pilot.press("y")
-        await stage.settled()
+        await stage.pressed("y")
         assert "nothing to copy: this finding names no command" in screen_text(app)
         assert app.clipboard == "export NCCL_SOCKET_IFNAME=eth0"
 
 
 async def test_y_says_so_where_no_finding_has_a_command() -> None:
-    async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
-        await pilot.press("y")
-        await stage.settled()
+    async with on_stage(SCENES, request=ATTACH) as (app, stage, _pilot):
+        await stage.pressed("y")
         assert "nothing to copy: no finding is here" in screen_text(app)
         assert app.clipboard == ""
 

@@ -274,13 +274,10 @@ def test_a_line_is_completed(line: str, continued: str) -> None:
     assert continued in [completion.line for completion in complete_line(line, known)]
 
 
-def test_files_complete_for_the_script_and_for_file_options(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "train.py").touch()
-    (tmp_path / "tests").mkdir()
-    (tmp_path / ".hidden").touch()
+def test_files_complete_for_the_script_and_for_file_options(cwd: Path) -> None:
+    (cwd / "train.py").touch()
+    (cwd / "tests").mkdir()
+    (cwd / ".hidden").touch()
     lines = [found.line for found in complete_line("run t", Vocabulary())]
     assert lines == ["run tests/", "run train.py", "run torchrun"]
     lines = [found.line for found in complete_line("check --junit tr", Vocabulary())]

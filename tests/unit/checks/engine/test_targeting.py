@@ -21,11 +21,10 @@ SCRIPT = "import torch.distributed as dist\ndist.init_process_group('nccl')\n"
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(cwd: Path) -> Path:
     """The console's own folder, with a script in it."""
-    (tmp_path / "train.py").write_text(SCRIPT)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+    (cwd / "train.py").write_text(SCRIPT)
+    return cwd
 
 
 class FakeLink:

@@ -137,11 +137,8 @@ COMMANDS = [
 
 
 @pytest.mark.torch_ranks
-def test_ranks_have_the_variables_of_accelerate_itself(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranks_have_the_variables_of_accelerate_itself(home: Path, cwd: Path) -> None:
     packages = accelerate()
-    monkeypatch.chdir(tmp_path)
     for name, text in FILES.items():
         Path(name).write_text(LOCAL + text)
     words = [shlex.split(each) for each in COMMANDS]
