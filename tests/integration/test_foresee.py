@@ -14,7 +14,7 @@ from distconsole.model.run_events import PlanMade, RunEnded
 from distconsole.operations import SessionSource
 from distconsole.session import Session
 from distconsole.ssh.embedded import EmbeddedCluster
-from suite.driving import Operator
+from suite.driving import Operator, answered
 
 SCRIPT = "import os, torch.distributed\n"
 
@@ -24,10 +24,8 @@ def test_a_launch_is_foreseen_as_the_dry_run_says_it(
 ) -> None:
     (cwd / "train.py").write_text(SCRIPT)
     request = Run("train.py", ("--lr", "1"), nproc="2", env=(("API_KEY", "x"),))
-    with Operator(replace(request, dry_run=True), standing_sessions) as dry:
-        dry.finish()
-    with Operator(Foresee(request, launchers=True), standing_sessions) as asked:
-        asked.finish()
+    dry = answered(replace(request, dry_run=True), standing_sessions)
+    asked = answered(Foresee(request, launchers=True), standing_sessions)
     (plan,), (as_dry,) = asked.of(PlanMade), dry.of(PlanMade)
     assert (plan.launcher, plan.why, plan.world_size) == ("torch", as_dry.why, 4)
     assert _without_ids(str(plan.hosts), plan) == _without_ids(str(as_dry.hosts), as_dry)
@@ -46,8 +44,7 @@ def test_a_script_that_is_not_there_has_a_neighbour_that_may_be_meant(
     standing_sessions: SessionSource, tmp_path: Path
 ) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
-    with Operator(Foresee(Run(str(tmp_path / "trian.py"))), standing_sessions) as asked:
-        asked.finish()
+    asked = answered(Foresee(Run(str(tmp_path / "trian.py"))), standing_sessions)
     (sought,) = asked.of(ScriptSought)
     assert sought.missing == ("node1", "node2")
     assert sought.near == str(tmp_path / "train.py")
@@ -88,10 +85,8 @@ def test_launches_are_told_once_each_and_ask_for_the_same_again(
     script.write_text("print('done')\n")
     for arguments in (("1",), ("2",), ("1",)):
         request = Run(str(script), arguments, nproc="1")
-        with Operator(request, standing_sessions) as run:
-            run.finish()
-    with Operator(Launches(), standing_sessions) as asked:
-        asked.finish()
+        answered(request, standing_sessions)
+    asked = answered(Launches(), standing_sessions)
     kept = asked.of(LaunchKept)
     assert [each.request.arguments for each in kept] == [("1",), ("2",)]
     assert [each.summary.state for each in kept] == ["succeeded"] * 2

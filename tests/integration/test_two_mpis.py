@@ -127,8 +127,7 @@ def test_mpichs_ranks_are_placed_and_named(standing_bed: Testbed, tmp_path: Path
     )
     asked = Run(str(script), where=where, launcher=LauncherName.MPI)
     with Operator(asked, open_session) as run:
-        end = run.end()
-        run.finish()
+        end = run.ended()
     assert (end.state, end.exit_code) == (EndState.SUCCEEDED, 0), run.lines()
     assert {(e.host, e.line) for e in run.of(LogLine) if e.stream == "out"} == {
         ("node1", "0 0 3 2"),
@@ -174,8 +173,7 @@ def test_a_run_gives_the_reason_of_an_mpirun_that_refuses(
     script.write_text(RANKS)
     where = Where(ssh_config=str(standing_bed.ssh_config), hosts="node1:2,node2:1", setup=refusing)
     with Operator(Run(str(script), where=where, launcher=LauncherName.MPI), open_session) as run:
-        end = run.end()
-        run.finish()
+        end = run.ended()
     assert end.state is EndState.FAILED
     assert end.first_failure is not None
     assert end.first_failure.error == (
