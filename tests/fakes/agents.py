@@ -33,7 +33,6 @@ class Bridge:
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, bufsize=0
         )
-        assert self.process.stdout is not None
         self._lines = os.fdopen(os.dup(self.process.stdout.fileno()), "rb")
         self.greeting = self._lines.readline()
         self._asked = 0

@@ -187,7 +187,6 @@ KexAlgorithms -sntrup*,mlkem*
 
     def cut_sessions(self) -> None:
         """Kill the sessions; the server goes on, and so does what they started."""
-        assert self._process is not None
         for child in psutil.Process(self._process.pid).children():
             with suppress(psutil.Error):
                 # Since OpenSSH 9.8 root, too, has a process with privileges and one that serves the connection.
@@ -197,12 +196,10 @@ KexAlgorithms -sntrup*,mlkem*
 
     def sessions(self) -> int:
         """Return how many connections it has, with those that have yet to log in."""
-        assert self._process is not None
         return len(psutil.Process(self._process.pid).children())
 
     def freeze_sessions(self) -> None:
         """Stop the sessions: their connections stand, and nobody answers on them."""
-        assert self._process is not None
         for child in psutil.Process(self._process.pid).children(recursive=True):
             with suppress(psutil.Error):
                 child.suspend()

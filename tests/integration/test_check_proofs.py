@@ -160,7 +160,6 @@ def held(host: Host, port: int) -> Iterator[None]:
     """A leftover that listens."""
     code = f"import socket,time;s=socket.socket();s.bind(('',{port}));s.listen();print();time.sleep(99)"
     with host.popen([sys.executable, "-uc", code], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
         process.stdout.readline()
         yield
         process.kill()

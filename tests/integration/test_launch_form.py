@@ -74,7 +74,6 @@ async def test_a_script_is_launched_from_the_form_and_ends_well_and_again_from_t
         task = app.session.shown_run()
         assert task is not None
         await until(pilot, lambda: task.run.end is not None and task.done)
-        assert task.run.end is not None
         assert task.run.end.state is EndState.SUCCEEDED
         assert task.line == line
         assert len([each for each in app.session.tasks if each.is_run]) == 1

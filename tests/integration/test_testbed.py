@@ -43,7 +43,6 @@ def transfer(sender: Host, receiver: Host) -> str:
     receiving = receiver.popen(
         [sys.executable, "-c", RECEIVE, *words], stdout=subprocess.PIPE, text=True
     )
-    assert receiving.stdout is not None
     try:
         assert receiving.stdout.readline() == "listening\n"
         return sender.exec([sys.executable, "-c", SEND, *words]).stdout.strip()
@@ -183,7 +182,6 @@ def test_sessions_survive_a_refusing_sshd(bed: Testbed) -> None:
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert session.stdout is not None
     assert session.stdout.readline() == "on\n"
     host.stop_sshd()
     assert "refused" in ssh_fails(bed, "node1")
@@ -272,7 +270,6 @@ def test_a_killed_bed_leaves_nothing(victim: str) -> None:
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert owner.stdout is not None
     folder, link, keeper, host = owner.stdout.readline().split()
     sleeper = f"sleep 1{owner.pid}"
     namespaces = {name: namespace(host, name) for name in ("net", "mnt", "pid")}

@@ -175,7 +175,6 @@ def test_a_run_gives_the_reason_of_an_mpirun_that_refuses(
     with Operator(Run(str(script), where=where, launcher=LauncherName.MPI), open_session) as run:
         end = run.ended()
     assert end.state is EndState.FAILED
-    assert end.first_failure is not None
     assert end.first_failure.error == (
         f"mpirun exited with code 1: {NO_SLOTS} 3 slots that were requested by the application"
     )

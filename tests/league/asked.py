@@ -118,7 +118,6 @@ class _Rank:
             stderr=subprocess.PIPE,
             text=True,
         )
-        assert self._process.stdout is not None
         self._first = self._process.stdout.readline()
 
     def lives(self) -> bool:

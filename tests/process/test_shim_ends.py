@@ -357,7 +357,6 @@ def test_a_slurm_job_that_a_rank_submitted_outlives_the_run(tmp_path: Path) -> N
 def test_a_signal_reaches_no_other_process_that_has_got_the_pid(tmp_path: Path) -> None:
     with subprocess.Popen(["sleep", "600"]) as process:
         stat = proctree.read_process(process.pid)
-        assert stat is not None
         proctree.send(process.pid, stat._replace(starttime=stat.starttime - 1), signal.SIGKILL)
         proctree.send(process.pid, stat, signal.SIGTERM)
         assert process.wait(20) == -signal.SIGTERM

@@ -66,7 +66,6 @@ def listening(user: int, port: int) -> Iterator[None]:
     process = subprocess.Popen(
         python_of(user, LISTEN, port), stdout=subprocess.PIPE, text=True, cwd="/"
     )
-    assert process.stdout is not None
     try:
         assert process.stdout.readline() == "listens\n"
         yield

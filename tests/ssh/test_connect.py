@@ -215,7 +215,6 @@ def agent(tmp_path: Path) -> Iterator[Path]:
     process = subprocess.Popen(
         ["ssh-agent", "-D", "-a", str(path)], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
     )
-    assert process.stdout is not None
     # It prints its address once it listens.
     process.stdout.readline()
     yield path

@@ -34,7 +34,6 @@ async def test_a_terminal_may_have_any_size_while_a_run_goes_on() -> None:
                 # A resize reaches the screen by its queue.
                 await until(pilot, lambda size=size: app.screen._compositor.size == size)
                 task = app.session.shown_run()
-                assert task is not None
                 task.fold(scenes.window(0, 600 + number, scenes.MINUTE_LATER))
                 app.main.redraw()
                 await pilot.pause()

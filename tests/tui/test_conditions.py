@@ -258,7 +258,6 @@ async def test_the_page_of_a_host_lists_what_takes_it_as_long_as_that_is_of_now(
         for words in (r"66 +eve +187 +3.0G +tar cz /data", r"4002 +digits rank 2 +99 +2.0G"):
             assert re.search(words, text), text
         load = app.session.load_task
-        assert load is not None
         read_at, busy = load.load.busy["node2"]
         load.load.busy["node2"] = read_at - 60, busy
         app.screen.redraw()
@@ -275,7 +274,6 @@ async def test_many_hosts_have_a_cell_each_and_a_click_on_one_goes_to_its_row() 
         await pilot.click(HostCells, offset=(22, 0))
         await stage.settled()
         row = app.query_one("#hosts", LineTable).row_under_cursor()
-        assert row is not None
         assert row.name == "node21"
 
 

@@ -43,7 +43,6 @@ async def test_quitting_leaves_the_run_and_says_so() -> None:
         assert not app.is_running
         assert app.session.end() == [scenes.RUN]
     attach = next(c for r, c in zip(stage.asked, stage.controls, strict=True) if r == ATTACH)
-    assert attach.asked is not None
     assert attach.asked.wish is Wish.LEAVE
 
 
@@ -59,7 +58,6 @@ async def test_whatever_fingers_type_to_leave_leaves(word: str) -> None:
 async def test_the_exit_code_of_attach_is_that_of_the_run_and_its_end_is_said() -> None:
     async with on_stage(SCENES | {ask.Attach: scenes.failing}, request=ATTACH) as (app, _, _):
         pass
-    assert app.session.first is not None
     assert app.session.first.exit_code == 1
     (farewell,) = app.session.farewell()
     assert farewell.startswith(f"{scenes.RUN} failed")
@@ -119,7 +117,6 @@ async def test_a_slow_screen_loses_nothing_of_the_picture() -> None:
     async with on_screen(app, stage):
         await stage.settled()
         task = app.session.shown_run()
-        assert task is not None
         assert len(task.log_buffer) == flood
         assert f"line {flood - 1}" in screen_text(app)
     assert posted < flood / 20
@@ -139,7 +136,6 @@ async def test_one_rank_that_moves_draws_one_line() -> None:
 
         table.render_line = counted  # type: ignore[assignment,method-assign]
         task = app.session.shown_run()
-        assert task is not None
         task.fold(scenes.window(3, 600, scenes.MINUTE_LATER))
         app.main.draw_now()
         app.main.redraw()

@@ -298,5 +298,4 @@ async def test_a_rank_is_chosen_beside_the_lines_and_a_moment_above_them() -> No
         half = next(x for x in range(plot.size.width) if (plot.x_at(x) or 0) > 15)
         await pilot.click(plot, offset=(half, 2))
         row = app.query_one("#log-lines", LogTail).row_under_cursor()
-        assert row is not None
         assert row.t == scenes.START + 20

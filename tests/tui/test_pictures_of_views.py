@@ -93,7 +93,6 @@ FORM = {ask.Top: scenes.hosts, ask.Foresee: scenes.foreseen, ask.Launches: scene
 def five_minutes(app: ConsoleApp) -> None:
     """Let the hosts have been watched for five minutes, in which they begin to work."""
     task = app.session.load_task
-    assert task is not None
     with task.lock:
         load, samples = task.load, (*task.load.nodes.values(), *task.load.gpus.values())
         for kept in (load.cpu, load.net, load.disk, load.memory, load.use, load.gpu_memory):

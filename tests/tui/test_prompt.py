@@ -173,7 +173,6 @@ async def test_no_leaves_the_run_alone_and_what_is_behind_goes_on() -> None:
             await stage.typed("stop last")
             await stage.question()
             task = app.session.shown_run()
-            assert task is not None
             task.fold(scenes.window(3, step, scenes.MINUTE_LATER))
             app.main.redraw()
             await pilot.pause()

@@ -25,7 +25,6 @@ pytestmark = pytest.mark.usefixtures("utc")
 def runs() -> Iterator[Event]:
     """The four runs of every state, each with another loss and script."""
     for number, event in enumerate(scenes.past_runs()):
-        assert isinstance(event, RunListed)
         loss = {"loss": (0.3, 0.1, 0.2, 0.4)[number]}
         script = "train.py" if number % 2 else "other.py"
         yield RunListed(summary=replace(event.summary, metrics=loss, script=script))
@@ -61,7 +60,6 @@ async def test_runs_that_go_on_come_first_and_others_as_they_are_asked_for() -> 
 def shared_hosts() -> Iterator[Event]:
     """Two runs of one's own, and two newer ones of others, of which the hosts alone know."""
     for number, event in enumerate(scenes.past_runs()):
-        assert isinstance(event, RunListed)
         bare = {"seconds": None, "steps": None, "samples_s": None, "metrics": {}}
         others = {"origin": "elsewhere", "first_failure": None, **bare}
         more = others if number > 1 else {"origin": "here"}
@@ -103,7 +101,6 @@ async def test_where_all_runs_are_ones_own_no_column_says_so() -> None:
 def long_runs() -> Iterator[Event]:
     """Three runs whose ids differ in their ends alone; the oldest was faster, the newest failed."""
     for number, event in enumerate(list(scenes.past_runs())[:3]):
-        assert isinstance(event, RunListed)
         failed = FirstFailure(
             rank=1,
             host="node1",

@@ -285,7 +285,6 @@ async def test_the_cursor_stays_on_its_rank_when_the_order_changes() -> None:
         table: LineTable[RankRow] = app.query_one("#ranks", LineTable)
         table.show(list(reversed(table.rows)))
         row = table.row_under_cursor()
-        assert row is not None
         assert row.view.rank == 1
 
 
@@ -345,7 +344,6 @@ async def test_enter_on_a_past_run_replays_it() -> None:
 async def test_a_run_that_is_followed_is_listed_as_it_is_now() -> None:
     def listed() -> Iterator[Event]:
         event = next(iter(scenes.past_runs()))
-        assert isinstance(event, RunListed)
         nothing = {"samples_s": None, "metrics": {}, "steps": None}
         yield RunListed(summary=replace(event.summary, run=scenes.RUN, state="unknown", **nothing))
 
@@ -380,7 +378,6 @@ async def test_logs_stay_where_they_are_read_and_follow_again_at_the_end() -> No
         shown = screen_text(app)
         assert "line 199" not in shown
         task = app.session.shown_run()
-        assert task is not None
         task.fold(scenes.log(0, "line 200"))
         app.main.redraw()
         await pilot.pause()

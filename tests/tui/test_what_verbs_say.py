@@ -99,7 +99,6 @@ async def test_the_end_of_a_run_is_said_where_it_is_not_seen() -> None:
     async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
         await stage.typed("view cluster")
         task = app.session.shown_run()
-        assert task is not None
         task.fold(list(scenes.succeeded())[-1])
         await until(pilot, lambda: f"{scenes.RUN} succeeded after" in screen_text(app))
 
@@ -241,7 +240,6 @@ def test_what_a_folder_has_is_asked_about(tmp_path: Path) -> None:
         (tmp_path / "out" / f"{table}.csv").touch()
     (tmp_path / next(runs_dir().glob("*.db")).stem).mkdir()
     danger = assess(csv, 0.0)[1]
-    assert danger is not None
     assert danger.question.endswith("and 1 more?")
     assert len(danger.details) == 3
     assert assess(events, 0.0)[1] is not None

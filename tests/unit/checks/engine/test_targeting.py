@@ -13,7 +13,6 @@ from distconsole.errors import ConfigError, UsageError
 from distconsole.grammar.verbs import parse_line
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName
-from distconsole.model.requests import Check
 from distconsole.rpc.frames import Address, Hello
 from distconsole.session import Session
 
@@ -80,7 +79,6 @@ class FakeLink:
 
 def launch_of(line: str, *hosts: Host, away: str = "") -> Launch:
     request = parse_line(line)
-    assert isinstance(request, Check)
     assert request.target is not None
     given = hosts or (Host(HostName("a")), Host(HostName("b")))
     links = {host.name: FakeLink(host, number) for number, host in enumerate(given, 1)}
