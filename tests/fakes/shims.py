@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -210,6 +211,17 @@ class RunUnderTest:
         """Start the run, and return its verdict."""
         self.start()
         return self.verdict()
+
+
+class StartedRun(RunUnderTest):
+    """A run whose ranks are started with the block."""
+
+    def __enter__(self) -> "StartedRun":
+        with ExitStack() as undo:
+            undo.push(self.__exit__)
+            self.start()
+            undo.pop_all()
+        return self
 
 
 def _is_linked(process: psutil.Process, port: int) -> bool:

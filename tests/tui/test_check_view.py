@@ -66,15 +66,11 @@ def test_every_state_of_a_pair_has_a_shape_of_its_own() -> None:
 def test_a_pair_gets_darker_as_more_is_known_of_it() -> None:
     reached = report("a", "b", rtt_us=None)
     timed, measured = report("a", "b"), report("a", "b", gbit_s=10.0)
-    whole = update_pair(timed, replace_rate(measured), "bandwidth")
+    whole = update_pair(timed, msgspec.structs.replace(measured, rtt_us=None), "bandwidth")
     states = [Pairs(("a", "b"), {("a", "b"): each}).state("a", "b") for each in (reached, timed)]
     assert states == [State.REACHED, State.TIMED]
     assert (whole.rtt_us, whole.gbit_s) == (50.0, 10.0)
     assert Pairs(("a", "b"), {("a", "b"): whole}).state("a", "b") is State.MEASURED
-
-
-def replace_rate(pair: PairReport) -> PairReport:
-    return msgspec.structs.replace(pair, rtt_us=None)
 
 
 def test_a_pair_is_slow_next_to_the_others() -> None:
