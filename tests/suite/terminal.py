@@ -108,10 +108,6 @@ class Terminal:
         """Press keys, as tmux(1) calls them."""
         self._server.ask(self._name, "send-keys", *keys)
 
-    def resize(self, columns: int, lines: int) -> None:
-        """Give it another size."""
-        self._server.ask(self._name, "resize-window", "-x", str(columns), "-y", str(lines))
-
     def end_program(self, number: signal.Signals) -> None:
         """Send a signal to the program itself."""
         shell = int(self._server.ask(self._name, "display-message", "-p", "#{pane_pid}"))
